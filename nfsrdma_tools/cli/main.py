@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``nfsrdma`` program: its commands, and how an error ends it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+import typer
+
+from nfsrdma_tools.errors import UserError, one_line
+
+app = typer.Typer(
+    name="nfsrdma",
+    help="Mount NFS over RDMA, prove what it is, sweep it, and see inside it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> None:
+    """Run a command; a UserError ends it in one line and its exit status."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    try:
+        app()
+    except UserError as error:
+        print(f"nfsrdma: {one_line(str(error))}", file=sys.stderr)
+        sys.exit(error.status)
+    except KeyboardInterrupt:
+        print("nfsrdma: interrupted", file=sys.stderr)
+        sys.exit(130)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    # unwinds the stack, so that the journal takes its changes back
+    sys.exit(128 + number)

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of changes to take back (law 2).
+
+Every change writes its undo here *before* it is made.  The undo runs when the block ends, on
+success, error and ctrl-C alike; after a kill -9 the next start finds the journal of a process
+that is gone and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
+remove a file.  Journals live below /run, because what they take back (mounts, sysctls) does not
+outlive a reboot either.  Undoing twice does no harm: an undo that fails is reported and dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover", "state_dir"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Undo by running a program."""
+
+    argv: tuple[str, ...]
+
+    def undo(self) -> None:
+        """Run it."""
+        run(*self.argv)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Undo by writing ``text`` back to ``path`` (a sysctl, a sysfs attribute, a file)."""
+
+    path: str
+    text: str
+
+    def undo(self) -> None:
+        """Write it."""
+        Path(self.path).write_text(self.text)
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Undo by removing a file or an empty directory, if it is still there."""
+
+    path: str
+
+    def undo(self) -> None:
+        """Remove it."""
+        path = Path(self.path)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+
+
+Action = Run | Write | Remove
+_KINDS: dict[str, type[Run] | type[Write] | type[Remove]] = {
+    "run": Run, "write": Write, "remove": Remove,
+}  # fmt: skip
+
+
+class Journal:
+    """The undo actions of one running process, newest last, on disk before each change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.actions: list[Action] = []
+
+    def add(self, action: Action) -> None:
+        """Record ``action``; call this before the change it takes back."""
+        self.actions.append(action)
+        self._save()
+
+    def drop(self, action: Action) -> None:
+        """Forget ``action``: the change was taken back, or is meant to stay."""
+        self.actions.remove(action)
+        self._save()
+
+    def keep(self) -> None:
+        """Forget everything: the changes are meant to stay."""
+        self.actions.clear()
+        self._save()
+
+    def undo(self) -> list[str]:
+        """Take back everything, newest first; returns what could not be taken back."""
+        failures = []
+        while self.actions:
+            action = self.actions[-1]
+            try:
+                action.undo()
+            except (UserError, OSError) as error:
+                failures.append(f"could not take back {action}: {error}")
+            self.drop(action)
+        self.path.unlink(missing_ok=True)
+        return failures
+
+    def _save(self) -> None:
+        kinds = {cls: name for name, cls in _KINDS.items()}
+        rows = [{"kind": kinds[type(a)], **asdict(a)} for a in self.actions]
+        draft = self.path.with_suffix(".new")
+        with draft.open("w") as file:
+            json.dump(rows, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+
+    @classmethod
+    def load(cls, path: Path) -> Journal:
+        """Read a journal that another process left."""
+        book = cls(path)
+        for row in json.loads(path.read_text()):
+            kind: Any = _KINDS[row.pop("kind")]
+            book.actions.append(kind(**{k: _tuple(v) for k, v in row.items()}))
+        return book
+
+
+def state_dir() -> Path:
+    """Where journals and locks live: $NFSRDMA_STATE, or /run/nfsrdma."""
+    path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except PermissionError as error:
+        raise UserError(f"cannot write to {path}", "run this as root") from error
+    return path
+
+
+@contextlib.contextmanager
+def journal() -> Iterator[Journal]:
+    """Open this process' journal; whatever is still in it at the end is taken back."""
+    recover()
+    book = Journal(_own_path())
+    try:
+        yield book
+    finally:
+        failures = book.undo()
+        if failures:
+            raise UserError("; ".join(failures), "take it back by hand")
+
+
+def recover() -> list[str]:
+    """Run the journals of processes that are gone; returns what could not be taken back."""
+    failures: list[str] = []
+    for path in sorted(state_dir().glob("*.undo")):
+        pid, birth, _ = path.stem.split("-", 2)
+        if _birth(int(pid)) != birth:
+            # the rename decides which of two recovering processes does it
+            with contextlib.suppress(FileNotFoundError):
+                failures += Journal.load(path.rename(_own_path())).undo()
+    return failures
+
+
+def _own_path() -> Path:
+    pid = os.getpid()
+    return state_dir() / f"{pid}-{_birth(pid)}-{os.urandom(4).hex()}.undo"
+
+
+def _birth(pid: int) -> str:
+    # pid and start time together name one process, even after the pid was given out again
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    return stat.rsplit(")", 1)[1].split()[19]
+
+
+def _tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.undo import Remove, Run, Write, journal, recover
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    return tmp_path
+
+
+def test_undoes_newest_first_and_leaves_no_journal(state: Path) -> None:
+    knob = state / "knob"
+    knob.write_text("old")
+    with journal() as book:
+        book.add(Write(str(knob), "old"))
+        knob.write_text("new")
+        book.add(Write(str(knob), "newer-undone"))
+    assert knob.read_text() == "old"
+    assert list((state / "state").iterdir()) == []
+
+
+def test_kept_changes_stay(state: Path) -> None:
+    made = state / "made"
+    with journal() as book:
+        book.add(Remove(str(made)))
+        made.touch()
+        book.keep()
+    assert made.exists()
+
+
+def test_undoes_on_an_exception(state: Path) -> None:
+    made = state / "made"
+    with pytest.raises(ZeroDivisionError), journal() as book:
+        book.add(Run(("rm", str(made))))
+        made.touch()
+        raise ZeroDivisionError
+    assert not made.exists()
+
+
+def test_a_killed_process_is_cleaned_up_by_the_next(state: Path) -> None:
+    made = state / "made"
+    code = (
+        "import os, pathlib, signal\n"
+        "from nfsrdma_tools.undo import Remove, journal\n"
+        "with journal() as book:\n"
+        f"    book.add(Remove({str(made)!r}))\n"
+        f"    pathlib.Path({str(made)!r}).touch()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert made.exists()
+    assert recover() == []
+    assert not made.exists()
+
+
+def test_a_living_process_is_left_alone(state: Path) -> None:
+    made = state / "made"
+    with journal() as book:
+        book.add(Remove(str(made)))
+        made.touch()
+        recover()
+        assert made.exists()
