@@ -9,6 +9,7 @@ from types import FrameType
 
 import typer
 
+from nfsrdma_tools.cli import mount
 from nfsrdma_tools.errors import UserError, one_line
 
 app = typer.Typer(
@@ -18,6 +19,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(mount.mount)
+app.command()(mount.mounts)
+app.command()(mount.umount)
 
 
 def main() -> None:

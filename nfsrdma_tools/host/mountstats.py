@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of NFS mounts: /proc/self/mountstats, statvers 1.0 and 1.1.
+
+A mount has one ``xprt:`` line per connection (nconnect), and each transport has columns of its
+own (xs_tcp_print_stats and xs_udp_print_stats in net/sunrpc/xprtsock.c, xprt_rdma_print_stats in
+net/sunrpc/xprtrdma/transport.c).  Per operation the kernel prints nine columns, eight before
+statvers 1.1 (_print_rpc_iostats in net/sunrpc/stats.c).  Operations are counted per mount;
+a connection's counters belong to everybody who shares it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TypeVar
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import mountinfo
+
+__all__ = ["ByteCounts", "MountStats", "Operation", "Xprt", "difference", "parse", "read"]
+
+_PROC = Path("/proc/self/mountstats")
+_DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
+_OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
+_COMMON = (
+    "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
+)
+_COLUMNS = {
+    "tcp": f"port bind_count {_COMMON} max_slots sending_u pending_u",
+    "udp": "port bind_count sends recvs bad_xids req_u bklog_u max_slots sending_u pending_u",
+    "rdma": f"port bind_count {_COMMON} read_chunk_count write_chunk_count reply_chunk_count "
+    "total_rdma_request total_rdma_reply pullup_copy_count fixup_copy_count "
+    "hardway_register_count failed_marshal_count bad_reply_count nomsg_call_count "
+    "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
+    "reply_waits_for_send",
+}
+# the state of a connection, not a count of what happened on it
+_STATES = {"port", "idle_time", "max_slots"}
+
+
+@dataclass(frozen=True)
+class ByteCounts:
+    """Bytes by the way they went (fs/nfs/iostat.h), and pages by readahead and writeback."""
+
+    normal_read: int = 0
+    normal_write: int = 0
+    direct_read: int = 0
+    direct_write: int = 0
+    server_read: int = 0
+    server_write: int = 0
+    read_pages: int = 0
+    write_pages: int = 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of RPC: how many, how many bytes (headers included), how many milliseconds.
+
+    ``queue_ms`` waited to be sent, ``rtt_ms`` waited for the reply, ``execute_ms`` the whole;
+    each is the sum over all operations.
+    """
+
+    operations: int
+    transmissions: int
+    timeouts: int
+    bytes_sent: int
+    bytes_received: int
+    queue_ms: int
+    rtt_ms: int
+    execute_ms: int
+    errors: int = 0
+
+
+@dataclass(frozen=True)
+class Xprt:
+    """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
+
+    Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
+    queue lengths, one sample per send.  A transport that is not known has no counters.
+    """
+
+    proto: str
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True)
+class MountStats:
+    """All that the kernel counted on one mount since it was made ``age_s`` seconds ago."""
+
+    directory: Path
+    device: str
+    fstype: str
+    age_s: int = 0
+    options: dict[str, str] = field(default_factory=dict)
+    bytes: ByteCounts = ByteCounts()
+    xprts: tuple[Xprt, ...] = ()
+    operations: dict[str, Operation] = field(default_factory=dict)
+
+
+def read(directory: Path, path: Path = _PROC) -> MountStats:
+    """The counters of what is mounted on ``directory`` now; UserError when that is not NFS."""
+    where = mountinfo.canonical(directory, mountinfo.read())
+    found = [s for s in parse(mountinfo.read_text(path)) if s.directory == where]
+    if not found:
+        raise UserError(f"{where} is not an NFS mount point", "`nfsrdma mounts` lists them")
+    return found[-1]
+
+
+def parse(text: str) -> list[MountStats]:
+    """Read mountstats' text: its NFS mounts in the kernel's order.
+
+    Raises UserError when a line is not what the kernel's source says.
+    """
+    blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
+    try:
+        return [stats for block in blocks if (stats := _block("device " + block))]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
+
+
+def difference(after: MountStats, before: MountStats) -> MountStats:
+    """What happened between two readings of one mount.
+
+    Ports, idle times and slots are those of ``after``.  Raises UserError when the two readings
+    are not of one and the same mount.
+    """
+    same = (after.directory, after.device) == (before.directory, before.device)
+    if not same or after.age_s < before.age_s or len(after.xprts) != len(before.xprts):
+        raise UserError(f"{after.directory} was mounted anew between two readings", "run it again")
+    nothing = Operation(0, 0, 0, 0, 0, 0, 0, 0)
+    return replace(
+        after,
+        age_s=after.age_s - before.age_s,
+        bytes=_minus(after.bytes, before.bytes),
+        xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
+        operations={
+            name: _minus(operation, before.operations.get(name, nothing))
+            for name, operation in after.operations.items()
+        },
+    )
+
+
+_Counts = TypeVar("_Counts", ByteCounts, Operation)
+
+
+def _minus(after: _Counts, before: _Counts) -> _Counts:
+    names = [f.name for f in fields(after)]
+    return type(after)(**{n: getattr(after, n) - getattr(before, n) for n in names})
+
+
+def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
+    return Xprt(
+        after.proto,
+        {
+            name: value if name in _STATES else value - before.counters.get(name, 0)
+            for name, value in after.counters.items()
+        },
+    )
+
+
+def _block(text: str) -> MountStats | None:
+    head, *lines = text.split("\n")
+    match = _DEVICE.fullmatch(head)
+    if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
+        return None
+    device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
+    split = next((i for i, line in enumerate(lines) if "per-op statistics" in line), len(lines))
+    tagged = [line.strip().split(":\t", 1) for line in lines[:split] if ":\t" in line]
+    one = dict(tagged)
+    return MountStats(
+        directory=Path(directory),
+        device=device,
+        fstype=fstype,
+        age_s=int(one.get("age", 0)),
+        options=mountinfo.options(one.get("opts", "")),
+        bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
+        xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
+        operations=_operations(lines[split + 1 :]),
+    )
+
+
+def _xprt(text: str) -> Xprt:
+    proto, *values = text.split()
+    names = _COLUMNS.get(proto, "").split()
+    # a later kernel may add columns at the end, an earlier one may have fewer
+    return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+
+
+def _operations(lines: list[str]) -> dict[str, Operation]:
+    matches = (_OPERATION.fullmatch(line) for line in lines)
+    return {m[1]: Operation(*map(int, m[2].split())) for m in matches if m}

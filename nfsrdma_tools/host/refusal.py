@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mount.nfs means: its words turned into one line and what to do next."""
+
+from __future__ import annotations
+
+import re
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import CommandError, UserError
+from nfsrdma_tools.host.request import RDMA_PORT, MountRequest
+
+__all__ = ["MountError", "explain"]
+
+_NFS_PORT = 2049
+# in order: mount.nfs' words (mount_error in nfs-utils' utils/mount/error.c), what happened, a hint
+_MEANINGS = (
+    (
+        r"rpc\.statd is not running",
+        "NFSv3 locks need rpc.statd, which does not run",
+        "start rpc-statd.service, or keep locks local with --option nolock",
+    ),
+    (
+        r"Connection refused|Unable to receive|RPC Error: Program not registered|Program unavail",
+        "{host} refuses {transport} connections on port {port}",
+        "is the NFS server started there, and does it listen (/proc/fs/nfsd/portlist)?",
+    ),
+    (
+        r"access denied by server",
+        "{host} does not export {path} to this machine",
+        "see `exportfs -v` on the server; a port above 1023 needs its option insecure",
+    ),
+    (
+        r"reason given by server: No such file",
+        "{host} has no export {path}",
+        "see `exportfs -v` on the server",
+    ),
+    (
+        r"No route to host|Network is unreachable|Name or service",
+        "{host} cannot be reached",
+        "check the address and the route: `ip route get`",
+    ),
+    (
+        r"Connection timed out",
+        "{host} does not answer on {transport} port {port}",
+        "check the route and the firewall",
+    ),
+)
+_TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", "try another --vers"
+_RDMA_UNSUPPORTED = (
+    "this machine cannot use RDMA, or {host} does not offer NFS {vers} over it",
+    "`nfsrdma doctor` names what is missing: module rpcrdma, an RDMA device",
+)
+
+
+class MountError(UserError):
+    """The mount was not made."""
+
+
+def explain(request: MountRequest, result: Result, timeout: float) -> UserError:
+    """The error for a mount.nfs that failed or was ended after ``timeout`` seconds."""
+    if result.returncode == 124:
+        return MountError(
+            f"{request.target.host} did not answer within {timeout:g} s, the mount was given up",
+            "check that the server runs and is reached, or raise --timeout",
+        )
+    for pattern, what, hint in _MEANINGS:
+        if re.search(pattern, result.stderr):
+            return _error(request, what, hint)
+    if re.search(r"[Pp]rotocol.* not supported", result.stderr):
+        unsupported = _RDMA_UNSUPPORTED if request.transport == "rdma" else _TCP_UNSUPPORTED
+        return _error(request, *unsupported)
+    return CommandError(result.argv, result.returncode, result.stderr or result.stdout)
+
+
+def _error(request: MountRequest, what: str, hint: str) -> MountError:
+    default = RDMA_PORT if request.transport == "rdma" else _NFS_PORT
+    known = {
+        "host": request.target.host,
+        "path": repr(request.target.path),
+        "transport": request.transport,
+        "port": request.port or default,
+        "vers": request.vers,
+    }
+    return MountError(what.format(**known), hint)

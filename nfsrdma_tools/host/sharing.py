@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which connections a mount's RPCs travel on.
+
+Mounts of one server share connections: NFSv3 mounts with equal address, port and transport, and
+*all* NFSv4 mounts of a minor version, because the server tells the client that the second way to
+it leads to the same server, and the client goes on with the first (trunking discovery,
+nfs41_walk_client_list in fs/nfs/nfs4client.c).  So a second mount may be given the first one's
+transport, whatever it asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["connection"]
+
+_SYSFS = Path("/sys/fs/nfs")
+_VOLUMES = Path("/proc/fs/nfsfs/volumes")
+
+
+def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> str | None:
+    """A name for the connections of ``device`` ("0:45"): equal names, the same connections.
+
+    None when the kernel does not say.
+    """
+    return _switch(sysfs / device) or _server(device, volumes)
+
+
+def _switch(server: Path) -> str | None:
+    # since "NFS: add superblock sysfs entries" (in v6.5) a mount points at its RPC client
+    for client in server.glob("*_client"):
+        if (client / "switch").exists():
+            return (client / "switch").resolve().name
+    return None
+
+
+def _server(device: str, volumes: Path) -> str | None:
+    try:
+        lines = volumes.read_text().splitlines()[1:]
+    except OSError:
+        return None
+    for version, server, port, dev, *_ in (line.split() for line in lines):
+        if dev == device:
+            return f"{version} {server} {port}"
+    return None

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is mounted: ``server:/path``, with names, IPv4 and IPv6 addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["Target", "UnknownHostError"]
+
+_FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
+# mount.nfs cuts at commas ("replicated servers") and nothing of this can be in a host name
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+
+
+class UnknownHostError(UserError):
+    """The server's name has no address."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and the path of an export or of a folder below one."""
+
+    host: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``server:/path`` as a user gives it; IPv6 addresses stand in brackets.
+
+        Raises UserError for anything that mount.nfs would take for something else.
+        """
+        hint = "write server:/path, 192.0.2.1:/path or [2001:db8::1]:/path"
+        match = _FORM.fullmatch(text)
+        if not match or not match["path"].startswith("/"):
+            raise UserError(f"{text!r} is not an NFS target", hint)
+        host = match["name"] if match["literal"] is None else match["literal"]
+        if not (_is_ipv6(host) if match["literal"] is not None else _NAME.fullmatch(host)):
+            raise UserError(f"{host!r} in {text!r} is not a host", hint)
+        if "\0" in match["path"]:
+            raise UserError(f"{text!r} has a NUL character", hint)
+        return cls(host, match["path"].rstrip("/") or "/")
+
+    @classmethod
+    def of(cls, source: str) -> Target:
+        """Read a mount's source as the kernel shows it, whatever it is."""
+        match = _FORM.fullmatch(source)
+        if not match:
+            return cls(source, "")
+        return cls(match["literal"] or match["name"] or "", match["path"])
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.path}" if ":" in self.host else f"{self.host}:{self.path}"
+
+    def netid(self, transport: str) -> str:
+        """The ``proto=`` that reaches this host: "tcp" means IPv4 only, "tcp6" IPv6 only (nfs(5)).
+
+        IPv4 is taken when the host has both.  Raises UnknownHostError.
+        """
+        try:
+            found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            hint = "check the name, or give an address"
+            raise UnknownHostError(f"unknown host {self.host!r}: {error}", hint) from error
+        families = {family for family, *_ in found}
+        return transport if socket.AF_INET in families else f"{transport}6"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.IPv6Address(text).version == 6
+    except ValueError:
+        return False
