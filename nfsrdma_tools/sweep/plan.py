@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grid to be measured: a plan, and the cells it is made of.
+
+Defaults follow the experiment of Callaghan et al., "NFS over RDMA" (NICELI 2003), section 7: each
+run mounts, reads the whole file in small reads and unmounts, three runs per cell.  Sizes are in
+bytes, read-ahead in blocks of rsize, as that paper counts it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.ranges import format_size
+
+__all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
+
+BLOCK = 8192
+"""Bytes of one checked block of the test file, and of one read(2) unless the plan says other."""
+
+_VALUES = {
+    "transports": ("tcp", "rdma"),
+    "vers": ("3", "4.0", "4.1", "4.2"),
+    "direction": ("read", "write"),
+    "mode": ("racing", "exhaustive"),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One combination: what one trial measures.
+
+    ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
+    of it, ``axes`` the tunables' values in the order of the plan.
+    """
+
+    transport: str
+    rsize: int
+    read_ahead: int
+    nconnect: int = 1
+    axes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Canonical JSON: equal cells have equal keys, in every process."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_key(cls, key: str) -> Cell:
+        """The cell of a key."""
+        return cls.from_json(json.loads(key))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Cell:
+        """The cell of a decoded key."""
+        axes = tuple((str(name), str(value)) for name, value in data["axes"])
+        return cls(**{**data, "axes": axes})
+
+    def __str__(self) -> str:
+        """As a person names it: ``rdma 128k, 4 ahead``."""
+        text = f"{self.transport} {format_size(self.rsize)}, {self.read_ahead} ahead"
+        text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
+        return text + "".join(f", {name}={value}" for name, value in self.axes)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a sweep measures, and how; ``uid`` names one sweep of it in a store."""
+
+    target: str
+    directory: str = ""
+    transports: tuple[str, ...] = ("tcp", "rdma")
+    rsizes: tuple[int, ...] = (8 << 10, 32 << 10, 128 << 10, 512 << 10)
+    read_aheads: tuple[int, ...] = (0, 1, 4, 16)
+    nconnects: tuple[int, ...] = (1,)
+    vers: str = "3"
+    direction: str = "read"
+    direct: bool = False
+    axes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    runs: int = 3
+    file_size: int = 32 << 20
+    block_size: int = BLOCK
+    preset: str = "quick"
+    mode: str = "racing"
+    seed: int = 1
+    verify: bool = True
+    uid: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        _check_words(self)
+        _check_numbers(self)
+
+    def cells(self) -> tuple[Cell, ...]:
+        """The whole grid, in a fixed order."""
+        axes = [[(name, value) for value in values] for name, values in self.axes]
+        grid = itertools.product(
+            self.transports, self.rsizes, self.aheads, self.nconnects, itertools.product(*axes)
+        )
+        return tuple(Cell(*values) for values in grid)
+
+    @property
+    def aheads(self) -> tuple[int, ...]:
+        """Read-aheads that mean something: neither O_DIRECT nor writing reads ahead."""
+        return self.read_aheads if self.reads_ahead else (0,)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether read-ahead is part of what this plan measures."""
+        return self.direction == "read" and not self.direct
+
+    def request_size(self, cell: Cell) -> int:
+        """Bytes of one read(2) or write(2): small, or nothing of read-ahead would show.
+
+        With O_DIRECT there is none, and a request smaller than rsize would hide rsize.
+        """
+        return cell.rsize if self.direct else self.block_size
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan of ``to_json``; UserError when it is not one."""
+        try:
+            return cls(**{name: _tuple(value) for name, value in data.items()})
+        except (TypeError, AttributeError) as error:
+            raise UserError(f"this is not a plan: {error}") from error
+
+
+_KB = 1 << 10
+PRESETS: dict[str, dict[str, Any]] = {
+    "quick": {},
+    "full": {
+        "rsizes": tuple(_KB << n for n in range(2, 11)),
+        "read_aheads": (0, 1, 2, 4, 8, 16),
+        "file_size": 256 << 20,
+    },
+    # figures 15 to 18: 512 byte reads were measured too; Linux rounds them, and the sweep says so
+    "paper2003": {
+        "rsizes": tuple(512 << n for n in range(12)),
+        "read_aheads": (0, 1, 2, 4, 8, 16),
+        "file_size": 1 << 30,
+        "mode": "exhaustive",
+    },
+}
+
+
+def preset(name: str, target: str, **changes: Any) -> Plan:
+    """The plan of a preset with ``changes`` on top; a change that is None keeps the preset's."""
+    if name not in PRESETS:
+        raise UserError(f"there is no preset {name!r}", f"choose one of {', '.join(PRESETS)}")
+    plan = Plan(target, preset=name, **PRESETS[name])
+    return replace(plan, **{key: value for key, value in changes.items() if value is not None})
+
+
+def _check_words(plan: Plan) -> None:
+    for name, allowed in _VALUES.items():
+        value = getattr(plan, name)
+        for word in value if isinstance(value, tuple) else (value,):
+            if word not in allowed:
+                raise UserError(f"{name}: {word!r} is not known", f"choose of {', '.join(allowed)}")
+
+
+def _check_numbers(plan: Plan) -> None:
+    for item in fields(plan):
+        if getattr(plan, item.name) == () and item.name != "axes":
+            raise UserError(f"the plan has no {item.name}", "name at least one")
+    if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
+        raise UserError("runs, nconnect and block size start at 1")
+    if plan.file_size < BLOCK or plan.file_size % BLOCK:
+        found = format_size(plan.file_size)
+        raise UserError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
+    if plan.direct and any(size % 512 for size in plan.rsizes):
+        raise UserError("direct I/O needs rsizes that are multiples of 512 bytes")
+    for name, values in plan.axes:
+        if not values or len(set(values)) != len(values):
+            raise UserError(f"axis {name}: expected different values, found {list(values)}")
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(_tuple(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store: one SQLite file that holds plans, trials and the environments they ran in.
+
+Each trial is committed and on disk before the next one starts (law 4): write-ahead log,
+synchronous=FULL.  ``application_id`` tells a store from any other SQLite file, ``user_version``
+is the version of its tables.  A trial is named by plan, cell and run, so adding it twice changes
+nothing: a sweep's events may be copied into another store again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import Trial
+
+__all__ = ["VERSION", "Store", "StoreError", "environment_uid"]
+
+T = TypeVar("T")
+VERSION = 1
+APPLICATION = 0x4E465352  # "NFSR"
+_SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
+_HINTS = get_type_hints(Trial)
+_NAMES = [item.name for item in fields(Trial)]
+
+
+class StoreError(UserError):
+    """The file cannot serve as a store."""
+
+
+class Store:
+    """An open store.  Use as a context manager; ``read_only`` never writes a byte."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self.path = path
+        if read_only and not path.is_file():
+            raise StoreError(f"there is no store {path}", "run a sweep first, or name its file")
+        with self._explained():
+            self._db = sqlite3.connect(_uri(path, read_only), uri=True, timeout=10)
+            self._check(read_only)
+            if not read_only:
+                # only now: a file that is somebody else's must not be changed
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
+
+    def __enter__(self) -> Store:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; the write-ahead log is merged into it."""
+        self._db.close()
+
+    def add_plan(self, plan: Plan) -> None:
+        """Remember a plan; once is enough."""
+        row = (plan.uid, datetime.now(UTC).isoformat(timespec="seconds"), _json(plan.to_json()))
+        self._write("INSERT OR IGNORE INTO plans (uid, created, plan) VALUES (?, ?, ?)", row)
+
+    def add_environment(self, facts: Mapping[str, str]) -> str:
+        """Remember an environment and return its uid; equal facts have equal uids."""
+        uid = environment_uid(facts)
+        row = (uid, _json(dict(facts)))
+        self._write("INSERT OR IGNORE INTO environments (uid, facts) VALUES (?, ?)", row)
+        return uid
+
+    def add_trial(self, trial: Trial) -> None:
+        """Put a trial on disk; one that is there already (plan, cell, run) stays as it is."""
+        self._write(_INSERT, tuple(_encode(getattr(trial, name)) for name in _NAMES))
+
+    def note(self, plan: Plan, key: str, value: str) -> None:
+        """Keep a word about a plan's progress, for whoever resumes it."""
+        sql = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
+        self._write(sql, (plan.uid, key, value))
+
+    def noted(self, plan: Plan, key: str) -> str:
+        """The word kept by ``note``, or nothing."""
+        sql = "SELECT value FROM notes WHERE plan = ? AND key = ?"
+        return "".join(self._read(sql, (plan.uid, key), lambda row: str(row[0])))
+
+    def plans(self) -> list[Plan]:
+        """All plans, oldest first."""
+        sql = "SELECT plan FROM plans ORDER BY rowid"
+        return self._read(sql, (), lambda row: Plan.from_json(json.loads(row[0])))
+
+    def plan(self, uid: str = "") -> Plan:
+        """The plan of that uid, or the newest one; StoreError when there is none."""
+        found = [plan for plan in self.plans() if uid in ("", plan.uid)]
+        if not found:
+            raise StoreError(f"{self.path} holds no plan {uid}".rstrip(), "run a sweep first")
+        return found[-1]
+
+    def trials(self, plan: Plan | None = None) -> list[Trial]:
+        """All trials, or a plan's, in the order they ran."""
+        return self._read(_SELECT, (plan.uid if plan else None,), _trial)
+
+    def environments(self) -> dict[str, dict[str, str]]:
+        """Facts about each environment by its uid."""
+        sql = "SELECT uid, facts FROM environments ORDER BY rowid"
+        return dict(self._read(sql, (), lambda row: (row[0], json.loads(row[1]))))
+
+    def _check(self, read_only: bool) -> None:
+        application = self._pragma("application_id")
+        version = self._pragma("user_version")
+        if self._empty() and not read_only:
+            self._create()
+        elif application != APPLICATION:
+            raise StoreError(f"{self.path} is not a store of nfsrdma", "name another file")
+        elif version != VERSION:
+            raise StoreError(
+                f"{self.path}: expected a store of version {VERSION}, found {version}",
+                "use the nfsrdma that wrote it, or a newer one",
+            )
+
+    def _empty(self) -> bool:
+        return not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+    def _pragma(self, name: str) -> int:
+        return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _create(self) -> None:
+        # one transaction: a store that was never finished is an empty file, and is made anew
+        self._db.executescript(_SCHEMA)
+
+    def _write(self, sql: str, values: tuple[Any, ...]) -> None:
+        with self._explained(), self._db:
+            self._db.execute(sql, values)
+
+    def _read(self, sql: str, values: tuple[Any, ...], row: Callable[[Any], T]) -> list[T]:
+        with self._explained():
+            return [row(values) for values in self._db.execute(sql, values)]
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{self.path}: {error}", _hint(str(error))) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self.path}: {error}", "the store is damaged") from error
+
+
+def environment_uid(facts: Mapping[str, str]) -> str:
+    """Name of an environment: a hash of its facts."""
+    return hashlib.sha256(_json(dict(facts)).encode()).hexdigest()[:16]
+
+
+def _uri(path: Path, read_only: bool) -> str:
+    # without a log nobody writes to it, and then a folder that cannot be written is no obstacle
+    unused = read_only and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}&immutable={unused:d}"
+
+
+def _hint(message: str) -> str:
+    hints = {
+        "readonly": "the file or its folder cannot be written",
+        "unable to open": "check that its folder exists and can be written",
+        "locked": "another sweep writes to it; name another file",
+        "full": "make room on its disk, then resume",
+    }
+    known = (hint for word, hint in hints.items() if word in message)
+    return next(known, "this is no intact store; name another file")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _encode(value: object) -> object:
+    if isinstance(value, Cell):
+        return value.key
+    return _json(value) if isinstance(value, dict) else value
+
+
+def _trial(row: tuple[Any, ...]) -> Trial:
+    return Trial(**{name: _decode(name, value) for name, value in zip(_NAMES, row, strict=True)})
+
+
+def _decode(name: str, value: Any) -> Any:
+    kind = _HINTS[name]
+    if kind is Cell:
+        return Cell.from_key(value)
+    return kind(value) if kind in (int, float, bool, str) else json.loads(value)
+
+
+# "order" is a word of SQL, so names are quoted; they are the fields of Trial, nobody's input
+_COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
+_INSERT = f"INSERT OR IGNORE INTO trials ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+_SELECT = f"SELECT {_COLUMNS} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
+_TYPED = "\n".join(
+    f'  "{name}" {_SQL_TYPES.get(_HINTS[name], "TEXT")} NOT NULL,' for name in _NAMES
+)
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE plans (uid TEXT PRIMARY KEY, created TEXT NOT NULL, plan TEXT NOT NULL);
+CREATE TABLE environments (uid TEXT PRIMARY KEY, facts TEXT NOT NULL);
+CREATE TABLE notes (plan TEXT, key TEXT, value TEXT, PRIMARY KEY (plan, key));
+CREATE TABLE trials (
+{_TYPED}
+  UNIQUE (plan, cell, run)
+);
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {VERSION};
+COMMIT;
+"""

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.plan import PRESETS, Cell, Plan, preset
+from nfsrdma_tools.sweep.ranges import format_size, parse_counts, parse_size, parse_sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("32k", (32768,)),
+        ("4k..32k", (4096, 8192, 16384, 32768)),
+        ("3k..12K", (3072, 4096, 8192, 12288)),
+        ("1MiB,8k,8k", (8192, 1 << 20)),
+        ("512,1k..2k", (512, 1024, 2048)),
+        ("1G", (1 << 30,)),
+    ],
+)
+def test_sizes(text: str, sizes: tuple[int, ...]) -> None:
+    assert parse_sizes(text) == sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [("0..16", (0, 1, 2, 4, 8, 16)), ("4,0", (0, 4)), ("0..10", (0, 1, 2, 4, 8, 10)), ("7", (7,))],
+)
+def test_counts(text: str, counts: tuple[int, ...]) -> None:
+    assert parse_counts(text) == counts
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "k", "-4k", "4k..", "..4k", "0", "1M..4k", "4kk", "1e3", "4k;reboot", "٤k", "9" * 40],
+)
+def test_what_is_no_size_is_a_clear_error(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_sizes(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "4k", "1..0", "1.5", "٤", "1,,2"])
+def test_what_is_no_count_is_a_clear_error(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_counts(text)
+
+
+@given(st.integers(1, 1 << 40))
+def test_sizes_are_written_as_they_are_read(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+def test_quick_is_32_cells_of_3_runs() -> None:
+    plan = preset("quick", "server:/export")
+    assert len(plan.cells()) == len(set(plan.cells())) == 32
+    assert (plan.runs, plan.file_size, plan.mode) == (3, 32 << 20, "racing")
+
+
+def test_paper2003_is_the_papers_grid() -> None:
+    plan = preset("paper2003", "server:/export")
+    assert plan.read_aheads == (0, 1, 2, 4, 8, 16)
+    assert (plan.rsizes[0], plan.rsizes[1], plan.rsizes[-1]) == (512, 1024, 1 << 20)
+    assert (plan.file_size, plan.runs) == (1 << 30, 3)
+
+
+def test_changes_go_on_top_of_the_preset() -> None:
+    plan = preset("full", "server:/export", runs=5, rsizes=None)
+    assert plan.runs == 5
+    assert plan.rsizes == PRESETS["full"]["rsizes"]
+    with pytest.raises(UserError, match="quick, full, paper2003"):
+        preset("fast", "server:/export")
+
+
+def test_axes_multiply_the_grid() -> None:
+    axes = (("sunrpc.rdma_max_inline_read", ("4096", "8192")), ("server:a.b", ("1", "2", "3")))
+    plan = Plan("s:/e", transports=("rdma",), rsizes=(8192,), read_aheads=(1,), axes=axes)
+    assert len(plan.cells()) == 6
+    assert plan.cells()[1].axes == (("sunrpc.rdma_max_inline_read", "4096"), ("server:a.b", "2"))
+
+
+def test_read_ahead_is_no_dimension_where_nothing_is_read_ahead() -> None:
+    for plan in (Plan("s:/e", direct=True), Plan("s:/e", direction="write")):
+        assert {cell.read_ahead for cell in plan.cells()} == {0}
+        assert len(plan.cells()) == 8
+
+
+def test_requests_are_small_unless_direct() -> None:
+    cell = Cell("tcp", 1 << 20, 0)
+    assert Plan("s:/e").request_size(cell) == 8192
+    assert Plan("s:/e", direct=True).request_size(cell) == 1 << 20
+
+
+def test_plans_and_cells_survive_json() -> None:
+    plan = replace(Plan("s:/e"), axes=(("a.b", ("1", "2")),))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    for cell in plan.cells():
+        assert Cell.from_key(cell.key) == cell
+    assert len({cell.key for cell in plan.cells()}) == len(plan.cells())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"transports": ("udp",)},
+        {"transports": ()},
+        {"rsizes": ()},
+        {"vers": "2"},
+        {"mode": "fast"},
+        {"runs": 0},
+        {"file_size": 1000},
+        {"file_size": 12 << 10},
+        {"nconnects": (0,)},
+        {"axes": (("a.b", ()),)},
+        {"axes": (("a.b", ("1", "1")),)},
+        {"direct": True, "rsizes": (1000,)},
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_a_clear_error(wrong: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        replace(Plan("s:/e"), **wrong)
+
+
+def test_foreign_json_is_no_plan() -> None:
+    with pytest.raises(UserError, match="not a plan"):
+        Plan.from_json({"target": "s:/e", "colour": "green"})
+
+
+def test_cells_are_named_as_people_name_them() -> None:
+    assert str(Cell("rdma", 128 << 10, 4)) == "rdma 128k, 4 ahead"
+    assert str(Cell("tcp", 1 << 20, 0, 4, (("a.b", "1"),))) == "tcp 1M, 0 ahead, nconnect 4, a.b=1"

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+import csv
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.export import as_csv, as_json
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+
+PLAN = Plan("server:/export", uid="p1")
+TRIAL = Trial(
+    "p1", Cell("rdma", 8192, 4, 2, (("sunrpc.x", "a,b"),)), 1, 0,
+    throughput=119.5, rdma={"recvs": 7}, verified=True, cpu_modes={"user": 0.25},
+)  # fmt: skip
+
+
+def test_gives_back_what_was_put_in(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        store.add_plan(PLAN)
+        uid = store.add_environment({"kernel": "6.12"})
+        store.add_trial(TRIAL)
+    with Store(tmp_path / "s.db", read_only=True) as store:
+        assert store.plan() == PLAN
+        assert store.trials() == [TRIAL]
+        assert store.environments() == {uid: {"kernel": "6.12"}}
+
+
+@given(st.text(), st.floats(allow_nan=False), st.integers(0, 2**60))
+def test_json_of_a_trial_is_exact(reason: str, throughput: float, size: int) -> None:
+    trial = replace(TRIAL, reason=reason, throughput=throughput, bytes=size)
+    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+
+
+def test_adding_twice_changes_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        store.add_plan(PLAN)
+        store.add_plan(PLAN)
+        store.add_trial(TRIAL)
+        store.add_trial(replace(TRIAL, throughput=1.0))
+        store.add_trial(replace(TRIAL, run=2))
+        assert [(t.run, t.throughput) for t in store.trials(PLAN)] == [(1, 119.5), (2, 119.5)]
+        assert store.trials(Plan("other:/x")) == []
+
+
+def test_notes(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        assert store.noted(PLAN, "file") == ""
+        store.note(PLAN, "file", "made")
+        assert store.noted(PLAN, "file") == "made"
+
+
+def test_environments_are_named_by_their_facts() -> None:
+    assert environment_uid({"a": "1", "b": "2"}) == environment_uid({"b": "2", "a": "1"})
+    assert environment_uid({"a": "1"}) != environment_uid({"a": "2"})
+
+
+def test_log_is_write_ahead_and_synchronous(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        assert store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert store._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def refused(path: Path, *words: str, read_only: bool = False) -> None:
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(StoreError) as caught:
+        Store(path, read_only=read_only)
+    assert all(word in str(caught.value) for word in (path.name, *words))
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+def test_not_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    path.write_bytes(b"holiday pictures " * 999)
+    refused(path, "not a database")
+    refused(path, "not a database", read_only=True)
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE plans (x)")
+    db.close()
+    refused(path, "not a store of nfsrdma")
+
+
+def test_newer_schema(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    Store(path).close()
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    refused(path, "version 1, found 99")
+
+
+def test_missing_and_unreachable(tmp_path: Path) -> None:
+    refused(tmp_path / "none.db", "there is no store", read_only=True)
+    refused(tmp_path / "no" / "folder.db", "its folder exists")
+    refused(tmp_path, "unable to open")
+
+
+def test_torn_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as store:
+        for run in range(200):
+            store.add_trial(replace(TRIAL, run=run))
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + b"\xff" * (len(content) - 8192))
+    with pytest.raises(StoreError), Store(path, read_only=True) as store:
+        store.trials()
+
+
+def test_a_record_that_is_no_json_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as store:
+        store.add_plan(PLAN)
+        store.add_trial(TRIAL)
+        store._db.execute("UPDATE trials SET cell = 'nonsense'")
+        store._db.execute("UPDATE plans SET plan = '{}'")
+        with pytest.raises(StoreError):
+            store.trials()
+        with pytest.raises(UserError, match="not a plan"):
+            store.plan()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_read_only_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    Store(path).close()
+    path.chmod(0o444)
+    with pytest.raises(StoreError, match="cannot be written"), Store(path) as store:
+        store.add_trial(TRIAL)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        store._db.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(StoreError, match="make room"):
+            for run in range(100):
+                store.add_trial(replace(TRIAL, run=run, reason="x" * 1000))
+
+
+WRITER = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+from nfsrdma_tools.sweep.store import Store
+from tests.unit.test_store import PLAN, TRIAL
+store = Store(Path(sys.argv[1]))
+store.add_plan(PLAN)
+for run in range(10**6):
+    store.add_trial(replace(TRIAL, run=run))
+    print(run, flush=True)
+"""
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 17])
+def test_kill_9_loses_nothing_that_was_reported(tmp_path: Path, killed_after: int) -> None:
+    path = tmp_path / "s.db"
+    argv = [sys.executable, "-c", WRITER, str(path)]
+    writer = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert writer.stdout
+    reported = -1
+    while reported < killed_after:
+        reported = int(writer.stdout.readline())
+    writer.send_signal(signal.SIGKILL)
+    reported = int(([str(reported), *writer.stdout.read().decode().split()])[-1])
+    writer.wait()
+    with Store(path) as store:
+        runs = [trial.run for trial in store.trials()]
+        assert runs == list(range(len(runs)))
+        assert len(runs) in (reported + 1, reported + 2)
+        assert store.plan() == PLAN
+
+
+def test_export(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        assert as_csv(store) == "plan\r\n"
+        store.add_plan(PLAN)
+        store.add_trial(TRIAL)
+        row = next(csv.DictReader(as_csv(store).splitlines()))
+        assert (row["cell_transport"], row["cell_rsize"]) == ("rdma", "8192")
+        assert row["throughput"] == "119.5"
+        assert json.loads(row["rdma"]) == {"recvs": 7}
+        content = json.loads(as_json(store))
+        assert Plan.from_json(content["plans"][0]) == PLAN
+        assert Trial.from_json(content["trials"][0]) == TRIAL
