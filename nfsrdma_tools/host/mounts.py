@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes an NFS mount, proves what it is, and takes it away again.
 
-mount.nfs and umount.nfs are run by themselves, without mount(8) and umount(8) in between: one
-process that a time limit or ctrl-C ends for good, and an undo that can only ever take an NFS
-mount away.  ``retry=0`` lets a refused connection be an error at once instead of in two minutes.
+umount.nfs is run by itself, without umount(8) in between: one process that a time limit or
+ctrl-C ends for good, and an undo that can only ever take an NFS mount away.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host import busy, mountinfo, mountstats, readahead
 from nfsrdma_tools.host.effect import Mount, find, mounts, shared
-from nfsrdma_tools.host.refusal import MountError, explain
+from nfsrdma_tools.host.mountnfs import MountError, call
 from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.undo import Journal, Run
@@ -54,7 +53,7 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
         undo = undo_for(directory)
         book.add(undo)
         try:
-            _call(request, directory, timeout)
+            call(request, directory, timeout)
             return _proven(request, directory)
         except BaseException:
             if _is_gone(directory):
@@ -118,15 +117,6 @@ def _lock(folder: int, directory: Path) -> None:
     except BlockingIOError as error:
         what = f"another nfsrdma is just mounting on {directory}"
         raise UserError(what, "take another folder") from error
-
-
-def _call(request: MountRequest, directory: Path, timeout: float) -> None:
-    netid = request.target.netid(request.transport)
-    options = request.mount_options(netid)
-    argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
-    result = run(*argv, check=False, timeout=timeout)
-    if result.returncode:
-        raise explain(request, result, timeout)
 
 
 def _proven(request: MountRequest, directory: Path) -> Mount:

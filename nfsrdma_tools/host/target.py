@@ -36,7 +36,8 @@ class Target:
         """
         hint = "write server:/path, 192.0.2.1:/path or [2001:db8::1]:/path"
         match = _FORM.fullmatch(text)
-        if not match or not match["path"].startswith("/"):
+        url = text.lower().startswith("nfs://")
+        if not match or url or not match["path"].startswith("/"):
             raise UserError(f"{text!r} is not an NFS target", hint)
         host = match["name"] if match["literal"] is None else match["literal"]
         if not (_is_ipv6(host) if match["literal"] is not None else _NAME.fullmatch(host)):

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mount.nfs means: its words turned into one line and what to do next."""
+"""Runs mount.nfs, and turns its words into one line and what to do next.
+
+It is run by itself, without mount(8) in between: one process that a time limit or ctrl-C ends
+for good.  ``retry=0`` lets a refused connection be an error at once instead of in two minutes.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from nfsrdma_tools.command import Result
+from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.host.request import RDMA_PORT, MountRequest
 
-__all__ = ["MountError", "explain"]
+__all__ = ["MountError", "call"]
 
 _NFS_PORT = 2049
 # in order: mount.nfs' words (mount_error in nfs-utils' utils/mount/error.c), what happened, a hint
@@ -56,8 +61,20 @@ class MountError(UserError):
     """The mount was not made."""
 
 
-def explain(request: MountRequest, result: Result, timeout: float) -> UserError:
-    """The error for a mount.nfs that failed or was ended after ``timeout`` seconds."""
+def call(request: MountRequest, directory: Path, timeout: float) -> None:
+    """Let mount.nfs make the mount; it is ended after ``timeout`` seconds.
+
+    Raises UnknownHostError, MountError for a refusal that is understood, CommandError for others.
+    """
+    netid = request.target.netid(request.transport)
+    options = request.mount_options(netid)
+    argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
+    result = run(*argv, check=False, timeout=timeout)
+    if result.returncode:
+        raise _explain(request, result, timeout)
+
+
+def _explain(request: MountRequest, result: Result, timeout: float) -> UserError:
     if result.returncode == 124:
         return MountError(
             f"{request.target.host} did not answer within {timeout:g} s, the mount was given up",

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import mountinfo
+from nfsrdma_tools.host.mountinfo import at, canonical, options, parse, read, unescape
+
+
+def escape(text: str) -> str:
+    # mangle() of fs/proc_namespace.c with show_mountinfo's characters
+    return "".join(f"\\{ord(c):03o}" if c in " \t\n\\#" else c for c in text)
+
+
+def line(directory: str, source: str = "server:/x", number: int = 40, fstype: str = "nfs4") -> str:
+    optional = "shared:5 master:1" if number % 2 else ""
+    fields = f"{number} 25 0:45 / {escape(directory)} rw,relatime {optional}".strip()
+    return f"{fields} - {fstype} {escape(source)} rw,vers=4.2,rsize=524288,proto=rdma"
+
+
+def test_reads_this_machine() -> None:
+    entries = read()
+    assert at(Path("/proc"), entries) is not None
+    assert {entry.fstype for entry in entries if entry.directory == Path("/proc")} == {"proc"}
+
+
+def test_one_entry_in_all_its_parts() -> None:
+    (entry,) = parse(line("/mnt/a") + "\n")
+    assert (entry.id, entry.parent, entry.device, entry.root) == (40, 25, "0:45", "/")
+    assert (entry.directory, entry.fstype, entry.source) == (Path("/mnt/a"), "nfs4", "server:/x")
+    assert entry.options == {"rw": "", "vers": "4.2", "rsize": "524288", "proto": "rdma"}
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "a - nfs4 b", "a\nb", "a\\040b", "a\rb", "a\u2028b", "a\x0bb", "#", "a\udcffb"]
+)
+def test_hostile_directories_are_one_entry_each(name: str) -> None:
+    text = "\n".join([line(f"/mnt/{name}", number=41), line("/mnt/other", number=42)])
+    first, second = parse(text)
+    assert (first.directory, second.directory) == (Path(f"/mnt/{name}"), Path("/mnt/other"))
+
+
+@given(st.text(st.characters(exclude_characters="\0/"), min_size=1))
+def test_every_name_survives_the_escapes(name: str) -> None:
+    if name in {".", ".."}:
+        return
+    assert unescape(escape(name)) == name
+    (entry,) = parse(line(f"/mnt/{name}", source=f"server:/{name}"))
+    assert entry.directory == Path(f"/mnt/{name}")
+    assert entry.source == f"server:/{name}"
+
+
+@given(st.text())
+def test_no_text_ends_in_a_traceback(text: str) -> None:
+    try:
+        parse(text)
+    except UserError as error:
+        assert "mountinfo" in error.message
+
+
+def test_bytes_that_are_no_text_survive(tmp_path: Path) -> None:
+    file = tmp_path / "mountinfo"
+    file.write_bytes(line("/mnt/X").encode().replace(b"X", b"\xff\r"))
+    (entry,) = read(file)
+    assert os.fsencode(entry.directory) == b"/mnt/\xff\r"
+
+
+def test_an_empty_source_is_read() -> None:
+    (entry,) = parse(line("/mnt/a", source=""))
+    assert entry.source == ""
+
+
+def test_commas_between_quotes_do_not_split() -> None:
+    text = 'rw,context="system_u:object_r:nfs_t:s0:c1,c2",vers=3,addr=fe80::1%2,x='
+    assert options(text) == {
+        "rw": "", "context": '"system_u:object_r:nfs_t:s0:c1,c2"', "vers": "3",
+        "addr": "fe80::1%2", "x": "",
+    }  # fmt: skip
+
+
+def test_the_topmost_of_two_mounts_is_found() -> None:
+    entries = parse("\n".join([line("/mnt", "a:/1", 30), line("/mnt", "b:/2", 31)]))
+    found = at(Path("/mnt"), entries)
+    assert found is not None
+    assert found.source == "b:/2"
+
+
+def test_links_lead_to_the_mount_point(tmp_path: Path) -> None:
+    real = tmp_path / "real" / "mnt"
+    real.mkdir(parents=True)
+    (tmp_path / "beside").symlink_to(tmp_path / "real")
+    (tmp_path / "onto").symlink_to(real)
+    entries = parse(line(str(real)))
+    for path in (real, tmp_path / "beside" / "mnt", tmp_path / "onto", tmp_path / "x/../real/mnt"):
+        assert canonical(path, entries) == real
+
+
+def test_a_mount_point_is_found_without_a_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object) -> str:
+        raise AssertionError("a dead server would hang here")
+
+    entries = parse(line("/mnt/dead"))
+    monkeypatch.setattr(mountinfo.os.path, "realpath", hang)
+    assert at(Path("/mnt/dead"), entries) == entries[0]
