@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from nfsrdma_tools.cli import mount
+from nfsrdma_tools.cli import doctor, lab, link, mount, server
 from nfsrdma_tools.errors import UserError, one_line
 
 app = typer.Typer(
@@ -22,6 +22,10 @@ app = typer.Typer(
 app.command()(mount.mount)
 app.command()(mount.mounts)
 app.command()(mount.umount)
+app.add_typer(lab.app, name="lab")
+app.command()(doctor.doctor)
+app.add_typer(link.app, name="link")
+app.add_typer(server.app, name="server")
 
 
 def main() -> None:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma server``: have this machine serve a directory over TCP and RDMA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Serve a directory over TCP and RDMA, and take that back.")
+
+_PATH = typer.Argument(metavar="EXPORT", help="The directory to serve.")
+
+
+@app.command()
+def enable(
+    path: Annotated[Path, _PATH],
+    client: Annotated[
+        list[str], typer.Option(help="Who may mount it: host, network, wildcard. May be repeated.")
+    ],
+    rdma_port: Annotated[int, typer.Option(min=1, max=65535, help="For RDMA.")] = 20049,
+    vers: Annotated[
+        list[str] | None, typer.Option(help="3, 4.0, 4.1, 4.2: switch it on. May be repeated.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option(help="No writing.")] = False,
+) -> None:
+    """Serve a directory now and after each boot; server disable takes it back.
+
+    Root is squashed.  The export is insecure in the sense of exports(5): RDMA clients come from
+    ports above 1023, so a client's port proves nothing.  That is why --client has no default.
+    """
+    from nfsrdma_tools.host import server
+    from nfsrdma_tools.host.exports import Export, file_of
+    from nfsrdma_tools.undo import journal
+
+    export = Export(path, tuple(client), read_only)
+    with journal() as book:
+        changed = server.enable(export, book, rdma_port, tuple(vers or ()))
+        book.keep()
+    if not changed:
+        print(f"{path} is served already")
+        return
+    print(f"serving {path} on RDMA port {rdma_port} and TCP to {', '.join(client)}")
+    print("  insecure: RDMA clients come from ports above 1023, so theirs are not checked")
+    print(f"  lasts across reboots: {file_of(path)}, nfs-server started at boot")
+    print("  undo: nfsrdma server disable EXPORT")
+
+
+@app.command()
+def disable(path: Annotated[str, _PATH]) -> None:
+    """Stop serving a directory; after the last one the server is as it was before.
+
+    That may restart nfsd (clients go on after its grace period), or stop it, if it did not run.
+    """
+    from nfsrdma_tools.host import server
+
+    server.disable(path)
+    print(f"{path} is no longer served by nfsrdma")
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show nfsd's threads, listeners and versions, and all exports."""
+    import json
+    from dataclasses import asdict
+
+    from nfsrdma_tools.host import server
+
+    found = server.serving()
+    if as_json:
+        print(json.dumps(asdict(found), indent=2))
+        return
+    listeners = "unknown (needs root)"
+    if found.listeners is not None:
+        listeners = ", ".join(map(str, found.listeners)) or "none"
+    print(f"threads    {found.threads}")
+    print(f"listeners  {listeners}")
+    print(f"versions   {', '.join(found.versions) or 'none'}")
+    for each in found.exports:
+        own = "  (by nfsrdma)" if each.path in found.own else ""
+        print(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")
