@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What several runs of a cell say: mean, spread, and how far apart two cells have to be.
+
+Runs of all cells share one relative spread (pooled), because few runs per cell say little about
+their own.  Two cells differ when their relative gap exceeds a t-bound on it.  Until three repeats
+have been made the spread is unknown, and nothing closer than ``PRIOR`` counts as different.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.record import Trial
+
+__all__ = ["KNOWN_AT", "PRIOR", "Noise", "Summary", "gap", "pooled", "summaries"]
+
+PRIOR = 0.20
+"""Relative gap that counts as a difference while the noise is unknown."""
+KNOWN_AT = 3
+"""Repeats (degrees of freedom) from which on it is known."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One cell over its good runs.
+
+    ``throughput`` is the mean in MB/s, ``spread`` the standard deviation divided by it (0 for a
+    single run), ``cpu_share`` the mean share of all CPUs, ``cpu_per_byte`` busy ns per byte.
+    """
+
+    cell: Cell
+    runs: int
+    throughput: float
+    spread: float
+    cpu_share: float
+    cpu_per_byte: float
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The relative spread of one run, and the degrees of freedom it was estimated with."""
+
+    relative: float
+    degrees: int
+
+    @property
+    def known(self) -> bool:
+        """Whether enough repeats were made to trust it."""
+        return self.degrees >= KNOWN_AT
+
+    def bound(self, one: Summary, other: Summary) -> float:
+        """The relative gap below which the two cells cannot be told apart."""
+        if not self.known:
+            return PRIOR
+        from scipy.special import stdtrit
+
+        quantile = float(stdtrit(self.degrees, CONFIDENCE))
+        return quantile * self.relative * math.sqrt(1 / one.runs + 1 / other.runs)
+
+
+def summaries(trials: Iterable[Trial]) -> list[Summary]:
+    """Each cell that has a good run, in order of appearance."""
+    runs: dict[Cell, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok:
+            runs.setdefault(trial.cell, []).append(trial)
+    return [_summary(cell, of_cell) for cell, of_cell in runs.items()]
+
+
+def pooled(cells: Sequence[Summary]) -> Noise:
+    """The common relative spread of these cells."""
+    degrees = sum(cell.runs - 1 for cell in cells)
+    squares = sum((cell.runs - 1) * cell.spread**2 for cell in cells)
+    return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
+
+
+def gap(one: Summary, best: Summary) -> float:
+    """How much slower ``one`` is than ``best``, relative to ``best``."""
+    return 1 - one.throughput / best.throughput if best.throughput else 0.0
+
+
+def _summary(cell: Cell, runs: list[Trial]) -> Summary:
+    mean = statistics.fmean(run.throughput for run in runs)
+    # statistics.stdev is exact, and slow enough to be felt in a race
+    squares = math.fsum((run.throughput - mean) ** 2 for run in runs)
+    deviation = math.sqrt(squares / max(len(runs) - 1, 1))
+    return Summary(
+        cell=cell,
+        runs=len(runs),
+        throughput=mean,
+        spread=deviation / mean if mean else 0.0,
+        cpu_share=statistics.fmean(run.cpu_share for run in runs),
+        cpu_per_byte=statistics.fmean(run.busy_ns / max(run.bytes, 1) for run in runs),
+    )

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Made-up throughput surfaces on the quick preset's grid, and a sweep over one of them."""
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.race import next_cell
+from nfsrdma_tools.sweep.record import Trial
+
+Surface = dict[Cell, float]
+PLAN = Plan("server:/export", uid="p")
+
+# MB/s over a 1 Gb/s wire with a round trip of 100 us, soft-RoCE, Linux 6.12, read-ahead 0 1 4 16
+_MEASURED = {
+    ("tcp", 8): (17.9, 53.5, 85.2, 95.4),
+    ("tcp", 32): (17.9, 119.1, 120.8, 120.8),
+    ("tcp", 128): (17.9, 120.8, 121.3, 121.2),
+    ("tcp", 512): (17.9, 121.4, 121.3, 121.25),
+    ("rdma", 8): (13.3, 33.1, 48.3, 52.8),
+    ("rdma", 32): (13.3, 77.2, 93.1, 98.9),
+    ("rdma", 128): (13.3, 116.1, 119.85, 113.7),
+    ("rdma", 512): (13.3, 119.65, 120.0, 114.2),
+}
+
+
+def measured() -> Surface:
+    return {
+        Cell(transport, size << 10, ahead): speed
+        for (transport, size), row in _MEASURED.items()
+        for ahead, speed in zip((0, 1, 4, 16), row, strict=True)
+    }
+
+
+def peak(widths: float, tcp: tuple[float, int, int], rdma: tuple[float, int, int]) -> Surface:
+    """One optimum per transport: (MB/s, rsize in KiB, read-ahead), falling off around it."""
+    tops = {"tcp": tcp, "rdma": rdma}
+
+    def speed(cell: Cell) -> float:
+        top, size, ahead = tops[cell.transport]
+        sizes = math.log2(cell.rsize / 1024 / size) / widths
+        aheads = math.log2((cell.read_ahead + 0.5) / (ahead + 0.5)) / widths
+        return top * math.exp(-(sizes**2) - aheads**2)
+
+    return {cell: speed(cell) for cell in PLAN.cells()}
+
+
+def flat() -> Surface:
+    return {cell: 120.0 - index / 100 for index, cell in enumerate(PLAN.cells())}
+
+
+# the 2003 paper's figures 15 and 16 peak at 256 KB and 4 or 8 ahead, 60 and 102 MB/s
+SURFACES: dict[str, Callable[[], Surface]] = {
+    "measured": measured,
+    "paper2003": lambda: peak(4, (60, 256, 4), (102, 256, 8)),
+    "sharp": lambda: peak(1.8, (94.2, 128, 4), (102, 128, 1)),
+    "flat": flat,
+}
+
+
+def sweep(surface: Surface, mode: str, noise: float, seed: int, outliers: float = 0) -> list[Trial]:
+    """Run a whole sweep over ``surface``; an outlier loses 15 to 50 % of its throughput."""
+    plan, trials = replace(PLAN, mode=mode, seed=seed), list[Trial]()
+    luck = random.Random(seed)  # noqa: S311 - no secret
+    while step := next_cell(plan, trials):
+        cell, run = step
+        speed = surface[cell] * max(0.1, luck.gauss(1, noise))
+        speed *= luck.uniform(0.5, 0.85) if luck.random() < outliers else 1
+        trials.append(Trial("p", cell, run, len(trials), throughput=speed, bytes=1, busy_ns=1))
+    return trials
