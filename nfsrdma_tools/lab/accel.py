@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether KVM works here: found out by booting a kernel under it, and remembered.
+
+/dev/kvm may be there and still not run a kernel (nested virtualisation, filtered MSRs).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import tempfile
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.lab.places import cache_dir
+
+__all__ = ["choose", "qemu_version", "verdict"]
+
+_SECONDS = 20
+QEMU = "qemu-system-x86_64"
+
+
+@functools.cache
+def qemu_version() -> str:
+    """QEMU's version line."""
+    return run(QEMU, "--version").stdout.splitlines()[0]
+
+
+def choose(clock: str, kernel: Path, initrd: Path) -> str:
+    """The accelerator for a clock: only emulation counts instructions, else KVM where it works."""
+    if clock == "instructions" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return "tcg"
+    known = verdict()
+    if known is None:
+        known = _boots(kernel, initrd)
+        _memory().write_text(json.dumps({_machine(): known}))
+    return "kvm" if known else "tcg"
+
+
+def verdict() -> bool | None:
+    """Whether KVM is known to work on this machine; None when it was not tried yet."""
+    try:
+        answer = json.loads(_memory().read_text()).get(_machine())
+    except (FileNotFoundError, ValueError):
+        return None
+    return bool(answer) if answer is not None else None
+
+
+def _boots(kernel: Path, initrd: Path) -> bool:
+    # without a root disk the kernel panics soon after it reached user space, and QEMU ends
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "console"
+        argv = (
+            *(QEMU, "-accel", "kvm", "-cpu", "host", "-m", "512", "-nodefaults", "-no-reboot"),
+            *("-display", "none", "-serial", f"file:{log}"),
+            *("-kernel", str(kernel), "-initrd", str(initrd)),
+            *("-append", "console=ttyS0 panic=-1 rdinit=/none root=/none"),
+        )
+        run(*argv, timeout=_SECONDS, check=False)
+        return log.exists() and "Kernel panic" in log.read_text(errors="replace")
+
+
+def _memory() -> Path:
+    return cache_dir() / "kvm.json"
+
+
+def _machine() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "")
+    return f"{platform.release()} / {model} / {qemu_version()}"

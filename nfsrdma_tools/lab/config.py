@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lab is to be: its shape, kernel, clock and wire."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["KERNELS", "LabConfig", "Link"]
+
+KERNELS = ("6.12", "6.1", "7.2")
+_SHAPES = ("solo", "pair")
+_CLOCKS = ("wall", "instructions")
+_LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
+
+
+@dataclass(frozen=True)
+class Link:
+    """The wire: a rate for tc(8), and a round trip in microseconds; rate "" is no limit at all."""
+
+    rate: str = "1gbit"
+    round_trip_us: int = 100
+
+    @classmethod
+    def parse(cls, text: str) -> Link:
+        """Read "1gbit/100us" (rate and round trip) or "none"."""
+        if text == "none":
+            return cls("", 0)
+        match = _LINK.fullmatch(text)
+        if not match:
+            raise UserError(f"the link {text!r} is not one", "write it as 1gbit/100us, or none")
+        rate, number, unit = match.groups()
+        return cls(rate, int(number) * (1000 if unit == "ms" else 1))
+
+    def __str__(self) -> str:
+        return f"{self.rate}/{self.round_trip_us}us" if self.rate else "none"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments of the node's lab-link: half of the round trip on each end."""
+        return (self.rate, f"{self.round_trip_us / 2:g}us") if self.rate else ("none",)
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """All that decides how a lab is brought up. Memory is MiB per node."""
+
+    name: str
+    shape: str = "solo"
+    kernel: str = KERNELS[0]
+    clock: str = "wall"
+    link: str = ""
+    clients: int = 1
+    memory: int = 3072
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
+            raise UserError(
+                f"the lab name {self.name!r} is not one", "use a-z, 0-9 and -, up to 32"
+            )
+        _one_of("shape", self.shape, _SHAPES)
+        _one_of("kernel", self.kernel, KERNELS)
+        _one_of("clock", self.clock, _CLOCKS)
+        if not 1 <= self.clients <= 16:
+            raise UserError(f"{self.clients} clients asked for, 1 to 16 can be had")
+        if not 512 <= self.memory <= 65536:
+            raise UserError(f"{self.memory} MiB of memory asked for, 512 to 65536 can be had")
+        if self.shape == "pair" and self.clock == "instructions":
+            raise UserError(
+                "two machines cannot share an instruction clock",
+                "use --shape solo with it, or --clock wall",
+            )
+        Link.parse(str(self.wire))
+
+    @property
+    def wire(self) -> Link:
+        """The link asked for; a solo lab has the 1 Gb/s, 100 us wire by default, a pair none."""
+        default = "1gbit/100us" if self.shape == "solo" else "none"
+        return Link.parse(self.link or default)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The machines' names, the server first."""
+        if self.shape == "solo":
+            return ("solo",)
+        return ("server", *(f"client{n}" for n in range(1, self.clients + 1)))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """All names that may be used for a node, and the machine of each."""
+        first = "solo" if self.shape == "solo" else "client1"
+        server = "solo" if self.shape == "solo" else "server"
+        aliases = {"server": server, "client": first, "client1": first}
+        return {**aliases, **{node: node for node in self.nodes}}
+
+    def machine_of(self, node: str) -> str:
+        """The machine that a node's name stands for; in a solo lab both are the one."""
+        if node not in self.names:
+            raise UserError(f"there is no node {node!r}", f"there are {', '.join(self.names)}")
+        return self.names[node]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self)
+
+    def with_link(self, link: str) -> LabConfig:
+        """The same lab with another wire."""
+        return replace(self, link=str(Link.parse(link)))
+
+
+def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"the {what} {value!r} is not one", f"there are {', '.join(known)}")

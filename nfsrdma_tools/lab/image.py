@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The disk image all machines start from: Debian 13 with three kernels, built once per recipe."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.resources
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.mirror import sources
+from nfsrdma_tools.lab.places import cache_dir, locked
+
+__all__ = ["Image", "build", "find", "recipe_hash"]
+
+_RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "recipe"))
+_PYTHON = "3.13"
+_GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
+_PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
+_MINUTES = 30
+_DRAFT = "building-"
+_WORK = "nfsrdma-image-"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A built image: disk.img, keys/, and a folder with vmlinuz and initrd for each kernel."""
+
+    folder: Path
+
+    @property
+    def disk(self) -> Path:
+        """The raw disk; machines write to overlays over it."""
+        return self.folder / "disk.img"
+
+    @property
+    def keys(self) -> Path:
+        """The user's and the host's ssh keys, known_hosts."""
+        return self.folder / "keys"
+
+    def boot(self, kernel: str) -> Path:
+        """The folder with a kernel series' vmlinuz, initrd and version."""
+        return self.folder / kernel
+
+
+def recipe_hash() -> str:
+    """A hash of all that decides what is in the image."""
+    digest = hashlib.sha256(repr((_PYTHON, _requirements())).encode())
+    for path in sorted(
+        p for p in _RECIPE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
+    ):
+        digest.update(f"{path.relative_to(_RECIPE)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def find() -> Image | None:
+    """The image of the present recipe, if it was built."""
+    folder = cache_dir() / "images" / recipe_hash()
+    return Image(folder) if folder.is_dir() else None
+
+
+def build(step: Callable[[str], None] = lambda _: None) -> Image:
+    """Return the image, building it first where it is missing; ``step`` hears what is going on.
+
+    The image appears by a rename when it is whole: an interrupted build leaves nothing half done.
+    """
+    images = cache_dir() / "images"
+    images.mkdir(exist_ok=True)
+    folder = images / recipe_hash()
+    with locked(images / "lock"):
+        if not folder.is_dir():
+            _check_programs()
+            _sweep_up(images)
+            draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=images))
+            try:
+                _fill(draft, step)
+                draft.rename(folder)
+            finally:
+                shutil.rmtree(draft, ignore_errors=True)
+    return Image(folder)
+
+
+def _sweep_up(images: Path) -> None:
+    # what a killed build left; the lock says that none is running
+    for left in (*images.glob(f"{_DRAFT}*"), *_work_parent(images).glob(f"{_WORK}*")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _work_parent(images: Path) -> Path:
+    # without root, mmdebstrap's hooks run as a subordinate user who cannot enter a home folder
+    return images if os.geteuid() == 0 else Path("/var/tmp")  # noqa: S108
+
+
+def _check_programs() -> None:
+    missing = [p for p in _PROGRAMS if not shutil.which(p, path="/usr/sbin:/usr/bin:/sbin:/bin")]
+    if missing:
+        packages = "mmdebstrap e2fsprogs qemu-utils openssh-client util-linux"
+        raise UserError(f"not installed: {', '.join(missing)}", f"apt-get install {packages}")
+
+
+def _fill(draft: Path, step: Callable[[str], None]) -> None:
+    step("ssh keys")
+    _make_keys(draft / "keys")
+    parent = _work_parent(draft.parent)
+    with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent, ignore_cleanup_errors=True) as work:
+        step("Python libraries for the nodes")
+        _fetch_libraries(Path(work) / "site")
+        step("Debian 13 with kernels 6.12, 6.1 and 7.2 (about two minutes)")
+        _bootstrap(Path(work), draft / "keys")
+        step("moving the image into the cache")
+        for item in (Path(work) / "out").iterdir():
+            # cp keeps the disk's holes where the two folders are on different file systems
+            run("cp", "-r", "--sparse=always", "--reflink=auto", item, draft, timeout=600)
+
+
+def _make_keys(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("user", "host"):
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {name}", "-f", folder / name)
+    (folder / "known_hosts").write_text("lab " + (folder / "host.pub").read_text())
+
+
+def _requirements() -> tuple[str, ...]:
+    found = importlib.metadata.requires("nfsrdma-tools") or []
+    return tuple(sorted(r for r in found if "extra ==" not in r))
+
+
+def _fetch_libraries(site: Path) -> None:
+    platforms = [f"--platform={glibc}_x86_64" for glibc in _GLIBCS]
+    run(
+        *(sys.executable, "-m", "pip", "install", "-q", "--target", site),
+        *("--python-version", _PYTHON, "--implementation", "cp", "--only-binary=:all:"),
+        *platforms,
+        *_requirements(),
+        timeout=900,
+    )
+
+
+def _bootstrap(work: Path, keys: Path) -> None:
+    out = work / "out"
+    out.mkdir()
+    work.chmod(0o777)
+    out.chmod(0o777)
+    shutil.copytree(_RECIPE, work / "recipe")
+    shutil.copytree(keys, work / "keys")
+    (work / "keys").chmod(0o755)
+    (work / "keys" / "host").chmod(0o644)
+    (work / "sources.list").write_text(sources())
+    packages = ",".join((_RECIPE / "packages.txt").read_text().split())
+    places = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
+    run(
+        *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
+        *("--aptopt=Acquire::Languages none", "--dpkgopt=force-unsafe-io"),
+        *(f"--dpkgopt=path-exclude=/usr/share/{d}/*" for d in ("man", "doc", "locale", "info")),
+        '--setup-hook=sh "$RECIPE/setup.sh" "$1"',
+        '--customize-hook=sh "$RECIPE/customize.sh" "$1"',
+        *("trixie", "-", work / "sources.list"),
+        env={"TMPDIR": str(work), **{key: str(work / value) for key, value in places.items()}},
+        timeout=_MINUTES * 60,
+    )

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that owns a lab after ``nfsrdma lab up`` has returned; SIGTERM takes the lab down."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.console import KernelReportError
+from nfsrdma_tools.lab.lab import Lab, prepare
+from nfsrdma_tools.lab.nodes import read_state
+
+__all__ = ["down", "up"]
+
+_SECONDS = 300
+
+
+def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
+    """Bring a lab up and leave a keeper with it; returns its state."""
+    if read_state(config.name):
+        raise UserError(f"the lab {config.name} is up already", f"nfsrdma lab down {config.name}")
+    prepare(config, step)
+    step("starting")
+    log = places.labs_dir() / f"{config.name}.keeper"
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            (sys.executable, "-m", __name__, json.dumps(config.to_dict())),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+        )  # fmt: skip
+    end = time.monotonic() + _SECONDS
+    while (state := read_state(config.name)).get("phase") != "ready":
+        if keeper.poll() is not None or time.monotonic() > end:
+            raise UserError(f"the lab did not come up: {log.read_text(errors='replace').strip()}")
+        time.sleep(0.05)
+    return state
+
+
+def down(name: str) -> None:
+    """Take a lab down and wait until nothing of it is left."""
+    state = read_state(name)
+    if not state:
+        raise UserError(f"the lab {name} is not up", "nfsrdma lab status")
+    os.kill(state["pid"], signal.SIGTERM)
+    end = time.monotonic() + _SECONDS
+    while read_state(name):
+        if time.monotonic() > end:
+            raise UserError(
+                f"the lab {name} is still up after {_SECONDS} s", f"kill -9 {state['pid']}"
+            )
+        time.sleep(0.05)
+
+
+def _keep(config: LabConfig) -> None:
+    with Lab(config) as lab:
+        while True:
+            time.sleep(0.5)
+            try:
+                for machine in lab.machines.values():
+                    machine.check()
+            except KernelReportError as error:
+                lab.save_state(report=error.message)
+
+
+def _main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        _keep(LabConfig(**json.loads(sys.argv[1])))
+    except UserError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab and its life: brought up from warm snapshots, and gone without a trace.
+
+The process that holds a ``Lab`` open is its owner: its machines die with it, however it dies.
+``nfsrdma lab up`` leaves a keeper process behind that is nothing but an owner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab import accel, image, places, snapshot
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.machine import Hardware, Machine
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["Lab", "prepare"]
+
+_Step = Callable[[str], None]
+
+
+def _silent(_: str) -> None:
+    pass
+
+
+def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
+    """Make what a lab starts from: the image, the accelerator's name, a warm disk per node."""
+    base = image.build(step)
+    boot = base.boot(config.kernel)
+    engine = accel.choose(config.clock, boot / "vmlinuz", boot / "initrd")
+    hardware = _hardware(config, engine)
+    roles = {node: "blank" if node.startswith("client") else node for node in config.nodes}
+    disks = {n: snapshot.warm(role, hardware, base, step) for n, role in roles.items()}
+    return base, engine, disks
+
+
+def _hardware(config: LabConfig, engine: str) -> Hardware:
+    cpus = 2 if config.clock == "wall" else 1
+    return Hardware(config.kernel, config.clock, engine, cpus, config.memory)
+
+
+class Lab(Nodes):
+    """A lab owned by this process, to be used in a ``with`` statement."""
+
+    def __init__(self, config: LabConfig, step: _Step = _silent) -> None:
+        base, engine, self._warm = prepare(config, step)
+        super().__init__(config, engine, base.keys)
+        self._image = base
+        self._stack = contextlib.ExitStack()
+        self.machines: dict[str, Machine] = {}
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            self._claim(stack)
+            about = {"accel": self.accel, "keys": str(self.keys), "pid": os.getpid()}
+            self.save_state(phase="starting", **about)
+            for node in self.config.nodes:
+                self._start(node, stack)
+            for machine in self.machines.values():
+                machine.wait()
+            self._set_up()
+            self.save_state(phase="ready")
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _claim(self, stack: contextlib.ExitStack) -> None:
+        stack.callback(os.close, _lock(self.config.name))
+        for folder in (self.folder, self._disks):
+            # an owner that was killed had no time to tidy up
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+
+    @property
+    def _disks(self) -> Path:
+        return places.cache_dir() / "labs" / self.config.name
+
+    def _start(self, node: str, stack: contextlib.ExitStack) -> None:
+        disk = self._disks / f"{node}.qcow2"
+        snapshot.restore(self._warm[node], disk)
+        base = _hardware(self.config, self.accel)
+        hardware = replace(base, lan=self._lan(node))
+        machine = Machine(node, hardware, self._image, self.folder, disk)
+        stack.callback(machine.stop)
+        self.machines[node] = machine
+        machine.start(snapshot.TAG)
+
+    def _lan(self, node: str) -> tuple[str, ...]:
+        # the server's QEMU is the switch: a hub with a port per client
+        clients = [n for n in self.config.nodes if n.startswith("client")]
+        if node in clients:
+            return _port("up", self.folder / f"{node}.lan", "off")
+        return tuple(a for c in clients for a in _port(c, self.folder / f"{c}.lan", "on"))
+
+    def _set_up(self) -> None:
+        self.refresh()
+        for number, node in enumerate(n for n in self.config.nodes if n.startswith("client")):
+            self.run(node, "lab-node", "client", str(number + 1))
+        if self.config.wire != LabConfig("default", self.config.shape).wire:
+            self.set_link(str(self.config.wire))
+
+
+def _lock(name: str) -> int:
+    for _ in range(20):
+        descriptor = places.try_lock(places.labs_dir() / f"{name}.lock")
+        if descriptor is not None:
+            return descriptor
+        # somebody who only looks whether the lab is up holds it for an instant
+        time.sleep(0.05)
+    raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")
+
+
+def _port(name: str, path: Path, server: str) -> tuple[str, ...]:
+    stream = f"stream,id={name},server={server},addr.type=unix,addr.path={path}"
+    return ("-netdev", stream, "-netdev", f"hubport,id={name}-hub,hubid=1,netdev={name}")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One virtual machine: a QEMU that dies with its parent, its monitor, console and ssh."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.accel import QEMU
+from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.qmp import Monitor
+from nfsrdma_tools.lab.ssh import Ssh
+
+__all__ = ["Hardware", "Machine", "qemu_argv"]
+
+_BOOT_SECONDS = 300
+_APPEND = "console=ttyS0 root=/dev/vda rw quiet mitigations=off net.ifnames=0 systemd.show_status=0"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a machine is made of. Memory is MiB; ``lan`` is the netdev arguments of its network."""
+
+    kernel: str
+    clock: str
+    accel: str
+    cpus: int
+    memory: int
+    lan: tuple[str, ...] = ()
+
+
+def qemu_argv(
+    hardware: Hardware, image: Image, folder: Path, disk: Path, node: str
+) -> tuple[str, ...]:
+    """The command line of a machine whose sockets and logs are in ``folder``."""
+    boot = image.boot(hardware.kernel)
+    return (
+        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", node, "-nodefaults"),
+        *_processor(hardware),
+        *("-m", str(hardware.memory), "-display", "none"),
+        *("-serial", f"file:{folder / node}.console"),
+        *("-kernel", str(boot / "vmlinuz"), "-initrd", str(boot / "initrd"), "-append", _APPEND),
+        *("-drive", f"file={disk},if=virtio,cache=unsafe,discard=unmap"),
+        *("-netdev", "user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
+        *("-device", "virtio-net-pci,netdev=n0,romfile="),
+        *("-netdev", "hubport,id=lan,hubid=1", "-device", "virtio-net-pci,netdev=lan,romfile="),
+        *hardware.lan,
+        *("-qmp", f"unix:{folder / node}.qmp,server=on,wait=off"),
+    )
+
+
+def _processor(hardware: Hardware) -> tuple[str, ...]:
+    if hardware.accel == "kvm":
+        return ("-accel", "kvm", "-cpu", "host", "-smp", str(hardware.cpus))
+    if hardware.clock == "instructions":
+        # "rep movsb" counts one instruction per byte; without it the kernel copies 8 bytes each
+        model = ("-cpu", "max,erms=off,fsrm=off", "-smp", "1")
+        return ("-accel", "tcg,thread=single,tb-size=1024", *model, "-icount", "shift=0,sleep=off")
+    cpu = ("-cpu", "max", "-smp", str(hardware.cpus))
+    return ("-accel", "tcg,thread=multi,tb-size=1024", *cpu)
+
+
+class Machine:
+    """A running QEMU. ``start`` returns at once, ``wait`` when ssh answers."""
+
+    def __init__(
+        self, node: str, hardware: Hardware, image: Image, folder: Path, disk: Path
+    ) -> None:
+        self.node, self.hardware, self.image = node, hardware, image
+        self.folder, self.disk = folder, disk
+        self.console = Console(node, folder / f"{node}.console")
+        self.monitor = Monitor(folder / f"{node}.qmp")
+        self.ssh = Ssh(folder, node, image.keys)
+        self._log = folder / f"{node}.qemu"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, snapshot: str = "") -> None:
+        """Power on, or go on from a snapshot in the disk."""
+        argv = qemu_argv(self.hardware, self.image, self.folder, self.disk, self.node)
+        more = ("-loadvm", snapshot) if snapshot else ()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                (*argv, *more), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self.monitor.connect(60, self.check)
+
+    def wait(self) -> None:
+        """Wait until ssh answers; a kernel that dies or hangs in its boot is reported at once."""
+        try:
+            self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
+        except UserError as error:
+            raise UserError(
+                f"{error}; {self.node}'s console ends: {self.console.tail()}"
+            ) from error
+
+    def check(self) -> None:
+        """Raise when the kernel reported something broken, or QEMU has ended."""
+        self.console.check()
+        if self._process is not None and self._process.poll() is not None:
+            said = self._log.read_text(errors="replace").strip() or self.console.tail()
+            raise UserError(f"{self.node} ended by itself: {said}", f"see {self.console.log}")
+
+    def stop(self) -> None:
+        """Power off without asking the guest."""
+        self.ssh.close()
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+        self.monitor.close()

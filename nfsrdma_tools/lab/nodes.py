@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of a lab that is up, as seen from any process: commands, wire, toolkit."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab.config import LabConfig, Link
+from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.ssh import Ssh
+from nfsrdma_tools.lab.toolkit import pack
+
+__all__ = ["Nodes", "read_state"]
+
+
+class Nodes:
+    """What can be done with a lab's nodes. ``run`` fails when a kernel reported something."""
+
+    def __init__(self, config: LabConfig, accel: str, keys: Path) -> None:
+        self.config, self.accel, self.keys = config, accel, keys
+        self.folder = places.lab_dir(config.name)
+        self.consoles = {n: Console(n, self.folder / f"{n}.console") for n in config.nodes}
+
+    def ssh(self, node: str) -> Ssh:
+        """The way into a node."""
+        return Ssh(self.folder, self.config.machine_of(node), self.keys)
+
+    def run(
+        self, node: str, *command: str, stdin: bytes = b"", timeout: float = 120, check: bool = True
+    ) -> Result:
+        """Run a command in a node; KernelReportError when a kernel reported something meanwhile."""
+        try:
+            return self.ssh(node).run(*command, stdin=stdin, timeout=timeout, check=check)
+        finally:
+            self.check()
+
+    def check(self) -> None:
+        """Raise KernelReportError when a kernel has reported something since the last look."""
+        for console in self.consoles.values():
+            console.check()
+
+    def set_link(self, text: str) -> None:
+        """Change the wire of all nodes, and what they know about it."""
+        self.config = self.config.with_link(text)
+        for node in self.config.nodes:
+            self.run(node, "lab-link", *Link.parse(text).words)
+            self.run(node, "tee", "/etc/nfsrdma-lab.json", stdin=json.dumps(self.facts).encode())
+        self.save_state()
+
+    def refresh(self) -> None:
+        """Bring the toolkit of the working tree into every node, and their clocks up to date."""
+        tar = pack(self.facts)
+        for node in self.config.nodes:
+            self.run(node, "lab-refresh", f"{time.time():.0f}", stdin=tar)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a node knows about its lab, and what a measurement's conditions name."""
+        config = self.config
+        return {
+            **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
+            **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
+        }
+
+    def save_state(self, **changes: object) -> None:
+        """Change what ``lab status`` and other processes read."""
+        state = {**_state(self.config.name), **changes, "config": self.config.to_dict()}
+        draft = self.folder / "state.new"
+        draft.write_text(json.dumps(state))
+        draft.replace(self.folder / "state.json")
+
+
+def read_state(name: str) -> dict[str, Any]:
+    """What the owner of a lab last wrote; empty when the lab is not up."""
+    lock = places.labs_dir() / f"{name}.lock"
+    if not lock.exists():
+        return {}
+    descriptor = places.try_lock(lock)
+    if descriptor is not None:
+        os.close(descriptor)
+        return {}
+    return {"phase": "starting", **_state(name)}
+
+
+def _state(name: str) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = json.loads((places.lab_dir(name) / "state.json").read_text())
+    except FileNotFoundError:
+        return {}
+    return state

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where labs keep things: big files in the user's cache, sockets and state in the run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["cache_dir", "lab_dir", "labs_dir", "locked", "try_lock"]
+
+
+def cache_dir() -> Path:
+    """Images and snapshots: $XDG_CACHE_HOME/nfsrdma, or ~/.cache/nfsrdma."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return _made(Path(base) / "nfsrdma")
+
+
+def labs_dir() -> Path:
+    """The labs that are up, one folder each. Short, because a socket's path has 107 characters."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "")
+    path = Path(base) / "nfsrdma-labs" if base else Path(f"/tmp/nfsrdma-labs-{os.geteuid()}")  # noqa: S108
+    made = _made(path)
+    if made.stat().st_uid != os.geteuid():
+        raise UserError(f"{path} belongs to another user", "remove it, or set XDG_RUNTIME_DIR")
+    return made
+
+
+def lab_dir(name: str) -> Path:
+    """One lab's folder, whether it is up or not."""
+    return labs_dir() / name
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def try_lock(path: Path) -> int | None:
+    """Take the lock at ``path``; returns its descriptor, or None when another process has it.
+
+    Lock files are never removed: whoever waits on a removed one would hold nothing.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock at ``path``, waiting for another holder to finish."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU's machine protocol, on the qemu.qmp library."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["Monitor"]
+
+
+class Monitor:
+    """A connection to one QEMU."""
+
+    def __init__(self, socket: Path) -> None:
+        from qemu.qmp.legacy import QEMUMonitorProtocol
+
+        self._socket = socket
+        self._protocol: Any = QEMUMonitorProtocol(str(socket))
+
+    def connect(self, seconds: float, alive: Any) -> None:
+        """Connect; waits until QEMU has made its socket. ``alive`` raises once QEMU has ended."""
+        end = time.monotonic() + seconds
+        while not self._socket.exists():
+            alive()
+            if time.monotonic() > end:
+                raise UserError(f"QEMU made no control socket within {seconds:g} s")
+            time.sleep(0.02)
+        self._protocol.connect()
+
+    def command(self, name: str, **arguments: object) -> Any:
+        """Run a QMP command and return its answer."""
+        return self._protocol.cmd(name, **arguments)
+
+    def human(self, line: str) -> str:
+        """Run a command of the human monitor; what it prints is returned."""
+        return str(self.command("human-monitor-command", **{"command-line": line}))
+
+    def ssh_port(self) -> int:
+        """The loopback port that leads to the machine's ssh; QEMU chose it."""
+        match = re.search(
+            r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.human("info usernet")
+        )
+        if not match:
+            raise UserError("QEMU forwards no port to the machine's ssh")
+        return int(match.group(1))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._protocol.close()

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warm snapshots: machines that have booted, kept in the cache and gone on from in seconds."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.accel import qemu_version
+from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.machine import Hardware, Machine
+from nfsrdma_tools.lab.places import cache_dir, locked
+
+__all__ = ["TAG", "restore", "warm"]
+
+TAG = "warm"
+
+
+def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None]) -> Path:
+    """The disk of a booted machine in ``role`` (see lab-node), booted now where there is none."""
+    hardware = replace(hardware, lan=())
+    folder = cache_dir() / "warm"
+    folder.mkdir(exist_ok=True)
+    key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu_version())).encode())
+    disk = folder / f"{image.folder.name}-{key.hexdigest()[:12]}.qcow2"
+    with locked(disk.with_suffix(".lock")):
+        if not disk.exists():
+            step(f"first boot of {hardware.kernel} ({role}, {hardware.clock} clock)")
+            _boot(role, hardware, image, disk)
+    return disk
+
+
+def _boot(role: str, hardware: Hardware, image: Image, disk: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="nfsrdma-") as folder:
+        draft = disk.with_suffix(".new")
+        argv = ("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.disk, draft)
+        run(*argv)
+        machine = Machine(role, hardware, image, Path(folder), draft)
+        try:
+            machine.start()
+            machine.wait()
+            machine.ssh.run("lab-node", role, timeout=300)
+            machine.check()
+            _save(machine)
+        finally:
+            machine.stop()
+    draft.rename(disk)
+
+
+def _save(machine: Machine) -> None:
+    # a connection that is open in the snapshot would be half open ever after
+    machine.ssh.run("sync")
+    machine.ssh.close()
+    said = machine.monitor.human(f"savevm {TAG}").strip()
+    if said:
+        raise UserError(f"QEMU could not take a snapshot: {said}")
+    machine.monitor.command("quit")
+
+
+def restore(source: Path, disk: Path) -> None:
+    """Give a machine a disk of its own with the warm snapshot in it."""
+    disk.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(disk.parent).free
+    if free < 2 * source.stat().st_size:
+        raise UserError(
+            f"{free >> 20} MiB are free in {disk.parent}, a lab needs more", "make room"
+        )
+    run("cp", "--reflink=auto", "--sparse=always", source, disk)

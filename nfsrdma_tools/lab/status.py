@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which labs are up, how they run, and what their kernels reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nfsrdma_tools.lab import accel, image, places
+from nfsrdma_tools.lab.nodes import read_state
+
+__all__ = ["status", "table"]
+
+
+def status() -> dict[str, Any]:
+    """The labs that are up, whether KVM works here (None: not tried yet), the image's folder."""
+    names = sorted(path.stem for path in places.labs_dir().glob("*.lock"))
+    found = image.find()
+    return {
+        "labs": [{"name": name, **state} for name in names if (state := read_state(name))],
+        "kvm": accel.verdict(),
+        "image": str(found.folder) if found else None,
+    }
+
+
+def table(status: dict[str, Any]) -> str:
+    """The same for people."""
+    kvm = {True: "works here", False: "does not work here", None: "not tried yet"}[status["kvm"]]
+    lines = [f"KVM {kvm}; image: {status['image'] or 'not built yet (nfsrdma lab build)'}"]
+    for lab in status["labs"]:
+        config = lab.get("config", {})
+        words = [lab["name"], lab["phase"], *(str(config.get(k)) for k in ("shape", "kernel"))]
+        words += [
+            lab.get("accel", ""),
+            f"{config.get('clock')} clock",
+            config.get("link") or "default link",
+        ]
+        lines.append("  ".join(words) + (f"  REPORT: {lab['report']}" if "report" in lab else ""))
+    return "\n".join(lines if status["labs"] else [*lines, "no lab is up"])
