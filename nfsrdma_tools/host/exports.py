@@ -104,9 +104,9 @@ def effective(etab: Path = ETAB) -> list[Exported]:
         return []
 
 
-def refuse_foreign(export: Export) -> None:
+def refuse_foreign(export: Export, etab: Path = ETAB) -> None:
     """UserError when another file exports the same path to the same client."""
-    for each in effective():
+    for each in effective(etab):
         if each.path == os.fspath(export.path) and _same_client(each.client, export.clients):
             raise UserError(
                 f"{each.path} is exported to {each.client} already",
@@ -119,10 +119,10 @@ def refresh() -> str:
     return one_line(run("exportfs", "-r", check=False).stderr)
 
 
-def verify(export: Export, hint: str = "") -> None:
+def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
     """MismatchError unless each client has the export with the options asked for."""
     asked = set(export.options)
-    known = [each for each in effective() if each.path == os.fspath(export.path)]
+    known = [each for each in effective(etab) if each.path == os.fspath(export.path)]
     for client in export.clients:
         found = [each for each in known if _same_client(each.client, (client,))]
         if not any(asked <= set(each.options) for each in found):

@@ -60,6 +60,7 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
         found.append(Finding(name, "unknown", "needs root", remedy="run this as root"))
     except UserError as error:
         found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
-    except (OSError, ValueError, LookupError) as error:
+    except Exception as error:
+        # whatever is broken here must not hide the other findings
         found.append(Finding(name, "unknown", one_line(f"{type(error).__name__}: {error}")))
     return found

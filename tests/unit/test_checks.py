@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli import doctor
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.checks import (
+    CHECKS,
+    Finding,
+    Machine,
+    carry_out,
+    examine,
+    kernel,
+    links,
+    mounting,
+    server,
+    tools,
+)
+from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.nldev import Device, Link
+
+RELEASE = "6.12.107-amd64"
+GOOD = ModuleFile(
+    name="rpcrdma",
+    path=f"/lib/modules/{RELEASE}/kernel/net/sunrpc/xprtrdma/rpcrdma.ko.xz",
+    vermagic=f"{RELEASE} SMP",
+    srcversion="AAAA",
+    intree=True,
+    aliases=("svcrdma", "xprtrdma", "rpcrdma6"),
+    depends=("sunrpc", "rdma_cm"),
+)
+MOUNTS = (
+    "44 29 0:45 / {} rw,relatime - nfs4 server:/export"
+    " rw,vers=4.2,rsize={},wsize=524288,proto={},addr=10.9.1.1\n"
+)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    write(tmp_path, "proc/sys/kernel/osrelease", f"{RELEASE}\n")
+    return Machine(root=tmp_path)
+
+
+def write(root: Path, name: str, text: str | bytes) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+def one(findings: Iterator[Finding]) -> Finding:
+    (only,) = findings
+    return only
+
+
+def link(**changes: object) -> Link:
+    device = Device(0, "rxe0", 1, "ca", "roce", "rxe", "", "0000:0000:0000:0000")
+    facts = {"device": device, "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP"}
+    return Link(**{**facts, "netdev": "eth1", **changes})  # type: ignore[arg-type]
+
+
+# ---- kernel
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("CONFIG_SUNRPC_XPRT_RDMA=m\n", "ok"),
+        ("CONFIG_SUNRPC_XPRT_RDMA=y\n", "ok"),
+        ("# CONFIG_SUNRPC_XPRT_RDMA is not set\n", "error"),
+        ("CONFIG_SUNRPC_XPRT_RDMA_OTHER=m\n", "error"),
+    ],
+)
+def test_the_kernel_configuration_decides(machine: Machine, line: str, status: str) -> None:
+    write(machine.root, f"boot/config-{RELEASE}", line)
+    assert one(kernel.feature(machine)).status == status
+
+
+def test_a_packed_configuration_is_read(machine: Machine) -> None:
+    write(machine.root, "proc/config.gz", gzip.compress(b"CONFIG_SUNRPC_XPRT_RDMA=y\n"))
+    assert one(kernel.feature(machine)).status == "ok"
+
+
+def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None:
+    assert one(kernel.feature(machine)).status == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("changes", "running", "status", "words"),
+    [
+        ({}, "AAAA", "ok", "rpcrdma.ko.xz"),
+        ({}, "", "ok", "rpcrdma.ko.xz"),
+        ({"path": ""}, "", "ok", "built in"),
+        ({}, "BBBB", "warning", "loaded one is not"),
+        ({"intree": False}, "AAAA", "warning", "outside the kernel's tree"),
+        ({"description": "rpcrdma dummy kernel module"}, "", "error", "not real"),
+        ({"aliases": (), "depends": ()}, "", "error", "no alias"),
+        ({"vermagic": "5.10.0 SMP"}, "", "error", "5.10.0"),
+    ],
+)
+def test_the_module_is_judged(
+    changes: dict[str, object], running: str, status: str, words: str
+) -> None:
+    file = ModuleFile(**{**GOOD.__dict__, **changes})  # type: ignore[arg-type]
+    found = kernel.judge_module(file, RELEASE, running)
+    assert found.status == status
+    assert words in found.found
+    assert bool(found.remedy) == (status != "ok")
+
+
+def test_a_missing_module_is_an_error() -> None:
+    assert kernel.judge_module(None, RELEASE, "").status == "error"
+
+
+@pytest.mark.parametrize(
+    ("users", "status", "words"),
+    [
+        ("rpcrdma,", "ok", "rpcrdma"),
+        ("-", "warning", "no module"),
+        ("rpcrdma,nfsrdma,", "warning", "nfsrdma, rpcrdma"),
+    ],
+)
+def test_the_owner_of_the_netid_is_named(
+    machine: Machine, users: str, status: str, words: str
+) -> None:
+    lines = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
+    write(machine.root, "proc/modules", lines)
+    found = one(kernel.netid(machine))
+    assert found.status == status
+    assert words in found.found
+
+
+def test_headers_and_btf(machine: Machine) -> None:
+    assert one(kernel.headers(machine)).status == "warning"
+    assert one(kernel.btf(machine)).status == "warning"
+    write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
+    write(machine.root, "sys/kernel/btf/vmlinux", b"")
+    assert one(kernel.headers(machine)).status == "ok"
+    assert one(kernel.btf(machine)).status == "ok"
+
+
+# ---- links
+
+
+def test_links_that_are_up_are_well() -> None:
+    assert [found.status for found in links.judge_links([link()])] == ["ok"]
+
+
+def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
+    found = one(links.judge_links([]))
+    assert found.status == "error"
+    assert "nfsrdma link add" in found.remedy
+
+
+def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
+    down = link(state="DOWN", physical_state="DISABLED")
+    assert one(links.judge_links([down])).status == "error"
+    assert "eth1 up" in one(links.judge_links([down])).remedy
+    assert [found.status for found in links.judge_links([down, link()])] == ["warning", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("size", "payload", "status"),
+    [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
+)
+def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status: str) -> None:
+    found = links.judge_mtu("rxe0/1", "eth1", size)
+    assert found.status == status
+    assert f"carry {payload} bytes" in found.found
+
+
+# ---- server
+
+
+@pytest.mark.parametrize(
+    ("threads", "ports", "status"),
+    [
+        ("0\n", "", "ok"),
+        ("8\n", "rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n", "ok"),
+        ("8\n", "tcp 2049\ntcp 2049\n", "error"),
+    ],
+)
+def test_a_running_nfsd_wants_an_rdma_listener(
+    machine: Machine, threads: str, ports: str, status: str
+) -> None:
+    write(machine.root, "proc/fs/nfsd/threads", threads)
+    write(machine.root, "proc/fs/nfsd/portlist", ports)
+    assert one(server.listeners(machine)).status == status
+
+
+def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
+    assert one(server.listeners(machine)).status == "ok"
+
+
+def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
+    assert [*server.reach(machine), *server.route(machine)] == []
+
+
+NFT = """
+table inet filter {
+	chain input {
+		type filter hook input priority filter; policy drop;
+		iif "lo" accept
+		tcp dport { 22, %s } accept
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "status", "words"),
+    [
+        ("", "ok", "nothing is dropped"),
+        (NFT % "80", "warning", "2049, 20049, 4791"),
+        (NFT % "2049, 20049", "warning", "4791"),
+        (NFT % "2049, 4791, 20049", "ok", "name ports"),
+        (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "nothing"),
+        (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning", "20049, 4791"),
+        (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "2049"),
+    ],
+)
+def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
+    found = server.judge_filter(rules)
+    assert found.status == status
+    assert words in found.found
+
+
+# ---- mounting
+
+
+def mounted(machine: Machine, rsize: int, kb: int, proto: str = "rdma", at: str = "/mnt") -> None:
+    write(machine.root, "proc/self/mountinfo", MOUNTS.format(at, rsize, proto))
+    write(machine.root, "sys/class/bdi/0:45/read_ahead_kb", f"{kb}\n")
+
+
+@pytest.mark.parametrize(
+    ("rsize", "kb", "status", "words"),
+    [
+        (524288, 128, "warning", "128 KiB, 0.25 blocks of rsize 512K"),
+        (131072, 128, "ok", "1 blocks"),
+        (524288, 2048, "ok", "4 blocks"),
+        (65536, 0, "warning", "0 KiB"),
+    ],
+)
+def test_read_ahead_is_held_against_rsize(
+    machine: Machine, rsize: int, kb: int, status: str, words: str
+) -> None:
+    mounted(machine, rsize, kb)
+    found = one(mounting.read_ahead(machine))
+    assert found.status == status
+    assert words in found.found
+
+
+FSTAB = "# a comment\n\nserver:/export {} nfs {} 0 0\n/dev/vda / ext4 rw 0 0\nbroken\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "proto", "statuses"),
+    [
+        ("rw,proto=rdma,port=20049", "rdma", ["ok"]),
+        ("rw,rdma,port=20049", "rdma6", ["ok"]),
+        ("rw,proto=rdma,port=20049", "tcp", ["error"]),
+        ("defaults", "rdma", ["error"]),
+        ("proto=tcp6", "tcp", ["ok"]),
+    ],
+)
+def test_fstab_is_held_against_what_is_mounted(
+    machine: Machine, options: str, proto: str, statuses: list[str]
+) -> None:
+    write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
+    mounted(machine, 524288, 128, proto, at="/mnt\\040a")
+    assert [found.status for found in mounting.fstab(machine)] == statuses
+
+
+def test_what_fstab_names_but_is_not_mounted_is_passed_over(machine: Machine) -> None:
+    write(machine.root, "etc/fstab", FSTAB.format("/other", "rdma"))
+    mounted(machine, 524288, 128)
+    assert list(mounting.fstab(machine)) == []
+
+
+def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
+    assert "128 KiB" in one(mounting.nfsrahead(machine)).found
+    rule = 'SUBSYSTEM=="bdi", PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"\n'
+    write(machine.root, "usr/lib/udev/rules.d/99-nfs.rules", rule)
+    assert "99-nfs.rules" in one(mounting.nfsrahead(machine)).found
+
+
+# ---- tools
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "verdict", "words"),
+    [
+        (0, "", "ok", "0.31.0"),
+        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "not the real one"),
+        (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "No module named"),
+    ],
+)
+def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
+    found = tools.judge_bcc(status, "0.31.0\n", stderr)
+    assert found.status == verdict
+    assert words in found.found
+
+
+# ---- all of them
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "needs root"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (UserError("two\nlines", "a hint"), "lines"),
+        (ValueError("no number"), "ValueError: no number"),
+    ],
+)
+def test_a_check_that_fails_is_unknown(machine: Machine, error: Exception, words: str) -> None:
+    def failing(_: Machine) -> Iterator[Finding]:
+        yield Finding("first", "ok", "seen before the failure")
+        raise error
+
+    first, second = carry_out("name", failing, machine)
+    assert first.status == "ok"
+    assert (second.name, second.status) == ("name", "unknown")
+    assert words in second.found
+
+
+def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
+    found = examine(Machine(root=tmp_path))
+    assert len(found) >= len(CHECKS) - 5
+    assert all(each.remedy for each in found if each.status in ("warning", "error"))
+
+
+def test_garbage_in_every_file_crashes_no_check(machine: Machine) -> None:
+    for name in ("proc/modules", "proc/fs/nfsd/threads", "proc/self/mountinfo", "etc/fstab"):
+        write(machine.root, name, b"\xff\x00 %s $(reboot)\n\x1b[2J 1 2\n")
+    write(machine.root, "proc/config.gz", gzip.compress(b"cut off")[:-4])
+    findings = {each.name: each for each in examine(machine)}
+    for name in ("kernel", "netid rdma", "portlist", "read-ahead"):
+        assert findings[name].status == "unknown", findings[name]
+
+
+def test_the_report_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor._show(
+        [
+            Finding("kernel", "ok", "has it"),
+            Finding("mtu \x1b[2J", "warning", "1500", "4200", "make it larger"),
+        ]
+    )
+    said = capsys.readouterr().out
+    assert said.splitlines()[0] == "+ ok       kernel    has it"
+    assert "remedy: make it larger" in said
+    assert "\x1b" not in said
+    assert said.splitlines()[-1] == "1 ok, 1 warning, 0 error, 0 unknown"
+
+
+def test_findings_are_plain_data() -> None:
+    assert json.loads(json.dumps(Finding("a", "ok", "b").__dict__))["status"] == "ok"

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host import exports, nfsd, server_state, service
+from nfsrdma_tools.host.exports import Export, Exported
+from nfsrdma_tools.host.nfsd import Listener
+from nfsrdma_tools.host.server_state import State
+
+
+def words(text: str) -> list[str]:
+    """Split and unescape a line as exports(5) does: white space ends a word, \\ooo is a byte."""
+    found = []
+    for line in text.splitlines():
+        for word in line.partition("#")[0].split():
+            raw = re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]), word.encode())
+            found.append(os.fsdecode(raw))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["plain", "with blank", "#comment", "(ro)", 'quo"te', "a$(reboot);b", "-dash", "ä%s"]
+)
+def test_a_path_with_anything_printable_is_one_word(tmp_path: Path, name: str) -> None:
+    path = tmp_path.resolve() / name
+    path.mkdir()
+    export = Export(path, ("10.0.0.0/24", "host"))
+    export.check()
+    found = words(exports.render(export))
+    assert found[0] == str(path)
+    assert [word.partition("(")[0] for word in found[1:]] == ["10.0.0.0/24", "host"]
+
+
+@pytest.mark.parametrize("name", ["new\nline", "tab\there", "back\\slash", "esc\x1b", "\udcff"])
+def test_a_path_that_could_be_read_twice_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(UserError, match="backslash or control"):
+        Export(tmp_path / name, ("host",)).check()
+
+
+def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    cases = {Path("relative"): "begins with /", tmp_path / "none": "no directory"}
+    cases[tmp_path / "link"] = "is really"
+    for path, message in cases.items():
+        with pytest.raises(UserError, match=message):
+            Export(path, ("host",)).check()
+
+
+@pytest.mark.parametrize(
+    "client", ["", "-x", "a b", "a(rw)", "a,b", "a\nb", "#a", "a\\040b", '"a"', "$(id)", "ä"]
+)
+def test_a_client_that_is_no_client_is_refused(tmp_path: Path, client: str) -> None:
+    with pytest.raises(UserError, match="client"):
+        Export(tmp_path.resolve(), (client,)).check()
+
+
+@pytest.mark.parametrize(
+    "client", ["host", "*", "*.example.org", "10.0.0.0/24", "fe80::/10", "@group", "[abc]*"]
+)
+def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
+    Export(tmp_path.resolve(), (client,)).check()
+
+
+def test_nobody_is_served_by_default(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no client range"):
+        Export(tmp_path.resolve(), ()).check()
+
+
+def test_the_options_are_safe_and_let_rdma_in(tmp_path: Path) -> None:
+    assert {"rw", "root_squash", "insecure"} <= set(Export(tmp_path, ("a",)).options)
+    assert "ro" in Export(tmp_path, ("a",), read_only=True).options
+
+
+def test_a_filesystem_without_a_device_gets_a_number_that_stays() -> None:
+    options = Export(Path("/proc"), ("a",)).options
+    assert [o for o in options if o.startswith("fsid=")]
+    assert options == Export(Path("/proc"), ("a",)).options
+
+
+def test_each_path_has_its_own_file() -> None:
+    assert exports.file_of(Path("/a b")) != exports.file_of(Path("/a-b"))
+    assert re.fullmatch(r"nfsrdma-a-b-[0-9a-f]{8}\.exports", exports.file_of(Path("/a b")).name)
+
+
+# as exportfs of nfs-utils 2.8.3 writes it
+ETAB = (
+    "/srv/with\\040blank\t10.0.0.0/24(rw,sync,wdelay,hide,nocrossmnt,insecure,root_squash,"
+    "no_all_squash,no_subtree_check,secure_locks,acl,no_pnfs,anonuid=65534,anongid=65534,"
+    "sec=sys,rw,insecure,root_squash,no_all_squash)\n"
+    "/export\t*(rw,async,insecure,no_root_squash,fsid=1,sec=sys)\n"
+    "a line that is none\n"
+)
+
+
+def test_the_export_table_is_read() -> None:
+    blank, export = exports.parse_etab(ETAB)
+    assert (blank.path, blank.client) == ("/srv/with blank", "10.0.0.0/24")
+    assert {"rw", "insecure", "root_squash"} <= set(blank.options)
+    assert export == Exported(
+        "/export", "*", ("rw", "async", "insecure", "no_root_squash", "fsid=1", "sec=sys")
+    )
+
+
+def test_verify_compares_with_the_table(tmp_path: Path) -> None:
+    etab = tmp_path / "etab"
+    export = Export(tmp_path, ("10.0.0.0/255.255.255.0",))
+    with pytest.raises(MismatchError, match="no export"):
+        exports.verify(export, etab=etab)
+    etab.write_text(f"{tmp_path}\t10.0.0.0/24({','.join(export.options)},wdelay)\n")
+    exports.verify(export, etab=etab)
+    with pytest.raises(MismatchError, match=r"10.0.0.0/24\(rw"):
+        exports.verify(Export(tmp_path, ("10.0.0.0/24",), read_only=True), etab=etab)
+    with pytest.raises(UserError, match="is exported to"):
+        exports.refuse_foreign(export, etab)
+
+
+def test_nfsd_is_read(tmp_path: Path) -> None:
+    assert (nfsd.threads(tmp_path), nfsd.listeners(tmp_path), nfsd.versions(tmp_path)) == (
+        0,
+        [],
+        [],
+    )
+    (tmp_path / "threads").write_text("8\n")
+    (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n")
+    (tmp_path / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
+    assert nfsd.threads(tmp_path) == 8
+    assert nfsd.listeners(tmp_path) == [Listener("rdma", 20049), Listener("tcp", 2049)]
+    assert nfsd.versions(tmp_path) == ["3", "4.1", "4.2"]
+
+
+def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot listen on rdma 20049"):
+        nfsd.listen("rdma", 20049, tmp_path / "none")
+
+
+def test_the_drop_in_of_nfs_conf() -> None:
+    text = service.render(20050, ("3", "4.2"))
+    assert "[nfsd]\nrdma=y\nrdma-port=20050\nvers3=y\nvers4.2=y\n" in text
+
+
+def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
+    state = State(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
+    assert server_state.load() is None
+    server_state.save(state)
+    assert server_state.load() == state
+    server_state.save(None)
+    assert not (tmp_path / "lib").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"made": [], "versions": [], "x": 1}', "\xff"])
+def test_a_damaged_state_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path))
+    (tmp_path / "server.json").write_text(text, encoding="latin-1")
+    with pytest.raises(UserError, match="damaged"):
+        server_state.load()
+
+
+def test_one_change_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path))
+    with server_state.locked(), pytest.raises(UserError, match="another"), server_state.locked():
+        pass
+    with server_state.locked():
+        pass
