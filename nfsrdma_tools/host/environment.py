@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conditions a number was measured under (law 3), as plain words for a store and a caption."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from pathlib import Path
+
+from nfsrdma_tools import __version__
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import ProgramMissingError
+from nfsrdma_tools.host import cpu
+
+__all__ = ["conditions"]
+
+_MODULES = ("sunrpc", "nfs", "nfsd", "rpcrdma", "ib_core", "rdma_rxe", "siw", "mlx5_ib", "irdma")
+_LAB = ("clock", "accel", "shape", "link", "kernel")
+
+
+def conditions(root: Path = Path("/")) -> dict[str, str]:
+    """Facts about this machine by name; what is not there to be known is left out.
+
+    ``module NAME`` is its srcversion and version, ``rdma NAME`` what carries a device,
+    ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
+    """
+    facts = {
+        "toolkit": __version__,
+        "kernel": platform.release(),
+        "kernel build": platform.version(),
+        "cpu model": _cpu_model(root),
+        "cpus": str(os.cpu_count() or 1),
+        "memory": _memory(root),
+        "governor": _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "clock source": _text(
+            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
+        "cpu accounting": cpu.accounting(root / "proc/schedstat"),
+        "virtualisation": _said("systemd-detect-virt"),
+        "nfs-utils": _nfs_utils(),
+        "fio": _said("fio", "--version"),
+        **_modules(root),
+        **_devices(root),
+        **_lab(root),
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _text(path: Path) -> str:
+    try:
+        return " ".join(path.read_text(errors="replace").split())
+    except OSError:
+        return ""
+
+
+def _field(path: Path, name: str) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    found = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(found, "")
+
+
+def _cpu_model(root: Path) -> str:
+    return _field(root / "proc/cpuinfo", "model name") or platform.machine()
+
+
+def _memory(root: Path) -> str:
+    total = _field(root / "proc/meminfo", "MemTotal").split()
+    return f"{int(total[0]) // 1024} MiB" if total else ""
+
+
+def _said(*argv: str) -> str:
+    try:
+        said = run(*argv, check=False, timeout=10)
+    except ProgramMissingError:
+        return ""
+    return said.stdout.strip().partition("\n")[0]
+
+
+def _nfs_utils() -> str:
+    # "mount.nfs: (linux nfs-utils 2.8.3)"
+    return _said("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
+
+
+def _modules(root: Path) -> dict[str, str]:
+    found = {}
+    for name in _MODULES:
+        folder = root / "sys/module" / name
+        words = (_text(folder / "version"), _text(folder / "srcversion"))
+        if folder.is_dir():
+            found[f"module {name}"] = " ".join(filter(None, words)) or "in the kernel"
+    return found
+
+
+def _devices(root: Path) -> dict[str, str]:
+    folder = root / "sys/class/infiniband"
+    devices = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {f"rdma {device.name}": _device(device) for device in devices}
+
+
+def _device(device: Path) -> str:
+    parent = _text(device / "parent")
+    driver = f"on {parent}" if parent else (device / "device/driver").resolve().name
+    words = (driver, _text(device / "fw_ver"), _text(device / "ports/1/rate"))
+    return ", ".join(filter(None, words))
+
+
+def _lab(root: Path) -> dict[str, str]:
+    try:
+        facts = json.loads((root / "etc/nfsrdma-lab.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return {f"lab {name}": str(facts[name]) for name in _LAB if name in facts}

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tunables by name: a sysctl or a module parameter, on this machine or on the server.
+
+``sunrpc.rdma_max_inline_read`` is /proc/sys/sunrpc/rdma_max_inline_read when there is one, else
+the parameter of that name of module sunrpc.  With ``server:`` in front it is the server's, read
+and written by ssh, or directly when the server is this machine.  What is set is read back; the
+kernel may clamp or refuse it.  The old value goes to the journal first.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.undo import Action, Journal, Run, Write
+
+__all__ = ["Tunable", "is_local"]
+
+# a name that is nothing but words and dots reaches no shell and leaves no folder
+_NAME = re.compile(r"(server:)?([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+)")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]*")
+_SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--")
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """One tunable.  ``ssh`` is the host to reach it on, or empty for this machine."""
+
+    name: str
+    of_server: bool = False
+    ssh: str = ""
+    root: Path = Path("/")
+
+    @classmethod
+    def parse(cls, text: str, root: Path = Path("/")) -> Tunable:
+        """Read ``[server:]subsystem.name``; UserError for anything else."""
+        match = _NAME.fullmatch(text)
+        if not match:
+            hint = (
+                "write it like sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
+            )
+            raise UserError(f"{text!r} is not a tunable", hint)
+        return cls(match[2], of_server=bool(match[1]), root=root)
+
+    def on(self, server: str, ssh: str = "") -> Tunable:
+        """The same, with a server's tunable bound to where ``server`` can be reached."""
+        if not self.of_server or (not ssh and is_local(server)):
+            return self
+        if not _HOST.fullmatch(ssh):
+            hint = "say how to reach it: --server-ssh HOST"
+            raise UserError(f"{self} is on another machine, {server}", hint)
+        return replace(self, ssh=ssh)
+
+    def __str__(self) -> str:
+        """As it was written."""
+        return f"server:{self.name}" if self.of_server else self.name
+
+    def get(self) -> str:
+        """The value in effect, blanks between several numbers made single."""
+        return _plain(self._read(self._path()))
+
+    def set(self, value: str, book: Journal) -> str:
+        """Set it, with its undo in ``book`` first; returns what is in effect.
+
+        Raises MismatchError when the kernel made something else of it, UserError when it refuses.
+        """
+        path = self._path()
+        old = _plain(self._read(path))
+        if old != _plain(value):
+            book.add(self._undo(path, old))
+            self._write(path, value)
+        found = _plain(self._read(path))
+        if found != _plain(value):
+            raise MismatchError(str(self), value, found, "the kernel clamps or rounds this value")
+        return found
+
+    def _path(self) -> str:
+        subsystem, _, rest = self.name.partition(".")
+        paths = [f"proc/sys/{self.name.replace('.', '/')}"]
+        paths.append(f"sys/module/{subsystem}/parameters/{rest}")
+        for path in paths:
+            if self._exists(str(self.root / path)):
+                return str(self.root / path)
+        hint = "is its module loaded? see /proc/sys and /sys/module/NAME/parameters"
+        raise UserError(f"there is no tunable {self}", hint)
+
+    def _exists(self, path: str) -> bool:
+        if self.ssh:
+            return self._remote(f"test -e {shlex.quote(path)}; echo $?").strip() == "0"
+        return Path(path).is_file()
+
+    def _read(self, path: str) -> str:
+        if self.ssh:
+            return self._remote(f"cat {shlex.quote(path)}")
+        try:
+            return Path(path).read_text()
+        except OSError as error:
+            raise UserError(f"{self} cannot be read: {error}") from error
+
+    def _write(self, path: str, value: str) -> None:
+        try:
+            if self.ssh:
+                self._remote(_setting(path, value))
+            else:
+                Path(path).write_text(value)
+        except (OSError, CommandError) as error:
+            raise UserError(f"{self} cannot be set to {value!r}: {error}") from error
+
+    def _undo(self, path: str, old: str) -> Action:
+        return Run((*_SSH, self.ssh, _setting(path, old))) if self.ssh else Write(path, old)
+
+    def _remote(self, command: str) -> str:
+        return run(*_SSH, self.ssh, command, timeout=30).stdout
+
+
+def is_local(host: str) -> bool:
+    """Whether ``host`` is this machine: one of its addresses can be bound here."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return any(_can_bind(family, address) for family, _, _, _, address in found)
+
+
+def _can_bind(family: int, address: tuple[object, ...]) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
+
+
+def _setting(path: str, value: str) -> str:
+    # the far side's login shell reads this line, so both words are quoted for it
+    return f"printf %s {shlex.quote(value)} > {shlex.quote(path)}"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

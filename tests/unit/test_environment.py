@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+from nfsrdma_tools.host.environment import conditions
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_facts_of_a_machine(tmp_path: Path) -> None:
+    write(tmp_path / "proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU\n")
+    write(tmp_path / "proc/meminfo", "MemTotal:        3145728 kB\n")
+    write(tmp_path / "sys/module/sunrpc/srcversion", "ABC123\n")
+    write(tmp_path / "sys/module/rpcrdma/parameters/x", "1")
+    write(tmp_path / "sys/class/infiniband/rxe0/parent", "v0\n")
+    write(tmp_path / "sys/class/infiniband/rxe0/ports/1/rate", "2.5 Gb/sec\n")
+    lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
+    write(tmp_path / "etc/nfsrdma-lab.json", json.dumps(lab))
+    facts = conditions(tmp_path)
+    assert facts["cpu model"] == "Some CPU"
+    assert facts["memory"] == "3072 MiB"
+    assert facts["module sunrpc"] == "ABC123"
+    assert facts["module rpcrdma"] == "in the kernel"
+    assert facts["rdma rxe0"] == "on v0, 2.5 Gb/sec"
+    assert facts["lab clock"] == "instructions"
+    assert "governor" not in facts
+
+
+def test_a_machine_that_tells_nothing_still_has_a_kernel(tmp_path: Path) -> None:
+    write(tmp_path / "etc/nfsrdma-lab.json", "not json")
+    facts = conditions(tmp_path)
+    assert facts["kernel"]
+    assert all(isinstance(value, str) and value for value in facts.values())

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+import stat
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.tunables import Tunable, is_local
+from nfsrdma_tools.undo import journal
+
+SYSCTL = "proc/sys/sunrpc/rdma_max_inline_read"
+PARAMETER = "sys/module/rpcrdma/parameters/deep.knob"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    for path, value in ((SYSCTL, "4096\n"), (PARAMETER, "N\n")):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(value)
+    return tmp_path
+
+
+def test_a_sysctl_comes_before_a_module_parameter(root: Path) -> None:
+    assert Tunable.parse("sunrpc.rdma_max_inline_read", root).get() == "4096"
+    assert Tunable.parse("rpcrdma.deep.knob", root).get() == "N"
+
+
+def test_set_is_read_back_and_taken_back(root: Path) -> None:
+    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", root)
+    with journal() as book:
+        assert tunable.set("8192", book) == "8192"
+        assert (root / SYSCTL).read_text() == "8192"
+    assert tunable.get() == "4096"
+
+
+def test_several_numbers_are_compared_as_numbers_not_as_blanks(root: Path) -> None:
+    (root / SYSCTL).write_text("4096\t131072\t6291456\n")
+    with journal() as book:
+        assert Tunable.parse("sunrpc.rdma_max_inline_read", root).set("4096 131072 6291456", book)
+        assert book.actions == []
+
+
+def test_a_kernel_that_clamps_is_an_error_with_both_values(root: Path) -> None:
+    tunable = Tunable.parse("sunrpc.rdma_max_inline_read", root)
+
+    class Clamping(Tunable):
+        def _write(self, path: str, value: str) -> None:
+            Path(path).write_text("65536\n")
+
+    clamping = Clamping(tunable.name, root=root)
+    with pytest.raises(MismatchError, match="asked for 99999, got 65536"), journal() as book:
+        clamping.set("99999", book)
+    assert tunable.get() == "4096"
+
+
+def test_a_refusal_is_a_clear_error(root: Path) -> None:
+    (root / SYSCTL).unlink()
+    (root / SYSCTL).symlink_to("/dev/full")
+    with pytest.raises(UserError), journal() as book:
+        Tunable.parse("sunrpc.rdma_max_inline_read", root).set("1", book)
+    with pytest.raises(UserError, match=r"no tunable sunrpc\.none"):
+        Tunable.parse("sunrpc.none", root).get()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "../../etc/passwd", "a./b", "a..b", "a.b;reboot", "a.$(x)", "a.b c", "a.b\n", "client:a.b"],
+)  # fmt: skip
+def test_hostile_names_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="not a tunable"):
+        Tunable.parse(text)
+
+
+def test_the_servers_tunables_are_local_when_the_server_is(root: Path) -> None:
+    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", root)
+    assert str(tunable) == "server:sunrpc.rdma_max_inline_read"
+    assert tunable.on("127.0.0.1").get() == "4096"
+    with pytest.raises(UserError, match="--server-ssh"):
+        tunable.on("192.0.2.1")
+    with pytest.raises(UserError, match="--server-ssh"):
+        tunable.on("192.0.2.1", "-oProxyCommand=reboot")
+    assert tunable.on("192.0.2.1", "root@host").ssh == "root@host"
+
+
+def test_a_client_tunable_stays_on_the_client(root: Path) -> None:
+    assert Tunable.parse("a.b", root).on("192.0.2.1", "host").ssh == ""
+
+
+def test_over_ssh(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # an ssh that runs what a login shell on the other side would be given
+    fake = root / "bin" / "ssh"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift 2\nexec sh -c "$*"\n')
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+    tunable = Tunable.parse("server:sunrpc.rdma_max_inline_read", root).on("192.0.2.1", "host")
+    hostile = "$(touch pwned) `touch pwned` ; touch pwned 'x"
+    with journal() as book:
+        assert tunable.set(hostile, book) == hostile
+    assert tunable.get() == "4096"
+    assert not list(Path().glob("pwned"))
+
+
+def test_local_is_what_can_be_bound() -> None:
+    assert is_local("localhost")
+    assert not is_local("192.0.2.1")
+    assert not is_local("no such host")
