@@ -75,12 +75,11 @@ def status(
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return
-    listeners = "unknown (needs root)"
-    if found.listeners is not None:
-        listeners = ", ".join(map(str, found.listeners)) or "none"
-    print(f"threads    {found.threads}")
-    print(f"listeners  {listeners}")
-    print(f"versions   {', '.join(found.versions) or 'none'}")
+    unknown = "unknown (needs root)"
+    versions = unknown if found.versions is None else ", ".join(found.versions) or "none"
+    print(f"threads    {unknown if found.threads is None else found.threads}")
+    print(f"listeners  {', '.join(map(str, found.listeners)) or 'none'}")
+    print(f"versions   {versions}")
     for each in found.exports:
         own = "  (by nfsrdma)" if each.path in found.own else ""
         print(f"export     {each.path} to {each.client} ({','.join(each.options)}){own}")

@@ -104,12 +104,11 @@ def on_disk(name: str) -> ModuleFile | None:
 
 
 def parse_modinfo(text: str) -> ModuleFile:
-    """Parse ``modinfo -0``: fields ``key:   value``, each ended by a NUL."""
+    """Parse ``modinfo -0``: ``filename:   PATH``, then ``key=value``, each ended by a NUL."""
     fields: dict[str, list[str]] = {}
     for row in text.split("\0"):
-        key, colon, value = row.partition(":")
-        if colon:
-            fields.setdefault(key.strip(), []).append(value.strip())
+        if match := re.fullmatch(r"(\w+)(?::\s*|=)(.*)", row, re.DOTALL):
+            fields.setdefault(match[1], []).append(match[2].strip())
     first = {key: values[0] for key, values in fields.items()}
     path = first.get("filename", "")
     return ModuleFile(

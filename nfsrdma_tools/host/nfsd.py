@@ -54,8 +54,10 @@ def listen(transport: str, port: int, nfsd: Path = _NFSD) -> None:
 
 def versions(nfsd: Path = _NFSD) -> list[str]:
     """The versions nfsd offers, like ``3`` and ``4.2``; empty when it was never started."""
-    words = _read(nfsd / "versions").split()
-    return [word[1:] for word in words if re.fullmatch(r"\+(3|4\.\d)", word)]
+    words = set(_read(nfsd / "versions").split())
+    found = {word[1:] for word in words if re.fullmatch(r"\+(3|4\.\d)", word)}
+    # 4.0 is named only when it is off
+    return sorted(found | ({"4.0"} if "+4" in words and "-4.0" not in words else set()))
 
 
 def _read(path: Path) -> str:

@@ -204,6 +204,7 @@ def _socket() -> Iterator[Any]:
     sock = NetlinkSocket(family=NETLINK_RDMA)
     try:
         sock.bind()
+        sock.register_policy({message_type(command): Message for command in Command})
         yield sock
     finally:
         sock.close()

@@ -86,7 +86,8 @@ class Message(nlmsg):  # type: ignore[misc]
         (65, "LINK_TYPE", "asciiz"),
         (67, "DEV_PROTOCOL", "asciiz"),
         (69, "CHARDEV_TYPE", "asciiz"),
-        (73, "UVERBS_DRIVER_ID", "uint64"),
+        # the header says u64, ib_uverbs puts a u32 (drivers/infiniband/core/uverbs_main.c)
+        (73, "UVERBS_DRIVER_ID", "uint32"),
         (80, "STAT_HWCOUNTERS", "counters"),
     )
     summary = _Summary

@@ -9,6 +9,7 @@ but the kernel takes a listener away only from a stopped server, so ``disable`` 
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,10 +31,10 @@ PORTLIST = Path("/proc/fs/nfsd/portlist")
 class Serving:
     """The NFS server of this machine as it is."""
 
-    threads: int
-    listeners: tuple[Listener, ...] | None
-    """None when this user may not read them."""
-    versions: tuple[str, ...]
+    threads: int | None
+    """None, like the versions, when this user may not read it."""
+    listeners: tuple[Listener, ...]
+    versions: tuple[str, ...] | None
     exports: tuple[Exported, ...]
     own: tuple[str, ...]
     """The paths that ``enable`` serves."""
@@ -41,15 +42,14 @@ class Serving:
 
 def serving() -> Serving:
     """Read the server's state from the kernel and the export table."""
-    try:
-        found: tuple[Listener, ...] | None = tuple(nfsd.listeners())
-    except PermissionError:
-        found = None
+    threads, versions = None, None
+    with contextlib.suppress(PermissionError):
+        threads, versions = nfsd.threads(), tuple(nfsd.versions())
     state = server_state.load()
     return Serving(
-        threads=nfsd.threads(),
-        listeners=found,
-        versions=tuple(nfsd.versions()),
+        threads=threads,
+        listeners=tuple(nfsd.listeners()),
+        versions=versions,
         exports=tuple(exports.effective()),
         own=tuple(state.exports) if state else (),
     )
@@ -156,7 +156,10 @@ def _in_effect(export: Export, state: State) -> bool:
 
 def _note_undo(before: State | None, state: State, export: Export, book: Journal) -> None:
     """Write down how a failed attempt is taken back: files first, then the service."""
-    book.add(_put_back(server_state.state_file()))
+    file = server_state.state_file()
+    if not file.parent.exists():
+        book.add(Remove(str(file.parent)))
+    book.add(_put_back(file))
     if before is None:
         for directory in state.made:
             book.add(Remove(directory))

@@ -77,9 +77,12 @@ def save(state: State | None) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One change of the server at a time; UserError when another one is under way."""
-    with (state_dir() / "server.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError("another nfsrdma server command is running", "wait for it") from error
+    # the folder itself is locked, so that no file is left behind
+    folder = os.open(state_dir(), os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError as error:
+        raise UserError("another nfsrdma server command is running", "wait for it") from error
+    finally:
+        os.close(folder)

@@ -178,17 +178,14 @@ def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status:
 
 
 @pytest.mark.parametrize(
-    ("threads", "ports", "status"),
+    ("ports", "status"),
     [
-        ("0\n", "", "ok"),
-        ("8\n", "rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n", "ok"),
-        ("8\n", "tcp 2049\ntcp 2049\n", "error"),
+        ("", "ok"),
+        ("rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n", "ok"),
+        ("tcp 2049\ntcp 2049\n", "error"),
     ],
 )
-def test_a_running_nfsd_wants_an_rdma_listener(
-    machine: Machine, threads: str, ports: str, status: str
-) -> None:
-    write(machine.root, "proc/fs/nfsd/threads", threads)
+def test_a_running_nfsd_wants_an_rdma_listener(machine: Machine, ports: str, status: str) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", ports)
     assert one(server.listeners(machine)).status == status
 
@@ -337,7 +334,7 @@ def test_an_empty_tree_crashes_no_check(tmp_path: Path) -> None:
 
 
 def test_garbage_in_every_file_crashes_no_check(machine: Machine) -> None:
-    for name in ("proc/modules", "proc/fs/nfsd/threads", "proc/self/mountinfo", "etc/fstab"):
+    for name in ("proc/modules", "proc/fs/nfsd/portlist", "proc/self/mountinfo", "etc/fstab"):
         write(machine.root, name, b"\xff\x00 %s $(reboot)\n\x1b[2J 1 2\n")
     write(machine.root, "proc/config.gz", gzip.compress(b"cut off")[:-4])
     findings = {each.name: each for each in examine(machine)}

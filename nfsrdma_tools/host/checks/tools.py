@@ -42,7 +42,8 @@ def memlock(machine: Machine) -> Iterator[Finding]:
     del machine
     soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if os.geteuid() == 0 or soft == resource.RLIM_INFINITY or soft >= _ENOUGH_BYTES:
-        yield Finding("memlock", "ok", "unlimited" if soft < 0 else f"{soft >> 10} KiB, or root")
+        shown = "unlimited" if soft < 0 else f"{soft >> 10} KiB"
+        yield Finding("memlock", "ok", shown if os.geteuid() else "root is not bound by it")
     else:
         remedy = "raise memlock in /etc/security/limits.d (perftest only: NFS does not need it)"
         yield Finding("memlock", "warning", f"{soft >> 10} KiB", "1 GiB or more", remedy)
