@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time of the whole host: busy nanoseconds and seconds per mode, between two snapshots.
+"""CPU time of the whole host between two snapshots, in nanoseconds.
 
 /proc/stat counts ticks, far too coarse for a run of a third of a second: one and the same run
-came out as 24 to 35 % busy.  /proc/schedstat has the nanoseconds that tasks ran on each CPU (the
-7th number of a "cpu" line: rq_cpu_time in kernel/sched/stats.c, Documentation/scheduler/
-sched-stats.rst).  It has no interrupt that hit an idle CPU, and a task still running is counted up
-to its last switch; modes (user, system, softirq, steal, ...) come from psutil, in ticks.
+came out as 24 to 35 % busy.  Two sources have nanoseconds:
+
+* /proc/schedstat: how long tasks ran on each CPU (the 7th number of a "cpu" line: rq_cpu_time in
+  kernel/sched/stats.h, Documentation/scheduler/sched-stats.rst).  It misses interrupts that hit an
+  idle CPU: 15 % of a TCP read without read-ahead.
+* /proc/timer_list: how long each CPU was idle (idle_sleeptime and iowait_sleeptime in
+  kernel/time/tick-sched.c), so that busy is all the rest, interrupts included.  A CPU whose tick is
+  stopped is idle right now, since idle_entrytime.
+
+Modes (user, system, softirq, steal, ...) come from psutil, in ticks.
 """
 
 from __future__ import annotations
 
+import re
 import resource
 import time
 from dataclasses import dataclass
@@ -17,56 +24,69 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["CpuTimes", "accounting", "difference", "own_ns", "parse_schedstat", "snapshot"]
+__all__ = [
+    "CpuTimes",
+    "accounting",
+    "difference",
+    "own_ns",
+    "parse_idle",
+    "parse_tasks",
+    "snapshot",
+]
 
-_SCHEDSTAT = Path("/proc/schedstat")
+_PROC = Path("/proc")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
+_IDLE = ("tick_stopped", "idle_entrytime", "idle_sleeptime", "iowait_sleeptime")
 
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Time of all CPUs together: ``busy_ns`` ran tasks; ``modes`` are seconds by psutil's names.
+    """Time of all CPUs together, in ns: not idle, and running tasks; ``modes`` in seconds.
 
-    ``wall_ns`` is the monotonic clock, ``cpus`` how many CPUs were counted.
+    ``wall_ns`` is the monotonic clock, ``cpus`` how many CPUs there are.
     """
 
     busy_ns: int
+    task_ns: int
     wall_ns: int
     cpus: int
     modes: dict[str, float]
 
-    def share(self, less_ns: int = 0) -> float:
-        """Busy share of all CPUs, 0 to 1, without ``less_ns`` of the busy time."""
-        whole = self.wall_ns * self.cpus
-        return max(self.busy_ns - less_ns, 0) / whole if whole else 0.0
+
+def accounting(proc: Path = _PROC) -> str:
+    """Where busy time comes from here: "idle time" and "schedstat" are in ns, else "ticks"."""
+    if parse_idle(_text(proc / "timer_list")):
+        return "idle time"
+    return "schedstat" if _text(proc / "schedstat") else "ticks"
 
 
-def accounting(path: Path = _SCHEDSTAT) -> str:
-    """Where busy time comes from on this machine: "schedstat" in ns, else "ticks"."""
-    return "schedstat" if path.is_file() else "ticks"
-
-
-def snapshot(path: Path = _SCHEDSTAT) -> CpuTimes:
-    """The counters now; subtract two with ``difference``.
-
-    A kernel without CONFIG_SCHEDSTATS has its ticks counted instead.
-    """
+def snapshot(proc: Path = _PROC) -> CpuTimes:
+    """The counters now, by the best source there is; subtract two with ``difference``."""
     import psutil
 
+    # a task's time is counted when it is switched out: let that be this one's, too
+    time.sleep(1e-6)
+    tasks = parse_tasks(_text(proc / "schedstat"))
+    idle = parse_idle(_text(proc / "timer_list"))
+    wall = time.monotonic_ns()
     modes = psutil.cpu_times()._asdict()
-    if accounting(path) == "ticks":
-        busy, cpus = round(sum(modes.get(mode, 0) for mode in _BUSY) * 1e9), psutil.cpu_count()
-    else:
-        per_cpu = parse_schedstat(path.read_text())
-        busy, cpus = sum(per_cpu), len(per_cpu)
-    return CpuTimes(busy, time.monotonic_ns(), cpus, modes)
+    cpus = len(idle or tasks) or psutil.cpu_count() or 1
+    ticks = round(sum(modes.get(mode, 0.0) for mode in _BUSY) * 1e9)
+    task_ns = sum(tasks) if tasks else ticks
+    busy_ns = wall * cpus - sum(idle) if idle else task_ns
+    return CpuTimes(busy_ns, task_ns, wall, cpus, modes)
 
 
 def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
     """What went by between two snapshots; ticks that went backwards count as none."""
     modes = {mode: max(after.modes[mode] - before.modes[mode], 0.0) for mode in after.modes}
-    busy, wall = after.busy_ns - before.busy_ns, after.wall_ns - before.wall_ns
-    return CpuTimes(busy, wall, after.cpus, modes)
+    return CpuTimes(
+        busy_ns=after.busy_ns - before.busy_ns,
+        task_ns=after.task_ns - before.task_ns,
+        wall_ns=after.wall_ns - before.wall_ns,
+        cpus=after.cpus,
+        modes=modes,
+    )
 
 
 def own_ns() -> int:
@@ -75,10 +95,29 @@ def own_ns() -> int:
     return time.process_time_ns() + round((children.ru_utime + children.ru_stime) * 1e9)
 
 
-def parse_schedstat(text: str) -> list[int]:
-    """Busy nanoseconds per CPU of /proc/schedstat's text; UserError when it has another form."""
-    rows = [line.split() for line in text.splitlines() if line.startswith("cpu")]
+def parse_tasks(schedstat: str) -> list[int]:
+    """Nanoseconds that tasks ran, per CPU; UserError when the text has an unknown form."""
+    rows = [line.split() for line in schedstat.splitlines() if line.startswith("cpu")]
     try:
         return [int(row[7]) for row in rows]
     except (IndexError, ValueError) as error:
         raise UserError(f"/proc/schedstat has an unknown form: {error}") from error
+
+
+def parse_idle(timer_list: str) -> list[int]:
+    """Nanoseconds of idleness since boot, per CPU; nothing when the text does not tell."""
+    found = [[int(v) for v in re.findall(rf"\.{n}\s*: (\d+)", timer_list)] for n in _IDLE]
+    now = re.search(r"^now at (\d+) nsecs", timer_list, re.MULTILINE)
+    if not now or len({len(values) for values in found}) != 1:
+        return []
+    return [
+        slept + waited + (max(int(now[1]) - since, 0) if stopped else 0)
+        for stopped, since, slept, waited in zip(*found, strict=True)
+    ]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

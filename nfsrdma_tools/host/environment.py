@@ -36,7 +36,7 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         "clock source": _text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
-        "cpu accounting": cpu.accounting(root / "proc/schedstat"),
+        "cpu accounting": cpu.accounting(root / "proc"),
         "virtualisation": _said("systemd-detect-virt"),
         "nfs-utils": _nfs_utils(),
         "fio": _said("fio", "--version"),

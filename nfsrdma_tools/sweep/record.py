@@ -23,9 +23,10 @@ class Trial:
 
     ``throughput`` and ``ceiling`` are in MB/s of 1,000,000 bytes; the ceiling is rsize divided by
     the mean round trip, what one request at a time can reach.  ``duration_ns`` is the reader's,
-    from its first to its last request.  ``busy_ns``, ``wall_ns``, ``cpu_share`` (of all CPUs, 0 to
-    1) and ``cpu_modes`` (seconds) are the whole host's while the reader ran, with the programs
-    that only start and watch it taken off ``busy_ns`` (``harness_ns`` is what was taken off).
+    from its first to its last request.  ``busy_ns`` (not idle), ``task_ns`` (running tasks, by
+    schedstat) and ``cpu_share`` (busy share of all CPUs, 0 to 1) are the whole host's while the
+    reader ran; starting and watching it cost ``harness_ns``, which is taken off.  ``cpu_modes``
+    and ``steal_s`` (seconds, in ticks) span ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
     """
@@ -42,6 +43,7 @@ class Trial:
     bytes: int = 0
     throughput: float = 0.0
     busy_ns: int = 0
+    task_ns: int = 0
     harness_ns: int = 0
     wall_ns: int = 0
     cpu_share: float = 0.0
