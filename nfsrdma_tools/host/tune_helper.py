@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run by udev for each new NFS bdi: prints the read-ahead (KiB) tuned for its mount point.
+
+Usage: DEVICE [CONFIG [MOUNTINFO]].  The bdi of an NFS mount is an anonymous device ("0:45") that
+appears a moment before the mount does, as nfs-utils' nfsrahead knows, so this waits until DEVICE
+is in mountinfo, for DEADLINE_S at most.  Ends with status 1 and prints nothing when the device is
+not that of a tuned mount: udev then leaves the read-ahead as it is.  Stands alone: a copy of this
+file runs as root outside of any virtual environment, with nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import sys
+import time
+
+DEADLINE_S = 5.0
+CONFIG = "/var/lib/nfsrdma/tune.json"
+MOUNTINFO = "/proc/self/mountinfo"
+
+
+def tuned(path: str) -> dict[str, int]:
+    """Mount point -> read_ahead_kb, as the state file of nfsrdma tune says."""
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        rows = json.load(file)["mounts"]
+    kib = ((row["directory"], row["read_ahead_kb"]) for row in rows)
+    return {directory: int(value) for directory, value in kib if value is not None}
+
+
+def mount_points(device: str, path: str) -> list[str]:
+    """Where an NFS with this device number is mounted (proc_pid_mountinfo(5))."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        rows = [line.rstrip(b"\n").split(b" ") for line in file]
+    mine = [row for row in rows if row[2] == device.encode()]
+    return [plain(row[4]) for row in mine if row[row.index(b"-") + 1] in (b"nfs", b"nfs4")]
+
+
+def plain(field: bytes) -> str:
+    """A field of mountinfo without its octal escapes."""
+    return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), field))
+
+
+def wait_for(device: str, path: str) -> list[str]:
+    """The mount points of ``device``; [] when there are none until the deadline."""
+    end = time.monotonic() + DEADLINE_S
+    with open(path, "rb") as changes:  # noqa: PTH123
+        poll = select.poll()
+        poll.register(changes, select.POLLPRI | select.POLLERR)
+        changes.read()
+        while not (found := mount_points(device, path)) and time.monotonic() < end:
+            # the bdi of a mount that failed, or that another name space has, goes without a trace
+            if not poll.poll(250) and not os.path.exists("/sys/class/bdi/" + device):  # noqa: PTH110
+                break
+    return found
+
+
+def main(argv: list[str]) -> int:
+    """Print the read-ahead for argv[0]; returns the exit status."""
+    device, config, mountinfo = argv + [CONFIG, MOUNTINFO][len(argv) - 1 :]
+    try:
+        wanted = tuned(config)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.stderr.write(f"{config}: {error}\n")
+        return 1
+    found = wait_for(device, mountinfo) if wanted else []
+    values = [wanted[directory] for directory in found if directory in wanted]
+    if not values:
+        return 1
+    sys.stdout.write(f"{values[0]}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

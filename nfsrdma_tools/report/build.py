@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report out of a store: figures, page and the recommendation as data.
+
+Nothing in it depends on when or where it is made: the same store gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.report import study as studies
+from nfsrdma_tools.report import style
+from nfsrdma_tools.report.data import Study
+from nfsrdma_tools.sweep.store import Store
+
+__all__ = ["Report", "build"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was made: the page first, then PNG and SVG of each figure."""
+
+    study: Study
+    files: tuple[Path, ...]
+
+
+def build(store: Path, out: Path, uid: str = "") -> Report:
+    """Write the report of a plan (the newest by default) into ``out``.
+
+    Raises UserError when the store cannot be read, holds nothing, or ``out`` cannot be written.
+    """
+    with Store(store, read_only=True) as opened:
+        study = studies.load(opened, uid)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with _quiet_matplotlib():
+            return Report(study, tuple(_write(study, out)))
+    except OSError as error:
+        raise UserError(f"cannot write the report to {out}: {error}", "use --out") from error
+
+
+def _write(study: Study, out: Path) -> list[Path]:
+    # here and not above: matplotlib takes a second to import
+    from nfsrdma_tools.report import cpu, heatmap, page, render, throughput
+
+    drawings = [throughput.draw(study, name) for name in study.transports]
+    others = [heatmap.draw(study, name) for name in study.transports]
+    others += [cpu.against_throughput(study), cpu.of_the_reader(study)]
+    drawings += [drawing for drawing in others if drawing]
+    files = [path for drawing in drawings for path in render.save(drawing, out)]
+    index = out / "index.html"
+    index.write_text(page.page(study, drawings), encoding="utf-8")
+    return [index, *files]
+
+
+@contextmanager
+def _quiet_matplotlib() -> Iterator[None]:
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # the user's own settings would change the figures
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(style.RC)
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield

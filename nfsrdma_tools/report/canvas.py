@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Panels, axes and labels that all figures share.  Imports matplotlib: import this late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report.data import Point, Spread, Study
+
+__all__ = ["Drawing", "bars", "describe", "label_ends", "panels", "rsize_axis"]
+
+
+LINE = 0.2
+"""Inches between labels at the ends of lines."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with the words that go with it; ``name`` is that of its files.
+
+    ``themed`` are the colours that a dark page replaces.
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    figure: Figure
+    themed: tuple[str, ...] = tuple(style.COLOURS)
+
+
+def panels(names: Sequence[str], right: float = 0.86) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per name, two abreast, on one y scale; names become sub-titles."""
+    columns = min(2, len(names))
+    rows = -(-len(names) // columns)
+    figure = Figure(figsize=(5.6 * (1 + 0.55 * (columns - 1)), 3.9 * (1 + 0.85 * (rows - 1))))
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    axes = list(grid.flat)
+    for spare in axes[len(names) :]:
+        spare.remove()
+    bottom, top = 0.145 / rows**0.7, 1 - 0.15 / rows**0.7
+    figure.subplots_adjust(0.12 / columns**0.6, bottom, right, top, wspace=0.42, hspace=0.27)
+    for ax, name in zip(axes, names, strict=False):
+        if name:
+            ax.set_title(style.plain(name), fontsize=9.5, fontweight="normal", pad=4)
+    return figure, axes[: len(names)]
+
+
+def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
+    """Title and finding above, the conditions as small print below the figure."""
+    left = figure.subplotpars.left
+    inch = 1 / figure.get_figheight()
+    top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
+    figure.text(left, top + 0.22 * inch, style.plain(title), fontsize=12.5, fontweight="bold")
+    figure.text(left, top + 0.04 * inch, style.plain(finding), fontsize=9.5, color=style.MUTED)
+    small = figure.text(0.01, 0, conditions, fontsize=7, color=style.MUTED, va="top", wrap=False)
+    small.set_gid("conditions")
+
+
+def rsize_axis(ax: Axes, study: Study) -> None:
+    """A logarithmic axis with the measured sizes in KiB."""
+    sizes = sorted({point.cell.rsize for point in study.points})
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_locator(FixedLocator(sizes))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticklabels([f"{size / 1024:g}" for size in sizes])
+    ax.tick_params(length=3, color=style.GRID)
+    ax.set_xlabel(f"{words.size_word(study)} (KiB)")
+    if len(sizes) > 1:
+        ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
+
+
+def bars(
+    ax: Axes,
+    points: Sequence[Point],
+    xs: Sequence[float],
+    spreads: Sequence[Spread],
+    look: tuple[str, str],
+) -> None:
+    """A line with bars from lowest to highest run; ``look`` is colour and marker.
+
+    Unstable points are hollow.
+    """
+    color, marker = look
+    means = [s.mean for s in spreads]
+    below = [s.mean - s.low for s in spreads]
+    above = [s.high - s.mean for s in spreads]
+    ax.errorbar(xs, means, yerr=[below, above], color=color, elinewidth=1.1, zorder=3)
+    for x, y, point in zip(xs, means, points, strict=True):
+        face, edge = (style.PAPER, color) if point.unstable else (color, style.PAPER)
+        ax.plot(x, y, marker, mfc=face, mec=edge, mew=1.3 if point.unstable else 0.7,
+                zorder=4, clip_on=False)  # fmt: skip
+
+
+def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
+    """Name lines at their right ends: (x, y, text, colour) each, pushed apart vertically."""
+    ordered = sorted(ends, key=lambda end: end[1])
+    top = ax.get_ylim()[1]
+    inches = ax.get_window_extent().height / ax.figure.dpi
+    places = apart([y / top for _, y, _, _ in ordered], LINE / inches)
+    for (x, y, text, color), place in zip(ordered, places, strict=True):
+        ax.annotate(
+            style.plain(text), (x, y), (1.035, place), textcoords="axes fraction", va="center",
+            color=style.INK, fontsize=9.5, annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.9, "shrinkA": 1, "shrinkB": 4,
+                        "relpos": (0, 0.5)},
+        )  # fmt: skip
+
+
+def apart(places: Sequence[float], gap: float) -> list[float]:
+    """Ascending places moved as little as it takes to be ``gap`` apart."""
+    # groups of labels that touch are spread around their own middle, until none touch
+    groups: list[list[float]] = []
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
+            last = groups.pop()
+            groups[-1] += last
+    return [_bottom(group, gap) + gap * i for group in groups for i in range(len(group))]
+
+
+def _bottom(group: Sequence[float], gap: float) -> float:
+    middle = sum(group) / len(group)
+    return max(0.0, middle - gap * (len(group) - 1) / 2)
+
+
+def _top(group: Sequence[float], gap: float) -> float:
+    return _bottom(group, gap) + gap * (len(group) - 1)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU against throughput, and the reader's own CPU without read-ahead: the paper's 17 and 18.
+
+Figure 17 is the whole host's CPU, because read-ahead runs in kernel threads that belong to no
+process; figure 18 switches read-ahead off, so that the reader's own system time is all there is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from matplotlib.axes import Axes
+
+from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
+from nfsrdma_tools.report.data import Point, Spread, Study
+
+__all__ = ["against_throughput", "nearest", "of_the_reader"]
+
+PAPER_READ_AHEAD = 4
+"""Figure 17 of the paper shows the runs with 4 reads ahead."""
+
+
+def nearest(study: Study, wanted: int) -> int:
+    """The read-ahead of the study that is nearest to ``wanted``."""
+    known = {point.cell.read_ahead for point in study.points}
+    return min(known, key=lambda ahead: (abs(ahead - wanted), ahead))
+
+
+def against_throughput(study: Study) -> Drawing | None:
+    """Figure 17, or None when no CPU time was measured."""
+    ahead = nearest(study, PAPER_READ_AHEAD)
+    points = [p for p in study.points if p.cell.read_ahead == ahead and p.cpu]
+    if not points:
+        return None
+    figure, axes = panels(study.variants)
+    top = min(104, 1.15 * max(p.cpu.high for p in points if p.cpu))
+    for ax, variant in zip(axes, study.variants, strict=True):
+        ax.set_ylim(0, top)
+        ax.set_ylabel("CPU of the host (%)")
+        ax.set_xlabel("MB/s")
+        ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
+        ax.tick_params(length=3, color=style.GRID)
+        _lines(ax, study, [p for p in points if p.variant == variant], _at_throughput, _host)
+    title = f"CPU against throughput, {words.ahead(study, ahead)}"
+    describe(figure, title, words.cpu_finding(study, points), words.small_print(study))
+    caption = words.cpu_caption(study, ahead)
+    return Drawing("fig17-cpu-throughput", title, caption, words.cpu_alt(points), figure)
+
+
+def of_the_reader(study: Study) -> Drawing | None:
+    """Figure 18, or None when the reader's time was not measured."""
+    ahead = nearest(study, 0)
+    points = [p for p in study.points if p.cell.read_ahead == ahead and p.reader]
+    if not points:
+        return None
+    figure, axes = panels(study.variants)
+    top = 1.15 * max(p.reader.high for p in points if p.reader)
+    for ax, variant in zip(axes, study.variants, strict=True):
+        ax.set_ylim(0, top or 1)
+        ax.set_ylabel("system CPU (ms per MiB)")
+        rsize_axis(ax, study)
+        _lines(ax, study, [p for p in points if p.variant == variant], _at_rsize, _own)
+    title = f"The {words.actor(study)}'s own system CPU, {words.ahead(study, ahead)}"
+    describe(figure, title, words.reader_finding(study, points), words.small_print(study))
+    caption = words.reader_caption(study, ahead)
+    return Drawing("fig18-reader-cpu", title, caption, words.reader_alt(points), figure)
+
+
+def _lines(
+    ax: Axes,
+    study: Study,
+    points: list[Point],
+    where: Callable[[Point], float],
+    what: Callable[[Point], Spread],
+) -> None:
+    ends = []
+    for name in study.transports:
+        line = [p for p in points if p.cell.transport == name]
+        if line:
+            line.sort(key=lambda p: p.cell.rsize)
+            xs = [where(p) for p in line]
+            color, mark = style.transport(name), style.marker(study.transports, name)
+            bars(ax, line, xs, [what(p) for p in line], (color, mark))
+            ends.append((xs[-1], what(line[-1]).mean, words.transport(name), color))
+            if where is _at_throughput:
+                _name_sizes(ax, line)
+    label_ends(ax, ends)
+
+
+def _name_sizes(ax: Axes, line: list[Point]) -> None:
+    named: list[tuple[float, float]] = []
+    for point in line:
+        here = _at_throughput(point) / ax.get_xlim()[1], _host(point).mean / ax.get_ylim()[1]
+        if all(math.dist(here, there) > 0.1 for there in named):
+            named.append(here)
+            ax.annotate(style.size_label(point.cell.rsize), here, (-7, 0), va="center", ha="right",
+                        xycoords="axes fraction", textcoords="offset points", fontsize=8,
+                        color=style.MUTED, zorder=6,
+                        bbox={"fc": style.PAPER, "ec": "none", "pad": 0.6})  # fmt: skip
+
+
+def _at_throughput(point: Point) -> float:
+    return point.throughput.mean
+
+
+def _at_rsize(point: Point) -> float:
+    return point.cell.rsize
+
+
+def _host(point: Point) -> Spread:
+    return point.cpu or Spread(0, 0, 0)
+
+
+def _own(point: Point) -> Spread:
+    return point.reader or Spread(0, 0, 0)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report shows: a study, its points and what could not be measured.
+
+Throughput is in MB/s (10^6 bytes per second, as in the 2003 paper), CPU in percent of all CPUs of
+the host or in milliseconds of CPU per MiB moved, the reader's own time in the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nfsrdma_tools.sweep.choice import Choice
+from nfsrdma_tools.sweep.plan import Cell, Plan
+
+__all__ = ["Missing", "Point", "Spread", "Study"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The mean of several runs with the lowest and the highest."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Of at least one value."""
+        known = list(values)
+        low, high = min(known), max(known)
+        # rounding may put the mean of equal values a bit below them
+        return cls(min(max(sum(known) / len(known), low), high), low, high)
+
+    @property
+    def relative(self) -> float:
+        """Distance of the highest from the lowest, as a share of the mean."""
+        return (self.high - self.low) / self.mean if self.mean else 0.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell as measured; ``ceiling`` is rsize / round trip in MB/s.
+
+    ``variant`` names its place on further axes ("nconnect 4, sunrpc.x=1"), "" without any.
+    """
+
+    cell: Cell
+    runs: int
+    throughput: Spread
+    cpu: Spread | None = None
+    cpu_per_mib: Spread | None = None
+    reader: Spread | None = None
+    round_trip_ms: float | None = None
+    ceiling: float | None = None
+    unstable: bool = False
+    best: bool = False
+    tied: bool = False
+    pareto: bool = False
+    verified: bool = False
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A cell without a figure, or with failed runs, and why."""
+
+    cell: Cell
+    reason: str
+    offered: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """One sweep: its plan, the conditions it ran in, and what came out."""
+
+    plan: Plan
+    conditions: Mapping[str, str]
+    date: str
+    points: tuple[Point, ...]
+    missing: tuple[Missing, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    wire: float | None = None
+
+    @property
+    def visible_wire(self) -> float:
+        """The wire's speed when what was measured comes near it, 0.0 otherwise."""
+        top = max(point.throughput.high for point in self.points)
+        return self.wire if self.wire and top > 0.4 * self.wire else 0.0
+
+    @property
+    def transports(self) -> list[str]:
+        """Transports with points, in the order of the plan."""
+        there = {point.cell.transport for point in self.points}
+        return [name for name in self.plan.transports if name in there]
+
+    @property
+    def variants(self) -> list[str]:
+        """Places on further axes, in a fixed order; [""] without any."""
+        return list(dict.fromkeys(p.variant for p in sorted(self.points, key=lambda p: p.cell)))
+
+    def point(self, cell: Cell) -> Point:
+        """The point of a cell."""
+        return next(point for point in self.points if point.cell == cell)
+
+    def of(self, transport: str, variant: str | None = None) -> list[Point]:
+        """The points of a transport (and variant), sorted."""
+        mine = (p for p in self.points if p.cell.transport == transport)
+        return sorted((p for p in mine if variant in (None, p.variant)), key=lambda p: p.cell)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Throughput over rsize and read-ahead as a map of numbers: where the plateau is, at a glance."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+
+from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report.canvas import Drawing, describe, panels
+from nfsrdma_tools.report.data import Point, Study
+
+__all__ = ["draw"]
+
+
+def draw(study: Study, transport: str) -> Drawing | None:
+    """The map of one transport, or None when only one read-ahead was measured."""
+    aheads = sorted({p.cell.read_ahead for p in study.points})
+    sizes = sorted({p.cell.rsize for p in study.points})
+    if len(aheads) < 2:
+        return None
+    figure, axes = panels(study.variants, right=0.97)
+    top = max(p.throughput.mean for p in study.points)
+    for ax, variant in zip(axes, study.variants, strict=True):
+        _axes(ax, study, sizes, aheads)
+        found = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
+        for (x, size), (y, ahead) in product(enumerate(sizes), enumerate(aheads)):
+            _tile(ax, x, y, found.get((size, ahead)), top)
+    title = f"{words.transport(transport)}: MB/s over {words.size_word(study)} and read-ahead"
+    describe(figure, title, words.map_finding(study, transport), words.small_print(study))
+    caption, alt = words.map_caption(study, transport), words.map_alt(study, transport)
+    # the colours of the tiles mean figures: they stay as they are
+    frame = (style.INK, style.MUTED, style.GRID, style.PAPER)
+    return Drawing(f"map-{transport}", title, caption, alt, figure, frame)
+
+
+def _axes(ax: Axes, study: Study, sizes: list[int], aheads: list[int]) -> None:
+    ax.grid(False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.set_xlim(-0.5, len(sizes) - 0.5)
+    ax.set_ylim(-0.5, len(aheads) - 0.5)
+    ax.set_xticks(range(len(sizes)), [f"{size / 1024:g}" for size in sizes])
+    ax.set_yticks(range(len(aheads)), [str(ahead) for ahead in aheads])
+    ax.tick_params(length=0)
+    ax.set_xlabel(f"{words.size_word(study)} (KiB)")
+    ax.set_ylabel("reads ahead")
+
+
+def _tile(ax: Axes, x: int, y: int, point: Point | None, top: float) -> None:
+    corner = (x - 0.48, y - 0.46)
+    if point is None:
+        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=style.GRID, hatch="////", lw=0.8))
+        return
+    share = point.throughput.mean / top if top else 0
+    ax.add_patch(Rectangle(corner, 0.96, 0.92, fc=to_hex(colormaps["viridis"](share)), lw=0))
+    ink = "#fffffe" if share < 0.55 else "#101214"
+    if point.best or point.tied:
+        line = "-" if point.best else (0, (2, 1.5))
+        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2, ls=line))
+    mark = "~" if point.unstable else ""
+    ax.text(x, y, f"{mark}{words.figure(point.throughput.mean)}", color=ink, fontsize=10,
+            fontweight="bold" if point.best else "normal", ha="center", va="center")  # fmt: skip

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTML that cannot be forgotten to be escaped: text is escaped, only ``Markup`` is not."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from nfsrdma_tools.report.style import plain
+
+__all__ = ["Markup", "join", "tag"]
+
+_VOID = {"meta", "br", "hr"}
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: str, **attributes: str) -> Markup:
+    """An element; children that are not Markup, and all attributes, are escaped.
+
+    Underscores in attribute names become hyphens, and a trailing one goes ("class_").
+    """
+    pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
+    opening = "".join(f' {key}="{html.escape(plain(value))}"' for key, value in pairs)
+    if name in _VOID:
+        return Markup(f"<{name}{opening}>")
+    return Markup(f"<{name}{opening}>{join(children)}</{name}>")
+
+
+def join(children: Iterable[str]) -> Markup:
+    """Children one after the other."""
+    return Markup("".join(c if isinstance(c, Markup) else html.escape(plain(c)) for c in children))

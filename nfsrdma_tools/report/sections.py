@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's parts around the figures: advice first, then the table and what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nfsrdma_tools.report import conditions, recommend, style, words
+from nfsrdma_tools.report.data import Missing, Point, Spread, Study
+from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.recommend import Advice
+
+__all__ = ["details", "opening"]
+
+SHOWN = 6
+LONG = 40
+
+
+def opening(study: Study) -> list[Markup]:
+    """What was measured, what to use, and how to make it last."""
+    found = recommend.advice(study)
+    what = f"NFS {words.verb(study)} sweep of {study.plan.target}"
+    cards = tag("div", *(_card(study, one) for one in found), class_="cards")
+    parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
+    return parts + ([_emulated_note(study)] if conditions.is_emulated(study.conditions) else [])
+
+
+def details(study: Study) -> list[Markup]:
+    """The table of cells, what was not measured, and the environment."""
+    return [
+        tag("h2", "Throughput against CPU"),
+        tag("p", "Cells on the Pareto front: none of the same transport is both faster and "
+                 "cheaper in CPU."),
+        *(_front(study, one) for one in recommend.advice(study)),
+        tag("h2", "All cells"),
+        tag("p", _legend(study), class_="muted"),
+        _cells(study),
+        *_missing(study),
+        tag("h2", "Where it was measured"),
+        _table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
+        _plan(study),
+    ]  # fmt: skip
+
+
+def _summary(study: Study, found: Sequence[Advice]) -> str:
+    first = found[0]
+    text = f"Fastest: {recommend.headline(study, first)}, {words.rate(first.best.throughput.mean)}."
+    for other in found[1:]:
+        share = other.best.throughput.mean / first.best.throughput.mean
+        text += f" {words.transport(other.transport)} reaches {share:.0%} of that."
+    return text
+
+
+def _card(study: Study, one: Advice) -> Markup:
+    return tag(
+        "section",
+        tag("h3", recommend.headline(study, one)),
+        tag("p", words.rate(one.best.throughput.mean), class_="rate"),
+        tag("p", recommend.over_default(study, one)),
+        tag("p", _ties(study, one)),
+        class_="card",
+    )
+
+
+def _ties(study: Study, one: Advice) -> str:
+    if not one.tied:
+        return "No other cell is as fast."
+    names = [words.cell(study, point) for point in one.tied]
+    more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
+    text = f"As fast, as far as these runs can tell: {'; '.join(names[:SHOWN])}{more}."
+    saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
+    if one.thrifty is one.best or saved < 0.005:
+        return f"{text} None of them costs less CPU."
+    return (
+        f"{text} Of these {words.cell(study, one.thrifty)} costs the least CPU, "
+        f"{saved:.0%} less per byte."
+    )
+
+
+def _cost(point: Point) -> float:
+    return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
+
+
+def _apply(study: Study, found: Sequence[Advice]) -> Markup:
+    commands = [
+        Markup(tag("p", f"For {words.transport(one.transport)}:")
+               + tag("pre", recommend.tune_command(study, one)))
+        for one in found
+    ]  # fmt: skip
+    return tag(
+        "section",
+        tag("h2", "Make it last"),
+        tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
+            " takes it back. Only a real unmount and mount changes rsize: add ",
+            tag("code", "--remount"), " to do that at once."),
+        *commands,
+    )  # fmt: skip
+
+
+def _emulated_note(study: Study) -> Markup:
+    where = "This ran in the lab. " if conditions.is_lab(study.conditions) else ""
+    emulated = (
+        "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
+        "reliability cost CPU that a real card takes over. So TCP beats RDMA here in bytes per "
+        "CPU second; that says nothing about RDMA hardware. "
+    )
+    return tag("p", where, emulated, conditions.clock_note(study.conditions), class_="note")
+
+
+def _front(study: Study, one: Advice) -> Markup:
+    heads = (words.transport(one.transport), "MB/s", "CPU ms per MiB")
+    rows = [(words.cell(study, p), words.figure(p.throughput.mean), _mean(p.cpu_per_mib))
+            for p in one.front]  # fmt: skip
+    return _table(heads, rows)
+
+
+def _legend(study: Study) -> str:
+    marks = "best: of its transport; tied: cannot be told from it by these runs; front: see above"
+    restless = "; unstable: runs differ by more than 0.5 % and more than is usual for the transport"
+    some = any(point.unstable for point in study.points)
+    return f"Means over the runs; CPU is the whole host's. {marks}{restless if some else ''}."
+
+
+def _cells(study: Study) -> Markup:
+    variant = ("further axes",) if len(study.variants) > 1 else ()
+    heads = ("", words.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
+             "highest", "CPU %", "CPU ms per MiB", f"{words.actor(study)}'s system ms per MiB",
+             "round trip ms", "")  # fmt: skip
+    rows = [_row(point, bool(variant)) for point in study.points]
+    return _table(heads, rows, [point.best for point in study.points])
+
+
+def _row(point: Point, variant: bool) -> tuple[str, ...]:
+    marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
+             "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
+    speed = point.throughput
+    return (
+        words.transport(point.cell.transport),
+        style.size_label(point.cell.rsize),
+        words.window_short(point),
+        *((point.variant,) if variant else ()),
+        str(point.runs),
+        *(words.figure(value) for value in (speed.mean, speed.low, speed.high)),
+        f"{point.cpu.mean:.1f}" if point.cpu else "",
+        *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
+        f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
+        ", ".join(name for name, there in marks.items() if there),
+    )
+
+
+def _mean(spread: Spread | None) -> str:
+    return f"{spread.mean:.2f}" if spread else ""
+
+
+def _missing(study: Study) -> list[Markup]:
+    if not study.missing:
+        return []
+    groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
+    for one in study.missing:
+        key = (one.cell.transport, style.size_label(one.cell.rsize), one.offered, one.reason)
+        groups.setdefault(key, []).append(one)
+    rows = [
+        (words.transport(name), size, str(len(group)), "failed" if offered else "not offered", why)
+        for (name, size, offered, why), group in groups.items()
+    ]
+    heads = ("", words.size_word(study), "cells", "", "reason")
+    return [tag("h2", "Failed or not offered"), _table(heads, rows)]
+
+
+def _plan(study: Study) -> Markup:
+    told = {name: str(value) for name, value in study.plan.to_json().items()}
+    return tag("details", tag("summary", "The plan"), _table(("", ""), sorted(told.items())))
+
+
+def _table(
+    heads: Iterable[str], rows: Iterable[Sequence[str]], best: Sequence[bool] = ()
+) -> Markup:
+    lines = list(rows)
+    numeric = {i for i in range(len(lines[0]) if lines else 0) if all(_number(r[i]) for r in lines)}
+    head = tag("tr", *(_cell("th", text, i in numeric) for i, text in enumerate(heads)))
+    body = [
+        tag("tr", *(_cell("td", text, i in numeric) for i, text in enumerate(line)),
+            **({"class_": "best"} if best and best[n] else {}))
+        for n, line in enumerate(lines)
+    ]  # fmt: skip
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
+
+
+def _cell(name: str, text: str, numeric: bool) -> Markup:
+    kind = "n" if numeric else "long" if len(text) > LONG else ""
+    return tag(name, text, class_=kind) if kind else tag(name, text)
+
+
+def _number(text: str) -> bool:
+    return not text or text.replace(".", "", 1).isdigit()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A study read out of a store: the trials of a plan put together cell by cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.report import conditions
+from nfsrdma_tools.report.data import Missing, Point, Spread, Study
+from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import Store
+
+__all__ = ["load"]
+
+STEADY = 0.005
+"""Runs that agree as well as this (standard deviation by mean) are never called unstable."""
+
+
+def load(store: Store, uid: str = "") -> Study:
+    """A plan of a store, the newest by default, as a study.
+
+    Raises UserError when there is no such plan, or nothing of it was measured.
+    """
+    plan = store.plan(uid)
+    trials = store.trials(plan)
+    good = [trial for trial in trials if trial.ok]
+    if not good:
+        raise UserError(f"{store.path}: none of {len(trials)} trials measured anything",
+                        _first_reason(trials))  # fmt: skip
+    facts = conditions.merged(store.environments(), good)
+    return Study(
+        plan=plan,
+        conditions=facts,
+        date=_days(good),
+        points=_points(plan, good),
+        missing=_missing(trials),
+        choices=_choices(plan, good),
+        wire=conditions.wire_speed(facts),
+    )
+
+
+def _first_reason(trials: Sequence[Trial]) -> str:
+    return next((f"the first says: {t.reason}" for t in trials if t.reason), "run the sweep")
+
+
+def _days(trials: Sequence[Trial]) -> str:
+    days = sorted({trial.started[:10] for trial in trials if trial.started})
+    return " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "on an unknown day"
+
+
+def _choices(plan: Plan, good: Sequence[Trial]) -> tuple[Choice, ...]:
+    found = [choose(good, transport) for transport in plan.transports]
+    return tuple(choice for choice in found if choice)
+
+
+def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:
+    choices = _choices(plan, good)
+    best = {choice.winner.cell for choice in choices}
+    tied = {summary.cell for choice in choices for summary in choice.tied}
+    front = {summary.cell for choice in choices for summary in choice.front}
+    restless = {summary.cell for summary in unstable(good) if summary.spread > STEADY}
+    runs: dict[Cell, list[Trial]] = {}
+    for trial in good:
+        runs.setdefault(trial.cell, []).append(trial)
+    return tuple(
+        _point(plan, runs[cell], best=cell in best, tied=cell in tied,
+               pareto=cell in front, unstable=cell in restless)
+        for cell in sorted(runs, key=lambda c: (plan.transports.index(c.transport), c))
+    )  # fmt: skip
+
+
+def _point(plan: Plan, trials: Sequence[Trial], **marks: bool) -> Point:
+    return Point(
+        cell=trials[0].cell,
+        variant=_variant(plan, trials[0].cell),
+        runs=len(trials),
+        throughput=Spread.of(t.throughput for t in trials),
+        cpu=_known(100 * t.cpu_share for t in trials),
+        cpu_per_mib=_known(t.busy_ns / 1e6 / _mib(t) for t in trials),
+        reader=_known(1e3 * t.reader_system_s / _mib(t) for t in trials),
+        round_trip_ms=_mean(t.rtt_ms for t in trials),
+        ceiling=_mean(t.ceiling for t in trials),
+        verified=any(t.verified for t in trials),
+        **marks,
+    )
+
+
+def _variant(plan: Plan, cell: Cell) -> str:
+    connections = [f"nconnect {cell.nconnect}"] * (len(plan.nconnects) > 1)
+    return ", ".join(connections + [f"{name}={value}" for name, value in cell.axes])
+
+
+def _mib(trial: Trial) -> float:
+    return max(trial.bytes, 1) / (1 << 20)
+
+
+def _known(values: Iterable[float]) -> Spread | None:
+    spread = Spread.of(values)
+    return spread if spread.high > 0 else None
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    known = [value for value in values if value > 0]
+    return sum(known) / len(known) if known else None
+
+
+def _missing(trials: Sequence[Trial]) -> tuple[Missing, ...]:
+    bad = {(t.cell, t.reason): t for t in trials if not t.ok}
+    return tuple(
+        Missing(cell, reason, offered=bad[cell, reason].status != NOT_OFFERED)
+        for cell, reason in sorted(bad)
+    )

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How figures look: colours for light and dark, markers, sizes, and text that cannot do harm.
+
+Read-ahead is ordered, so its colours are steps of viridis (Smith and van der Walt), which keeps
+its order in grey and for colour-blind readers; transports take colours of Okabe and Ito.  Each
+colour of a light figure has one for dark pages, and a page maps one onto the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["COLOURS", "GRID", "INK", "MUTED", "PAPER", "plain", "size_label", "steps", "transport"]
+
+INK, MUTED, GRID, PAPER = "#1b1f24", "#5b6470", "#e1e5ea", "#fefefe"
+_STEPS = (
+    ("#440154", "#2e6f8e"), ("#482576", "#25848e"), ("#404588", "#1f9a8a"), ("#34618d", "#2ab07f"),
+    ("#297b8e", "#50c46a"), ("#20938c", "#86d549"), ("#25ac82", "#c2df23"), ("#4ec36b", "#fde725"),
+)  # fmt: skip
+_TRANSPORTS = {
+    "tcp": ("#d55e00", "#f0904d"),
+    "rdma": ("#0072b2", "#56b4e9"),
+    "nfsrdma": ("#009e73", "#2fcf9f"),
+}
+_OTHER = ("#cc79a7", "#e3a3c6")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+
+COLOURS = {
+    INK: "#e6e8eb",
+    MUTED: "#a4adb8",
+    GRID: "#31373e",
+    PAPER: "#15181c",
+    **dict(_STEPS),
+    **dict(_TRANSPORTS.values()),
+    **dict([_OTHER]),
+}
+"""Every colour of a figure on a light page, and the one in its place on a dark page."""
+
+RC: dict[str, Any] = {
+    "figure.figsize": (5.6, 3.9),
+    "figure.dpi": 100,
+    "figure.facecolor": PAPER,
+    "savefig.facecolor": PAPER,
+    "axes.facecolor": "none",
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 10,
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "font.size": 10,
+    "font.family": ["DejaVu Sans"],
+    "lines.linewidth": 1.9,
+    "lines.markersize": 6.3,
+    "errorbar.capsize": 2.5,
+    # text from a store may hold a dollar sign: it is a dollar sign, not the start of a formula
+    "text.parse_math": False,
+    "text.usetex": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "nfsrdma",
+}
+"""matplotlib's settings for all figures; the salt makes equal figures equal bytes."""
+
+
+def steps(count: int) -> list[str]:
+    """``count`` colours for ordered values, as far apart as they go."""
+    last = len(_STEPS) - 1
+    places = [round(i * last / max(1, count - 1)) for i in range(count)]
+    return [_STEPS[place][0] for place in places]
+
+
+def transport(name: str) -> str:
+    """The colour of a transport."""
+    return _TRANSPORTS.get(name, _OTHER)[0]
+
+
+def marker(names: Sequence[str], name: str) -> str:
+    """The marker of one of several transports."""
+    return MARKERS[names.index(name) % len(MARKERS)]
+
+
+def plain(text: str) -> str:
+    """Text without characters that XML, terminals or line layout choke on."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def size_label(size: int) -> str:
+    """Bytes as people write block sizes: 512 B, 8 KiB, 1 MiB."""
+    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B" if size < 1024 else f"{size / 1024:g} KiB"
