@@ -14,7 +14,6 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST
@@ -22,7 +21,16 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nldev_message import DRIVERS, Command, Message, message_type
+from nfsrdma_tools.host.nldev_message import Command, Message, message_type
+from nfsrdma_tools.host.nldev_parse import (
+    Device,
+    Link,
+    to_counters,
+    to_device,
+    to_driver,
+    to_link,
+    to_resources,
+)
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -39,65 +47,10 @@ __all__ = [
 
 NETLINK_RDMA = 20
 SOFT_KINDS = ("rxe", "siw")
-# enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB spec;
-# spelled as iproute2's rdma(8) spells them
-_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
-_PHYSICAL = (
-    "NOP",
-    "SLEEP",
-    "POLLING",
-    "DISABLED",
-    "ARMED",
-    "LINK_UP",
-    "LINK_ERROR_RECOVER",
-    "PHY_TEST",
-)
-_NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
 
 
 class NoRdmaError(UserError):
     """The running kernel has no RDMA, or its core module cannot be loaded."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """An RDMA device: a NIC in hardware or software."""
-
-    index: int
-    name: str
-    ports: int
-    node_type: str
-    """``ca`` for InfiniBand and RoCE, ``rnic`` for iWARP."""
-    protocol: str
-    """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
-    driver: str
-    """``rxe``, ``siw``, ``mlx5`` ...; empty when the device has no verbs character device."""
-    firmware: str
-    node_guid: str
-
-
-@dataclass(frozen=True)
-class Link:
-    """One port of an RDMA device."""
-
-    device: Device
-    port: int
-    state: str
-    """Of the port: ``ACTIVE`` when it carries data."""
-    physical_state: str
-    """``LINK_UP`` when the wire is there."""
-    netdev: str
-    """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
-
-    @property
-    def name(self) -> str:
-        """As ``rdma link`` prints it: device/port."""
-        return f"{self.device.name}/{self.port}"
-
-    @property
-    def active(self) -> bool:
-        """True when it can carry data."""
-        return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
 
 
 def devices() -> list[Device]:
@@ -115,16 +68,9 @@ def links() -> list[Link]:
 
 def resources() -> dict[str, dict[str, int]]:
     """Per device, how many of each object exist: ``pd``, ``cq``, ``qp``, ``cm_id``, ``mr`` ..."""
-    found = {}
     with _socket() as sock:
-        for answer in _ask(sock, Command.RES_GET, dump=True):
-            table = answer.get_attr("RES_SUMMARY")
-            entries = table.get_attrs("RES_SUMMARY_ENTRY") if table else []
-            found[answer.get_attr("DEV_NAME")] = {
-                entry.get_attr("RES_SUMMARY_ENTRY_NAME"): entry.get_attr("RES_SUMMARY_ENTRY_CURR")
-                for entry in entries
-            }
-    return found
+        answers = _ask(sock, Command.RES_GET, dump=True)
+    return {answer.get_attr("DEV_NAME"): to_resources(answer) for answer in answers}
 
 
 def statistics(link: Link) -> dict[str, int]:
@@ -138,14 +84,7 @@ def statistics(link: Link) -> dict[str, int]:
             if error.code in (errno.EINVAL, errno.EOPNOTSUPP):
                 return {}
             raise
-    entries = [
-        entry
-        for answer in answers
-        for table in answer.get_attrs("STAT_HWCOUNTERS")
-        for entry in table.get_attrs("STAT_HWCOUNTER_ENTRY")
-    ]
-    name, value = "STAT_HWCOUNTER_ENTRY_NAME", "STAT_HWCOUNTER_ENTRY_VALUE"
-    return {entry.get_attr(name): entry.get_attr(value) for entry in entries}
+    return to_counters(answers[0]) if answers else {}
 
 
 def add_link(kind: str, name: str, netdev: str, book: Journal) -> Link:
@@ -223,21 +162,8 @@ def _change(command: Command, **attributes: object) -> None:
 
 
 def _devices(sock: Any) -> list[Device]:
-    return [_device(sock, answer) for answer in _ask(sock, Command.GET, dump=True)]
-
-
-def _device(sock: Any, answer: Any) -> Device:
-    index = answer.get_attr("DEV_INDEX")
-    return Device(
-        index=index,
-        name=answer.get_attr("DEV_NAME"),
-        ports=answer.get_attr("PORT_INDEX", 0),
-        node_type=_word(_NODES, answer.get_attr("DEV_NODE_TYPE", 0)),
-        protocol=answer.get_attr("DEV_PROTOCOL", ""),
-        driver=_driver(sock, index),
-        firmware=answer.get_attr("FW_VERSION", ""),
-        node_guid=_guid(answer.get_attr("NODE_GUID", 0)),
-    )
+    answers = _ask(sock, Command.GET, dump=True)
+    return [to_device(a, _driver(sock, a.get_attr("DEV_INDEX"))) for a in answers]
 
 
 def _driver(sock: Any, index: int) -> str:
@@ -246,22 +172,12 @@ def _driver(sock: Any, index: int) -> str:
     except NetlinkError:
         # ib_uverbs is not loaded, or the kernel is older than 5.2
         return ""
-    number = answers[0].get_attr("UVERBS_DRIVER_ID") if answers else None
-    return "" if number is None else DRIVERS.get(number, f"driver {number}")
+    return to_driver(answers[0]) if answers else ""
 
 
 def _ports(sock: Any, device: Device) -> list[Link]:
     answers = _ask(sock, Command.PORT_GET, dump=True, DEV_INDEX=device.index)
-    return [
-        Link(
-            device=device,
-            port=answer.get_attr("PORT_INDEX"),
-            state=_word(_STATES, answer.get_attr("PORT_STATE", 0)),
-            physical_state=_word(_PHYSICAL, answer.get_attr("PORT_PHYS_STATE", 0)),
-            netdev=answer.get_attr("NDEV_NAME", ""),
-        )
-        for answer in answers
-    ]
+    return [to_link(answer, device) for answer in answers]
 
 
 def _find(name: str) -> Link | None:
@@ -286,12 +202,3 @@ def _refused(what: str, error: NetlinkError) -> UserError:
         errno.EINVAL: "the kernel has no driver of this kind",
     }
     return UserError(f"cannot {what}: {error.args[1]}", hints.get(error.code, ""))
-
-
-def _word(words: tuple[str, ...], number: int) -> str:
-    return words[number] if number < len(words) else f"UNKNOWN_{number}"
-
-
-def _guid(number: int) -> str:
-    text = f"{number:016x}"
-    return ":".join(text[i : i + 4] for i in range(0, 16, 4))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes a real 6.12 kernel sent, beside what iproute2's rdma made of them at the same moment."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.nldev_message import Command, Message, message_type
+from nfsrdma_tools.host.nldev_parse import (
+    to_counters,
+    to_device,
+    to_driver,
+    to_link,
+    to_resources,
+)
+from nfsrdma_tools.undo import Journal
+
+GOLDEN = json.loads((Path(__file__).parent / "data/nldev-6.12.json").read_text())
+
+
+def answers(command: str) -> list[Message]:
+    found = [Message(bytes.fromhex(text)) for text in GOLDEN[command]]
+    for message in found:
+        message.decode()
+    return found
+
+
+def test_devices_are_read_as_rdma_reads_them() -> None:
+    found = [to_device(answer, "rxe") for answer in answers("GET")]
+    assert [
+        {
+            "ifindex": device.index,
+            "ifname": device.name,
+            "node_type": device.node_type,
+            "protocol": device.protocol,
+            "node_guid": device.node_guid,
+            "sys_image_guid": device.node_guid,
+        }
+        for device in found
+    ] == GOLDEN["rdma dev"]
+
+
+def test_links_are_read_as_rdma_reads_them() -> None:
+    device = to_device(answers("GET")[1], "rxe")
+    (link,) = [to_link(answer, device) for answer in answers("PORT_GET")]
+    theirs = GOLDEN["rdma link"][1]
+    assert link.active
+    assert link.name == "rxe1/1"
+    assert (link.device.index, link.device.name) == (theirs["ifindex"], theirs["ifname"])
+    assert (link.port, link.state) == (theirs["port"], theirs["state"])
+    assert (link.physical_state, link.netdev) == (theirs["physical_state"], theirs["netdev"])
+
+
+def test_resources_are_counted_as_rdma_counts_them() -> None:
+    for answer, theirs in zip(answers("RES_GET"), GOLDEN["rdma resource"], strict=True):
+        assert answer.get_attr("DEV_NAME") == theirs.pop("ifname")
+        assert answer.get_attr("DEV_INDEX") == theirs.pop("ifindex")
+        assert to_resources(answer) == theirs
+        assert to_resources(answer)["cm_id"] == 3
+
+
+def test_statistics_are_read_as_rdma_reads_them() -> None:
+    (answer,) = answers("STAT_GET")
+    theirs = dict(GOLDEN["rdma statistic"][1])
+    assert (theirs.pop("ifname"), theirs.pop("port")) == ("rxe1", 1)
+    assert to_counters(answer) == theirs
+    assert theirs["rcvd_pkts"] > 0
+
+
+def test_the_driver_is_named() -> None:
+    (answer,) = answers("GET_CHARDEV")
+    assert to_driver(answer) == "rxe"
+    assert to_driver(Message.of(UVERBS_DRIVER_ID=99)) == "driver 99"
+
+
+def test_requests_are_the_bytes_that_iproute2_sends() -> None:
+    # rdma link add rxe9 type rxe netdev eth0: name, type, device, each with its NUL, padded to 4
+    request = Message.of(DEV_NAME="rxe9", LINK_TYPE="rxe", NDEV_NAME="eth0")
+    request["header"]["type"] = message_type(Command.NEWLINK)
+    request.encode()
+    attributes = (
+        b"\x09\x00\x02\x00rxe9\x00\0\0\0\x08\x00\x41\x00rxe\x00\x09\x00\x33\x00eth0\x00\0\0\0"
+    )
+    assert bytes(request.data)[16:] == attributes
+    assert bytes(request.data)[4:6] == (5 << 10 | 3).to_bytes(2, "little")
+
+
+def test_an_unknown_state_is_shown_not_hidden() -> None:
+    device = to_device(Message.of(DEV_INDEX=1, DEV_NAME="x", DEV_NODE_TYPE=77), "")
+    assert device.node_type == "UNKNOWN_77"
+    link = to_link(Message.of(PORT_INDEX=1, PORT_STATE=9, PORT_PHYS_STATE=2), device)
+    assert (link.state, link.physical_state, link.active) == ("UNKNOWN_9", "POLLING", False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "netdev", "message"),
+    [
+        ("mlx5", "a", "eth0", "link type"),
+        ("rxe", "", "eth0", "link name"),
+        ("rxe", "-h", "eth0", "link name"),
+        ("rxe", "a%d", "eth0", "link name"),
+        ("rxe", "a/b", "eth0", "link name"),
+        ("rxe", "a\n", "eth0", "link name"),
+        ("rxe", "a" * 64, "eth0", "link name"),
+        ("rxe", "a", "", "network device"),
+        ("rxe", "a", "a b", "network device"),
+        ("rxe", "a", "a" * 16, "network device"),
+    ],
+)
+def test_names_the_kernel_could_not_take_are_refused(
+    tmp_path: Path, kind: str, name: str, netdev: str, message: str
+) -> None:
+    book = Journal(tmp_path / "book")
+    with pytest.raises(UserError, match=message):
+        nldev.add_link(kind, name, netdev, book)
+    assert book.actions == []
+
+
+def test_a_kernel_without_rdma_is_one_line() -> None:
+    try:
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, nldev.NETLINK_RDMA).close()
+    except OSError:
+        with pytest.raises(nldev.NoRdmaError, match="no RDMA"):
+            nldev.links()
+    else:
+        pytest.skip("this kernel has RDMA netlink")
