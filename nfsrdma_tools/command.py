@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import IO
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError
 
 __all__ = ["Result", "run"]
+
+_WATCH_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -30,33 +35,66 @@ def run(
     check: bool = True,
     env: Mapping[str, str] | None = None,
     hint: str = "",
+    watch: Callable[[], None] | None = None,
 ) -> Result:
     """Run a program to its end and return what it said.
 
     ``timeout`` is in seconds; a program that exceeds it is killed and counts as failed with
     status 124.  ``env`` is added to a C-locale environment so that messages can be compared.
+    ``watch`` is called a few times a second while it runs; what it raises ends the program.
     Raises CommandError when ``check`` and the status is not 0, ProgramMissingError when there
     is no such program.
     """
     args = tuple(os.fspath(a) for a in argv)
-    try:
-        done = subprocess.run(
-            args,
-            input=stdin,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-            env=_environment(env),
-        )
-        result = Result(args, _text(done.stdout), _text(done.stderr), done.returncode)
-    except FileNotFoundError as error:
-        raise ProgramMissingError(args[0]) from error
-    except subprocess.TimeoutExpired as error:
-        said = f"{_text(error.stderr)}\nno end after {timeout:g} s"
-        result = Result(args, _text(error.stdout), said, 124)
+    # a file, not a pipe: a communicate() that is interrupted to watch would lose what is unsent
+    with tempfile.TemporaryFile() as feed:
+        feed.write(stdin)
+        feed.seek(0)
+        with _start(args, feed, env) as process:
+            result = _finish(process, args, timeout, watch or _nothing)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
     return result
+
+
+def _start(
+    args: tuple[str, ...], feed: IO[bytes], env: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    try:
+        return subprocess.Popen(args, stdin=feed, stdout=pipe, stderr=pipe, env=_environment(env))
+    except FileNotFoundError as error:
+        raise ProgramMissingError(args[0]) from error
+
+
+def _finish(
+    process: subprocess.Popen[bytes],
+    args: tuple[str, ...],
+    timeout: float,
+    watch: Callable[[], None],
+) -> Result:
+    end = time.monotonic() + timeout
+    try:
+        while True:
+            left = end - time.monotonic()
+            try:
+                out, err = process.communicate(timeout=max(0.0, min(_WATCH_SECONDS, left)))
+                return Result(args, _text(out), _text(err), process.returncode)
+            except subprocess.TimeoutExpired:
+                watch()
+                if left <= 0:
+                    raise
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        said = f"{_text(error.stderr)}\nno end after {timeout:g} s"
+        return Result(args, _text(error.stdout), said, 124)
+    except BaseException:
+        process.kill()
+        raise
+
+
+def _nothing() -> None:
+    pass
 
 
 def _text(data: bytes | None) -> str:

@@ -36,7 +36,8 @@ class Nodes:
     ) -> Result:
         """Run a command in a node; KernelReportError when a kernel reported something meanwhile."""
         try:
-            return self.ssh(node).run(*command, stdin=stdin, timeout=timeout, check=check)
+            ssh = self.ssh(node)
+            return ssh.run(*command, stdin=stdin, timeout=timeout, check=check, watch=self.check)
         finally:
             self.check()
 

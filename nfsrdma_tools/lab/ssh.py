@@ -59,10 +59,16 @@ class Ssh:
         return ("ssh", *self._options, "-S", str(self.control), *flags, "--", "root@lab", *remote)
 
     def run(
-        self, *command: str, stdin: bytes = b"", timeout: float = 120, check: bool = True
+        self,
+        *command: str,
+        stdin: bytes = b"",
+        timeout: float = 120,
+        check: bool = True,
+        watch: Callable[[], None] | None = None,
     ) -> Result:
         """Run a command in the node; CommandError names the command as it was run there."""
-        done = run(*self.argv(*command), stdin=stdin, timeout=timeout, check=False)
+        argv = self.argv(*command)
+        done = run(*argv, stdin=stdin, timeout=timeout, check=False, watch=watch)
         result = Result(command, done.stdout, done.stderr, done.returncode)
         if check and result.returncode:
             raise CommandError(command, result.returncode, result.stderr or result.stdout)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` lists what there is. Every target sets up what it needs.
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+.PHONY: help setup sweep test lint unit lab-test image clean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: ## Packages, .venv and .venv/bin/nfsrdma
+	@tools/setup
+
+sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html
+	@mkdir -p out
+	@$(BIN)/nfsrdma sweep --lab --preset quick --store out/sweep.db
+	@$(BIN)/nfsrdma report out/sweep.db --out out/report
+
+test: lint unit lab-test ## Everything CI runs
+
+lint: setup ## ruff, mypy --strict, codespell
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+unit: setup ## Tests that need nothing but Python
+	$(BIN)/python -m pytest -q tests/unit
+
+lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
+	$(BIN)/python -m pytest -q tests/lab
+
+image: setup ## The labs' disk image (two minutes, then cached)
+	@$(BIN)/nfsrdma lab build
+
+clean: ## Remove .venv and out, and images and snapshots of other recipes
+	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi
+	rm -rf .venv out

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+import sys
+import time
+
+import pytest
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import CommandError, ProgramMissingError
+
+
+def test_arguments_reach_no_shell() -> None:
+    hostile = "; touch /tmp/x $(reboot) `reboot` \n'\""
+    assert run("printf", "%s", hostile).stdout == hostile
+
+
+def test_a_failure_carries_the_command_ready_to_paste_and_its_last_words() -> None:
+    with pytest.raises(CommandError, match=r"^ls '/no such' ended with status 2: .*No such file"):
+        run("ls", "/no such")
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(ProgramMissingError, match="no-such-program is not installed"):
+        run("no-such-program")
+
+
+def test_a_program_that_does_not_end_is_killed_and_says_so() -> None:
+    done = run("sleep", "3600", timeout=0.3, check=False)
+    assert done.returncode == 124
+    assert "no end after 0.3 s" in done.stderr
+
+
+def test_what_the_watch_raises_ends_the_program() -> None:
+    start = time.monotonic()
+
+    def watch() -> None:
+        raise KeyError("seen")
+
+    with pytest.raises(KeyError):
+        run("sleep", "3600", timeout=3600, watch=watch)
+    assert time.monotonic() - start < 1800
+
+
+def test_input_larger_than_a_pipe_comes_through() -> None:
+    data = b"x" * 1_000_000
+    assert run("wc", "-c", stdin=data).stdout.strip() == "1000000"
+
+
+def test_input_comes_through_to_a_program_that_is_slow_to_read_it() -> None:
+    slow = "import sys, time; time.sleep(1); print(len(sys.stdin.buffer.read()))"
+    assert run(sys.executable, "-c", slow, stdin=b"x" * 1_000_000).stdout == "1000000\n"

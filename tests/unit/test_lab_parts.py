@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab.console import Console, KernelReportError
+from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.machine import Hardware, qemu_argv
+from nfsrdma_tools.lab.mirror import parse_targets
+from nfsrdma_tools.lab.ssh import Ssh
+from nfsrdma_tools.lab.toolkit import pack
+
+REPORTS = [
+    "[   12.3] Oops: general protection fault, probably for address 0x1: 0000 [#1] SMP",
+    "[   12.3] BUG: kernel NULL pointer dereference, address: 0000000000000008",
+    "[   12.3] WARNING: CPU: 1 PID: 77 at net/sunrpc/xprt.c:100 xprt_release+0x1/0x2",
+    "[   12.3] WARNING: possible circular locking dependency detected",
+    "[   12.3] INFO: task kworker/0:1:9 blocked for more than 120 seconds.",
+    "[   12.3] Kernel panic - not syncing: Fatal exception",
+    "[   12.3] BUG: KASAN: slab-use-after-free in rpcrdma_reply_put+0x1/0x2",
+]
+
+
+@pytest.mark.parametrize("line", REPORTS)
+def test_a_report_on_the_console_is_seen_once(line: str, tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_text(f"[   12.2] all is well\n{line}\n[   12.4]  in this function\n")
+    console = Console("server", log)
+    with pytest.raises(KernelReportError, match=r"server reports.*in this function"):
+        console.check()
+    console.check()
+
+
+def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_text("[   12.3] BU")
+    console = Console("server", log)
+    console.check()
+    with log.open("a") as file:
+        file.write("G: kernel NULL pointer dereference\n")
+    with pytest.raises(KernelReportError):
+        console.check()
+
+
+def test_ordinary_lines_are_no_report(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_text(
+        "[    1.0] systemd[1]: Starting debug things...\n"
+        "[    2.0] watchdog: BUG: soft lockup - CPU#0 stuck for 22s!\n"
+        "[    3.0] rpcrdma: 'frwr' mode, 32 MRs per connection\n"
+    )
+    Console("server", log).check()
+
+
+def _argv(hardware: Hardware) -> str:
+    return " ".join(qemu_argv(hardware, Image(Path("/i")), Path("/l"), Path("/d/n"), "n"))
+
+
+def test_the_instruction_clock_has_one_processor_and_counts_copies_by_8_bytes() -> None:
+    argv = _argv(Hardware("6.12", "instructions", "tcg", 1, 1024))
+    assert "-icount shift=0,sleep=off" in argv
+    assert "thread=single" in argv
+    assert "-cpu max,erms=off,fsrm=off -smp 1" in argv
+
+
+def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only() -> None:
+    argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
+    assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64")
+    assert "hostfwd=tcp:127.0.0.1:0-:22" in argv
+    assert "icount" not in argv
+
+
+def test_arguments_reach_a_node_as_they_are() -> None:
+    ssh = Ssh(Path("/l"), "n", Path("/k"))
+    assert ssh.argv("echo", "a b;$(reboot)")[-1] == "echo 'a b;$(reboot)'"
+
+
+def test_the_mirror_is_the_one_apt_uses() -> None:
+    text = (
+        "Docker|https://example.org/docker/\n"
+        "Debian|http://mirror.example/debian/\nDebian|http://second.example/debian/\n"
+        "Debian-Security|file:///cdrom\n"
+    )
+    assert parse_targets(text) == {
+        "Debian": "http://mirror.example/debian",
+        "Debian-Security": "http://mirror.example/debian-security",
+    }
+
+
+def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack({"clock": "wall"}))) as tar:
+        names = tar.getnames()
+        facts = tar.extractfile("etc/nfsrdma-lab.json")
+        assert facts is not None
+        assert facts.read() == b'{"clock": "wall"}'
+    assert "opt/nfsrdma/src/nfsrdma_tools/cli/main.py" in names
+    assert not [n for n in names if "__pycache__" in n]
+
+
+def test_a_lock_has_one_holder(tmp_path: Path) -> None:
+    first = places.try_lock(tmp_path / "lock")
+    assert first is not None
+    assert places.try_lock(tmp_path / "lock") is None
+    os.close(first)
+    again = places.try_lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)
