@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
 
@@ -57,12 +58,53 @@ def run(
     return result
 
 
+def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator[str]:
+    """Run a program and yield its lines as they come; it is killed when the caller stops asking.
+
+    ``watch`` is called a few times a second; what it raises ends the program. Raises CommandError
+    when the program fails, after its last line.
+    """
+    args = tuple(os.fspath(a) for a in argv)
+    with tempfile.TemporaryFile() as said, _start(args, None, None, said) as process:
+        try:
+            yield from _lines(process, watch)
+            process.wait()
+        finally:
+            process.kill()
+        said.seek(0)
+        if process.returncode:
+            raise CommandError(args, process.returncode, _text(said.read()))
+
+
+def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Iterator[str]:
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    rest = b""
+    while True:
+        if not select.select([process.stdout], [], [], _WATCH_SECONDS)[0]:
+            watch()
+            continue
+        data = os.read(process.stdout.fileno(), 1 << 16)
+        *whole, rest = (rest + data).split(b"\n")
+        yield from (_text(line) for line in whole)
+        if not data:
+            return
+
+
 def _start(
-    args: tuple[str, ...], feed: IO[bytes], env: Mapping[str, str] | None
+    args: tuple[str, ...],
+    feed: IO[bytes] | None,
+    env: Mapping[str, str] | None,
+    said: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(args, stdin=feed, stdout=pipe, stderr=pipe, env=_environment(env))
+        return subprocess.Popen(
+            args,
+            stdin=feed or subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=said or pipe,
+            env=_environment(env),
+        )
     except FileNotFoundError as error:
         raise ProgramMissingError(args[0]) from error
 

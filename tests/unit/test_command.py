@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.command import run
+from nfsrdma_tools.command import run, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError
 
 
@@ -48,3 +49,27 @@ def test_input_larger_than_a_pipe_comes_through() -> None:
 def test_input_comes_through_to_a_program_that_is_slow_to_read_it() -> None:
     slow = "import sys, time; time.sleep(1); print(len(sys.stdin.buffer.read()))"
     assert run(sys.executable, "-c", slow, stdin=b"x" * 1_000_000).stdout == "1000000\n"
+
+
+def test_lines_come_as_they_are_printed() -> None:
+    code = "print('one', flush=True); input(); print('two')"
+    lines = stream(sys.executable, "-c", code, watch=lambda: None)
+    assert next(lines) == "one"
+    with pytest.raises(CommandError, match="EOFError"):
+        list(lines)
+
+
+def test_a_stream_that_is_left_kills_its_program(tmp_path: Path) -> None:
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
+    lines = stream(sys.executable, "-c", code, watch=lambda: None)
+    pid = next(lines)
+    lines.close()  # type: ignore[attr-defined]
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_the_watch_raises_ends_the_stream() -> None:
+    def watch() -> None:
+        raise KeyError("seen")
+
+    with pytest.raises(KeyError):
+        list(stream("sleep", "3600", watch=watch))
