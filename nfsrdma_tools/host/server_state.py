@@ -77,8 +77,11 @@ def save(state: State | None) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One change of the server at a time; UserError when another one is under way."""
-    # the folder itself is locked, so that no file is left behind
-    folder = os.open(state_dir(), os.O_RDONLY)
+    try:
+        # the folder itself is locked, so that no file is left behind
+        folder = os.open(state_dir(), os.O_RDONLY)
+    except PermissionError as error:
+        raise UserError(f"cannot lock {state_dir()}", "run this as root") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Faults made for real, one after the other; the doctor is to name each with its remedy."""
+
+import json
+from typing import Any
+
+import pytest
+
+from nfsrdma_tools.lab.lab import Lab
+
+
+def test_a_healthy_node_has_no_error(solo: Lab) -> None:
+    said = solo.run("client", "nfsrdma", "doctor", "server", "--json")
+    findings = {row["name"]: row for row in json.loads(said.stdout)}
+    assert {row["status"] for row in findings.values()} == {"ok"}, findings
+    assert "rpcrdma.ko" in findings["rpcrdma"]["found"]
+    assert "rdma 20049, tcp 2049" in findings["portlist"]["found"]
+    assert "leaves by v0" in findings["route to server"]["found"]
+    assert said.stderr == ""
+
+
+def test_without_root_what_can_be_read_is_said(solo: Lab) -> None:
+    user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    said = solo.run("client", *user, "nfsrdma", "doctor", "none.invalid", check=False)
+    assert said.stderr == ""
+    lines = {line[11:].split("  ")[0]: line for line in said.stdout.splitlines()}
+    assert lines["link rxe0/1"].startswith("+ ok")
+    assert lines["portlist"].startswith("+ ok")
+    # a server that does not resolve is the one error, and decides the exit status
+    assert lines["server none.invalid"].startswith("x error")
+    assert said.stdout.splitlines()[-1].endswith(" 1 error, 0 unknown") or "unknown" in said.stdout
+    assert said.returncode == 1
+
+
+# each fault is a context manager; findings of the checks named are kept
+FAULTS = """
+import contextlib, glob, json, os, subprocess, sys
+from pathlib import Path
+from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.checks import CHECKS, Machine, finding
+from nfsrdma_tools.undo import journal
+
+def sh(script):
+    subprocess.run(("sh", "-ec", script), check=True, stdout=sys.stderr)
+
+@contextlib.contextmanager
+def between(make, mend):
+    try:
+        sh(make)
+        yield
+    finally:
+        sh(mend)
+
+@contextlib.contextmanager
+def no_links():
+    with journal() as book:
+        for link in reversed(nldev.links()):
+            nldev.remove_link(link.device.name, book)
+        yield
+
+def seen(fault, *names, server=""):
+    with fault:
+        found = [row for n in names for row in
+                 finding.carry_out(n, CHECKS[n], Machine(server=server))]
+    return [vars(row) for row in found]
+
+conf = "/etc/nfs.conf.d/lab.conf"
+updates = "/lib/modules/$(uname -r)/updates"
+lonely = "ip link add lab7 type dummy; rdma link add rxe7 type rxe netdev lab7"
+filter = "nft 'add table ip lab7; add chain ip lab7 in { type filter hook input priority 0; };"
+mount = "mount -t nfs -o vers=4.2,rsize=524288,proto="
+
+out = {
+    "no link": seen(no_links(), "links", "route", server="server"),
+    "link down": seen(between(lonely, "ip link del lab7"), "links"),
+    "mtu": seen(between("ip link set v0 mtu 1500", "ip link set v0 mtu 9000"), "mtu"),
+    "filter": seen(
+        between(filter + " add rule ip lab7 in tcp dport 9 drop'", "nft delete table ip lab7"),
+        "firewall",
+    ),
+    "dummy module": seen(
+        between(
+            f"mkdir -p {updates}; cp $(modinfo -n dummy) {updates}/rpcrdma.ko.xz; depmod",
+            f"rm {updates}/rpcrdma.ko.xz; rmdir {updates}; depmod",
+        ),
+        "rpcrdma",
+    ),
+    "mounts": seen(
+        between(
+            "mkdir /mnt/a /mnt/b; cp /etc/fstab /etc/fstab.lab;"
+            "echo 'server:/export /mnt/b nfs noauto,vers=4.2,proto=rdma,port=20049' >> /etc/fstab;"
+            f"{mount}tcp server:/export /mnt/a; mount /mnt/b; udevadm settle",
+            "umount /mnt/b /mnt/a; rmdir /mnt/a /mnt/b; mv /etc/fstab.lab /etc/fstab",
+        ),
+        "read-ahead", "fstab",
+    ),
+    "nfsd without rdma": seen(
+        between(f"mv {conf} {conf}.lab; systemctl restart nfs-server", ""), "portlist"
+    ),
+    "no module": seen(
+        between(
+            "systemctl stop nfs-server; rmmod rpcrdma",
+            f"mv {conf}.lab {conf}; modprobe rpcrdma; systemctl start nfs-server",
+        ),
+        "netid rdma", "portlist",
+    ),
+}
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def faults(solo_lab: Lab) -> dict[str, list[dict[str, Any]]]:
+    said = solo_lab.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=240)
+    found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "status", "found", "remedy"),
+    [
+        ("no link", "links", "error", "no RDMA link", "nfsrdma link add"),
+        ("no link", "route to server", "error", "leaves by v0", "make a link"),
+        ("link down", "link rxe7/1", "warning", "DOWN", "ip link set lab7 up"),
+        ("mtu", "mtu rxe0/1", "warning", "carry 1024 bytes", "ip link set v0 mtu 9000"),
+        ("filter", "firewall", "warning", "2049, 20049, 4791", "allow them"),
+        ("dummy module", "rpcrdma", "error", "is not real", "reinstall"),
+        ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),
+        ("mounts", "fstab /mnt/b", "error", "mounted with tcp", "unmount all"),
+        ("nfsd without rdma", "portlist", "error", "listens on tcp 2049", "rdma 20049"),
+        ("no module", "netid rdma", "warning", "no module", "modprobe rpcrdma"),
+        ("no module", "portlist", "ok", "no NFS server", ""),
+    ],
+)
+def test_a_fault_is_named_with_its_remedy(
+    solo: Lab,
+    faults: dict[str, list[dict[str, Any]]],
+    fault: str,
+    name: str,
+    status: str,
+    found: str,
+    remedy: str,
+) -> None:
+    del solo
+    rows = {row["name"]: row for row in faults[fault]}
+    assert rows[name]["status"] == status, rows[name]
+    assert found in rows[name]["found"]
+    assert remedy in rows[name]["remedy"]
+
+
+def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
+    script = (
+        "mkdir /tmp/lattice; echo 'class FCC: pass' > /tmp/lattice/bcc.py;"
+        "PYTHONPATH=/tmp/lattice nfsrdma doctor; rm -r /tmp/lattice"
+    )
+    said = solo.run("client", "sh", "-c", script)
+    (line,) = [line for line in said.stdout.splitlines() if " bcc " in line and "!" in line]
+    assert "not the real one" in line
