@@ -176,11 +176,17 @@ def _check_numbers(plan: Plan) -> None:
     if plan.file_size < BLOCK or plan.file_size % BLOCK:
         found = format_size(plan.file_size)
         raise UserError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
-    if plan.direct and any(size % 512 for size in plan.rsizes):
-        raise UserError("direct I/O needs rsizes that are multiples of 512 bytes")
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
             raise UserError(f"axis {name}: expected different values, found {list(values)}")
+    _check_requests(plan)
+
+
+def _check_requests(plan: Plan) -> None:
+    for size in plan.rsizes if plan.direct else (plan.block_size,):
+        if plan.file_size % size:
+            hint = "sizes that are powers of two go together"
+            raise UserError(f"requests of {size} bytes do not fill {plan.file_size} evenly", hint)
 
 
 def _tuple(value: Any) -> Any:

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma sweep``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nfsrdma_tools.errors import UserError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.sweep.plan import Plan
+    from nfsrdma_tools.sweep.runner import Options
+    from nfsrdma_tools.sweep.store import Store
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="SERVER:/PATH", help="What to mount; the store with --resume."),
+    ] = None,
+    preset: Annotated[str, typer.Option(help="quick, full or paper2003.")] = "quick",
+    transport: Annotated[str | None, typer.Option(help="tcp, rdma or both: tcp,rdma.")] = None,
+    rsize: Annotated[str | None, typer.Option(help="Sizes: 4k..1M doubles, or 8k,32k.")] = None,
+    read_ahead: Annotated[
+        str | None, typer.Option(help="Reads ahead in blocks of rsize: 0..16 or 0,4.")
+    ] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs per cell.")] = None,
+    vers: Annotated[str | None, typer.Option(help="3, 4.0, 4.1 or 4.2.")] = None,
+    nconnect: Annotated[str | None, typer.Option(help="Connections: 1,4.")] = None,
+    axis: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=V,V", help="A sysctl or module parameter; server:NAME."),
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Write instead of read.")] = False,
+    direct: Annotated[bool, typer.Option("--direct", help="O_DIRECT, no caches.")] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="All runs of all cells, no racing.")
+    ] = False,
+    file_size: Annotated[str | None, typer.Option(help="Size of the test file.")] = None,
+    block_size: Annotated[str | None, typer.Option(help="Size of one read(2), 8k.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the random order.")] = None,
+    verify: Annotated[bool, typer.Option(help="Check the data of each cell.")] = True,
+    directory: Annotated[Path | None, typer.Option(help="Mount point; default: one's own.")] = None,
+    store: Annotated[Path, typer.Option(help="Where trials are kept.")] = Path("sweep.db"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a store's sweep.")] = False,
+    keep_file: Annotated[bool, typer.Option("--keep-file", help="Leave the test file.")] = False,
+    server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
+) -> None:
+    """Measure NFS throughput and CPU over transports, rsizes and read-aheads; find the best."""
+    from nfsrdma_tools.sweep.runner import Options
+    from nfsrdma_tools.sweep.store import Store
+
+    options = Options(server_ssh=server_ssh, keep_file=keep_file)
+    if resume:
+        path = Path(target) if target else store
+        if not path.is_file():
+            raise UserError(f"there is no store {path} to resume", "name it: --resume STORE")
+        with Store(path) as kept:
+            _run(kept.plan(), kept, options, as_json)
+        return
+    changes = {
+        "transports": tuple(transport.split(",")) if transport else None,
+        "runs": runs,
+        "vers": vers,
+        "direction": "write" if write else None,
+        "direct": direct or None,
+        "mode": "exhaustive" if exhaustive else None,
+        "axes": tuple(map(_axis, axis)) if axis else None,
+        "seed": seed,
+        "verify": verify,
+        "directory": str(directory) if directory else None,
+        **_sizes(rsize=rsize, read_ahead=read_ahead, nconnect=nconnect),
+        **_one_size(file_size=file_size, block_size=block_size),
+    }
+    plan = _plan(preset, target, changes)
+    with Store(store) as kept:
+        _run(plan, kept, options, as_json)
+
+
+def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:
+    from nfsrdma_tools.host.target import Target
+    from nfsrdma_tools.sweep.plan import preset
+
+    if not target:
+        raise UserError("there is nothing to sweep", "name it: nfsrdma sweep SERVER:/EXPORT")
+    return preset(name, str(Target.parse(target)), **changes)
+
+
+def _sizes(rsize: str | None, read_ahead: str | None, nconnect: str | None) -> dict[str, Any]:
+    from nfsrdma_tools.sweep.ranges import parse_counts, parse_sizes
+
+    return {
+        "rsizes": parse_sizes(rsize) if rsize else None,
+        "read_aheads": parse_counts(read_ahead) if read_ahead else None,
+        "nconnects": parse_counts(nconnect) if nconnect else None,
+    }
+
+
+def _one_size(**texts: str | None) -> dict[str, Any]:
+    from nfsrdma_tools.sweep.ranges import parse_size
+
+    return {name: parse_size(text) if text else None for name, text in texts.items()}
+
+
+def _axis(text: str) -> tuple[str, tuple[str, ...]]:
+    from nfsrdma_tools.host.tunables import Tunable
+
+    name, found, values = text.partition("=")
+    if not found or not values:
+        raise UserError(f"axis {text!r} has no values", "write it like NAME=4096,8192")
+    return str(Tunable.parse(name)), tuple(values.split(","))
+
+
+def _run(plan: Plan, store: Store, options: Options, as_json: bool) -> None:
+    from contextlib import closing
+
+    from nfsrdma_tools.cli.sweep_view import Lines, Progress, conclusion
+    from nfsrdma_tools.sweep.runner import sweep as run
+
+    done, interrupted = False, False
+    with (
+        Lines(plan) if as_json else Progress() as view,
+        closing(run(plan, store, options)) as events,
+    ):
+        try:
+            for event in events:
+                view.show(event)
+            done = True
+        except KeyboardInterrupt:
+            interrupted = True
+            view.stopped("interrupted")
+        except UserError as error:
+            view.stopped(str(error))
+            raise
+    if not as_json:
+        print("\n".join(conclusion(plan, store, done)))
+    if interrupted:
+        raise typer.Exit(130)

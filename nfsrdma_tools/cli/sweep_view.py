@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ``nfsrdma sweep`` looks: a bar with the time left, lines of JSON, and what came out."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from typing import Any, Self
+
+from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.events import Event, Finished, TrialDone, to_line
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
+from nfsrdma_tools.sweep.spread import Summary
+from nfsrdma_tools.sweep.store import Store
+
+__all__ = ["Lines", "Progress", "conclusion"]
+
+_SHOWN = 6
+
+
+class Lines:
+    """Each event as a line of JSON on standard output."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.done = plan.uid, 0
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be done."""
+
+    def show(self, event: Event) -> None:
+        """Print an event at once."""
+        self.done = event.done
+        print(to_line(event), flush=True)
+
+    def stopped(self, reason: str) -> None:
+        """Print that the sweep ended early, and why."""
+        print(to_line(Finished(self.plan, self.done, reason)), flush=True)
+
+
+class Progress:
+    """A bar with the time left, and a line for each trial above it."""
+
+    def __init__(self) -> None:
+        from rich import progress
+
+        self._bar = progress.Progress(
+            progress.MofNCompleteColumn(),
+            progress.BarColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("left"),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=None)
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def show(self, event: Event) -> None:
+        """Move the bar, and say what a trial came to."""
+        if isinstance(event, TrialDone):
+            self._bar.console.print(_line(event.trial), markup=False, highlight=False)
+        total = event.done if isinstance(event, Finished) else event.expected
+        self._bar.update(self._task, completed=event.done, total=total)
+
+    def stopped(self, reason: str) -> None:
+        """Nothing: the command's end says it."""
+
+
+def conclusion(plan: Plan, store: Store, done: bool) -> list[str]:
+    """What came out, over all and per transport, and what to do next."""
+    trials = store.trials(plan)
+    lines = []
+    scopes = ["", *plan.transports] if len(plan.transports) > 1 else [""]
+    for scope in scopes:
+        if choice := choose(trials, scope):
+            lines += _recommended(choice)
+    lines += _remarks(trials)
+    path = shlex.quote(str(store.path))
+    if not done:
+        lines.append(f"next: nfsrdma sweep --resume {path}")
+    if any(trial.ok for trial in trials):
+        lines.append(f"next: nfsrdma report {path}; nfsrdma tune apply {path}")
+    return lines
+
+
+def _line(trial: Trial) -> str:
+    if trial.ok:
+        share = f"{trial.cpu_share:.0%} CPU"
+        return f"{trial.cell!s:<40} {trial.throughput:9.2f} MB/s  {share}"
+    return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {_printable(trial.reason)}"
+
+
+def _recommended(choice: Choice) -> list[str]:
+    lines = [
+        f"best{f' over {choice.transport}' if choice.transport else ''}: {_said(choice.winner)}"
+    ]
+    if choice.tied:
+        lines.append(f"  not to be told apart from it: {_named(choice.tied)}")
+    if len(choice.front) > 1:
+        lines.append(f"  slower, but less CPU per byte: {_named(choice.front[1:])}")
+    return lines
+
+
+def _said(cell: Summary) -> str:
+    spread = f", spread {cell.spread:.2%}" if cell.runs > 1 else ""
+    runs = f"{cell.runs} run{'s' if cell.runs > 1 else ''}{spread}"
+    return f"{cell.cell}: {cell.throughput:.2f} MB/s, {cell.cpu_share:.0%} CPU ({runs})"
+
+
+def _named(cells: tuple[Summary, ...]) -> str:
+    more = f" and {len(cells) - _SHOWN} more" if len(cells) > _SHOWN else ""
+    return "; ".join(f"{s.cell} ({s.throughput:.2f})" for s in cells[:_SHOWN]) + more
+
+
+def _remarks(trials: list[Trial]) -> list[str]:
+    status = Counter(trial.status for trial in trials)
+    lines = [f"{len(trials)} trials, {status[OK]} good"]
+    failed: Counter[tuple[str, str]] = Counter(
+        (trial.status, _printable(trial.reason)) for trial in trials if not trial.ok
+    )
+    for (kind, reason), count in failed.most_common(_SHOWN):
+        what = "not offered" if kind == NOT_OFFERED else "failed"
+        lines.append(f"  {count} {what}: {reason}")
+    if shaky := unstable(trials):
+        lines.append(f"  runs differ more than usual: {_named(shaky)}")
+    return lines
+
+
+def _printable(text: Any) -> str:
+    return "".join(c if c.isprintable() else "?" for c in str(text))

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the trials of a sweep take place: its mount point, and mounts that always come off."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.effect import Mount, find
+from nfsrdma_tools.host.mounts import mount, undo_for, unmount
+from nfsrdma_tools.host.request import MountRequest
+from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.undo import Journal
+
+__all__ = ["Bench", "mounted", "request_for", "section"]
+
+# a server that is gone fails a trial instead of hanging the sweep; deciseconds, see nfs(5)
+_PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo=300", "retrans=2")}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A plan's mount point on this machine, the journal, and how to reach the server's tunables."""
+
+    plan: Plan
+    directory: Path
+    book: Journal
+    server_ssh: str = ""
+    environment: str = ""
+
+
+def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:
+    """The mount for a cell, or one with the kernel's own sizes.
+
+    Raises UserError for a cell that Linux does not offer.
+    """
+    plan = bench.plan
+    size = cell.rsize if cell else None
+    return MountRequest(
+        target=Target.parse(plan.target),
+        directory=bench.directory,
+        transport=transport,
+        vers=plan.vers,
+        rsize=size if plan.direction == "read" else None,
+        wsize=size if plan.direction == "write" else None,
+        nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
+        read_ahead=cell.read_ahead if cell and plan.reads_ahead else None,
+        # locks need rpc.statd with NFSv3, and nobody locks here
+        options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
+    )
+
+
+@contextlib.contextmanager
+def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
+    """A mount for as long as the block lasts, even when its server is gone at the end."""
+    made = mount(request, bench.book)
+    try:
+        yield made
+    finally:
+        _take_off(made, bench.book)
+
+
+@contextlib.contextmanager
+def section(book: Journal) -> Iterator[None]:
+    """What the block adds to the journal is taken back at its end, newest first."""
+    mark = len(book.actions)
+    try:
+        yield
+    finally:
+        failures = []
+        for action in reversed(book.actions[mark:]):
+            try:
+                action.undo()
+            except (UserError, OSError) as error:
+                failures.append(str(error))
+            book.drop(action)
+        if failures:
+            raise UserError(f"could not take back: {'; '.join(failures)}", "take it back by hand")
+
+
+def _take_off(made: Mount, book: Journal) -> None:
+    try:
+        unmount(made, book, timeout=30)
+    except UserError:
+        # nothing on it is anybody's but ours: the test file, and reads of it
+        run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
+        if find(made.directory):
+            raise
+        book.drop(undo_for(made.directory))

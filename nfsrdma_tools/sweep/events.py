@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running sweep tells, as objects and as lines of JSON.
+
+``nfsrdma sweep --json`` prints one event a line; ``follow`` reads such lines on another machine
+and keeps a store there in step, so that a sweep inside a lab loses nothing when the lab is lost.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.store import Store
+
+__all__ = ["Event", "Finished", "Planned", "TrialDone", "apply", "follow", "from_line", "to_line"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A sweep begins: its plan, where it runs, and how many trials are done and expected."""
+
+    plan: Plan
+    environment: dict[str, str]
+    done: int
+    expected: int
+
+
+@dataclass(frozen=True)
+class TrialDone:
+    """A trial is in the store."""
+
+    trial: Trial
+    done: int
+    expected: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    """All is measured, or ``reason`` says why it ended before."""
+
+    plan: str
+    done: int
+    reason: str = ""
+
+
+Event = Planned | TrialDone | Finished
+
+
+def to_line(event: Event) -> str:
+    """One line of JSON, without its line end."""
+    data: dict[str, Any] = {"event": type(event).__name__.lower(), **vars(event)}
+    for name in ("plan", "trial"):
+        if isinstance(data.get(name), Plan | Trial):
+            data[name] = data[name].to_json()
+    return json.dumps(data, separators=(",", ":"))
+
+
+def from_line(line: str) -> Event:
+    """The event of a line; UserError when it is not one."""
+    try:
+        data = json.loads(line)
+        return _KINDS[data.pop("event")](data)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"this is not an event of a sweep: {line.strip()[:200]!r}") from error
+
+
+def apply(event: Event, store: Store) -> None:
+    """Put what an event tells into ``store``; again changes nothing."""
+    if isinstance(event, Planned):
+        store.add_plan(event.plan)
+        store.add_environment(event.environment)
+    elif isinstance(event, TrialDone):
+        store.add_trial(event.trial)
+
+
+def follow(lines: Iterable[str], store: Store, progress: Callable[[Event], None]) -> Event | None:
+    """Copy the events of ``lines`` into ``store`` as they come; returns the last one.
+
+    The sweep was cut off when that is not a Finished.  Empty lines are passed over.
+    """
+    event: Event | None = None
+    for line in lines:
+        if line.strip():
+            event = from_line(line)
+            apply(event, store)
+            progress(event)
+    return event
+
+
+_KINDS: dict[str, Callable[[dict[str, Any]], Event]] = {
+    "planned": lambda data: Planned(**{**data, "plan": Plan.from_json(data["plan"])}),
+    "trialdone": lambda data: TrialDone(**{**data, "trial": Trial.from_json(data["trial"])}),
+    "finished": lambda data: Finished(**data),
+}

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What comes before the first trial and after the last one: the test file, and warm caches.
+
+As in the 2003 paper a blind run brings the file into the server's cache, over each transport,
+because the first operations of a transport are up to a fifth dearer.  It checks the data too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep import workload
+from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
+from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial import tunables
+
+__all__ = ["test_file"]
+
+_NOTE, _MADE = "file", "made"
+
+
+@contextlib.contextmanager
+def test_file(bench: Bench, store: Store, *, keep: bool) -> Iterator[None]:
+    """The plan's file on the server while the block lasts, and longer when it was there before.
+
+    Raises UserError when a transport cannot be mounted, a tunable is not there or the file cannot
+    be made: better before the first trial than in each.
+    """
+    for tunable in {knob for cell in bench.plan.cells() for knob, _ in tunables(bench, cell)}:
+        tunable.get()
+    try:
+        _make(bench, store)
+        for transport in bench.plan.transports:
+            _blind_run(bench, transport)
+        yield
+    finally:
+        if store.noted(bench.plan, _NOTE) == _MADE and not keep:
+            _remove(bench, store)
+
+
+def _make(bench: Bench, store: Store) -> None:
+    with mounted(bench, request_for(bench, bench.plan.transports[0])):
+        if bench.plan.direction == "write":
+            store.note(bench.plan, _NOTE, _MADE)
+        elif not workload.is_there(bench.directory, bench.plan):
+            store.note(bench.plan, _NOTE, _MADE)
+            workload.make(bench.directory, bench.plan)
+
+
+def _blind_run(bench: Bench, transport: str) -> None:
+    plan = bench.plan
+    with mounted(bench, request_for(bench, transport)):
+        if plan.direction == "write":
+            workload.write(bench.directory, plan, plan.cells()[0])
+        else:
+            workload.verify(bench.directory, plan)
+
+
+def _remove(bench: Bench, store: Store) -> None:
+    try:
+        with mounted(bench, request_for(bench, bench.plan.transports[0])):
+            workload.remove(bench.directory, bench.plan)
+        store.note(bench.plan, _NOTE, "")
+    except UserError as error:
+        name = workload.file_name(bench.plan)
+        print(f"nfsrdma: {name} stays on the server: {error}", file=sys.stderr)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of a sweep: ask which trial is next, run it, store it, tell.
+
+Its end is always the same, whether all is measured, ctrl-C came or the server went: mounts and
+tunables are put back, and the test file is removed if this sweep made it.  After a kill -9 the
+next start does that from the journal, and the store says where to go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.environment import conditions
+from nfsrdma_tools.sweep import prepare
+from nfsrdma_tools.sweep.bench import Bench
+from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
+from nfsrdma_tools.sweep.lock import only_one
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.race import expected, next_cell
+from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial import run_trial
+from nfsrdma_tools.undo import Journal, Remove, journal, state_dir
+
+__all__ = ["Options", "sweep"]
+
+_STOP_AFTER = 3
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a plan: what does not change what is measured."""
+
+    server_ssh: str = ""
+    keep_file: bool = False
+    measure: Callable[[Bench, Trial, bool], Trial] = run_trial
+
+
+def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[Event, None, None]:
+    """Measure what is still to be measured of ``plan``; each event's trial is in the store.
+
+    Close the iterator, or let ctrl-C through it, to end early: it cleans up.  Raises UserError
+    when nothing can be measured, or when trials fail one after the other for the same reason.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(only_one(f"plan {plan.uid}"))
+        if plan.directory:
+            stack.enter_context(only_one(os.path.realpath(plan.directory)))
+        book = stack.enter_context(journal())
+        facts = conditions()
+        store.add_plan(plan)
+        bench = Bench(plan, _directory(plan, book), book, options.server_ssh)
+        bench = replace(bench, environment=store.add_environment(facts))
+        trials = store.trials(plan)
+        yield Planned(plan, facts, len(trials), expected(plan, trials))
+        if next_cell(plan, trials):
+            stack.enter_context(prepare.test_file(bench, store, keep=options.keep_file))
+            yield from _trials(bench, store, options)
+        yield Finished(plan.uid, len(store.trials(plan)))
+
+
+def _directory(plan: Plan, book: Journal) -> Path:
+    if plan.directory:
+        return Path(plan.directory)
+    path = Path(tempfile.mkdtemp(prefix="mnt-", dir=state_dir()))
+    book.add(Remove(str(path)))
+    return path
+
+
+def _trials(bench: Bench, store: Store, options: Options) -> Iterator[Event]:
+    streak: list[Trial] = []
+    while step := next_cell(bench.plan, done := store.trials(bench.plan)):
+        trial = _one(bench, Trial(bench.plan.uid, *step, order=len(done)), done, options)
+        store.add_trial(trial)
+        yield TrialDone(trial, len(done) + 1, expected(bench.plan, [*done, trial]))
+        streak = [*streak, trial] if trial.status == FAILED else []
+        _stop_if_hopeless(streak)
+
+
+def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Trial:
+    refused = next((t for t in done if t.status == NOT_OFFERED and _alike(t, trial)), None)
+    if refused:
+        return replace(
+            trial, status=NOT_OFFERED, reason=refused.reason, environment=bench.environment
+        )
+    verified = any(t.cell == trial.cell and t.verified for t in done)
+    return options.measure(bench, trial, bench.plan.verify and not verified)
+
+
+def _alike(one: Trial, other: Trial) -> bool:
+    # what the kernel offers does not hang on the read-ahead
+    return _asked(one.cell) == _asked(other.cell)
+
+
+def _asked(cell: Cell) -> Cell:
+    return replace(cell, read_ahead=0)
+
+
+def _stop_if_hopeless(streak: list[Trial]) -> None:
+    last = streak[-_STOP_AFTER:]
+    reasons = {re.sub(r"\d+|tcp|rdma", "#", trial.reason) for trial in last}
+    if len({trial.cell for trial in last}) == _STOP_AFTER and len(reasons) == 1:
+        what = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
+        raise UserError(what, "mend it, then go on with --resume")

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial: tunables set, mounted, verified, measured, unmounted, everything put back.
+
+What is measured is only the workload: accounts are read right before it and right after it, and
+what starting and watching the reader costs is taken off the host's CPU time.  A trial that cannot
+be measured says why, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host import cpu, mountstats, readahead
+from nfsrdma_tools.host.cpu import CpuTimes
+from nfsrdma_tools.host.effect import Mount
+from nfsrdma_tools.host.mountstats import MountStats, Operation
+from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.tunables import Tunable
+from nfsrdma_tools.sweep import workload
+from nfsrdma_tools.sweep.bench import Bench, mounted, request_for, section
+from nfsrdma_tools.sweep.fio import Job
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
+
+__all__ = ["run_trial", "tunables"]
+
+_MEGA = 1_000_000
+_STATES = {"port", "idle_time"}  # not counts
+
+
+class _NotOfferedError(Exception):
+    """The kernel or the server gives something else than the cell asks for."""
+
+
+def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+    """Measure ``trial.cell`` and return the trial with its figures, or with the reason why not."""
+    trial = replace(
+        trial,
+        environment=bench.environment,
+        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        cache="server warm, client cold",
+    )
+    try:
+        with section(bench.book):
+            return replace(trial, **_measured(bench, trial.cell, check_data))
+    except _NotOfferedError as error:
+        return replace(trial, status=NOT_OFFERED, reason=str(error))
+    except (UserError, OSError) as error:
+        return replace(trial, status=FAILED, reason=str(error))
+
+
+def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
+    """The cell's tunables, each where it can be reached, with the value wanted."""
+    host = Target.parse(bench.plan.target).host
+    return [(Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.axes]
+
+
+def _measured(bench: Bench, cell: Cell, check_data: bool) -> dict[str, Any]:
+    axes = _set(bench, cell)
+    with _mounted(bench, cell) as made:
+        kb = _read_ahead(bench, cell, made)
+        figures = _accounts(bench, cell)
+        after = readahead.verify(made.device, kb)
+        if check_data and bench.plan.direction == "read":
+            workload.verify(bench.directory, bench.plan, cell)
+    if check_data and bench.plan.direction == "write":
+        with _mounted(bench, cell):
+            workload.verify(bench.directory, bench.plan, cell)
+    return {
+        **figures,
+        "axes": axes,
+        "mount": made.options,
+        "verified": check_data,
+        "read_ahead_kb_before": kb,
+        "read_ahead_kb_after": after,
+    }
+
+
+def _set(bench: Bench, cell: Cell) -> dict[str, str]:
+    try:
+        return {str(knob): knob.set(value, bench.book) for knob, value in tunables(bench, cell)}
+    except MismatchError as error:
+        raise _NotOfferedError(str(error)) from error
+
+
+@contextlib.contextmanager
+def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
+    try:
+        request = request_for(bench, cell.transport, cell)
+    except UserError as error:
+        raise _NotOfferedError(str(error)) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(mounted(bench, request))
+        except MismatchError as error:
+            if error.what in ("rsize", "wsize", "nconnect"):
+                raise _NotOfferedError(str(error)) from error
+            raise
+        yield made
+
+
+def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
+    if not bench.plan.reads_ahead:
+        return readahead.get_kb(made.device)
+    return readahead.verify(made.device, readahead.kb_for(cell.read_ahead, cell.rsize))
+
+
+def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
+    """Run the workload once with the accounts around it."""
+    work = workload.read if bench.plan.direction == "read" else workload.write
+    stats = mountstats.read(bench.directory)
+    times, own = cpu.snapshot(), cpu.own_ns()
+    job = work(bench.directory, bench.plan, cell)
+    own, times = cpu.own_ns() - own, cpu.difference(cpu.snapshot(), times)
+    stats = mountstats.difference(mountstats.read(bench.directory), stats)
+    return {
+        **_of_job(job),
+        **_of_cpu(times, own, job),
+        **_of_rpc(stats, cell, bench.plan.direction),
+    }
+
+
+def _of_job(job: Job) -> dict[str, Any]:
+    return {
+        "duration_ns": job.duration_ns,
+        "bytes": job.bytes,
+        "throughput": job.bytes * 1e9 / job.duration_ns / _MEGA,
+        "reader_user_s": job.user_s,
+        "reader_system_s": job.system_s,
+    }
+
+
+def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
+    # all of fio but the thread that reads, and this process: nothing of it is the mount's doing
+    harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
+    busy = max(times.busy_ns - harness, 0)
+    return {
+        "busy_ns": busy,
+        "task_ns": max(times.task_ns - harness, 0),
+        "harness_ns": harness,
+        "wall_ns": times.wall_ns,
+        "cpu_share": min(busy / (job.duration_ns * times.cpus), 1.0),
+        "cpu_modes": {mode: round(seconds, 3) for mode, seconds in times.modes.items()},
+        "steal_s": round(times.modes.get("steal", 0.0), 3),
+    }
+
+
+def _of_rpc(stats: MountStats, cell: Cell, direction: str) -> dict[str, Any]:
+    done = stats.operations
+    data = done.get(direction.upper(), Operation(0, 0, 0, 0, 0, 0, 0, 0))
+    count = max(data.operations, 1)
+    rtt_ms = data.rtt_ms / count
+    return {
+        "operations": data.operations,
+        "rpc_counts": {name: o.operations for name, o in done.items() if o.operations},
+        "rtt_ms": rtt_ms,
+        "queue_ms": data.queue_ms / count,
+        "execute_ms": data.execute_ms / count,
+        "bytes_sent": sum(o.bytes_sent for o in done.values()),
+        "bytes_received": sum(o.bytes_received for o in done.values()),
+        "retransmits": sum(o.transmissions - o.operations for o in done.values()),
+        "ceiling": cell.rsize / (rtt_ms / 1000) / _MEGA if rtt_ms else 0.0,
+        "rdma": _rdma(stats),
+    }
+
+
+def _rdma(stats: MountStats) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for xprt in stats.xprts:
+        for name, value in xprt.counters.items() if xprt.proto == "rdma" else ():
+            if name not in _STATES:
+                total[name] = total.get(name, 0) + value
+    return total
