@@ -17,13 +17,13 @@ from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import tunables
 
-__all__ = ["test_file"]
+__all__ = ["file_on_server"]
 
 _NOTE, _MADE = "file", "made"
 
 
 @contextlib.contextmanager
-def test_file(bench: Bench, store: Store, *, keep: bool) -> Iterator[None]:
+def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
     """The plan's file on the server while the block lasts, and longer when it was there before.
 
     Raises UserError when a transport cannot be mounted, a tunable is not there or the file cannot

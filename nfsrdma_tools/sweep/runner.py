@@ -13,16 +13,17 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.environment import conditions
-from nfsrdma_tools.sweep import prepare
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.prepare import file_on_server
 from nfsrdma_tools.sweep.race import expected, next_cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.sweep.store import Store
@@ -41,6 +42,7 @@ class Options:
     server_ssh: str = ""
     keep_file: bool = False
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
+    prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
 
 
 def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[Event, None, None]:
@@ -61,7 +63,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         trials = store.trials(plan)
         yield Planned(plan, facts, len(trials), expected(plan, trials))
         if next_cell(plan, trials):
-            stack.enter_context(prepare.test_file(bench, store, keep=options.keep_file))
+            stack.enter_context(options.prepare(bench, store, options.keep_file))
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
 

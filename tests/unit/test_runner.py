@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.bench import Bench, section
+from nfsrdma_tools.sweep.choice import choose
+from nfsrdma_tools.sweep.events import Finished, Planned, TrialDone, follow, from_line, to_line
+from nfsrdma_tools.sweep.lock import only_one
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.runner import Options, sweep
+from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.undo import Remove, Write, journal
+from tests.unit.surfaces import measured
+
+PLAN = Plan("server:/export", uid="p")
+SURFACE = measured()
+
+
+@contextlib.contextmanager
+def no_file(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
+    (bench.directory / "file").touch()
+    try:
+        yield
+    finally:
+        (bench.directory / "file").unlink()
+
+
+def fake(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+    assert (bench.directory / "file").exists()
+    speed = SURFACE[trial.cell] * (1 + trial.run / 10000)
+    return replace(trial, throughput=speed, verified=check_data, environment=bench.environment)
+
+
+OPTIONS = Options(measure=fake, prepare=no_file)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    with Store(tmp_path / "s.db") as opened:
+        yield opened
+    assert not list((tmp_path / "state").iterdir()), "something was left behind"
+
+
+def test_a_whole_sweep(store: Store) -> None:
+    first, *trials, last = sweep(PLAN, store, OPTIONS)
+    assert isinstance(first, Planned)
+    assert (first.plan, first.done, first.expected) == (PLAN, 0, 35)
+    assert all(isinstance(event, TrialDone) for event in trials)
+    assert [event.trial for event in trials if isinstance(event, TrialDone)] == store.trials(PLAN)
+    assert last == Finished("p", len(trials))
+    assert [trial.order for trial in store.trials()] == list(range(len(trials)))
+    assert {t.cell for t in store.trials() if t.verified} == set(PLAN.cells())
+    assert {t.run for t in store.trials() if t.verified} == {1}
+    assert store.environments()[store.trials()[0].environment]["kernel"]
+
+
+def test_each_trial_is_stored_before_the_next_one_starts(store: Store) -> None:
+    def counting(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        with Store(store.path, read_only=True) as other:
+            assert len(other.trials()) == trial.order
+        return fake(bench, trial, check_data)
+
+    list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=counting)))
+    assert len(store.trials()) == 32
+
+
+def test_ctrl_c_keeps_what_there_is_and_resume_goes_on(store: Store) -> None:
+    def interrupted(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        if trial.order == 5:
+            raise KeyboardInterrupt
+        return fake(bench, trial, check_data)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(sweep(PLAN, store, replace(OPTIONS, measure=interrupted)))
+    before = store.trials()
+    assert len(before) == 5
+    planned, *_ = list(sweep(store.plan(), store, OPTIONS))
+    assert isinstance(planned, Planned)
+    assert planned.done == 5
+    assert store.trials()[:5] == before
+    again = list(sweep(store.plan(), store, OPTIONS))
+    assert again[1:] == [Finished("p", len(store.trials()))]
+
+
+def test_three_failures_for_one_reason_stop_the_sweep(store: Store) -> None:
+    def gone(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        if trial.order < 4:
+            return fake(bench, trial, check_data)
+        reason = f"{trial.cell.transport} port {trial.order} refused"
+        return replace(trial, status="failed", reason=reason)
+
+    with pytest.raises(UserError, match=r"3 trials in a row failed: .* refused.*--resume"):
+        list(sweep(PLAN, store, replace(OPTIONS, measure=gone)))
+    assert [trial.status for trial in store.trials()] == ["ok"] * 4 + ["failed"] * 3
+    list(sweep(PLAN, store, OPTIONS))
+    assert {t.cell for t in store.trials() if t.ok} == set(PLAN.cells())
+
+
+def test_different_failures_do_not_stop_it(store: Store) -> None:
+    def flaky(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        if trial.order % 2:
+            return replace(trial, status="failed", reason="abcdefgh"[trial.order % 8])
+        return fake(bench, trial, check_data)
+
+    *_, last = sweep(PLAN, store, replace(OPTIONS, measure=flaky))
+    assert isinstance(last, Finished)
+    assert choose(store.trials())
+
+
+def test_what_is_not_offered_is_asked_for_once_per_size(store: Store) -> None:
+    asked = []
+
+    def capped(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        if trial.cell.rsize > 128 << 10:
+            asked.append(trial.cell)
+            reason = f"rsize: asked for {trial.cell.rsize}, got 131072"
+            return replace(trial, status="not_offered", reason=reason)
+        return fake(bench, trial, check_data)
+
+    list(sweep(PLAN, store, replace(OPTIONS, measure=capped)))
+    refused = [t for t in store.trials() if t.status == "not_offered"]
+    assert len(asked) == 2
+    assert len(refused) == 8
+    assert {t.reason for t in refused} == {"rsize: asked for 524288, got 131072"}
+
+
+def test_two_sweeps_on_one_mount_point(store: Store, tmp_path: Path) -> None:
+    plan = replace(PLAN, directory=str(tmp_path))
+    events = sweep(plan, store, OPTIONS)
+    next(events)
+    twin = replace(plan, uid="q", directory=f"{tmp_path}/../{tmp_path.name}")
+    with pytest.raises(UserError, match="another sweep uses"):
+        next(sweep(twin, store, OPTIONS))
+    with pytest.raises(UserError, match="another sweep uses plan p"):
+        next(sweep(replace(plan, directory=""), store, OPTIONS))
+    events.close()
+    with contextlib.closing(sweep(twin, store, OPTIONS)) as again:
+        next(again)
+
+
+def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path: Path) -> None:
+    knob = tmp_path / "knob"
+    with journal() as book:
+        book.add(Remove(str(tmp_path / "outer")))
+        (tmp_path / "outer").touch()
+        with pytest.raises(ZeroDivisionError), section(book):
+            book.add(Write(str(knob), "first"))
+            book.add(Write(str(knob), "second"))
+            1 / 0  # noqa: B018
+        assert knob.read_text() == "first"
+        assert (tmp_path / "outer").exists()
+        with pytest.raises(UserError, match="could not take back"), section(book):
+            book.add(Write(str(tmp_path / "no" / "such"), "x"))
+        assert book.actions == [Remove(str(tmp_path / "outer"))]
+
+
+def test_a_lock_is_let_go(store: Store) -> None:
+    for _ in range(2):
+        with only_one("x"), pytest.raises(UserError), only_one("x"):
+            pass
+
+
+def test_events_survive_their_line(store: Store) -> None:
+    for event in sweep(PLAN, store, OPTIONS):
+        line = to_line(event)
+        assert "\n" not in line
+        assert from_line(line) == event
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "hello", "[]", "null", '{"event": "party"}', '{"event": "finished"}', '{"event": []}'],
+)
+def test_what_is_no_event_is_one_clear_error(line: str) -> None:
+    with pytest.raises(UserError, match="not an event"):
+        from_line(line)
+
+
+def test_a_store_elsewhere_follows_the_events(store: Store, tmp_path: Path) -> None:
+    lines = [to_line(event) for event in sweep(PLAN, store, OPTIONS)]
+    shown = []
+    with Store(tmp_path / "mirror.db") as mirror:
+        cut_off = follow(lines[:9], mirror, shown.append)
+        assert isinstance(cut_off, TrialDone)
+        assert len(mirror.trials()) == 8
+        assert isinstance(follow(["", *lines], mirror, shown.append), Finished)
+        assert mirror.plan() == PLAN
+        assert mirror.trials() == store.trials()
+        assert mirror.environments() == store.environments()
+    assert len(shown) == 9 + len(lines)
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from nfsrdma_tools.sweep.events import to_line
+from nfsrdma_tools.sweep.runner import sweep
+from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.undo import Write
+from tests.unit.test_runner import OPTIONS, PLAN, fake, replace
+
+def changing(bench, trial, check_data):
+    knob = Path(sys.argv[2])
+    bench.book.add(Write(str(knob), "old"))
+    knob.write_text("new")
+    if trial.order == 3:
+        print("ready", flush=True)
+        time.sleep(60)
+    bench.book.drop(bench.book.actions[-1])
+    return fake(bench, trial, check_data)
+
+with Store(Path(sys.argv[1])) as store:
+    for event in sweep(PLAN, store, replace(OPTIONS, measure=changing)):
+        pass
+"""
+
+
+def test_after_kill_9_resume_puts_back_and_goes_on(store: Store, tmp_path: Path) -> None:
+    knob = tmp_path / "knob"
+    argv = [sys.executable, "-c", KILLED, str(store.path), str(knob)]
+    victim = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    assert victim.stdout
+    assert victim.stdout.readline() == b"ready\n"
+    victim.send_signal(signal.SIGKILL)
+    victim.communicate()
+    assert knob.read_text() == "new"
+    assert len(store.trials()) == 3
+    (left,) = (tmp_path / "state").glob("mnt-*")
+    (left / "file").unlink()
+    planned, *_ = list(sweep(store.plan(), store, OPTIONS))
+    assert isinstance(planned, Planned)
+    assert planned.done == 3
+    assert knob.read_text() == "old"
+
+
+def test_the_environment_reaches_json(store: Store) -> None:
+    first = json.loads(to_line(next(sweep(PLAN, store, OPTIONS))))
+    assert first["event"] == "planned"
+    assert first["environment"]["cpus"] == str(os.cpu_count())

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep import workload
+from nfsrdma_tools.sweep.fio import FioError, Job, parse, parse_log
+from nfsrdma_tools.sweep.plan import Plan
+
+DATA = Path(__file__).parent / "data"
+PLAN = Plan("s:/e", file_size=1 << 20, uid="0123456789abcdef")
+CELL = PLAN.cells()[0]
+needs_fio = pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
+
+
+def said(name: str, status: int = 0, stderr: str = "") -> Result:
+    return Result(("fio",), (DATA / name).read_text(), stderr, status)
+
+
+def test_accounts_of_a_real_run() -> None:
+    job = parse(said("fio_read.json"))
+    assert job.bytes == 4 << 20
+    assert job.duration_ns % 1_000_000 == 0
+    assert 0 < job.duration_ns < 10**9
+    assert 0 <= job.user_s + job.system_s < 1
+
+
+def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
+    with pytest.raises(FioError) as caught:
+        parse(said("fio_damaged.json", 1))
+    assert caught.value.number == 84
+    with pytest.raises(FioError, match="No such file") as caught:
+        parse(said("fio_missing.json", 1))
+    assert caught.value.number == 2
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "status", "words"),
+    [
+        ("", "fio: failed to set up\nmore", 1, "failed to set up"),
+        ("{}", "", 1, "status 1"),
+        ('{"jobs": []}', "", 0, "status 0"),
+        ("", "\nno end after 5 s", 124, "no end after 5 s"),
+        ("nonsense {", "", 127, "status 127"),
+    ],
+)
+def test_what_fio_cannot_do_is_one_clear_error(
+    stdout: str, stderr: str, status: int, words: str
+) -> None:
+    with pytest.raises(FioError, match=words):
+        parse(Result(("fio",), stdout, stderr, status))
+
+
+def test_duration_is_from_first_request_to_end_of_last() -> None:
+    lines = ["0, 500, 0, 8192, 0, 0, 1000", "0, 20, 0, 8192, 8192, 0, 2000"]
+    lines += ["0, 70, 0, 8192, 16384, 0, 9000", ""]
+    assert parse_log("\n".join(lines)) == 8070
+    assert parse_log("") == 0
+
+
+def test_names() -> None:
+    assert workload.file_name(Plan("s:/e")) == ".nfsrdma-sweep-32M"
+    assert workload.file_name(replace(PLAN, direction="write")) == ".nfsrdma-sweep-0123456789ab"
+
+
+def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
+    assert not workload.is_there(tmp_path, PLAN)
+    path = tmp_path / workload.file_name(PLAN)
+    path.write_bytes(b"somebody's")
+    with pytest.raises(UserError, match="expected 1048576 bytes, found 10"):
+        workload.is_there(tmp_path, PLAN)
+    assert path.read_bytes() == b"somebody's"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    # names that a shell, and fio's own parser, would take for something else
+    path = tmp_path / "a b:c;$(touch pwned)%o\nd"
+    path.mkdir()
+    return path
+
+
+@needs_fio
+def test_made_read_and_checked(folder: Path) -> None:
+    workload.make(folder, PLAN)
+    assert [path.name for path in folder.iterdir()] == [".nfsrdma-sweep-1M"]
+    assert workload.is_there(folder, PLAN)
+    job = workload.read(folder, PLAN, CELL)
+    assert job.bytes == 1 << 20
+    assert isinstance(job, Job)
+    workload.verify(folder, PLAN, CELL)
+    assert not list((folder.parent / "state").iterdir())
+    workload.remove(folder, PLAN)
+    workload.remove(folder, PLAN)
+    assert not list(folder.iterdir())
+
+
+@needs_fio
+def test_damage_anywhere_is_found(folder: Path) -> None:
+    workload.make(folder, PLAN)
+    path = folder / workload.file_name(PLAN)
+    whole = path.read_bytes()
+    for damaged in (
+        whole[:70000] + b"x" + whole[70001:],
+        whole[8192:16384] + whole[:8192] + whole[16384:],
+        whole[:-8192] + bytes(8192),
+    ):
+        path.write_bytes(damaged)
+        with pytest.raises(FioError, match="not the data written"):
+            workload.verify(folder, PLAN)
+
+
+@needs_fio
+def test_reading_never_makes_a_file(folder: Path) -> None:
+    with pytest.raises(FioError, match="No such file"):
+        workload.read(folder, PLAN, CELL)
+    assert not list(folder.iterdir())
+
+
+@needs_fio
+@pytest.mark.parametrize("block", [4096, 8192, 65536])
+def test_written_and_checked(folder: Path, block: int) -> None:
+    plan = replace(PLAN, direction="write", block_size=block)
+    (folder / workload.file_name(plan)).write_bytes(b"of the last run")
+    assert workload.write(folder, plan, CELL).bytes == 1 << 20
+    workload.verify(folder, plan, CELL)
+
+
+@needs_fio
+def test_a_file_that_cannot_be_made_leaves_nothing(folder: Path) -> None:
+    with pytest.raises(UserError):
+        workload.make(folder / "no folder", PLAN)
+    (folder / f"{workload.file_name(PLAN)}.new").mkdir()
+    with pytest.raises(UserError, match=r"\.nfsrdma-sweep-1M"):
+        workload.make(folder, PLAN)
