@@ -88,7 +88,8 @@ def disable(path: str) -> None:
         if state is None or path not in state.exports:
             raise UserError(f"{path} is not served by nfsrdma", "see: nfsrdma server status")
         Path(state.exports[path]).unlink(missing_ok=True)
-        exports.refresh()
+        if service.active():
+            exports.refresh()
         rest = {key: file for key, file in state.exports.items() if key != path}
         if not rest:
             _restore(state)
@@ -169,7 +170,9 @@ def _note_undo(before: State | None, state: State, export: Export, book: Journal
             book.add(Run(("systemctl", "stop", service.UNIT)))
     if state.needs_restart and not (before and before.needs_restart):
         book.add(Run(("systemctl", "restart", service.UNIT)))
-    book.add(Run(("exportfs", "-r")))
+    if service.active():
+        # a stopped server has no exports in effect, and is to stay that way
+        book.add(Run(("exportfs", "-r")))
     book.add(_put_back(CONF))
     book.add(_put_back(exports.file_of(export.path)))
 

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serving for real: what is enabled is mounted over RDMA, what is disabled leaves no trace."""
+
+import json
+
+from nfsrdma_tools.lab.lab import Lab
+
+# the machine as far as serving goes; times of folders are left out, a rename touches them
+SNAPSHOT = """
+import contextlib, json, os, subprocess, sys
+from pathlib import Path
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import server
+from nfsrdma_tools.host.exports import Export
+from nfsrdma_tools.undo import journal, recover, state_dir
+
+def sh(script):
+    subprocess.run(("sh", "-ec", script), check=True, stdout=sys.stderr)
+
+def said(*argv):
+    return subprocess.run(argv, capture_output=True, text=True).stdout
+
+def snapshot():
+    places = ("/etc/exports", "/etc/exports.d", "/etc/nfs.conf", "/etc/nfs.conf.d",
+              "/var/lib/nfsrdma")
+    files = [p for place in map(Path, places) for p in (place, *sorted(place.rglob("*")))]
+    return {
+        "files": {str(p): p.read_text() if p.is_file() else "" for p in files if p.exists()},
+        "journals": os.listdir(state_dir()),
+        "exports": said("exportfs", "-v"),
+        "portlist": sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\\n")),
+        "threads": Path("/proc/fs/nfsd/threads").read_text(),
+        "service": said("systemctl", "is-active", "nfs-server"),
+        "boot": said("systemctl", "is-enabled", "nfs-server"),
+    }
+
+def enable(path, *clients, **options):
+    with journal() as book:
+        changed = server.enable(Export(Path(path), clients, **options), book)
+        book.keep()
+    return changed
+
+def refused(path, *clients):
+    try:
+        enable(path, *clients)
+    except UserError as error:
+        return str(error)
+
+def same(before):
+    after = snapshot()
+    assert after == before, [(k, before[k], after[k]) for k in before if before[k] != after[k]]
+"""
+
+HOSTILE = (
+    SNAPSHOT
+    + r"""
+paths = ['/srv/a b#(ro)"', "/srv/$(reboot);'%s", "/export/tmpfs", "/srv/-o"]
+before = snapshot()
+shown = []
+for path in paths:
+    Path(path).mkdir()
+    Path(path, "here").write_text(path)
+    assert enable(path, "10.9.1.0/24", "client"), path
+    assert not enable(path, "10.9.1.0/24", "client"), path
+    options = "proto=rdma,port=20049,vers=3"
+    said("mount", "-t", "nfs", "-o", options, "server:" + path, "/mnt")
+    shown.append([Path("/mnt/here").read_text(), [m for m in
+                  Path("/proc/mounts").read_text().split("\n") if " /mnt nfs" in m]])
+    said("umount", "/mnt")
+own = list(server.serving().own)
+here = [e for e in server.serving().exports if e.client == "10.9.1.0/24"]
+options = {e.path: list(e.options) for e in here}
+enable("/srv/-o", "10.9.1.0/24", read_only=True)
+read_only = [e.client for e in server.serving().exports if "ro" in e.options]
+foreign = refused("/export", "*")
+strange = [refused("/srv/new\nline", "*"), refused("/srv/-o", "a b"), refused("/srv/none", "*")]
+for path in paths:
+    server.disable(path)
+    Path(path, "here").unlink()
+    Path(path).rmdir()
+same(before)
+print(json.dumps([shown, own, options, read_only, foreign, strange]))
+"""
+)
+
+
+def test_any_directory_is_served_over_rdma_and_taken_back(solo: Lab) -> None:
+    said = solo.run("server", "python3", "-", stdin=HOSTILE.encode()).stdout
+    shown, own, options, read_only, foreign, strange = json.loads(said)
+    paths = ['/srv/a b#(ro)"', "/srv/$(reboot);'%s", "/export/tmpfs", "/srv/-o"]
+    assert [text for text, _mounts in shown] == own == paths
+    assert all("proto=rdma" in mounts[0] for _text, mounts in shown)
+    assert all({"rw", "insecure", "root_squash"} <= set(options[path]) for path in paths)
+    assert any(option.startswith("fsid=") for option in options["/export/tmpfs"])
+    assert read_only == ["10.9.1.0/24"]
+    assert "exported to * already" in foreign
+    assert [text.partition(":")[0] for text in strange] == [
+        "export path '/srv/new\\nline' has a backslash or control characters (rename it)",
+        "client 'a b'",
+        "export path '/srv/none' is no directory (make it first)",
+    ]
+
+
+SERVICE = (
+    SNAPSHOT
+    + r"""
+conf = Path("/etc/nfs.conf.d/lab.conf")
+plain = conf.read_text()
+begin = snapshot()
+try:
+    conf.write_text("[nfsd]\nthreads=8\n")
+    sh("systemctl restart nfs-server; mkdir /srv/plain")
+    running = snapshot()
+
+    # killed in the middle: the next start takes it back, with a restart, and again, harmlessly
+    if os.fork() == 0:
+        with journal() as book:
+            server.enable(Export(Path("/srv/plain"), ("client",)), book)
+            os.kill(os.getpid(), 9)
+    os.wait()
+    killed = snapshot()
+    recover()
+    same(running)
+
+    # an nfsd that runs gets its listener without a restart, and loses it with one
+    pids = said("pgrep", "nfsd")
+    enable("/srv/plain", "client")
+    live = snapshot()
+    kept = said("pgrep", "nfsd") == pids
+    server.disable("/srv/plain")
+    same(running)
+
+    sh("systemctl stop nfs-server")
+    stopped = snapshot()
+    enable("/srv/plain", "client")
+    started = snapshot()
+    server.disable("/srv/plain")
+    same(stopped)
+
+    # somebody else's file has the last word: nothing is left of the attempt
+    Path("/etc/nfs.conf.d/zz.conf").write_text("[nfsd]\nrdma=n\n")
+    overridden = snapshot()
+    why = refused("/srv/plain", "client")
+    same(overridden)
+finally:
+    Path("/etc/nfs.conf.d/zz.conf").unlink(missing_ok=True)
+    conf.write_text(plain)
+    sh("rmdir /srv/plain; systemctl restart nfs-server")
+same(begin)
+print(json.dumps([running, killed, live, kept, started, why]))
+"""
+)
+
+
+def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
+    said = solo.run("server", "python3", "-", stdin=SERVICE.encode(), timeout=300).stdout
+    running, killed, live, kept, started, why = json.loads(said)
+    assert not any("rdma" in line for line in running["portlist"])
+    for state in (killed, live, started):
+        assert "rdma 20049" in state["portlist"]
+        assert "/srv/plain" in state["exports"]
+        assert state["boot"] == "enabled\n"
+        assert "rdma-port=20049" in state["files"]["/etc/nfs.conf.d/nfsrdma.conf"]
+    assert kept
+    assert "/var/lib/nfsrdma/server.json" in killed["files"]
+    assert started["service"] == "active\n"
+    assert "asked for rdma-port=20049, got 0" in why
