@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sweeps on real mounts. The lab's fixture sees to it that no mount and no journal stays behind."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.record import Trial
+
+pytestmark = pytest.mark.lab
+
+TARGET = "server:/export"
+TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive")
+STORE = "/root/sweep.db"
+BACKGROUND = f"""
+cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
+nfsrdma sweep {TARGET} --directory /mnt/sweep --store {STORE} --json "$@" >log 2>&1 & pid=$!
+trials() {{ grep -c trialdone log; }}
+mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
+reading() {{ mounted && pgrep -x fio >/dev/null; }}
+"""
+
+
+@pytest.fixture
+def node(solo: Lab) -> Iterator[Lab]:
+    yield solo
+    solo.run("client", "sh", "-c", f"rm -rf {STORE}* /tmp/log /mnt/sweep")
+    assert solo.run("client", "ls", "-A", "/export").stdout == ""
+
+
+def swept(node: Lab, *words: str) -> list[Trial]:
+    """Sweep from nothing in one command, and return the trials in its store."""
+    argv = ("nfsrdma", "sweep", TARGET, "--store", STORE, *TINY, *words)
+    node.run("client", *argv, timeout=400)
+    return stored(node)
+
+
+def stored(node: Lab) -> list[Trial]:
+    said = node.run("client", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
+    return [Trial.from_json(trial) for trial in json.loads(said)["trials"]]
+
+
+def in_background(node: Lab, script: str, *words: str) -> str:
+    """Start a sweep, do what ``script`` says while it runs, and return what that printed."""
+    argv = ("bash", "-c", BACKGROUND + script, "bash", *words)
+    return node.run("client", *argv, timeout=400).stdout
+
+
+def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
+    trials = swept(node, "--rsize", "8k,32k", "--read-ahead", "0,4")
+    assert len(trials) == len({trial.cell for trial in trials}) == 8
+    for trial in trials:
+        cell = trial.cell
+        assert (trial.status, trial.verified, trial.bytes) == ("ok", True, 4 << 20)
+        assert trial.mount["proto"] == cell.transport
+        assert int(trial.mount["rsize"]) == cell.rsize
+        window = cell.read_ahead * cell.rsize // 1024
+        assert trial.read_ahead_kb_before == trial.read_ahead_kb_after == window
+        assert trial.throughput == pytest.approx(trial.bytes * 1000 / trial.duration_ns)
+        assert 0 < trial.cpu_share <= 1
+        assert trial.task_ns < trial.wall_ns * 2
+        assert 4 << 20 < trial.bytes_received < 5 << 20
+        assert trial.retransmits == 0
+        assert bool(trial.rdma) == (cell.transport == "rdma")
+    # without read-ahead a page at a time is read, with it whole blocks: so it is in effect
+    reads = {trial.cell: trial.operations for trial in trials}
+    for transport in ("tcp", "rdma"):
+        assert reads[Cell(transport, 32768, 0)] == 1024
+        assert reads[Cell(transport, 8192, 4)] == 512
+        assert reads[Cell(transport, 32768, 4)] <= 140
+        rdma = next(trial for trial in trials if trial.cell == Cell("rdma", 32768, 4))
+        assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values())
+
+
+def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
+    said = in_background(
+        node,
+        f"""
+        until [ "$(trials)" -ge 2 ] && reading; do sleep 0.1; done
+        nfsrdma sweep {TARGET} --directory /mnt/../mnt/sweep --store /tmp/other.db; echo status $?
+        rm -f /tmp/other.db*
+        until reading; do sleep 0.05; done
+        kill -9 $pid; wait $pid; echo killed $?
+        mounted && echo mounted
+        """,
+        *TINY, "--rsize", "8k,32k", "--read-ahead", "0",
+    )  # fmt: skip
+    assert said.split() == ["status", "1", "killed", "137", "mounted"]
+    before = stored(node)
+    assert 2 <= len(before) < 4
+    node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
+    after = stored(node)
+    assert after[: len(before)] == before
+    assert len(after) == len({trial.cell for trial in after}) == 4
+    assert all(trial.ok for trial in after)
+
+
+def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -> None:
+    said = in_background(
+        node,
+        """
+        until [ "$(trials)" -ge 1 ] && reading; do sleep 0.1; done
+        systemctl stop nfs-server
+        wait $pid; echo $?
+        mounted && echo still mounted
+        systemctl start nfs-server
+        cat log
+        """,
+        "--file-size", "32M", "--runs", "1", "--exhaustive", "--rsize", "4k,8k,32k,64k,128k",
+        "--read-ahead", "0", "--transport", "tcp",
+    )  # fmt: skip
+    status, *log = said.splitlines()
+    assert status == "1"
+    assert "still mounted" not in said
+    assert "Traceback" not in said
+    assert log[-1].startswith("nfsrdma: ")
+    assert json.loads(log[-3])["reason"].startswith("stopped: 3 trials in a row failed")
+    trials = stored(node)
+    assert trials[0].ok
+    failed = [trial for trial in trials if not trial.ok]
+    assert {trial.status for trial in failed} == {"failed"}
+    assert all(trial.reason and "\n" not in trial.reason for trial in failed)
+    node.run("client", "nfsrdma", "sweep", "--resume", STORE, timeout=400)
+    assert len({trial.cell for trial in stored(node) if trial.ok}) == 5
+
+
+def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
+    knobs = ("sunrpc.rdma_max_inline_read", "sunrpc.svc_rdma.max_req_size")
+    before = node.run("client", "sysctl", *knobs).stdout
+    trials = swept(
+        node, "--transport", "rdma", "--rsize", "4k", "--direct",
+        "--axis", f"{knobs[0]}=4096,8192", "--axis", f"server:{knobs[1]}=4096,8192",
+    )  # fmt: skip
+    assert node.run("client", "sysctl", *knobs).stdout == before
+    assert [trial.axes for trial in trials] == [dict(trial.cell.axes) for trial in trials]
+    # RFC 8166: data goes inline only when both ends have room for it, else by RDMA Write
+    written = {tuple(trial.axes.values()): trial.rdma["write_chunk_count"] for trial in trials}
+    assert written.pop(("8192", "8192")) < 10
+    assert all(count >= 1024 for count in written.values())
+
+
+def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
+    trials = swept(node, "--transport", "rdma", "--rsize", "512,8k,1M", "--read-ahead", "1,2")
+    by_size = {trial.cell.rsize: trial for trial in trials}
+    assert by_size[8192].ok
+    assert {by_size[512].status, by_size[1 << 20].status} == {"not_offered"}
+    assert "512 bytes, which Linux does not offer" in by_size[512].reason
+    assert "rsize: asked for 1048576, got 524288" in by_size[1 << 20].reason
+    assert len(trials) == 6
+
+
+def test_writing(node: Lab) -> None:
+    trials = swept(node, "--write", "--rsize", "8k,64k")
+    assert len(trials) == 4
+    for trial in trials:
+        assert (trial.status, trial.verified) == ("ok", True)
+        assert int(trial.mount["wsize"]) == trial.cell.rsize
+        assert trial.rpc_counts["WRITE"] == trial.operations >= (4 << 20) // trial.cell.rsize
+
+
+def test_no_space_on_the_server(node: Lab) -> None:
+    said = node.run(
+        "client", "sh", "-c",
+        """
+        mkdir /export/small; mount -t tmpfs -o size=2M none /export/small
+        exportfs -o rw,no_root_squash,insecure,fsid=77 '*:/export/small'
+        nfsrdma sweep server:/export/small --store /root/sweep.db --file-size 4M; echo status $?
+        ls -A /export/small
+        exportfs -u '*:/export/small'; umount /export/small; rmdir /export/small
+        """,
+    )  # fmt: skip
+    assert said.stdout == "status 1\n"
+    assert len(said.stderr.splitlines()) == 1
+    assert "no space on the server for .nfsrdma-sweep-4M" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("nosuchhost:/export",), "unknown host 'nosuchhost'"),
+        (("server:/nothing",), "no export '/nothing'"),
+        (("server:/export", "--directory", "/proc"), "in use"),
+        (("server:/export", "--axis", "sunrpc.nothing=1"), "no tunable sunrpc.nothing"),
+        (("server:/export", "--rsize", "4k;reboot"), "not a size"),
+        (("server:/$(reboot) x",), "export"),
+        (("--resume", "/etc/passwd"), "not a database"),
+    ],
+)
+def test_bad_input_is_one_clear_line(node: Lab, words: tuple[str, ...], what: str) -> None:
+    argv = ("nfsrdma", "sweep", *words, "--store", STORE)
+    said = node.run("client", *argv, check=False)
+    assert said.returncode == 1
+    assert len(said.stderr.splitlines()) == 1
+    assert what in said.stderr

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli.sweep_view import conclusion
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.store import Store
+from tests.unit.surfaces import SURFACES, sweep
+
+ROOT = Path(__file__).parents[2]
+
+
+def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    argv = (sys.executable, "-m", "nfsrdma_tools", *words)
+    env = {"PYTHONPATH": str(ROOT), "NFSRDMA_STATE": str(cwd / "state"), "PATH": "/usr/bin:/bin"}
+    return subprocess.run(argv, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("sweep",), "nothing to sweep"),
+        (("sweep", "server"), "not an NFS target"),
+        (("sweep", "s:/e", "--preset", "huge"), "no preset 'huge'"),
+        (("sweep", "s:/e", "--transport", "udp"), "'udp' is not known"),
+        (("sweep", "s:/e", "--axis", "x"), "has no values"),
+        (("sweep", "s:/e", "--axis", "../x=1"), "not a tunable"),
+        (("sweep", "s:/e", "--read-ahead", "-1..4"), "not a number"),
+        (("sweep", "--resume"), "no store sweep.db to resume"),
+        (("store", "export", "none.db"), "no store none.db"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_touch_nothing(
+    tmp_path: Path, words: tuple[str, ...], what: str
+) -> None:
+    said = nfsrdma(*words, cwd=tmp_path)
+    assert said.returncode == 1
+    assert what in said.stderr
+    assert len(said.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_prints_what_is_stored(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
+        for trial in trials:
+            store.add_trial(trial)
+    said = nfsrdma("store", "export", "s.db", cwd=tmp_path)
+    assert said.returncode == 0
+    assert len(said.stdout.splitlines()) == len(trials) + 1
+    assert nfsrdma("store", "export", "s.db", "--format", "xml", cwd=tmp_path).returncode == 1
+
+
+def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> None:
+    plan = Plan("s:/e", uid="p")
+    with Store(tmp_path / "s; .db") as store:
+        trials = sweep(SURFACES["sharp"](), "racing", 0.001, 1)
+        for trial in trials:
+            store.add_trial(trial)
+        bad = replace(trials[0], run=9, status="failed", reason="gone\x1b[31m\nfor good")
+        store.add_trial(bad)
+        text = "\n".join(conclusion(plan, store, done=False))
+    assert "best: rdma 128k, 1 ahead: 10" in text
+    assert "best over tcp: tcp 128k, 4 ahead: 9" in text
+    assert "36 trials, 35 good" in text
+    assert "1 failed: gone?[31m?for good" in text
+    assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
+
+
+def test_a_sweep_that_measured_nothing_recommends_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        assert conclusion(Plan("s:/e"), store, done=True) == ["0 trials, 0 good"]
