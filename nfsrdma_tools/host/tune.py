@@ -72,16 +72,23 @@ def apply(wish: Wish, root: Path = SLASH, remount: bool = False) -> State:
     On any error (nothing defines the mount, it is busy, the kernel rounds) all is as before.
     """
     with tune_state.locked(root):
-        rows = tune_state.load(root)
-        old = next((row for row in rows if row.directory == str(wish.directory)), None)
-        if old:
-            _take_back(old, root)
+        old, mount = _known(wish.directory, root), _mount(wish.directory, root)
+        was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
-            tuned = _plan(wish, root)
-            _put(tuned, root, remount)
-        except BaseException:
+            if remount:
+                # first of all, so that a busy mount ends it before anything was changed
+                tune_live.unmount(wish.directory)
             if old:
-                _put(old, root, remount=False)
+                _take_back(old, root)
+            tuned = _plan(wish, mount, was, root)
+            _put(tuned, root)
+            if remount:
+                tune_live.mount(wish.directory)
+                tune_live.check(tuned)
+        except BaseException:
+            _revert(wish.directory, old, root)
+            if remount:
+                _mount_as_before(wish.directory, mount)
             raise
     return _state(tuned, root)
 
@@ -107,8 +114,20 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     return mine
 
 
-def _plan(wish: Wish, root: Path) -> Tuned:
-    mount = mounts.find(wish.directory) if root == SLASH else None
+def _known(directory: Path, root: Path) -> Tuned | None:
+    rows = tune_state.load(root)
+    return next((row for row in rows if row.directory == str(directory)), None)
+
+
+def _mount(directory: Path, root: Path) -> mounts.Mount | None:
+    return mounts.find(directory) if root == SLASH else None
+
+
+def _read_ahead(mount: mounts.Mount | None) -> int | None:
+    return readahead.get_kb(mount.device) if mount else None
+
+
+def _plan(wish: Wish, mount: mounts.Mount | None, was: int | None, root: Path) -> Tuned:
     edit = tune_definition.plan(wish.directory, wish.rsize, wish.wsize, root)
     return Tuned(
         directory=str(wish.directory),
@@ -118,8 +137,7 @@ def _plan(wish: Wish, root: Path) -> Tuned:
         file=str(edit.file) if edit else None,
         before=edit.before if edit else None,
         after=edit.after if edit else None,
-        device=mount.device if mount else None,
-        read_ahead_was_kb=readahead.get_kb(mount.device) if mount else None,
+        read_ahead_was_kb=was,
     )
 
 
@@ -132,44 +150,34 @@ def _kb(wish: Wish, mount: mounts.Mount | None) -> int | None:
     return readahead.kb_for(wish.read_ahead, rsize)
 
 
-def _put(tuned: Tuned, root: Path, remount: bool) -> None:
-    directory = Path(tuned.directory)
-    if remount:
-        # a busy mount is found out before anything is changed
-        tune_live.unmount(directory)
-    try:
-        _write(tuned, root)
-        if root == SLASH:
-            _activate(tuned, remount)
-    except BaseException:
-        _take_back(tuned, root)
-        if remount:
-            _mount_as_before(tuned)
-        raise
-
-
-def _write(tuned: Tuned, root: Path) -> None:
+def _put(tuned: Tuned, root: Path) -> None:
     tune_state.save(root, [*tune_state.load(root), tuned])
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
     if tuned.read_ahead_kb is not None:
         tune_rule.install(root)
+    if root == SLASH:
+        tune_live.reload()
+        if tuned.read_ahead_kb is not None:
+            tune_live.set_read_ahead(Path(tuned.directory), tuned.read_ahead_kb)
 
 
-def _activate(tuned: Tuned, remount: bool) -> None:
-    tune_live.reload()
-    if remount:
-        tune_live.mount(Path(tuned.directory))
-        tune_live.check(tuned)
-    elif tuned.read_ahead_kb is not None:
-        tune_live.set_read_ahead(Path(tuned.directory), tuned.read_ahead_kb)
+def _revert(directory: Path, old: Tuned | None, root: Path) -> None:
+    current = _known(directory, root)
+    if current and current != old:
+        _take_back(current, root)
+    if old and current != old:
+        _put(old, root)
 
 
-def _mount_as_before(tuned: Tuned) -> None:
-    tune_live.unmount(Path(tuned.directory))
-    if tuned.device:
-        tune_live.mount(Path(tuned.directory))
+def _mount_as_before(directory: Path, before: mounts.Mount | None) -> None:
+    now = mounts.find(directory)
+    sizes = [mount and (mount.rsize, mount.wsize) for mount in (before, now)]
+    if sizes[0] != sizes[1]:
+        tune_live.unmount(directory)
+        if before:
+            tune_live.mount(directory)
 
 
 def _take_back(tuned: Tuned, root: Path) -> None:

@@ -87,9 +87,9 @@ def replace(path: Path, before: str, after: str) -> None:
     Raises MismatchError when the line is not there (any more), once.
     """
     lines = read(path).split("\n")
+    hint = "somebody changed it: put that line back by hand and try again"
     if lines.count(before) != 1:
-        raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before),
-                            "somebody changed it: put that line back by hand and try again")  # fmt: skip
+        raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before), hint)
     lines[lines.index(before)] = after
     write_atomically(path, "\n".join(lines))
 

@@ -28,9 +28,9 @@ def set_read_ahead(directory: Path, kb: int) -> None:
 
 
 def unmount(directory: Path) -> None:
-    """Unmount, if it is mounted.  CommandError when it is busy."""
+    """Unmount, if it is mounted.  UserError that names who uses it when it is busy."""
     if mounts.find(directory) is not None:
-        run("umount", "--", directory, hint="end what uses it, or leave out --remount")
+        mounts.unmount(directory)
 
 
 def mount(directory: Path) -> None:
@@ -61,7 +61,7 @@ def check(tuned: Tuned) -> None:
 
 
 def _settled_read_ahead(device: str) -> int:
-    run("udevadm", "settle")
+    readahead.settle()
     return readahead.get_kb(device)
 
 

@@ -27,7 +27,7 @@ class Tuned:
 
     ``file`` is fstab (``before`` and ``after`` are a line of it) or a drop-in of ours (``before``
     is None, ``after`` the whole file); None when only the read-ahead was tuned.
-    ``read_ahead_was_kb`` was in effect on ``device`` ("0:45") when it was tuned.
+    ``read_ahead_was_kb`` was in effect when it was tuned.
     """
 
     directory: str
@@ -37,7 +37,6 @@ class Tuned:
     file: str | None
     before: str | None
     after: str | None
-    device: str | None = None
     read_ahead_was_kb: int | None = None
 
 

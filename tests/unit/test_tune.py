@@ -100,7 +100,7 @@ def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
     tune.apply(tune.Wish(DATA, rsize=65536), root)
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
-    with pytest.raises(MismatchError, match="hard.*soft"):
+    with pytest.raises(MismatchError, match=r"hard.*soft"):
         tune.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == changed
     assert load(root), "what is needed to undo was lost"
