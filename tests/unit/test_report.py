@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.report import build, conditions, recommend, words
+from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.store import Store
+
+HOSTILE = "<script>alert(1)</script>'\"&$\\frac{1}{0}$\x1b[31m\x00\u202e"
+LAB = {"kernel": "6.12.107", "cpu model": "QEMU", "lab clock": "instructions",
+       "lab link": "1gbit/100us", "module rdma_rxe": "1"}  # fmt: skip
+KIB = 1024
+
+
+def rate(cell: Cell) -> float:
+    """A made-up wire: latency first, then 120 MB/s; RDMA has an optimum at 4 ahead."""
+    ahead = (
+        cell.read_ahead if cell.transport == "tcp" else min(cell.read_ahead, 8 - cell.read_ahead)
+    )
+    return 1 / (1 / 120 + 10e3 / (cell.rsize * (1 + max(ahead, 0))))
+
+
+def trial(plan: Plan, cell: Cell, run: int, **changes: object) -> Trial:
+    speed = rate(cell) * (1 + 1e-4 * run)
+    busy = int(plan.file_size * (3 + 8192 / cell.rsize))
+    made = Trial(
+        plan.uid, cell, run, run, started="2026-11-20T06:00:00+00:00", bytes=plan.file_size,
+        throughput=speed, busy_ns=busy, wall_ns=busy * 2, cpu_share=0.5, reader_system_s=0.1,
+        rtt_ms=0.2, ceiling=cell.rsize / 200, verified=True,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def store(path: Path, plan: Plan, facts: dict[str, str] = LAB, runs: int = 2) -> Path:
+    with Store(path) as made:
+        made.add_plan(plan)
+        uid = made.add_environment(facts)
+        for run in range(1, runs + 1):
+            for cell in plan.cells():
+                bad = cell.transport == "rdma" and cell.rsize > 512 * KIB
+                changes = {"status": NOT_OFFERED, "reason": "too large"} if bad else {}
+                made.add_trial(trial(plan, cell, run, environment=uid, **changes))
+    return path
+
+
+def plan(**changes: object) -> Plan:
+    base = Plan("server:/export", rsizes=(8 * KIB, 128 * KIB, 1024 * KIB), read_aheads=(0, 1, 4),
+                file_size=1 << 20, uid="p1")  # fmt: skip
+    return replace(base, **changes)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> build.Report:
+    folder = tmp_path_factory.mktemp("report")
+    return build.build(store(folder / "s.db", plan()), folder / "out")
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> build.Report:
+    folder = tmp_path_factory.mktemp("hostile")
+    odd = plan(target=f"server:/{HOSTILE}", axes=((HOSTILE, ("1", HOSTILE)),))
+    facts = LAB | {HOSTILE: HOSTILE, "cpu model": HOSTILE, "kernel": HOSTILE, "rdma x": HOSTILE}
+    path = store(folder / "s.db", odd, facts, runs=1)
+    with Store(path) as opened:
+        cell = replace(odd.cells()[0], rsize=4096)
+        opened.add_trial(trial(odd, cell, 9, status="failed", reason=HOSTILE))
+    return build.build(path, folder / "out")
+
+
+class Reader(HTMLParser):
+    """Collects what a page holds and fails when elements are not closed in order."""
+
+    VOID = ("meta", "br", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def page(report: build.Report) -> Reader:
+    return Reader(report.files[0].read_text(encoding="utf-8"))
+
+
+def test_figures_are_there_and_whole(made: build.Report) -> None:
+    names = {path.name for path in made.files}
+    assert made.files[0].name == "index.html"
+    for stem in ("fig15-throughput-tcp", "fig16-throughput-rdma", "fig17-cpu-throughput",
+                 "fig18-reader-cpu", "map-tcp", "map-rdma"):  # fmt: skip
+        assert {f"{stem}.png", f"{stem}.svg"} <= names
+    for path in made.files[1:]:
+        if path.suffix == ".png":
+            assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+        else:
+            ElementTree.parse(path)  # noqa: S314 -- made by this test
+
+
+def test_every_figure_carries_its_conditions(made: build.Report) -> None:
+    for path in made.files[1:]:
+        if path.suffix == ".svg":
+            text = " ".join(ElementTree.parse(path).getroot().itertext())  # noqa: S314
+            text = re.sub(r"\s+", " ", text)
+            for fact in ("6.12.107", "instructions", "1gbit/100us", "2026-11-20", "2 runs"):
+                assert fact in text, (path.name, fact)
+
+
+@pytest.mark.parametrize("which", ["made", "hostile"])
+def test_page_loads_nothing_and_runs_nothing(which: str, request: pytest.FixtureRequest) -> None:
+    found = page(request.getfixturevalue(which))
+    assert not {"script", "link", "img", "iframe", "object", "base", "form"} & set(found.tags)
+    for element, name, value in found.attributes:
+        assert not name.startswith("on") and name != "style", (element, name)
+        if name in ("href", "xlink:href", "src", "action"):
+            assert value.startswith("#")
+        if name not in ("xmlns", "xmlns:xlink"):
+            assert "http" not in value.lower().replace("http-equiv", ""), (element, name, value)
+    css = re.sub(r"http://www\.w3\.org\S*", "", "".join(found.texts))
+    assert "url(http" not in css and "@import" not in css
+
+
+def test_page_has_a_strict_policy_that_fits_its_sheet(made: build.Report) -> None:
+    text = made.files[0].read_text()
+    sheet = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert sheet and policy and text.count("<style") == 1
+    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
+    assert "default-src &#x27;none&#x27;" in policy[1] and f"sha256-{digest}" in policy[1]
+    assert "unsafe" not in policy[1]
+
+
+def test_ids_are_unique(made: build.Report) -> None:
+    ids = [value for _, name, value in page(made).attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_text_stays_text(hostile: build.Report) -> None:
+    raw = hostile.files[0].read_text(encoding="utf-8")
+    assert "<script" not in raw and "\x1b" not in raw and "\x00" not in raw and "\u202e" not in raw
+    assert "".join(page(hostile).texts).count("<script>alert(1)</script>") > 5
+    for path in hostile.files[1:]:
+        if path.suffix == ".svg":
+            text = " ".join(ElementTree.parse(path).getroot().itertext())  # noqa: S314
+            assert "$\\frac{1}{0}$" in text, "mathtext read a dollar sign as a formula"
+
+
+def test_same_store_gives_same_bytes(made: build.Report, tmp_path: Path) -> None:
+    source = made.files[0].parent.parent / "s.db"
+    environ = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+    argv = (sys.executable, "-m", "nfsrdma_tools", "report", source, "--out", tmp_path, "--json")
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["page"] == str(tmp_path / "index.html")
+    for path in made.files:
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
+
+
+def test_advice_comes_first_in_plain_words(made: build.Report) -> None:
+    text = " ".join("".join(page(made).texts).split())
+    told = text.index("TCP: rsize 1 MiB with 4 reads ahead (4 MiB)")
+    assert told < text.index("The figures") < text.index("All cells")
+    assert "soft-RoCE emulates the RDMA card in software" in text
+    assert "clock counts instructions" in text
+    assert "nfsrdma tune apply --mount /MOUNT/POINT --rsize 128k --read-ahead 4" in text
+    assert "too large" in text and "not offered" in text
+
+
+def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
+    tcp, rdma = recommend.advice(made.study)
+    assert (tcp.transport, rdma.transport) == ("tcp", "rdma")
+    assert rdma.best.cell == Cell("rdma", 128 * KIB, 4)
+    # 128 KiB ahead, in the largest blocks that fit: what Linux does unasked
+    assert rdma.default and rdma.default.cell == Cell("rdma", 128 * KIB, 1)
+    assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
+    assert f"{rdma.gain:+.1%} over" in recommend.over_default(made.study, rdma)
+    assert rdma.thrifty in (rdma.best, *rdma.tied)
+    assert rdma.front[0] == rdma.best
+
+
+def test_a_transport_that_failed_altogether(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as opened:
+        opened.add_plan(plan())
+        for cell in plan().cells():
+            bad = {"status": "failed", "reason": "no route"} if cell.transport == "rdma" else {}
+            opened.add_trial(trial(plan(), cell, 1, **bad))
+    report = build.build(path, tmp_path / "out")
+    assert [one.transport for one in recommend.advice(report.study)] == ["tcp"]
+    assert "no route" in report.files[0].read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "option"),
+    [
+        ({"direct": True}, "TCP: direct read throughput over rsize", "--rsize"),
+        ({"direction": "write"}, "TCP: write throughput over wsize", "--wsize"),
+    ],
+)
+def test_other_kinds_of_io_say_so(
+    tmp_path: Path, changes: dict[str, object], title: str, option: str
+) -> None:
+    report = build.build(store(tmp_path / "s.db", plan(**changes)), tmp_path)
+    assert not [path for path in report.files if path.name.startswith("map")]
+    assert words.title(report.study, "tcp") == title
+    command = recommend.tune_command(report.study, recommend.advice(report.study)[0])
+    assert option in command and "--read-ahead" not in command
+
+
+def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> None:
+    assert len(hostile.study.variants) == 2
+    wide = build.build(store(tmp_path / "s.db", plan(nconnects=(1, 4))), tmp_path)
+    assert wide.study.variants == ["nconnect 1", "nconnect 4"]
+    svg = (tmp_path / "fig15-throughput-tcp.svg").read_text()
+    assert "nconnect 1" in svg and "nconnect 4" in svg
+
+
+def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no store"):
+        build.build(tmp_path / "none.db", tmp_path)
+    path = tmp_path / "s.db"
+    with Store(path) as opened:
+        opened.add_plan(plan())
+        opened.add_trial(trial(plan(), plan().cells()[0], 1, status="failed", reason="no route"))
+    with pytest.raises(UserError, match=r"none of 1 trials .*no route"):
+        build.build(path, tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="cannot write the report"):
+        build.build(store(tmp_path / "t.db", plan()), tmp_path / "file" / "out")
+
+
+@pytest.mark.parametrize(
+    ("link", "speed"),
+    [("1gbit/100us", 125), ("10gbit/20us", 1250), ("100mbit/1ms", 12.5), ("none", None)],
+)
+def test_speed_of_the_wire(link: str, speed: float | None) -> None:
+    assert conditions.wire_speed({"lab link": link}) == speed
+    assert conditions.wire_speed({}) is None
+
+
+def test_environments_that_differ_are_all_told() -> None:
+    two = {"a": {"kernel": "6.1", "cpus": "2"}, "b": {"kernel": "6.12", "cpus": "2"}}
+    trials = [trial(plan(), plan().cells()[0], i, environment=uid) for i, uid in enumerate("ab")]
+    assert conditions.merged(two, trials) == {"kernel": "6.1 / 6.12", "cpus": "2"}
+
+
+@given(st.lists(st.floats(0, 1), max_size=9), st.floats(0.01, 0.1))
+def test_labels_do_not_touch(places: list[float], gap: float) -> None:
+    from nfsrdma_tools.report.canvas import apart
+
+    moved = apart(sorted(places), gap)
+    assert len(moved) == len(places)
+    assert all(b - a >= gap - 1e-9 for a, b in pairwise(moved))
+
+
+@given(st.text(), st.text())
+def test_markup_escapes_all_but_itself(text: str, value: str) -> None:
+    found = Reader(tag("p", text, tag("b", "x"), title=value))
+    assert found.tags == ["p", "b"] and len(found.attributes) == 1
+    assert isinstance(tag("p"), Markup)
