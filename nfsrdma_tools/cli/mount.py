@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,7 @@ _TIMEOUT = typer.Option("--timeout", min=1, help="Give up after so many seconds.
 
 def mount(
     target: Annotated[str, typer.Argument(metavar="SERVER:/PATH", help="What to mount.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where, an empty folder.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where, an empty folder.")],
     transport: Annotated[str, typer.Option(help="rdma or tcp.")] = "rdma",
     vers: Annotated[str, typer.Option(help="3, 4.0, 4.1 or 4.2.")] = "4.2",
     rsize: Annotated[str | None, typer.Option(help="Bytes per READ: 65536, 64k, 1M.")] = None,
@@ -39,6 +38,7 @@ def mount(
 ) -> None:
     """Mount, then prove with the kernel's own words that it is what was asked for."""
     import json
+    from pathlib import Path
 
     from nfsrdma_tools.host.effect import mounts, state
     from nfsrdma_tools.host.mounts import Target
@@ -48,7 +48,7 @@ def mount(
 
     request = MountRequest(
         target=Target.parse(target),
-        directory=directory,
+        directory=Path(directory),
         transport=transport,
         vers=vers,
         rsize=parse_size(rsize) if rsize else None,
@@ -65,13 +65,16 @@ def mount(
 
 
 def umount(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The mount point.")],
+    # not a Path: typer looks at those, and hangs when the server is gone
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="The mount point.")],
     timeout: Annotated[float, _TIMEOUT] = 60,
 ) -> None:
     """Unmount and prove that it is gone; a busy mount names who uses it."""
+    from pathlib import Path
+
     from nfsrdma_tools.host.mounts import unmount
 
-    unmount(directory, timeout=timeout)
+    unmount(Path(directory), timeout=timeout)
 
 
 def mounts(as_json: Annotated[bool, _JSON] = False) -> None:

@@ -32,9 +32,10 @@ def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
     """The processes with a working folder, root, program, open file or mapping on the mount.
 
     Looks at links and mappings in /proc only, never at the mount, whose server may be gone.
-    Processes that end meanwhile are left out.
+    Processes that end meanwhile are left out, and so is this one.
     """
     pids = sorted(int(path.name) for path in proc.iterdir() if path.name.isdigit())
+    pids.remove(os.getpid())
     found = []
     for pid in pids:
         holds = next(_holdings(proc / str(pid), directory, device), None)

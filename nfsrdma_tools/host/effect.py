@@ -107,12 +107,17 @@ def state(mount: Mount, others: Sequence[Mount]) -> State:
 
 def shared(mount: Mount, others: Sequence[Mount]) -> tuple[Path, ...]:
     """The mount points in ``others`` that share ``mount``'s connections."""
-    own = sharing.connection(mount.device)
+    own = _connection(mount)
     return tuple(
         other.directory
         for other in others
-        if other.directory != mount.directory and own and sharing.connection(other.device) == own
+        if own and other.directory != mount.directory and _connection(other) == own
     )
+
+
+def _connection(mount: Mount) -> tuple[str, str, str] | None:
+    name = sharing.connection(mount.device)
+    return (name, mount.transport, mount.vers) if name else None
 
 
 def _is_nfs(entry: Entry) -> bool:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs mount.nfs, and turns its words into one line and what to do next.
 
-It is run by itself, without mount(8) in between: one process that a time limit or ctrl-C ends
-for good.  ``retry=0`` lets a refused connection be an error at once instead of in two minutes.
+It is run by itself, without mount(8) in between: one process that a time limit, ctrl-C or our own
+death ends for good.  With ``retry=0`` a refused connection is an error at once, not after two
+minutes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from nfsrdma_tools.host.request import RDMA_PORT, MountRequest
 __all__ = ["MountError", "call"]
 
 _NFS_PORT = 2049
+_LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
 # in order: mount.nfs' words (mount_error in nfs-utils' utils/mount/error.c), what happened, a hint
 _MEANINGS = (
     (
@@ -45,6 +47,16 @@ _MEANINGS = (
         "check the address and the route: `ip route get`",
     ),
     (
+        r"No such device",
+        "no {transport} device leads to {host}",
+        "`rdma link` lists the RDMA devices, `ip route get` says which interface is taken",
+    ),
+    (
+        r"incorrect mount option",
+        "mount.nfs or the kernel does not take {options}",
+        "see nfs(5) for the options this kernel has",
+    ),
+    (
         r"Connection timed out",
         "{host} does not answer on {transport} port {port}",
         "check the route and the firewall",
@@ -69,7 +81,7 @@ def call(request: MountRequest, directory: Path, timeout: float) -> None:
     netid = request.target.netid(request.transport)
     options = request.mount_options(netid)
     argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
-    result = run(*argv, check=False, timeout=timeout)
+    result = run(*_LEASH, *argv, check=False, timeout=timeout)
     if result.returncode:
         raise _explain(request, result, timeout)
 
@@ -86,7 +98,9 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
     if re.search(r"[Pp]rotocol.* not supported", result.stderr):
         unsupported = _RDMA_UNSUPPORTED if request.transport == "rdma" else _TCP_UNSUPPORTED
         return _error(request, *unsupported)
-    return CommandError(result.argv, result.returncode, result.stderr or result.stdout)
+    return CommandError(
+        result.argv[len(_LEASH) :], result.returncode, result.stderr or result.stdout
+    )
 
 
 def _error(request: MountRequest, what: str, hint: str) -> MountError:
@@ -97,5 +111,6 @@ def _error(request: MountRequest, what: str, hint: str) -> MountError:
         "transport": request.transport,
         "port": request.port or default,
         "vers": request.vers,
+        "options": " ".join(request.options) or "these options",
     }
     return MountError(what.format(**known), hint)

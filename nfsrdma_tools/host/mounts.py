@@ -36,6 +36,7 @@ __all__ = [
 
 _TIMEOUT = 60.0
 _SHOWN = 8
+_HINT = "the server, this kernel or the RDMA device offers something else: ask for that"
 
 
 def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mount:
@@ -126,15 +127,15 @@ def _proven(request: MountRequest, directory: Path) -> Mount:
     others = [other for other in mounts() if other.directory != directory]
     _prove_connections(request, made, others)
     for what in ("vers", "rsize", "wsize", "nconnect"):
-        _prove(what, getattr(request, what), getattr(made, what))
+        _prove(what, getattr(request, what), getattr(made, what), _HINT)
     if request.read_ahead is not None:
         _set_read_ahead(request.read_ahead, made, others)
     return made
 
 
-def _prove(what: str, asked: object, found: object, hint: str = "") -> None:
+def _prove(what: str, asked: object, found: object, hint: str) -> None:
     if asked is not None and asked != found:
-        raise MismatchError(what, asked, found, hint or "ask for what is offered")
+        raise MismatchError(what, asked, found, hint)
 
 
 def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
@@ -143,7 +144,7 @@ def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) 
         f"it shares the connections of {riders}, as NFSv4 mounts of one server do: "
         "unmount that first, or use --vers 3"
         if riders
-        else ""
+        else _HINT
     )
     xprts = mountstats.read(made.directory).xprts
     _prove("transport", request.transport, made.transport, hint)
@@ -180,4 +181,7 @@ def _still_there(entry: mountinfo.Entry, result: Result, timeout: float) -> User
     if users:
         what = f"{directory} is in use by {', '.join(users[:_SHOWN])}{more}"
         return UserError(what, "end them, then unmount again")
+    if "busy" in result.stderr:
+        hint = "it may be swap, a loop device, an export, or a process that waits for its server"
+        return UserError(f"{directory} is in use, by no process that has it open", hint)
     return CommandError(result.argv, result.returncode, result.stderr or result.stdout)

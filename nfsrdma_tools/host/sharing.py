@@ -19,19 +19,18 @@ _VOLUMES = Path("/proc/fs/nfsfs/volumes")
 
 
 def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> str | None:
-    """A name for the connections of ``device`` ("0:45"): equal names, the same connections.
+    """A name for the connections of ``device`` ("0:45"); None when the kernel does not say.
 
-    None when the kernel does not say.
+    Mounts with equal names, transports and versions share connections.
     """
     return _switch(sysfs / device) or _server(device, volumes)
 
 
 def _switch(server: Path) -> str | None:
-    # since "NFS: add superblock sysfs entries" (in v6.5) a mount points at its RPC client
-    for client in server.glob("*_client"):
-        if (client / "switch").exists():
-            return (client / "switch").resolve().name
-    return None
+    # since "NFS: add superblock sysfs entries" (in v6.5) a mount points at its RPC client, whose
+    # transport switch holds the connections; its other clients are for ACLs and locks
+    switch = server / "nfs_client" / "switch"
+    return switch.resolve().name if switch.exists() else None
 
 
 def _server(device: str, volumes: Path) -> str | None:

@@ -65,8 +65,9 @@ class Target:
         try:
             found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            hint = "check the name, or give an address"
-            raise UnknownHostError(f"unknown host {self.host!r}: {error}", hint) from error
+            why = getattr(error, "strerror", None) or error
+            what, hint = f"unknown host {self.host!r}: {why}", "check the name, or give an address"
+            raise UnknownHostError(what, hint) from error
         families = {family for family, *_ in found}
         return transport if socket.AF_INET in families else f"{transport}6"
 

@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
@@ -44,6 +44,7 @@ def test_hostile_directories_are_one_entry_each(name: str) -> None:
     assert (first.directory, second.directory) == (Path(f"/mnt/{name}"), Path("/mnt/other"))
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_characters="\0/"), min_size=1))
 def test_every_name_survives_the_escapes(name: str) -> None:
     if name in {".", ".."}:
@@ -54,6 +55,7 @@ def test_every_name_survives_the_escapes(name: str) -> None:
     assert entry.source == f"server:/{name}"
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_no_text_ends_in_a_traceback(text: str) -> None:
     try:

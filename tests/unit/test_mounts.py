@@ -129,6 +129,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         ("Connection timed out for localhost:/export on /mnt", "does not answer on rdma"),
         ("No route to host for localhost:/export on /mnt", "cannot be reached"),
+        ("No such device for localhost:/export on /mnt", "no rdma device leads to localhost"),
+        ("an incorrect mount option was specified for /mnt", "does not take these options"),
         ("rpc.statd is not running but is required for remote locking.\nE: nolock", "rpc.statd"),
     ],
 )
@@ -164,6 +166,23 @@ def test_a_mount_that_hangs_ends_and_leaves_no_process(stand_in: Path, tmp_path:
         call(asks(), Path("/mnt"), timeout=2)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+
+
+def test_a_mount_ends_with_a_killed_toolkit(stand_in: Path, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # the fifo is at its end as soon as the last one who has it open for writing is gone
+    stand_in.write_text(f"#!/bin/sh\nexec >{fifo}\necho started\nexec sleep 1000\n")
+    code = (
+        "from pathlib import Path\n"
+        "from nfsrdma_tools.host.mountnfs import call\n"
+        "from nfsrdma_tools.host.mounts import MountRequest, Target\n"
+        "call(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as said:
+        assert said.readline() == "started\n"
+        child.kill()
+        assert said.read() == ""
 
 
 # --- mounting and unmounting, as far as it goes without a server ---------------------------------
@@ -249,10 +268,12 @@ def test_users_are_named_with_what_they_hold(
     assert busy.users(tmp_path / "insid", "0:99999") == []
 
 
-def test_mappings_are_found_by_device() -> None:
+def test_mappings_are_found_by_device(sleeper: subprocess.Popen[bytes]) -> None:
     stat = Path(sys.executable).resolve().stat()
     device = f"{os.major(stat.st_dev)}:{os.minor(stat.st_dev)}"
-    assert os.getpid() in {user.pid for user in busy.users(Path("/nowhere"), device)}
+    held = {user.pid: user.holds for user in busy.users(Path("/nowhere"), device)}
+    assert held[sleeper.pid] == "mapped file"
+    assert os.getpid() not in held
 
 
 def test_inner_mounts_keep_a_mount_busy() -> None:

@@ -2,7 +2,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
@@ -29,6 +29,7 @@ def test_a_window_below_a_page_is_a_page_not_none() -> None:
     assert kb_for(5, 1024) == 8
 
 
+@settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 4096).map(lambda n: n * 1024))
 def test_a_window_is_whole_pages_and_never_too_small(blocks: int, rsize: int) -> None:
     kb = kb_for(blocks, rsize)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden files: three kernels' own words after a known workload.
+
+On Debian's 6.1.0-56, 6.12.117 and 7.2.12 kernels, with client and server in one kernel and soft
+RoCE, five mounts with rsize and wsize of 64 KiB each read 23 and wrote 5 blocks of 64 KiB with
+O_DIRECT: /mnt/a rdma v4.2, /mnt/b tcp v3 nconnect=4, "/mnt/c d" rdma v3 nconnect=4,
+/mnt/e tcp v4.1, /mnt/g tcp v4.0.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import mountinfo
+from nfsrdma_tools.host.effect import Mount
+from nfsrdma_tools.host.mountstats import ByteCounts, MountStats, Operation, difference, parse, read
+from nfsrdma_tools.host.sharing import connection
+
+DATA = Path(__file__).parent / "data"
+KERNELS = ("6.1", "6.12", "7.2")
+BLOCK = 65536
+
+
+def golden(kernel: str) -> dict[str, MountStats]:
+    text = mountinfo.read_text(DATA / f"mountstats-{kernel}.txt")
+    return {str(stats.directory): stats for stats in parse(text)}
+
+
+@pytest.fixture(params=KERNELS)
+def mounts(request: pytest.FixtureRequest) -> dict[str, MountStats]:
+    return golden(request.param)
+
+
+def test_nfs_mounts_and_no_others(mounts: dict[str, MountStats]) -> None:
+    fstypes = {directory: stats.fstype for directory, stats in mounts.items()}
+    assert fstypes == {
+        "/mnt/a": "nfs4", "/mnt/b": "nfs", "/mnt/c d": "nfs", "/mnt/e": "nfs4", "/mnt/g": "nfs4",
+    }  # fmt: skip
+    assert {stats.device for stats in mounts.values()} == {"server:/export"}
+
+
+def test_23_reads_are_23_reads(mounts: dict[str, MountStats]) -> None:
+    for stats in mounts.values():
+        read_, write = stats.operations["READ"], stats.operations["WRITE"]
+        assert (read_.operations, read_.transmissions, read_.timeouts, read_.errors) == (
+            23,
+            23,
+            0,
+            0,
+        )
+        assert (write.operations, write.transmissions, write.errors) == (5, 5, 0)
+        assert 23 * BLOCK < read_.bytes_received < 23 * (BLOCK + 256)
+        assert 5 * BLOCK < write.bytes_sent < 5 * (BLOCK + 256)
+        assert read_.execute_ms >= read_.rtt_ms > 0
+
+
+def test_bytes_went_the_direct_way(mounts: dict[str, MountStats]) -> None:
+    for stats in mounts.values():
+        assert stats.bytes == ByteCounts(
+            direct_read=23 * BLOCK, direct_write=5 * BLOCK,
+            server_read=23 * BLOCK, server_write=5 * BLOCK,
+        )  # fmt: skip
+
+
+def test_one_connection_per_nconnect(mounts: dict[str, MountStats]) -> None:
+    protos = {directory: [x.proto for x in stats.xprts] for directory, stats in mounts.items()}
+    assert protos == {
+        "/mnt/a": ["rdma"], "/mnt/b": ["tcp"] * 4, "/mnt/c d": ["rdma"] * 4,
+        "/mnt/e": ["tcp"], "/mnt/g": ["tcp"],
+    }  # fmt: skip
+
+
+def test_rdma_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
+    (one,) = mounts["/mnt/a"].xprts
+    # one write chunk per READ, one read chunk per WRITE; data goes in no other way
+    assert one.counters["write_chunk_count"] == 23
+    assert one.counters["read_chunk_count"] == 5
+    assert 23 * BLOCK <= one.counters["total_rdma_reply"] < 24 * BLOCK
+    assert one.counters["sends"] == one.counters["recvs"]
+    assert one.counters["connect_count"] == 1
+    assert one.counters["mrs_allocated"] == 11
+    assert len(one.counters) == 27
+    four = mounts["/mnt/c d"].xprts
+    assert sum(x.counters["write_chunk_count"] for x in four) == 23
+    assert sum(x.counters["read_chunk_count"] for x in four) == 5
+
+
+def test_tcp_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
+    stats = mounts["/mnt/b"]
+    assert all(len(x.counters) == 13 for x in stats.xprts)
+    assert all(0 < x.counters["port"] < 1024 for x in stats.xprts)
+    assert len({x.counters["port"] for x in stats.xprts}) == 4
+    assert [x.counters["max_slots"] for x in stats.xprts] == [2, 2, 2, 2]
+    sends = sum(x.counters["sends"] for x in stats.xprts)
+    # each connection of nconnect was asked a NULL of its own, outside of the mount's operations
+    asked = sum(operation.transmissions for operation in stats.operations.values())
+    assert asked <= sends <= asked + 4
+
+
+def test_options_and_age(mounts: dict[str, MountStats]) -> None:
+    assert mounts["/mnt/a"].options["proto"] == "rdma"
+    assert mounts["/mnt/a"].options["vers"] == "4.2"
+    assert mounts["/mnt/b"].options["nconnect"] == "4"
+    assert all(0 <= stats.age_s < 60 for stats in mounts.values())
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_mountinfo_says_the_same(kernel: str) -> None:
+    entries = mountinfo.read(DATA / f"mountinfo-{kernel}.txt")
+    found = {str(e.directory): Mount.of(e) for e in entries if e.fstype in {"nfs", "nfs4"}}
+    stats = golden(kernel)
+    assert found.keys() == stats.keys()
+    for directory, mount in found.items():
+        assert {x.proto for x in stats[directory].xprts} == {mount.transport}
+        assert len(stats[directory].xprts) == mount.nconnect
+        assert (mount.rsize, mount.wsize) == (BLOCK, BLOCK)
+    assert [m.vers for m in found.values()] == ["4.2", "3", "3", "4.1", "4.0"]
+
+
+def test_an_older_kernels_list_of_volumes() -> None:
+    file, nowhere = DATA / "nfsfs-volumes-6.1.txt", DATA / "none"
+    entries = mountinfo.read(DATA / "mountinfo-6.1.txt")
+    devices = [e.device for e in entries if e.fstype in {"nfs", "nfs4"}]
+    assert [connection(device, nowhere, file) for device in devices] == [
+        "v4 0a090101 4e51", "v3 0a090101 801", "v3 0a090101 4e51",
+        "v4 0a090101 801", "v4 0a090101 801",
+    ]  # fmt: skip
+
+
+def test_a_file_is_read_by_mount_point(tmp_path: Path) -> None:
+    stats = read(Path("/mnt/c d"), DATA / "mountstats-6.12.txt")
+    assert stats.directory == Path("/mnt/c d")
+    with pytest.raises(UserError, match="/mnt/c is not an NFS mount point"):
+        read(Path("/mnt/c"), DATA / "mountstats-6.12.txt")
+
+
+def test_difference_counts_what_happened_between() -> None:
+    after = golden("6.12")["/mnt/a"]
+    nothing = difference(after, after)
+    assert nothing.operations["READ"] == Operation(0, 0, 0, 0, 0, 0, 0, 0, 0)
+    assert nothing.bytes == ByteCounts()
+    assert nothing.xprts[0].counters["sends"] == 0
+    assert nothing.xprts[0].counters["idle_time"] == after.xprts[0].counters["idle_time"]
+    before = replace(after, operations={}, bytes=ByteCounts(server_read=BLOCK), age_s=0)
+    between = difference(after, before)
+    assert between.operations == after.operations
+    assert between.bytes.server_read == 22 * BLOCK
+    assert between.age_s == after.age_s
+
+
+def test_a_mount_made_anew_has_no_difference() -> None:
+    one, other = golden("6.12")["/mnt/a"], golden("6.12")["/mnt/b"]
+    for after, before in ((one, other), (one, replace(one, age_s=one.age_s + 1))):
+        with pytest.raises(UserError, match="mounted anew"):
+            difference(after, before)
+    with pytest.raises(UserError, match="mounted anew"):
+        difference(other, replace(other, xprts=other.xprts[:2]))
+
+
+def test_kernels_with_fewer_and_with_more_columns() -> None:
+    text = (DATA / "mountstats-6.12.txt").read_text()
+    older = text.replace("READ: 23 23 0 4048 1509720 10 470 486 0", "READ: 23 23 0 1 2 3 4 5")
+    assert older != text
+    stats = next(s for s in parse(older) if str(s.directory) == "/mnt/a")
+    assert stats.operations["READ"] == Operation(23, 23, 0, 1, 2, 3, 4, 5, 0)
+    newer = text.replace("11 0 0 0\n", "11 0 0 0 99\n")
+    assert newer != text
+    assert parse(newer) == parse(text)
+
+
+def test_a_transport_nobody_knows_has_no_counters() -> None:
+    text = (DATA / "mountstats-6.12.txt").read_text().replace("xprt:\trdma ", "xprt:\tpigeon ")
+    (xprt,) = next(s for s in parse(text) if str(s.directory) == "/mnt/a").xprts
+    assert (xprt.proto, xprt.counters) == ("pigeon", {})
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_broken_file_ends_in_one_clear_error(data: st.DataObject) -> None:
+    text = (DATA / "mountstats-6.1.txt").read_text()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(start + 200, len(text))))
+    broken = text[:start] + data.draw(st.text(max_size=20)) + text[end:]
+    try:
+        parse(broken)
+    except UserError as error:
+        assert "mountstats cannot be read" in error.message
