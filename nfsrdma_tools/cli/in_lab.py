@@ -5,45 +5,44 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 
 from nfsrdma_tools.command import stream
+from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.events import Event, follow
+from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
 
-__all__ = ["TARGET", "sweep_in_lab"]
+__all__ = ["sweep_in_lab"]
 
-TARGET = "server:/export"
 _STORE = "/root/sweep.db"
 
 
 def sweep_in_lab(
-    config: LabConfig,
-    words: list[str],
-    store: Path,
-    progress: Callable[[Event], None],
-    step: Callable[[str], None],
-) -> Event | None:
-    """Run ``nfsrdma sweep words...`` in a lab and keep ``store`` in step; returns the last event.
+    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None]
+) -> Generator[Event, None, None]:
+    """Bring a lab up and let its node go on with what ``store`` has of ``plan``; yields its events.
 
-    What ``store`` holds already goes into the lab first, so that a sweep that was cut off goes on.
+    Raises UserError with what the sweep in the node said when it ended early.
     """
-    with Lab(config, step) as lab, Store(store) as here:
-        lab.run("client", "tee", _STORE, stdin=_whole(store))
-        argv = ("nfsrdma", "sweep", *words, "--store", _STORE, "--json")
-        ssh = lab.ssh("client").argv(*argv)
-        return follow(stream(*ssh, watch=lab.check), here, progress)
+    store.add_plan(plan)
+    with Lab(config, step) as lab:
+        lab.run("client", "tee", _STORE, stdin=_whole(store.path))
+        argv = lab.ssh("client").argv("nfsrdma", "sweep", "--resume", _STORE, "--json")
+        try:
+            yield from follow(stream(*argv, watch=lab.check), store)
+        except CommandError as error:
+            raise UserError(one_line(error.stderr).removeprefix("nfsrdma: ")) from error
 
 
-def _whole(store: Path) -> bytes:
+def _whole(path: Path) -> bytes:
     # a copy by SQLite itself has in it what the write-ahead log still holds
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "store"
-        source, target = sqlite3.connect(store), sqlite3.connect(copy)
-        source.backup(target)
-        source.close()
-        target.close()
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
         return copy.read_bytes()

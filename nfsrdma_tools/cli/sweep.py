@@ -11,11 +11,18 @@ import typer
 from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from nfsrdma_tools.sweep.events import Event
     from nfsrdma_tools.sweep.plan import Plan
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
+    Source = Callable[[Plan, Store], Generator[Event, None, None]]
+
 __all__ = ["sweep"]
+
+LAB_TARGET = "server:/export"
 
 
 def sweep(
@@ -50,6 +57,10 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a store's sweep.")] = False,
     keep_file: Annotated[bool, typer.Option("--keep-file", help="Leave the test file.")] = False,
     server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
+    lab: Annotated[bool, typer.Option("--lab", help="In a lab made for it; no target.")] = False,
+    lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = "instructions",
+    lab_kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = "6.12",
+    lab_link: Annotated[str, typer.Option(help="Rate/round trip, or none.")] = "1gbit/100us",
     as_json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
 ) -> None:
     """Measure NFS throughput and CPU over transports, rsizes and read-aheads; find the best."""
@@ -57,12 +68,13 @@ def sweep(
     from nfsrdma_tools.sweep.store import Store
 
     options = Options(server_ssh=server_ssh, keep_file=keep_file)
+    source = _in_lab(lab_clock, lab_kernel, lab_link) if lab else _here(options)
     if resume:
         path = Path(target) if target else store
         if not path.is_file():
             raise UserError(f"there is no store {path} to resume", "name it: --resume STORE")
         with Store(path) as kept:
-            _run(kept.plan(), kept, options, as_json)
+            _run(kept.plan(), kept, source, as_json)
         return
     changes = {
         "transports": tuple(transport.split(",")) if transport else None,
@@ -78,9 +90,30 @@ def sweep(
         **_sizes(rsize=rsize, read_ahead=read_ahead, nconnect=nconnect),
         **_one_size(file_size=file_size, block_size=block_size),
     }
-    plan = _plan(preset, target, changes)
+    plan = _plan(preset, LAB_TARGET if lab else target, changes)
     with Store(store) as kept:
-        _run(plan, kept, options, as_json)
+        _run(plan, kept, source, as_json)
+
+
+def _here(options: Options) -> Source:
+    from nfsrdma_tools.sweep.runner import sweep
+
+    return lambda plan, store: sweep(plan, store, options)
+
+
+def _in_lab(clock: str, kernel: str, link: str) -> Source:
+    import os
+    import sys
+
+    from nfsrdma_tools.cli.in_lab import sweep_in_lab
+    from nfsrdma_tools.lab.config import LabConfig
+
+    config = LabConfig(f"sweep-{os.getpid()}", clock=clock, kernel=kernel, link=link)
+
+    def step(text: str) -> None:
+        print(f"lab: {text}", file=sys.stderr)
+
+    return lambda plan, store: sweep_in_lab(config, plan, store, step)
 
 
 def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:
@@ -117,16 +150,15 @@ def _axis(text: str) -> tuple[str, tuple[str, ...]]:
     return str(Tunable.parse(name)), tuple(values.split(","))
 
 
-def _run(plan: Plan, store: Store, options: Options, as_json: bool) -> None:
+def _run(plan: Plan, store: Store, source: Source, as_json: bool) -> None:
     from contextlib import closing
 
     from nfsrdma_tools.cli.sweep_view import Lines, Progress, conclusion
-    from nfsrdma_tools.sweep.runner import sweep as run
 
     done, interrupted = False, False
     with (
         Lines(plan) if as_json else Progress() as view,
-        closing(run(plan, store, options)) as events,
+        closing(source(plan, store)) as events,
     ):
         try:
             for event in events:

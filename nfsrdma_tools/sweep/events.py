@@ -8,7 +8,7 @@ and keeps a store there in step, so that a sweep inside a lab loses nothing when
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,18 +78,16 @@ def apply(event: Event, store: Store) -> None:
         store.add_trial(event.trial)
 
 
-def follow(lines: Iterable[str], store: Store, progress: Callable[[Event], None]) -> Event | None:
-    """Copy the events of ``lines`` into ``store`` as they come; returns the last one.
+def follow(lines: Iterable[str], store: Store) -> Iterator[Event]:
+    """Copy the events of ``lines`` into ``store`` as they come; yields each once it is there.
 
-    The sweep was cut off when that is not a Finished.  Empty lines are passed over.
+    The sweep was cut off when the last is not a Finished.  Empty lines are passed over.
     """
-    event: Event | None = None
     for line in lines:
         if line.strip():
             event = from_line(line)
             apply(event, store)
-            progress(event)
-    return event
+            yield event
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Event]] = {
