@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep in a lab of its own, killed in the middle and gone on with."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from nfsrdma_tools.sweep.store import Store
+
+SWEEP = (sys.executable, "-m", "nfsrdma_tools", "sweep")
+GRID = ("--rsize", "8k,32k", "--read-ahead", "0,1", "--file-size", "4M", "--runs", "1")
+
+
+def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
+    store = tmp_path / "sweep.db"
+    argv = (*SWEEP, "--lab", *GRID, "--store", str(store), "--json")
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as sweep:
+        assert sweep.stdout is not None
+        events = (json.loads(line) for line in sweep.stdout)
+        told = [next(e for e in events if e["event"] == "trialdone") for _ in range(3)]
+        sweep.send_signal(signal.SIGKILL)
+    with Store(store) as kept:
+        before = kept.trials()
+    # what was told is there; one more may have been stored before the kill came
+    assert [t.cell.key for t in before][:3] == [_key(e) for e in told]
+    again = (*SWEEP, "--lab", "--resume", str(store))
+    done = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert "8 trials, 8 good" in done.stdout
+    with Store(store) as kept:
+        after = kept.trials()
+    assert after[: len(before)] == before
+    assert len({t.cell for t in after}) == 8
+    assert all(t.verified and t.throughput > 0 for t in after)
+    clocks = {facts["lab clock"] for facts in kept_environments(store)}
+    assert clocks == {"instructions"}
+
+
+def kept_environments(store: Path) -> list[dict[str, str]]:
+    with Store(store, read_only=True) as kept:
+        return list(kept.environments().values())
+
+
+def _key(event: dict[str, dict[str, object]]) -> str:
+    return json.dumps(event["trial"]["cell"], sort_keys=True, separators=(",", ":"))
