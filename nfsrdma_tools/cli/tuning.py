@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo, mounts
 from nfsrdma_tools.host.tune import State, Wish
+from nfsrdma_tools.report import style
 from nfsrdma_tools.sweep.choice import Choice, choose
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.ranges import parse_size
@@ -64,6 +66,11 @@ def _carrier(plan: Plan, directory: Path) -> str:
 
 def _wish(plan: Plan, choice: Choice, directory: Path) -> Wish:
     cell = choice.winner.cell
+    others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
+    others += [f"{name}={value}" for name, value in cell.axes]
+    if others:
+        said = style.plain(", ".join(others))
+        print(f"the winner also has {said}: that is yours to set", file=sys.stderr)
     if plan.direction == "write":
         return Wish(directory, wsize=cell.rsize)
     ahead = cell.read_ahead if plan.reads_ahead else None

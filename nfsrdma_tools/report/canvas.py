@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,8 +36,11 @@ class Drawing:
     themed: tuple[str, ...] = tuple(style.COLOURS)
 
 
-def panels(names: Sequence[str], right: float = 0.86) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per name, two abreast, on one y scale; names become sub-titles."""
+def panels(names: Sequence[str], *, room: bool = True) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per name, two abreast, on one y scale; names become sub-titles.
+
+    ``room`` leaves space for labels right of each panel.
+    """
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(5.6 * (1 + 0.55 * (columns - 1)), 3.9 * (1 + 0.85 * (rows - 1))))
@@ -44,8 +48,9 @@ def panels(names: Sequence[str], right: float = 0.86) -> tuple[Figure, list[Axes
     axes = list(grid.flat)
     for spare in axes[len(names) :]:
         spare.remove()
+    right, wspace = (0.86, 0.42) if room else (0.97, 0.1)
     bottom, top = 0.145 / rows**0.7, 1 - 0.15 / rows**0.7
-    figure.subplots_adjust(0.12 / columns**0.6, bottom, right, top, wspace=0.42, hspace=0.27)
+    figure.subplots_adjust(0.12 / columns**0.6, bottom, right, top, wspace=wspace, hspace=0.27)
     for ax, name in zip(axes, names, strict=False):
         if name:
             ax.set_title(style.plain(name), fontsize=9.5, fontweight="normal", pad=4)
@@ -59,8 +64,14 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
     figure.text(left, top + 0.22 * inch, style.plain(title), fontsize=12.5, fontweight="bold")
     figure.text(left, top + 0.04 * inch, style.plain(finding), fontsize=9.5, color=style.MUTED)
-    small = figure.text(0.01, 0, conditions, fontsize=7, color=style.MUTED, va="top", wrap=False)
-    small.set_gid("conditions")
+    small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
+    note = figure.text(0.01, 0, small, fontsize=7, color=style.MUTED, va="top", wrap=False)
+    note.set_gid("conditions")
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text in lines of ``width`` characters at most."""
+    return "\n".join(textwrap.wrap(style.plain(text), width))
 
 
 def rsize_axis(ax: Axes, study: Study) -> None:

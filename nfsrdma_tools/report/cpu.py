@@ -7,7 +7,6 @@ process; figure 18 switches read-ahead off, so that the reader's own system time
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from matplotlib.axes import Axes
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from nfsrdma_tools.report import style, words
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.data import Point, Spread, Study
+from nfsrdma_tools.report.placing import name_points
 
 __all__ = ["against_throughput", "nearest", "of_the_reader"]
 
@@ -42,7 +42,9 @@ def against_throughput(study: Study) -> Drawing | None:
         ax.set_xlabel("MB/s")
         ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
         ax.tick_params(length=3, color=style.GRID)
-        _lines(ax, study, [p for p in points if p.variant == variant], _at_throughput, _host)
+        mine = [p for p in points if p.variant == variant]
+        _lines(ax, study, mine, _at_throughput, _host)
+        name_points(ax, [_named(mine, name) for name in study.transports])
     title = f"CPU against throughput, {words.ahead(study, ahead)}"
     describe(figure, title, words.cpu_finding(study, points), words.small_print(study))
     caption = words.cpu_caption(study, ahead)
@@ -84,21 +86,12 @@ def _lines(
             color, mark = style.transport(name), style.marker(study.transports, name)
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
             ends.append((xs[-1], what(line[-1]).mean, words.transport(name), color))
-            if where is _at_throughput:
-                _name_sizes(ax, line)
     label_ends(ax, ends)
 
 
-def _name_sizes(ax: Axes, line: list[Point]) -> None:
-    named: list[tuple[float, float]] = []
-    for point in line:
-        here = _at_throughput(point) / ax.get_xlim()[1], _host(point).mean / ax.get_ylim()[1]
-        if all(math.dist(here, there) > 0.1 for there in named):
-            named.append(here)
-            ax.annotate(style.size_label(point.cell.rsize), here, (-7, 0), va="center", ha="right",
-                        xycoords="axes fraction", textcoords="offset points", fontsize=8,
-                        color=style.MUTED, zorder=6,
-                        bbox={"fc": style.PAPER, "ec": "none", "pad": 0.6})  # fmt: skip
+def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:
+    line = sorted((p for p in points if p.cell.transport == transport), key=lambda p: p.cell.rsize)
+    return [(_at_throughput(p), _host(p).mean, style.size_label(p.cell.rsize)) for p in line]
 
 
 def _at_throughput(point: Point) -> float:

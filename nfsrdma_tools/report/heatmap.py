@@ -23,13 +23,13 @@ def draw(study: Study, transport: str) -> Drawing | None:
     sizes = sorted({p.cell.rsize for p in study.points})
     if len(aheads) < 2:
         return None
-    figure, axes = panels(study.variants, right=0.97)
+    figure, axes = panels(study.variants, room=False)
     top = max(p.throughput.mean for p in study.points)
     for ax, variant in zip(axes, study.variants, strict=True):
         _axes(ax, study, sizes, aheads)
         found = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
         for (x, size), (y, ahead) in product(enumerate(sizes), enumerate(aheads)):
-            _tile(ax, x, y, found.get((size, ahead)), top)
+            _tile(ax, (x, y), found.get((size, ahead)), top, min(1, 8 / len(sizes)))
     title = f"{words.transport(transport)}: MB/s over {words.size_word(study)} and read-ahead"
     describe(figure, title, words.map_finding(study, transport), words.small_print(study))
     caption, alt = words.map_caption(study, transport), words.map_alt(study, transport)
@@ -51,8 +51,8 @@ def _axes(ax: Axes, study: Study, sizes: list[int], aheads: list[int]) -> None:
     ax.set_ylabel("reads ahead")
 
 
-def _tile(ax: Axes, x: int, y: int, point: Point | None, top: float) -> None:
-    corner = (x - 0.48, y - 0.46)
+def _tile(ax: Axes, place: tuple[int, int], point: Point | None, top: float, scale: float) -> None:
+    corner = (place[0] - 0.48, place[1] - 0.46)
     if point is None:
         ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=style.GRID, hatch="////", lw=0.8))
         return
@@ -61,7 +61,8 @@ def _tile(ax: Axes, x: int, y: int, point: Point | None, top: float) -> None:
     ink = "#fffffe" if share < 0.55 else "#101214"
     if point.best or point.tied:
         line = "-" if point.best else (0, (2, 1.5))
-        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2, ls=line))
+        ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2 * scale, ls=line))
     mark = "~" if point.unstable else ""
-    ax.text(x, y, f"{mark}{words.figure(point.throughput.mean)}", color=ink, fontsize=10,
+    said = f"{mark}{words.figure(point.throughput.mean)}"
+    ax.text(*place, said, color=ink, fontsize=10 * scale,
             fontweight="bold" if point.best else "normal", ha="center", va="center")  # fmt: skip

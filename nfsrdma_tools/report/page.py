@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
-from nfsrdma_tools.report import conditions, render, sections, style, words
+from nfsrdma_tools.report import render, sections, style, words
 from nfsrdma_tools.report.canvas import Drawing
 from nfsrdma_tools.report.data import Study
 from nfsrdma_tools.report.markup import Markup, tag
@@ -57,9 +57,8 @@ def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
             tag("figcaption", drawing.caption), class_=wide, id=drawing.name)
         for drawing in drawings
     ]  # fmt: skip
-    small = f"{words.workload(study)} {words.repeats(study)} "
-    small += f"{conditions.machine(study.conditions)}. Measured {study.date}."
-    return tag("div", tag("div", *each, class_="figures"), tag("p", small, class_="muted"))
+    small = tag("p", words.small_print(study), class_="muted")
+    return tag("div", tag("div", *each, class_="figures"), small)
 
 
 def _variables() -> str:

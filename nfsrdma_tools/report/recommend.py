@@ -91,7 +91,7 @@ def over_default(study: Study, one: Advice) -> str:
     if one.best.cell == one.default.cell:
         return "That is what Linux does unasked: it reads 128 KiB ahead."
     return (
-        f"{one.gain:+.1%} over Linux's own read-ahead of 128 KiB, which gave "
+        f"{100 * one.gain:+.1f} % over Linux's own read-ahead of 128 KiB, which gave "
         f"{words.rate(one.default.throughput.mean)} ({words.cell(study, one.default)})."
     )
 

@@ -47,7 +47,7 @@ def _summary(study: Study, found: Sequence[Advice]) -> str:
     text = f"Fastest: {recommend.headline(study, first)}, {words.rate(first.best.throughput.mean)}."
     for other in found[1:]:
         share = other.best.throughput.mean / first.best.throughput.mean
-        text += f" {words.transport(other.transport)} reaches {share:.0%} of that."
+        text += f" {words.transport(other.transport)} reaches {100 * share:.0f} % of that."
     return text
 
 
@@ -73,7 +73,7 @@ def _ties(study: Study, one: Advice) -> str:
         return f"{text} None of them costs less CPU."
     return (
         f"{text} Of these {words.cell(study, one.thrifty)} costs the least CPU, "
-        f"{saved:.0%} less per byte."
+        f"{100 * saved:.0f} % less per byte."
     )
 
 

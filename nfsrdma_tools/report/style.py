@@ -101,7 +101,7 @@ def plain(text: str) -> str:
 
 def size_label(size: int) -> str:
     """Bytes as people write block sizes: 512 B, 8 KiB, 1 MiB."""
-    for factor, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size % factor == 0:
             return f"{size // factor} {unit}"
     return f"{size} B" if size < 1024 else f"{size / 1024:g} KiB"

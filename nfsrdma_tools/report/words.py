@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.report import conditions, style
 from nfsrdma_tools.report.data import Point, Study
 
 __all__ = [
-    "actor", "ahead", "best_of", "cell", "small_print", "title", "transport", "wrapped",
+    "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",
 ]  # fmt: skip
 
 _NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (our module)"}
@@ -84,15 +83,10 @@ def figure(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.1f}"
 
 
-def wrapped(text: str, width: int = 98) -> str:
-    """Text broken into lines for small print."""
-    return "\n".join(textwrap.wrap(style.plain(text), width))
-
-
 def small_print(study: Study) -> str:
     """The conditions that travel on every figure (house rule: a number carries them)."""
     where = conditions.machine(study.conditions)
-    return wrapped(f"{workload(study)} {repeats(study)} {where}. Measured {study.date}.")
+    return f"{workload(study)} {repeats(study)} {where}. Measured {study.date}."
 
 
 def workload(study: Study) -> str:
@@ -177,10 +171,12 @@ def _each(study: Study, points: Sequence[Point], say: Callable[[Point], str]) ->
 
 def cpu_caption(study: Study, count: int) -> str:
     """Caption of figure 17."""
+    solo = study.conditions.get("lab shape") == "solo"
+    one = " Client and server are one host here: the CPU is that of both." if solo else ""
     return (
         f"Like figure 17 of the 2003 paper: busy time of the whole host against the throughput it "
         f"bought, {ahead(study, count)}, one point per {size_word(study)}. Further right and lower "
-        "is better."
+        f"is better.{one}"
     )
 
 

@@ -208,7 +208,7 @@ def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
     # 128 KiB ahead, in the largest blocks that fit: what Linux does unasked
     assert rdma.default and rdma.default.cell == Cell("rdma", 128 * KIB, 1)
     assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
-    assert f"{rdma.gain:+.1%} over" in recommend.over_default(made.study, rdma)
+    assert f"{100 * rdma.gain:+.1f} % over" in recommend.over_default(made.study, rdma)
     assert rdma.thrifty in (rdma.best, *rdma.tied)
     assert rdma.front[0] == rdma.best
 
