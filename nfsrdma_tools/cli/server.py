@@ -23,7 +23,10 @@ def enable(
     ],
     rdma_port: Annotated[int, typer.Option(min=1, max=65535, help="For RDMA.")] = 20049,
     vers: Annotated[
-        list[str] | None, typer.Option(help="3, 4.0, 4.1, 4.2: switch it on. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="3, 4.0, 4.1, 4.2: have it on, if need be by a restart of nfsd. May be repeated."
+        ),
     ] = None,
     read_only: Annotated[bool, typer.Option(help="No writing.")] = False,
 ) -> None:

@@ -24,7 +24,7 @@ from nfsrdma_tools.undo import Journal, Remove, Run, Write
 __all__ = ["CONF", "Serving", "disable", "enable", "serving", "verify"]
 
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
-PORTLIST = Path("/proc/fs/nfsd/portlist")
+_VERSIONS = ("3", "4.0", "4.1", "4.2")
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,14 @@ def enable(
 ) -> bool:
     """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
 
-    ``versions`` ("3", "4.2") are switched on besides those that are.  Returns False when all of it
-    was in effect.  ``book`` takes a failed attempt back; call its keep() on success.
+    ``versions`` ("3", "4.2") are switched on besides those that are, which restarts a running nfsd.
+    Returns False when all of it was in effect.  ``book`` takes a failed attempt back; call its
+    keep() on success.
     Raises UserError for what cannot be served, MismatchError when the kernel shows something else.
     """
     export.check()
+    if unknown := set(versions) - set(_VERSIONS):
+        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
     with server_state.locked():
         before = server_state.load()
         state = _planned(before, export, port, versions)
@@ -217,5 +220,5 @@ def _restore(state: State) -> None:
         if directory.is_dir() and not any(directory.iterdir()):
             directory.rmdir()
     found = nfsd.listeners()
-    if state.needs_restart and Listener("rdma", state.port) in found:
+    if Listener("rdma", state.port) in found and state.needs_restart and not service.rdma_port():
         raise MismatchError("nfsd listeners", "no RDMA", ", ".join(map(str, found)))

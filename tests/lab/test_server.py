@@ -10,7 +10,7 @@ SNAPSHOT = """
 import contextlib, json, os, subprocess, sys
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import server
+from nfsrdma_tools.host import nfsd, server
 from nfsrdma_tools.host.exports import Export
 from nfsrdma_tools.undo import journal, recover, state_dir
 
@@ -30,13 +30,16 @@ def snapshot():
         "exports": said("exportfs", "-v"),
         "portlist": sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\\n")),
         "threads": Path("/proc/fs/nfsd/threads").read_text(),
+        # a stopped nfsd remembers what it offered last; each start sets them anew
+        "versions": nfsd.versions() if nfsd.threads() else [],
         "service": said("systemctl", "is-active", "nfs-server"),
         "boot": said("systemctl", "is-enabled", "nfs-server"),
     }
 
-def enable(path, *clients, **options):
+def enable(path, *clients, versions=(), **options):
     with journal() as book:
-        changed = server.enable(Export(Path(path), clients, **options), book)
+        export = Export(Path(path), clients, **options)
+        changed = server.enable(export, book, versions=versions)
         book.keep()
     return changed
 
@@ -108,7 +111,7 @@ conf = Path("/etc/nfs.conf.d/lab.conf")
 plain = conf.read_text()
 begin = snapshot()
 try:
-    conf.write_text("[nfsd]\nthreads=8\n")
+    conf.write_text("[nfsd]\nthreads=8\nvers3=n\n")
     sh("systemctl restart nfs-server; mkdir /srv/plain")
     running = snapshot()
 
@@ -132,7 +135,7 @@ try:
 
     sh("systemctl stop nfs-server")
     stopped = snapshot()
-    enable("/srv/plain", "client")
+    enable("/srv/plain", "client", versions=("3",))
     started = snapshot()
     server.disable("/srv/plain")
     same(stopped)
@@ -164,4 +167,9 @@ def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
     assert kept
     assert "/var/lib/nfsrdma/server.json" in killed["files"]
     assert started["service"] == "active\n"
+    assert [("3" in state["versions"]) for state in (running, live, started)] == [
+        False,
+        False,
+        True,
+    ]
     assert "asked for rdma-port=20049, got 0" in why

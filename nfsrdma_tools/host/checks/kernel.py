@@ -52,7 +52,10 @@ def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding
     """Judge rpcrdma as modinfo sees it; ``running`` is the loaded one's srcversion, "" if none."""
     name, expected = "rpcrdma", "the kernel's own rpcrdma"
     if file is None:
-        remedy = "install the package with the kernel's extra modules (kernel-modules-extra)"
+        remedy = (
+            "install the kernel's extra modules (Ubuntu: linux-modules-extra, Red Hat:"
+            " kernel-modules-extra); cloud kernels have none"
+        )
         return Finding(name, "error", f"no module for kernel {release}", expected, remedy)
     if doubts := modules.doubts(file, release):
         found = f"{file.path} is not real: {'; '.join(doubts)}"
