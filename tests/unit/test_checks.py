@@ -202,7 +202,7 @@ NFT = """
 table inet filter {
 	chain input {
 		type filter hook input priority filter; policy drop;
-		iif "lo" accept
+		ct state established accept
 		tcp dport { 22, %s } accept
 	}
 }
