@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -126,17 +127,18 @@ class Journal:
 def state_dir() -> Path:
     """Where journals and locks live: $NFSRDMA_STATE, or /run/nfsrdma."""
     path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
-    try:
+    with contextlib.suppress(OSError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except PermissionError as error:
-        raise UserError(f"cannot write to {path}", "run this as root") from error
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {path}", "run this as root")
     return path
 
 
 @contextlib.contextmanager
 def journal() -> Iterator[Journal]:
     """Open this process' journal; whatever is still in it at the end is taken back."""
-    recover()
+    for failure in recover():
+        print(f"nfsrdma: of a run that was killed: {failure}", file=sys.stderr)
     book = Journal(_own_path())
     try:
         yield book

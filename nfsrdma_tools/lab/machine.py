@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,15 @@ class Machine:
         if self._process is not None and self._process.poll() is not None:
             said = self._log.read_text(errors="replace").strip() or self.console.tail()
             raise UserError(f"{self.node} ended by itself: {said}", f"see {self.console.log}")
+
+    def quit(self) -> None:
+        """End QEMU so that its disk is whole."""
+        self.ssh.close()
+        # QEMU may be gone before its answer is here
+        with contextlib.suppress(EOFError, ConnectionError):
+            self.monitor.command("quit")
+        if self._process is not None:
+            self._process.wait(_BOOT_SECONDS)
 
     def stop(self) -> None:
         """Power off without asking the guest."""

@@ -60,7 +60,7 @@ def _save(machine: Machine) -> None:
     said = machine.monitor.human(f"savevm {TAG}").strip()
     if said:
         raise UserError(f"QEMU could not take a snapshot: {said}")
-    machine.monitor.command("quit")
+    machine.quit()
 
 
 def restore(source: Path, disk: Path) -> None:

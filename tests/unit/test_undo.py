@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.undo import Remove, Run, Write, journal, recover
 
 
@@ -68,3 +69,21 @@ def test_a_living_process_is_left_alone(state: Path) -> None:
         made.touch()
         recover()
         assert made.exists()
+
+
+def test_what_a_killed_process_leaves_for_good_is_said(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left = state / "state" / "1-gone-x.undo"
+    left.parent.mkdir()
+    left.write_text('[{"kind": "run", "argv": ["ls", "/no such"]}]')
+    with journal():
+        pass
+    assert "ls '/no such' ended with status 2" in capsys.readouterr().err
+    assert not left.exists()
+
+
+def test_a_user_who_may_not_write_is_told(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", "/proc/nothing")
+    with pytest.raises(UserError, match="cannot write to /proc/nothing"), journal():
+        pass
