@@ -11,7 +11,7 @@ a connection's counters belong to everybody who shares it.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,9 @@ _COLUMNS = {
     "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
     "reply_waits_for_send",
 }
+# NFSv4.2 over TCP reads with READ_PLUS where the kernel has it, over RDMA never
+# (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
+_DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 # the state of a connection, not a count of what happened on it
 _STATES = {"port", "idle_time", "max_slots"}
 
@@ -72,6 +75,9 @@ class Operation:
     errors: int = 0
 
 
+_NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class Xprt:
     """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
@@ -96,6 +102,11 @@ class MountStats:
     bytes: ByteCounts = ByteCounts()
     xprts: tuple[Xprt, ...] = ()
     operations: dict[str, Operation] = field(default_factory=dict)
+
+    def data(self, direction: str) -> Operation:
+        """What moved data in a direction, "read" or "write", whichever operation that was."""
+        done = [self.operations.get(name, _NOTHING) for name in _DATA[direction]]
+        return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
 
 
 def read(directory: Path, path: Path = _PROC) -> MountStats:
@@ -128,14 +139,13 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
     same = (after.directory, after.device) == (before.directory, before.device)
     if not same or after.age_s < before.age_s or len(after.xprts) != len(before.xprts):
         raise UserError(f"{after.directory} was mounted anew between two readings", "run it again")
-    nothing = Operation(0, 0, 0, 0, 0, 0, 0, 0)
     return replace(
         after,
         age_s=after.age_s - before.age_s,
         bytes=_minus(after.bytes, before.bytes),
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
-            name: _minus(operation, before.operations.get(name, nothing))
+            name: _minus(operation, before.operations.get(name, _NOTHING))
             for name, operation in after.operations.items()
         },
     )

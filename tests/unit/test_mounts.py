@@ -265,7 +265,7 @@ def test_users_are_named_with_what_they_hold(
     assert str(user).startswith(f"pid {sleeper.pid} (python")
     (user,) = busy.users(tmp_path / "inside" / "f", "0:99999")
     assert (user.pid, user.holds) == (sleeper.pid, "open file 0")
-    assert busy.users(tmp_path / "insid", "0:99999") == []
+    assert busy.users(tmp_path / "in", "0:99999") == []
 
 
 def test_mappings_are_found_by_device(sleeper: subprocess.Popen[bytes]) -> None:

@@ -189,3 +189,12 @@ def test_a_broken_file_ends_in_one_clear_error(data: st.DataObject) -> None:
         parse(broken)
     except UserError as error:
         assert "mountstats cannot be read" in error.message
+
+
+def test_data_is_read_with_either_operation() -> None:
+    stats = golden("6.12")["/mnt/a"]
+    plus = replace(stats, operations={**stats.operations, "READ_PLUS": Operation(*range(9))})
+    assert stats.data("read") == stats.operations["READ"]
+    assert stats.data("write") == stats.operations["WRITE"]
+    assert plus.data("read").transmissions == 23 + 1
+    assert replace(stats, operations={}).data("read") == Operation(0, 0, 0, 0, 0, 0, 0, 0)
