@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections import Counter
 from typing import Any, Self
 
@@ -54,6 +55,7 @@ class Progress:
             progress.TimeRemainingColumn(),
             progress.TextColumn("left"),
             transient=True,
+            disable=not sys.stdout.isatty(),
         )
         self._task = self._bar.add_task("", total=None)
 

@@ -15,7 +15,7 @@ from nfsrdma_tools.host.mounts import mount, undo_for, unmount
 from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.undo import Journal
+from nfsrdma_tools.undo import Journal, state_dir
 
 __all__ = ["Bench", "mounted", "request_for", "section"]
 
@@ -32,6 +32,11 @@ class Bench:
     book: Journal
     server_ssh: str = ""
     environment: str = ""
+
+    @property
+    def log(self) -> Path:
+        """Where the reader keeps its times: on this machine, or it would disturb what it times."""
+        return state_dir() / f"fio-{self.plan.uid}"
 
 
 def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:

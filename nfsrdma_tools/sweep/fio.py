@@ -11,16 +11,23 @@ import functools
 import json
 import os
 import re
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.undo import state_dir
 
-__all__ = ["FioError", "Job", "has_option", "parse", "parse_log", "run_job"]
+__all__ = [
+    "FioError",
+    "Job",
+    "has_option",
+    "log_file",
+    "parse",
+    "parse_log",
+    "run_job",
+    "run_timed",
+]
 
 _SLOWEST = 500_000  # bytes per second; what is slower than this hangs
 _COMMON = (
@@ -51,17 +58,33 @@ class Job:
 
 
 def run_job(directory: Path, *options: str, size: int) -> Job:
-    """Run one job of ``size`` bytes in ``directory``; raises FioError."""
+    """Run one job of ``size`` bytes in ``directory``, timed in whole ms; raises FioError."""
+    argv = ("env", "-C", os.fspath(directory.absolute()), "setpriv", "--pdeathsig", "KILL", "--")
+    limit = 120 + size / _SLOWEST
+    words = (*_COMMON, f"--size={size}", *options)
+    job = parse(run(*argv, "fio", *words, check=False, timeout=limit))
+    if job.bytes != size:
+        raise FioError(f"fio moved {job.bytes} bytes instead of {size}")
+    return job
+
+
+def run_timed(directory: Path, *options: str, size: int, log: Path) -> Job:
+    """The same with the duration in ns, if fio logs issue times; not for a job that ends in fsync.
+
+    ``log_file(log)`` is written meanwhile.
+    """
     if not has_option("log_issue_time"):
-        return _run(directory, options, size)
-    with tempfile.TemporaryDirectory(prefix="fio-", dir=state_dir()) as folder:
-        log = Path(folder) / "log"
-        # the JSON has the run time in ms; the log has ns, but not the fsync at a writer's end
-        job = _run(directory, (*options, *_logging(log)), size)
-        text = log.with_name("log_clat.1.log").read_text()
-    if "--end_fsync=1" in options:
-        return job
-    return Job(job.bytes, parse_log(text) or job.duration_ns, job.user_s, job.system_s)
+        return run_job(directory, *options, size=size)
+    try:
+        job = run_job(directory, *options, *_logging(log), size=size)
+        return replace(job, duration_ns=parse_log(log_file(log).read_text()) or job.duration_ns)
+    finally:
+        log_file(log).unlink(missing_ok=True)
+
+
+def log_file(log: Path) -> Path:
+    """The file that fio makes of a log's name."""
+    return log.with_name(f"{log.name}_clat.1.log")
 
 
 @functools.cache
@@ -92,16 +115,6 @@ def parse_log(text: str) -> int:
         return 0
     first, last = ([int(word) for word in line.split(",")] for line in (lines[0], lines[-1]))
     return last[6] + last[1] - first[6]
-
-
-def _run(directory: Path, options: tuple[str, ...], size: int) -> Job:
-    argv = ("env", "-C", os.fspath(directory.absolute()), "setpriv", "--pdeathsig", "KILL", "--")
-    limit = 120 + size / _SLOWEST
-    words = (*_COMMON, f"--size={size}", *options)
-    job = parse(run(*argv, "fio", *words, check=False, timeout=limit))
-    if job.bytes != size:
-        raise FioError(f"fio moved {job.bytes} bytes instead of {size}")
-    return job
 
 
 def _logging(path: Path) -> tuple[str, ...]:

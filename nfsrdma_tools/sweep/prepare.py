@@ -8,7 +8,6 @@ because the first operations of a transport are up to a fifth dearer.  It checks
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
@@ -27,7 +26,7 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
     """The plan's file on the server while the block lasts, and longer when it was there before.
 
     Raises UserError when a transport cannot be mounted, a tunable is not there or the file cannot
-    be made: better before the first trial than in each.
+    be made (better before the first trial than in each), and when the file cannot be removed.
     """
     for tunable in {knob for cell in bench.plan.cells() for knob, _ in tunables(bench, cell)}:
         tunable.get()
@@ -36,9 +35,14 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
         for transport in bench.plan.transports:
             _blind_run(bench, transport)
         yield
-    finally:
-        if store.noted(bench.plan, _NOTE) == _MADE and not keep:
-            _remove(bench, store)
+    except UserError as error:
+        left = _clean_up(bench, store, keep)
+        raise UserError("; ".join(filter(None, (error.message, left))), error.hint) from error
+    except BaseException:
+        _clean_up(bench, store, keep)
+        raise
+    if left := _clean_up(bench, store, keep):
+        raise UserError(left, "remove it there")
 
 
 def _make(bench: Bench, store: Store) -> None:
@@ -59,11 +63,14 @@ def _blind_run(bench: Bench, transport: str) -> None:
             workload.verify(bench.directory, plan)
 
 
-def _remove(bench: Bench, store: Store) -> None:
+def _clean_up(bench: Bench, store: Store, keep: bool) -> str:
+    """Remove the file if this sweep made it; returns what is left when that cannot be done."""
+    if keep or store.noted(bench.plan, _NOTE) != _MADE:
+        return ""
     try:
         with mounted(bench, request_for(bench, bench.plan.transports[0])):
             workload.remove(bench.directory, bench.plan)
-        store.note(bench.plan, _NOTE, "")
-    except UserError as error:
-        name = workload.file_name(bench.plan)
-        print(f"nfsrdma: {name} stays on the server: {error}", file=sys.stderr)
+    except (UserError, OSError):
+        return f"{workload.file_name(bench.plan)} stays on the server"
+    store.note(bench.plan, _NOTE, "")
+    return ""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
+from nfsrdma_tools.sweep.fio import log_file
 from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
@@ -60,6 +60,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         store.add_plan(plan)
         bench = Bench(plan, _directory(plan, book), book, options.server_ssh)
         bench = replace(bench, environment=store.add_environment(facts))
+        book.add(Remove(str(log_file(bench.log))))
         trials = store.trials(plan)
         yield Planned(plan, facts, len(trials), expected(plan, trials))
         if next_cell(plan, trials):
@@ -71,8 +72,9 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
 def _directory(plan: Plan, book: Journal) -> Path:
     if plan.directory:
         return Path(plan.directory)
-    path = Path(tempfile.mkdtemp(prefix="mnt-", dir=state_dir()))
+    path = state_dir() / f"mnt-{plan.uid}"
     book.add(Remove(str(path)))
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

@@ -112,10 +112,9 @@ def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
 
 def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once with the accounts around it."""
-    work = workload.read if bench.plan.direction == "read" else workload.write
     stats = mountstats.read(bench.directory)
     times, own = cpu.snapshot(), cpu.own_ns()
-    job = work(bench.directory, bench.plan, cell)
+    job = _work(bench, cell)
     own, times = cpu.own_ns() - own, cpu.difference(cpu.snapshot(), times)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
     return {
@@ -123,6 +122,12 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
     }
+
+
+def _work(bench: Bench, cell: Cell) -> Job:
+    if bench.plan.direction == "write":
+        return workload.write(bench.directory, bench.plan, cell)
+    return workload.read(bench.directory, bench.plan, cell, bench.log)
 
 
 def _of_job(job: Job) -> dict[str, Any]:

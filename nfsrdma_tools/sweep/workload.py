@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
@@ -52,13 +53,12 @@ def make(directory: Path, plan: Plan) -> None:
     path = directory / file_name(plan)
     draft = path.with_name(f"{path.name}.new")
     try:
-        _write(directory, draft.name, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
+        with _explaining(plan):
+            _write(directory, draft.name, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
         draft.rename(path)
-    except BaseException as error:
+    except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink()
-        if isinstance(error, FioError):
-            raise _explained(error, plan) from error
         raise
 
 
@@ -68,20 +68,19 @@ def remove(directory: Path, plan: Plan) -> None:
         (directory / file_name(plan)).unlink()
 
 
-def read(directory: Path, plan: Plan, cell: Cell) -> Job:
-    """Read the whole file once."""
-    options = (*_ONLY_READ, *_direct(plan), f"--bs={plan.request_size(cell)}")
-    return _run(directory, plan, *options)
+def read(directory: Path, plan: Plan, cell: Cell, log: Path) -> Job:
+    """Read the whole file once; fio keeps its times in ``log`` meanwhile."""
+    options = (*_ONLY_READ, *_direct(plan), f"--bs={plan.request_size(cell)}", _named(plan))
+    with _explaining(plan):
+        return fio.run_timed(directory, *options, size=plan.file_size, log=log)
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
     """Write the whole file once, to where nothing is; the fsync at its end is part of it."""
     remove(directory, plan)
     size, checked = plan.request_size(cell), _checked_size(plan, cell)
-    try:
+    with _explaining(plan):
         return _write(directory, file_name(plan), plan.file_size, size, checked, *_direct(plan))
-    except FioError as error:
-        raise _explained(error, plan) from error
 
 
 def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
@@ -93,7 +92,9 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
     if plan.direct and cell:
         size = max(cell.rsize, BLOCK)
     checks = (*_checks(_checked_size(plan, cell)), "--verify_fatal=1")
-    _run(directory, plan, *_ONLY_READ, *checks, *_direct(plan), f"--bs={size}")
+    options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}", _named(plan))
+    with _explaining(plan):
+        fio.run_job(directory, *options, size=plan.file_size)
 
 
 def _checked_size(plan: Plan, cell: Cell | None) -> int:
@@ -113,16 +114,20 @@ def _write(directory: Path, name: str, size: int, request: int, checked: int, *m
     return fio.run_job(directory, *words, size=size)
 
 
-def _run(directory: Path, plan: Plan, *options: str) -> Job:
-    try:
-        name = f"--filename={file_name(plan)}"
-        return fio.run_job(directory, name, *options, size=plan.file_size)
-    except FioError as error:
-        raise _explained(error, plan) from error
+def _named(plan: Plan) -> str:
+    return f"--filename={file_name(plan)}"
 
 
 def _direct(plan: Plan) -> tuple[str, ...]:
     return ("--direct=1",) if plan.direct else ()
+
+
+@contextlib.contextmanager
+def _explaining(plan: Plan) -> Iterator[None]:
+    try:
+        yield
+    except FioError as error:
+        raise _explained(error, plan) from error
 
 
 def _explained(error: FioError, plan: Plan) -> FioError:

@@ -30,6 +30,8 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--axis", "x"), "has no values"),
         (("sweep", "s:/e", "--axis", "../x=1"), "not a tunable"),
         (("sweep", "s:/e", "--read-ahead", "-1..4"), "not a number"),
+        (("sweep", "s:/e", "--rsize", "4k;reboot"), "not a size"),
+        (("sweep", "--resume", "/etc/passwd"), "not a database"),
         (("sweep", "--resume"), "no store sweep.db to resume"),
         (("store", "export", "none.db"), "no store none.db"),
     ],

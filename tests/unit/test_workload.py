@@ -77,8 +77,7 @@ def test_a_file_of_another_size_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+def folder(tmp_path: Path) -> Path:
     # names that a shell, and fio's own parser, would take for something else
     path = tmp_path / "a b:c;$(touch pwned)%o\nd"
     path.mkdir()
@@ -90,11 +89,11 @@ def test_made_read_and_checked(folder: Path) -> None:
     workload.make(folder, PLAN)
     assert [path.name for path in folder.iterdir()] == [".nfsrdma-sweep-1M"]
     assert workload.is_there(folder, PLAN)
-    job = workload.read(folder, PLAN, CELL)
+    job = workload.read(folder, PLAN, CELL, folder.parent / "log")
     assert job.bytes == 1 << 20
     assert isinstance(job, Job)
     workload.verify(folder, PLAN, CELL)
-    assert not list((folder.parent / "state").iterdir())
+    assert list(folder.parent.iterdir()) == [folder]
     workload.remove(folder, PLAN)
     workload.remove(folder, PLAN)
     assert not list(folder.iterdir())
@@ -118,7 +117,7 @@ def test_damage_anywhere_is_found(folder: Path) -> None:
 @needs_fio
 def test_reading_never_makes_a_file(folder: Path) -> None:
     with pytest.raises(FioError, match="No such file"):
-        workload.read(folder, PLAN, CELL)
+        workload.read(folder, PLAN, CELL, folder.parent / "log")
     assert not list(folder.iterdir())
 
 
