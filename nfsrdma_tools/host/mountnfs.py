@@ -8,6 +8,7 @@ minutes.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from nfsrdma_tools.host.request import RDMA_PORT, MountRequest
 __all__ = ["MountError", "call"]
 
 _NFS_PORT = 2049
+_TRANSPORTS = Path("/proc/sys/sunrpc/transports")
 _LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
 # in order: mount.nfs' words (mount_error in nfs-utils' utils/mount/error.c), what happened, a hint
 _MEANINGS = (
@@ -52,6 +54,11 @@ _MEANINGS = (
         "`rdma link` lists the RDMA devices, `ip route get` says which interface is taken",
     ),
     (
+        r"Protocol error",
+        "no {transport} connection to {host} could be made",
+        "is there an RDMA device that leads there? `nfsrdma doctor` and `rdma link` tell",
+    ),
+    (
         r"incorrect mount option",
         "mount.nfs or the kernel does not take {options}",
         "see nfs(5) for the options this kernel has",
@@ -63,9 +70,10 @@ _MEANINGS = (
     ),
 )
 _TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", "try another --vers"
-_RDMA_UNSUPPORTED = (
-    "this machine cannot use RDMA, or {host} does not offer NFS {vers} over it",
-    "`nfsrdma doctor` names what is missing: module rpcrdma, an RDMA device",
+_RDMA_UNSUPPORTED = ("{host} does not offer NFS {vers} over rdma", "try another --vers")
+_RDMA_MISSING = (
+    "this kernel has no RDMA transport: module rpcrdma is missing or does not load",
+    "`nfsrdma doctor` says why",
 )
 
 
@@ -92,6 +100,8 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
             f"{request.target.host} did not answer within {timeout:g} s, the mount was given up",
             "check that the server runs and is reached, or raise --timeout",
         )
+    if request.transport == "rdma" and not _has_rdma():
+        return _error(request, *_RDMA_MISSING)
     for pattern, what, hint in _MEANINGS:
         if re.search(pattern, result.stderr):
             return _error(request, what, hint)
@@ -101,6 +111,13 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
     return CommandError(
         result.argv[len(_LEASH) :], result.returncode, result.stderr or result.stdout
     )
+
+
+def _has_rdma() -> bool:
+    # the kernel has tried to load the module by now; the file is there once sunrpc is
+    with contextlib.suppress(OSError):
+        return "rdma " in _TRANSPORTS.read_text()
+    return True
 
 
 def _error(request: MountRequest, what: str, hint: str) -> MountError:

@@ -125,11 +125,12 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (
             "requested NFS version or transport protocol is not supported for localhost:/export",
-            "cannot use RDMA",
+            "does not offer NFS 4.2 over rdma",
         ),
         ("Connection timed out for localhost:/export on /mnt", "does not answer on rdma"),
         ("No route to host for localhost:/export on /mnt", "cannot be reached"),
         ("No such device for localhost:/export on /mnt", "no rdma device leads to localhost"),
+        ("Protocol error", "no rdma connection to localhost"),
         ("an incorrect mount option was specified for /mnt", "does not take these options"),
         ("rpc.statd is not running but is required for remote locking.\nE: nolock", "rpc.statd"),
     ],
