@@ -34,8 +34,8 @@ def kb_for(blocks: int, rsize: int) -> int:
 
 
 def blocks_for(kb: int, rsize: int) -> float:
-    """How many blocks of ``rsize`` bytes fit into a window of ``kb`` KiB."""
-    return kb * 1024 / rsize
+    """How many blocks of ``rsize`` bytes fit into a window of ``kb`` KiB; 0 without an rsize."""
+    return kb * 1024 / rsize if rsize else 0.0
 
 
 def get_kb(device: str, bdi: Path = _BDI) -> int:
