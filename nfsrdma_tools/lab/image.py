@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab.mirror import sources
 from nfsrdma_tools.lab.places import cache_dir, locked
 
@@ -156,7 +156,7 @@ def _bootstrap(work: Path, keys: Path) -> None:
     (work / "sources.list").write_text(sources())
     packages = ",".join((_RECIPE / "packages.txt").read_text().split())
     places = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
-    run(
+    done = run(
         *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
         *("--aptopt=Acquire::Languages none", "--dpkgopt=force-unsafe-io"),
         *(f"--dpkgopt=path-exclude=/usr/share/{d}/*" for d in ("man", "doc", "locale", "info")),
@@ -165,4 +165,12 @@ def _bootstrap(work: Path, keys: Path) -> None:
         *("trixie", "-", work / "sources.list"),
         env={"TMPDIR": str(work), **{key: str(work / value) for key, value in places.items()}},
         timeout=_MINUTES * 60,
+        check=False,
     )
+    if done.returncode:
+        log = cache_dir() / "image-build.log"
+        log.write_text(f"{done.stdout}\n{done.stderr}")
+        # its own two lines say only that a hook failed; the one before says why
+        lines = [x for x in done.stderr.splitlines() if x.strip() and not x.startswith("E: setup")]
+        said = one_line("\n".join(lines[:-1])) or "it said nothing"
+        raise UserError(f"mmdebstrap could not build the image: {said}", f"the whole is in {log}")

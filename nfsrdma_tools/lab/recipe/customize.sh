@@ -52,10 +52,8 @@ for series in $kernels; do
 	printf '%s\n' "$version" > "$OUT/$series/version"
 done
 truncate -s 6G "$OUT/disk.img"
-# /proc, /sys and /dev are mounted below the root while hooks run, and must not end up on the disk
-unshare --mount sh -c '
-	for mounted in dev sys proc; do
-		while umount -R "$1/$mounted" 2>/dev/null; do :; done
-	done
-	exec mke2fs -q -t ext4 -O ^has_journal -L nfsrdma-lab -d "$1" "$2"
-' mke2fs "$root" "$OUT/disk.img"
+# /proc, /sys and /dev are mounted below the root while hooks run; a plain bind mount does not show them
+view=$(mktemp -d)
+trap 'umount "$view"; rmdir "$view"' EXIT
+mount --bind "$root" "$view"
+mke2fs -q -t ext4 -O ^has_journal -L nfsrdma-lab -d "$view" "$OUT/disk.img"
