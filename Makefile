@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image clean
+.PHONY: help setup sweep test lint unit lab-test image repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +31,13 @@ lab-test: setup image ## Tests on real kernels and real mounts, in virtual machi
 
 image: setup ## The labs' disk image (two minutes, then cached)
 	@$(BIN)/nfsrdma lab build
+
+repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
+	@mkdir -p out
+	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --store out/boot$$boot.db || exit; done
+	@$(BIN)/nfsrdma sweep --lab --store out/race.db
+	@$(BIN)/nfsrdma store compare out/boot1.db out/boot2.db
+	@$(BIN)/nfsrdma store compare out/boot1.db out/race.db
 
 clean: ## Remove .venv and out, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi

@@ -35,3 +35,34 @@ def export(
         raise UserError(f"there is no format {form!r}", "choose csv or json")
     with Store(store, read_only=True) as kept:
         sys.stdout.write(forms[form](kept))
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="The store to measure by.")],
+    second: Annotated[Path, typer.Argument(help="The other one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare the last sweeps of two stores cell by cell, and what each recommends."""
+    from nfsrdma_tools.sweep.compare import compare
+    from nfsrdma_tools.sweep.store import Store
+
+    with Store(first, read_only=True) as one, Store(second, read_only=True) as other:
+        found = compare(one.trials(one.plan()), other.trials(other.plan()))
+    if as_json:
+        import dataclasses
+        import json
+
+        print(json.dumps(dataclasses.asdict(found)))
+        return
+    for d in found.differences:
+        print(f"{d.cell!s:<40} {d.first:9.2f} {d.second:9.2f} MB/s {d.relative:+8.2%}")
+    print(f"{len(found.differences)} cells: median difference {found.median:.3%}")
+    print(
+        f"trials: {found.trials[0]} and {found.trials[1]} ({found.trials[1] / found.trials[0]:.1%})"
+    )
+    for loss in found.losses:
+        scope = f"over {loss.transport}" if loss.transport else "over all"
+        print(
+            f"{scope}: the second recommends {loss.recommended}: {loss.loss:.2%} below {loss.winner}"
+        )

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two sweeps of the same cells side by side: another boot, another kernel, another machine."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.choice import choose
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.spread import summaries
+
+__all__ = ["Comparison", "Difference", "Loss", "compare"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One cell's mean throughput in both sweeps (MB/s), and the second's relative difference."""
+
+    cell: Cell
+    first: float
+    second: float
+
+    @property
+    def relative(self) -> float:
+        """How much faster the second is, relative to the first; negative when slower."""
+        return self.second / self.first - 1
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What the second sweep recommends, measured by the first one's figures (a relative loss)."""
+
+    transport: str
+    winner: Cell
+    recommended: Cell
+    loss: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All cells that both have, largest difference first; the trials of each sweep.
+
+    ``median`` is of the relative differences' sizes. ``losses`` has one entry for each transport
+    and one, with an empty name, over all.
+    """
+
+    differences: tuple[Difference, ...]
+    median: float
+    trials: tuple[int, int]
+    losses: tuple[Loss, ...]
+
+
+def compare(first: Iterable[Trial], second: Iterable[Trial]) -> Comparison:
+    """Compare two sweeps cell by cell; UserError when they have no cell in common."""
+    first, second = list(first), list(second)
+    mine = {s.cell: s.throughput for s in summaries(first)}
+    both = [
+        Difference(s.cell, mine[s.cell], s.throughput) for s in summaries(second) if s.cell in mine
+    ]
+    if not both:
+        raise UserError("the two sweeps have no cell in common", "compare sweeps of one preset")
+    both.sort(key=lambda d: -abs(d.relative))
+    median = statistics.median(abs(d.relative) for d in both)
+    scopes = ["", *sorted({d.cell.transport for d in both})]
+    losses = [loss for scope in scopes if (loss := _loss(first, second, mine, scope))]
+    return Comparison(tuple(both), median, (len(first), len(second)), tuple(losses))
+
+
+def _loss(
+    first: list[Trial], second: list[Trial], mine: dict[Cell, float], scope: str
+) -> Loss | None:
+    best, other = choose(first, scope), choose(second, scope)
+    if not best or not other or other.winner.cell not in mine:
+        return None
+    found = mine[other.winner.cell]
+    return Loss(scope, best.winner.cell, other.winner.cell, 1 - found / best.winner.throughput)
