@@ -63,6 +63,4 @@ def compare(
     )
     for loss in found.losses:
         scope = f"over {loss.transport}" if loss.transport else "over all"
-        print(
-            f"{scope}: the second recommends {loss.recommended}: {loss.loss:.2%} below {loss.winner}"
-        )
+        print(f"{scope}: recommended {loss.recommended}, {loss.loss:.2%} below {loss.winner}")
