@@ -6,7 +6,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-__all__ = ["CommandError", "MismatchError", "ProgramMissingError", "UserError"]
+__all__ = [
+    "CommandError",
+    "MismatchError",
+    "ProgramMissingError",
+    "UserError",
+    "one_line",
+    "printable",
+]
 
 
 class UserError(Exception):
@@ -51,4 +58,9 @@ class ProgramMissingError(UserError):
 def one_line(text: str) -> str:
     """The last line of ``text`` that says something, printable and without control characters."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "".join(c if c.isprintable() else "?" for c in lines[-1]) if lines else ""
+    return printable(lines[-1]) if lines else ""
+
+
+def printable(text: str) -> str:
+    """``text`` in one line, with ``?`` for what a terminal would take as a command."""
+    return "".join(c if c.isprintable() else "?" for c in text)

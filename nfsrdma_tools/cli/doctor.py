@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nfsrdma_tools.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,20 +46,15 @@ def _show(findings: Sequence[Finding]) -> None:
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
         symbol = _SYMBOLS[finding.status]
-        print(_plain(f"{symbol} {finding.status:7}  {finding.name:{width}}  {finding.found}"))
+        print(printable(f"{symbol} {finding.status:7}  {finding.name:{width}}  {finding.found}"))
         indent = " " * (width + 13)
         if finding.expected and finding.status != "ok":
-            print(_plain(f"{indent}expected: {finding.expected}"))
+            print(printable(f"{indent}expected: {finding.expected}"))
         if finding.remedy:
-            print(_plain(f"{indent}remedy: {finding.remedy}"))
+            print(printable(f"{indent}remedy: {finding.remedy}"))
     counts = (f"{_count(findings, status)} {status}" for status in _SYMBOLS)
     print(", ".join(counts))
 
 
 def _count(findings: Sequence[Finding], status: str) -> int:
     return sum(finding.status == status for finding in findings)
-
-
-def _plain(text: str) -> str:
-    # a path may hold anything, a terminal must not see all of it
-    return "".join(c if c.isprintable() else "?" for c in text)

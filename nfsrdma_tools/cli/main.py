@@ -10,7 +10,7 @@ from types import FrameType
 import typer
 
 from nfsrdma_tools.cli import doctor, lab, link, mount, report, server, store, sweep, tune
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.errors import UserError, printable
 
 app = typer.Typer(
     name="nfsrdma",
@@ -39,11 +39,8 @@ def main() -> None:
     try:
         app()
     except UserError as error:
-        print(f"nfsrdma: {one_line(str(error))}", file=sys.stderr)
+        print(f"nfsrdma: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.status)
-    except KeyboardInterrupt:
-        print("nfsrdma: interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nfsrdma_tools.errors import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -43,7 +45,8 @@ def mount(
     from nfsrdma_tools.host.effect import mounts, state
     from nfsrdma_tools.host.mounts import Target
     from nfsrdma_tools.host.mounts import mount as make
-    from nfsrdma_tools.host.request import MountRequest, parse_size
+    from nfsrdma_tools.host.request import MountRequest
+    from nfsrdma_tools.sizes import parse_size
     from nfsrdma_tools.undo import journal
 
     request = MountRequest(
@@ -109,4 +112,4 @@ def _row(state: State) -> tuple[str, ...]:
         state.connections, ahead, ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip
     # a path may hold anything, a terminal must not see all of it
-    return tuple("".join(c if c.isprintable() else "?" for c in str(cell)) for cell in cells)
+    return tuple(printable(str(cell)) for cell in cells)

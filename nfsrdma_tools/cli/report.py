@@ -47,11 +47,11 @@ def _facts(made: Report) -> dict[str, object]:
 
 
 def _tell(made: Report) -> None:
+    from nfsrdma_tools.errors import printable
     from nfsrdma_tools.report.recommend import advice, headline, over_default
-    from nfsrdma_tools.report.style import plain
     from nfsrdma_tools.report.words import rate
 
     for one in advice(made.study):
         told = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"
-        print(plain(f"{told}. {over_default(made.study, one)}".rstrip()))
-    print(plain(str(made.files[0])))
+        print(printable(f"{told}. {over_default(made.study, one)}".rstrip()))
+    print(printable(str(made.files[0])))

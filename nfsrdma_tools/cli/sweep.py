@@ -126,7 +126,7 @@ def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:
 
 
 def _sizes(rsize: str | None, read_ahead: str | None, nconnect: str | None) -> dict[str, Any]:
-    from nfsrdma_tools.sweep.ranges import parse_counts, parse_sizes
+    from nfsrdma_tools.sizes import parse_counts, parse_sizes
 
     return {
         "rsizes": parse_sizes(rsize) if rsize else None,
@@ -136,7 +136,7 @@ def _sizes(rsize: str | None, read_ahead: str | None, nconnect: str | None) -> d
 
 
 def _one_size(**texts: str | None) -> dict[str, Any]:
-    from nfsrdma_tools.sweep.ranges import parse_size
+    from nfsrdma_tools.sizes import parse_size
 
     return {name: parse_size(text) if text else None for name, text in texts.items()}
 

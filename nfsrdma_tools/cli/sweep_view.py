@@ -6,8 +6,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
-from typing import Any, Self
+from typing import Self
 
+from nfsrdma_tools.errors import printable
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.events import Event, Finished, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
@@ -100,7 +101,7 @@ def _line(trial: Trial) -> str:
     if trial.ok:
         share = f"{trial.cpu_share:.0%} CPU"
         return f"{trial.cell!s:<40} {trial.throughput:9.2f} MB/s  {share}"
-    return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {_printable(trial.reason)}"
+    return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {printable(trial.reason)}"
 
 
 def _recommended(choice: Choice) -> list[str]:
@@ -129,7 +130,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
     status = Counter(trial.status for trial in trials)
     lines = [f"{len(trials)} trials, {status[OK]} good"]
     failed: Counter[tuple[str, str]] = Counter(
-        (trial.status, _printable(trial.reason)) for trial in trials if not trial.ok
+        (trial.status, printable(trial.reason)) for trial in trials if not trial.ok
     )
     for (kind, reason), count in failed.most_common(_SHOWN):
         what = "not offered" if kind == NOT_OFFERED else "failed"
@@ -137,7 +138,3 @@ def _remarks(trials: list[Trial]) -> list[str]:
     if shaky := unstable(trials):
         lines.append(f"  runs differ more than usual: {_named(shaky)}")
     return lines
-
-
-def _printable(text: Any) -> str:
-    return "".join(c if c.isprintable() else "?" for c in str(text))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.tune import State
@@ -141,4 +141,4 @@ def _list(states: list[State]) -> None:
 
 def _say(text: str) -> None:
     # a path may hold anything, a terminal must not see all of it
-    print("".join(c if c.isprintable() else "?" for c in text))
+    print(printable(text))

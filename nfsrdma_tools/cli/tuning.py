@@ -7,13 +7,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host import mountinfo, mounts
 from nfsrdma_tools.host.tune import State, Wish
-from nfsrdma_tools.report import style
+from nfsrdma_tools.sizes import parse_size
 from nfsrdma_tools.sweep.choice import Choice, choose
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.ranges import parse_size
 from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["by_hand", "by_store", "facts", "place"]
@@ -69,7 +68,7 @@ def _wish(plan: Plan, choice: Choice, directory: Path) -> Wish:
     others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
     others += [f"{name}={value}" for name, value in cell.axes]
     if others:
-        said = style.plain(", ".join(others))
+        said = printable(", ".join(others))
         print(f"the winner also has {said}: that is yours to set", file=sys.stderr)
     if plan.direction == "write":
         return Wish(directory, wsize=cell.rsize)

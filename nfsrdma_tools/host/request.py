@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.target import Target
 
-__all__ = ["RDMA_PORT", "TRANSPORTS", "VERSIONS", "MountRequest", "parse_size"]
+__all__ = ["RDMA_PORT", "TRANSPORTS", "VERSIONS", "MountRequest"]
 
 RDMA_PORT = 20049  # RFC 8267 section 7
 TRANSPORTS = ("tcp", "rdma")
@@ -70,14 +69,6 @@ class MountRequest:
         if self.read_ahead is not None and not names & {"sharecache", "nosharecache"}:
             words.append("nosharecache")
         return ",".join([*words, *self.options])
-
-
-def parse_size(text: str) -> int:
-    """Read a size as users write it: ``65536``, ``64k`` or ``1M``, in bytes."""
-    match = re.fullmatch(r"(\d+)([kKmM]?)(?:i?[bB])?", text, re.ASCII)
-    if not match:
-        raise UserError(f"{text!r} is not a size", "write 65536, 64k or 1M")
-    return int(match[1]) * {"": 1, "k": 1024, "m": 1024**2}[match[2].lower()]
 
 
 def _among(what: str, value: str, known: tuple[str, ...]) -> None:

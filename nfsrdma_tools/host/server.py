@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import exports, nfsd, server_state, service
 from nfsrdma_tools.host.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd import RDMA_PORT, Listener
 from nfsrdma_tools.host.server_state import State
-from nfsrdma_tools.host.tune_fstab import write_atomically
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
 __all__ = ["CONF", "Serving", "disable", "enable", "serving", "verify"]

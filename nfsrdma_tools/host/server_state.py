@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.tune_fstab import write_atomically
+from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.undo import state_dir
 
 __all__ = ["State", "load", "locked", "save", "state_file"]

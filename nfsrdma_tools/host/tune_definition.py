@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import tune_fstab, tune_unit
 
@@ -50,7 +51,7 @@ def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path
 
 def _fstab_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
     file = root / "etc/fstab"
-    line = tune_fstab.find(tune_fstab.read(file), directory)
+    line = tune_fstab.find(files.read(file), directory)
     if line is None:
         return None
     return Edit(file, line, tune_fstab.line_with_sizes(line, rsize, wsize))
@@ -62,7 +63,7 @@ def put(edit: Edit) -> None:
         tune_fstab.replace(edit.file, edit.before, edit.after)
     else:
         edit.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        tune_fstab.write_atomically(edit.file, edit.after)
+        files.write_atomically(edit.file, edit.after)
 
 
 def put_back(edit: Edit) -> None:
@@ -77,14 +78,14 @@ def put_back(edit: Edit) -> None:
 
 
 def _put_line_back(file: Path, before: str, after: str) -> None:
-    lines = [line for line in tune_fstab.read(file).split("\n") if not line.startswith("#")]
+    lines = [line for line in files.read(file).split("\n") if not line.startswith("#")]
     mount_point = after.split()[1]
     if before not in lines and any(line.split()[1:2] == [mount_point] for line in lines):
         tune_fstab.replace(file, after, before)
 
 
 def _remove(edit: Edit) -> None:
-    found = tune_fstab.read(edit.file)
+    found = files.read(edit.file)
     if found != edit.after:
         raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
                             "somebody changed it; remove it by hand and try again")  # fmt: skip

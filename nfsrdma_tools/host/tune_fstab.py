@@ -10,23 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import read, write_atomically
 
-__all__ = ["find", "line_with_sizes", "read", "replace", "with_sizes", "write_atomically"]
+__all__ = ["find", "line_with_sizes", "replace", "with_sizes"]
 
 _FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
 _OPTION = re.compile(r'(?:"[^"]*"|[^,])+')
-
-
-def read(path: Path) -> str:
-    """The file's text; bytes that are not UTF-8 as surrogates.  "" when there is no file."""
-    try:
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return ""
 
 
 def find(text: str, directory: Path) -> str | None:
@@ -97,30 +89,3 @@ def replace(path: Path, before: str, after: str) -> None:
 def _nearest(lines: list[str], wanted: str) -> str:
     words = wanted.split()[:2]
     return next((repr(line) for line in lines if line.split()[:2] == words), "no such line")
-
-
-def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file by rename, synced, keeping owner, mode and labels of the one it replaces."""
-    path = path.resolve()
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fsync(file.fileno())
-        _dress(path, draft, mode)
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _dress(path: Path, draft: Path, mode: int) -> None:
-    if path.exists():
-        stat = path.stat()
-        os.chown(draft, stat.st_uid, stat.st_gid)
-        mode = stat.st_mode & 0o7777
-        for label in os.listxattr(path):
-            os.setxattr(draft, label, os.getxattr(path, label))
-    draft.chmod(mode)

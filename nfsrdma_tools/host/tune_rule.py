@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
+from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host import tune_helper
-from nfsrdma_tools.host.tune_fstab import read, write_atomically
 
 __all__ = ["HELPER", "RULE", "install", "remove", "rule_text"]
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.tune_fstab import read, write_atomically
+from nfsrdma_tools.files import read, write_atomically
 
 __all__ = ["Tuned", "load", "locked", "save", "state_file"]
 

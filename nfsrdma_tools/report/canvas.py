@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from nfsrdma_tools.errors import printable
 from nfsrdma_tools.report import style, words
 from nfsrdma_tools.report.data import Point, Spread, Study
 
@@ -53,7 +54,7 @@ def panels(names: Sequence[str], *, room: bool = True) -> tuple[Figure, list[Axe
     figure.subplots_adjust(0.12 / columns**0.6, bottom, right, top, wspace=wspace, hspace=0.27)
     for ax, name in zip(axes, names, strict=False):
         if name:
-            ax.set_title(style.plain(name), fontsize=9.5, fontweight="normal", pad=4)
+            ax.set_title(printable(name), fontsize=9.5, fontweight="normal", pad=4)
     return figure, axes[: len(names)]
 
 
@@ -62,8 +63,8 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
     left = figure.subplotpars.left
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
-    figure.text(left, top + 0.22 * inch, style.plain(title), fontsize=12.5, fontweight="bold")
-    figure.text(left, top + 0.04 * inch, style.plain(finding), fontsize=9.5, color=style.MUTED)
+    figure.text(left, top + 0.22 * inch, printable(title), fontsize=12.5, fontweight="bold")
+    figure.text(left, top + 0.04 * inch, printable(finding), fontsize=9.5, color=style.MUTED)
     small = wrapped(conditions, int(17.5 * figure.get_figwidth()))
     note = figure.text(0.01, 0, small, fontsize=7, color=style.MUTED, va="top", wrap=False)
     note.set_gid("conditions")
@@ -71,7 +72,7 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
 
 def wrapped(text: str, width: int) -> str:
     """Text in lines of ``width`` characters at most."""
-    return "\n".join(textwrap.wrap(style.plain(text), width))
+    return "\n".join(textwrap.wrap(printable(text), width))
 
 
 def rsize_axis(ax: Axes, study: Study) -> None:
@@ -117,7 +118,7 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     places = apart([y / top for _, y, _, _ in ordered], LINE / inches)
     for (x, y, text, color), place in zip(ordered, places, strict=True):
         ax.annotate(
-            style.plain(text), (x, y), (1.035, place), textcoords="axes fraction", va="center",
+            printable(text), (x, y), (1.035, place), textcoords="axes fraction", va="center",
             color=style.INK, fontsize=9.5, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "lw": 0.9, "shrinkA": 1, "shrinkB": 4,
                         "relpos": (0, 0.5)},

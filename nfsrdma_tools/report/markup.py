@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from nfsrdma_tools.report.style import plain
+from nfsrdma_tools.errors import printable
 
 __all__ = ["Markup", "join", "tag"]
 
@@ -25,7 +25,7 @@ def tag(name: str, /, *children: str, **attributes: str) -> Markup:
     Underscores in attribute names become hyphens, and a trailing one goes ("class_").
     """
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    opening = "".join(f' {key}="{html.escape(plain(value))}"' for key, value in pairs)
+    opening = "".join(f' {key}="{html.escape(printable(value))}"' for key, value in pairs)
     if name in _VOID:
         return Markup(f"<{name}{opening}>")
     return Markup(f"<{name}{opening}>{join(children)}</{name}>")
@@ -33,4 +33,6 @@ def tag(name: str, /, *children: str, **attributes: str) -> Markup:
 
 def join(children: Iterable[str]) -> Markup:
     """Children one after the other."""
-    return Markup("".join(c if isinstance(c, Markup) else html.escape(plain(c)) for c in children))
+    return Markup(
+        "".join(c if isinstance(c, Markup) else html.escape(printable(c)) for c in children)
+    )

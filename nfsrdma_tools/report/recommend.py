@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.report import style, words
 from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.choice import Choice
-from nfsrdma_tools.sweep.ranges import format_size
 
 __all__ = ["Advice", "advice", "as_json", "tune_command"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["COLOURS", "GRID", "INK", "MUTED", "PAPER", "plain", "size_label", "steps", "transport"]
+__all__ = ["COLOURS", "GRID", "INK", "MUTED", "PAPER", "size_label", "steps", "transport"]
 
 INK, MUTED, GRID, PAPER = "#1b1f24", "#5b6470", "#e1e5ea", "#fefefe"
 _STEPS = (
@@ -92,11 +92,6 @@ def transport(name: str) -> str:
 def marker(names: Sequence[str], name: str) -> str:
     """The marker of one of several transports."""
     return MARKERS[names.index(name) % len(MARKERS)]
-
-
-def plain(text: str) -> str:
-    """Text without characters that XML, terminals or line layout choke on."""
-    return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def size_label(size: int) -> str:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.ranges import format_size
+from nfsrdma_tools.sizes import format_size
 
 __all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import fio
 from nfsrdma_tools.sweep.fio import FioError, Job
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
-from nfsrdma_tools.sweep.ranges import format_size
 
 __all__ = ["file_name", "is_there", "make", "read", "remove", "verify", "write"]
 

@@ -42,6 +42,7 @@ def test_help_loads_nothing_heavy(command: tuple[str, ...]) -> None:
         (("lab", "up", "../x"), "lab name"),
         (("lab", "ssh", "no-such-lab"), "is down"),
         (("mount", "nocolon", "/mnt"), "nocolon"),
+        (("report", "/no/such\n\x1b[31mstore"), "/no/such??[31mstore"),
         (("sweep", "server:/x", "--axis", "a.b"), "has no values"),
     ],
 )

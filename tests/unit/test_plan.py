@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sizes import format_size, parse_counts, parse_size, parse_sizes
 from nfsrdma_tools.sweep.plan import PRESETS, Cell, Plan, preset
-from nfsrdma_tools.sweep.ranges import format_size, parse_counts, parse_size, parse_sizes
 
 
 @pytest.mark.parametrize(

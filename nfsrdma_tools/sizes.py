@@ -21,7 +21,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 def parse_size(text: str) -> int:
     """Bytes of ``32k``, ``1M``, ``512``; UserError when it is not a size above zero."""
-    match = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text)
     if not match or not int(match[1]):
         raise UserError(f"{text!r} is not a size", "write it like 512, 32k or 1M")
     return int(match[1]) * _UNITS[match[2].lower()]

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of the system: read as they are, replaced in one step."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+__all__ = ["read", "write_atomically"]
+
+
+def read(path: Path) -> str:
+    """The file's text; bytes that are not UTF-8 as surrogates.  "" when there is no file."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return ""
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file by rename, synced, keeping owner, mode and labels of the one it replaces."""
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+        _dress(path, draft, mode)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def _dress(path: Path, draft: Path, mode: int) -> None:
+    if path.exists():
+        stat = path.stat()
+        os.chown(draft, stat.st_uid, stat.st_gid)
+        mode = stat.st_mode & 0o7777
+        for label in os.listxattr(path):
+            os.setxattr(draft, label, os.getxattr(path, label))
+    draft.chmod(mode)
