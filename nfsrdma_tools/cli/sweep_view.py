@@ -72,7 +72,8 @@ class Progress:
     def show(self, event: Event) -> None:
         """Move the bar, and say what a trial came to."""
         if isinstance(event, TrialDone):
-            self._bar.console.print(_line(event.trial), markup=False, highlight=False)
+            text = _line(event.trial)
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
         total = event.done if isinstance(event, Finished) else event.expected
         self._bar.update(self._task, completed=event.done, total=total)
 

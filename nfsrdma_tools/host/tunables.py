@@ -9,6 +9,8 @@ kernel may clamp or refuse it.  The old value goes to the journal first.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import shlex
 import socket
@@ -67,7 +69,8 @@ class Tunable:
     def set(self, value: str, book: Journal) -> str:
         """Set it, with its undo in ``book`` first; returns what is in effect.
 
-        Raises MismatchError when the kernel made something else of it, UserError when it refuses.
+        Raises MismatchError when the kernel refuses the value or makes something else of it,
+        UserError when it cannot be written at all.
         """
         path = self._path()
         old = _plain(self._read(path))
@@ -76,7 +79,7 @@ class Tunable:
             self._write(path, value)
         found = _plain(self._read(path))
         if found != _plain(value):
-            raise MismatchError(str(self), value, found, "the kernel clamps or rounds this value")
+            raise MismatchError(str(self), value, found, "the kernel does not take this value")
         return found
 
     def _path(self) -> str:
@@ -104,12 +107,17 @@ class Tunable:
 
     def _write(self, path: str, value: str) -> None:
         try:
-            if self.ssh:
-                self._remote(_setting(path, value))
-            else:
-                Path(path).write_text(value)
+            self._put(path, value)
         except (OSError, CommandError) as error:
-            raise UserError(f"{self} cannot be set to {value!r}: {error}") from error
+            # a value that is refused shows when it is read back
+            if os.strerror(errno.EINVAL) not in str(error):
+                raise UserError(f"{self} cannot be set to {value!r}: {error}") from error
+
+    def _put(self, path: str, value: str) -> None:
+        if self.ssh:
+            self._remote(_setting(path, value))
+        else:
+            Path(path).write_text(value)
 
     def _undo(self, path: str, old: str) -> Action:
         return Run((*_SSH, self.ssh, _setting(path, old))) if self.ssh else Write(path, old)

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -52,6 +54,15 @@ def test_a_kernel_that_clamps_is_an_error_with_both_values(root: Path) -> None:
     with pytest.raises(MismatchError, match="asked for 99999, got 65536"), journal() as book:
         clamping.set("99999", book)
     assert tunable.get() == "4096"
+
+
+def test_a_kernel_that_refuses_a_value_is_the_same_error(root: Path) -> None:
+    class Refusing(Tunable):
+        def _put(self, path: str, value: str) -> None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    with pytest.raises(MismatchError, match="asked for 1, got 4096"), journal() as book:
+        Refusing("sunrpc.rdma_max_inline_read", root=root).set("1", book)
 
 
 def test_a_refusal_is_a_clear_error(root: Path) -> None:
