@@ -17,7 +17,11 @@ class Monitor:
     """A connection to one QEMU."""
 
     def __init__(self, socket: Path) -> None:
-        from qemu.qmp.legacy import QEMUMonitorProtocol
+        try:
+            from qemu.qmp.legacy import QEMUMonitorProtocol
+        except ImportError as error:
+            hint = "pip install 'nfsrdma-tools[lab]'"
+            raise UserError("labs need the Python library qemu.qmp", hint) from error
 
         self._socket = socket
         self._protocol: Any = QEMUMonitorProtocol(str(socket))
