@@ -22,7 +22,7 @@ _LAB = ("clock", "accel", "shape", "link", "kernel")
 def conditions(root: Path = Path("/")) -> dict[str, str]:
     """Facts about this machine by name; what is not there to be known is left out.
 
-    ``module NAME`` is its srcversion and version, ``rdma NAME`` what carries a device,
+    ``module NAME`` is its version, srcversion and taints, ``rdma NAME`` what carries a device,
     ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
     """
     facts = {
@@ -89,9 +89,11 @@ def _modules(root: Path) -> dict[str, str]:
     found = {}
     for name in _MODULES:
         folder = root / "sys/module" / name
-        words = (_text(folder / "version"), _text(folder / "srcversion"))
+        words = (_text(folder / "version"), _text(folder / "srcversion"), _text(folder / "taint"))
         if folder.is_dir():
-            found[f"module {name}"] = " ".join(filter(None, words)) or "in the kernel"
+            # what is built in has no state of loading; not all kernels give versions
+            plain = "loaded" if (folder / "initstate").exists() else "built in"
+            found[f"module {name}"] = " ".join(filter(None, words)) or plain
     return found
 
 

@@ -15,6 +15,7 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
     write(tmp_path / "proc/meminfo", "MemTotal:        3145728 kB\n")
     write(tmp_path / "sys/module/sunrpc/srcversion", "ABC123\n")
     write(tmp_path / "sys/module/rpcrdma/parameters/x", "1")
+    write(tmp_path / "sys/module/nfsd/initstate", "live\n")
     write(tmp_path / "sys/class/infiniband/rxe0/parent", "v0\n")
     write(tmp_path / "sys/class/infiniband/rxe0/ports/1/rate", "2.5 Gb/sec\n")
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
@@ -23,7 +24,8 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
     assert facts["cpu model"] == "Some CPU"
     assert facts["memory"] == "3072 MiB"
     assert facts["module sunrpc"] == "ABC123"
-    assert facts["module rpcrdma"] == "in the kernel"
+    assert facts["module rpcrdma"] == "built in"
+    assert facts["module nfsd"] == "loaded"
     assert facts["rdma rxe0"] == "on v0, 2.5 Gb/sec"
     assert facts["lab clock"] == "instructions"
     assert "governor" not in facts
