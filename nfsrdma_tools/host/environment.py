@@ -16,7 +16,7 @@ from nfsrdma_tools.host import cpu
 __all__ = ["conditions"]
 
 _MODULES = ("sunrpc", "nfs", "nfsd", "rpcrdma", "ib_core", "rdma_rxe", "siw", "mlx5_ib", "irdma")
-_LAB = ("clock", "accel", "shape", "link", "kernel")
+_LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
 
 
 def conditions(root: Path = Path("/")) -> dict[str, str]:

@@ -24,8 +24,8 @@ QEMU = "qemu-system-x86_64"
 
 @functools.cache
 def qemu_version() -> str:
-    """QEMU's version line."""
-    return run(QEMU, "--version").stdout.splitlines()[0]
+    """QEMU's version, such as ``7.2.22 (Debian 1:7.2+dfsg-7)``."""
+    return run(QEMU, "--version").stdout.splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def choose(clock: str, kernel: Path, initrd: Path) -> str:

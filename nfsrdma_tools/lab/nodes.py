@@ -11,6 +11,7 @@ from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab.accel import qemu_version
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.console import Console
 from nfsrdma_tools.lab.ssh import Ssh
@@ -67,6 +68,8 @@ class Nodes:
         return {
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
+            # what an instruction is depends on the emulator too
+            "qemu": qemu_version(),
         }
 
     def save_state(self, **changes: object) -> None:

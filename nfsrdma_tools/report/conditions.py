@@ -49,7 +49,8 @@ def clock_note(facts: Mapping[str, str]) -> str:
     if facts["lab clock"] == "instructions":
         return (
             "The clock counts instructions, each of which takes one nanosecond: figures compare "
-            "the work the kernels do, they repeat on any machine, and they are no seconds of yours."
+            "the work the kernels do, they repeat on any machine with this QEMU, and they are no "
+            "seconds of yours."
         )
     return "The clock is the wall's, in a virtual machine: figures drift with what else runs."
 
@@ -63,6 +64,7 @@ def machine(facts: Mapping[str, str]) -> str:
         *(["soft-RoCE"] if is_emulated(facts) else devices),
         f"wire {facts['lab link']}" if "lab link" in facts else "",
         facts.get("cpu model", ""),
+        f"QEMU {facts['lab qemu'].split()[0]}" if "lab qemu" in facts else "",
         f"lab's clock: {facts['lab clock']}" if is_lab(facts) else "wall clock",
     ]
     return ", ".join(part for part in parts if part)
