@@ -23,7 +23,7 @@ def doctor(
     server: Annotated[str, typer.Argument(help="Also check the way to this server.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check what goes wrong with NFS over RDMA; each finding has a remedy.
+    """Find what is wrong with NFS over RDMA here, with remedies.
 
     Exit status: 0 when all is well or there are warnings only, 1 when there is an error.
     Without root, what cannot be read is unknown.

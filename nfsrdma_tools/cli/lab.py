@@ -38,7 +38,7 @@ def up(
     clients: Annotated[int, typer.Option(help="How many clients (shape pair).")] = 1,
     memory: Annotated[int, typer.Option(help="MiB for each machine.")] = 3072,
 ) -> None:
-    """Bring a lab up; it stays until ``lab down``."""
+    """Bring a lab up; it stays until `lab down`."""
     from nfsrdma_tools.lab import keeper
     from nfsrdma_tools.lab.config import LabConfig
 
@@ -54,7 +54,10 @@ def ssh(
         typer.Argument(metavar="[NODE] [-- COMMAND...]", help="client is the default node."),
     ] = None,
 ) -> None:
-    """Run a command in a node, or log in; ends with the command's status."""
+    """Run a command in a node, or log in.
+
+    Ends with the command's status.
+    """
     from nfsrdma_tools.lab.attach import interactive
 
     sys.exit(interactive(name, words or []))
@@ -78,7 +81,7 @@ def refresh(name: Name) -> None:
 
 @app.command()
 def status(json_: Json = False) -> None:
-    """List the labs that are up, with their accelerator and clock, and whether KVM works here."""
+    """List the labs that are up, and say whether KVM works here."""
     from nfsrdma_tools.lab.status import status, table
 
     if json_:
@@ -99,7 +102,7 @@ def down(name: Name) -> None:
 
 @app.command()
 def clean() -> None:
-    """Remove the image and snapshots from the cache, but those of the present recipe."""
+    """Remove images and snapshots of other recipes from the cache."""
     from nfsrdma_tools.lab.cache import clean
 
     print(f"{clean() >> 20} MiB freed")

@@ -40,7 +40,10 @@ def add(
     netdev: Annotated[str, typer.Option(help="The network device it goes on.")],
     kind: Annotated[str, typer.Option("--type", help="rxe (RoCE) or siw (iWARP).")] = "rxe",
 ) -> None:
-    """Make a soft RDMA link on a network device; it lasts until it is removed, or a reboot."""
+    """Make a soft RDMA link on a network device.
+
+    It lasts until it is removed, or a reboot.
+    """
     from nfsrdma_tools.host import nldev
     from nfsrdma_tools.undo import journal
 
@@ -52,7 +55,10 @@ def add(
 
 @app.command()
 def remove(name: Annotated[str, typer.Argument(help="The RDMA device, such as rxe0.")]) -> None:
-    """Remove a soft RDMA link.  What is mounted over it loses its connection."""
+    """Remove a soft RDMA link.
+
+    What is mounted over it loses its connection.
+    """
     from nfsrdma_tools.host import nldev
     from nfsrdma_tools.undo import journal
 

@@ -38,7 +38,7 @@ def mount(
     timeout: Annotated[float, _TIMEOUT] = 60,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Mount, then prove with the kernel's own words that it is what was asked for."""
+    """Mount, and prove by the kernel's words that it is as asked."""
     import json
     from pathlib import Path
 
@@ -72,7 +72,7 @@ def umount(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="The mount point.")],
     timeout: Annotated[float, _TIMEOUT] = 60,
 ) -> None:
-    """Unmount and prove that it is gone; a busy mount names who uses it."""
+    """Unmount and prove it; a busy mount names who uses it."""
     from pathlib import Path
 
     from nfsrdma_tools.host.mounts import unmount

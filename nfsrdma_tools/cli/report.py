@@ -22,7 +22,7 @@ def report(
     plan: Annotated[str, typer.Option(metavar="UID", help="Not the newest plan, but this.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Draw a sweep: figures as PNG and SVG, and a page with the recommendation."""
+    """Draw a sweep: figures, and a page with the recommendation."""
     import json
 
     from nfsrdma_tools.report.build import build

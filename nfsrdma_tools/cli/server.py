@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,9 @@ def enable(
     ] = None,
     read_only: Annotated[bool, typer.Option(help="No writing.")] = False,
 ) -> None:
-    """Serve a directory now and after each boot; server disable takes it back.
+    """Serve a directory, now and after each boot.
+
+    What it does is taken back by server disable.
 
     Root is squashed.  The export is insecure in the sense of exports(5): RDMA clients come from
     ports above 1023, so a client's port proves nothing.  That is why --client has no default.
@@ -49,13 +52,14 @@ def enable(
     print(f"serving {path} on RDMA port {rdma_port} and TCP to {', '.join(client)}")
     print("  insecure: RDMA clients come from ports above 1023, so theirs are not checked")
     print(f"  lasts across reboots: {file_of(path)}, nfs-server started at boot")
-    print("  undo: nfsrdma server disable EXPORT")
+    print(f"  undo: {shlex.join(('nfsrdma', 'server', 'disable', str(path)))}")
 
 
 @app.command()
 def disable(path: Annotated[str, _PATH]) -> None:
-    """Stop serving a directory; after the last one the server is as it was before.
+    """Stop serving a directory.
 
+    After the last one the server is as it was before.
     That may restart nfsd (clients go on after its grace period), or stop it, if it did not run.
     """
     from nfsrdma_tools.host import server

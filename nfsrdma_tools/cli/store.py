@@ -26,7 +26,10 @@ def export(
     store: Annotated[Path, typer.Argument(help="The file a sweep has written.")],
     form: Annotated[str, typer.Option("--format", help="csv or json.")] = "csv",
 ) -> None:
-    """Print all trials: CSV has a row for each, JSON has plans and environments as well."""
+    """Print all trials, as CSV or as JSON.
+
+    CSV has a row for each, JSON has plans and environments as well.
+    """
     from nfsrdma_tools.sweep.export import as_csv, as_json
     from nfsrdma_tools.sweep.store import Store
 
@@ -43,7 +46,10 @@ def compare(
     second: Annotated[Path, typer.Argument(help="The other one.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the last sweeps of two stores cell by cell, and what each recommends."""
+    """Compare the last sweeps of two stores, cell by cell.
+
+    Then what each recommends, measured by the first one's figures.
+    """
     from nfsrdma_tools.sweep.compare import compare
     from nfsrdma_tools.sweep.store import Store
 

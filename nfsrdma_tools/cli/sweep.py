@@ -11,7 +11,7 @@ import typer
 from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from nfsrdma_tools.sweep.events import Event
     from nfsrdma_tools.sweep.plan import Plan
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
+_LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
 
 
 def sweep(
@@ -58,23 +59,29 @@ def sweep(
     keep_file: Annotated[bool, typer.Option("--keep-file", help="Leave the test file.")] = False,
     server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
     lab: Annotated[bool, typer.Option("--lab", help="In a lab made for it; no target.")] = False,
-    lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = "instructions",
-    lab_kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = "6.12",
-    lab_link: Annotated[str, typer.Option(help="Rate/round trip, or none.")] = "1gbit/100us",
+    lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = _LAB["clock"],
+    lab_kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = _LAB["kernel"],
+    lab_link: Annotated[str, typer.Option(help="Rate/round trip, or none.")] = _LAB["link"],
     as_json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
 ) -> None:
-    """Measure NFS throughput and CPU over transports, rsizes and read-aheads; find the best."""
+    """Measure NFS over rsize and read-ahead, and find the best cell.
+
+    Each trial mounts (as root), reads or writes the whole test file, and unmounts.  Ctrl-C ends
+    the sweep cleanly, --resume goes on.
+    """
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
     options = Options(server_ssh=server_ssh, keep_file=keep_file)
     source = _in_lab(lab_clock, lab_kernel, lab_link) if lab else _here(options)
+    where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
+    again = _again(options, where)
     if resume:
         path = Path(target) if target else store
         if not path.is_file():
             raise UserError(f"there is no store {path} to resume", "name it: --resume STORE")
         with Store(path) as kept:
-            _run(kept.plan(), kept, source, as_json)
+            _run(kept.plan(), kept, source, as_json, again)
         return
     changes = {
         "transports": tuple(transport.split(",")) if transport else None,
@@ -92,7 +99,7 @@ def sweep(
     }
     plan = _plan(preset, LAB_TARGET if lab else target, changes)
     with Store(store) as kept:
-        _run(plan, kept, source, as_json)
+        _run(plan, kept, source, as_json, again)
 
 
 def _here(options: Options) -> Source:
@@ -150,7 +157,17 @@ def _axis(text: str) -> tuple[str, tuple[str, ...]]:
     return str(Tunable.parse(name)), tuple(values.split(","))
 
 
-def _run(plan: Plan, store: Store, source: Source, as_json: bool) -> None:
+def _again(options: Options, lab: dict[str, str]) -> list[str]:
+    """What a store does not know, as options for whoever resumes."""
+    words = ["--lab"] if lab else []
+    words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
+    words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
+    return words + ["--keep-file"] * options.keep_file
+
+
+def _run(
+    plan: Plan, store: Store, source: Source, as_json: bool, again: Sequence[str] = ()
+) -> None:
     from contextlib import closing
 
     from nfsrdma_tools.cli.sweep_view import Lines, Progress, conclusion
@@ -171,6 +188,6 @@ def _run(plan: Plan, store: Store, source: Source, as_json: bool) -> None:
             view.stopped(str(error))
             raise
     if not as_json:
-        print("\n".join(conclusion(plan, store, done)))
+        print("\n".join(conclusion(plan, store, done, again)))
     if interrupted:
         raise typer.Exit(130)

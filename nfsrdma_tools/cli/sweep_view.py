@@ -6,9 +6,11 @@ from __future__ import annotations
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from typing import Self
 
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.report.study import STEADY
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.events import Event, Finished, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
@@ -81,8 +83,11 @@ class Progress:
         """Nothing: the command's end says it."""
 
 
-def conclusion(plan: Plan, store: Store, done: bool) -> list[str]:
-    """What came out, over all and per transport, and what to do next."""
+def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) -> list[str]:
+    """What came out, over all and per transport, and what to do next.
+
+    ``again`` are the options a resumed sweep wants besides the store.
+    """
     trials = store.trials(plan)
     lines = []
     scopes = ["", *plan.transports] if len(plan.transports) > 1 else [""]
@@ -92,7 +97,7 @@ def conclusion(plan: Plan, store: Store, done: bool) -> list[str]:
     lines += _remarks(trials)
     path = shlex.quote(str(store.path))
     if not done:
-        lines.append(f"next: nfsrdma sweep --resume {path}")
+        lines.append(f"next: nfsrdma sweep {shlex.join([*again, '--resume'])} {path}")
     if any(trial.ok for trial in trials):
         lines.append(f"next: nfsrdma report {path}; nfsrdma tune apply {path}")
     return lines
@@ -136,6 +141,7 @@ def _remarks(trials: list[Trial]) -> list[str]:
     for (kind, reason), count in failed.most_common(_SHOWN):
         what = "not offered" if kind == NOT_OFFERED else "failed"
         lines.append(f"  {count} {what}: {reason}")
-    if shaky := unstable(trials):
+    # the same ones that the report marks
+    if shaky := tuple(cell for cell in unstable(trials) if cell.spread > STEADY):
         lines.append(f"  runs differ more than usual: {_named(shaky)}")
     return lines

@@ -19,6 +19,7 @@ __all__ = ["HELPER", "RULE", "install", "remove", "rule_text"]
 
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
 HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
+USUAL = Path("/usr/bin/python3")
 
 
 def rule_text() -> str:
@@ -32,8 +33,11 @@ def rule_text() -> str:
 
 def _python() -> str:
     # the interpreter below the virtual environment, which may go away
-    path = str(Path(sys.executable).resolve())
-    return path if re.fullmatch(r"[\w/.+-]+", path, re.ASCII) else "/usr/bin/python3"
+    path = Path(sys.executable).resolve()
+    # /usr/bin/python3.13 would go with the next release of the distribution
+    if path == USUAL.resolve() or not re.fullmatch(r"[\w/.+-]+", str(path), re.ASCII):
+        return str(USUAL)
+    return str(path)
 
 
 def install(root: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from pathlib import Path
@@ -37,8 +38,14 @@ class Monitor:
         self._protocol.connect()
 
     def command(self, name: str, **arguments: object) -> Any:
-        """Run a QMP command and return its answer."""
-        return self._protocol.cmd(name, **arguments)
+        """Run a QMP command and return its answer; UserError when QEMU refuses it or has ended."""
+        from qemu.qmp import QMPError
+
+        try:
+            return self._protocol.cmd(name, **arguments)
+        except (QMPError, EOFError, OSError) as error:
+            what = str(error) or "it has ended"
+            raise UserError(f"QEMU did not do {name}: {what}") from error
 
     def human(self, line: str) -> str:
         """Run a command of the human monitor; what it prints is returned."""
@@ -54,5 +61,8 @@ class Monitor:
         return int(match.group(1))
 
     def close(self) -> None:
-        """Close the connection."""
-        self._protocol.close()
+        """Close the connection; QEMU may have closed it already."""
+        from qemu.qmp import QMPError
+
+        with contextlib.suppress(QMPError, EOFError, OSError):
+            self._protocol.close()

@@ -73,6 +73,12 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
 
 
+def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        text = "\n".join(conclusion(Plan("s:/e"), store, False, ["--lab", "--lab-link=none"]))
+    assert f"next: nfsrdma sweep --lab --lab-link=none --resume {tmp_path}/s.db" in text
+
+
 def test_a_sweep_that_measured_nothing_recommends_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         assert conclusion(Plan("s:/e"), store, done=True) == ["0 trials, 0 good"]

@@ -31,7 +31,8 @@ def listeners(machine: Machine) -> Iterator[Finding]:
     if any(each.transport == "rdma" for each in found):
         yield Finding("portlist", "ok", f"nfsd listens on {shown}")
     else:
-        remedy = f"echo rdma {nfsd.RDMA_PORT} > /proc/fs/nfsd/portlist; to last: nfsrdma server"
+        now = f"echo rdma {nfsd.RDMA_PORT} > /proc/fs/nfsd/portlist"
+        remedy = f"{now}; to last: nfsrdma server enable"
         expected = f"rdma {nfsd.RDMA_PORT}"
         yield Finding("portlist", "error", f"nfsd listens on {shown}", expected, remedy)
 
