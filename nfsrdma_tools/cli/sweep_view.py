@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Self
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.report.study import STEADY
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.events import Event, Finished, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
@@ -142,6 +141,6 @@ def _remarks(trials: list[Trial]) -> list[str]:
         what = "not offered" if kind == NOT_OFFERED else "failed"
         lines.append(f"  {count} {what}: {reason}")
     # the same ones that the report marks
-    if shaky := tuple(cell for cell in unstable(trials) if cell.spread > STEADY):
+    if shaky := unstable(trials):
         lines.append(f"  runs differ more than usual: {_named(shaky)}")
     return lines

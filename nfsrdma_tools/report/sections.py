@@ -116,7 +116,7 @@ def _front(study: Study, one: Advice) -> Markup:
 
 def _legend(study: Study) -> str:
     marks = "best: of its transport; tied: cannot be told from it by these runs; front: see above"
-    restless = "; unstable: runs differ by more than 0.5 % and more than is usual for the transport"
+    restless = "; spread: runs differ more than the median of the transport's repeated cells"
     some = any(point.unstable for point in study.points)
     return f"Means over the runs; CPU is the whole host's. {marks}{restless if some else ''}."
 
@@ -132,7 +132,7 @@ def _cells(study: Study) -> Markup:
 
 def _row(point: Point, variant: bool) -> tuple[str, ...]:
     marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
-             "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
+             "spread": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (
         words.transport(point.cell.transport),

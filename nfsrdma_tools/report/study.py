@@ -15,9 +15,6 @@ from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["load"]
 
-STEADY = 0.005
-"""Runs that agree as well as this (standard deviation by mean) are never called unstable."""
-
 
 def load(store: Store, uid: str = "") -> Study:
     """A plan of a store, the newest by default, as a study.
@@ -61,7 +58,7 @@ def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:
     best = {choice.winner.cell for choice in choices}
     tied = {summary.cell for choice in choices for summary in choice.tied}
     front = {summary.cell for choice in choices for summary in choice.front}
-    restless = {summary.cell for summary in unstable(good) if summary.spread > STEADY}
+    restless = {summary.cell for summary in unstable(good)}
     runs: dict[Cell, list[Trial]] = {}
     for trial in good:
         runs.setdefault(trial.cell, []).append(trial)

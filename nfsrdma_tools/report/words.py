@@ -127,8 +127,7 @@ def marks(study: Study, name: str) -> str:
     points = study.of(name)
     ring = "Ringed: the best cell. " if any(p.best for p in points) else ""
     hollow = (
-        "Hollow: unstable, its runs differ by more than 0.5 % and more than this transport's "
-        "cells usually do. "
+        "Hollow: its runs differ more than the median of this transport's repeated cells. "
         if any(p.unstable for p in points) else ""
     )  # fmt: skip
     return ring + hollow
@@ -221,7 +220,11 @@ def map_caption(study: Study, name: str) -> str:
     best = "Solid frame: the best cell. " if any(p.best for p in points) else ""
     tied = "Dashed frame: no worse, as far as these runs can tell. " if any(
         p.tied and not p.best for p in points) else ""  # fmt: skip
-    wave = "~: unstable. " if any(p.unstable for p in points) else ""
+    wave = (
+        "~: runs differ more than the transport's median. "
+        if any(p.unstable for p in points)
+        else ""
+    )
     return f"Mean throughput of each cell. {best}{tied}{wave}Hatched: no figure."
 
 
