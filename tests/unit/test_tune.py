@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import tune, tune_fstab, tune_helper, tune_unit
-from nfsrdma_tools.host.tune_rule import HELPER, RULE
+from nfsrdma_tools.host.tune_rule import HELPER, RULE, rule_text
 from nfsrdma_tools.host.tune_state import load, state_file
 
 FSTAB = (
@@ -158,6 +158,13 @@ def test_damaged_state_is_named(root: Path) -> None:
     state_file(root).write_text('{"mounts": [{"no": 1}]}')
     with pytest.raises(UserError, match=r"tune\.json is damaged"):
         tune.show(root)
+
+
+def test_rule_outlives_a_new_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usual = Path("/usr/bin/python3")
+    (tmp_path / "python").symlink_to(usual.resolve())
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert f'PROGRAM="{usual} -IS' in rule_text()
 
 
 def test_rule_names_no_mount_and_sorts_after_nfs_utils(root: Path) -> None:
