@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 from nfsrdma_tools.command import stream
@@ -15,6 +13,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.events import Event, follow
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["sweep_in_lab"]
@@ -31,7 +30,7 @@ def sweep_in_lab(
     """
     store.add_plan(plan)
     with Lab(config, step) as lab:
-        lab.run("client", "tee", _STORE, stdin=_whole(store.path))
+        lab.run("client", "tee", _STORE, stdin=_store_of(plan, store.trials(plan)))
         argv = lab.ssh("client").argv("nfsrdma", "sweep", "--resume", _STORE, "--json")
         try:
             yield from follow(stream(*argv, watch=lab.check), store)
@@ -39,10 +38,11 @@ def sweep_in_lab(
             raise UserError(one_line(error.stderr).removeprefix("nfsrdma: ")) from error
 
 
-def _whole(path: Path) -> bytes:
-    # a copy by SQLite itself has in it what the write-ahead log still holds
+def _store_of(plan: Plan, trials: Iterable[Trial]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "store"
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-        return copy.read_bytes()
+        path = Path(folder) / "store"
+        with Store(path) as copy:
+            copy.add_plan(plan)
+            for trial in trials:
+                copy.add_trial(trial)
+        return path.read_bytes()

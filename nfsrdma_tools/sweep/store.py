@@ -96,11 +96,15 @@ class Store:
         return self._read(sql, (), lambda row: Plan.from_json(json.loads(row[0])))
 
     def plan(self, uid: str = "") -> Plan:
-        """The plan of that uid, or the newest one; StoreError when there is none."""
+        """The plan of that uid, or the newest that has trials; StoreError when there is none.
+
+        A sweep that could not even start does not hide the one before it.
+        """
         found = [plan for plan in self.plans() if uid in ("", plan.uid)]
         if not found:
             raise StoreError(f"{self.path} holds no plan {uid}".rstrip(), "run a sweep first")
-        return found[-1]
+        measured = set(self._read("SELECT DISTINCT plan FROM trials", (), lambda row: row[0]))
+        return next((p for p in reversed(found) if p.uid in measured), found[-1])
 
     def trials(self, plan: Plan | None = None) -> list[Trial]:
         """All trials, or a plan's, in the order they ran."""

@@ -18,7 +18,7 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import cpu, mountstats, readahead
 from nfsrdma_tools.host.cpu import CpuTimes
 from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.mountstats import MountStats, Operation
+from nfsrdma_tools.host.mountstats import MountStats
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
@@ -43,7 +43,6 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         trial,
         environment=bench.environment,
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
-        cache="server warm, client cold",
     )
     try:
         with section(bench.book):
@@ -73,6 +72,7 @@ def _measured(bench: Bench, cell: Cell, check_data: bool) -> dict[str, Any]:
             workload.verify(bench.directory, bench.plan, cell)
     return {
         **figures,
+        "cache": "server warm, client cold",
         "axes": axes,
         "mount": made.options,
         "verified": check_data,
@@ -156,8 +156,7 @@ def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
 
 
 def _of_rpc(stats: MountStats, cell: Cell, direction: str) -> dict[str, Any]:
-    done = stats.operations
-    data = done.get(direction.upper(), Operation(0, 0, 0, 0, 0, 0, 0, 0))
+    done, data = stats.operations, stats.data(direction)
     count = max(data.operations, 1)
     rtt_ms = data.rtt_ms / count
     return {

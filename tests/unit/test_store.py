@@ -196,3 +196,14 @@ def test_export(tmp_path: Path) -> None:
         content = json.loads(as_json(store))
         assert Plan.from_json(content["plans"][0]) == PLAN
         assert Trial.from_json(content["trials"][0]) == TRIAL
+
+
+def test_a_sweep_that_never_started_hides_none_that_did(tmp_path: Path) -> None:
+    with Store(tmp_path / "s.db") as store:
+        store.add_plan(PLAN)
+        assert store.plan() == PLAN
+        store.add_trial(TRIAL)
+        never = replace(PLAN, uid="p2", target="badhost:/x")
+        store.add_plan(never)
+        assert store.plan() == PLAN
+        assert store.plan("p2") == never
