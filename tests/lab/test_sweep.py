@@ -63,7 +63,6 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
         assert 0 < trial.cpu_share <= 1
         assert trial.task_ns < trial.wall_ns * 2
         assert 4 << 20 < trial.bytes_received < 5 << 20
-        assert trial.retransmits == 0
         assert bool(trial.rdma) == (cell.transport == "rdma")
     # without read-ahead a page at a time is read, with it whole blocks: so it is in effect
     reads = {trial.cell: trial.operations for trial in trials}
@@ -71,8 +70,9 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
         assert reads[Cell(transport, 32768, 0)] == 1024
         assert reads[Cell(transport, 8192, 4)] == 512
         assert reads[Cell(transport, 32768, 4)] <= 140
-        rdma = next(trial for trial in trials if trial.cell == Cell("rdma", 32768, 4))
-        assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values())
+    for rdma in (trial for trial in trials if trial.rdma):
+        # a busy machine loses soft-RoCE packets, and RPCs are sent again
+        assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values()) + rdma.retransmits
 
 
 def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
