@@ -57,3 +57,5 @@ view=$(mktemp -d)
 trap 'umount "$view"; rmdir "$view"' EXIT
 mount --bind "$root" "$view"
 mke2fs -q -t ext4 -O ^has_journal -L nfsrdma-lab -d "$view" "$OUT/disk.img"
+# without root this runs as a subordinate user, whose files the caller has to move and remove
+chmod -R a+rwX "$OUT"
