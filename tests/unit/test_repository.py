@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the project promises of its own files."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted(
+    path
+    for folder in ("nfsrdma_tools", "tests", "tools", ".ci", "bpf", "kmod")
+    for path in (ROOT / folder).rglob("*")
+    if path.is_file() and (path.suffix in (".py", ".sh", ".c", ".h") or not path.suffix)
+    # configuration files of a node are data
+    and "etc" not in path.relative_to(ROOT).parts and "__pycache__" not in path.parts
+)  # fmt: skip
+PYTHON = [path for path in SOURCES if path.suffix == ".py"]
+# cli knows all; report reads stores; sweep measures with host; lab knows nothing of NFS
+ALLOWED = {
+    "host": {"host"},
+    "lab": {"lab"},
+    "sweep": {"sweep", "host"},
+    "report": {"report", "sweep", "host"},
+    "cli": {"cli", "report", "sweep", "host", "lab"},
+}
+
+
+def test_there_are_sources() -> None:
+    assert len(SOURCES) > 100
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_each_file_names_its_licence_and_stays_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    wanted = "GPL-2.0-only" if {"bpf", "kmod"} & set(path.relative_to(ROOT).parts) else "Apache-2.0"
+    assert any(f"SPDX-License-Identifier: {wanted}" in line for line in lines[:3])
+    if "tests" not in path.relative_to(ROOT).parts:
+        assert len(lines) <= 300
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_arrows_between_rooms_run_one_way(room: str) -> None:
+    used = {
+        match[1]
+        for path in (ROOT / "nfsrdma_tools" / room).rglob("*.py")
+        for match in re.finditer(r"nfsrdma_tools\.(\w+)", path.read_text())
+    }
+    assert used & set(ALLOWED) <= ALLOWED[room]
+
+
+def test_programs_are_run_through_one_door() -> None:
+    doors = {
+        str(path.relative_to(ROOT / "nfsrdma_tools"))
+        for path in PYTHON
+        if path.is_relative_to(ROOT / "nfsrdma_tools")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in ("Popen", "run", "call", "system")
+        if isinstance(node.value, ast.Name) and node.value.id in ("subprocess", "os")
+    }
+    # processes that live on, and a login with one's own terminal
+    living = {"lab/machine.py", "lab/ssh.py", "lab/keeper.py", "lab/attach.py"}
+    assert doors <= {"command.py", *living}, doors - living
+
+
+def test_the_wrong_bcc_is_never_asked_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [project["dependencies"], *project["optional-dependencies"].values()]
+    assert not [name for names in asked for name in names if re.match(r"bcc\b", name)]
+
+
+def test_every_page_of_the_docs_that_is_linked_exists() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    missing = [
+        f"{page.name}: {link}"
+        for page in pages
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert missing == []
