@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,23 +51,25 @@ def is_there(directory: Path, plan: Plan) -> bool:
 
 
 def make(directory: Path, plan: Plan) -> None:
-    """Make the file: under another name first, so that it is whole or not there at all."""
+    """Make the file: under another name first, so that it is whole or not there at all.
+
+    Nobody can guess that name and put a link there that leads fio astray.
+    """
     path = directory / file_name(plan)
-    draft = path.with_name(f"{path.name}.new")
+    draft = path.with_name(f"{path.name}.{plan.uid}")
     try:
         with _explaining(plan):
             _write(directory, draft.name, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
         draft.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            draft.unlink()
+            _discard(draft)
         raise
 
 
 def remove(directory: Path, plan: Plan) -> None:
     """Remove the file, if it is there."""
-    with contextlib.suppress(FileNotFoundError):
-        (directory / file_name(plan)).unlink()
+    _discard(directory / file_name(plan))
 
 
 def read(directory: Path, plan: Plan, cell: Cell, log: Path) -> Job:
@@ -99,6 +102,17 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
     options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}", _named(plan))
     with _explaining(plan):
         fio.run_job(directory, *options, size=plan.file_size)
+
+
+def _discard(path: Path) -> None:
+    # what is still on its way to the server would be kept as .nfs...: let it be dropped first
+    with contextlib.suppress(OSError):
+        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            os.ftruncate(file, 0)
+        finally:
+            os.close(file)
+    path.unlink(missing_ok=True)
 
 
 def _checked_size(plan: Plan, cell: Cell | None) -> int:

@@ -130,10 +130,19 @@ def test_written_and_checked(folder: Path, block: int) -> None:
     workload.verify(folder, plan, CELL)
 
 
+def test_removing_follows_no_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / workload.file_name(PLAN)).symlink_to(precious)
+    workload.remove(tmp_path, PLAN)
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+    assert precious.read_text() == "kept"
+
+
 @needs_fio
 def test_a_file_that_cannot_be_made_leaves_nothing(folder: Path) -> None:
     with pytest.raises(UserError):
         workload.make(folder / "no folder", PLAN)
-    (folder / f"{workload.file_name(PLAN)}.new").mkdir()
+    (folder / f"{workload.file_name(PLAN)}.{PLAN.uid}").mkdir()
     with pytest.raises(UserError, match=r"\.nfsrdma-sweep-1M"):
         workload.make(folder, PLAN)
