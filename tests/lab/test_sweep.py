@@ -109,7 +109,7 @@ def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -
         systemctl start nfs-server
         cat log
         """,
-        "--file-size", "16M", "--runs", "1", "--exhaustive", "--rsize", "4k,8k,32k,64k,128k",
+        "--file-size", "8M", "--runs", "1", "--exhaustive", "--rsize", "4k,8k,32k,64k,128k",
         "--read-ahead", "0", "--transport", "tcp",
     )  # fmt: skip
     status, *log = said.splitlines()
@@ -117,7 +117,7 @@ def test_a_server_gone_in_mid_trial_fails_the_trial_not_the_machine(node: Lab) -
     assert "still mounted" not in said
     assert "Traceback" not in said
     assert log[-1].startswith("nfsrdma: stopped: 3 trials in a row failed")
-    assert ".nfsrdma-sweep-16M stays on the server" in log[-1]
+    assert ".nfsrdma-sweep-8M stays on the server" in log[-1]
     assert json.loads(log[-2])["event"] == "finished"
     trials = stored(node)
     assert trials[0].ok
@@ -132,7 +132,7 @@ def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
     knobs = ("sunrpc.rdma_max_inline_read", "sunrpc.svc_rdma.max_req_size")
     before = node.run("client", "sysctl", *knobs).stdout
     trials = swept(
-        node, "--transport", "rdma", "--rsize", "4k", "--direct",
+        node, "--transport", "rdma", "--rsize", "4k", "--direct", "--file-size", "1M",
         "--axis", f"{knobs[0]}=4096,8192", "--axis", f"server:{knobs[1]}=4096,8192",
     )  # fmt: skip
     assert node.run("client", "sysctl", *knobs).stdout == before
@@ -140,7 +140,7 @@ def test_an_axis_takes_effect_and_is_put_back(node: Lab) -> None:
     # RFC 8166: data goes inline only when both ends have room for it, else by RDMA Write
     written = {tuple(trial.axes.values()): trial.rdma["write_chunk_count"] for trial in trials}
     assert written.pop(("8192", "8192")) < 10
-    assert all(count >= 1024 for count in written.values())
+    assert all(count >= 256 for count in written.values())
 
 
 def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
