@@ -2,10 +2,12 @@
 """Sweeps on real mounts. The lab's fixture sees to it that no mount and no journal stays behind."""
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import Trial
@@ -22,6 +24,13 @@ trials() {{ grep -c trialdone log; }}
 mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
 reading() {{ mounted && pgrep -x fio >/dev/null; }}
 """
+
+
+@pytest.fixture(scope="module")
+def solo_lab() -> Iterator[Lab]:
+    """On the instruction clock waiting takes no time, and a sweep half as long."""
+    with Lab(LabConfig(f"test-sweep-{os.getpid()}", clock="instructions")) as lab:
+        yield lab
 
 
 @pytest.fixture
@@ -66,10 +75,12 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
         assert bool(trial.rdma) == (cell.transport == "rdma")
     # without read-ahead a page at a time is read, with it whole blocks: so it is in effect
     reads = {trial.cell: trial.operations for trial in trials}
+    speed = {trial.cell: trial.throughput for trial in trials}
     for transport in ("tcp", "rdma"):
         assert reads[Cell(transport, 32768, 0)] == 1024
         assert reads[Cell(transport, 8192, 4)] == 512
         assert reads[Cell(transport, 32768, 4)] <= 140
+        assert speed[Cell(transport, 32768, 4)] > 3 * speed[Cell(transport, 32768, 0)]
     for rdma in (trial for trial in trials if trial.rdma):
         # a busy machine loses soft-RoCE packets, and RPCs are sent again
         assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values()) + rdma.retransmits
