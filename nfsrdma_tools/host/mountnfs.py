@@ -69,8 +69,10 @@ _MEANINGS = (
         "check the route and the firewall",
     ),
 )
-_TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", "try another --vers"
-_RDMA_UNSUPPORTED = ("{host} does not offer NFS {vers} over rdma", "try another --vers")
+# a server whose nfsd is stopped looks the same to mount.nfs
+_START_OR_VERS = "see that nfsd runs there, or try another --vers"
+_TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", _START_OR_VERS
+_RDMA_UNSUPPORTED = "{host} does not offer NFS {vers} over rdma", _START_OR_VERS
 _RDMA_MISSING = (
     "this kernel has no RDMA transport: module rpcrdma is missing or does not load",
     "`nfsrdma doctor` says why",
