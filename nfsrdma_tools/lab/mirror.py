@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian mirror to build from: the one this machine's apt uses already."""
+"""The Debian mirror to build from: the one this machine's apt uses, or $NFSRDMA_MIRROR."""
 
 from __future__ import annotations
 
+import os
+
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import ProgramMissingError
+from nfsrdma_tools.errors import ProgramMissingError, UserError
 
 __all__ = ["parse_targets", "sources"]
 
-_DEFAULTS = {
-    "Debian": "http://mirror.example/debian",
-    "Debian-Security": "http://mirror.example/debian-security",
-}
 _SUITES = {
     "Debian": ("trixie", "trixie-updates", "trixie-backports", "bookworm", "bookworm-updates"),
     "Debian-Security": ("trixie-security", "bookworm-security"),
@@ -19,26 +17,44 @@ _SUITES = {
 
 
 def parse_targets(text: str) -> dict[str, str]:
-    """The first repository of each label in the output of ``apt-get indextargets``."""
-    found = dict(_DEFAULTS)
-    for line in reversed(text.splitlines()):
+    """The first archive of each kind in lines of ``label|URI``, as apt-get indextargets gives them.
+
+    Labels are empty before the first ``apt-get update``; then the URI's last part tells.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
         label, _, uri = line.partition("|")
-        if label in found and uri.startswith(("http://", "https://")):
-            found[label] = uri.rstrip("/")
+        uri = uri.rstrip("/")
+        last = uri.rpartition("/")[2]
+        label = label or {"debian": "Debian", "debian-security": "Debian-Security"}.get(last, "")
+        if label in _SUITES and uri.startswith(("http://", "https://")):
+            found.setdefault(label, uri)
     return found
 
 
 def sources() -> str:
     """A sources.list with Debian 13 and, for the other kernels, its backports and Debian 12."""
-    fields = "$(LABEL)|$(REPO_URI)"
-    try:
-        text = run("apt-get", "indextargets", "--format", fields, check=False).stdout
-    except ProgramMissingError:
-        text = ""
-    mirrors = parse_targets(text)
+    mirrors = _own() if "NFSRDMA_MIRROR" in os.environ else _of_apt()
+    if "Debian" not in mirrors:
+        hint = "set NFSRDMA_MIRROR to the URL of one, which ends in /debian"
+        raise UserError("apt knows no Debian archive here", hint)
+    # every mirror has them side by side
+    mirrors.setdefault("Debian-Security", f"{mirrors['Debian']}-security")
     lines = [
         f"deb {mirrors[label]} {suite} main"
         for label, suites in _SUITES.items()
         for suite in suites
     ]
     return "\n".join(lines) + "\n"
+
+
+def _own() -> dict[str, str]:
+    return {"Debian": os.environ["NFSRDMA_MIRROR"].rstrip("/")}
+
+
+def _of_apt() -> dict[str, str]:
+    try:
+        targets = run("apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", check=False)
+    except ProgramMissingError:
+        return {}
+    return parse_targets(targets.stdout)

@@ -10,7 +10,7 @@ from nfsrdma_tools.lab import places
 from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
-from nfsrdma_tools.lab.mirror import parse_targets
+from nfsrdma_tools.lab.mirror import parse_targets, sources
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
 
@@ -85,10 +85,22 @@ def test_the_mirror_is_the_one_apt_uses() -> None:
         "Debian|http://mirror.example/debian/\nDebian|http://second.example/debian/\n"
         "Debian-Security|file:///cdrom\n"
     )
+    assert parse_targets(text) == {"Debian": "http://mirror.example/debian"}
+
+
+def test_the_mirror_is_known_before_the_first_update() -> None:
+    text = "|http://mirror.example/debian/\n|http://mirror.example/debian-security/\n"
     assert parse_targets(text) == {
         "Debian": "http://mirror.example/debian",
         "Debian-Security": "http://mirror.example/debian-security",
     }
+
+
+def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NFSRDMA_MIRROR", "http://mine.example/debian/")
+    lines = sources().splitlines()
+    assert "deb http://mine.example/debian trixie-backports main" in lines
+    assert "deb http://mine.example/debian-security trixie-security main" in lines
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
