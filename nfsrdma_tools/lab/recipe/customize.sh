@@ -58,4 +58,4 @@ trap 'umount "$view"; rmdir "$view"' EXIT
 mount --bind "$root" "$view"
 mke2fs -q -t ext4 -O ^has_journal -L nfsrdma-lab -d "$view" "$OUT/disk.img"
 # without root this runs as a subordinate user, whose files the caller has to move and remove
-chmod -R a+rwX "$OUT"
+chmod -R a+rwX "$OUT"/*
