@@ -93,15 +93,30 @@ class Journal:
 
     def undo(self) -> list[str]:
         """Take back everything, newest first; returns what could not be taken back."""
+        failures = self._undo_to(0)
+        self.path.unlink(missing_ok=True)
+        return failures
+
+    @contextlib.contextmanager
+    def section(self) -> Iterator[None]:
+        """Take back at the block's end what it has added; UserError with what could not be."""
+        mark = len(self.actions)
+        try:
+            yield
+        finally:
+            _raise_for(self._undo_to(mark))
+
+    def _undo_to(self, mark: int) -> list[str]:
         failures = []
-        while self.actions:
+        while len(self.actions) > mark:
             action = self.actions[-1]
             try:
                 action.undo()
             except (UserError, OSError) as error:
                 failures.append(f"could not take back {action}: {error}")
-            self.drop(action)
-        self.path.unlink(missing_ok=True)
+            # the last one: an equal action further down is another change
+            self.actions.pop()
+            self._save()
         return failures
 
     def _save(self) -> None:
@@ -143,9 +158,12 @@ def journal() -> Iterator[Journal]:
     try:
         yield book
     finally:
-        failures = book.undo()
-        if failures:
-            raise UserError("; ".join(failures), "take it back by hand")
+        _raise_for(book.undo())
+
+
+def _raise_for(failures: list[str]) -> None:
+    if failures:
+        raise UserError("; ".join(failures), "take it back by hand")
 
 
 def recover() -> list[str]:

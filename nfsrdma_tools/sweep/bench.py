@@ -17,7 +17,7 @@ from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.undo import Journal, state_dir
 
-__all__ = ["Bench", "mounted", "request_for", "section"]
+__all__ = ["Bench", "mounted", "request_for"]
 
 # a server that is gone fails a trial instead of hanging the sweep; deciseconds, see nfs(5)
 _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo=300", "retrans=2")}
@@ -68,24 +68,6 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
         yield made
     finally:
         _take_off(made, bench.book)
-
-
-@contextlib.contextmanager
-def section(book: Journal) -> Iterator[None]:
-    """What the block adds to the journal is taken back at its end, newest first."""
-    mark = len(book.actions)
-    try:
-        yield
-    finally:
-        failures = []
-        for action in reversed(book.actions[mark:]):
-            try:
-                action.undo()
-            except (UserError, OSError) as error:
-                failures.append(str(error))
-            book.drop(action)
-        if failures:
-            raise UserError(f"could not take back: {'; '.join(failures)}", "take it back by hand")
 
 
 def _take_off(made: Mount, book: Journal) -> None:

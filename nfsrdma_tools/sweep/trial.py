@@ -22,7 +22,7 @@ from nfsrdma_tools.host.mountstats import MountStats
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, request_for, section
+from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
 from nfsrdma_tools.sweep.fio import Job
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
@@ -45,7 +45,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         started=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     try:
-        with section(bench.book):
+        with bench.book.section():
             return replace(trial, **_measured(bench, trial.cell, check_data))
     except _NotOfferedError as error:
         return replace(trial, status=NOT_OFFERED, reason=str(error))

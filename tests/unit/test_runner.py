@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.bench import Bench, section
+from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.events import Finished, Planned, TrialDone, follow, from_line, to_line
 from nfsrdma_tools.sweep.lock import only_one
@@ -155,13 +155,13 @@ def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path:
     with journal() as book:
         book.add(Remove(str(tmp_path / "outer")))
         (tmp_path / "outer").touch()
-        with pytest.raises(ZeroDivisionError), section(book):
+        with pytest.raises(ZeroDivisionError), book.section():
             book.add(Write(str(knob), "first"))
             book.add(Write(str(knob), "second"))
             1 / 0  # noqa: B018
         assert knob.read_text() == "first"
         assert (tmp_path / "outer").exists()
-        with pytest.raises(UserError, match="could not take back"), section(book):
+        with pytest.raises(UserError, match="could not take back"), book.section():
             book.add(Write(str(tmp_path / "no" / "such"), "x"))
         assert book.actions == [Remove(str(tmp_path / "outer"))]
 
