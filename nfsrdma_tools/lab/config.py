@@ -86,7 +86,13 @@ class LabConfig:
         """The machines' names, the server first."""
         if self.shape == "solo":
             return ("solo",)
-        return ("server", *(f"client{n}" for n in range(1, self.clients + 1)))
+        return ("server", *self.client_nodes)
+
+    @property
+    def client_nodes(self) -> tuple[str, ...]:
+        """The machines that are nothing but a client; none in a solo lab."""
+        count = self.clients if self.shape == "pair" else 0
+        return tuple(f"client{n}" for n in range(1, count + 1))
 
     @property
     def names(self) -> dict[str, str]:

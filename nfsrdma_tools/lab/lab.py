@@ -37,7 +37,7 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
     boot = base.boot(config.kernel)
     engine = accel.choose(config.clock, boot / "vmlinuz", boot / "initrd")
     hardware = _hardware(config, engine)
-    roles = {node: "blank" if node.startswith("client") else node for node in config.nodes}
+    roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
     disks = {n: snapshot.warm(role, hardware, base, step) for n, role in roles.items()}
     return base, engine, disks
 
@@ -98,15 +98,15 @@ class Lab(Nodes):
 
     def _lan(self, node: str) -> tuple[str, ...]:
         # the server's QEMU is the switch: a hub with a port per client
-        clients = [n for n in self.config.nodes if n.startswith("client")]
+        clients = self.config.client_nodes
         if node in clients:
             return _port("up", self.folder / f"{node}.lan", "off")
         return tuple(a for c in clients for a in _port(c, self.folder / f"{c}.lan", "on"))
 
     def _set_up(self) -> None:
         self.refresh()
-        for number, node in enumerate(n for n in self.config.nodes if n.startswith("client")):
-            self.run(node, "lab-node", "client", str(number + 1))
+        for number, node in enumerate(self.config.client_nodes, start=1):
+            self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:
             self.set_link(str(self.config.wire))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lab import places
 from nfsrdma_tools.lab.accel import qemu_version
 from nfsrdma_tools.lab.config import LabConfig, Link
@@ -75,9 +76,7 @@ class Nodes:
     def save_state(self, **changes: object) -> None:
         """Change what ``lab status`` and other processes read."""
         state = {**_state(self.config.name), **changes, "config": self.config.to_dict()}
-        draft = self.folder / "state.new"
-        draft.write_text(json.dumps(state))
-        draft.replace(self.folder / "state.json")
+        write_atomically(self.folder / "state.json", json.dumps(state))
 
 
 def read_state(name: str) -> dict[str, Any]:
