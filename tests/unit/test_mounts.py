@@ -6,22 +6,9 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.mountnfs import MountError
-from nfsrdma_tools.host.mounts import MountRequest, Target, find, mount, undo_for, unmount
+from nfsrdma_tools.host.mounts import find, mount, undo_for, unmount
 from nfsrdma_tools.undo import journal
-
-HERE = Target("localhost", "/export")
-
-
-def asks(**words: object) -> MountRequest:
-    return MountRequest(**{"target": HERE, "directory": Path("/mnt"), **words})  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    script = tmp_path / "mount.nfs"
-    script.touch(mode=0o755)
-    return script
+from tests.unit.requests_made import asks
 
 
 @pytest.fixture

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-from pathlib import Path
 
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.mounts import MountRequest, Target
-
-HERE = Target("localhost", "/export")
-
-
-def asks(**words: object) -> MountRequest:
-    return MountRequest(**{"target": HERE, "directory": Path("/mnt"), **words})  # type: ignore[arg-type]
+from tests.unit.requests_made import asks
 
 
 def test_rdma_goes_to_its_port_unless_told_otherwise() -> None:
