@@ -3,8 +3,9 @@
  * The RPC-over-RDMA transport header, version 1 (RFC 8166), and the private
  * data of RFC 8797: bytes to structures and back.
  *
- * Nothing here knows verbs, allocates memory or sleeps. The same two files
- * compile in user space, where they are fuzzed (tests/wire).
+ * Nothing here knows verbs, allocates memory or sleeps. wire.c writes headers,
+ * wire_decode.c reads them, wire_private.c does both for private data. They
+ * compile in user space too, where they are fuzzed (tests/wire).
  */
 #ifndef NFSRDMA_WIRE_H
 #define NFSRDMA_WIRE_H
