@@ -19,7 +19,7 @@ from typing import Self
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import accel, image, places, snapshot
 from nfsrdma_tools.lab.config import LabConfig
-from nfsrdma_tools.lab.machine import Hardware, Machine
+from nfsrdma_tools.lab.machine import HUB, Hardware, Machine
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["Lab", "prepare"]
@@ -97,11 +97,18 @@ class Lab(Nodes):
         machine.start(snapshot.TAG)
 
     def _lan(self, node: str) -> tuple[str, ...]:
-        # the server's QEMU is the switch: a hub with a port per client
         clients = self.config.client_nodes
         if node in clients:
-            return _port("up", self.folder / f"{node}.lan", "off")
-        return tuple(a for c in clients for a in _port(c, self.folder / f"{c}.lan", "on"))
+            return _stream("lan", self.folder / f"{node}.lan", "off")
+        if len(clients) == 1:
+            # not through a hub: QEMU's hub swaps packets when the receiver's ring is full
+            return _stream("lan", self.folder / f"{clients[0]}.lan", "on")
+        return (*HUB, *(word for c in clients for word in self._port(c)))
+
+    def _port(self, client: str) -> tuple[str, ...]:
+        # the server's QEMU is the switch of many clients: a hub with a port for each
+        hubport = f"hubport,id={client}-hub,hubid=1,netdev={client}"
+        return (*_stream(client, self.folder / f"{client}.lan", "on"), "-netdev", hubport)
 
     def _set_up(self) -> None:
         self.refresh()
@@ -121,6 +128,5 @@ def _lock(name: str) -> int:
     raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")
 
 
-def _port(name: str, path: Path, server: str) -> tuple[str, ...]:
-    stream = f"stream,id={name},server={server},addr.type=unix,addr.path={path}"
-    return ("-netdev", stream, "-netdev", f"hubport,id={name}-hub,hubid=1,netdev={name}")
+def _stream(name: str, path: Path, server: str) -> tuple[str, ...]:
+    return ("-netdev", f"stream,id={name},server={server},addr.type=unix,addr.path={path}")

@@ -15,15 +15,16 @@ from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 
-__all__ = ["Hardware", "Machine", "qemu_argv"]
+__all__ = ["HUB", "Hardware", "Machine", "qemu_argv"]
 
+HUB = ("-netdev", "hubport,id=lan,hubid=1")
 _BOOT_SECONDS = 300
 _APPEND = "console=ttyS0 root=/dev/vda rw quiet mitigations=off net.ifnames=0 systemd.show_status=0"
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine is made of. Memory is MiB; ``lan`` is the netdev arguments of its network."""
+    """What a machine is made of. Memory is MiB; ``lan`` is the arguments of the netdev "lan"."""
 
     kernel: str
     clock: str
@@ -47,8 +48,8 @@ def qemu_argv(
         *("-drive", f"file={disk},if=virtio,cache=unsafe,discard=unmap"),
         *("-netdev", "user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
         *("-device", "virtio-net-pci,netdev=n0,romfile="),
-        *("-netdev", "hubport,id=lan,hubid=1", "-device", "virtio-net-pci,netdev=lan,romfile="),
-        *hardware.lan,
+        *(hardware.lan or HUB),
+        *("-device", "virtio-net-pci,netdev=lan,romfile="),
         *("-qmp", f"unix:{folder / node}.qmp,server=on,wait=off"),
     )
 
