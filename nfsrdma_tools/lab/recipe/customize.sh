@@ -26,9 +26,12 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
 rm -f "$root/etc/systemd/system/nfs-server.service"
-chroot "$root" systemctl disable -q nfs-server.service nftables.service
+chroot "$root" systemctl disable -q nfs-server.service nftables.service krb5-kdc.service krb5-admin-server.service
 chroot "$root" systemctl enable -q systemd-networkd.service ssh.service rpcbind.service
 chroot "$root" systemctl disable -q systemd-networkd-wait-online.service
+
+# somebody who is not root, for Kerberos and for permissions
+chroot "$root" useradd -m -u 1000 -s /bin/sh lab
 
 mkdir -p "$root/opt/nfsrdma/src" "$root/export" "$root/mnt" "$root/root/.ssh"
 cp -r "$SITE" "$root/opt/nfsrdma/site"
