@@ -109,7 +109,7 @@ static int get_write_chunk(struct source *from)
 	u32 nsegs;
 	int err = 0;
 
-	if (get_word(from, &nsegs) || !nsegs || nsegs > from->left / NFR_SEGMENT_BYTES)
+	if (get_word(from, &nsegs) || !nsegs)
 		return -EBADMSG;
 	chunk = new_chunk(from, 0);
 	if (!chunk)
@@ -204,8 +204,7 @@ static int get_start(struct source *from, struct nfr_header *head)
  * @head: filled in; its chunk lists point into @space. The xid, version,
  *	credits and proc are good after -EPROTONOSUPPORT and -EPROTO, and after
  *	-E2BIG and -EBADMSG when @len is at least 16; all else is good on success
- * @space: the caller's arrays for chunks and segments, not NULL; the arrays may
- *	be NULL when their counts are 0
+ * @space: the caller's arrays for chunks and segments
  * @buf: the received bytes, with no alignment asked
  * @len: bytes at @buf, RPC message included
  *
