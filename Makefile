@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -31,6 +31,10 @@ lab-test: setup image ## Tests on real kernels and real mounts, in virtual machi
 
 image: setup ## The labs' disk image (two minutes, then cached)
 	@$(BIN)/nfsrdma lab build
+
+fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
+	@tools/setup fuzz
+	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
 
 repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
 	@mkdir -p out

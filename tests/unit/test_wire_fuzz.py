@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A short run of the fuzzer over the module's header code; `make fuzz` is the long one."""
+
+from pathlib import Path
+
+import pytest
+from wire import fuzz, native
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import CommandError
+
+SEEDS = sorted(fuzz.SEEDS.iterdir())
+
+
+@pytest.mark.skipif(native.COMPILER is None, reason="no C compiler")
+def test_no_input_misleads_the_header_code(tmp_path: Path) -> None:
+    driver = fuzz.build_driver(tmp_path)
+    run(driver, "1000000", tmp_path / "crash", *SEEDS, timeout=600)
+
+
+@pytest.mark.skipif(fuzz.CLANG is None, reason="no clang: make fuzz installs it")
+def test_nor_does_what_libfuzzer_makes_up(tmp_path: Path) -> None:
+    try:
+        fuzzer = fuzz.build_fuzzer(tmp_path)
+    except CommandError as error:
+        if "clang_rt.fuzzer" not in str(error):
+            raise
+        pytest.skip("clang without libFuzzer: make fuzz installs it")
+    where = (f"-artifact_prefix={tmp_path}/", "-seed=8166", tmp_path, fuzz.SEEDS)
+    run(fuzzer, "-runs=300000", "-max_len=1024", *where, timeout=600)

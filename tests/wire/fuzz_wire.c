@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+/*
+ * Any bytes at all into the header code: libFuzzer's target, and drive.c's.
+ *
+ * Every array has the exact size, so that the address sanitizer sees one byte too far.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool condition)
+{
+	if (!condition)
+		abort();
+}
+
+static void *exactly(size_t count, size_t size)
+{
+	void *array = malloc(count * size);
+
+	check(array || !count);
+	return array;
+}
+
+static struct nfr_space new_space(u32 chunks, u32 segs)
+{
+	return (struct nfr_space){
+		.chunks = exactly(chunks, sizeof(struct nfr_chunk)),
+		.nchunks = chunks,
+		.segs = exactly(segs, sizeof(struct nfr_segment)),
+		.nsegs = segs,
+	};
+}
+
+static void free_space(struct nfr_space *space)
+{
+	free(space->chunks);
+	free(space->segs);
+}
+
+/* What decoding says with room for so much; nothing of the header is kept */
+static int verdict(const uint8_t *data, size_t size, u32 chunks, u32 segs)
+{
+	struct nfr_space space = new_space(chunks, segs);
+	struct nfr_header head;
+	int len = nfr_wire_decode(&head, &space, data, size);
+
+	free_space(&space);
+	return len;
+}
+
+/* Its segments, all of them read, and none too long */
+static u32 walk_chunk(const struct nfr_chunk *chunk)
+{
+	u64 length = 0;
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++)
+		length += chunk->segs[i].length;
+	check(chunk->nsegs && length == nfr_wire_length(chunk));
+	return chunk->nsegs;
+}
+
+static u32 walk_lists(const struct nfr_header *head)
+{
+	u32 segs = 0;
+	u32 i;
+
+	for (i = 0; i < head->nreads; i++) {
+		check(head->reads[i].position % 4 == 0);
+		check(!i || head->reads[i - 1].position < head->reads[i].position);
+		segs += walk_chunk(&head->reads[i]);
+	}
+	for (i = 0; i < head->nwrites; i++)
+		segs += walk_chunk(&head->writes[i]);
+	if (head->reply)
+		segs += walk_chunk(head->reply);
+	return segs;
+}
+
+/* What was decoded is what its bytes say, and so it encodes to them again */
+static void check_encode(const struct nfr_header *head, const uint8_t *data, size_t len)
+{
+	u8 *buf = exactly(len, 1);
+
+	check(nfr_wire_size(head) == len);
+	check(nfr_wire_encode(head, buf, len - 1) == -EMSGSIZE);
+	check(nfr_wire_encode(head, buf, len) == (int)len);
+	check(!memcmp(buf, data, len));
+	free(buf);
+}
+
+/* The space that is needed is enough, and one less is not */
+static void check_space(const struct nfr_header *head, const uint8_t *data, size_t size, int len)
+{
+	u32 chunks = head->nreads + head->nwrites + !!head->reply;
+	u32 segs = walk_lists(head);
+
+	check(verdict(data, size, chunks, segs) == len);
+	if (!chunks)
+		return;
+	check(verdict(data, size, chunks - 1, segs) == -E2BIG);
+	check(verdict(data, size, chunks, segs - 1) == -E2BIG);
+}
+
+static void check_header(const uint8_t *data, size_t size)
+{
+	/* a segment takes 16 bytes, a chunk more */
+	struct nfr_space space = new_space(size / 16, size / 16);
+	struct nfr_header head;
+	int len = nfr_wire_decode(&head, &space, data, size);
+	int scant = verdict(data, size, 2, 3);
+
+	check(scant == len || scant == -E2BIG);
+	if (len > 0) {
+		check((size_t)len <= size);
+		check_encode(&head, data, len);
+		check_space(&head, data, size, len);
+	} else {
+		check(len == -EBADMSG || len == -EPROTO || len == -EPROTONOSUPPORT);
+	}
+	free_space(&space);
+}
+
+static void check_private(const uint8_t *data, size_t size)
+{
+	struct nfr_private said, again;
+	u8 *buf = exactly(NFR_WIRE_PRIVATE, 1);
+
+	nfr_wire_decode_private(&said, data, size);
+	nfr_wire_encode_private(&said, buf);
+	nfr_wire_decode_private(&again, buf, NFR_WIRE_PRIVATE);
+	check(said.remote_invalidation == again.remote_invalidation);
+	check(said.send_size == again.send_size && said.recv_size == again.recv_size);
+	free(buf);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	check_header(data, size);
+	check_private(data, size);
+	check(size >= 8 || !nfr_wire_is_call(data, size));
+	return 0;
+}

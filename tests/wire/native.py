@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kmod/wire*.c as a shared library, spoken to in the types of rpcrdma.py."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_size_t, c_ubyte, c_uint32, c_uint64
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from wire.rpcrdma import Header, Read, RefusedError, Segment
+
+_KMOD = Path(__file__).parents[2] / "kmod"
+SOURCES = sorted(_KMOD.glob("wire*.c"))
+COMPILER = shutil.which("gcc") or shutil.which("clang")
+FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{_KMOD}")
+
+
+class CSegment(Structure):
+    _fields_ = (("handle", c_uint32), ("length", c_uint32), ("offset", c_uint64))
+
+
+class CChunk(Structure):
+    _fields_ = (("position", c_uint32), ("nsegs", c_uint32), ("segs", POINTER(CSegment)))
+
+
+class CHeader(Structure):
+    _fields_ = (
+        *((name, c_uint32) for name in ("xid", "version", "credits", "proc", "nreads", "nwrites")),
+        *((name, POINTER(CChunk)) for name in ("reads", "writes", "reply")),
+        *((name, c_uint32) for name in ("error", "vers_low", "vers_high")),
+    )
+
+
+class CSpace(Structure):
+    _fields_ = (
+        *(("chunks", POINTER(CChunk)), ("nchunks", c_uint32)),
+        *(("segs", POINTER(CSegment)), ("nsegs", c_uint32)),
+    )
+
+
+class CPrivate(Structure):
+    _fields_ = (("remote_invalidation", c_bool), ("send_size", c_uint32), ("recv_size", c_uint32))
+
+
+class Wire:
+    """The C code; ``folder`` takes the library."""
+
+    def __init__(self, folder: Path) -> None:
+        assert COMPILER
+        path = folder / "wire.so"
+        run(COMPILER, "-shared", "-fPIC", *FLAGS, *SOURCES, "-o", path)
+        self.lib = ctypes.CDLL(str(path))
+        self.lib.nfr_wire_size.restype = c_size_t
+        self.lib.nfr_wire_length.restype = c_uint32
+        self.lib.nfr_wire_is_call.restype = c_bool
+
+        self.lib.nfr_wire_is_call.argtypes = (c_char_p, c_size_t)
+
+    def size(self, header: Header) -> int:
+        return int(self.lib.nfr_wire_size(ctypes.byref(_to_c(header))))
+
+    def encode(self, header: Header, room: int) -> bytes:
+        """What was written into ``room`` bytes; RefusedError when nothing was."""
+        buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
+        # three bytes on: no alignment may be counted on
+        size = self.lib.nfr_wire_encode(
+            ctypes.byref(_to_c(header)), ctypes.byref(buffer, 3), c_size_t(room)
+        )
+        written = max(size, 0)
+        assert set(buffer[:3]) | set(buffer[3 + written :]) == {0xA5}
+        return bytes(buffer[3 : 3 + _good(size)])
+
+    def decode(self, message: bytes, space: tuple[int, int] | None = None) -> tuple[Header, int]:
+        """The header and its length; RefusedError when there is none.
+
+        ``space`` is for how many chunks and segments; without it, for all the bytes could say.
+        """
+        enough = len(message) // 16
+        head, size = self._decode(message, *(space or (enough, enough)))
+        _good(size)
+        return self._from_c(head), size
+
+    def start(self, message: bytes) -> tuple[int, int, int, int]:
+        """The xid, version, credits and proc, which a refused header has too."""
+        head, _ = self._decode(message, 0, 0)
+        return head.xid, head.version, head.credits, head.proc
+
+    def _decode(self, message: bytes, chunks: int, segments: int) -> tuple[CHeader, int]:
+        head = CHeader()
+        space = CSpace((CChunk * chunks)(), chunks, (CSegment * segments)(), segments)
+        buffer = (c_ubyte * (len(message) + 1))(0, *message)
+        where = ctypes.byref(buffer, 1), c_size_t(len(message))
+        size = self.lib.nfr_wire_decode(ctypes.byref(head), ctypes.byref(space), *where)
+        # ctypes does not see that the header points there
+        head.space = space
+        return head, size
+
+    def is_call(self, message: bytes) -> bool:
+        return bool(self.lib.nfr_wire_is_call(message, len(message)))
+
+    def encode_private(self, remote_invalidation: bool, send_size: int, recv_size: int) -> bytes:
+        buffer = (c_ubyte * 8)()
+        private = CPrivate(remote_invalidation, send_size, recv_size)
+        self.lib.nfr_wire_encode_private(ctypes.byref(private), buffer)
+        return bytes(buffer)
+
+    def decode_private(self, data: bytes) -> tuple[bool, int, int]:
+        private = CPrivate(True, 7, 7)
+        self.lib.nfr_wire_decode_private(ctypes.byref(private), data, c_size_t(len(data)))
+        return private.remote_invalidation, private.send_size, private.recv_size
+
+    def _from_c(self, head: CHeader) -> Header:
+        return Header(
+            *(head.xid, head.credits, head.proc),
+            tuple(Read(c.position, self._chunk(c)) for c in head.reads[: head.nreads]),
+            tuple(self._chunk(chunk) for chunk in head.writes[: head.nwrites]),
+            self._chunk(head.reply[0]) if head.reply else None,
+            *(head.error, (head.vers_low, head.vers_high)),
+        )
+
+    def _chunk(self, chunk: CChunk) -> tuple[Segment, ...]:
+        segments = tuple(Segment(s.handle, s.length, s.offset) for s in chunk.segs[: chunk.nsegs])
+        assert self.lib.nfr_wire_length(ctypes.byref(chunk)) == sum(s.length for s in segments)
+        return segments
+
+
+def _to_c(header: Header) -> CHeader:
+    reads = [_chunk_to_c(read.position, read.segments) for read in header.reads]
+    writes = [_chunk_to_c(0, segments) for segments in header.writes]
+    head = CHeader(xid=header.xid, credits=header.credits, proc=header.proc, error=header.error)
+    head.nreads, head.reads = len(reads), (CChunk * len(reads))(*reads)
+    head.nwrites, head.writes = len(writes), (CChunk * len(writes))(*writes)
+    if header.reply is not None:
+        head.reply = (CChunk * 1)(_chunk_to_c(0, header.reply))
+    head.vers_low, head.vers_high = header.versions
+    return head
+
+
+def _chunk_to_c(position: int, segments: tuple[Segment, ...]) -> CChunk:
+    array = (CSegment * len(segments))(*((s.handle, s.length, s.offset) for s in segments))
+    return CChunk(position, len(segments), array)
+
+
+def _good(result: int) -> int:
+    if result < 0:
+        raise RefusedError(-result)
+    return result
