@@ -27,13 +27,17 @@ __all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover", "state_dir
 
 @dataclass(frozen=True)
 class Run:
-    """Undo by running a program."""
+    """Undo by running a program; only while the path ``when`` exists and ``unless`` does not."""
 
     argv: tuple[str, ...]
+    when: str = ""
+    unless: str = ""
 
     def undo(self) -> None:
         """Run it."""
-        run(*self.argv)
+        wanted = not self.when or Path(self.when).exists()
+        if wanted and not (self.unless and Path(self.unless).exists()):
+            run(*self.argv)
 
 
 @dataclass(frozen=True)
