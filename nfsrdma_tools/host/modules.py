@@ -20,14 +20,17 @@ __all__ = [
     "Module",
     "ModuleFile",
     "doubts",
+    "in_file",
     "load",
     "loaded",
     "on_disk",
     "parameters",
     "parse_loaded",
     "parse_modinfo",
+    "srcversion",
     "transport_owners",
     "unload",
+    "version",
 ]
 
 
@@ -52,10 +55,13 @@ class ModuleFile:
     path: str
     description: str = ""
     vermagic: str = ""
+    version: str = ""
     srcversion: str = ""
     intree: bool = False
     aliases: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    """As modinfo has them: ``name:text (type)``."""
 
     @property
     def builtin(self) -> bool:
@@ -97,10 +103,33 @@ def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
     return found
 
 
+def srcversion(name: str, sys: Path = Path("/sys")) -> str:
+    """The hash of its source that a loaded module was built with; "" for one without."""
+    return _attribute(name, "srcversion", sys)
+
+
+def version(name: str, sys: Path = Path("/sys")) -> str:
+    """The version a loaded module gives itself; "" for one without, as the kernel's own are."""
+    return _attribute(name, "version", sys)
+
+
+def _attribute(name: str, what: str, sys: Path) -> str:
+    try:
+        return (sys / "module" / _key(name) / what).read_text().strip()
+    except OSError:
+        return ""
+
+
 def on_disk(name: str) -> ModuleFile | None:
     """The file modprobe would load for ``name`` on the running kernel; None when there is none."""
     result = run("modinfo", "-0", "--", _checked(name), check=False)
     return parse_modinfo(result.stdout) if result.returncode == 0 else None
+
+
+def in_file(path: Path) -> ModuleFile:
+    """A module that lies anywhere; CommandError when the file is no module."""
+    hint = "name a module file such as nfsrdma.ko"
+    return parse_modinfo(run("modinfo", "-0", "--", path.absolute(), hint=hint).stdout)
 
 
 def parse_modinfo(text: str) -> ModuleFile:
@@ -116,10 +145,12 @@ def parse_modinfo(text: str) -> ModuleFile:
         path="" if path == "(builtin)" else path,
         description=first.get("description", ""),
         vermagic=first.get("vermagic", ""),
+        version=first.get("version", ""),
         srcversion=first.get("srcversion", ""),
         intree=first.get("intree") == "Y",
         aliases=tuple(fields.get("alias", ())),
         depends=tuple(d for d in first.get("depends", "").split(",") if d),
+        parameters=tuple(fields.get("parm", ())),
     )
 
 
@@ -148,12 +179,11 @@ def transport_owners(modules: dict[str, Module]) -> list[str]:
     """The loaded modules that can own the netid ``rdma``: they use both sunrpc and rdma_cm.
 
     The kernel has no list of its client transport classes; this follows from who uses what.
-    With sunrpc built in, only the name tells.
+    With one of these two built in, only the name tells.
     """
-    if "sunrpc" not in modules:
-        return ["rpcrdma"] if "rpcrdma" in modules else []
-    uses_cm = set(modules["rdma_cm"].used_by) if "rdma_cm" in modules else set()
-    return sorted(uses_cm & set(modules["sunrpc"].used_by))
+    if not {"sunrpc", "rdma_cm"} <= modules.keys():
+        return sorted({"rpcrdma", "nfsrdma"} & modules.keys())
+    return sorted(set(modules["rdma_cm"].used_by) & set(modules["sunrpc"].used_by))
 
 
 def load(name: str, book: Journal) -> bool:

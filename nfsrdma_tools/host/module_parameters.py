@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module's tunables: what modinfo says of them, against what is asked for and in effect.
+
+Their descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.modules import ModuleFile
+
+__all__ = ["Parameter", "changed", "checked", "known"]
+
+_LINE = re.compile(r"(?P<name>\w+):(?P<text>.*?)(?: \((?P<kind>\w+)\))?", re.DOTALL)
+_BOUNDS = re.compile(r"^(?P<text>.*), (?P<low>\d+) to (?P<high>\d+)$", re.DOTALL)
+_DEFAULT = re.compile(r"^(?P<text>.*) \(default (?P<default>[^)]*)\)$", re.DOTALL)
+# the kernel takes all parameters as one text, cut at blanks
+_VALUE = re.compile(r"[A-Za-z0-9_.:,-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tunable; ``low`` and ``high`` are None where the module names no bounds."""
+
+    name: str
+    text: str
+    default: str = ""
+    low: int | None = None
+    high: int | None = None
+
+    @property
+    def bounds(self) -> str:
+        """For people: ``2..1024``, or nothing."""
+        return "" if self.low is None else f"{self.low}..{self.high}"
+
+
+def known(file: ModuleFile) -> dict[str, Parameter]:
+    """The tunables of a module by name, in its own order."""
+    found = (_parameter(line) for line in file.parameters)
+    return {parameter.name: parameter for parameter in found}
+
+
+def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
+    """``name=value`` as a user gave them; UserError for what ``file`` does not take."""
+    parameters, values = known(file), {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if name not in parameters:
+            hint = f"it has {', '.join(parameters)}"
+            raise UserError(f"the module has no parameter {name!r}", hint)
+        if not equals or not _VALUE.fullmatch(value):
+            raise UserError(f"{setting!r} is not a setting", "write it like credits=64")
+        _check_bounds(parameters[name], value)
+        values[name] = value
+    return values
+
+
+def changed(values: Mapping[str, str], file: ModuleFile) -> dict[str, str]:
+    """Those of the values in effect that are not the default."""
+    parameters = known(file)
+    return {
+        name: value
+        for name, value in values.items()
+        if name in parameters and value != parameters[name].default
+    }
+
+
+def _check_bounds(parameter: Parameter, value: str) -> None:
+    if parameter.low is None or parameter.high is None:
+        return
+    if not value.isdecimal() or not parameter.low <= int(value) <= parameter.high:
+        hint = f"it can be {parameter.low} to {parameter.high}, and is {parameter.default} unasked"
+        raise UserError(f"{parameter.name} is {value}", hint)
+
+
+def _parameter(line: str) -> Parameter:
+    match = _LINE.fullmatch(line)
+    name, text = (match["name"], match["text"]) if match else (line, "")
+    default = _DEFAULT.match(text)
+    text = default["text"] if default else text
+    bounds = _BOUNDS.match(text)
+    return Parameter(
+        name=name,
+        text=bounds["text"] if bounds else text,
+        default=default["default"] if default else "",
+        low=int(bounds["low"]) if bounds else None,
+        high=int(bounds["high"]) if bounds else None,
+    )

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module's source, its builds and its tunables; compiling for real is in tests/lab."""
+
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools import __version__
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import module_build, module_source
+from nfsrdma_tools.host.module_build import build, checked_release, first_error, headers_package
+from nfsrdma_tools.host.module_parameters import Parameter, changed, checked, known
+from nfsrdma_tools.host.module_source import Source
+from nfsrdma_tools.host.modules import parse_modinfo
+
+MAKE = """#!/bin/sh
+echo "$@" >> {log}
+for word in "$@"; do case $word in M=*) draft=${{word#M=}} ;; esac; done
+grep -q broken "$draft/a.c" && {{ echo "$draft/a.c:8:9: error: expected ;" >&2; exit 2; }}
+cp "$draft/a.c" "$draft/nfsrdma.ko"
+"""
+INFO = (
+    "filename:       /x/nfsrdma.ko\0version=0.1.0\0name=nfsrdma\0depends=sunrpc,ib_core,rdma_cm\0"
+    "vermagic=6.12.1 SMP preempt mod_unload modversions \0srcversion=ABC\0"
+    "parm:           credits:Calls a connection may have, 2 to 1024 (default 128) (uint)\0"
+    "parm:           registration:frwr: the peer may, frwr-local: never (default frwr) (charp)\0"
+    "parm:           plain:int\0"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    folder = tmp_path / "kmod"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner/b.h").write_text("b")
+    for name in ("a.c", "Kbuild", "features.sh"):
+        (folder / name).write_text(name)
+    (folder / "dkms.conf").write_text('PACKAGE_NAME="x"\nPACKAGE_VERSION="1.2.3"\n')
+    return Source(folder)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Path) -> Path:
+    """A stand-in for make, which notes how it is called; headers of any kernel."""
+    log = tmp_path / "calls"
+    make = stand_in.with_name("make")
+    make.write_text(MAKE.format(log=log))
+    make.chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("NFSRDMA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(module_build, "_headers", lambda release: Path("/headers") / release)
+    return log
+
+
+def test_the_source_is_found_in_a_checkout_and_has_this_programs_version() -> None:
+    found = module_source.find()
+    assert {Path("Kbuild"), Path("module.c"), Path("dkms.conf")} <= set(found.files)
+    assert found.version == __version__
+
+
+def test_a_hash_follows_the_source_and_not_what_a_build_left_there(source: Source) -> None:
+    before = source.hash
+    for product in ("nfsrdma.ko", "a.o", "nfsrdma.mod.c", "features.h", ".a.o.cmd", "README.md"):
+        (source.folder / product).write_text("x")
+    assert source.hash == before
+    (source.folder / "a.c").rename(source.folder / "c.c")
+    renamed = source.hash
+    (source.folder / "inner/b.h").write_text("changed")
+    assert len({before, renamed, source.hash}) == 3
+
+
+def test_a_copy_has_the_sources_alone(source: Source, tmp_path: Path) -> None:
+    (source.folder / "a.o").touch()
+    (source.folder / "features.sh").chmod(0o755)
+    (tmp_path / "copy").mkdir()
+    source.copy(tmp_path / "copy")
+    assert Source(tmp_path / "copy").hash == source.hash
+    assert not (tmp_path / "copy/a.o").exists()
+    assert (tmp_path / "copy/features.sh").stat().st_mode & 0o111
+
+
+def test_a_build_is_made_once_and_outside_of_the_source(source: Source, made: Path) -> None:
+    first = build("6.12.1-x", source=source)
+    assert first.fresh
+    assert first.path.parts[-4:] == ("modules", "6.12.1-x", source.hash, "nfsrdma.ko")
+    again = build("6.12.1-x", source=source)
+    assert (again.path, again.fresh) == (first.path, False)
+    assert build("6.12.1-x", force=True, source=source).fresh
+    assert build("7.2.0-y", source=source).path != first.path
+    assert len(made.read_text().splitlines()) == 3
+    assert {p.name for p in source.folder.iterdir()} == {
+        "a.c", "Kbuild", "features.sh", "dkms.conf", "inner",
+    }  # fmt: skip
+    assert [p.name for p in first.path.parent.parent.iterdir()] == [source.hash]
+
+
+def test_a_failed_build_is_one_line_and_leaves_its_log(source: Source, made: Path) -> None:
+    (source.folder / "a.c").write_text("broken")
+    with pytest.raises(UserError, match=r"does not build: a.c:8:9: error: expected ;") as error:
+        build("6.12.1-x", source=source)
+    log = Path(error.value.hint.removeprefix("the log is "))
+    assert "error: expected ;" in log.read_text()
+    assert [p.name for p in log.parent.iterdir()] == ["failed.log"]
+    (source.folder / "a.c").write_text("whole")
+    build("6.12.1-x", source=source)
+    assert not log.exists()
+
+
+@pytest.mark.usefixtures("made")
+def test_what_a_killed_build_left_is_removed_by_the_next(source: Source, tmp_path: Path) -> None:
+    left = tmp_path / "cache/modules/6.12.1-x/.draft-old"
+    left.mkdir(parents=True)
+    build("6.12.1-x", source=source)
+    assert not left.exists()
+
+
+def test_a_kernel_without_headers_names_the_package() -> None:
+    with pytest.raises(UserError, match=r"no headers of kernel 9.9.9-none.*9.9.9-none"):
+        build("9.9.9-none")
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("ID=debian\n", "linux-headers-R"),
+        ('ID=ubuntu\nID_LIKE="debian"\n', "linux-headers-R"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "kernel-devel-R"),
+        ("ID=fedora\n", "kernel-devel-R"),
+        ('ID="opensuse-leap"\nID_LIKE="suse opensuse"\n', "kernel-default-devel"),
+    ],
+)
+def test_each_distribution_has_its_own_name_for_headers(
+    text: str, package: str, tmp_path: Path
+) -> None:
+    (tmp_path / "os-release").write_text(text)
+    assert headers_package("R", tmp_path / "os-release") == package
+
+
+@pytest.mark.parametrize("name", ["-C", "../x", "a/b", "a b", ".", "a;b", "6.1\n"])
+def test_a_hostile_release_reaches_no_path(name: str) -> None:
+    with pytest.raises(UserError, match="is not a kernel release"):
+        checked_release(name)
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        ("a.c: In function:\na.c:1:2: error: no x\nb.c:3:4: error: no y\n", "a.c:1:2: error: no x"),
+        ('x\na.h:1:9: fatal error: b.h: No such file or directory\nmake: *** [a.o] Error 1\n',
+         "a.h:1:9: fatal error: b.h: No such file or directory"),
+        ('ERROR: modpost: "f" [nfsrdma.ko] undefined!\nmake: *** [x] Error 1\n',
+         'ERROR: modpost: "f" [nfsrdma.ko] undefined!'),
+        ("/bin/sh: 1: gcc-14: not found\nmake: *** [a.o] Error 127\n",
+         "/bin/sh: 1: gcc-14: not found"),
+        ("make: *** No rule to make target 'modules'.  Stop.\n",
+         "make: *** No rule to make target 'modules'.  Stop."),
+        ("something\nlast word\n", "last word"),
+        ("", "it said nothing"),
+    ],
+)  # fmt: skip
+def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
+    assert first_error(log) == error
+
+
+def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
+    found = known(parse_modinfo(INFO))
+    assert found["credits"] == Parameter("credits", "Calls a connection may have", "128", 2, 1024)
+    assert found["credits"].bounds == "2..1024"
+    assert (found["registration"].default, found["registration"].bounds) == ("frwr", "")
+    assert found["plain"] == Parameter("plain", "int")
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("credit=64", "no parameter 'credit'"),
+        ("credits", "is not a setting"),
+        ("credits=", "is not a setting"),
+        ("credits=64 taint=1", "is not a setting"),
+        ("credits=1", r"credits is 1 \(it can be 2 to 1024"),
+        ("credits=1025", "credits is 1025"),
+        ("credits=many", "credits is many"),
+        ("credits=-3", "credits is -3"),
+    ],
+)
+def test_a_setting_the_module_does_not_take_is_refused(setting: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        checked([setting], parse_modinfo(INFO))
+
+
+def test_settings_and_what_differs_from_the_default() -> None:
+    file = parse_modinfo(INFO)
+    asked = checked(["credits=64", "registration=frwr-local"], file)
+    assert asked == {"credits": "64", "registration": "frwr-local"}
+    assert changed({**asked, "registration": "frwr", "unknown": "1"}, file) == {"credits": "64"}
