@@ -23,7 +23,9 @@ _TIMEOUT = typer.Option("--timeout", min=1, help="Give up after so many seconds.
 def mount(
     target: Annotated[str, typer.Argument(metavar="SERVER:/PATH", help="What to mount.")],
     directory: Annotated[str, typer.Argument(metavar="DIR", help="Where, an empty folder.")],
-    transport: Annotated[str, typer.Option(help="rdma or tcp.")] = "rdma",
+    transport: Annotated[
+        str, typer.Option(help="rdma (the kernel's), nfsrdma (ours) or tcp.")
+    ] = "rdma",
     vers: Annotated[str, typer.Option(help="3, 4.0, 4.1 or 4.2.")] = "4.2",
     rsize: Annotated[str | None, typer.Option(help="Bytes per READ: 65536, 64k, 1M.")] = None,
     wsize: Annotated[str | None, typer.Option(help="Bytes per WRITE.")] = None,

@@ -31,7 +31,7 @@ def apply(
         typer.Argument(metavar="DIR", help="The mount; found by its target if not given."),
     ] = None,
     transport: Annotated[
-        str, typer.Option(help="The winner of tcp or rdma; the mount's own by default.")
+        str, typer.Option(help="The winner of tcp, rdma or nfsrdma; the mount's own by default.")
     ] = "",
     mount: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Without a STORE: the mount.")

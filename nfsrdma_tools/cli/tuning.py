@@ -59,7 +59,9 @@ def _carrier(plan: Plan, directory: Path) -> str:
     if mount is not None:
         return mount.transport
     if len(plan.transports) > 1:
-        raise UserError(f"{directory} is not mounted", "say --transport tcp or rdma")
+        raise UserError(
+            f"{directory} is not mounted", f"say --transport, one of {', '.join(plan.transports)}"
+        )
     return plan.transports[0]
 
 

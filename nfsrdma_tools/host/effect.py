@@ -10,6 +10,7 @@ from pathlib import Path
 from nfsrdma_tools.host import mountinfo, mountstats, readahead, sharing
 from nfsrdma_tools.host.mountinfo import Entry
 from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.transports import named
 
 __all__ = ["Mount", "State", "find", "mounts", "state", "states"]
 
@@ -38,7 +39,7 @@ class Mount:
             directory=entry.directory,
             device=entry.device,
             fstype=entry.fstype,
-            transport=has.get("proto", "").removesuffix("6"),
+            transport=named(has.get("proto", "")),
             vers=has.get("vers", ""),
             rsize=int(has.get("rsize", 0)),
             wsize=int(has.get("wsize", 0)),

@@ -88,7 +88,7 @@ def call(request: MountRequest, directory: Path, timeout: float) -> None:
 
     Raises UnknownHostError, MountError for a refusal that is understood, CommandError for others.
     """
-    netid = request.target.netid(request.transport)
+    netid = request.target.netid(request.family)
     options = request.mount_options(netid)
     argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
     result = run(*_LEASH, *argv, check=False, timeout=timeout)
@@ -102,13 +102,13 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
             f"{request.target.host} did not answer within {timeout:g} s, the mount was given up",
             "check that the server runs and is reached, or raise --timeout",
         )
-    if request.transport == "rdma" and not _has_rdma():
+    if request.family == "rdma" and not _has_rdma():
         return _error(request, *_RDMA_MISSING)
     for pattern, what, hint in _MEANINGS:
         if re.search(pattern, result.stderr):
             return _error(request, what, hint)
     if re.search(r"[Pp]rotocol.* not supported", result.stderr):
-        unsupported = _RDMA_UNSUPPORTED if request.transport == "rdma" else _TCP_UNSUPPORTED
+        unsupported = _RDMA_UNSUPPORTED if request.family == "rdma" else _TCP_UNSUPPORTED
         return _error(request, *unsupported)
     return CommandError(
         result.argv[len(_LEASH) :], result.returncode, result.stderr or result.stdout
@@ -123,7 +123,7 @@ def _has_rdma() -> bool:
 
 
 def _error(request: MountRequest, what: str, hint: str) -> MountError:
-    default = RDMA_PORT if request.transport == "rdma" else _NFS_PORT
+    default = RDMA_PORT if request.family == "rdma" else _NFS_PORT
     known = {
         "host": request.target.host,
         "path": repr(request.target.path),

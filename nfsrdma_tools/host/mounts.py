@@ -20,6 +20,7 @@ from nfsrdma_tools.host.effect import Mount, find, mounts, shared
 from nfsrdma_tools.host.mountnfs import MountError, call
 from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.transports import check_carrier
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -51,6 +52,7 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
     directory = _free_directory(request.directory)
     with _only_one(directory):
         _free_directory(directory)
+        check_carrier(request.transport)
         undo = undo_for(directory)
         book.add(undo)
         try:
@@ -149,7 +151,7 @@ def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) 
     xprts = mountstats.read(made.directory).xprts
     _prove("transport", request.transport, made.transport, hint)
     for xprt in xprts:
-        _prove("transport of a connection", request.transport, xprt.proto, hint)
+        _prove("transport of a connection", request.family, xprt.proto, hint)
     _prove("nconnect", request.nconnect, len(xprts), hint)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.transports import family
 
 __all__ = ["RDMA_PORT", "TRANSPORTS", "VERSIONS", "MountRequest"]
 
 RDMA_PORT = 20049  # RFC 8267 section 7
-TRANSPORTS = ("tcp", "rdma")
+TRANSPORTS = ("tcp", "rdma", "nfsrdma")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 _MAX_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/super.c
 _MIN_SIZE = 1024  # NFS_MIN_FILE_IO_SIZE in include/linux/nfs_xdr.h
@@ -56,10 +57,15 @@ class MountRequest:
         for option in self.options:
             _check_option(option)
 
+    @property
+    def family(self) -> str:
+        """What the kernel calls the transport: our module's is ``rdma`` too."""
+        return family(self.transport)
+
     def mount_options(self, netid: str) -> str:
         """The text for ``-o``; ``netid`` is the transport with its address family."""
         asked = {"rsize": self.rsize, "wsize": self.wsize, "nconnect": self.nconnect}
-        port = self.port or (RDMA_PORT if self.transport == "rdma" else None)
+        port = self.port or (RDMA_PORT if self.family == "rdma" else None)
         words = [f"vers={self.vers}", f"proto={netid}"]
         words += [f"{name}={value}" for name, value in {"port": port, **asked}.items() if value]
         names = {option.partition("=")[0] for option in self.options}

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which module carries NFS over RDMA, changed: ours in place of the kernel's, and back.
+
+There is room for one: both register the client class of the netid "rdma".  The way back is in the
+journal before anything is changed, as commands that do no harm when there is nothing to do, so it
+holds for any number of swaps in between.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.files import read
+from nfsrdma_tools.host import module_build, module_state, modules
+from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.module_state import State, locked
+from nfsrdma_tools.host.module_users import refuse_used
+from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.transports import CARRIERS, KERNELS, owner
+from nfsrdma_tools.host.tunables import Tunable
+from nfsrdma_tools.undo import Journal, Remove, Run, Write
+
+__all__ = ["load", "prepare", "ready", "unload"]
+
+_SYS = Path("/sys/module")
+
+
+@locked()
+def load(file: ModuleFile, settings: Mapping[str, str], book: Journal) -> bool:
+    """Have the module in ``file`` carry NFS over RDMA; False when it did already.
+
+    ``settings`` are checked parameters.  The module that is in its way is unloaded, and put back
+    by ``book`` when anything fails.  Raises UserError that names who uses that one,
+    CommandError with the kernel's words when it does not load, MismatchError when something else
+    is loaded afterwards.
+    """
+    _require(file)
+    now, state = owner(), module_state.load()
+    if now == OURS and modules.srcversion(OURS) == file.srcversion:
+        _set(settings, book)
+        return False
+    before = now if now != OURS else (state.before if state else "")
+    prepare(book, file)
+    if now:
+        _take_out(now)
+    module_state.save(State(file.path, dict(settings), before))
+    _insert()
+    return True
+
+
+@locked()
+def unload(book: Journal) -> str | None:
+    """Take our module out and put back what was there before; returns that module's name.
+
+    None when ours was not loaded.  UserError that names who uses it.
+    """
+    _require_root()
+    if OURS not in modules.loaded():
+        return None
+    refuse_used(OURS)
+    state = module_state.load()
+    prepare(book)
+    _take_out(OURS)
+    if state and state.before:
+        run(*_way_in(state.before))
+        _prove(state.before)
+    module_state.save(None)
+    return state.before if state else ""
+
+
+def prepare(book: Journal, file: ModuleFile | None = None) -> None:
+    """Write down the way back to the module that carries now, and load what ``file`` stands on.
+
+    To be called before the first ``ready``; one call is enough for all of them.
+    """
+    for name in file.depends if file else ():
+        modules.load(name, book)
+    now, state, kept = owner(), module_state.load(), str(module_state.path())
+    book.add(Write(kept, read(Path(kept))) if state else Remove(kept))
+    if now == OURS:
+        module_state.save(_as_loaded(state))
+    if now:
+        book.add(Run(_way_in(now), unless=str(_SYS / now)))
+    for name in {KERNELS, OURS} - {now}:
+        # undone first: the way in is free again
+        book.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
+
+
+@locked()
+def ready(transport: str) -> None:
+    """Have the right module carry ``transport``; nothing to do for tcp, or when it does already.
+
+    UserError that names who uses the other one.  ``prepare`` has noted the way back.
+    """
+    wanted, now = CARRIERS.get(transport, ""), owner()
+    # a vendor's rpcrdma of another name is the kernel's, to us
+    if not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS)):
+        return
+    if now:
+        _take_out(now)
+    if wanted == OURS:
+        _insert()
+    else:
+        run(*_way_in(wanted))
+        _prove(wanted)
+
+
+def _require(file: ModuleFile) -> None:
+    _require_root()
+    built_for, running = file.vermagic.split(" ")[0], os.uname().release
+    if file.name != OURS:
+        raise UserError(f"{file.path} is the module {file.name!r}, not {OURS}", "name another file")
+    if built_for != running:
+        what = f"{file.path} was built for kernel {built_for}, {running} is running"
+        raise UserError(what, "build it for this one: nfsrdma module build")
+    if owner() == KERNELS and KERNELS not in modules.loaded():
+        hint = "boot a kernel that has it as a module"
+        raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise UserError("only root is allowed to load and unload modules", "run this as root")
+
+
+def _set(settings: Mapping[str, str], book: Journal) -> None:
+    for name, value in settings.items():
+        Tunable.parse(f"{OURS}.{name}").set(value, book)
+
+
+def _take_out(name: str) -> None:
+    refuse_used(name)
+    run("rmmod", "--", name)
+    if name in modules.loaded():
+        raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
+
+
+def _insert() -> None:
+    """Load ours as the state says, or this source's build, and prove that it is what is loaded."""
+    state = module_state.load() or State(str(module_build.build().path))
+    log = _kernel_log()
+    try:
+        run(*_insmod(state))
+    except CommandError as error:
+        said = _said_since(log)
+        raise CommandError(error.argv, error.returncode, said or error.stderr) from error
+    _prove(OURS)
+    wanted, found = modules.in_file(Path(state.file)).srcversion, modules.srcversion(OURS)
+    if found != wanted:
+        raise MismatchError(f"srcversion of {OURS}", wanted, found)
+    values = modules.parameters(OURS)
+    for name, value in state.parameters.items():
+        if values.get(name) != value:
+            raise MismatchError(f"{OURS}.{name}", value, values.get(name, "nothing"))
+
+
+def _prove(name: str) -> None:
+    if owner() != name:
+        raise MismatchError("the module for proto=rdma", name, owner() or "none")
+
+
+def _way_in(name: str) -> tuple[str, ...]:
+    """The command that loads a carrier of NFS over RDMA, however it is called."""
+    if name == OURS:
+        return _insmod(module_state.load() or _as_loaded(None))
+    # after `module install` the name rpcrdma leads to ours; the alias svcrdma never does
+    alias = modules.on_disk("svcrdma")
+    return ("modprobe", "--", "svcrdma" if alias and alias.name == name else name)
+
+
+def _insmod(state: State) -> tuple[str, ...]:
+    return ("insmod", state.file, *(f"{key}={value}" for key, value in state.parameters.items()))
+
+
+def _as_loaded(state: State | None) -> State:
+    """How to load ours again just as it is; UserError when its file is not there any more."""
+    installed = modules.on_disk(OURS)
+    places = [state.file] if state else []
+    places += [installed.path] if installed else []
+    for place in places:
+        if Path(place).exists() and modules.in_file(Path(place)).srcversion == modules.srcversion(
+            OURS
+        ):
+            return State(place, modules.parameters(OURS), state.before if state else "")
+    what = f"the file that the loaded {OURS} came from is gone, it could not be put back"
+    raise UserError(what, f"rmmod {OURS}, then do this again")
+
+
+def _kernel_log() -> list[str]:
+    return run("dmesg", check=False).stdout.splitlines()
+
+
+def _said_since(log: list[str]) -> str:
+    """What the kernel said of our module since; the last line is the reason."""
+    old = set(log)
+    return "\n".join(x for x in _kernel_log() if x not in old and f"{OURS}:" in x)

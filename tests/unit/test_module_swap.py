@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules swapped on a kernel of our own, where every step can fail; lab tests take a real one."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nfsrdma_tools import undo
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.host import (
+    module_build,
+    module_state,
+    module_swap,
+    module_users,
+    modules,
+    transports,
+)
+from nfsrdma_tools.host.module_build import Build
+from nfsrdma_tools.host.modules import Module, ModuleFile
+from nfsrdma_tools.undo import journal, recover
+
+RELEASE = "6.12.1-x"
+NEEDS = ("sunrpc", "rdma_cm")
+REAL = ModuleFile("rpcrdma", "/lib/rpcrdma.ko")
+FILE = ModuleFile(
+    # any file that is there: its words come from here
+    "nfsrdma", __file__, vermagic=f"{RELEASE} SMP ", srcversion="NEW", depends=NEEDS
+)  # fmt: skip
+OURS = Path(__file__).stem
+
+
+class Kernel:
+    """Modules that are loaded, as folders like /sys/module, and what loading one more does."""
+
+    def __init__(self, sys: Path, *carriers: str) -> None:
+        self.sys = sys
+        for name in carriers:
+            (sys / name).mkdir(parents=True)
+        self.broken: set[str] = set()
+        self.parameters: dict[str, str] = {}
+        self.references = 0
+        self.calls: list[str] = []
+
+    def loaded(self) -> dict[str, Module]:
+        carriers = tuple(path.name for path in self.sys.glob("*"))
+        found = {name: Module(name, 1, self.references, (), "") for name in carriers}
+        return {**found, **{name: Module(name, 1, 1, carriers, "") for name in NEEDS}}
+
+    def run(self, *argv: str, **_: object) -> Result:
+        program, *words = [word for word in argv if word != "--"]
+        if program in ("dmesg", "modprobe") and words[:1] != ["svcrdma"]:
+            return Result(argv, "", "", 0)
+        self.calls.append(" ".join(argv))
+        name = {"svcrdma": "rpcrdma", OURS: "nfsrdma"}.get(Path(words[0]).stem, words[0])
+        if program == "rmmod":
+            self.ask((self.sys / name).exists(), argv, "not loaded")
+            (self.sys / name).rmdir()
+        elif program == "insmod" or name != self.carrier:
+            self.ask(not self.carrier, argv, f"File exists: {self.carrier}")
+            self.ask(name not in self.broken, argv, "Invalid argument")
+            (self.sys / name).mkdir(parents=True)
+            self.parameters = dict(word.split("=") for word in words[1:])
+        return Result(argv, "", "", 0)
+
+    def ask(self, fine: bool, argv: tuple[str, ...], why: str) -> None:
+        if not fine:
+            raise CommandError(argv, 1, why)
+
+    @property
+    def carrier(self) -> str:
+        return next((path.name for path in self.sys.glob("*")), "")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    return boot(Kernel(tmp_path / "sys", "rpcrdma"), tmp_path, monkeypatch)
+
+
+def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
+    patch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    patch.setattr(module_swap, "_SYS", kernel.sys)
+    for where in (module_swap, undo, modules, transports):
+        patch.setattr(where, "run", kernel.run)
+    for name, answer in {
+        "loaded": kernel.loaded,
+        "in_file": lambda path: FILE,
+        "on_disk": lambda name: FILE if name == "nfsrdma" else REAL,
+        "srcversion": lambda name: "NEW",
+        "parameters": lambda name: kernel.parameters,
+    }.items():
+        patch.setattr(modules, name, answer)
+    patch.setattr(module_swap.os, "uname", lambda: type("U", (), {"release": RELEASE}))
+    patch.setattr(module_swap.os, "geteuid", lambda: 0)
+    patch.setattr(module_users, "mounts", list)
+    patch.setattr(module_users.nfsd, "listeners", list)
+    patch.setattr(module_users, "_PATIENCE_S", 0)
+    patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
+    patch.setattr(module_state, "_LOCK", tmp_path)
+    return kernel
+
+
+def load(**parameters: str) -> bool:
+    with journal() as book:
+        new = module_swap.load(FILE, parameters, book)
+        book.keep()
+    return new
+
+
+def unload() -> str | None:
+    with journal() as book:
+        before = module_swap.unload(book)
+        book.keep()
+    return before
+
+
+def test_ours_takes_the_place_of_the_kernels_and_gives_it_back(kernel: Kernel) -> None:
+    assert load(credits="64")
+    assert (kernel.carrier, kernel.parameters) == ("nfsrdma", {"credits": "64"})
+    assert not load()
+    assert unload() == "rpcrdma"
+    assert kernel.carrier == "rpcrdma"
+    assert unload() is None
+    assert module_state.load() is None
+
+
+def test_where_nothing_was_before_nothing_is_after(kernel: Kernel) -> None:
+    (kernel.sys / "rpcrdma").rmdir()
+    assert load()
+    assert unload() == ""
+    assert kernel.carrier == ""
+
+
+def test_ours_that_does_not_load_leaves_the_old_one_working(kernel: Kernel) -> None:
+    kernel.broken.add("nfsrdma")
+    with pytest.raises(CommandError, match="Invalid argument"):
+        load()
+    assert kernel.carrier == "rpcrdma"
+    assert module_state.load() is None
+
+
+def test_a_parameter_that_did_not_take_effect_is_an_error(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "parameters", lambda name: {"credits": "128"})
+    with pytest.raises(MismatchError, match=r"nfsrdma.credits: asked for 64, got 128"):
+        load(credits="64")
+    assert kernel.carrier == "rpcrdma"
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (ModuleFile("nfsrdma", "/x.ko", vermagic="5.0.0 SMP "), "built for kernel 5.0.0, 6.12.1-x"),
+        (ModuleFile("ext4", "/x.ko", vermagic=f"{RELEASE} SMP "), "is the module 'ext4'"),
+    ],
+)
+def test_a_file_that_cannot_be_it_is_refused_first(
+    kernel: Kernel, file: ModuleFile, words: str
+) -> None:
+    with pytest.raises(UserError, match=words), journal() as book:
+        module_swap.load(file, {}, book)
+    assert (kernel.carrier, kernel.calls) == ("rpcrdma", [])
+
+
+def test_a_module_in_use_is_left_alone_and_its_users_are_named(kernel: Kernel) -> None:
+    kernel.references = 2
+    with pytest.raises(UserError, match=r"rpcrdma is in use by 2 connections"):
+        load()
+    assert kernel.carrier == "rpcrdma"
+    kernel.references = 0
+    load()
+    kernel.references = 1
+    with pytest.raises(UserError, match=r"nfsrdma is in use by 1 connections"):
+        unload()
+    assert kernel.carrier == "nfsrdma"
+
+
+def test_what_is_killed_half_way_is_put_back_by_the_next_start(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.suppress(SystemExit), journal() as book:
+        module_swap.prepare(book, FILE)
+        module_swap.ready("nfsrdma")
+        assert kernel.carrier == "nfsrdma"
+        # as if this process were gone: its journal stays
+        monkeypatch.setattr(book, "undo", list)
+    monkeypatch.setattr(undo, "_birth", lambda pid: "another")
+    assert recover() == []
+    assert kernel.carrier == "rpcrdma"
+
+
+STEPS = st.lists(st.sampled_from(["tcp", "rdma", "nfsrdma", "break", "mend"]), max_size=12)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(first=st.sampled_from(["", "rpcrdma", "nfsrdma"]), steps=STEPS)
+def test_any_number_of_swaps_ends_where_it_began(
+    first: str, steps: list[str], tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as sys:
+        kernel = boot(Kernel(Path(sys), *filter(None, [first])), tmp_path, patch)
+        with journal() as book:
+            module_swap.prepare(book, FILE)
+            for step in steps:
+                take(kernel, step)
+            kernel.broken.clear()
+        assert kernel.carrier == first
+
+
+def take(kernel: Kernel, step: str) -> None:
+    if step == "break":
+        kernel.broken.add("nfsrdma")
+    elif step == "mend":
+        kernel.broken.clear()
+    else:
+        with contextlib.suppress(CommandError):
+            module_swap.ready(step)
+            wanted = {"rdma": "rpcrdma", "nfsrdma": "nfsrdma"}.get(step, kernel.carrier)
+            assert kernel.carrier == wanted
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    yield
+    journals = list((tmp_path / "state").glob("*.undo"))
+    assert not journals
