@@ -9,7 +9,7 @@ from types import FrameType
 
 import typer
 
-from nfsrdma_tools.cli import doctor, lab, link, mount, report, server, store, sweep, tune
+from nfsrdma_tools.cli import doctor, lab, link, module, mount, report, server, store, sweep, tune
 from nfsrdma_tools.errors import UserError, printable
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(lab.app, name="lab")
 app.command()(doctor.doctor)
 app.add_typer(link.app, name="link")
 app.add_typer(server.app, name="server")
+app.add_typer(module.app, name="module")
 app.command()(sweep.sweep)
 app.add_typer(store.app, name="store")
 app.command()(report.report)

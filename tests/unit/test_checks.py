@@ -19,6 +19,7 @@ from nfsrdma_tools.host.checks import (
     kernel,
     links,
     mounting,
+    ours,
     server,
     tools,
 )
@@ -358,3 +359,34 @@ def test_the_report_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_findings_are_plain_data() -> None:
     assert json.loads(json.dumps(Finding("a", "ok", "b").__dict__))["status"] == "ok"
+
+
+BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
+                   parameters=("credits:Calls, 2 to 1024 (default 128) (uint)",))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("built", "running", "values", "status", "words"),
+    [
+        (None, None, {}, "ok", "not loaded, not built for this kernel"),
+        (BUILT, None, {}, "ok", "not loaded, built for this kernel"),
+        (None, "OLD", {}, "ok", "loaded, srcversion OLD; not built here"),
+        (BUILT, "OLD", {}, "warning", "loaded with srcversion OLD, this source makes NEW"),
+        (BUILT, "NEW", {"credits": "128"}, "ok", "tunables changed: none"),
+        (BUILT, "NEW", {"credits": "64"}, "ok", "tunables changed: credits=64"),
+    ],
+)
+def test_our_module_is_judged_against_its_source(
+    built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
+) -> None:
+    found = ours.judge(built, running, values)
+    assert found.status == status
+    assert words in found.found
+    assert found.remedy or status == "ok"
+
+
+def test_the_netid_may_be_ours(machine: Machine) -> None:
+    text = "sunrpc 1 1 nfsrdma, Live 0x0\nrdma_cm 1 1 nfsrdma, Live 0x0\nnfsrdma 1 0 - Live 0x0\n"
+    write(machine.root, "proc/modules", text)
+    (finding,) = kernel.netid(machine)
+    assert (finding.status, finding.found) == ("ok", "owned by nfsrdma")

@@ -6,7 +6,7 @@ A check is a small function of a Machine that yields findings; each has a remedy
 
 from __future__ import annotations
 
-from nfsrdma_tools.host.checks import kernel, links, mounting, server, tools
+from nfsrdma_tools.host.checks import kernel, links, mounting, ours, server, tools
 from nfsrdma_tools.host.checks.finding import Check, Finding, Machine, Status, carry_out
 
 __all__ = ["CHECKS", "Finding", "Machine", "Status", "examine"]
@@ -15,6 +15,7 @@ CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,
+    "nfsrdma": ours.module,
     "links": links.links,
     "mtu": links.mtu,
     "portlist": server.listeners,

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma module``: our transport module built, loaded, and made the one of proto=rdma."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.host.module_build import Build
+    from nfsrdma_tools.host.modules import ModuleFile
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="The transport module of this project: build, load, install.", no_args_is_help=True
+)
+
+_JSON = typer.Option("--json", help="Print JSON.")
+
+
+@app.command()
+def build(
+    kernel: Annotated[
+        str, typer.Option(metavar="RELEASE", help="Of another kernel than the running one.")
+    ] = "",
+    force: Annotated[bool, typer.Option("--force", help="Even if it was built before.")] = False,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Build the module for a kernel, in a cache; needs that kernel's headers and no root."""
+    import json
+
+    made = _build(kernel, force)
+    if as_json:
+        facts = {"kernel": made.release, "path": str(made.path), "fresh": made.fresh}
+        print(json.dumps(facts, indent=2))
+        return
+    print(f"{made.path}: {'built' if made.fresh else 'was built'} for {made.release}")
+
+
+@app.command()
+def load(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODULE", help="A module built elsewhere; not this source's."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A parameter; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Have our module carry NFS over RDMA instead of the kernel's own, until a reboot.
+
+    Nothing may be mounted over RDMA, and nfsd may not listen on it.  If ours does not load, the
+    kernel's own is put back.
+    """
+    import json
+
+    from nfsrdma_tools.host import module_parameters, module_swap, modules
+    from nfsrdma_tools.host.transports import owner
+    from nfsrdma_tools.undo import journal
+
+    with journal() as book:
+        wanted = modules.in_file(file or _build().path)
+        values = module_parameters.checked(setting or (), wanted)
+        before = owner()
+        new = module_swap.load(wanted, values, book)
+        book.keep()
+    if as_json:
+        facts = {"module": wanted.path, "srcversion": wanted.srcversion, "before": before}
+        print(json.dumps({**facts, "loaded": new, "parameters": values}, indent=2))
+        return
+    _tell_loaded(wanted, new, before)
+
+
+@app.command()
+def unload(as_json: Annotated[bool, _JSON] = False) -> None:
+    """Take our module out, and put back the one that was there before."""
+    import json
+
+    from nfsrdma_tools.host import module_swap
+    from nfsrdma_tools.host.transports import owner
+    from nfsrdma_tools.undo import journal
+
+    with journal() as book:
+        before = module_swap.unload(book)
+        book.keep()
+    if as_json:
+        print(json.dumps({"unloaded": before is not None, "owner": owner()}, indent=2))
+        return
+    print("nfsrdma is not loaded" if before is None else "nfsrdma is unloaded")
+    print(f"  mounts with proto=rdma get {owner() or 'what modprobe loads for them'}")
+
+
+@app.command()
+def status(as_json: Annotated[bool, _JSON] = False) -> None:
+    """Show whose module carries NFS over RDMA, its tunables and users, and how ours stands."""
+    import json
+
+    from nfsrdma_tools.cli.module_view import facts, lines
+    from nfsrdma_tools.host import module_status
+
+    found = module_status.status()
+    print(json.dumps(facts(found), indent=2) if as_json else "\n".join(lines(found)))
+
+
+@app.command()
+def install(
+    force: Annotated[
+        bool, typer.Option("--force", help="On an NFS/RDMA server, too: it stops being one.")
+    ] = False,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Make ours the module that proto=rdma loads, across reboots and new kernels, by DKMS.
+
+    Loads nothing now.  `nfsrdma module uninstall` takes every trace back.
+    """
+    import json
+
+    from nfsrdma_tools.host import dkms, module_install
+    from nfsrdma_tools.undo import journal
+
+    with journal() as book:
+        made = _build()
+        new = module_install.install(made, book, force)
+        book.keep()
+    here = module_install.installed()
+    version = here.version if here else ""
+    folder = str(dkms.source_folder(version))
+    if as_json:
+        paths = {"source": folder, "modprobe": str(module_install.CONF)}
+        print(json.dumps({"installed": new, "version": version, **paths}, indent=2))
+        return
+    print(f"nfsrdma {version} {'is' if new else 'was'} installed for {made.release}")
+    print(f"  lasts across reboots: DKMS builds {folder} for each new kernel,")
+    print(f"  and {module_install.CONF} has proto=rdma load it")
+    print("  in effect with the next load: nfsrdma module load, or a reboot")
+    print("  undo: nfsrdma module uninstall")
+
+
+@app.command()
+def uninstall(as_json: Annotated[bool, _JSON] = False) -> None:
+    """Take back all that install did."""
+    import json
+
+    from nfsrdma_tools.host import module_install, modules
+    from nfsrdma_tools.host.module_source import OURS
+
+    gone = module_install.uninstall()
+    still = OURS in modules.loaded()
+    if as_json:
+        version = gone.version if gone else None
+        print(json.dumps({"uninstalled": version, "still_loaded": still}, indent=2))
+        return
+    print(f"nfsrdma {gone.version} is uninstalled, for good" if gone else "nothing is installed")
+    if still:
+        print("  it stays loaded until: nfsrdma module unload")
+
+
+def _build(kernel: str = "", force: bool = False) -> Build:
+    """Build, with a line that shows that time passes."""
+    from nfsrdma_tools.cli.module_view import Building
+    from nfsrdma_tools.host import module_build
+
+    with Building() as line:
+        return module_build.build(kernel, force, line.show)
+
+
+def _tell_loaded(wanted: ModuleFile, new: bool, before: str) -> None:
+    what = f"nfsrdma {wanted.version} (srcversion {wanted.srcversion})"
+    if not new:
+        print(f"{what} was loaded already")
+        return
+    instead = f", instead of {before}" if before not in ("", "nfsrdma") else ""
+    print(f"{what} carries NFS over RDMA now{instead}")
+    print("  until a reboot; undo: nfsrdma module unload")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose module carries NFS over RDMA here, and how ours stands: read, never changed."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import dkms, module_build, module_install, module_source, modules
+from nfsrdma_tools.host.dkms import Registered
+from nfsrdma_tools.host.module_parameters import Parameter, known
+from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.module_users import users
+from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.transports import owner
+
+__all__ = ["Status", "Tunable", "status"]
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A parameter of the module that is loaded; of ours also what it may be."""
+
+    name: str
+    value: str
+    about: Parameter | None = None
+
+
+@dataclass(frozen=True)
+class Status:
+    """All that `nfsrdma module status` shows."""
+
+    release: str
+    owner: str
+    """The module that carries NFS over RDMA; "" when none is loaded."""
+    version: str
+    srcversion: str
+    """Of the owner as it is loaded."""
+    source: Path
+    source_hash: str
+    built: Path | None
+    """Our module as this source was built for this kernel; None when it was not."""
+    built_srcversion: str
+    tunables: tuple[Tunable, ...]
+    users: tuple[str, ...]
+    registered: tuple[Registered, ...] | None
+    """What DKMS knows; None when there is no DKMS."""
+    installed: str
+    """The version that `module install` made last; "" when none."""
+
+    @property
+    def current(self) -> bool | None:
+        """Whether what is loaded is this source's build; None when ours is not loaded or built."""
+        if self.owner != OURS or not self.built_srcversion:
+            return None
+        return self.srcversion == self.built_srcversion
+
+
+def status() -> Status:
+    """Look at modules, source, cache and DKMS.  Works for any user."""
+    release, source, carrier = platform.release(), module_source.find(), owner()
+    built = module_build.cached(release, source)
+    here = None
+    with contextlib.suppress(UserError):
+        here = module_install.installed()
+    registered = dkms.registered()
+    return Status(
+        release=release,
+        owner=carrier,
+        version=modules.version(carrier) if carrier else "",
+        srcversion=modules.srcversion(carrier) if carrier else "",
+        source=source.folder,
+        source_hash=source.hash,
+        built=built,
+        built_srcversion=modules.in_file(built).srcversion if built else "",
+        tunables=_tunables(carrier, built),
+        users=tuple(users(carrier)),
+        registered=None if registered is None else tuple(registered),
+        installed=here.version if here else "",
+    )
+
+
+def _tunables(carrier: str, built: Path | None) -> tuple[Tunable, ...]:
+    values = modules.parameters(carrier) if carrier else {}
+    about = known(file) if carrier == OURS and (file := _description(built)) else {}
+    return tuple(Tunable(name, value, about.get(name)) for name, value in values.items())
+
+
+def _description(built: Path | None) -> ModuleFile | None:
+    return modules.in_file(built) if built else modules.on_disk(OURS)
