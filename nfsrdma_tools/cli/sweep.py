@@ -32,7 +32,7 @@ def sweep(
         typer.Argument(metavar="SERVER:/PATH", help="What to mount; the store with --resume."),
     ] = None,
     preset: Annotated[str, typer.Option(help="quick, full or paper2003.")] = "quick",
-    transport: Annotated[str | None, typer.Option(help="tcp, rdma or both: tcp,rdma.")] = None,
+    transport: Annotated[str | None, typer.Option(help="Of tcp, rdma, nfsrdma: tcp,rdma.")] = None,
     rsize: Annotated[str | None, typer.Option(help="Sizes: 4k..1M doubles, or 8k,32k.")] = None,
     read_ahead: Annotated[
         str | None, typer.Option(help="Reads ahead in blocks of rsize: 0..16 or 0,4.")
@@ -51,6 +51,9 @@ def sweep(
     ] = False,
     file_size: Annotated[str | None, typer.Option(help="Size of the test file.")] = None,
     block_size: Annotated[str | None, typer.Option(help="Size of one read(2), 8k.")] = None,
+    order: Annotated[
+        str | None, typer.Option(help="random, or grouped: one transport after the other.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the random order.")] = None,
     verify: Annotated[bool, typer.Option(help="Check the data of each cell.")] = True,
     directory: Annotated[Path | None, typer.Option(help="Mount point; default: one's own.")] = None,
@@ -91,6 +94,7 @@ def sweep(
         "direct": direct or None,
         "mode": "exhaustive" if exhaustive else None,
         "axes": tuple(map(_axis, axis)) if axis else None,
+        "order": order,
         "seed": seed,
         "verify": verify,
         "directory": str(directory) if directory else None,
@@ -115,12 +119,18 @@ def _in_lab(clock: str, kernel: str, link: str) -> Source:
     from nfsrdma_tools.cli.in_lab import sweep_in_lab
     from nfsrdma_tools.lab.config import LabConfig
 
-    config = LabConfig(f"sweep-{os.getpid()}", clock=clock, kernel=kernel, link=link)
+    def config(plan: Plan) -> LabConfig:
+        # the kernel's server needs the kernel's module, so ours is another machine's
+        shape = "pair" if "nfsrdma" in plan.transports else "solo"
+        if shape == "pair" and clock != "wall":
+            what = "nfsrdma takes a lab of two machines, which cannot share an instruction clock"
+            raise UserError(what, "give --lab-clock wall")
+        return LabConfig(f"sweep-{os.getpid()}", shape, kernel, clock, link)
 
     def step(text: str) -> None:
         print(f"lab: {text}", file=sys.stderr)
 
-    return lambda plan, store: sweep_in_lab(config, plan, store, step)
+    return lambda plan, store: sweep_in_lab(config(plan), plan, store, step)
 
 
 def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:

@@ -11,18 +11,30 @@ from pathlib import Path
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
-from nfsrdma_tools.host import cpu
+from nfsrdma_tools.host import cpu, modules
 
 __all__ = ["conditions"]
 
-_MODULES = ("sunrpc", "nfs", "nfsd", "rpcrdma", "ib_core", "rdma_rxe", "siw", "mlx5_ib", "irdma")
+_MODULES = (
+    "sunrpc",
+    "nfs",
+    "nfsd",
+    "rpcrdma",
+    "nfsrdma",
+    "ib_core",
+    "rdma_rxe",
+    "siw",
+    "mlx5_ib",
+    "irdma",
+)
 _LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
 
 
 def conditions(root: Path = Path("/")) -> dict[str, str]:
     """Facts about this machine by name; what is not there to be known is left out.
 
-    ``module NAME`` is its version, srcversion and taints, ``rdma NAME`` what carries a device,
+    ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are our module's
+    parameters as they are now, ``rdma NAME`` is what carries a device,
     ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
     """
     facts = {
@@ -41,6 +53,7 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         "nfs-utils": _nfs_utils(),
         "fio": _said("fio", "--version"),
         **_modules(root),
+        "nfsrdma tunables": _tunables(root),
         **_devices(root),
         **_lab(root),
     }
@@ -95,6 +108,11 @@ def _modules(root: Path) -> dict[str, str]:
             plain = "loaded" if (folder / "initstate").exists() else "built in"
             found[f"module {name}"] = " ".join(filter(None, words)) or plain
     return found
+
+
+def _tunables(root: Path) -> str:
+    values = modules.parameters("nfsrdma", root / "sys")
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _devices(root: Path) -> dict[str, str]:

@@ -61,6 +61,7 @@ def machine(facts: Mapping[str, str]) -> str:
                if name.startswith("rdma ")]  # fmt: skip
     parts = [
         f"Linux {facts['kernel']}" if "kernel" in facts else "",
+        _ours(facts),
         *(["soft-RoCE"] if is_emulated(facts) else devices),
         f"wire {facts['lab link']}" if "lab link" in facts else "",
         facts.get("cpu model", ""),
@@ -68,3 +69,9 @@ def machine(facts: Mapping[str, str]) -> str:
         f"lab's clock: {facts['lab clock']}" if is_lab(facts) else "wall clock",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _ours(facts: Mapping[str, str]) -> str:
+    # one version has many builds, and the first digits of the source's hash tell them apart
+    words = facts.get("module nfsrdma", "").split()
+    return f"nfsrdma {words[0]} {words[1][:8]}" if len(words) > 1 else ""

@@ -10,14 +10,16 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import module_swap
 from nfsrdma_tools.host.effect import Mount, find
+from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.mounts import mount, undo_for, unmount
 from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.undo import Journal, state_dir
 
-__all__ = ["Bench", "mounted", "request_for"]
+__all__ = ["Bench", "mounted", "ready", "request_for"]
 
 # a server that is gone fails a trial instead of hanging the sweep; deciseconds, see nfs(5)
 _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo=300", "retrans=2")}
@@ -60,9 +62,19 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
     )
 
 
+def ready(bench: Bench, transport: str) -> None:
+    """Have the right module carry ``transport``, where the plan compares ours with the kernel's.
+
+    Elsewhere modules are left alone, and a mount that would get the wrong one is refused.
+    """
+    if OURS in bench.plan.transports:
+        module_swap.ready(transport)
+
+
 @contextlib.contextmanager
 def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
     """A mount for as long as the block lasts, even when its server is gone at the end."""
+    ready(bench, request.transport)
     made = mount(request, bench.book)
     try:
         yield made

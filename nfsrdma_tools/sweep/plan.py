@@ -24,10 +24,11 @@ BLOCK = 8192
 """Bytes of one checked block of the test file, and of one read(2) unless the plan says other."""
 
 _VALUES = {
-    "transports": ("tcp", "rdma"),
+    "transports": ("tcp", "rdma", "nfsrdma"),
     "vers": ("3", "4.0", "4.1", "4.2"),
     "direction": ("read", "write"),
     "mode": ("racing", "exhaustive"),
+    "order": ("random", "grouped"),
 }
 
 
@@ -70,7 +71,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures, and how; ``uid`` names one sweep of it in a store."""
+    """What a sweep measures, and how; ``uid`` names one sweep of it in a store.
+
+    Each pass over the grid is in an order of its own: ``random``, so that drift hits all alike,
+    or ``grouped``, one transport after the other, which swaps modules least.
+    """
 
     target: str
     directory: str = ""
@@ -87,6 +92,7 @@ class Plan:
     block_size: int = BLOCK
     preset: str = "quick"
     mode: str = "racing"
+    order: str = "random"
     seed: int = 1
     verify: bool = True
     uid: str = field(default_factory=lambda: uuid.uuid4().hex)

@@ -37,9 +37,13 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
     if plan.mode == "racing" and not _unmeasured(waiting, trials):
         # the fewest runs first, and of these the fastest: the best one's interval counts most
         seen = {s.cell: s for s in summaries(trials)}
-        cell = min(waiting, key=lambda c: (seen[c].runs, -seen[c].throughput, c.key))
+        cell = min(
+            waiting, key=lambda c: (seen[c].runs, _group(plan, c), -seen[c].throughput, c.key)
+        )
     else:
-        cell = min(waiting, key=lambda c: (attempts[c], _place(plan, attempts[c], c)))
+        cell = min(
+            waiting, key=lambda c: (attempts[c], _group(plan, c), _place(plan, attempts[c], c))
+        )
     return cell, attempts[cell] + 1
 
 
@@ -89,6 +93,10 @@ def _in_the_race(scope: list[Summary], cells: list[Summary]) -> set[Cell]:
     if left == [best] and best.runs > 1:
         return set()
     return {s.cell for s in left}
+
+
+def _group(plan: Plan, cell: Cell) -> int:
+    return plan.transports.index(cell.transport) if plan.order == "grouped" else 0
 
 
 def _place(plan: Plan, attempt: int, cell: Cell) -> float:

@@ -17,7 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import module_build, module_swap, modules
 from nfsrdma_tools.host.environment import conditions
+from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.fio import log_file
@@ -56,7 +59,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         if plan.directory:
             stack.enter_context(only_one(os.path.realpath(plan.directory)))
         book = stack.enter_context(journal())
-        facts = conditions()
+        facts = _conditions(plan, book)
         store.add_plan(plan)
         bench = Bench(plan, _directory(plan, book), book, options.server_ssh)
         bench = replace(bench, environment=store.add_environment(facts))
@@ -67,6 +70,16 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
+
+
+def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
+    """The machine's facts.  With our module in the plan it is loaded, so that it tells its own."""
+    if OURS not in plan.transports:
+        return conditions()
+    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.ready(OURS)
+    file = modules.on_disk("svcrdma")
+    return {**({f"module {KERNELS}": file.srcversion} if file else {}), **conditions()}
 
 
 def _directory(plan: Plan, book: Journal) -> Path:
@@ -109,7 +122,7 @@ def _asked(cell: Cell) -> Cell:
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:
     last = streak[-_STOP_AFTER:]
-    reasons = {re.sub(r"\d+|tcp|rdma", "#", trial.reason) for trial in last}
+    reasons = {re.sub(r"\d+|tcp|(nfs)?rdma", "#", trial.reason) for trial in last}
     if len({trial.cell for trial in last}) == _STOP_AFTER and len(reasons) == 1:
         what = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
         raise UserError(what, "mend it, then go on with --resume")

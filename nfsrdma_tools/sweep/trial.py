@@ -22,7 +22,7 @@ from nfsrdma_tools.host.mountstats import MountStats
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
+from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
 from nfsrdma_tools.sweep.fio import Job
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
@@ -60,6 +60,8 @@ def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
 
 
 def _measured(bench: Bench, cell: Cell, check_data: bool) -> dict[str, Any]:
+    # first of all: a tunable may be of the module
+    ready(bench, cell.transport)
     axes = _set(bench, cell)
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)

@@ -60,9 +60,11 @@ SURFACES: dict[str, Callable[[], Surface]] = {
 }
 
 
-def sweep(surface: Surface, mode: str, noise: float, seed: int, outliers: float = 0) -> list[Trial]:
+def sweep(
+    surface: Surface, mode: str, noise: float, seed: int, outliers: float = 0, order: str = "random"
+) -> list[Trial]:
     """Run a whole sweep over ``surface``; an outlier loses 15 to 50 % of its throughput."""
-    plan, trials = replace(PLAN, mode=mode, seed=seed), list[Trial]()
+    plan, trials = replace(PLAN, mode=mode, seed=seed, order=order), list[Trial]()
     luck = random.Random(seed)  # noqa: S311 - no secret
     while step := next_cell(plan, trials):
         cell, run = step

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import statistics
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,21 @@ def test_exhaustive_runs_everything_in_blocks_of_random_order() -> None:
     assert all(len(set(cells)) == 32 for cells in passes)
     assert passes[0] != passes[1] != passes[2] != passes[0]
     assert [t.run for t in trials] == [1] * 32 + [2] * 32 + [3] * 32
+
+
+@pytest.mark.parametrize("mode", ["racing", "exhaustive"])
+def test_grouped_order_swaps_transports_less(mode: str) -> None:
+    mixed = sweep(SURFACES["measured"](), mode, 0.01, 1)
+    grouped = sweep(SURFACES["measured"](), mode, 0.01, 1, order="grouped")
+    assert swaps(mixed) > 10
+    assert swaps(grouped) < swaps(mixed) / 2
+    assert swaps(grouped[:32]) == 1
+    assert {t.cell for t in grouped[:16]} == {c for c in PLAN.cells() if c.transport == "tcp"}
+    assert [t.cell for t in grouped[:16]] != list(PLAN.cells()[:16]), "not in random order"
+
+
+def swaps(trials: list[Trial]) -> int:
+    return sum(a.cell.transport != b.cell.transport for a, b in pairwise(trials))
 
 
 @given(st.integers(0, 40))

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import build, conditions, recommend, words
+from nfsrdma_tools.report import build, conditions, recommend, style, words
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
@@ -131,6 +131,20 @@ def test_figures_are_there_and_whole(made: build.Report) -> None:
             assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         else:
             ElementTree.parse(path)  # noqa: S314 -- made by this test
+
+
+def test_our_transport_has_a_name_a_colour_and_a_marker_of_its_own(tmp_path: Path) -> None:
+    three = plan(transports=("tcp", "rdma", "nfsrdma"))
+    facts = LAB | {"module nfsrdma": "0.1.0 ABCDEF0123456789 OE"}
+    report = build.build(store(tmp_path / "s.db", three, facts), tmp_path / "out")
+    files = {path.name: path for path in report.files}
+    assert {"fig16b-throughput-nfsrdma.svg", "map-nfsrdma.svg"} <= files.keys()
+    assert len({style.transport(name) for name in three.transports}) == 3
+    assert len({style.marker(three.transports, name) for name in three.transports}) == 3
+    text = files["fig17-cpu-throughput.svg"].read_text()
+    assert "RDMA (our module)" in text
+    assert "nfsrdma 0.1.0 ABCDEF01" in re.sub(r"\s+", " ", text)
+    assert style.transport("nfsrdma") in text
 
 
 def test_every_figure_carries_its_conditions(made: build.Report) -> None:
