@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The reverse direction (RFC 8167): the server's calls to an NFSv4.1 client
+ * come over the client's own connection, inline only.
+ *
+ * A callback is copied out of its receive buffer into one of a fixed number of
+ * requests, and handed to the callback service; its reply leaves through the
+ * same send path as a Call. The requests stay with the transport until that
+ * is destroyed, whatever sessions come and go.
+ */
+#include <linux/sunrpc/bc_xprt.h>
+
+#include "client.h"
+#include "compat.h"
+#include "trace.h"
+
+/* A callback and its reply are this large at most; sessions are told so */
+#define NFR_CALLBACK_SIZE	4096u
+
+static u32 nfr_callback_room(const struct nfr_params *params)
+{
+	return min3(params->inline_send, params->inline_recv, NFR_CALLBACK_SIZE) - NFR_WIRE_MIN;
+}
+
+/**
+ * nfr_callback_maxpayload - the largest callback, or reply to one, in bytes
+ * @xprt: the transport
+ */
+size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
+{
+	struct nfr_params params;
+
+	nfr_params_read(&params);
+	return nfr_callback_room(&params);
+}
+
+/**
+ * nfr_callback_slots - how many callbacks the server may have under way
+ * @xprt: the transport
+ */
+unsigned int nfr_callback_slots(struct rpc_xprt *xprt)
+{
+	return NFR_CALLBACK_CREDITS / 2;
+}
+
+static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
+{
+	struct nfr_req *req = nfr_req_create(nx, GFP_KERNEL);
+
+	if (!req)
+		return NULL;
+	req->reply = kmalloc(NFR_CALLBACK_SIZE, GFP_KERNEL);
+	if (!req->reply ||
+	    !nfr_req_buffer(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
+		nfr_req_destroy(req);
+		return NULL;
+	}
+	req->reply_size = NFR_CALLBACK_SIZE;
+	req->rqst.rq_xprt = &nx->xprt;
+	INIT_LIST_HEAD(&req->rqst.rq_list);
+	__set_bit(RPC_BC_PA_IN_USE, &req->rqst.rq_bc_pa_state);
+	return req;
+}
+
+/**
+ * nfr_callback_setup - get ready for callbacks: a session uses this transport
+ * @xprt: the transport
+ * @requests: how many at once; NFR_CALLBACK_CREDITS are enough for any number of sessions
+ *
+ * Returns 0 or -ENOMEM.
+ */
+int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req;
+
+	while (READ_ONCE(nx->num_callbacks) < NFR_CALLBACK_CREDITS) {
+		req = nfr_callback_create(nx);
+		if (!req)
+			return -ENOMEM;
+		spin_lock(&xprt->reserve_lock);
+		list_add_tail(&req->all, &nx->reqs);
+		nx->num_callbacks++;
+		spin_unlock(&xprt->reserve_lock);
+		spin_lock(&xprt->bc_pa_lock);
+		list_add(&req->rqst.rq_bc_pa_list, &xprt->bc_pa_list);
+		spin_unlock(&xprt->bc_pa_lock);
+	}
+	return 0;
+}
+
+/**
+ * nfr_callback_destroy - a session is gone; its requests serve the next one
+ * @xprt: the transport
+ * @requests: how many it asked for
+ */
+void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
+{
+}
+
+/**
+ * nfr_callback_free_rqst - the callback service is done with a request
+ * @rqst: goes back to its transport, which loses a reference
+ */
+void nfr_callback_free_rqst(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+
+	spin_lock(&xprt->bc_pa_lock);
+	list_add(&rqst->rq_bc_pa_list, &xprt->bc_pa_list);
+	spin_unlock(&xprt->bc_pa_lock);
+	xprt_put(xprt);
+}
+
+static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt)
+{
+	struct rpc_rqst *rqst;
+
+	spin_lock(&xprt->bc_pa_lock);
+	rqst = list_first_entry_or_null(&xprt->bc_pa_list, struct rpc_rqst, rq_bc_pa_list);
+	if (rqst)
+		list_del(&rqst->rq_bc_pa_list);
+	spin_unlock(&xprt->bc_pa_lock);
+	return rqst ? nfr_req_of(rqst) : NULL;
+}
+
+static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+
+	memcpy(req->reply, rpc, length);
+	rqst->rq_reply_bytes_recvd = 0;
+	rqst->rq_xid = cpu_to_be32(xid);
+	xdr_buf_init(&rqst->rq_rcv_buf, req->reply, length);
+	rqst->rq_rcv_buf.len = length;
+	memcpy(&rqst->rq_private_buf, &rqst->rq_rcv_buf, sizeof(rqst->rq_private_buf));
+	xdr_buf_init(&rqst->rq_snd_buf, req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM,
+		     NFR_CALLBACK_SIZE);
+}
+
+/**
+ * nfr_callback_receive - the server calls
+ * @conn: the connection
+ * @xid: of the call
+ * @rpc: the message
+ * @length: bytes of it
+ *
+ * More than we offered credits for, or larger than we said: the server breaks
+ * the protocol, and the connection ends.
+ */
+void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length)
+{
+	struct nfr_xprt *nx = conn->owner;
+	struct nfr_req *req;
+
+	if (length > NFR_CALLBACK_SIZE) {
+		nfr_conn_break(conn, "a callback is too large");
+		return;
+	}
+	if (!READ_ONCE(nx->xprt.bc_serv)) {
+		trace_nfsrdma_error(conn, xid, "a callback that nobody serves", -ENOENT);
+		return;
+	}
+	req = nfr_callback_take(&nx->xprt);
+	if (!req) {
+		nfr_conn_break(conn, "more callbacks than credits");
+		return;
+	}
+	nx->counters.callbacks++;
+	trace_nfsrdma_callback(conn, xid, length);
+	req->generation = conn->generation;
+	nfr_callback_prepare(req, xid, rpc, length);
+	nfr_enqueue_callback(&req->rqst);
+}
+
+/**
+ * nfr_callback_reply - answer the server's call
+ * @conn: the connection
+ * @rqst: of a callback, its reply encoded
+ *
+ * Returns 0, -EAGAIN when the send queue is full, or another negative errno.
+ */
+int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
+{
+	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
+		.credits = NFR_CALLBACK_CREDITS, .proc = NFR_MSG,
+	};
+	int rc;
+
+	/* who asked is gone, and will ask again */
+	if (req->generation != conn->generation)
+		return 0;
+	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf);
+	if (rc == -EAGAIN)
+		xprt_wait_for_buffer_space(rqst->rq_xprt);
+	return rc;
+}

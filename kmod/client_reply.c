@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Replies: the header is checked against what the Call offered, inline parts
+ * are copied to where the upper layer decodes them, and the RPC completes when
+ * the peer can reach none of its memory any more.
+ *
+ * One worker handles all messages of a connection, so the decoder's work space
+ * lies in the connection.
+ */
+#include <linux/highmem.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client.h"
+#include "trace.h"
+
+/* --- what came inline --- */
+
+static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
+{
+	u32 base = buf->page_base, left = min(length, buf->page_len), done = 0;
+
+	while (done < left) {
+		u32 n = min_t(u32, left - done, PAGE_SIZE - offset_in_page(base));
+
+		memcpy_to_page(buf->pages[base >> PAGE_SHIFT], offset_in_page(base),
+			       from + done, n);
+		base += n;
+		done += n;
+	}
+	return done;
+}
+
+/*
+ * Spreads @length bytes over the reply buffer: its head, its pages unless a
+ * Write chunk filled those, its tail. Returns what found a place.
+ */
+static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, bool data_apart)
+{
+	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
+	u32 done, n;
+
+	done = min_t(u32, length, rcv->head[0].iov_len);
+	memcpy(rcv->head[0].iov_base, from, done);
+	/* the data follows where the inline part ends, not where it was expected to end */
+	if (data_apart)
+		rcv->head[0].iov_len = done;
+	else
+		done += nfr_copy_to_pages(rcv, from + done, length - done);
+	n = min_t(u32, length - done, rcv->tail[0].iov_len);
+	if (n)
+		memcpy(rcv->tail[0].iov_base, from + done, n);
+	req->rqst.rq_private_buf.head[0].iov_len = rcv->head[0].iov_len;
+	req->nx->counters.fixup_bytes += done + n;
+	return done + n;
+}
+
+/* --- completing --- */
+
+/* Hands a reply to sunrpc. @req is pinned. */
+static void nfr_reply_complete(struct nfr_req *req, int result)
+{
+	struct rpc_xprt *xprt = &req->nx->xprt;
+	struct rpc_rqst *rqst = &req->rqst;
+
+	spin_lock(&xprt->queue_lock);
+	if (result < 0)
+		rqst->rq_task->tk_status = result;
+	xprt_complete_rqst(rqst->rq_task, max(result, 0));
+	xprt_unpin_rqst(rqst);
+	spin_unlock(&xprt->queue_lock);
+}
+
+/* What came inline goes to its place, and the RPC is complete: none of its memory is registered. */
+static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
+{
+	int result = req->result;
+
+	if (result >= 0 && req->rpc_length) {
+		u32 placed = nfr_reply_spread(req, req->rpc, req->rpc_length, result > 0);
+
+		result = placed < req->rpc_length ? -EIO : (int)placed + result;
+	}
+	if (result < 0)
+		req->nx->counters.bad_replies++;
+	else
+		req->nx->counters.reply_bytes += result;
+	trace_nfsrdma_reply(conn, req, result);
+	nfr_queue_recv_back(conn, req->recv);
+	req->recv = NULL;
+	nfr_queue_credit_back(conn);
+	nfr_reply_complete(req, result);
+}
+
+/* Its memory is still registered on a connection that broke: closing comes back to it. */
+static void nfr_reply_to_limbo(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+
+	spin_lock(&nx->limbo_lock);
+	list_add_tail(&req->limbo, &nx->limbo);
+	spin_unlock(&nx->limbo_lock);
+}
+
+/**
+ * nfr_reply_flush_limbo - deliver replies that waited for their connection to close
+ * @nx: the transport: its requests have no memory registered
+ * @conn: drained
+ */
+void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	struct nfr_req *req, *next;
+	LIST_HEAD(ready);
+
+	spin_lock(&nx->limbo_lock);
+	list_splice_init(&nx->limbo, &ready);
+	spin_unlock(&nx->limbo_lock);
+	list_for_each_entry_safe(req, next, &ready, limbo) {
+		list_del_init(&req->limbo);
+		nfr_reply_deliver(conn, req);
+	}
+}
+
+static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
+	struct nfr_conn *conn = cq->cq_context;
+
+	if (!nfr_queue_check(conn, wc)) {
+		nfr_reply_to_limbo(req);
+		return;
+	}
+	nfr_reg_release(conn, &req->mrs);
+	nfr_reply_deliver(conn, req);
+	conn->ops->writable(conn);
+}
+
+/* Takes the memory back, by work of our own if the peer has not, and completes. */
+static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+{
+	if (!nfr_reg_any_valid(&req->mrs)) {
+		nfr_reg_release(conn, &req->mrs);
+		nfr_reply_deliver(conn, req);
+		return;
+	}
+	req->nx->counters.local_invs++;
+	req->inv_cqe.done = nfr_reply_inv_done;
+	if (nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe))
+		nfr_reply_to_limbo(req);
+}
+
+/* --- the header against the Call --- */
+
+/* Bytes the peer wrote into the Write chunk, or -EIO if that cannot be. */
+static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header *head)
+{
+	u32 length = 0;
+
+	if (head->nreads || head->nwrites > 1)
+		return -EIO;
+	if (head->nwrites)
+		length = nfr_wire_length(&head->writes[0]);
+	return length > req->write_length ? -EIO : (int)xdr_align_size(length);
+}
+
+static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *head)
+{
+	u32 length = head->reply ? nfr_wire_length(head->reply) : 0;
+
+	if (nfr_reply_written(req, head) || !length || length > req->reply_length)
+		return -EIO;
+	return length;
+}
+
+/* RFC 8166, section 4.5: the server refuses the header; sending it again would not help. */
+static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
+{
+	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
+			    "the server speaks another version" :
+			    "the server refused the header", -EREMOTEIO);
+	return -EREMOTEIO;
+}
+
+/* Sets what is known of the reply: bytes that came by chunk, or what is wrong; and what came inline. */
+static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
+			    const struct nfr_header *head, const void *rpc, u32 length)
+{
+	req->rpc_length = 0;
+	switch (head->proc) {
+	case NFR_MSG:
+		req->rpc = rpc;
+		req->rpc_length = length;
+		req->result = nfr_reply_written(req, head);
+		break;
+	case NFR_NOMSG:
+		req->result = nfr_reply_nomsg(req, head);
+		break;
+	default:
+		req->result = nfr_reply_refused(conn, head);
+		break;
+	}
+}
+
+/* --- receiving --- */
+
+/* Finds and pins the request that this connection sent under @xid and that has no reply yet. */
+static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
+{
+	struct nfr_xprt *nx = conn->owner;
+	struct nfr_req *req = NULL;
+	struct rpc_rqst *rqst;
+
+	spin_lock(&nx->xprt.queue_lock);
+	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
+	if (rqst)
+		req = nfr_req_of(rqst);
+	if (req && req->state == NFR_REQ_SENT && req->generation == conn->generation) {
+		req->state = NFR_REQ_ANSWERED;
+		xprt_pin_rqst(rqst);
+	} else {
+		req = NULL;
+	}
+	spin_unlock(&nx->xprt.queue_lock);
+	return req;
+}
+
+/* Nobody waits for this: the Call was given up. */
+static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	nfr_queue_recv_back(conn, recv);
+	nfr_queue_credit_back(conn);
+}
+
+static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
+			      const struct nfr_header *head, const void *rpc, u32 length)
+{
+	struct nfr_req *req = nfr_reply_find(conn, head->xid);
+
+	conn->replies++;
+	nfr_queue_grant(conn, head->credits);
+	if (req) {
+		req->recv = recv;
+		if (recv->has_invalidated &&
+		    !nfr_reg_invalidated(conn, &req->mrs, recv->invalidated))
+			nfr_conn_break(conn, "the peer invalidated memory of another call");
+		nfr_reply_check(conn, req, head, rpc, length);
+		nfr_reply_finish(conn, req);
+	} else {
+		nfr_reply_discard(conn, recv);
+	}
+	conn->ops->writable(conn);
+}
+
+/*
+ * Nothing can be believed of a header that cannot be read, the credit least of
+ * all: the connection ends, and its calls are sent again over another.
+ */
+static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc)
+{
+	struct nfr_xprt *nx = conn->owner;
+
+	nx->counters.bad_replies++;
+	trace_nfsrdma_error(conn, xid, "malformed header", rc);
+	nfr_queue_recv_back(conn, recv);
+	nfr_conn_break(conn, "a malformed message came");
+}
+
+/**
+ * nfr_client_receive - a message came: a reply, or a call of the server
+ * @conn: the connection
+ * @recv: the message; nfr_queue_recv_back() follows, at once or later
+ */
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	struct nfr_space space = {
+		.chunks = conn->chunks, .nchunks = NFR_DECODE_CHUNKS,
+		.segs = conn->segs, .nsegs = NFR_DECODE_SEGS,
+	};
+	struct nfr_header head = { };
+	const void *rpc;
+	u32 length;
+	int header;
+
+	header = nfr_wire_decode(&head, &space, recv->data, recv->length);
+	if (header < 0) {
+		nfr_reply_malformed(conn, recv, head.xid, header);
+		return;
+	}
+	rpc = recv->data + header;
+	length = recv->length - header;
+	if (head.proc != NFR_MSG || !nfr_wire_is_call(rpc, length)) {
+		nfr_reply_receive(conn, recv, &head, rpc, length);
+		return;
+	}
+	nfr_callback_receive(conn, head.xid, rpc, length);
+	nfr_queue_recv_back(conn, recv);
+}

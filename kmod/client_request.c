@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * RPC slots and their buffers.
+ *
+ * A slot's send buffer has the Call at NFR_HEAD_ROOM, so that the header can
+ * be put right before it and both leave in one piece. The buffer stays mapped
+ * for DMA while its connection lasts.
+ *
+ * A Call that is given up (a signal, a soft timeout) may still be on its way:
+ * its memory is taken back first, and its buffer is put aside until the send
+ * queue has passed it.
+ */
+#include <linux/slab.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client.h"
+#include "trace.h"
+
+/* --- buffers --- */
+
+static struct nfr_buffer *nfr_buffer_alloc(u32 size, gfp_t gfp)
+{
+	struct nfr_buffer *buffer = kmalloc(struct_size(buffer, data, size), gfp);
+
+	if (!buffer)
+		return NULL;
+	INIT_LIST_HEAD(&buffer->list);
+	buffer->size = size;
+	buffer->mapped = false;
+	return buffer;
+}
+
+static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
+{
+	if (buffer->mapped)
+		ib_dma_unmap_single(conn->device, buffer->addr, buffer->size, DMA_TO_DEVICE);
+	buffer->mapped = false;
+}
+
+/**
+ * nfr_req_map - make a buffer ready to be sent from
+ * @conn: the connection
+ * @buffer: of a request
+ *
+ * Returns 0 or -EIO.
+ */
+int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
+{
+	if (buffer->mapped)
+		return 0;
+	buffer->addr = ib_dma_map_single(conn->device, buffer->data, buffer->size, DMA_TO_DEVICE);
+	if (ib_dma_mapping_error(conn->device, buffer->addr))
+		return -EIO;
+	buffer->mapped = true;
+	return 0;
+}
+
+static void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
+{
+	struct nfr_buffer *buffer, *next;
+
+	list_for_each_entry_safe(buffer, next, &nx->orphans, list) {
+		if (!all && !nfr_queue_is_retired(conn, buffer->mark))
+			continue;
+		list_del(&buffer->list);
+		nfr_buffer_unmap(conn, buffer);
+		kfree(buffer);
+	}
+}
+
+/* The Send may not have left: the buffer is not to be written to before it has. */
+static void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which)
+{
+	struct nfr_buffer *buffer = req->buffers[which];
+
+	if (!buffer)
+		return;
+	nfr_orphans_free(req->nx, conn, false);
+	buffer->mark = nfr_queue_mark(conn);
+	list_add_tail(&buffer->list, &req->nx->orphans);
+	req->buffers[which] = NULL;
+}
+
+/**
+ * nfr_req_buffer - see to it that a request has a buffer
+ * @req: idle
+ * @which: enum nfr_buffer_use
+ * @size: bytes it must have
+ * @gfp: how to allocate
+ *
+ * Returns false when memory is short.
+ */
+bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp)
+{
+	struct nfr_xprt *nx = req->nx;
+	struct nfr_buffer *buffer = req->buffers[which];
+
+	if (buffer && buffer->size >= size)
+		return true;
+	buffer = nfr_buffer_alloc(size, gfp);
+	if (!buffer)
+		return false;
+	nx->counters.hardway_bytes += size;
+	mutex_lock(&nx->mutex);
+	if (nx->conn)
+		nfr_req_orphan(req, nx->conn, which);
+	kfree(req->buffers[which]);
+	req->buffers[which] = buffer;
+	mutex_unlock(&nx->mutex);
+	return true;
+}
+
+static bool nfr_req_reply(struct nfr_req *req, size_t size, gfp_t gfp)
+{
+	void *reply;
+
+	if (req->reply_size >= size)
+		return true;
+	reply = kmalloc(size, gfp);
+	if (!reply)
+		return false;
+	kfree(req->reply);
+	req->reply = reply;
+	req->reply_size = ksize(reply);
+	return true;
+}
+
+/**
+ * nfr_client_buf_alloc - buffers to encode a Call in and decode its reply from
+ * @task: with rq_callsize and rq_rcvsize set, in bytes
+ *
+ * Returns 0 or -ENOMEM.
+ */
+int nfr_client_buf_alloc(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	struct nfr_req *req = nfr_req_of(rqst);
+	gfp_t gfp = rpc_task_gfp_mask();
+	struct nfr_params params;
+
+	nfr_params_read(&params);
+	if (!nfr_req_buffer(req, NFR_BUFFER_CALL, params.inline_send, gfp) ||
+	    !nfr_req_reply(req, rqst->rq_rcvsize, gfp))
+		return -ENOMEM;
+	rqst->rq_rbuffer = req->reply;
+	rqst->rq_buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
+	if (rqst->rq_callsize <= req->buffers[NFR_BUFFER_CALL]->size - NFR_HEAD_ROOM)
+		return 0;
+	req->large = kmalloc(rqst->rq_callsize, gfp);
+	if (!req->large)
+		return -ENOMEM;
+	req->nx->counters.hardway_bytes += rqst->rq_callsize;
+	rqst->rq_buffer = req->large;
+	return 0;
+}
+
+/* --- giving a Call up --- */
+
+static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
+
+	req->inv_ok = nfr_queue_check(cq->cq_context, wc);
+	complete(&req->inv_done);
+}
+
+/* Takes memory back while the connection is well. Returns false when it is not. */
+static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
+{
+	if (!nfr_reg_any_valid(&req->mrs)) {
+		nfr_reg_release(conn, &req->mrs);
+		return true;
+	}
+	init_completion(&req->inv_done);
+	req->inv_cqe.done = nfr_req_inv_done;
+	if (nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe))
+		return false;
+	wait_for_completion(&req->inv_done);
+	if (req->inv_ok)
+		nfr_reg_release(conn, &req->mrs);
+	return req->inv_ok;
+}
+
+/* A request was sent and ends without a reply: what it told the peer of is taken back. */
+static void nfr_req_abandon(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+	struct nfr_conn *conn;
+
+	mutex_lock(&nx->mutex);
+	conn = nx->conn;
+	if (!conn || req->generation != conn->generation)
+		goto out;
+	if (!list_empty(&req->mrs) && !nfr_req_invalidate(req, conn)) {
+		/* broken: closing destroys the regions, and takes the mutex for that */
+		mutex_unlock(&nx->mutex);
+		wait_event(nx->detached, list_empty_careful(&req->mrs));
+		return;
+	}
+	if (req->state == NFR_REQ_SENT) {
+		nfr_req_orphan(req, conn, NFR_BUFFER_CALL);
+		nfr_req_orphan(req, conn, NFR_BUFFER_BOUNCE);
+	}
+out:
+	mutex_unlock(&nx->mutex);
+}
+
+/**
+ * nfr_client_buf_free - a task is done with its Call and reply; may wait
+ * @task: no reply to it can be under way in this client any more
+ *
+ * When this returns, the peer can reach none of the memory of the request.
+ */
+void nfr_client_buf_free(struct rpc_task *task)
+{
+	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
+
+	if (req->state == NFR_REQ_SENT || !list_empty_careful(&req->mrs))
+		nfr_req_abandon(req);
+	req->state = NFR_REQ_IDLE;
+	kfree(req->large);
+	req->large = NULL;
+}
+
+static void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req)
+{
+	int i;
+
+	for (i = 0; i < NFR_BUFFERS; i++)
+		if (req->buffers[i])
+			nfr_buffer_unmap(conn, req->buffers[i]);
+}
+
+/**
+ * nfr_req_detach_all - requests forget a connection
+ * @nx: the transport, its mutex held
+ * @conn: drained
+ */
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	struct nfr_req *req;
+
+	spin_lock(&nx->xprt.reserve_lock);
+	list_for_each_entry(req, &nx->reqs, all) {
+		spin_unlock(&nx->xprt.reserve_lock);
+		nfr_reg_destroy(conn, &req->mrs);
+		nfr_req_unmap(conn, req);
+		spin_lock(&nx->xprt.reserve_lock);
+	}
+	spin_unlock(&nx->xprt.reserve_lock);
+	nfr_orphans_free(nx, conn, true);
+	wake_up_all(&nx->detached);
+}
+
+/* --- slots --- */
+
+/**
+ * nfr_req_create - a new request
+ * @nx: the transport; the request is not in its list yet
+ * @gfp: how to allocate
+ *
+ * Returns NULL when memory is short.
+ */
+struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
+{
+	struct nfr_req *req = kzalloc(sizeof(*req), gfp);
+
+	if (!req)
+		return NULL;
+	req->nx = nx;
+	INIT_LIST_HEAD(&req->all);
+	INIT_LIST_HEAD(&req->free);
+	INIT_LIST_HEAD(&req->mrs);
+	INIT_LIST_HEAD(&req->limbo);
+	return req;
+}
+
+/**
+ * nfr_req_destroy - free a request
+ * @req: in no list, its buffer not mapped
+ */
+void nfr_req_destroy(struct nfr_req *req)
+{
+	kfree(req->buffers[NFR_BUFFER_CALL]);
+	kfree(req->buffers[NFR_BUFFER_BOUNCE]);
+	kfree(req->large);
+	kfree(req->reply);
+	kfree(req);
+}
+
+/**
+ * nfr_req_destroy_all - free all requests
+ * @nx: closed, without tasks
+ */
+void nfr_req_destroy_all(struct nfr_xprt *nx)
+{
+	struct nfr_req *req, *next;
+
+	list_for_each_entry_safe(req, next, &nx->reqs, all)
+		nfr_req_destroy(req);
+	INIT_LIST_HEAD(&nx->reqs);
+}
+
+static struct nfr_req *nfr_slot_take(struct nfr_xprt *nx)
+{
+	struct nfr_req *req = list_first_entry_or_null(&nx->free_reqs, struct nfr_req, free);
+
+	if (req)
+		list_del_init(&req->free);
+	return req;
+}
+
+/* Makes a slot, with reserve_lock dropped meanwhile. */
+static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
+{
+	struct rpc_xprt *xprt = &nx->xprt;
+	struct nfr_req *req;
+
+	xprt->num_reqs++;
+	spin_unlock(&xprt->reserve_lock);
+	req = nfr_req_create(nx, rpc_task_gfp_mask());
+	spin_lock(&xprt->reserve_lock);
+	if (req)
+		list_add_tail(&req->all, &nx->reqs);
+	else
+		xprt->num_reqs--;
+	return req;
+}
+
+/**
+ * nfr_client_alloc_slot - a slot for a task, or a place in the queue for one
+ * @xprt: the transport
+ * @task: gets tk_rqstp, or tk_status -EAGAIN (it sleeps) or -ENOMEM
+ */
+void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req;
+
+	task->tk_status = 0;
+	spin_lock(&xprt->reserve_lock);
+	req = nfr_slot_take(nx);
+	if (!req && xprt->num_reqs < xprt->max_reqs) {
+		req = nfr_slot_make(nx);
+		if (!req)
+			task->tk_status = -ENOMEM;
+	} else if (!req) {
+		xprt_add_backlog(xprt, task);
+		task->tk_status = -EAGAIN;
+	}
+	xprt->stat.max_slots = max(xprt->stat.max_slots, (unsigned long)xprt->num_reqs);
+	spin_unlock(&xprt->reserve_lock);
+	if (req)
+		task->tk_rqstp = &req->rqst;
+}
+
+/**
+ * nfr_client_free_slot - a slot is free: the longest waiting task gets it
+ * @xprt: the transport
+ * @rqst: the slot
+ */
+void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req = nfr_req_of(rqst);
+
+	spin_lock(&xprt->reserve_lock);
+	if (!xprt_wake_up_backlog(xprt, rqst)) {
+		memset(rqst, 0, sizeof(*rqst));
+		list_add(&req->free, &nx->free_reqs);
+	}
+	spin_unlock(&xprt->reserve_lock);
+}

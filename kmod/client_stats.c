@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A transport's line in /proc/self/mountstats. Tools read it by position, so
+ * its 27 columns are those of the kernel's own transport, in its order
+ * (net/sunrpc/xprtrdma/transport.c, xprt_rdma_print_stats).
+ */
+#include <linux/seq_file.h>
+
+#include "client.h"
+
+/* Counts of memory regions: of the connections that ended, and of the present one */
+struct nfr_mr_counts {
+	u64 made;
+	u64 recycled;
+	u64 orphaned;
+};
+
+static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
+{
+	struct nfr_mr_counts counts = {
+		.made = nx->counters.mrs_made,
+		.recycled = nx->counters.mrs_recycled,
+		.orphaned = nx->counters.mrs_orphaned,
+	};
+	const struct nfr_conn *conn;
+
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	if (conn) {
+		counts.made += conn->pool.total;
+		counts.recycled += conn->pool.recycled;
+		counts.orphaned += conn->pool.orphaned;
+	}
+	rcu_read_unlock();
+	return counts;
+}
+
+static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
+{
+	long idle = 0;
+
+	if (xprt_connected((struct rpc_xprt *)xprt))
+		idle = (long)(jiffies - xprt->last_used) / HZ;
+	/* the first 0 is a local port, which RDMA does not have */
+	seq_printf(seq, "\txprt:\trdma 0 %lu %lu %lu %ld %lu %lu %lu %llu %llu ",
+		   xprt->stat.bind_count, xprt->stat.connect_count,
+		   xprt->stat.connect_time / HZ, idle, xprt->stat.sends,
+		   xprt->stat.recvs, xprt->stat.bad_xids, xprt->stat.req_u,
+		   xprt->stat.bklog_u);
+}
+
+/**
+ * nfr_client_print_stats - print a transport's line
+ * @xprt: the transport
+ * @seq: the file
+ */
+void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
+{
+	const struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	const struct nfr_counters *c = &nx->counters;
+	struct nfr_mr_counts mrs = nfr_stats_mrs(nx);
+
+	nfr_stats_generic(xprt, seq);
+	seq_printf(seq, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu ",
+		   c->read_chunks, c->write_chunks, c->reply_chunks,
+		   c->request_bytes, c->reply_bytes, c->pullup_bytes,
+		   c->fixup_bytes, c->hardway_bytes, c->failed_marshals,
+		   c->bad_replies, c->nomsg_calls);
+	/* the last 0: replies never wait for a Send, because no page is sent from */
+	seq_printf(seq, "%llu %llu %llu %llu %llu 0\n",
+		   mrs.recycled, mrs.orphaned, mrs.made, c->local_invs, c->starved);
+}

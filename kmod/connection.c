@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Connections: made through rdma_cm, broken by whoever sees a failure first,
+ * drained before anything they use is released.
+ *
+ * Opening runs in a worker and waits for one rdma_cm event per step. Breaking
+ * only marks the connection and tells its owner, in any context. Draining
+ * flushes the queue pair: afterwards no completion comes and no peer reaches
+ * memory. The owner then takes back what it had registered, and frees.
+ */
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "connection.h"
+#include "trace.h"
+
+/* One step of connecting may take this long; a dead peer is noticed by then */
+#define NFR_STEP_TIMEOUT	(15 * HZ)
+
+/* Work that waits: connecting, making memory regions */
+static struct workqueue_struct *nfr_slow_wq;
+
+/**
+ * nfr_conn_start - prepare for connections, when the module is loaded
+ *
+ * Returns 0 or -ENOMEM.
+ */
+int nfr_conn_start(void)
+{
+	int rc;
+
+	nfr_slow_wq = alloc_workqueue("nfsrdma_slow", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	if (!nfr_slow_wq)
+		return -ENOMEM;
+	rc = nfr_queue_start();
+	if (rc)
+		destroy_workqueue(nfr_slow_wq);
+	return rc;
+}
+
+/**
+ * nfr_conn_stop - undo nfr_conn_start(); no connection exists any more
+ */
+void nfr_conn_stop(void)
+{
+	nfr_queue_stop();
+	destroy_workqueue(nfr_slow_wq);
+}
+
+/**
+ * nfr_conn_queue - run work that may wait for the network or for memory
+ * @work: the work
+ * @delay: jiffies from now
+ */
+void nfr_conn_queue(struct delayed_work *work, unsigned long delay)
+{
+	queue_delayed_work(nfr_slow_wq, work, delay);
+}
+
+/**
+ * nfr_conn_refill - have memory regions made, in the background
+ * @conn: whose pool is empty
+ */
+void nfr_conn_refill(struct nfr_conn *conn)
+{
+	queue_work(nfr_slow_wq, &conn->pool.refill);
+}
+
+/**
+ * nfr_conn_break - a connection has failed, or is to be given up
+ * @conn: the connection
+ * @reason: a string constant, for the log of disconnects
+ *
+ * The first call counts; the owner is told once. Any context.
+ */
+void nfr_conn_break(struct nfr_conn *conn, const char *reason)
+{
+	int was = atomic_xchg(&conn->state, NFR_CONN_BROKEN);
+
+	if (was == NFR_CONN_BROKEN)
+		return;
+	conn->reason = reason;
+	trace_nfsrdma_disconnect(conn, reason);
+	if (was == NFR_CONN_OPENING) {
+		conn->step_status = -ENOTCONN;
+		complete(&conn->step);
+		return;
+	}
+	conn->ops->broken(conn);
+}
+
+static void nfr_conn_step(struct nfr_conn *conn, int status)
+{
+	conn->step_status = status;
+	complete(&conn->step);
+}
+
+static void nfr_conn_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
+{
+	struct nfr_private peer;
+
+	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
+	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
+	conn->recv_size = min(conn->wanted.inline_recv, peer.send_size);
+	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
+		nfr_conn_step(conn, 0);
+}
+
+/* Why a connection attempt ended, as an errno that sunrpc retries */
+static int nfr_conn_failure(const struct rdma_cm_event *event)
+{
+	switch (event->event) {
+	case RDMA_CM_EVENT_REJECTED:
+		return -ECONNREFUSED;
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+		return -ENETUNREACH;
+	default:
+		return -EHOSTUNREACH;
+	}
+}
+
+static int nfr_conn_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	struct nfr_conn *conn = id->context;
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		nfr_conn_step(conn, 0);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		nfr_conn_established(conn, &event->param.conn);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		conn->reason = rdma_event_msg(event->event);
+		nfr_conn_step(conn, nfr_conn_failure(event));
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		nfr_conn_break(conn, "disconnected by the peer");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		nfr_conn_break(conn, "RDMA device removed");
+		break;
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		nfr_conn_break(conn, "address changed");
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+/* Waits for the event that @started, an rdma_cm call's result, was to bring. */
+static int nfr_conn_wait(struct nfr_conn *conn, int started)
+{
+	if (started)
+		return started;
+	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT))
+		return -ETIMEDOUT;
+	reinit_completion(&conn->step);
+	return conn->step_status;
+}
+
+static int nfr_conn_resolve(struct nfr_conn *conn, struct sockaddr *peer)
+{
+	int timeout_ms = jiffies_to_msecs(NFR_STEP_TIMEOUT);
+	int rc;
+
+	rc = nfr_conn_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));
+	if (rc)
+		return rc;
+	conn->device = conn->id->device;
+	return nfr_conn_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
+}
+
+/* What only the device can tell: how deep queues and memory regions may be. */
+static void nfr_conn_fit(struct nfr_conn *conn)
+{
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	u32 spare = NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+
+	conn->wanted.credits = min_t(u32, conn->wanted.credits, attrs->max_qp_wr - spare);
+	nfr_pool_init(conn);
+}
+
+static int nfr_conn_connect(struct nfr_conn *conn)
+{
+	struct nfr_private mine = {
+		.remote_invalidation = conn->wanted.remote_invalidation,
+		.send_size = conn->wanted.inline_send,
+		.recv_size = conn->wanted.inline_recv,
+	};
+	u8 private_data[NFR_WIRE_PRIVATE];
+	struct rdma_conn_param param = {
+		.private_data = private_data,
+		.private_data_len = sizeof(private_data),
+		.retry_count = 6,
+		/* receiver-not-ready is a bug of credits, and must show */
+		.rnr_retry_count = 0,
+	};
+
+	/* how many RDMA Reads of ours the server may have under way */
+	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
+	nfr_wire_encode_private(&mine, private_data);
+	return nfr_conn_wait(conn, rdma_connect(conn->id, &param));
+}
+
+static void nfr_conn_init(struct nfr_conn *conn)
+{
+	atomic_set(&conn->state, NFR_CONN_OPENING);
+	init_completion(&conn->step);
+	init_completion(&conn->drained);
+	spin_lock_init(&conn->lock);
+	INIT_LIST_HEAD(&conn->recvs);
+	INIT_LIST_HEAD(&conn->all_recvs);
+	INIT_LIST_HEAD(&conn->pool.free);
+	conn->granted = 1;
+	conn->reason = "none";
+	conn->step_status = 0;
+}
+
+/**
+ * nfr_conn_open - connect to a peer; waits
+ * @conn: zeroed but for owner, ops, numbers and wanted
+ * @net: the network namespace
+ * @peer: where to
+ *
+ * Whatever the result, nfr_conn_drain() and nfr_conn_free() are due.
+ * Returns 0 or an errno that xprt_wake_pending_tasks() may be given.
+ */
+int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
+{
+	int rc;
+
+	nfr_conn_init(conn);
+	conn->id = rdma_create_id(net, nfr_conn_event, conn, RDMA_PS_TCP, IB_QPT_RC);
+	if (IS_ERR(conn->id)) {
+		rc = PTR_ERR(conn->id);
+		conn->id = NULL;
+		return rc;
+	}
+	rc = nfr_conn_resolve(conn, peer);
+	if (rc)
+		return rc;
+	nfr_conn_fit(conn);
+	rc = nfr_queue_create(conn);
+	if (rc)
+		return rc;
+	rc = nfr_pool_fill(conn, NFR_BATCH);
+	if (rc)
+		return rc;
+	return nfr_conn_connect(conn);
+}
+
+/**
+ * nfr_conn_drain - end all traffic of a connection; waits
+ * @conn: broken or not
+ *
+ * When this returns every work request has completed, no completion handler
+ * runs, and no peer can use a memory region.
+ */
+void nfr_conn_drain(struct nfr_conn *conn)
+{
+	if (atomic_xchg(&conn->state, NFR_CONN_BROKEN) == NFR_CONN_UP) {
+		conn->reason = "closed by this side";
+		trace_nfsrdma_disconnect(conn, conn->reason);
+	}
+	if (conn->id && conn->id->qp) {
+		rdma_disconnect(conn->id);
+		ib_drain_qp(conn->id->qp);
+	}
+	nfr_queue_quiesce(conn);
+	if (conn->pool.refill.func)
+		cancel_work_sync(&conn->pool.refill);
+	complete_all(&conn->drained);
+}
+
+/**
+ * nfr_conn_free - release a drained connection
+ * @conn: gone when this returns
+ */
+void nfr_conn_free(struct nfr_conn *conn)
+{
+	nfr_pool_destroy(conn);
+	nfr_queue_destroy(conn);
+	if (conn->id)
+		rdma_destroy_id(conn->id);
+	kfree(conn);
+}

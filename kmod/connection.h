@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One RDMA connection: its rdma_cm id, queue pair, completion queue, receive
+ * buffers, credits and what both ends said in their private data. It knows
+ * nothing of RPC: a role (the client; a server one day) gives it an owner and
+ * a table of functions.
+ *
+ * Life: nfr_conn_open(), any number of sends and receives, nfr_conn_break()
+ * by whoever sees it fail first, nfr_conn_drain(), nfr_conn_free(). Between
+ * drain and free no peer can reach any memory, and no completion comes.
+ */
+#ifndef NFSRDMA_CONNECTION_H
+#define NFSRDMA_CONNECTION_H
+
+#include <linux/completion.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+#include "params.h"
+#include "registration.h"
+#include "wire.h"
+
+/* Receives kept for calls of the server: RFC 8167, section 4 */
+#define NFR_CALLBACK_CREDITS	8
+
+/* Completions taken from the queue at once, and receives posted at once */
+#define NFR_BATCH		16
+
+/* What a connection's header decoder has room for */
+#define NFR_DECODE_CHUNKS	8
+#define NFR_DECODE_SEGS		64
+
+struct nfr_conn;
+struct nfr_personality;
+
+/* A posted receive: one message, in a buffer that stays mapped */
+struct nfr_recv {
+	struct list_head list;	/* received, to be posted again */
+	struct list_head all;
+	struct ib_cqe cqe;
+	struct ib_recv_wr wr;
+	struct ib_sge sge;
+	struct nfr_conn *conn;
+	void *data;
+	u32 length;		/* bytes that came */
+	u32 invalidated;	/* the key the peer invalidated */
+	bool has_invalidated;
+};
+
+/**
+ * struct nfr_conn_ops - what an owner does when its connection calls
+ * @receive: a message came; nfr_queue_recv_back() returns its buffer
+ * @writable: room for sends, credits or memory regions came back
+ * @broken: the connection failed; called once, in any context
+ */
+struct nfr_conn_ops {
+	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
+	void (*writable)(struct nfr_conn *conn);
+	void (*broken)(struct nfr_conn *conn);
+};
+
+enum nfr_conn_state {
+	NFR_CONN_OPENING,
+	NFR_CONN_UP,
+	NFR_CONN_BROKEN,
+};
+
+/* Counts of send work requests, all under nfr_conn.lock */
+struct nfr_send_queue {
+	u32 size;
+	u32 posted;		/* ever */
+	u32 retired;		/* of these, known to be done */
+	u32 reserved;		/* promised to invalidations to come */
+	u32 last_signaled;	/* value of @posted then */
+	u32 *marks;		/* ring of @posted at each signaled request */
+	u32 ring;		/* its size */
+	u32 marks_head;
+	u32 marks_tail;
+};
+
+/**
+ * struct nfr_conn - a connection
+ * @owner: the transport it belongs to
+ * @id_number: the owner's number in traces
+ * @generation: tells connections of one owner apart
+ * @wanted: the tunables, read when it was made
+ * @send_size: largest message the peer takes inline, bytes
+ * @recv_size: largest message this side takes inline, bytes
+ * @inflight: Calls sent that have no reply yet
+ * @granted: Calls the peer allows to be in flight
+ * @reason: why it broke
+ */
+struct nfr_conn {
+	void *owner;
+	const struct nfr_conn_ops *ops;
+	u32 id_number;
+	u32 generation;
+	struct nfr_params wanted;
+
+	struct rdma_cm_id *id;
+	struct ib_device *device;
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct work_struct poll_work;
+	struct ib_wc wcs[NFR_BATCH];
+
+	struct completion step;
+	int step_status;
+	struct completion drained;
+	atomic_t state;
+	const char *reason;
+
+	u32 send_size;
+	u32 recv_size;
+
+	spinlock_t lock;
+	struct nfr_send_queue sq;
+	struct ib_cqe signal_cqe;
+	u32 inflight;
+	u32 granted;
+	u64 replies;
+
+	struct list_head recvs;
+	struct list_head all_recvs;
+	u32 recv_total;
+	struct nfr_pool pool;
+
+	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
+	struct nfr_segment segs[NFR_DECODE_SEGS];
+};
+
+/* connection.c */
+int nfr_conn_start(void);
+void nfr_conn_stop(void);
+void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
+void nfr_conn_refill(struct nfr_conn *conn);
+int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
+void nfr_conn_break(struct nfr_conn *conn, const char *reason);
+void nfr_conn_drain(struct nfr_conn *conn);
+void nfr_conn_free(struct nfr_conn *conn);
+
+static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
+{
+	return atomic_read(&conn->state) == NFR_CONN_UP;
+}
+
+/* connection_queue.c */
+int nfr_queue_start(void);
+void nfr_queue_stop(void);
+int nfr_queue_create(struct nfr_conn *conn);
+void nfr_queue_quiesce(struct nfr_conn *conn);
+void nfr_queue_destroy(struct nfr_conn *conn);
+void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv);
+int nfr_queue_credit(struct nfr_conn *conn);
+void nfr_queue_credit_back(struct nfr_conn *conn);
+void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
+bool nfr_queue_has_room(struct nfr_conn *conn);
+int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge);
+int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
+void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
+u32 nfr_queue_mark(struct nfr_conn *conn);
+bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark);
+bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc);
+
+#endif

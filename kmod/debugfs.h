@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What a transport is doing, in /sys/kernel/debug/nfsrdma/<number>. */
+#ifndef NFSRDMA_DEBUGFS_H
+#define NFSRDMA_DEBUGFS_H
+
+struct nfr_xprt;
+
+void nfr_debugfs_start(void);
+void nfr_debugfs_stop(void);
+void nfr_debugfs_add(struct nfr_xprt *nx);
+void nfr_debugfs_remove(struct nfr_xprt *nx);
+
+#endif

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * nfsrdma: an RPC-over-RDMA transport (RFC 8166) for the kernel's NFS client.
+ *
+ * It takes the place of the kernel's own rpcrdma: both register the client
+ * class of ident XPRT_TRANSPORT_RDMA, and there is room for one.
+ */
+#include <linux/module.h>
+
+#define CREATE_TRACE_POINTS
+#include "trace.h"
+
+#include "client.h"
+#include "connection.h"
+#include "debugfs.h"
+
+static int __init nfr_module_init(void)
+{
+	int rc;
+
+	rc = nfr_conn_start();
+	if (rc)
+		return rc;
+	nfr_debugfs_start();
+	rc = nfr_client_register();
+	if (rc)
+		goto out_stop;
+	return 0;
+out_stop:
+	nfr_debugfs_stop();
+	nfr_conn_stop();
+	return rc;
+}
+
+static void __exit nfr_module_exit(void)
+{
+	nfr_client_unregister();
+	nfr_debugfs_stop();
+	nfr_conn_stop();
+}
+
+module_init(nfr_module_init);
+module_exit(nfr_module_exit);
+
+MODULE_DESCRIPTION("RPC-over-RDMA transport, client side");
+MODULE_AUTHOR("The nfsrdma-tools developers");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");

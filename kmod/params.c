@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The module's tunables: /sys/module/nfsrdma/parameters.
+ *
+ * A value out of bounds is refused when it is set (-EINVAL, and a line in the
+ * log with the bounds). A value is read when a connection is made, so changing
+ * one touches no connection that exists.
+ */
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+
+#include "params.h"
+
+/* A number with bounds, a multiple of @step; 0 is taken too where @zero says so */
+struct nfr_number {
+	const char *name;
+	u32 value;
+	u32 low;
+	u32 high;
+	u32 step;
+	bool zero;
+};
+
+static bool nfr_number_allows(const struct nfr_number *number, u32 value)
+{
+	if (!value)
+		return number->zero;
+	return value >= number->low && value <= number->high && value % number->step == 0;
+}
+
+static int nfr_number_set(const char *text, const struct kernel_param *kp)
+{
+	struct nfr_number *number = kp->arg;
+	u32 value;
+	int rc;
+
+	rc = kstrtou32(text, 0, &value);
+	if (rc)
+		return rc;
+	if (!nfr_number_allows(number, value)) {
+		pr_err("nfsrdma: %s=%u: expected %s%u to %u in steps of %u\n",
+		       number->name, value, number->zero ? "0 or " : "",
+		       number->low, number->high, number->step);
+		return -EINVAL;
+	}
+	WRITE_ONCE(number->value, value);
+	return 0;
+}
+
+static int nfr_number_get(char *buffer, const struct kernel_param *kp)
+{
+	const struct nfr_number *number = kp->arg;
+
+	return sysfs_emit(buffer, "%u\n", READ_ONCE(number->value));
+}
+
+static const struct kernel_param_ops nfr_number_ops = {
+	.set = nfr_number_set,
+	.get = nfr_number_get,
+};
+
+#define NFR_NUMBER(_name, _default, _low, _high, _step, _text)			\
+	static struct nfr_number nfr_##_name = {				\
+		.name = #_name, .value = _default,				\
+		.low = _low, .high = _high, .step = _step, .zero = !_default,	\
+	};									\
+	module_param_cb(_name, &nfr_number_ops, &nfr_##_name, 0644);		\
+	__MODULE_PARM_TYPE(_name, "uint");					\
+	MODULE_PARM_DESC(_name, _text ", " #_low " to " #_high " (default " #_default ")")
+
+NFR_NUMBER(inline_send, 4096, 1024, 65536, 1024,
+	   "Largest message sent without chunks, bytes");
+NFR_NUMBER(inline_recv, 4096, 1024, 65536, 1024,
+	   "Largest message received without chunks, bytes");
+NFR_NUMBER(min_chunk, 65536, 1, 65536, 1,
+	   "Data of at least this size moves by chunk even if it fits inline, bytes");
+NFR_NUMBER(credits, 128, 2, 1024, 1,
+	   "Calls a connection may have in flight, and its RPC slots");
+NFR_NUMBER(mr_depth, 0, 16, 512, 1,
+	   "Pages in one memory region, 0 for what the device takes, else");
+NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
+	   "Microseconds to poll for completions before sleeping, 0 for none, else");
+
+/* How memory is registered, and who takes the registration back */
+static const char * const nfr_strategies[] = { "frwr", "frwr-local" };
+static u32 nfr_strategy;
+
+static int nfr_strategy_set(const char *text, const struct kernel_param *kp)
+{
+	int found = sysfs_match_string(nfr_strategies, text);
+
+	if (found < 0) {
+		pr_err("nfsrdma: registration: expected frwr or frwr-local\n");
+		return found;
+	}
+	WRITE_ONCE(nfr_strategy, found);
+	return 0;
+}
+
+static int nfr_strategy_get(char *buffer, const struct kernel_param *kp)
+{
+	return sysfs_emit(buffer, "%s\n", nfr_strategies[READ_ONCE(nfr_strategy)]);
+}
+
+static const struct kernel_param_ops nfr_strategy_ops = {
+	.set = nfr_strategy_set,
+	.get = nfr_strategy_get,
+};
+module_param_cb(registration, &nfr_strategy_ops, NULL, 0644);
+__MODULE_PARM_TYPE(registration, "charp");
+MODULE_PARM_DESC(registration,
+		 "frwr: the peer may invalidate, frwr-local: only this side does (default frwr)");
+
+/**
+ * nfr_params_read - what the user asks for at this moment
+ * @params: filled in; every value is within its bounds
+ */
+void nfr_params_read(struct nfr_params *params)
+{
+	params->inline_send = READ_ONCE(nfr_inline_send.value);
+	params->inline_recv = READ_ONCE(nfr_inline_recv.value);
+	params->min_chunk = READ_ONCE(nfr_min_chunk.value);
+	params->credits = READ_ONCE(nfr_credits.value);
+	params->mr_depth = READ_ONCE(nfr_mr_depth.value);
+	params->busy_poll_us = READ_ONCE(nfr_busy_poll_us.value);
+	params->remote_invalidation = READ_ONCE(nfr_strategy) == 0;
+}

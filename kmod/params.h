@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The module's tunables. Each is read when a connection is made. */
+#ifndef NFSRDMA_PARAMS_H
+#define NFSRDMA_PARAMS_H
+
+#include <linux/types.h>
+
+/*
+ * What the user asked for, all at one moment.
+ * @inline_send, @inline_recv and @min_chunk are bytes, @mr_depth is pages (0: the device's).
+ */
+struct nfr_params {
+	u32 inline_send;
+	u32 inline_recv;
+	u32 min_chunk;
+	u32 credits;
+	u32 mr_depth;
+	u32 busy_poll_us;
+	bool remote_invalidation;
+};
+
+void nfr_params_read(struct nfr_params *params);
+
+#endif

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The protocol variants this module speaks: see personality.h. */
+#include "client.h"
+#include "personality.h"
+#include "wire.h"
+
+const struct nfr_personality nfr_version1 = {
+	.name		= "RPC-over-RDMA version 1",
+	.version	= NFR_WIRE_VERSION,
+	.marshal	= nfr_marshal_call,
+	.receive	= nfr_client_receive,
+};

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory regions: a pool per connection, and the stretches of memory they map.
+ *
+ * Normal operation: nfr_reg_map() takes as few regions as a span needs and
+ * maps them for DMA; nfr_queue_send() registers them with the message that
+ * names them; when the reply has come, what the peer did not invalidate is
+ * invalidated by nfr_queue_invalidate(); nfr_reg_release() unmaps and returns
+ * the regions to the pool.
+ *
+ * Recovery: a region whose invalidation failed belongs to a connection that is
+ * broken. It stays with its request until the queue pair is drained, and then
+ * nfr_reg_destroy() destroys it. Only then does its memory go back.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "connection.h"
+#include "registration.h"
+#include "trace.h"
+
+/* The largest payload of a client, 1 MiB, starting anywhere in a page */
+#define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
+
+/* --- spans --- */
+
+/* A part of a span within one page */
+struct nfr_piece {
+	struct page *page;
+	u32 offset;
+	u32 length;
+};
+
+static void nfr_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
+{
+	void *base = vec->iov_base;
+
+	piece->page = is_vmalloc_addr(base) ? vmalloc_to_page(base) : virt_to_page(base);
+	piece->offset = offset_in_page(base);
+	piece->length = min_t(size_t, vec->iov_len, PAGE_SIZE - piece->offset);
+}
+
+static void nfr_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *span)
+{
+	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
+	piece->offset = offset_in_page(span->page_base);
+	piece->length = min_t(u32, span->page_len, PAGE_SIZE - piece->offset);
+}
+
+static bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
+{
+	if (span->head.iov_len)
+		nfr_piece_of_kvec(piece, &span->head);
+	else if (span->page_len)
+		nfr_piece_of_pages(piece, span);
+	else if (span->tail.iov_len)
+		nfr_piece_of_kvec(piece, &span->tail);
+	else
+		return false;
+	return true;
+}
+
+static void nfr_span_skip(struct nfr_span *span, u32 length)
+{
+	struct kvec *vec = span->head.iov_len ? &span->head : &span->tail;
+
+	if (!span->head.iov_len && span->page_len) {
+		span->page_base += length;
+		span->page_len -= length;
+		return;
+	}
+	vec->iov_base += length;
+	vec->iov_len -= length;
+}
+
+/**
+ * nfr_span_length - bytes in a span
+ * @span: not consumed
+ */
+u32 nfr_span_length(const struct nfr_span *span)
+{
+	return span->head.iov_len + span->page_len + span->tail.iov_len;
+}
+
+static u32 nfr_kvec_segments(const struct kvec *vec, u32 depth)
+{
+	u32 bytes = offset_in_page(vec->iov_base) + vec->iov_len;
+
+	return vec->iov_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
+}
+
+/**
+ * nfr_span_segments - the most regions that a span needs
+ * @span: not consumed
+ * @depth: pages in a region
+ */
+u32 nfr_span_segments(const struct nfr_span *span, u32 depth)
+{
+	u32 bytes = offset_in_page(span->page_base) + span->page_len;
+	u32 pages = span->page_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
+
+	return nfr_kvec_segments(&span->head, depth) + pages +
+	       nfr_kvec_segments(&span->tail, depth);
+}
+
+/* --- one region --- */
+
+/* A region has no gaps: only its first page may start late, only its last end early. */
+static bool nfr_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
+{
+	return !piece->offset && !offset_in_page(last->offset + last->length);
+}
+
+static bool nfr_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
+{
+	unsigned long after = page_to_pfn(sg_page((struct scatterlist *)last)) +
+			      ((last->offset + last->length) >> PAGE_SHIFT);
+
+	return page_to_pfn(piece->page) == after;
+}
+
+/* Fills the region's list with as much of @span as it takes; returns bytes. */
+static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, u32 depth)
+{
+	struct scatterlist *last = NULL;
+	struct nfr_piece piece;
+	u32 pages, bytes = 0;
+
+	mr->entries = 0;
+	for (pages = 0; pages < depth && nfr_span_peek(span, &piece); pages++) {
+		if (last && !nfr_piece_joins(last, &piece))
+			break;
+		if (last && nfr_piece_is_next(last, &piece)) {
+			last->length += piece.length;
+		} else {
+			last = &mr->sgl[mr->entries++];
+			sg_set_page(last, piece.page, piece.length, piece.offset);
+		}
+		bytes += piece.length;
+		nfr_span_skip(span, piece.length);
+	}
+	return bytes;
+}
+
+static void nfr_mr_unmap(struct nfr_mr *mr)
+{
+	trace_nfsrdma_mr_unmap(mr->conn, mr);
+	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
+}
+
+/* Maps a filled region under a new key. Returns 0 or -EIO. */
+static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
+{
+	int mapped;
+
+	mr->direction = direction;
+	mapped = ib_dma_map_sg(mr->conn->device, mr->sgl, mr->entries, direction);
+	if (!mapped)
+		return -EIO;
+	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
+		nfr_mr_unmap(mr);
+		return -EIO;
+	}
+	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
+	mr->reg.key = mr->mr->rkey;
+	mr->reg.access = direction == DMA_TO_DEVICE ? IB_ACCESS_REMOTE_READ :
+			 IB_ACCESS_REMOTE_WRITE | IB_ACCESS_LOCAL_WRITE;
+	return 0;
+}
+
+/* Requests of a region that are not signaled complete only when they fail. */
+static void nfr_mr_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_mr *mr = container_of(wc->wr_cqe, struct nfr_mr, cqe);
+
+	if (wc->status != IB_WC_WR_FLUSH_ERR)
+		mr->conn->pool.recycled++;
+	nfr_queue_check(mr->conn, wc);
+}
+
+/**
+ * nfr_reg_invalidation - the work request that invalidates a region
+ * @mr: valid
+ */
+struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr)
+{
+	mr->inv = (struct ib_send_wr) {
+		.wr_cqe = &mr->cqe,
+		.opcode = IB_WR_LOCAL_INV,
+		.ex.invalidate_rkey = mr->mr->rkey,
+	};
+	return &mr->inv;
+}
+
+static struct nfr_mr *nfr_mr_alloc(struct nfr_conn *conn)
+{
+	u32 depth = conn->pool.depth;
+	struct nfr_mr *mr;
+
+	mr = kzalloc(sizeof(*mr), GFP_NOIO | __GFP_NOWARN);
+	if (!mr)
+		return NULL;
+	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), GFP_NOIO | __GFP_NOWARN);
+	if (!mr->sgl)
+		goto out_free;
+	sg_init_table(mr->sgl, depth);
+	mr->mr = ib_alloc_mr(conn->pd, IB_MR_TYPE_MEM_REG, depth);
+	if (IS_ERR(mr->mr))
+		goto out_free;
+	mr->conn = conn;
+	mr->cqe.done = nfr_mr_done;
+	mr->reg.wr.opcode = IB_WR_REG_MR;
+	mr->reg.wr.wr_cqe = &mr->cqe;
+	mr->reg.mr = mr->mr;
+	return mr;
+out_free:
+	kfree(mr->sgl);
+	kfree(mr);
+	return NULL;
+}
+
+static void nfr_mr_free(struct nfr_mr *mr)
+{
+	ib_dereg_mr(mr->mr);
+	kfree(mr->sgl);
+	kfree(mr);
+}
+
+/* Destroys a region that is in use: all but the structure. */
+static void nfr_mr_retire(struct nfr_mr *mr)
+{
+	ib_dereg_mr(mr->mr);
+	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
+	kfree(mr->sgl);
+}
+
+/* --- the pool --- */
+
+static void nfr_pool_refill(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, pool.refill);
+
+	if (nfr_conn_is_up(conn) && !nfr_pool_fill(conn, NFR_BATCH))
+		conn->ops->writable(conn);
+}
+
+/**
+ * nfr_pool_init - decide how deep regions are
+ * @conn: resolved: its device is known
+ *
+ * Deeper regions mean fewer registrations for a request. More than the largest
+ * payload would be memory for nothing.
+ */
+void nfr_pool_init(struct nfr_conn *conn)
+{
+	u32 device = conn->device->attrs.max_fast_reg_page_list_len;
+	struct nfr_pool *pool = &conn->pool;
+	u32 wanted = conn->wanted.mr_depth ?: NFR_USEFUL_DEPTH;
+
+	spin_lock_init(&pool->lock);
+	INIT_LIST_HEAD(&pool->free);
+	INIT_WORK(&pool->refill, nfr_pool_refill);
+	pool->depth = min(wanted, device);
+}
+
+/**
+ * nfr_pool_fill - make memory regions; waits
+ * @conn: with a protection domain
+ * @count: how many
+ *
+ * Returns 0, or -ENOMEM when not even one could be made.
+ */
+int nfr_pool_fill(struct nfr_conn *conn, u32 count)
+{
+	struct nfr_pool *pool = &conn->pool;
+	struct nfr_mr *mr;
+	u32 made;
+
+	for (made = 0; made < count; made++) {
+		mr = nfr_mr_alloc(conn);
+		if (!mr)
+			break;
+		spin_lock(&pool->lock);
+		list_add(&mr->list, &pool->free);
+		pool->total++;
+		spin_unlock(&pool->lock);
+	}
+	return made ? 0 : -ENOMEM;
+}
+
+static struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
+{
+	struct nfr_pool *pool = &conn->pool;
+	struct nfr_mr *mr;
+
+	spin_lock(&pool->lock);
+	mr = list_first_entry_or_null(&pool->free, struct nfr_mr, list);
+	if (mr)
+		list_del(&mr->list);
+	spin_unlock(&pool->lock);
+	if (!mr)
+		nfr_conn_refill(conn);
+	return mr;
+}
+
+static void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr)
+{
+	struct nfr_pool *pool = &conn->pool;
+
+	spin_lock(&pool->lock);
+	list_move(&mr->list, &pool->free);
+	spin_unlock(&pool->lock);
+}
+
+/**
+ * nfr_pool_destroy - destroy the regions that nobody uses
+ * @conn: drained; requests have given theirs back
+ */
+void nfr_pool_destroy(struct nfr_conn *conn)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, &conn->pool.free, list)
+		nfr_mr_free(mr);
+	INIT_LIST_HEAD(&conn->pool.free);
+}
+
+/* --- what requests do --- */
+
+/**
+ * nfr_reg_map - map a span with as few regions as possible
+ * @conn: the connection
+ * @span: consumed
+ * @direction: DMA_TO_DEVICE when the peer reads, DMA_FROM_DEVICE when it writes
+ * @mrs: the regions are added at its end, also when an error is returned
+ * @segs: one for each region
+ * @room: for so many
+ *
+ * Returns the number of regions; -EAGAIN when the pool is empty (more are
+ * being made, and the owner's writable() follows); -EIO when mapping failed;
+ * -EMSGSIZE when @room is too small.
+ */
+int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
+		struct list_head *mrs, struct nfr_segment *segs, u32 room)
+{
+	struct nfr_mr *mr;
+	u32 bytes, n = 0;
+	int rc;
+
+	while (nfr_span_length(span)) {
+		if (n == room)
+			return -EMSGSIZE;
+		mr = nfr_pool_take(conn);
+		if (!mr)
+			return -EAGAIN;
+		bytes = nfr_mr_fill(mr, span, conn->pool.depth);
+		rc = nfr_mr_map(mr, direction);
+		if (rc) {
+			INIT_LIST_HEAD(&mr->list);
+			nfr_pool_give(conn, mr);
+			return rc;
+		}
+		list_add_tail(&mr->list, mrs);
+		segs[n++] = (struct nfr_segment) {
+			.handle = mr->mr->rkey, .length = bytes, .offset = mr->mr->iova,
+		};
+		trace_nfsrdma_mr_map(conn, mr);
+	}
+	return n;
+}
+
+/**
+ * nfr_reg_invalidated - the peer has invalidated a region
+ * @conn: the connection
+ * @mrs: the regions of the request it answers
+ * @handle: the key it named
+ *
+ * Returns false when none of @mrs is it.
+ */
+bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handle)
+{
+	struct nfr_mr *mr;
+
+	list_for_each_entry(mr, mrs, list) {
+		if (mr->mr->rkey != handle || !mr->valid)
+			continue;
+		mr->valid = false;
+		trace_nfsrdma_mr_remoteinv(conn, mr);
+		nfr_queue_unreserve(conn, 1);
+		return true;
+	}
+	return false;
+}
+
+/**
+ * nfr_reg_any_valid - whether the peer may still use one of these
+ * @mrs: regions of a request
+ */
+bool nfr_reg_any_valid(const struct list_head *mrs)
+{
+	const struct nfr_mr *mr;
+
+	list_for_each_entry(mr, mrs, list)
+		if (mr->valid)
+			return true;
+	return false;
+}
+
+/**
+ * nfr_reg_count - how many regions there are
+ * @mrs: regions of a request
+ */
+u32 nfr_reg_count(const struct list_head *mrs)
+{
+	return list_count_nodes((struct list_head *)mrs);
+}
+
+/**
+ * nfr_reg_release - return regions that the peer cannot use
+ * @conn: the connection
+ * @mrs: invalidated, or never registered; empty afterwards
+ */
+void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, mrs, list) {
+		mr->valid = false;
+		nfr_mr_unmap(mr);
+		nfr_pool_give(conn, mr);
+	}
+}
+
+/**
+ * nfr_reg_destroy - destroy the regions of a request that lost its connection
+ * @conn: drained
+ * @mrs: in any state; empty when, and only when, all are gone
+ */
+void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, mrs, list) {
+		conn->pool.orphaned++;
+		/* the peer loses it first; then it is unmapped; then the request may end */
+		nfr_mr_retire(mr);
+		list_del_init(&mr->list);
+		kfree(mr);
+	}
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The events of trace system nfsrdma: what probes and scripts stand on. Names
+ * and fields stay; new ones may be added at the end.
+ *
+ * xprt is the transport's number, as in /sys/kernel/sunrpc; task and client
+ * are sunrpc's numbers of an RPC; xid is the RPC's, in host order; lengths are
+ * bytes. xid is in every event that belongs to one RPC.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM nfsrdma
+
+#if !defined(NFSRDMA_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define NFSRDMA_TRACE_H
+
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+#include <linux/tracepoint.h>
+
+#include "client.h"
+#include "connection.h"
+
+#define NFR_TRACE_TEXT	40
+
+/* enum nfr_way */
+#define nfr_show_way(way) \
+	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
+
+#define nfr_show_proc(proc) \
+	__print_symbolic(proc, { 0, "MSG" }, { 1, "NOMSG" }, { 4, "ERROR" })
+
+/* A Call is about to be sent: how it travels, and how its reply may */
+TRACE_EVENT(nfsrdma_marshal,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply),
+	TP_ARGS(conn, rqst, call, reply),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, task)
+		__field(u32, client)
+		__field(u32, procedure)
+		__field(u32, call)
+		__field(u32, reply)
+		__field(u32, call_length)
+		__field(u32, call_data)
+		__field(u32, reply_room)
+		__field(u32, reply_data)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
+		__entry->procedure = rqst->rq_task->tk_msg.rpc_proc->p_proc;
+		__entry->call = call;
+		__entry->reply = reply;
+		__entry->call_length = rqst->rq_snd_buf.len;
+		__entry->call_data = rqst->rq_snd_buf.page_len;
+		__entry->reply_room = rqst->rq_rcv_buf.buflen;
+		__entry->reply_data = rqst->rq_rcv_buf.page_len;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u procedure=%u call=%s length=%u data=%u reply=%s room=%u data=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client,
+		  __entry->procedure, nfr_show_way(__entry->call), __entry->call_length,
+		  __entry->call_data, nfr_show_way(__entry->reply), __entry->reply_room,
+		  __entry->reply_data)
+);
+
+/* A chunk was added to a Call's header; kind is read, position-zero, write or reply */
+TRACE_EVENT(nfsrdma_chunk,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *kind,
+		 const struct nfr_chunk *chunk),
+	TP_ARGS(conn, xid, kind, chunk),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, position)
+		__field(u32, segments)
+		__field(u32, length)
+		__array(char, kind, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->position = chunk->position;
+		__entry->segments = chunk->nsegs;
+		__entry->length = nfr_wire_length(chunk);
+		strscpy(__entry->kind, kind, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x kind=%s position=%u segments=%u length=%u",
+		  __entry->xprt, __entry->xid, __entry->kind, __entry->position,
+		  __entry->segments, __entry->length)
+);
+
+/* A segment of such a chunk */
+TRACE_EVENT(nfsrdma_segment,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *kind,
+		 const struct nfr_segment *segment),
+	TP_ARGS(conn, xid, kind, segment),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, handle)
+		__field(u32, length)
+		__field(u64, offset)
+		__array(char, kind, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->handle = segment->handle;
+		__entry->length = segment->length;
+		__entry->offset = segment->offset;
+		strscpy(__entry->kind, kind, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x kind=%s handle=0x%08x length=%u offset=0x%llx",
+		  __entry->xprt, __entry->xid, __entry->kind, __entry->handle,
+		  __entry->length, __entry->offset)
+);
+
+/* What happens to a memory region */
+DECLARE_EVENT_CLASS(nfsrdma_mr,
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr),
+	TP_ARGS(conn, mr),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, handle)
+		__field(u32, length)
+		__field(u32, entries)
+		__field(u64, offset)
+		__field(u32, write)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->handle = mr->mr->rkey;
+		__entry->length = mr->mr->length;
+		__entry->entries = mr->entries;
+		__entry->offset = mr->mr->iova;
+		__entry->write = mr->direction == DMA_FROM_DEVICE;
+	),
+	TP_printk("xprt=%u handle=0x%08x length=%u entries=%u offset=0x%llx peer=%s",
+		  __entry->xprt, __entry->handle, __entry->length, __entry->entries,
+		  __entry->offset, __entry->write ? "writes" : "reads")
+);
+
+#define NFR_MR_EVENT(name)						\
+	DEFINE_EVENT(nfsrdma_mr, name,					\
+		TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr), \
+		TP_ARGS(conn, mr))
+
+NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
+NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* its registration is posted */
+NFR_MR_EVENT(nfsrdma_mr_localinv);	/* its invalidation by this side is posted */
+NFR_MR_EVENT(nfsrdma_mr_remoteinv);	/* the peer has invalidated it */
+NFR_MR_EVENT(nfsrdma_mr_unmap);		/* back in the pool */
+
+/* A message is posted, behind the registrations of its memory */
+TRACE_EVENT(nfsrdma_post,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 registrations, u32 length,
+		 bool signaled),
+	TP_ARGS(conn, xid, registrations, length, signaled),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, registrations)
+		__field(u32, length)
+		__field(u32, signaled)
+		__field(u32, inflight)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->registrations = registrations;
+		__entry->length = length;
+		__entry->signaled = signaled;
+		__entry->inflight = conn->inflight;
+	),
+	TP_printk("xprt=%u xid=0x%08x registrations=%u length=%u signaled=%u inflight=%u",
+		  __entry->xprt, __entry->xid, __entry->registrations, __entry->length,
+		  __entry->signaled, __entry->inflight)
+);
+
+/* A work request completed: one that was signaled, or one that failed */
+TRACE_EVENT(nfsrdma_completion,
+	TP_PROTO(const struct nfr_conn *conn, const struct ib_wc *wc),
+	TP_ARGS(conn, wc),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, status)
+		__field(u32, vendor_error)
+		__array(char, text, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->status = wc->status;
+		__entry->vendor_error = wc->status ? wc->vendor_err : 0;
+		strscpy(__entry->text, ib_wc_status_msg(wc->status), NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u status=%u (%s) vendor_error=0x%x", __entry->xprt, __entry->status,
+		  __entry->text, __entry->vendor_error)
+);
+
+/* The peer changed its grant */
+TRACE_EVENT(nfsrdma_credit,
+	TP_PROTO(const struct nfr_conn *conn, u32 granted),
+	TP_ARGS(conn, granted),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, before)
+		__field(u32, granted)
+		__field(u32, inflight)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->before = conn->granted;
+		__entry->granted = granted;
+		__entry->inflight = conn->inflight;
+	),
+	TP_printk("xprt=%u before=%u granted=%u inflight=%u", __entry->xprt, __entry->before,
+		  __entry->granted, __entry->inflight)
+);
+
+/* An attempt to connect ended: status is 0 or a negative errno */
+TRACE_EVENT(nfsrdma_connect,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, int status),
+	TP_ARGS(conn, xprt, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, inline_send)
+		__field(u32, inline_recv)
+		__field(u32, mr_depth)
+		__field(int, status)
+		__array(unsigned char, address, sizeof(struct sockaddr_in6))
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->inline_send = conn->send_size;
+		__entry->inline_recv = conn->recv_size;
+		__entry->mr_depth = conn->pool.depth;
+		__entry->status = status;
+		memcpy(__entry->address, &xprt->addr, sizeof(struct sockaddr_in6));
+	),
+	TP_printk("xprt=%u peer=%pISpc status=%d inline_send=%u inline_recv=%u mr_depth=%u",
+		  __entry->xprt, __entry->address, __entry->status, __entry->inline_send,
+		  __entry->inline_recv, __entry->mr_depth)
+);
+
+/* A connection ended */
+TRACE_EVENT(nfsrdma_disconnect,
+	TP_PROTO(const struct nfr_conn *conn, const char *reason),
+	TP_ARGS(conn, reason),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, inflight)
+		__array(char, reason, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->inflight = conn->inflight;
+		strscpy(__entry->reason, reason, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight,
+		  __entry->reason)
+);
+
+/* A reply is complete: length is bytes of the RPC message, or a negative errno */
+TRACE_EVENT(nfsrdma_reply,
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, int length),
+	TP_ARGS(conn, req, length),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, task)
+		__field(u32, granted)
+		__field(u32, by_inline)
+		__field(u32, by_chunk)
+		__field(int, length)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
+		__entry->task = req->rqst.rq_task->tk_pid;
+		__entry->granted = conn->granted;
+		__entry->by_inline = req->rpc_length;
+		__entry->by_chunk = max(req->result, 0);
+		__entry->length = length;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u length=%d inline=%u chunk=%u granted=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->length,
+		  __entry->by_inline, __entry->by_chunk, __entry->granted)
+);
+
+/* The server calls */
+TRACE_EVENT(nfsrdma_callback,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 length),
+	TP_ARGS(conn, xid, length),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->length = length;
+	),
+	TP_printk("xprt=%u xid=0x%08x length=%u", __entry->xprt, __entry->xid,
+		  __entry->length)
+);
+
+/* Something was refused, or could not be done */
+TRACE_EVENT(nfsrdma_error,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *what, int status),
+	TP_ARGS(conn, xid, what, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt)
+		__field(u32, xid)
+		__field(int, status)
+		__array(char, what, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->status = status;
+		strscpy(__entry->what, what, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x status=%d %s", __entry->xprt, __entry->xid,
+		  __entry->status, __entry->what)
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>
