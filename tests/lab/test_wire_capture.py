@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The module's header code reads what is on the wire of a lab as tshark's dissector reads it."""
+
+import base64
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wire import capture, rpcrdma
+from wire.capture import Send
+from wire.native import COMPILER, Wire
+from wire.rpcrdma import Header
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+# Sends and the connection's management, not the data that moves by RDMA: the opcode is the
+# first byte after UDP's eight; 0-5 Send, 22-23 Send With Invalidate, 100 a datagram's Send
+FILTER = "udp port 4791 and (udp[8] < 6 or udp[8] > 21)"
+LISTEN = f"""
+set -eu
+rm -f /run/wire.said
+setsid tcpdump -i eth1 -U -w /run/wire.pcap '{FILTER}' 2>/run/wire.said </dev/null >/dev/null &
+echo $! > /run/wire.pid
+for i in $(seq 600); do grep -q listening /run/wire.said && exit 0; sleep 0.1; done
+cat /run/wire.said >&2; exit 1
+"""
+WORK = """
+import os, subprocess
+from pathlib import Path
+
+def mount(version):
+    options = f"proto=rdma,port=20049,vers={version},rsize=262144,wsize=262144"
+    subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", "/mnt"), check=True)
+
+def transfer(size):
+    (folder / "data").write_bytes(os.urandom(size))
+    direct = os.open(folder / "data", os.O_RDONLY | os.O_DIRECT)
+    with open(direct, "rb", buffering=0) as file:
+        subprocess.run(("cat",), stdin=file, stdout=subprocess.DEVNULL, check=True)
+
+folder = Path("/mnt/wire")
+for version in ("3", "4.2"):
+    mount(version)
+    folder.mkdir()
+    for size in (1, 3000, 9999, 300000):
+        transfer(size)
+    (folder / "link").symlink_to("t" * 900)
+    os.readlink(folder / "link")
+    os.listdir(folder)
+    if version == "4.2":
+        # longer than a message inline: the Call goes as position-zero chunk, the Reply as chunk
+        os.setxattr(folder / "data", "user.long", b"x" * 9000)
+        assert os.getxattr(folder / "data", "user.long") == b"x" * 9000
+    subprocess.run(("rm", "-r", folder), check=True)
+    if version != "4.2":
+        subprocess.run(("umount", "/mnt"), check=True)
+"""
+STOP = "umount /mnt; kill $(cat /run/wire.pid); tail --pid=$(cat /run/wire.pid) -f /dev/null"
+FIELDS = (
+    *("frame.number", "rpcordma.xid", "rpcordma.version", "rpcordma.flow_control"),
+    *("rpcordma.msg_type", "rpcordma.reads_count", "rpcordma.position", "rpcordma.writes_count"),
+    *("rpcordma.reply_count", "rpcordma.segment_count", "rpcordma.rdma_handle"),
+    *("rpcordma.rdma_length", "rpcordma.rdma_offset"),
+)
+SIDES = {"10.9.1.1": "server", "10.9.1.11": "client"}
+KINDS = {
+    *(("client", "call", ""), ("server", "reply", "")),
+    *(("client", "call", "read"), ("client", "nomsg", "read")),
+    *(("client", "call", "write"), ("server", "reply", "write")),
+    *(("client", "call", "reply"), ("server", "nomsg", "reply")),
+    # a delegation is recalled
+    *(("server", "call", ""), ("client", "reply", "")),
+}
+
+
+@pytest.fixture(scope="module")
+def pair_lab() -> Iterator[Lab]:
+    with Lab(LabConfig(f"test-wire-{os.getpid()}", shape="pair")) as lab:
+        yield lab
+
+
+def recall(lab: Lab) -> None:
+    """Makes the server call the client. None is delegated while lockd waits for reclaims."""
+    lab.run("server", "sh", "-c", "echo before > /export/recalled")
+    for _ in range(200):
+        lab.run("client1", "cat", "/mnt/recalled")
+        delegated = "grep 'type: deleg' /proc/fs/nfsd/clients/*/states"
+        if lab.run("server", "sh", "-c", delegated, check=False).stdout:
+            break
+        time.sleep(1)
+    lab.run("server", "sh", "-c", "echo after > /export/recalled", timeout=300)
+
+
+@pytest.fixture(scope="module")
+def captured(pair_lab: Lab) -> Lab:
+    """Leaves /run/wire.pcap in the client: every kind of header, both ways."""
+    pair_lab.run("client1", "sh", "-c", LISTEN)
+    try:
+        pair_lab.run("client1", "python3", "-", stdin=WORK.encode(), timeout=600)
+        recall(pair_lab)
+    finally:
+        pair_lab.run("client1", "sh", "-c", STOP, check=False)
+        pair_lab.run("server", "rm", "-f", "/export/recalled")
+    return pair_lab
+
+
+def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
+    """Frame number to the values of each field, as tshark found them one after the other."""
+    wanted = [word for field in FIELDS for word in ("-e", field)]
+    separated = ("-T", "fields", "-E", "separator=;", "-E", "aggregator=,")
+    said = lab.run(
+        *("client1", "tshark", "-r", "/run/wire.pcap", "-Y", "rpcordma", *separated, *wanted),
+        timeout=600,
+    ).stdout
+    rows = [line.split(";") for line in said.splitlines()]
+    return {
+        int(number): tuple([int(v, 0) for v in field.split(",") if v] for field in fields)
+        for number, *fields in rows
+    }
+
+
+def as_tshark_says(header: Header) -> tuple[list[int], ...]:
+    arrays = [*header.writes, *([] if header.reply is None else [header.reply])]
+    reads = [(read.position, segment) for read in header.reads for segment in read.segments]
+    segments = [segment for _, segment in reads] + [s for array in arrays for s in array]
+    return (
+        *([header.xid], [1], [header.credits], [header.proc]),
+        *([len(reads)], [position for position, _ in reads]),
+        *([len(header.writes)], [int(header.reply is not None)], [len(a) for a in arrays]),
+        *([s.handle for s in segments], [s.length for s in segments], [s.offset for s in segments]),
+    )
+
+
+def kind(wire: Wire, send: Send) -> tuple[str, str, str]:
+    """Who sent it, what kind of message it is, and which lists it has."""
+    header, length = wire.decode(send.payload)
+    lists = {"read": header.reads, "write": header.writes, "reply": header.reply}
+    call = wire.is_call(send.payload[length:]) or bool(header.reads)
+    name = "nomsg" if header.proc == rpcrdma.RDMA_NOMSG else "call" if call else "reply"
+    return SIDES[send.source], name, " ".join(name for name, there in lists.items() if there)
+
+
+def test_tshark_reads_the_headers_as_we_do(captured: Lab, tmp_path: Path) -> None:
+    wire = Wire(tmp_path)
+    said = captured.run("client1", "base64", "/run/wire.pcap").stdout
+    sends = list(capture.sends(base64.b64decode(said)))
+    ours = {send.frame: as_tshark_says(wire.decode(send.payload)[0]) for send in sends}
+    assert ours == tshark(captured)
+    assert {kind(wire, send) for send in sends} >= KINDS
