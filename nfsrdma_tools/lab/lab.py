@@ -19,7 +19,8 @@ from typing import Self
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import accel, image, places, snapshot
 from nfsrdma_tools.lab.config import LabConfig
-from nfsrdma_tools.lab.machine import HUB, Hardware, Machine
+from nfsrdma_tools.lab.lan import Lan
+from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["Lab", "prepare"]
@@ -62,8 +63,9 @@ class Lab(Nodes):
             self._claim(stack)
             about = {"accel": self.accel, "keys": str(self.keys), "pid": os.getpid()}
             self.save_state(phase="starting", **about)
-            for node in self.config.nodes:
-                self._start(node, stack)
+            with contextlib.closing(Lan(self.config.client_nodes)) as lan:
+                for node in self.config.nodes:
+                    self._start(node, lan, stack)
             for machine in self.machines.values():
                 machine.wait()
             self._set_up()
@@ -86,29 +88,15 @@ class Lab(Nodes):
     def _disks(self) -> Path:
         return places.cache_dir() / "labs" / self.config.name
 
-    def _start(self, node: str, stack: contextlib.ExitStack) -> None:
+    def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
         snapshot.restore(self._warm[node], disk)
         base = _hardware(self.config, self.accel)
-        hardware = replace(base, lan=self._lan(node))
+        hardware = replace(base, lan=lan.arguments(node))
         machine = Machine(node, hardware, self._image, self.folder, disk)
         stack.callback(machine.stop)
         self.machines[node] = machine
-        machine.start(snapshot.TAG)
-
-    def _lan(self, node: str) -> tuple[str, ...]:
-        clients = self.config.client_nodes
-        if node in clients:
-            return _stream("lan", self.folder / f"{node}.lan", "off")
-        if len(clients) == 1:
-            # not through a hub: QEMU's hub swaps packets when the receiver's ring is full
-            return _stream("lan", self.folder / f"{clients[0]}.lan", "on")
-        return (*HUB, *(word for c in clients for word in self._port(c)))
-
-    def _port(self, client: str) -> tuple[str, ...]:
-        # the server's QEMU is the switch of many clients: a hub with a port for each
-        hubport = f"hubport,id={client}-hub,hubid=1,netdev={client}"
-        return (*_stream(client, self.folder / f"{client}.lan", "on"), "-netdev", hubport)
+        machine.start(snapshot.TAG, lan.descriptors(node))
 
     def _set_up(self) -> None:
         self.refresh()
@@ -126,7 +114,3 @@ def _lock(name: str) -> int:
         # somebody who only looks whether the lab is up holds it for an instant
         time.sleep(0.05)
     raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")
-
-
-def _stream(name: str, path: Path, server: str) -> tuple[str, ...]:
-    return ("-netdev", f"stream,id={name},server={server},addr.type=unix,addr.path={path}")

@@ -12,12 +12,12 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.accel import QEMU
 from nfsrdma_tools.lab.console import Console
 from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.lan import HUB
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 
-__all__ = ["HUB", "Hardware", "Machine", "qemu_argv"]
+__all__ = ["Hardware", "Machine", "qemu_argv"]
 
-HUB = ("-netdev", "hubport,id=lan,hubid=1")
 _BOOT_SECONDS = 300
 _APPEND = "console=ttyS0 root=/dev/vda rw quiet mitigations=off net.ifnames=0 systemd.show_status=0"
 
@@ -79,13 +79,17 @@ class Machine:
         self._log = folder / f"{node}.qemu"
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, snapshot: str = "") -> None:
-        """Power on, or go on from a snapshot in the disk."""
+    def start(self, snapshot: str = "", descriptors: tuple[int, ...] = ()) -> None:
+        """Power on, or go on from a snapshot in the disk; ``descriptors`` are QEMU's to inherit."""
         argv = qemu_argv(self.hardware, self.image, self.folder, self.disk, self.node)
         more = ("-loadvm", snapshot) if snapshot else ()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                (*argv, *more), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                (*argv, *more),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=descriptors,
             )
         self.monitor.connect(60, self.check)
 
