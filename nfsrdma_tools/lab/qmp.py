@@ -29,13 +29,19 @@ class Monitor:
 
     def connect(self, seconds: float, alive: Any) -> None:
         """Connect; waits until QEMU has made its socket. ``alive`` raises once QEMU has ended."""
+        from qemu.qmp import QMPError
+
         end = time.monotonic() + seconds
         while not self._socket.exists():
             alive()
             if time.monotonic() > end:
                 raise UserError(f"QEMU made no control socket within {seconds:g} s")
             time.sleep(0.02)
-        self._protocol.connect()
+        try:
+            self._protocol.connect()
+        except (QMPError, EOFError, OSError) as error:
+            alive()
+            raise UserError(f"QEMU does not answer on its control socket: {error}") from error
 
     def command(self, name: str, **arguments: object) -> Any:
         """Run a QMP command and return its answer; UserError when QEMU refuses it or has ended."""
