@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The toolkit as it is in the working tree, packed for a node."""
+"""The toolkit as it is in the working tree, with its kernel sources, packed for a node."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 
 __all__ = ["pack"]
 
 _SOURCE = "opt/nfsrdma/src"
 _FACTS = "etc/nfsrdma-lab.json"
+_KERNEL_SOURCES = ("bpf", "kmod")
+# what a build of the module leaves in its folder
+_PRODUCTS = (
+    *("*.o", "*.ko", "*.mod", "*.mod.c", ".*"),
+    *("Module.symvers", "modules.order", "features.h"),
+)
 
 
 def pack(facts: Mapping[str, object]) -> bytes:
@@ -22,6 +29,11 @@ def pack(facts: Mapping[str, object]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         tar.add(package, f"{_SOURCE}/nfsrdma_tools", filter=_wanted)
+        # a wheel has them in the package already
+        if (package.parent / "pyproject.toml").is_file():
+            for name in _KERNEL_SOURCES:
+                place = f"{_SOURCE}/nfsrdma_tools/data/{name}"
+                tar.add(package.parent / name, place, filter=_wanted)
         text = json.dumps(facts).encode()
         entry = tarfile.TarInfo(_FACTS)
         entry.size, entry.mode = len(text), 0o644
@@ -32,6 +44,8 @@ def pack(facts: Mapping[str, object]) -> bytes:
 def _wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = Path(entry.name).parts
     if "__pycache__" in parts or "recipe" in parts:
+        return None
+    if any(fnmatch(parts[-1], pattern) for pattern in _PRODUCTS):
         return None
     entry.uid = entry.gid = 0
     entry.uname = entry.gname = "root"

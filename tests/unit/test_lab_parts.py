@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import importlib.resources
 import io
 import os
 import tarfile
@@ -9,6 +11,7 @@ import pytest
 from nfsrdma_tools.lab import places
 from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lab.mirror import parse_targets, sources
 from nfsrdma_tools.lab.ssh import Ssh
@@ -110,7 +113,46 @@ def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> Non
         assert facts is not None
         assert facts.read() == b'{"clock": "wall"}'
     assert "opt/nfsrdma/src/nfsrdma_tools/cli/main.py" in names
+    assert "opt/nfsrdma/src/nfsrdma_tools/data/kmod/Kbuild" in names
+    assert "opt/nfsrdma/src/nfsrdma_tools/data/bpf/README.md" in names
     assert not [n for n in names if "__pycache__" in n]
+
+
+def test_what_a_build_of_the_module_left_is_not_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, kmod = tmp_path / "nfsrdma_tools", tmp_path / "kmod"
+    for folder in (package, kmod, tmp_path / "bpf"):
+        folder.mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    left = (
+        *("nfsrdma.ko", "wire.o", "nfsrdma.mod", "nfsrdma.mod.c", ".wire.o.cmd"),
+        *("Module.symvers", "modules.order", "features.h"),
+    )
+    for name in ("Kbuild", "wire.c", "wire.h", "features.sh", *left):
+        (kmod / name).touch()
+    monkeypatch.setattr(importlib.resources, "files", lambda _: package)
+    with tarfile.open(fileobj=io.BytesIO(pack({}))) as tar:
+        packed = {Path(name).name for name in tar.getnames() if "/data/kmod/" in name}
+    assert packed == {"Kbuild", "wire.c", "wire.h", "features.sh"}
+
+
+def test_two_machines_are_joined_directly_and_more_through_a_switch() -> None:
+    with contextlib.closing(Lan(("client1",))) as lan:
+        (server,), (client,) = lan.descriptors("server"), lan.descriptors("client1")
+        assert lan.arguments("server") == ("-netdev", f"socket,id=lan,fd={server}")
+        assert lan.arguments("client1") == ("-netdev", f"socket,id=lan,fd={client}")
+        os.write(server, b"packet")
+        assert os.read(client, 10) == b"packet"
+    with contextlib.closing(Lan(("client1", "client2"))) as lan:
+        first, second = lan.descriptors("server")
+        assert lan.arguments("server") == (
+            *("-netdev", "hubport,id=lan,hubid=1"),
+            *("-netdev", f"socket,id=client1,fd={first}"),
+            *("-netdev", "hubport,id=client1-hub,hubid=1,netdev=client1"),
+            *("-netdev", f"socket,id=client2,fd={second}"),
+            *("-netdev", "hubport,id=client2-hub,hubid=1,netdev=client2"),
+        )
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
