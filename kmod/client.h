@@ -129,6 +129,7 @@ struct nfr_counters {
  * @conn: its connection, or NULL
  * @connected_once: the next connect is a reconnect, and may be delayed
  * @last_disconnect: why the connection before this one ended
+ * @last_status: how the last attempt to connect ended; @last_failure: why, of the last that failed
  */
 struct nfr_xprt {
 	struct rpc_xprt xprt;
@@ -137,6 +138,8 @@ struct nfr_xprt {
 	u32 generation;
 	bool connected_once;
 	const char *last_disconnect;
+	const char *last_failure;
+	int last_status;
 	struct delayed_work connect_work;
 	struct mutex mutex;
 	struct list_head reqs;

@@ -105,8 +105,9 @@ static int nfr_client_open(struct nfr_xprt *nx)
 		return -ENOMEM;
 	rc = nfr_conn_open(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
 	trace_nfsrdma_connect(conn, xprt, rc);
+	nx->last_status = rc;
 	if (rc) {
-		nx->last_disconnect = conn->reason;
+		nx->last_failure = conn->reason;
 		nfr_conn_drain(conn);
 		nfr_conn_free(conn);
 		return rc;
@@ -118,7 +119,6 @@ static int nfr_client_open(struct nfr_xprt *nx)
 
 static void nfr_client_connected(struct rpc_xprt *xprt)
 {
-	xprt->connect_cookie++;
 	xprt->stat.connect_count++;
 	xprt->stat.connect_time += (long)jiffies - xprt->stat.connect_start;
 	xprt_set_connected(xprt);
@@ -138,6 +138,8 @@ void nfr_client_connect_worker(struct work_struct *work)
 	if (nx->conn)
 		nfr_client_close(xprt);
 	rc = nfr_client_open(nx);
+	/* a task that saw the last attempt fail must not condemn what this one made */
+	xprt->connect_cookie++;
 	xprt_clear_connecting(xprt);
 	if (!rc) {
 		nfr_client_connected(xprt);

@@ -169,6 +169,7 @@ static void nfr_client_init(struct nfr_xprt *nx)
 {
 	nx->personality = &nfr_version1;
 	nx->last_disconnect = "none";
+	nx->last_failure = "none";
 	INIT_DELAYED_WORK(&nx->connect_work, nfr_client_connect_worker);
 	mutex_init(&nx->mutex);
 	spin_lock_init(&nx->limbo_lock);

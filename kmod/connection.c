@@ -160,8 +160,10 @@ static int nfr_conn_wait(struct nfr_conn *conn, int started)
 {
 	if (started)
 		return started;
-	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT))
+	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT)) {
+		conn->reason = "no answer in time";
 		return -ETIMEDOUT;
+	}
 	reinit_completion(&conn->step);
 	return conn->step_status;
 }

@@ -49,6 +49,8 @@ static int connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
 	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
 	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
+	seq_printf(seq, "last_attempt %d\n", nx->last_status);
+	seq_printf(seq, "last_failure %s\n", nx->last_failure);
 	if (nx->conn)
 		nfr_show_conn(seq, nx->conn);
 	mutex_unlock(&nx->mutex);
