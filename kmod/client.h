@@ -59,6 +59,7 @@ enum nfr_req_state {
  * @large: a Call that the buffer has no room for, encoded apart; or NULL
  * @reply: where the head of the reply is decoded
  * @generation: of the connection it was sent on
+ * @mark: of a callback: where the send queue was behind its reply
  * @state: enum nfr_req_state
  * @write_length: bytes offered in a Write chunk
  * @reply_length: bytes offered in a Reply chunk
@@ -78,6 +79,7 @@ struct nfr_req {
 	void *reply;
 	size_t reply_size;
 	u32 generation;
+	u32 mark;
 	int state;
 	u32 write_length;
 	u32 reply_length;
@@ -174,7 +176,8 @@ extern const struct nfr_conn_ops nfr_client_conn_ops;
 void nfr_client_connect_worker(struct work_struct *work);
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_close(struct rpc_xprt *xprt);
-void nfr_client_disconnect(struct nfr_xprt *nx, const char *reason);
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
+void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
 
 /* client_request.c */
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
@@ -189,10 +192,13 @@ void nfr_req_destroy_all(struct nfr_xprt *nx);
 void nfr_req_destroy(struct nfr_req *req);
 
 /* client_marshal.c */
-int nfr_client_send_request(struct rpc_rqst *rqst);
 int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
+
+/* client_send.c */
+int nfr_client_send_request(struct rpc_rqst *rqst);
 int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
-		    const struct xdr_buf *message);
+		    const struct xdr_buf *message, bool signal);
+int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn);
 
 /* client_reply.c */
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);

@@ -17,9 +17,9 @@
 /* A callback and its reply are this large at most; sessions are told so */
 #define NFR_CALLBACK_SIZE	4096u
 
-static u32 nfr_callback_room(const struct nfr_params *params)
+static u32 nfr_callback_room(u32 send_size, u32 recv_size)
 {
-	return min3(params->inline_send, params->inline_recv, NFR_CALLBACK_SIZE) - NFR_WIRE_MIN;
+	return min3(send_size, recv_size, NFR_CALLBACK_SIZE) - NFR_WIRE_MIN;
 }
 
 /**
@@ -28,10 +28,18 @@ static u32 nfr_callback_room(const struct nfr_params *params)
  */
 size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
 {
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	const struct nfr_conn *conn;
 	struct nfr_params params;
+	size_t size;
 
 	nfr_params_read(&params);
-	return nfr_callback_room(&params);
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	size = conn ? nfr_callback_room(conn->send_size, conn->recv_size) :
+		      nfr_callback_room(params.inline_send, params.inline_recv);
+	rcu_read_unlock();
+	return size;
 }
 
 /**
@@ -41,6 +49,15 @@ size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
 unsigned int nfr_callback_slots(struct rpc_xprt *xprt)
 {
 	return NFR_CALLBACK_CREDITS / 2;
+}
+
+static void nfr_callback_put(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+
+	spin_lock(&xprt->bc_pa_lock);
+	list_add_tail(&rqst->rq_bc_pa_list, &xprt->bc_pa_list);
+	spin_unlock(&xprt->bc_pa_lock);
 }
 
 static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
@@ -82,9 +99,7 @@ int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
 		list_add_tail(&req->all, &nx->reqs);
 		nx->num_callbacks++;
 		spin_unlock(&xprt->reserve_lock);
-		spin_lock(&xprt->bc_pa_lock);
-		list_add(&req->rqst.rq_bc_pa_list, &xprt->bc_pa_list);
-		spin_unlock(&xprt->bc_pa_lock);
+		nfr_callback_put(&req->rqst);
 	}
 	return 0;
 }
@@ -106,22 +121,28 @@ void nfr_callback_free_rqst(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
 
-	spin_lock(&xprt->bc_pa_lock);
-	list_add(&rqst->rq_bc_pa_list, &xprt->bc_pa_list);
-	spin_unlock(&xprt->bc_pa_lock);
+	nfr_callback_put(rqst);
 	xprt_put(xprt);
 }
 
-static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt)
+/* A request whose last reply has left: its buffer may be written to. */
+static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
 {
 	struct rpc_rqst *rqst;
+	struct nfr_req *req;
 
 	spin_lock(&xprt->bc_pa_lock);
-	rqst = list_first_entry_or_null(&xprt->bc_pa_list, struct rpc_rqst, rq_bc_pa_list);
-	if (rqst)
+	list_for_each_entry(rqst, &xprt->bc_pa_list, rq_bc_pa_list) {
+		req = nfr_req_of(rqst);
+		if (req->generation == conn->generation &&
+		    !nfr_queue_is_retired(conn, req->mark))
+			continue;
 		list_del(&rqst->rq_bc_pa_list);
+		spin_unlock(&xprt->bc_pa_lock);
+		return req;
+	}
 	spin_unlock(&xprt->bc_pa_lock);
-	return rqst ? nfr_req_of(rqst) : NULL;
+	return NULL;
 }
 
 static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
@@ -161,7 +182,7 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 		trace_nfsrdma_error(conn, xid, "a callback that nobody serves", -ENOENT);
 		return;
 	}
-	req = nfr_callback_take(&nx->xprt);
+	req = nfr_callback_take(&nx->xprt, conn);
 	if (!req) {
 		nfr_conn_break(conn, "more callbacks than credits");
 		return;
@@ -169,8 +190,10 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 	nx->counters.callbacks++;
 	trace_nfsrdma_callback(conn, xid, length);
 	req->generation = conn->generation;
+	req->mark = nfr_queue_mark(conn);
 	nfr_callback_prepare(req, xid, rpc, length);
-	nfr_enqueue_callback(&req->rqst);
+	if (!nfr_enqueue_callback(&req->rqst))
+		nfr_callback_put(&req->rqst);
 }
 
 /**
@@ -192,8 +215,9 @@ int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
 	/* who asked is gone, and will ask again */
 	if (req->generation != conn->generation)
 		return 0;
-	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf);
+	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, true);
+	req->mark = nfr_queue_mark(conn);
 	if (rc == -EAGAIN)
-		xprt_wait_for_buffer_space(rqst->rq_xprt);
+		return nfr_wait_for_room(req->nx, conn);
 	return rc;
 }

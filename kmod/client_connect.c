@@ -45,22 +45,42 @@ const struct nfr_conn_ops nfr_client_conn_ops = {
 };
 
 /**
- * nfr_client_disconnect - give the connection up, if there is one
+ * nfr_client_disconnect - give a connection up, if it is there
  * @nx: the transport
+ * @generation: of the connection; 0 for the present one
  * @reason: a string constant
- *
- * Any context: XPRT_CONNECTED keeps the connection in being, or the transport
- * is closed already.
  */
-void nfr_client_disconnect(struct nfr_xprt *nx, const char *reason)
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason)
 {
 	struct nfr_conn *conn;
 
 	rcu_read_lock();
 	conn = rcu_dereference(nx->conn);
-	if (conn)
+	if (conn && (!generation || conn->generation == generation))
 		nfr_conn_break(conn, reason);
 	rcu_read_unlock();
+}
+
+static bool nfr_client_is_closed(struct nfr_xprt *nx, u32 generation)
+{
+	const struct nfr_conn *conn;
+	bool closed;
+
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	closed = !conn || conn->generation != generation;
+	rcu_read_unlock();
+	return closed;
+}
+
+/**
+ * nfr_client_wait_closed - wait until a connection that was given up is closed
+ * @nx: the transport, not locked by this task
+ * @generation: of the connection
+ */
+void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
+{
+	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
 }
 
 /* Errors that sunrpc knows to retry on hard mounts; whatever else happened counts as one of them. */
@@ -207,6 +227,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		nfr_client_keep_counters(nx, conn);
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);
+		wake_up_all(&nx->detached);
 		synchronize_rcu();
 		nfr_reply_flush_limbo(nx, conn);
 		nfr_conn_free(conn);

@@ -153,22 +153,22 @@ static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 /* Bytes the peer wrote into the Write chunk, or -EIO if that cannot be. */
 static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header *head)
 {
-	u32 length = 0;
-
 	if (head->nreads || head->nwrites > 1)
 		return -EIO;
-	if (head->nwrites)
-		length = nfr_wire_length(&head->writes[0]);
-	return length > req->write_length ? -EIO : (int)xdr_align_size(length);
+	if (!head->nwrites)
+		return 0;
+	if (!req->write_length || !nfr_reg_offered(&req->mrs, &head->writes[0]))
+		return -EIO;
+	return xdr_align_size(nfr_wire_length(&head->writes[0]));
 }
 
 static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *head)
 {
-	u32 length = head->reply ? nfr_wire_length(head->reply) : 0;
-
-	if (nfr_reply_written(req, head) || !length || length > req->reply_length)
+	if (nfr_reply_written(req, head) || !head->reply || !req->reply_length)
 		return -EIO;
-	return length;
+	if (!nfr_reg_offered(&req->mrs, head->reply))
+		return -EIO;
+	return nfr_wire_length(head->reply) ?: -EIO;
 }
 
 /* RFC 8166, section 4.5: the server refuses the header; sending it again would not help. */
@@ -227,7 +227,7 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	nfr_queue_recv_back(conn, recv);
-	nfr_queue_credit_back(conn);
+	nfr_queue_credit_found(conn);
 }
 
 static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,

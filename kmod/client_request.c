@@ -42,7 +42,7 @@ static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
  * @conn: the connection
  * @buffer: of a request
  *
- * Returns 0 or -EIO.
+ * Returns 0 or -ENOBUFS.
  */
 int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
 {
@@ -50,7 +50,7 @@ int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
 		return 0;
 	buffer->addr = ib_dma_map_single(conn->device, buffer->data, buffer->size, DMA_TO_DEVICE);
 	if (ib_dma_mapping_error(conn->device, buffer->addr))
-		return -EIO;
+		return -ENOBUFS;
 	buffer->mapped = true;
 	return 0;
 }
@@ -116,12 +116,14 @@ static bool nfr_req_reply(struct nfr_req *req, size_t size, gfp_t gfp)
 
 	if (req->reply_size >= size)
 		return true;
+	/* what the allocator takes anyway, so that a slot's buffer seldom grows */
+	size = roundup_pow_of_two(max_t(size_t, size, 512));
 	reply = kmalloc(size, gfp);
 	if (!reply)
 		return false;
 	kfree(req->reply);
 	req->reply = reply;
-	req->reply_size = ksize(reply);
+	req->reply_size = size;
 	return true;
 }
 
@@ -137,20 +139,23 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 	struct nfr_req *req = nfr_req_of(rqst);
 	gfp_t gfp = rpc_task_gfp_mask();
 	struct nfr_params params;
+	void *buffer;
 
 	nfr_params_read(&params);
 	if (!nfr_req_buffer(req, NFR_BUFFER_CALL, params.inline_send, gfp) ||
 	    !nfr_req_reply(req, rqst->rq_rcvsize, gfp))
 		return -ENOMEM;
+	buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
+	if (rqst->rq_callsize > req->buffers[NFR_BUFFER_CALL]->size - NFR_HEAD_ROOM) {
+		req->large = kmalloc(rqst->rq_callsize, gfp);
+		if (!req->large)
+			return -ENOMEM;
+		req->nx->counters.hardway_bytes += rqst->rq_callsize;
+		buffer = req->large;
+	}
+	/* rq_buffer is set last: sunrpc takes it for a sign that all is there */
 	rqst->rq_rbuffer = req->reply;
-	rqst->rq_buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
-	if (rqst->rq_callsize <= req->buffers[NFR_BUFFER_CALL]->size - NFR_HEAD_ROOM)
-		return 0;
-	req->large = kmalloc(rqst->rq_callsize, gfp);
-	if (!req->large)
-		return -ENOMEM;
-	req->nx->counters.hardway_bytes += rqst->rq_callsize;
-	rqst->rq_buffer = req->large;
+	rqst->rq_buffer = buffer;
 	return 0;
 }
 
@@ -200,6 +205,7 @@ static void nfr_req_abandon(struct nfr_req *req)
 	if (req->state == NFR_REQ_SENT) {
 		nfr_req_orphan(req, conn, NFR_BUFFER_CALL);
 		nfr_req_orphan(req, conn, NFR_BUFFER_BOUNCE);
+		nfr_conn_lost(conn);
 	}
 out:
 	mutex_unlock(&nx->mutex);

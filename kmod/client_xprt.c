@@ -43,10 +43,16 @@ static void nfr_client_hex_address(struct rpc_xprt *xprt, const struct sockaddr 
 
 static void nfr_client_ports(struct rpc_xprt *xprt, unsigned short port)
 {
-	kfree(xprt->address_strings[RPC_DISPLAY_PORT]);
-	kfree(xprt->address_strings[RPC_DISPLAY_HEX_PORT]);
-	xprt->address_strings[RPC_DISPLAY_PORT] = kasprintf(GFP_KERNEL, "%u", port);
-	xprt->address_strings[RPC_DISPLAY_HEX_PORT] = kasprintf(GFP_KERNEL, "%4hx", port);
+	const char *text = kasprintf(GFP_KERNEL, "%u", port);
+	const char *hex = kasprintf(GFP_KERNEL, "%4hx", port);
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+
+	mutex_lock(&nx->mutex);
+	swap(xprt->address_strings[RPC_DISPLAY_PORT], text);
+	swap(xprt->address_strings[RPC_DISPLAY_HEX_PORT], hex);
+	mutex_unlock(&nx->mutex);
+	kfree(text);
+	kfree(hex);
 }
 
 static void nfr_client_addresses(struct rpc_xprt *xprt)
@@ -81,25 +87,31 @@ static bool nfr_client_has_addresses(const struct rpc_xprt *xprt)
 
 static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
-
-	mutex_lock(&nx->mutex);
 	rpc_set_port((struct sockaddr *)&xprt->addr, port);
 	nfr_client_ports(xprt, port);
-	mutex_unlock(&nx->mutex);
 }
 
 /* --- small operations --- */
 
-/* No reply in time, on a connection that seems well: only a new one may carry the Call again. */
+/*
+ * No reply in time, on a connection that seems well: only a new one may carry
+ * the Call again. Runs in the task, which may encode the Call anew when this
+ * returns: by then the old connection reaches none of its memory.
+ */
 static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	nfr_client_disconnect(nfr_xprt_of(xprt), "a reply did not come in time");
+	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+
+	if (req->state == NFR_REQ_IDLE)
+		return;
+	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
+	nfr_client_wait_closed(nx, req->generation);
 }
 
 static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_client_disconnect(nfr_xprt_of(xprt), "injected");
+	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "injected");
 }
 
 static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long connect_timeout,

@@ -18,26 +18,48 @@
 #define NFR_WQ_BOUND 0
 #endif
 
-/* Hands an incoming callback to the service that serves this transport, which takes a reference. */
-static inline void nfr_enqueue_callback(struct rpc_rqst *rqst)
+#ifndef HAVE_XPRT_ENQUEUE_BC_REQUEST
+static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_rqst *rqst)
 {
-#if defined(HAVE_XPRT_ENQUEUE_BC_REQUEST)
-	xprt_enqueue_bc_request(rqst);
-#elif defined(HAVE_SVC_CB_LWQ)
-	struct svc_serv *serv = rqst->rq_xprt->bc_serv;
-
-	xprt_get(rqst->rq_xprt);
+#ifdef HAVE_SVC_CB_LWQ
 	lwq_enqueue(&rqst->rq_bc_list, &serv->sv_cb_list);
 	svc_pool_wake_idle_thread(&serv->sv_pools[0]);
 #else
-	struct svc_serv *serv = rqst->rq_xprt->bc_serv;
-
-	xprt_get(rqst->rq_xprt);
 	spin_lock(&serv->sv_cb_lock);
 	list_add(&rqst->rq_bc_list, &serv->sv_cb_list);
 	wake_up(&serv->sv_cb_waitq);
 	spin_unlock(&serv->sv_cb_lock);
 #endif
+}
+#endif
+
+/*
+ * Hands an incoming callback to the service of its transport, which takes a
+ * reference. Returns false when there is no service, or no transport any more.
+ */
+static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = xprt_get(rqst->rq_xprt);
+	struct svc_serv *serv;
+
+	if (!xprt)
+		return false;
+#ifdef HAVE_XPRT_ENQUEUE_BC_REQUEST
+	/* this kernel's helper takes a reference of its own, also when it gives @rqst back */
+	serv = READ_ONCE(xprt->bc_serv);
+	if (serv)
+		xprt_enqueue_bc_request(rqst);
+	xprt_put(xprt);
+#else
+	spin_lock(&xprt->bc_pa_lock);
+	serv = xprt->bc_serv;
+	if (serv)
+		nfr_wake_callback_service(serv, rqst);
+	spin_unlock(&xprt->bc_pa_lock);
+	if (!serv)
+		xprt_put(xprt);
+#endif
+	return serv;
 }
 
 #endif

@@ -17,6 +17,9 @@
 /* One step of connecting may take this long; a dead peer is noticed by then */
 #define NFR_STEP_TIMEOUT	(15 * HZ)
 
+/* A reply that nobody waits for may take this long */
+#define NFR_LOST_TIMEOUT	(60 * HZ)
+
 /* Work that waits: connecting, making memory regions */
 static struct workqueue_struct *nfr_slow_wq;
 
@@ -59,11 +62,36 @@ void nfr_conn_queue(struct delayed_work *work, unsigned long delay)
 
 /**
  * nfr_conn_refill - have memory regions made, in the background
- * @conn: whose pool is empty
+ * @conn: whose pool has too few; the owner's writable() follows
+ * @delay: jiffies from now
  */
-void nfr_conn_refill(struct nfr_conn *conn)
+void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay)
 {
-	queue_work(nfr_slow_wq, &conn->pool.refill);
+	queue_delayed_work(nfr_slow_wq, &conn->pool.refill, delay);
+}
+
+/**
+ * nfr_conn_event_later - break a connection from an interrupt
+ * @conn: the connection
+ * @reason: a string constant
+ */
+void nfr_conn_event_later(struct nfr_conn *conn, const char *reason)
+{
+	conn->event = reason;
+	queue_work(nfr_slow_wq, &conn->event_work);
+}
+
+/**
+ * nfr_conn_lost - a Call was given up: its reply has to come all the same
+ * @conn: the connection
+ *
+ * Until it comes the credit is in use; a server that never sends it costs the
+ * connection.
+ */
+void nfr_conn_lost(struct nfr_conn *conn)
+{
+	nfr_queue_credit_lost(conn);
+	queue_delayed_work(nfr_slow_wq, &conn->lost_work, NFR_LOST_TIMEOUT);
 }
 
 /**
@@ -71,7 +99,7 @@ void nfr_conn_refill(struct nfr_conn *conn)
  * @conn: the connection
  * @reason: a string constant, for the log of disconnects
  *
- * The first call counts; the owner is told once. Any context.
+ * The first call counts; the owner is told once. Any context but an interrupt.
  */
 void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 {
@@ -87,6 +115,21 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 		return;
 	}
 	conn->ops->broken(conn);
+}
+
+static void nfr_conn_event_work(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, event_work);
+
+	nfr_conn_break(conn, conn->event);
+}
+
+static void nfr_conn_lost_work(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, lost_work.work);
+
+	if (READ_ONCE(conn->lost))
+		nfr_conn_break(conn, "calls given up were never answered");
 }
 
 static void nfr_conn_step(struct nfr_conn *conn, int status)
@@ -160,11 +203,15 @@ static int nfr_conn_wait(struct nfr_conn *conn, int started)
 {
 	if (started)
 		return started;
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT)) {
 		conn->reason = "no answer in time";
 		return -ETIMEDOUT;
 	}
 	reinit_completion(&conn->step);
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
 	return conn->step_status;
 }
 
@@ -180,14 +227,21 @@ static int nfr_conn_resolve(struct nfr_conn *conn, struct sockaddr *peer)
 	return nfr_conn_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
 }
 
-/* What only the device can tell: how deep queues and memory regions may be. */
-static void nfr_conn_fit(struct nfr_conn *conn)
+/*
+ * What only the device can tell: how deep queues and memory regions may be.
+ * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
+ */
+static int nfr_conn_fit(struct nfr_conn *conn)
 {
-	const struct ib_device_attr *attrs = &conn->device->attrs;
-	u32 spare = NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+	int room = conn->device->attrs.max_qp_wr - NFR_QUEUE_SPARE;
 
-	conn->wanted.credits = min_t(u32, conn->wanted.credits, attrs->max_qp_wr - spare);
 	nfr_pool_init(conn);
+	if (room < 2 || conn->pool.depth < NFR_MIN_DEPTH) {
+		conn->reason = "the device's queues or memory regions are too small";
+		return -EOPNOTSUPP;
+	}
+	conn->wanted.credits = min_t(u32, conn->wanted.credits, room);
+	return 0;
 }
 
 static int nfr_conn_connect(struct nfr_conn *conn)
@@ -221,6 +275,8 @@ static void nfr_conn_init(struct nfr_conn *conn)
 	INIT_LIST_HEAD(&conn->recvs);
 	INIT_LIST_HEAD(&conn->all_recvs);
 	INIT_LIST_HEAD(&conn->pool.free);
+	INIT_WORK(&conn->event_work, nfr_conn_event_work);
+	INIT_DELAYED_WORK(&conn->lost_work, nfr_conn_lost_work);
 	conn->granted = 1;
 	conn->reason = "none";
 	conn->step_status = 0;
@@ -249,7 +305,9 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 	rc = nfr_conn_resolve(conn, peer);
 	if (rc)
 		return rc;
-	nfr_conn_fit(conn);
+	rc = nfr_conn_fit(conn);
+	if (rc)
+		return rc;
 	rc = nfr_queue_create(conn);
 	if (rc)
 		return rc;
@@ -272,13 +330,14 @@ void nfr_conn_drain(struct nfr_conn *conn)
 		conn->reason = "closed by this side";
 		trace_nfsrdma_disconnect(conn, conn->reason);
 	}
+	nfr_sq_close(conn);
 	if (conn->id && conn->id->qp) {
 		rdma_disconnect(conn->id);
 		ib_drain_qp(conn->id->qp);
 	}
 	nfr_queue_quiesce(conn);
-	if (conn->pool.refill.func)
-		cancel_work_sync(&conn->pool.refill);
+	if (conn->pool.depth)
+		cancel_delayed_work_sync(&conn->pool.refill);
 	complete_all(&conn->drained);
 }
 
@@ -288,9 +347,12 @@ void nfr_conn_drain(struct nfr_conn *conn)
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
+	cancel_delayed_work_sync(&conn->lost_work);
 	nfr_pool_destroy(conn);
 	nfr_queue_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);
+	/* the device's events ended with its objects */
+	cancel_work_sync(&conn->event_work);
 	kfree(conn);
 }

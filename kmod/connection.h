@@ -28,6 +28,9 @@
 /* Completions taken from the queue at once, and receives posted at once */
 #define NFR_BATCH		16
 
+/* Receives beyond one per credit: for the peer's calls, for batches, and for draining */
+#define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 2 * NFR_BATCH + 1)
+
 /* What a connection's header decoder has room for */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
@@ -69,6 +72,7 @@ enum nfr_conn_state {
 
 /* Counts of send work requests, all under nfr_conn.lock */
 struct nfr_send_queue {
+	bool closed;		/* nothing is posted any more */
 	u32 size;
 	u32 posted;		/* ever */
 	u32 retired;		/* of these, known to be done */
@@ -76,6 +80,7 @@ struct nfr_send_queue {
 	u32 last_signaled;	/* value of @posted then */
 	u32 *marks;		/* ring of @posted at each signaled request */
 	u32 ring;		/* its size */
+	u32 needed;		/* by the Call that found it too full */
 	u32 marks_head;
 	u32 marks_tail;
 };
@@ -89,6 +94,7 @@ struct nfr_send_queue {
  * @send_size: largest message the peer takes inline, bytes
  * @recv_size: largest message this side takes inline, bytes
  * @inflight: Calls sent that have no reply yet
+ * @lost: of these, given up
  * @granted: Calls the peer allows to be in flight
  * @reason: why it broke
  */
@@ -104,6 +110,9 @@ struct nfr_conn {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct work_struct poll_work;
+	struct work_struct event_work;
+	const char *event;
+	struct delayed_work lost_work;
 	struct ib_wc wcs[NFR_BATCH];
 
 	struct completion step;
@@ -119,6 +128,7 @@ struct nfr_conn {
 	struct nfr_send_queue sq;
 	struct ib_cqe signal_cqe;
 	u32 inflight;
+	u32 lost;
 	u32 granted;
 	u64 replies;
 
@@ -135,7 +145,9 @@ struct nfr_conn {
 int nfr_conn_start(void);
 void nfr_conn_stop(void);
 void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
-void nfr_conn_refill(struct nfr_conn *conn);
+void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
+void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
+void nfr_conn_lost(struct nfr_conn *conn);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_break(struct nfr_conn *conn, const char *reason);
 void nfr_conn_drain(struct nfr_conn *conn);
@@ -152,12 +164,25 @@ void nfr_queue_stop(void);
 int nfr_queue_create(struct nfr_conn *conn);
 void nfr_queue_quiesce(struct nfr_conn *conn);
 void nfr_queue_destroy(struct nfr_conn *conn);
+
+/* connection_recv.c */
+int nfr_recv_more(struct nfr_conn *conn);
+void nfr_recv_repost(struct nfr_conn *conn);
+void nfr_recv_free_all(struct nfr_conn *conn);
 void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv);
 int nfr_queue_credit(struct nfr_conn *conn);
 void nfr_queue_credit_back(struct nfr_conn *conn);
+void nfr_queue_credit_lost(struct nfr_conn *conn);
+void nfr_queue_credit_found(struct nfr_conn *conn);
 void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
+
+/* connection_send.c */
+int nfr_sq_create(struct nfr_conn *conn, u32 size);
+void nfr_sq_close(struct nfr_conn *conn);
+void nfr_sq_destroy(struct nfr_conn *conn);
 bool nfr_queue_has_room(struct nfr_conn *conn);
-int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge);
+int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge,
+		   bool signal);
 int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
 void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
 u32 nfr_queue_mark(struct nfr_conn *conn);

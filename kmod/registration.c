@@ -13,95 +13,21 @@
  * nfr_reg_destroy() destroys it. Only then does its memory go back.
  */
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "connection.h"
 #include "registration.h"
 #include "trace.h"
 
+/* Bounce buffers and IOMMUs map this much at once, whatever else they cannot */
+#define NFR_MAX_ENTRY		(128 * 1024)
+
+/* Memory was short when the pool was to be filled */
+#define NFR_REFILL_AGAIN	(HZ / 10)
+
 /* The largest payload of a client, 1 MiB, starting anywhere in a page */
 #define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
-
-/* --- spans --- */
-
-/* A part of a span within one page */
-struct nfr_piece {
-	struct page *page;
-	u32 offset;
-	u32 length;
-};
-
-static void nfr_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
-{
-	void *base = vec->iov_base;
-
-	piece->page = is_vmalloc_addr(base) ? vmalloc_to_page(base) : virt_to_page(base);
-	piece->offset = offset_in_page(base);
-	piece->length = min_t(size_t, vec->iov_len, PAGE_SIZE - piece->offset);
-}
-
-static void nfr_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *span)
-{
-	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
-	piece->offset = offset_in_page(span->page_base);
-	piece->length = min_t(u32, span->page_len, PAGE_SIZE - piece->offset);
-}
-
-static bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
-{
-	if (span->head.iov_len)
-		nfr_piece_of_kvec(piece, &span->head);
-	else if (span->page_len)
-		nfr_piece_of_pages(piece, span);
-	else if (span->tail.iov_len)
-		nfr_piece_of_kvec(piece, &span->tail);
-	else
-		return false;
-	return true;
-}
-
-static void nfr_span_skip(struct nfr_span *span, u32 length)
-{
-	struct kvec *vec = span->head.iov_len ? &span->head : &span->tail;
-
-	if (!span->head.iov_len && span->page_len) {
-		span->page_base += length;
-		span->page_len -= length;
-		return;
-	}
-	vec->iov_base += length;
-	vec->iov_len -= length;
-}
-
-/**
- * nfr_span_length - bytes in a span
- * @span: not consumed
- */
-u32 nfr_span_length(const struct nfr_span *span)
-{
-	return span->head.iov_len + span->page_len + span->tail.iov_len;
-}
-
-static u32 nfr_kvec_segments(const struct kvec *vec, u32 depth)
-{
-	u32 bytes = offset_in_page(vec->iov_base) + vec->iov_len;
-
-	return vec->iov_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
-}
-
-/**
- * nfr_span_segments - the most regions that a span needs
- * @span: not consumed
- * @depth: pages in a region
- */
-u32 nfr_span_segments(const struct nfr_span *span, u32 depth)
-{
-	u32 bytes = offset_in_page(span->page_base) + span->page_len;
-	u32 pages = span->page_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
-
-	return nfr_kvec_segments(&span->head, depth) + pages +
-	       nfr_kvec_segments(&span->tail, depth);
-}
 
 /* --- one region --- */
 
@@ -120,17 +46,18 @@ static bool nfr_piece_is_next(const struct scatterlist *last, const struct nfr_p
 }
 
 /* Fills the region's list with as much of @span as it takes; returns bytes. */
-static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, u32 depth)
+static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
 	struct scatterlist *last = NULL;
 	struct nfr_piece piece;
 	u32 pages, bytes = 0;
 
 	mr->entries = 0;
-	for (pages = 0; pages < depth && nfr_span_peek(span, &piece); pages++) {
+	for (pages = 0; pages < pool->depth && nfr_span_peek(span, &piece); pages++) {
 		if (last && !nfr_piece_joins(last, &piece))
 			break;
-		if (last && nfr_piece_is_next(last, &piece)) {
+		if (last && nfr_piece_is_next(last, &piece) &&
+		    last->length + piece.length <= pool->max_entry) {
 			last->length += piece.length;
 		} else {
 			last = &mr->sgl[mr->entries++];
@@ -148,7 +75,7 @@ static void nfr_mr_unmap(struct nfr_mr *mr)
 	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
 }
 
-/* Maps a filled region under a new key. Returns 0 or -EIO. */
+/* Maps a filled region under a new key. Returns 0, or -ENOBUFS: mapping may work later. */
 static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 {
 	int mapped;
@@ -156,10 +83,10 @@ static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 	mr->direction = direction;
 	mapped = ib_dma_map_sg(mr->conn->device, mr->sgl, mr->entries, direction);
 	if (!mapped)
-		return -EIO;
+		return -ENOBUFS;
 	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
 		nfr_mr_unmap(mr);
-		return -EIO;
+		return -ENOBUFS;
 	}
 	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
 	mr->reg.key = mr->mr->rkey;
@@ -238,10 +165,17 @@ static void nfr_mr_retire(struct nfr_mr *mr)
 
 static void nfr_pool_refill(struct work_struct *work)
 {
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, pool.refill);
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, pool.refill.work);
+	/* writing dirty pages out may be waiting for these */
+	unsigned int noio = memalloc_noio_save();
 
-	if (nfr_conn_is_up(conn) && !nfr_pool_fill(conn, NFR_BATCH))
-		conn->ops->writable(conn);
+	if (!nfr_conn_is_up(conn))
+		goto out;
+	if (nfr_pool_fill(conn, NFR_BATCH))
+		nfr_conn_refill(conn, NFR_REFILL_AGAIN);
+	conn->ops->writable(conn);
+out:
+	memalloc_noio_restore(noio);
 }
 
 /**
@@ -259,8 +193,9 @@ void nfr_pool_init(struct nfr_conn *conn)
 
 	spin_lock_init(&pool->lock);
 	INIT_LIST_HEAD(&pool->free);
-	INIT_WORK(&pool->refill, nfr_pool_refill);
+	INIT_DELAYED_WORK(&pool->refill, nfr_pool_refill);
 	pool->depth = min(wanted, device);
+	pool->max_entry = min_t(u32, ib_dma_max_seg_size(conn->device), NFR_MAX_ENTRY);
 }
 
 /**
@@ -298,8 +233,6 @@ static struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
 	if (mr)
 		list_del(&mr->list);
 	spin_unlock(&pool->lock);
-	if (!mr)
-		nfr_conn_refill(conn);
 	return mr;
 }
 
@@ -336,9 +269,9 @@ void nfr_pool_destroy(struct nfr_conn *conn)
  * @segs: one for each region
  * @room: for so many
  *
- * Returns the number of regions; -EAGAIN when the pool is empty (more are
- * being made, and the owner's writable() follows); -EIO when mapping failed;
- * -EMSGSIZE when @room is too small.
+ * Returns the number of regions; -ENOMEM when the pool has too few:
+ * nfr_conn_refill() is due; -ENOBUFS when mapping failed; -EMSGSIZE when @room
+ * is too small.
  */
 int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room)
@@ -352,8 +285,8 @@ int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_dire
 			return -EMSGSIZE;
 		mr = nfr_pool_take(conn);
 		if (!mr)
-			return -EAGAIN;
-		bytes = nfr_mr_fill(mr, span, conn->pool.depth);
+			return -ENOMEM;
+		bytes = nfr_mr_fill(mr, span, &conn->pool);
 		rc = nfr_mr_map(mr, direction);
 		if (rc) {
 			INIT_LIST_HEAD(&mr->list);
@@ -390,6 +323,32 @@ bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handl
 		return true;
 	}
 	return false;
+}
+
+/**
+ * nfr_reg_offered - whether what a peer says it wrote fits what it was offered
+ * @mrs: regions of the request, those it may write in the order of their segments
+ * @chunk: as the peer returned it
+ *
+ * Segments are filled in order: after one that is not full come empty ones.
+ */
+bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
+{
+	const struct nfr_mr *mr;
+	bool full = true;
+	u32 i = 0;
+
+	list_for_each_entry(mr, mrs, list) {
+		u32 written = i < chunk->nsegs ? chunk->segs[i].length : 0;
+
+		if (mr->direction != DMA_FROM_DEVICE)
+			continue;
+		if (written > mr->mr->length || (written && !full))
+			return false;
+		full = written == mr->mr->length;
+		i++;
+	}
+	return chunk->nsegs <= i;
 }
 
 /**

@@ -36,6 +36,13 @@ struct nfr_span {
 	struct kvec tail;
 };
 
+/* A part of a span within one page; @offset and @length are bytes */
+struct nfr_piece {
+	struct page *page;
+	u32 offset;
+	u32 length;
+};
+
 /**
  * struct nfr_mr - one memory region
  * @list: the pool's, or the request's that uses it
@@ -57,21 +64,27 @@ struct nfr_mr {
 /**
  * struct nfr_pool - the MRs of a connection
  * @depth: pages in one MR
+ * @max_entry: bytes in one scatter-gather element
  * @total: MRs made; @recycled: of these, failed; @orphaned: in use when the connection broke
  */
 struct nfr_pool {
 	spinlock_t lock;
 	struct list_head free;
-	struct work_struct refill;
+	struct delayed_work refill;
 	u32 depth;
+	u32 max_entry;
 	u32 total;
 	u64 recycled;
 	u64 orphaned;
 };
 
+/* span.c */
+bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece);
+void nfr_span_skip(struct nfr_span *span, u32 length);
 u32 nfr_span_length(const struct nfr_span *span);
 u32 nfr_span_segments(const struct nfr_span *span, u32 depth);
 
+/* registration.c */
 void nfr_pool_init(struct nfr_conn *conn);
 int nfr_pool_fill(struct nfr_conn *conn, u32 count);
 void nfr_pool_destroy(struct nfr_conn *conn);
@@ -80,6 +93,7 @@ int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_dire
 		struct list_head *mrs, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr);
 bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handle);
+bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk);
 bool nfr_reg_any_valid(const struct list_head *mrs);
 u32 nfr_reg_count(const struct list_head *mrs);
 void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs);

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sending: what sunrpc asks of the transport with a request that is encoded,
+ * and how a header and a message become one piece of memory.
+ *
+ * The device sends from memory that stays mapped and that is never a page of
+ * the caller's, so nobody has to wait for a Send to complete.
+ */
+#include <linux/highmem.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client.h"
+#include "trace.h"
+
+static u8 *nfr_copy_pages(u8 *to, const struct xdr_buf *buf)
+{
+	u32 base = buf->page_base, left = buf->page_len;
+
+	while (left) {
+		u32 n = min_t(u32, left, PAGE_SIZE - offset_in_page(base));
+
+		memcpy_from_page(to, buf->pages[base >> PAGE_SHIFT], offset_in_page(base), n);
+		to += n;
+		base += n;
+		left -= n;
+	}
+	return to;
+}
+
+/* The part of a message that follows the header: @pages are left out when a chunk has them. */
+struct nfr_inline {
+	struct kvec head;
+	const struct xdr_buf *pages;
+	struct kvec tail;
+};
+
+static u32 nfr_inline_length(const struct nfr_inline *part)
+{
+	return part->head.iov_len + (part->pages ? part->pages->page_len : 0) +
+	       part->tail.iov_len;
+}
+
+static struct nfr_inline nfr_inline_of(const struct nfr_header *head, const struct xdr_buf *message)
+{
+	struct nfr_inline part = { .head = message->head[0], .tail = message->tail[0] };
+	u32 pad;
+
+	if (head->proc == NFR_NOMSG)
+		return (struct nfr_inline) { };
+	if (!head->nreads) {
+		part.pages = message->page_len ? message : NULL;
+		return part;
+	}
+	/* the server makes up the padding of data that moves alone */
+	pad = min_t(u32, part.tail.iov_len, xdr_pad_size(message->page_len));
+	part.tail.iov_base += pad;
+	part.tail.iov_len -= pad;
+	return part;
+}
+
+/* A message that lies in one piece where it was encoded is sent from there. */
+static bool nfr_inline_in_place(const struct nfr_req *req, const struct nfr_inline *part,
+				u32 header)
+{
+	const u8 *encoded = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
+
+	if (header > NFR_HEAD_ROOM || part->pages)
+		return false;
+	if (part->head.iov_len && part->head.iov_base != encoded)
+		return false;
+	return !part->tail.iov_len ||
+	       part->tail.iov_base == part->head.iov_base + part->head.iov_len;
+}
+
+/* Copied apart, so that the original can be sent again. */
+static u8 *nfr_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u8 *at)
+{
+	memcpy(at, part->head.iov_base, part->head.iov_len);
+	at += part->head.iov_len;
+	if (part->pages)
+		at = nfr_copy_pages(at, part->pages);
+	memcpy(at, part->tail.iov_base, part->tail.iov_len);
+	req->nx->counters.pullup_bytes += nfr_inline_length(part);
+	return at + part->tail.iov_len;
+}
+
+/**
+ * nfr_send_buffer - send a header, and a message unless it is in a chunk
+ * @conn: the connection
+ * @req: whose buffers and memory regions are used
+ * @head: describes the lot
+ * @message: for NFR_MSG: its pages go too, unless the Read list has them
+ * @signal: as nfr_queue_send() has it
+ *
+ * Returns 0, -EAGAIN when the send queue is full, -EMSGSIZE when it is too
+ * large to be sent, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		    const struct xdr_buf *message, bool signal)
+{
+	struct nfr_inline part = nfr_inline_of(head, message);
+	u32 header = nfr_wire_size(head), offset = 0;
+	u32 length = header + nfr_inline_length(&part);
+	int which = NFR_BUFFER_CALL;
+	struct ib_sge sge;
+	int rc;
+
+	if (length > conn->send_size)
+		return -EMSGSIZE;
+	if (nfr_inline_in_place(req, &part, header)) {
+		offset = NFR_HEAD_ROOM - header;
+	} else {
+		which = NFR_BUFFER_BOUNCE;
+		if (!nfr_req_buffer(req, which, conn->send_size, rpc_task_gfp_mask()))
+			return -ENOBUFS;
+		nfr_inline_copy(req, &part, req->buffers[which]->data + header);
+	}
+	nfr_wire_encode(head, req->buffers[which]->data + offset, header);
+	rc = nfr_req_map(conn, req->buffers[which]);
+	if (rc)
+		return rc;
+	sge = (struct ib_sge) {
+		.addr = req->buffers[which]->addr + offset, .length = length,
+		.lkey = conn->pd->local_dma_lkey,
+	};
+	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
+	return nfr_queue_send(conn, head->xid, &req->mrs, &sge, signal);
+}
+
+/* --- requests --- */
+
+/**
+ * nfr_wait_for_room - have sunrpc wait for room, unless it came just now
+ * @nx: the transport
+ * @conn: the connection
+ *
+ * Returns -EAGAIN.
+ */
+int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	xprt_wait_for_buffer_space(&nx->xprt);
+	/* pairs with whoever makes room, then looks whether anybody waits */
+	smp_mb__after_atomic();
+	if (nfr_queue_has_room(conn) || !nfr_conn_is_up(conn))
+		xprt_write_space(&nx->xprt);
+	return -EAGAIN;
+}
+
+/* The wait begins before the work that ends it is queued. */
+static int nfr_wait_for_regions(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	xprt_wait_for_buffer_space(&nx->xprt);
+	nfr_conn_refill(conn, 0);
+	return -EAGAIN;
+}
+
+static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	int rc;
+
+	req->generation = conn->generation;
+	req->state = NFR_REQ_SENT;
+	rqst->rq_xtime = ktime_get();
+	rc = nx->personality->marshal(conn, req);
+	if (!rc) {
+		nx->counters.request_bytes += rqst->rq_snd_buf.len;
+		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
+		return 0;
+	}
+	req->state = NFR_REQ_IDLE;
+	nfr_queue_credit_back(conn);
+	if (rc == -EAGAIN || rc == -ENOMEM)
+		nx->counters.starved++;
+	if (rc == -EAGAIN)
+		return nfr_wait_for_room(nx, conn);
+	if (rc == -ENOMEM)
+		return nfr_wait_for_regions(nx, conn);
+	nx->counters.failed_marshals++;
+	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "the call could not be sent", rc);
+	return rc;
+}
+
+/**
+ * nfr_client_send_request - send a Call, or a reply to the server's call
+ * @rqst: encoded; the transport is locked by a sender
+ *
+ * Returns 0; -EAGAIN when sunrpc has to wait for room; -ENOTCONN when there is
+ * no connection, or none that this Call may be sent on again; -ENOBUFS when it
+ * is to try again soon; other errors end the RPC.
+ */
+int nfr_client_send_request(struct rpc_rqst *rqst)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(rqst->rq_xprt);
+	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_conn *conn = nx->conn;
+	int rc;
+
+	if (!conn || !nfr_conn_is_up(conn))
+		return -ENOTCONN;
+	if (bc_prealloc(rqst))
+		return nfr_callback_reply(conn, rqst);
+	/* RFC 8166, section 3.3.1: a Call is not sent twice on a connection */
+	if (req->state == NFR_REQ_SENT && req->generation == conn->generation) {
+		nfr_conn_break(conn, "a call had to be sent again");
+		return -ENOTCONN;
+	}
+	rc = nfr_queue_credit(conn);
+	if (rc == -EAGAIN)
+		return nfr_wait_for_room(nx, conn);
+	if (rc)
+		return rc;
+	rc = nfr_send_call(nx, conn, req);
+	/* a Call without a reply keeps its credit: in the end the connection is made anew */
+	if (!rc && !rpc_reply_expected(rqst->rq_task))
+		nfr_conn_lost(conn);
+	return rc;
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A connection's receives, and the credits they stand for.
+ *
+ * A Call takes a credit and its reply gives it back; the peer says how many
+ * there are (RFC 8166, section 3.3.1). For every Call in flight, and for
+ * NFR_CALLBACK_CREDITS calls of the peer, a receive is posted first, so that
+ * the peer never meets receiver-not-ready.
+ */
+#include <linux/slab.h>
+
+#include "connection.h"
+#include "trace.h"
+
+static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_recv *recv = container_of(wc->wr_cqe, struct nfr_recv, cqe);
+	struct nfr_conn *conn = recv->conn;
+
+	if (wc->status != IB_WC_SUCCESS) {
+		trace_nfsrdma_completion(conn, wc);
+		nfr_conn_break(conn, ib_wc_status_msg(wc->status));
+		return;
+	}
+	recv->length = wc->byte_len;
+	recv->has_invalidated = wc->wc_flags & IB_WC_WITH_INVALIDATE;
+	recv->invalidated = wc->ex.invalidate_rkey;
+	ib_dma_sync_single_for_cpu(conn->device, recv->sge.addr, recv->length, DMA_FROM_DEVICE);
+	conn->ops->receive(conn, recv);
+}
+
+/**
+ * nfr_queue_recv_back - a received message is done with
+ * @conn: the connection
+ * @recv: posted again after the present batch
+ *
+ * Called where completions are handled, or when the connection is drained.
+ */
+void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	list_add_tail(&recv->list, &conn->recvs);
+}
+
+static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
+{
+	struct ib_recv_wr *first = NULL, **link = &first;
+	const struct ib_recv_wr *bad;
+	struct nfr_recv *recv;
+
+	list_for_each_entry(recv, recvs, list) {
+		*link = &recv->wr;
+		link = &recv->wr.next;
+	}
+	*link = NULL;
+	INIT_LIST_HEAD(recvs);
+	return ib_post_recv(conn->id->qp, first, &bad);
+}
+
+/**
+ * nfr_recv_repost - post what nfr_queue_recv_back() returned
+ * @conn: the connection; called where completions are handled
+ */
+void nfr_recv_repost(struct nfr_conn *conn)
+{
+	if (list_empty(&conn->recvs) || !nfr_conn_is_up(conn))
+		return;
+	if (nfr_recv_post(conn, &conn->recvs))
+		nfr_conn_break(conn, "posting a receive failed");
+}
+
+static void nfr_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	if (recv->sge.length)
+		ib_dma_unmap_single(conn->device, recv->sge.addr, recv->sge.length,
+				    DMA_FROM_DEVICE);
+	kfree(recv->data);
+	kfree(recv);
+}
+
+static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
+{
+	u32 size = conn->wanted.inline_recv;
+	struct nfr_recv *recv;
+	u64 addr;
+
+	recv = kzalloc(sizeof(*recv), gfp);
+	if (!recv)
+		return NULL;
+	recv->data = kmalloc(size, gfp);
+	if (!recv->data)
+		goto out_free;
+	addr = ib_dma_map_single(conn->device, recv->data, size, DMA_FROM_DEVICE);
+	if (ib_dma_mapping_error(conn->device, addr))
+		goto out_free;
+	recv->conn = conn;
+	recv->cqe.done = nfr_recv_done;
+	recv->sge = (struct ib_sge) {
+		.addr = addr, .length = size, .lkey = conn->pd->local_dma_lkey,
+	};
+	recv->wr.wr_cqe = &recv->cqe;
+	recv->wr.sg_list = &recv->sge;
+	recv->wr.num_sge = 1;
+	return recv;
+out_free:
+	nfr_recv_free(conn, recv);
+	return NULL;
+}
+
+/**
+ * nfr_recv_more - post NFR_BATCH more receives
+ * @conn: the connection; callers take turns: open, then senders
+ *
+ * Returns 0, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_recv_more(struct nfr_conn *conn)
+{
+	struct nfr_recv *recv;
+	LIST_HEAD(fresh);
+	int i;
+
+	for (i = 0; i < NFR_BATCH; i++) {
+		recv = nfr_recv_alloc(conn, GFP_NOIO | __GFP_NOWARN);
+		if (!recv)
+			break;
+		list_add_tail(&recv->list, &fresh);
+		list_add_tail(&recv->all, &conn->all_recvs);
+		conn->recv_total++;
+	}
+	if (list_empty(&fresh))
+		return -ENOBUFS;
+	if (!nfr_recv_post(conn, &fresh))
+		return 0;
+	nfr_conn_break(conn, "posting a receive failed");
+	return -ENOTCONN;
+}
+
+/* --- credits --- */
+
+/* A batch may have been taken from the queue and not be posted again yet */
+static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
+{
+	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH;
+}
+
+/**
+ * nfr_queue_credit - take a credit for a Call
+ * @conn: the connection; one caller at a time
+ *
+ * Returns 0; -EAGAIN when the peer allows no more; -ENOBUFS or -ENOTCONN when
+ * no receive could be posted for the reply.
+ */
+int nfr_queue_credit(struct nfr_conn *conn)
+{
+	int rc = -EAGAIN;
+
+	spin_lock(&conn->lock);
+	if (conn->inflight < conn->granted) {
+		conn->inflight++;
+		rc = 0;
+	}
+	spin_unlock(&conn->lock);
+	if (rc || nfr_queue_has_recvs(conn))
+		return rc;
+	rc = nfr_recv_more(conn);
+	if (rc)
+		nfr_queue_credit_back(conn);
+	return rc;
+}
+
+/**
+ * nfr_queue_credit_back - a Call was answered, or not sent after all
+ * @conn: the connection
+ */
+void nfr_queue_credit_back(struct nfr_conn *conn)
+{
+	spin_lock(&conn->lock);
+	if (conn->inflight)
+		conn->inflight--;
+	spin_unlock(&conn->lock);
+}
+
+/**
+ * nfr_queue_credit_lost - a Call was given up, its credit is still in use
+ * @conn: the connection
+ */
+void nfr_queue_credit_lost(struct nfr_conn *conn)
+{
+	spin_lock(&conn->lock);
+	conn->lost++;
+	spin_unlock(&conn->lock);
+}
+
+/**
+ * nfr_queue_credit_found - the reply to a Call that was given up came
+ * @conn: the connection
+ */
+void nfr_queue_credit_found(struct nfr_conn *conn)
+{
+	spin_lock(&conn->lock);
+	if (conn->lost)
+		conn->lost--;
+	spin_unlock(&conn->lock);
+	nfr_queue_credit_back(conn);
+}
+
+/**
+ * nfr_queue_grant - the peer says how many Calls it allows
+ * @conn: the connection
+ * @credits: as on the wire; 0 counts as 1, more than was asked for as that
+ */
+void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
+{
+	u32 grant = clamp_t(u32, credits, 1, conn->wanted.credits);
+
+	if (grant == conn->granted)
+		return;
+	trace_nfsrdma_credit(conn, grant);
+	WRITE_ONCE(conn->granted, grant);
+}
+
+/**
+ * nfr_recv_free_all - free all receives
+ * @conn: without a queue pair
+ */
+void nfr_recv_free_all(struct nfr_conn *conn)
+{
+	struct nfr_recv *recv, *next;
+
+	list_for_each_entry_safe(recv, next, &conn->all_recvs, all)
+		nfr_recv_free(conn, recv);
+}
