@@ -2,9 +2,7 @@
 """The module's header code reads what is on the wire of a lab as tshark's dissector reads it."""
 
 import base64
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from wire.capture import Send
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
-from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -78,17 +75,11 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module")
-def pair_lab() -> Iterator[Lab]:
-    with Lab(LabConfig(f"test-wire-{os.getpid()}", shape="pair")) as lab:
-        yield lab
-
-
 def recall(lab: Lab) -> None:
     """Makes the server call the client. None is delegated while lockd waits for reclaims."""
     lab.run("server", "sh", "-c", "echo before > /export/recalled")
     for _ in range(200):
-        lab.run("client1", "cat", "/mnt/recalled")
+        lab.run("client", "cat", "/mnt/recalled")
         delegated = "grep 'type: deleg' /proc/fs/nfsd/clients/*/states"
         if lab.run("server", "sh", "-c", delegated, check=False).stdout:
             break
@@ -96,17 +87,17 @@ def recall(lab: Lab) -> None:
     lab.run("server", "sh", "-c", "echo after > /export/recalled", timeout=300)
 
 
-@pytest.fixture(scope="module")
-def captured(pair_lab: Lab) -> Lab:
-    """Leaves /run/wire.pcap in the client: every kind of header, both ways."""
-    pair_lab.run("client1", "sh", "-c", LISTEN)
+def captured(lab: Lab) -> list[Send]:
+    """Every kind of header, both ways; the capture stays in the client as /run/wire.pcap."""
+    lab.run("client", "sh", "-c", LISTEN)
     try:
-        pair_lab.run("client1", "python3", "-", stdin=WORK.encode(), timeout=600)
-        recall(pair_lab)
+        lab.run("client", "python3", "-", stdin=WORK.encode(), timeout=600)
+        recall(lab)
     finally:
-        pair_lab.run("client1", "sh", "-c", STOP, check=False)
-        pair_lab.run("server", "rm", "-f", "/export/recalled")
-    return pair_lab
+        lab.run("client", "sh", "-c", STOP, check=False)
+        lab.run("server", "rm", "-f", "/export/recalled")
+    said = lab.run("client", "base64", "/run/wire.pcap").stdout
+    return list(capture.sends(base64.b64decode(said)))
 
 
 def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
@@ -114,7 +105,7 @@ def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
     wanted = [word for field in FIELDS for word in ("-e", field)]
     separated = ("-T", "fields", "-E", "separator=;", "-E", "aggregator=,")
     said = lab.run(
-        *("client1", "tshark", "-r", "/run/wire.pcap", "-Y", "rpcordma", *separated, *wanted),
+        *("client", "tshark", "-r", "/run/wire.pcap", "-Y", "rpcordma", *separated, *wanted),
         timeout=600,
     ).stdout
     rows = [line.split(";") for line in said.splitlines()]
@@ -145,10 +136,12 @@ def kind(wire: Wire, send: Send) -> tuple[str, str, str]:
     return SIDES[send.source], name, " ".join(name for name, there in lists.items() if there)
 
 
-def test_tshark_reads_the_headers_as_we_do(captured: Lab, tmp_path: Path) -> None:
-    wire = Wire(tmp_path)
-    said = captured.run("client1", "base64", "/run/wire.pcap").stdout
-    sends = list(capture.sends(base64.b64decode(said)))
+@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
+def test_tshark_reads_the_headers_as_we_do(
+    client: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    lab: Lab = request.getfixturevalue(client)
+    wire, sends = Wire(tmp_path), captured(lab)
     ours = {send.frame: as_tshark_says(wire.decode(send.payload)[0]) for send in sends}
-    assert ours == tshark(captured)
+    assert ours == tshark(lab)
     assert {kind(wire, send) for send in sends} >= KINDS
