@@ -64,6 +64,7 @@ def load(
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
+        module_swap.check_room()
         wanted = modules.in_file(file or _build().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
@@ -73,7 +74,7 @@ def load(
         facts = {"module": wanted.path, "srcversion": wanted.srcversion, "before": before}
         print(json.dumps({**facts, "loaded": new, "parameters": values}, indent=2))
         return
-    _tell_loaded(wanted, new, before)
+    _tell_loaded(wanted, new, before, values)
 
 
 @app.command()
@@ -82,7 +83,7 @@ def unload(as_json: Annotated[bool, _JSON] = False) -> None:
     import json
 
     from nfsrdma_tools.host import module_swap
-    from nfsrdma_tools.host.transports import owner
+    from nfsrdma_tools.host.transports import owner, would_load
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
@@ -92,7 +93,7 @@ def unload(as_json: Annotated[bool, _JSON] = False) -> None:
         print(json.dumps({"unloaded": before is not None, "owner": owner()}, indent=2))
         return
     print("nfsrdma is not loaded" if before is None else "nfsrdma is unloaded")
-    print(f"  mounts with proto=rdma get {owner() or 'what modprobe loads for them'}")
+    print(f"  mounts with proto=rdma get {owner() or would_load()}")
 
 
 @app.command()
@@ -124,8 +125,9 @@ def install(
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
+        module_install.check(force)
         made = _build()
-        new = module_install.install(made, book, force)
+        new = module_install.install(made, book)
         book.keep()
     here = module_install.installed()
     version = here.version if here else ""
@@ -156,7 +158,7 @@ def uninstall(as_json: Annotated[bool, _JSON] = False) -> None:
         print(json.dumps({"uninstalled": version, "still_loaded": still}, indent=2))
         return
     print(f"nfsrdma {gone.version} is uninstalled, for good" if gone else "nothing is installed")
-    if still:
+    if gone and still:
         print("  it stays loaded until: nfsrdma module unload")
 
 
@@ -169,10 +171,11 @@ def _build(kernel: str = "", force: bool = False) -> Build:
         return module_build.build(kernel, force, line.show)
 
 
-def _tell_loaded(wanted: ModuleFile, new: bool, before: str) -> None:
+def _tell_loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> None:
     what = f"nfsrdma {wanted.version} (srcversion {wanted.srcversion})"
     if not new:
-        print(f"{what} was loaded already")
+        now = ", ".join(f"{name} is {value} now" for name, value in values.items())
+        print(f"{what} was loaded already{now and '; '}{now}")
         return
     instead = f", instead of {before}" if before not in ("", "nfsrdma") else ""
     print(f"{what} carries NFS over RDMA now{instead}")

@@ -68,7 +68,8 @@ def _carrier(found: Status) -> str:
         return "none: a mount with proto=rdma has one loaded"
     who = {"nfsrdma": "ours", "rpcrdma": "the kernel's own"}.get(found.owner, "of somebody else")
     version = f" {found.version}" if found.version else ""
-    return f"{found.owner}{version}, {who}, srcversion {found.srcversion or 'unknown'}"
+    source = f", srcversion {found.srcversion}" if found.srcversion else ""
+    return f"{found.owner}{version}, {who}{source}"
 
 
 def _built(found: Status) -> str:

@@ -23,9 +23,18 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import module_source
 from nfsrdma_tools.host.module_source import OURS, Source
 
-__all__ = ["Build", "build", "cached", "checked_release", "first_error", "headers_package"]
+__all__ = [
+    "Build",
+    "all_cached",
+    "build",
+    "cached",
+    "checked_release",
+    "first_error",
+    "headers_package",
+]
 
 _TIMEOUT = 3600  # seconds: an emulated machine is slow
+_KEPT = 4  # builds for a kernel, 10 MB each: the loaded one may be put back
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
 _PACKAGES = (
     (("rhel", "fedora", "centos"), "kernel-devel-{release}"),
@@ -79,6 +88,12 @@ def cached(release: str, source: Source) -> Path | None:
     """The module as this source was built for a kernel; None when it was not."""
     path = _place(release, source) / f"{OURS}.ko"
     return path if path.is_file() else None
+
+
+def all_cached(release: str) -> list[Path]:
+    """Every module that was built for a kernel and is still there, of any source; newest first."""
+    found = (_cache() / release).glob(f"*/{OURS}.ko")
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def checked_release(release: str) -> str:
@@ -169,3 +184,5 @@ def _keep(draft: Path, place: Path) -> None:
     place.mkdir(exist_ok=True)
     (draft / f"{OURS}.ko").replace(place / f"{OURS}.ko")
     (place.parent / "failed.log").unlink(missing_ok=True)
+    for old in all_cached(place.parent.name)[_KEPT:]:
+        shutil.rmtree(old.parent, ignore_errors=True)

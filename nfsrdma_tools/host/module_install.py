@@ -60,19 +60,26 @@ def installed() -> Installed | None:
         raise UserError(what, "mend it or move it away") from error
 
 
-def install(build: Build, book: Journal, force: bool = False) -> bool:
-    """Register with DKMS for the running kernel and lead proto=rdma to our module.
-
-    ``build`` shows that it compiles, before anything is changed.  Nothing is loaded or unloaded.
-    False when this source was installed already; another one is replaced.
-    UserError on an NFS/RDMA server without ``force``; ``book`` takes a failed attempt back.
-    """
+def check(force: bool = False) -> None:
+    """UserError where it cannot be installed; on an NFS/RDMA server only without ``force``."""
     _require_root()
-    source = module_source.find()
     if not force and (reason := serves()):
         what = f"this is an NFS/RDMA server ({reason}), which needs the kernel's {KERNELS}"
         hint = f"{OURS} has no server side, and both cannot be loaded: --force if it only mounts"
         raise UserError(what, hint)
+    if installed() is None:
+        _refuse_foreign(module_source.find().version)
+
+
+def install(build: Build, book: Journal) -> bool:
+    """Register with DKMS for the running kernel and lead proto=rdma to our module.
+
+    ``build`` shows that it compiles, before anything is changed.  Nothing is loaded or unloaded.
+    False when this source was installed already; another one is replaced.
+    ``book`` takes a failed attempt back.
+    """
+    _require_root()
+    source = module_source.find()
     if (old := installed()) and _in_effect(build):
         return False
     if old:

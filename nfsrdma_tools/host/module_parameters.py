@@ -34,8 +34,17 @@ class Parameter:
 
     @property
     def bounds(self) -> str:
-        """For people: ``2..1024``, or nothing."""
-        return "" if self.low is None else f"{self.low}..{self.high}"
+        """For people: ``2 to 1024``, ``0, or 16 to 512``, or nothing."""
+        if self.low is None:
+            return ""
+        beside = f"{self.default}, or " if not self.takes(self.default, beside=False) else ""
+        return f"{beside}{self.low} to {self.high}"
+
+    def takes(self, value: str, beside: bool = True) -> bool:
+        """Whether a value is in bounds; ``beside`` them there may be the default, such as 0."""
+        if self.low is None or self.high is None or (beside and value == self.default):
+            return True
+        return value.isdecimal() and self.low <= int(value) <= self.high
 
 
 def known(file: ModuleFile) -> dict[str, Parameter]:
@@ -54,7 +63,9 @@ def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
             raise UserError(f"the module has no parameter {name!r}", hint)
         if not equals or not _VALUE.fullmatch(value):
             raise UserError(f"{setting!r} is not a setting", "write it like credits=64")
-        _check_bounds(parameters[name], value)
+        if not parameters[name].takes(value):
+            hint = f"it can be {parameters[name].bounds}, and is {parameters[name].default} unasked"
+            raise UserError(f"{name} is {value}", hint)
         values[name] = value
     return values
 
@@ -67,14 +78,6 @@ def changed(values: Mapping[str, str], file: ModuleFile) -> dict[str, str]:
         for name, value in values.items()
         if name in parameters and value != parameters[name].default
     }
-
-
-def _check_bounds(parameter: Parameter, value: str) -> None:
-    if parameter.low is None or parameter.high is None:
-        return
-    if not value.isdecimal() or not parameter.low <= int(value) <= parameter.high:
-        hint = f"it can be {parameter.low} to {parameter.high}, and is {parameter.default} unasked"
-        raise UserError(f"{parameter.name} is {value}", hint)
 
 
 def _parameter(line: str) -> Parameter:

@@ -24,9 +24,20 @@ from nfsrdma_tools.host.transports import CARRIERS, KERNELS, owner
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["load", "prepare", "ready", "unload"]
+__all__ = ["check_room", "load", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
+
+
+def check_room() -> None:
+    """UserError unless ours could take the place of what carries now: before a long build."""
+    _require_root()
+    now = owner()
+    if now == KERNELS and now not in modules.loaded():
+        hint = "boot a kernel that has it as a module"
+        raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
+    if now != OURS:
+        refuse_used(now)
 
 
 @locked()
@@ -117,9 +128,6 @@ def _require(file: ModuleFile) -> None:
     if built_for != running:
         what = f"{file.path} was built for kernel {built_for}, {running} is running"
         raise UserError(what, "build it for this one: nfsrdma module build")
-    if owner() == KERNELS and KERNELS not in modules.loaded():
-        hint = "boot a kernel that has it as a module"
-        raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
 
 
 def _require_root() -> None:
@@ -179,13 +187,11 @@ def _insmod(state: State) -> tuple[str, ...]:
 def _as_loaded(state: State | None) -> State:
     """How to load ours again just as it is; UserError when its file is not there any more."""
     installed = modules.on_disk(OURS)
-    places = [state.file] if state else []
-    places += [installed.path] if installed else []
-    for place in places:
-        if Path(place).exists() and modules.in_file(Path(place)).srcversion == modules.srcversion(
-            OURS
-        ):
-            return State(place, modules.parameters(OURS), state.before if state else "")
+    places = [Path(x.file) for x in (state,) if x] + [Path(x.path) for x in (installed,) if x]
+    places += module_build.all_cached(os.uname().release)
+    for file in map(modules.in_file, filter(Path.is_file, places)):
+        if file.srcversion == modules.srcversion(OURS):
+            return State(file.path, modules.parameters(OURS), state.before if state else "")
     what = f"the file that the loaded {OURS} came from is gone, it could not be put back"
     raise UserError(what, f"rmmod {OURS}, then do this again")
 

@@ -15,7 +15,7 @@ from nfsrdma_tools.errors import MismatchError, ProgramMissingError
 from nfsrdma_tools.host import modules
 from nfsrdma_tools.host.module_source import OURS
 
-__all__ = ["CARRIERS", "KERNELS", "check_carrier", "family", "named", "owner"]
+__all__ = ["CARRIERS", "KERNELS", "check_carrier", "family", "named", "owner", "would_load"]
 
 KERNELS = "rpcrdma"
 """The name of the kernel's own module."""
@@ -44,16 +44,16 @@ def named(proto: str) -> str:
 def check_carrier(transport: str) -> None:
     """MismatchError when a mount over ``transport`` would be given another module."""
     wanted = CARRIERS.get(transport, "")
-    found = owner() or _would_load() if wanted else ""
+    found = owner() or would_load() if wanted else ""
     if (wanted == OURS) != (found == OURS):
-        hints = {
-            "rdma": "nfsrdma module unload, or mount with --transport nfsrdma",
-            "nfsrdma": "nfsrdma module load",
-        }
-        raise MismatchError(f"the module for {transport}", wanted, found, hints[transport])
+        hint = "nfsrdma module load"
+        if found == OURS:
+            way = "nfsrdma module unload" if owner() else "modprobe svcrdma, to have the kernel's"
+            hint = f"{way}, or mount with --transport nfsrdma"
+        raise MismatchError(f"the module for {transport}", wanted, found, hint)
 
 
-def _would_load() -> str:
+def would_load() -> str:
     """The module that the first mount over RDMA would have the kernel load."""
     try:
         said = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()

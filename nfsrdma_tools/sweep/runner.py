@@ -79,7 +79,9 @@ def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
     module_swap.prepare(book, modules.in_file(module_build.build().path))
     module_swap.ready(OURS)
     file = modules.on_disk("svcrdma")
-    return {**({f"module {KERNELS}": file.srcversion} if file else {}), **conditions()}
+    # most kernels' own modules have no srcversion; the kernel's build names them
+    kernels = {f"module {KERNELS}": file.srcversion or "in tree"} if file else {}
+    return {**kernels, **conditions()}
 
 
 def _directory(plan: Plan, book: Journal) -> Path:

@@ -24,6 +24,7 @@ INFO = (
     "vermagic=6.12.1 SMP preempt mod_unload modversions \0srcversion=ABC\0"
     "parm:           credits:Calls a connection may have, 2 to 1024 (default 128) (uint)\0"
     "parm:           registration:frwr: the peer may, frwr-local: never (default frwr) (charp)\0"
+    "parm:           mr_depth:Pages, 0 for what the device takes, 16 to 512 (default 0) (uint)\0"
     "parm:           plain:int\0"
 )
 
@@ -92,6 +93,16 @@ def test_a_build_is_made_once_and_outside_of_the_source(source: Source, made: Pa
         "a.c", "Kbuild", "features.sh", "dkms.conf", "inner",
     }  # fmt: skip
     assert [p.name for p in first.path.parent.parent.iterdir()] == [source.hash]
+
+
+@pytest.mark.usefixtures("made")
+def test_only_the_newest_builds_of_a_kernel_are_kept(source: Source) -> None:
+    for number in range(7):
+        (source.folder / "a.c").write_text(f"{number}")
+        last = build("6.12.1-x", source=source).path
+    kept = module_build.all_cached("6.12.1-x")
+    assert (len(kept), kept[0]) == (4, last)
+    assert [path.read_text() for path in kept] == ["6", "5", "4", "3"]
 
 
 def test_a_failed_build_is_one_line_and_leaves_its_log(source: Source, made: Path) -> None:
@@ -165,7 +176,8 @@ def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
 def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
     found = known(parse_modinfo(INFO))
     assert found["credits"] == Parameter("credits", "Calls a connection may have", "128", 2, 1024)
-    assert found["credits"].bounds == "2..1024"
+    assert found["credits"].bounds == "2 to 1024"
+    assert found["mr_depth"].bounds == "0, or 16 to 512"
     assert (found["registration"].default, found["registration"].bounds) == ("frwr", "")
     assert found["plain"] == Parameter("plain", "int")
 
@@ -181,6 +193,7 @@ def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
         ("credits=1025", "credits is 1025"),
         ("credits=many", "credits is many"),
         ("credits=-3", "credits is -3"),
+        ("mr_depth=15", r"mr_depth is 15 \(it can be 0, or 16 to 512"),
     ],
 )
 def test_a_setting_the_module_does_not_take_is_refused(setting: str, words: str) -> None:
@@ -192,4 +205,5 @@ def test_settings_and_what_differs_from_the_default() -> None:
     file = parse_modinfo(INFO)
     asked = checked(["credits=64", "registration=frwr-local"], file)
     assert asked == {"credits": "64", "registration": "frwr-local"}
+    assert checked(["mr_depth=0"], file) == {"mr_depth": "0"}
     assert changed({**asked, "registration": "frwr", "unknown": "1"}, file) == {"credits": "64"}

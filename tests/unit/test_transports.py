@@ -71,7 +71,7 @@ def test_a_mount_that_would_get_another_module_is_refused(
 def test_with_none_loaded_it_counts_what_would_be(
     carrier: str, would: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "_would_load", lambda: would)
+    monkeypatch.setattr(transports, "would_load", lambda: would)
     right, wrong = ("nfsrdma", "rdma") if would == "nfsrdma" else ("rdma", "nfsrdma")
     check_carrier(right)
     with pytest.raises(MismatchError):
