@@ -109,7 +109,7 @@ static int get_write_chunk(struct source *from)
 	u32 nsegs;
 	int err = 0;
 
-	if (get_word(from, &nsegs) || !nsegs)
+	if (get_word(from, &nsegs))
 		return -EBADMSG;
 	chunk = new_chunk(from, 0);
 	if (!chunk)

@@ -121,7 +121,6 @@ class _Reader:
 
     def chunk(self) -> tuple[Segment, ...]:
         count = self.word()
-        _need(count > 0)
         return _checked(Segment(*self.take(">IIQ")) for _ in range(count))
 
     def write_list(self) -> tuple[tuple[Segment, ...], ...]:
