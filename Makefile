@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz module-bench repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,12 +29,15 @@ unit: setup ## Tests that need nothing but Python
 lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
 	$(BIN)/python -m pytest -q tests/lab
 
-image: setup ## The labs' disk image (two minutes, then cached)
+image: setup ## The labs' disk image (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build
 
 fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
+
+module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
 repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
 	@mkdir -p out

@@ -16,7 +16,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command()
 def build() -> None:
-    """Build the disk image, if it is not there (about two minutes)."""
+    """Build the disk image, if it is not there (about three minutes)."""
     from nfsrdma_tools.lab import image
 
     print(image.build(_step).folder)

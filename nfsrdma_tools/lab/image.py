@@ -113,7 +113,7 @@ def _fill(draft: Path, step: Callable[[str], None]) -> None:
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent, ignore_cleanup_errors=True) as work:
         step("Python libraries for the nodes")
         _fetch_libraries(Path(work) / "site")
-        step("Debian 13 with kernels 6.12, 6.1 and 7.2 (about two minutes)")
+        step("Debian 13 with kernels 6.12, 6.1 and 7.2 (about three minutes)")
         _bootstrap(Path(work), draft / "keys")
         step("moving the image into the cache")
         for item in (Path(work) / "out").iterdir():

@@ -19,6 +19,7 @@ for series in $kernels; do
 	packages="$packages $newest linux-headers-${newest#linux-image-}"
 done
 chroot "$root" apt-get install -y -q --no-install-recommends $packages
+chroot "$root" sh -s -- $kernels < "$RECIPE/siw.sh"
 # udev's persistent names and mail of timers have no use here, and each unit costs boot time
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
 	systemd-pstore.service systemd-tmpfiles-clean.timer e2scrub_reap.service getty@tty1.service \
