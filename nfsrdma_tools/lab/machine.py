@@ -49,7 +49,7 @@ def qemu_argv(
         *("-netdev", "user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
         *("-device", "virtio-net-pci,netdev=n0,romfile="),
         *(hardware.lan or HUB),
-        *("-device", "virtio-net-pci,netdev=lan,romfile="),
+        *("-device", "virtio-net-pci,netdev=lan,rx_queue_size=1024,romfile="),
         *("-qmp", f"unix:{folder / node}.qmp,server=on,wait=off"),
     )
 
@@ -57,10 +57,13 @@ def qemu_argv(
 def _processor(hardware: Hardware) -> tuple[str, ...]:
     if hardware.accel == "kvm":
         return ("-accel", "kvm", "-cpu", "host", "-smp", str(hardware.cpus))
-    if hardware.clock == "instructions":
+    if hardware.clock != "wall":
         # "rep movsb" counts one instruction per byte; without it the kernel copies 8 bytes each
         model = ("-cpu", "max,erms=off,fsrm=off", "-smp", "1")
-        return ("-accel", "tcg,thread=single,tb-size=1024", *model, "-icount", "shift=0,sleep=off")
+        # counted: idle time passes as on the wall, so that machines can wait for one another
+        sleep = "off" if hardware.clock == "instructions" else "on"
+        counter = ("-icount", f"shift=0,sleep={sleep}")
+        return ("-accel", "tcg,thread=single,tb-size=1024", *model, *counter)
     cpu = ("-cpu", "max", "-smp", str(hardware.cpus))
     return ("-accel", "tcg,thread=multi,tb-size=1024", *cpu)
 
