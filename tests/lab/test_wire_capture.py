@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The module's header code reads what is on the wire of a lab as tshark's dissector reads it."""
 
-import base64
 import time
 from pathlib import Path
 
 import pytest
-from wire import capture, rpcrdma
+import sniffer
+from wire import rpcrdma
 from wire.capture import Send
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
@@ -15,17 +15,6 @@ from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
-# Sends and the connection's management, not the data that moves by RDMA: the opcode is the
-# first byte after UDP's eight; 0-5 Send, 22-23 Send With Invalidate, 100 a datagram's Send
-FILTER = "udp port 4791 and (udp[8] < 6 or udp[8] > 21)"
-LISTEN = f"""
-set -eu
-rm -f /run/wire.said
-setsid tcpdump -i eth1 -U -w /run/wire.pcap '{FILTER}' 2>/run/wire.said </dev/null >/dev/null &
-echo $! > /run/wire.pid
-for i in $(seq 600); do grep -q listening /run/wire.said && exit 0; sleep 0.1; done
-cat /run/wire.said >&2; exit 1
-"""
 WORK = """
 import os, subprocess
 from pathlib import Path
@@ -57,7 +46,6 @@ for version in ("3", "4.2"):
     if version != "4.2":
         subprocess.run(("umount", "/mnt"), check=True)
 """
-STOP = "umount /mnt; kill $(cat /run/wire.pid); tail --pid=$(cat /run/wire.pid) -f /dev/null"
 FIELDS = (
     *("frame.number", "rpcordma.xid", "rpcordma.version", "rpcordma.flow_control"),
     *("rpcordma.msg_type", "rpcordma.reads_count", "rpcordma.position", "rpcordma.writes_count"),
@@ -88,16 +76,17 @@ def recall(lab: Lab) -> None:
 
 
 def captured(lab: Lab) -> list[Send]:
-    """Every kind of header, both ways; the capture stays in the client as /run/wire.pcap."""
-    lab.run("client", "sh", "-c", LISTEN)
-    try:
+    """Every kind of header, both ways."""
+
+    def work() -> None:
         lab.run("client", "python3", "-", stdin=WORK.encode(), timeout=600)
         recall(lab)
+
+    try:
+        return sniffer.listening(lab, work)
     finally:
-        lab.run("client", "sh", "-c", STOP, check=False)
+        lab.run("client", "umount", "/mnt", check=False)
         lab.run("server", "rm", "-f", "/export/recalled")
-    said = lab.run("client", "base64", "/run/wire.pcap").stdout
-    return list(capture.sends(base64.b64decode(said)))
 
 
 def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
@@ -105,7 +94,7 @@ def tshark(lab: Lab) -> dict[int, tuple[list[int], ...]]:
     wanted = [word for field in FIELDS for word in ("-e", field)]
     separated = ("-T", "fields", "-E", "separator=;", "-E", "aggregator=,")
     said = lab.run(
-        *("client", "tshark", "-r", "/run/wire.pcap", "-Y", "rpcordma", *separated, *wanted),
+        *("client", "tshark", "-r", sniffer.FILE, "-Y", "rpcordma", *separated, *wanted),
         timeout=600,
     ).stdout
     rows = [line.split(";") for line in said.splitlines()]
