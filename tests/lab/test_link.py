@@ -66,6 +66,7 @@ def test_links_devices_resources_and_statistics_are_what_rdma_says(solo: Lab) ->
 
 MADE = """
 import json, subprocess
+from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import nldev
 from nfsrdma_tools.undo import journal, recover
@@ -103,7 +104,12 @@ try:
 finally:
     subprocess.run(("ip", "link", "del", "lab7"), check=True)
 no_device = refused("rxe", "rxe8", "lab7")
+# a machine whose kernel was built without it
+conf = Path("/run/modprobe.d/no-siw.conf")
+conf.parent.mkdir(exist_ok=True)
+conf.write_text("install siw /bin/false\\n")
 no_driver = refused("siw", "siw8", "v0")
+conf.unlink()
 assert before == undone == removed == names()
 print(json.dumps([before, made, made_again, there_already, has_one, no_device, no_driver]))
 """
