@@ -76,6 +76,13 @@ class Lab(Nodes):
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
+    def restart(self) -> None:
+        """Bring it up anew from its snapshots; what was in its nodes is gone."""
+        self._stack.close()
+        # the consoles are new files, to be read from their beginning
+        super().__init__(self.config, self.accel, self.keys)
+        self.__enter__()
+
     def _claim(self, stack: contextlib.ExitStack) -> None:
         stack.callback(os.close, _lock(self.config.name))
         for folder in (self.folder, self._disks):

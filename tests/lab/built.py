@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our module for the kernel of a lab: built once for each state of its source, put in a node."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.host import module_source
+from nfsrdma_tools.lab import image, places
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["bring"]
+
+SCRIPT = Path(__file__).with_name("build_module.sh")
+# where `nfsrdma module build` keeps what root builds
+IN_NODE = "/var/cache/nfsrdma/modules/{release}/{hash}"
+
+
+def bring(lab: Nodes, node: str = "client") -> None:
+    """Have ``nfsrdma module build`` find its work done in a node, which knows the same source."""
+    lab.refresh()
+    source = module_source.find()
+    release = lab.run(node, "uname", "-r").stdout.strip()
+    folder = IN_NODE.format(release=release, hash=source.hash)
+    if lab.run(node, "test", "-e", f"{folder}/nfsrdma.ko", check=False).returncode:
+        file = places.cache_dir() / "modules" / f"{release}-{source.hash}.ko"
+        if not file.exists():
+            _build(lab, node, release, source, file)
+        script = 'mkdir -p "$1" && cat > "$1/nfsrdma.ko"'
+        lab.run(node, "sh", "-c", script, "sh", folder, stdin=file.read_bytes())
+
+
+def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:
+    """On the host where that can be; a node that is emulated takes minutes."""
+    file.parent.mkdir(exist_ok=True)
+    for older in file.parent.glob(f"{release}-*"):
+        older.unlink()
+    draft = file.with_suffix(f".{os.getpid()}")
+    if os.geteuid() == 0:
+        base = image.find()
+        assert base is not None
+        argv = ("unshare", "-m", "sh", SCRIPT, base.disk, release, source.folder, draft)
+        run(*argv, timeout=1800)
+    else:
+        path = lab.run(node, "nfsrdma", "module", "build", timeout=3600).stdout.split(": ")[0]
+        said = lab.run(node, "base64", path).stdout
+        draft.write_bytes(base64.b64decode(said))
+    draft.rename(file)
