@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NFS over RDMA with Kerberos: who one is, that nothing was changed, that nobody could read it."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from kerberos import kerberos
+
+from nfsrdma_tools.lab.lab import Lab
+
+SECURITY = ("krb5", "krb5i", "krb5p")
+WORK = """
+import json, os, subprocess, sys
+from pathlib import Path
+from nfsrdma_tools.host import mountstats
+
+SIZE = 700_000
+COUNTERS = ("read_chunk_count", "write_chunk_count", "reply_chunk_count", "nomsg_call_count")
+folder = Path("/mnt/krb5")
+
+def sh(script, user):
+    said = {"capture_output": True, "text": True}
+    return subprocess.run(("sh", "-c", script), user=user, group=user, extra_groups=(), **said)
+
+def mount(vers, sec):
+    options = f"vers={vers},sec={sec},proto=rdma,port=20049"
+    subprocess.run(("mount", "-t", "nfs", "-o", options, "server:/export", "/mnt"), check=True)
+
+def stored(name, user):
+    for script in (f"cp /tmp/data {folder}/{name}", f"ls -l {folder} > {folder}/{name}.list"):
+        done = sh(script, user)
+        assert done.returncode == 0, done.stderr
+
+def counters():
+    xprts = mountstats.read(Path("/mnt")).xprts
+    return {name: sum(xprt.counters[name] for xprt in xprts) for name in COUNTERS}
+
+def measured(vers, sec):
+    mount(vers, sec)
+    folder.mkdir()
+    folder.chmod(0o777)
+    for user in ("root", "lab"):
+        stored(user, user)
+    stranger = sh(f"cat {folder}/lab", "daemon")
+    written = counters()
+    subprocess.run(("umount", "/mnt"), check=True)
+    mount(vers, sec)
+    read = {user: (folder / user).read_bytes() == data for user in ("root", "lab")}
+    row = next(line for line in Path("/proc/mounts").read_text().splitlines() if " /mnt " in line)
+    found = {
+        "options": row.split()[3].split(","), "read": read, "written": written,
+        "counters": counters(),
+        "owners": {user: (folder / user).owner() for user in ("root", "lab")},
+        "stranger": [stranger.returncode, stranger.stderr],
+    }
+    subprocess.run(("rm", "-r", folder), check=True)
+    subprocess.run(("umount", "/mnt"), check=True)
+    return found
+
+data = os.urandom(SIZE)
+Path("/tmp/data").write_bytes(data)
+print(json.dumps([measured(vers, sec) for vers, sec in json.loads(sys.argv[1])]))
+"""
+
+
+@pytest.fixture(params=["pair", "module_pair"])
+def carrier(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A client with the kernel's module, and one with ours, both in a realm."""
+    lab = request.getfixturevalue(request.param)
+    with kerberos(lab):
+        yield lab
+
+
+def test_kerberos_over_rdma(carrier: Lab) -> None:
+    asked = [(vers, sec) for vers in ("3", "4.2") for sec in SECURITY]
+    argv = ("python3", "-", json.dumps(asked))
+    said = carrier.run("client", *argv, stdin=WORK.encode(), timeout=900).stdout
+    for (vers, sec), run in zip(asked, json.loads(said), strict=True):
+        assert {f"vers={vers}", f"sec={sec}", "proto=rdma"} <= set(run["options"])
+        assert run["read"] == {"root": True, "lab": True}
+        assert run["owners"] == {"root": "root", "lab": "lab"}
+        assert run["stranger"][0] != 0
+        assert "Permission denied" in run["stranger"][1]
+        written, read = run["written"], run["counters"]
+        if sec == "krb5":
+            assert written["read_chunk_count"] > 0
+            assert read["write_chunk_count"] > 0
+        else:
+            # what is signed or sealed moves as a whole: no data is taken out of the message
+            assert written["nomsg_call_count"] > 0
+            assert read["write_chunk_count"] == 0
+            assert read["reply_chunk_count"] > 0
