@@ -179,14 +179,19 @@ void nfr_client_close(struct rpc_xprt *xprt);
 void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
 void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
 
+/* client_buffer.c */
+int nfr_client_buf_alloc(struct rpc_task *task);
+bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp);
+int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
+void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which);
+void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
+
 /* client_request.c */
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
-int nfr_client_buf_alloc(struct rpc_task *task);
 void nfr_client_buf_free(struct rpc_task *task);
 struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
-bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp);
-int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
 void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn);
 void nfr_req_destroy_all(struct nfr_xprt *nx);
 void nfr_req_destroy(struct nfr_req *req);

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RPC slots and their buffers.
- *
- * A slot's send buffer has the Call at NFR_HEAD_ROOM, so that the header can
- * be put right before it and both leave in one piece. The buffer stays mapped
- * for DMA while its connection lasts.
+ * RPC slots, and Calls that are given up.
  *
  * A Call that is given up (a signal, a soft timeout) may still be on its way:
  * its memory is taken back first, and its buffer is put aside until the send
@@ -15,149 +11,6 @@
 
 #include "client.h"
 #include "trace.h"
-
-/* --- buffers --- */
-
-static struct nfr_buffer *nfr_buffer_alloc(u32 size, gfp_t gfp)
-{
-	struct nfr_buffer *buffer = kmalloc(struct_size(buffer, data, size), gfp);
-
-	if (!buffer)
-		return NULL;
-	INIT_LIST_HEAD(&buffer->list);
-	buffer->size = size;
-	buffer->mapped = false;
-	return buffer;
-}
-
-static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
-{
-	if (buffer->mapped)
-		ib_dma_unmap_single(conn->device, buffer->addr, buffer->size, DMA_TO_DEVICE);
-	buffer->mapped = false;
-}
-
-/**
- * nfr_req_map - make a buffer ready to be sent from
- * @conn: the connection
- * @buffer: of a request
- *
- * Returns 0 or -ENOBUFS.
- */
-int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
-{
-	if (buffer->mapped)
-		return 0;
-	buffer->addr = ib_dma_map_single(conn->device, buffer->data, buffer->size, DMA_TO_DEVICE);
-	if (ib_dma_mapping_error(conn->device, buffer->addr))
-		return -ENOBUFS;
-	buffer->mapped = true;
-	return 0;
-}
-
-static void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
-{
-	struct nfr_buffer *buffer, *next;
-
-	list_for_each_entry_safe(buffer, next, &nx->orphans, list) {
-		if (!all && !nfr_queue_is_retired(conn, buffer->mark))
-			continue;
-		list_del(&buffer->list);
-		nfr_buffer_unmap(conn, buffer);
-		kfree(buffer);
-	}
-}
-
-/* The Send may not have left: the buffer is not to be written to before it has. */
-static void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which)
-{
-	struct nfr_buffer *buffer = req->buffers[which];
-
-	if (!buffer)
-		return;
-	nfr_orphans_free(req->nx, conn, false);
-	buffer->mark = nfr_queue_mark(conn);
-	list_add_tail(&buffer->list, &req->nx->orphans);
-	req->buffers[which] = NULL;
-}
-
-/**
- * nfr_req_buffer - see to it that a request has a buffer
- * @req: idle
- * @which: enum nfr_buffer_use
- * @size: bytes it must have
- * @gfp: how to allocate
- *
- * Returns false when memory is short.
- */
-bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp)
-{
-	struct nfr_xprt *nx = req->nx;
-	struct nfr_buffer *buffer = req->buffers[which];
-
-	if (buffer && buffer->size >= size)
-		return true;
-	buffer = nfr_buffer_alloc(size, gfp);
-	if (!buffer)
-		return false;
-	nx->counters.hardway_bytes += size;
-	mutex_lock(&nx->mutex);
-	if (nx->conn)
-		nfr_req_orphan(req, nx->conn, which);
-	kfree(req->buffers[which]);
-	req->buffers[which] = buffer;
-	mutex_unlock(&nx->mutex);
-	return true;
-}
-
-static bool nfr_req_reply(struct nfr_req *req, size_t size, gfp_t gfp)
-{
-	void *reply;
-
-	if (req->reply_size >= size)
-		return true;
-	/* what the allocator takes anyway, so that a slot's buffer seldom grows */
-	size = roundup_pow_of_two(max_t(size_t, size, 512));
-	reply = kmalloc(size, gfp);
-	if (!reply)
-		return false;
-	kfree(req->reply);
-	req->reply = reply;
-	req->reply_size = size;
-	return true;
-}
-
-/**
- * nfr_client_buf_alloc - buffers to encode a Call in and decode its reply from
- * @task: with rq_callsize and rq_rcvsize set, in bytes
- *
- * Returns 0 or -ENOMEM.
- */
-int nfr_client_buf_alloc(struct rpc_task *task)
-{
-	struct rpc_rqst *rqst = task->tk_rqstp;
-	struct nfr_req *req = nfr_req_of(rqst);
-	gfp_t gfp = rpc_task_gfp_mask();
-	struct nfr_params params;
-	void *buffer;
-
-	nfr_params_read(&params);
-	if (!nfr_req_buffer(req, NFR_BUFFER_CALL, params.inline_send, gfp) ||
-	    !nfr_req_reply(req, rqst->rq_rcvsize, gfp))
-		return -ENOMEM;
-	buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
-	if (rqst->rq_callsize > req->buffers[NFR_BUFFER_CALL]->size - NFR_HEAD_ROOM) {
-		req->large = kmalloc(rqst->rq_callsize, gfp);
-		if (!req->large)
-			return -ENOMEM;
-		req->nx->counters.hardway_bytes += rqst->rq_callsize;
-		buffer = req->large;
-	}
-	/* rq_buffer is set last: sunrpc takes it for a sign that all is there */
-	rqst->rq_rbuffer = req->reply;
-	rqst->rq_buffer = buffer;
-	return 0;
-}
 
 /* --- giving a Call up --- */
 
@@ -226,15 +79,6 @@ void nfr_client_buf_free(struct rpc_task *task)
 	req->state = NFR_REQ_IDLE;
 	kfree(req->large);
 	req->large = NULL;
-}
-
-static void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req)
-{
-	int i;
-
-	for (i = 0; i < NFR_BUFFERS; i++)
-		if (req->buffers[i])
-			nfr_buffer_unmap(conn, req->buffers[i]);
 }
 
 /**

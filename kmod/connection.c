@@ -14,9 +14,6 @@
 #include "connection.h"
 #include "trace.h"
 
-/* One step of connecting may take this long; a dead peer is noticed by then */
-#define NFR_STEP_TIMEOUT	(15 * HZ)
-
 /* A reply that nobody waits for may take this long */
 #define NFR_LOST_TIMEOUT	(60 * HZ)
 
@@ -132,101 +129,6 @@ static void nfr_conn_lost_work(struct work_struct *work)
 		nfr_conn_break(conn, "calls given up were never answered");
 }
 
-static void nfr_conn_step(struct nfr_conn *conn, int status)
-{
-	conn->step_status = status;
-	complete(&conn->step);
-}
-
-static void nfr_conn_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
-{
-	struct nfr_private peer;
-
-	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
-	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
-	conn->recv_size = min(conn->wanted.inline_recv, peer.send_size);
-	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
-		nfr_conn_step(conn, 0);
-}
-
-/* Why a connection attempt ended, as an errno that sunrpc retries */
-static int nfr_conn_failure(const struct rdma_cm_event *event)
-{
-	switch (event->event) {
-	case RDMA_CM_EVENT_REJECTED:
-		return -ECONNREFUSED;
-	case RDMA_CM_EVENT_UNREACHABLE:
-	case RDMA_CM_EVENT_CONNECT_ERROR:
-		return -ENETUNREACH;
-	default:
-		return -EHOSTUNREACH;
-	}
-}
-
-static int nfr_conn_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
-{
-	struct nfr_conn *conn = id->context;
-
-	switch (event->event) {
-	case RDMA_CM_EVENT_ADDR_RESOLVED:
-	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		nfr_conn_step(conn, 0);
-		break;
-	case RDMA_CM_EVENT_ESTABLISHED:
-		nfr_conn_established(conn, &event->param.conn);
-		break;
-	case RDMA_CM_EVENT_ADDR_ERROR:
-	case RDMA_CM_EVENT_ROUTE_ERROR:
-	case RDMA_CM_EVENT_CONNECT_ERROR:
-	case RDMA_CM_EVENT_UNREACHABLE:
-	case RDMA_CM_EVENT_REJECTED:
-		conn->reason = rdma_event_msg(event->event);
-		nfr_conn_step(conn, nfr_conn_failure(event));
-		break;
-	case RDMA_CM_EVENT_DISCONNECTED:
-		nfr_conn_break(conn, "disconnected by the peer");
-		break;
-	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		nfr_conn_break(conn, "RDMA device removed");
-		break;
-	case RDMA_CM_EVENT_ADDR_CHANGE:
-		nfr_conn_break(conn, "address changed");
-		break;
-	default:
-		break;
-	}
-	return 0;
-}
-
-/* Waits for the event that @started, an rdma_cm call's result, was to bring. */
-static int nfr_conn_wait(struct nfr_conn *conn, int started)
-{
-	if (started)
-		return started;
-	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
-		return -ENOTCONN;
-	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT)) {
-		conn->reason = "no answer in time";
-		return -ETIMEDOUT;
-	}
-	reinit_completion(&conn->step);
-	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
-		return -ENOTCONN;
-	return conn->step_status;
-}
-
-static int nfr_conn_resolve(struct nfr_conn *conn, struct sockaddr *peer)
-{
-	int timeout_ms = jiffies_to_msecs(NFR_STEP_TIMEOUT);
-	int rc;
-
-	rc = nfr_conn_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));
-	if (rc)
-		return rc;
-	conn->device = conn->id->device;
-	return nfr_conn_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
-}
-
 /*
  * What only the device can tell: how deep queues and memory regions may be.
  * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
@@ -242,28 +144,6 @@ static int nfr_conn_fit(struct nfr_conn *conn)
 	}
 	conn->wanted.credits = min_t(u32, conn->wanted.credits, room);
 	return 0;
-}
-
-static int nfr_conn_connect(struct nfr_conn *conn)
-{
-	struct nfr_private mine = {
-		.remote_invalidation = conn->wanted.remote_invalidation,
-		.send_size = conn->wanted.inline_send,
-		.recv_size = conn->wanted.inline_recv,
-	};
-	u8 private_data[NFR_WIRE_PRIVATE];
-	struct rdma_conn_param param = {
-		.private_data = private_data,
-		.private_data_len = sizeof(private_data),
-		.retry_count = 6,
-		/* receiver-not-ready is a bug of credits, and must show */
-		.rnr_retry_count = 0,
-	};
-
-	/* how many RDMA Reads of ours the server may have under way */
-	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
-	nfr_wire_encode_private(&mine, private_data);
-	return nfr_conn_wait(conn, rdma_connect(conn->id, &param));
 }
 
 static void nfr_conn_init(struct nfr_conn *conn)
@@ -296,13 +176,13 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 	int rc;
 
 	nfr_conn_init(conn);
-	conn->id = rdma_create_id(net, nfr_conn_event, conn, RDMA_PS_TCP, IB_QPT_RC);
+	conn->id = rdma_create_id(net, nfr_cm_event, conn, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(conn->id)) {
 		rc = PTR_ERR(conn->id);
 		conn->id = NULL;
 		return rc;
 	}
-	rc = nfr_conn_resolve(conn, peer);
+	rc = nfr_cm_resolve(conn, peer);
 	if (rc)
 		return rc;
 	rc = nfr_conn_fit(conn);
@@ -314,7 +194,7 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 	rc = nfr_pool_fill(conn, NFR_BATCH);
 	if (rc)
 		return rc;
-	return nfr_conn_connect(conn);
+	return nfr_cm_connect(conn);
 }
 
 /**

@@ -29,7 +29,7 @@
 #define NFR_BATCH		16
 
 /* Receives beyond one per credit: for the peer's calls, for batches, and for draining */
-#define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 2 * NFR_BATCH + 1)
+#define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 3 * NFR_BATCH + 1)
 
 /* What a connection's header decoder has room for */
 #define NFR_DECODE_CHUNKS	8
@@ -133,6 +133,7 @@ struct nfr_conn {
 	u64 replies;
 
 	struct list_head recvs;
+	u32 recvs_back;
 	struct list_head all_recvs;
 	u32 recv_total;
 	struct nfr_pool pool;
@@ -157,6 +158,11 @@ static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
 }
+
+/* connection_cm.c */
+int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);
+int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer);
+int nfr_cm_connect(struct nfr_conn *conn);
 
 /* connection_queue.c */
 int nfr_queue_start(void);

@@ -57,34 +57,33 @@ static int nfr_poll_batch(struct nfr_conn *conn)
 	return n;
 }
 
-static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t idle_since)
+/* Whether to look again before sleeping. @idle_since is 0 when there was something just now. */
+static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 {
 	u32 us = conn->wanted.busy_poll_us;
 
 	if (!us || need_resched() || !nfr_conn_is_up(conn))
 		return false;
-	return ktime_us_delta(ktime_get(), idle_since) < us;
+	if (!*idle_since)
+		*idle_since = ktime_get();
+	cpu_relax();
+	return ktime_us_delta(ktime_get(), *idle_since) < us;
 }
 
 static void nfr_poll(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, poll_work);
-	ktime_t idle_since = ktime_get();
+	ktime_t idle_since = 0;
 	int n, handled = 0;
 
-	for (;;) {
+	while (handled < NFR_POLL_LIMIT) {
 		n = nfr_poll_batch(conn);
-		if (n > 0) {
-			handled += n;
-			if (handled > NFR_POLL_LIMIT)
-				break;
-			idle_since = ktime_get();
+		handled += max(n, 0);
+		if (n > 0)
+			idle_since = 0;
+		/* less than a batch: asking to be told of more is cheaper than looking again */
+		if (n == NFR_BATCH || nfr_poll_goes_on(conn, &idle_since))
 			continue;
-		}
-		if (nfr_poll_goes_on(conn, idle_since)) {
-			cpu_relax();
-			continue;
-		}
 		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0)
 			return;
 	}

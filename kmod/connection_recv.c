@@ -12,6 +12,9 @@
 #include "connection.h"
 #include "trace.h"
 
+/* Receives are posted again in groups of this many: one doorbell for all */
+#define NFR_REPOST	8
+
 static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_recv *recv = container_of(wc->wr_cqe, struct nfr_recv, cqe);
@@ -39,6 +42,7 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	list_add_tail(&recv->list, &conn->recvs);
+	conn->recvs_back++;
 }
 
 static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
@@ -62,8 +66,9 @@ static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
  */
 void nfr_recv_repost(struct nfr_conn *conn)
 {
-	if (list_empty(&conn->recvs) || !nfr_conn_is_up(conn))
+	if (conn->recvs_back < NFR_REPOST || !nfr_conn_is_up(conn))
 		return;
+	conn->recvs_back = 0;
 	if (nfr_recv_post(conn, &conn->recvs))
 		nfr_conn_break(conn, "posting a receive failed");
 }
@@ -136,10 +141,10 @@ int nfr_recv_more(struct nfr_conn *conn)
 
 /* --- credits --- */
 
-/* A batch may have been taken from the queue and not be posted again yet */
+/* A batch may have been taken from the queue while as good as another waits to be posted again */
 static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
 {
-	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH;
+	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH + NFR_REPOST;
 }
 
 /**

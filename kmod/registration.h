@@ -84,11 +84,14 @@ void nfr_span_skip(struct nfr_span *span, u32 length);
 u32 nfr_span_length(const struct nfr_span *span);
 u32 nfr_span_segments(const struct nfr_span *span, u32 depth);
 
-/* registration.c */
+/* registration_pool.c */
 void nfr_pool_init(struct nfr_conn *conn);
 int nfr_pool_fill(struct nfr_conn *conn, u32 count);
+struct nfr_mr *nfr_pool_take(struct nfr_conn *conn);
+void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr);
 void nfr_pool_destroy(struct nfr_conn *conn);
 
+/* registration.c */
 int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr);

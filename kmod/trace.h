@@ -26,25 +26,15 @@
 #define nfr_show_way(way) \
 	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
 
-#define nfr_show_proc(proc) \
-	__print_symbolic(proc, { 0, "MSG" }, { 1, "NOMSG" }, { 4, "ERROR" })
-
 /* A Call is about to be sent: how it travels, and how its reply may */
 TRACE_EVENT(nfsrdma_marshal,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply),
 	TP_ARGS(conn, rqst, call, reply),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, task)
-		__field(u32, client)
-		__field(u32, procedure)
-		__field(u32, call)
-		__field(u32, reply)
-		__field(u32, call_length)
-		__field(u32, call_data)
-		__field(u32, reply_room)
-		__field(u32, reply_data)
+		__field(u32, xprt) __field(u32, xid) __field(u32, task)
+		__field(u32, client) __field(u32, procedure) __field(u32, call)
+		__field(u32, reply) __field(u32, call_length) __field(u32, call_data)
+		__field(u32, reply_room) __field(u32, reply_data)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
@@ -72,11 +62,8 @@ TRACE_EVENT(nfsrdma_chunk,
 		 const struct nfr_chunk *chunk),
 	TP_ARGS(conn, xid, kind, chunk),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, position)
-		__field(u32, segments)
-		__field(u32, length)
+		__field(u32, xprt) __field(u32, xid) __field(u32, position)
+		__field(u32, segments) __field(u32, length)
 		__array(char, kind, NFR_TRACE_TEXT)
 	),
 	TP_fast_assign(
@@ -98,9 +85,7 @@ TRACE_EVENT(nfsrdma_segment,
 		 const struct nfr_segment *segment),
 	TP_ARGS(conn, xid, kind, segment),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, handle)
+		__field(u32, xprt) __field(u32, xid) __field(u32, handle)
 		__field(u32, length)
 		__field(u64, offset)
 		__array(char, kind, NFR_TRACE_TEXT)
@@ -123,9 +108,7 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 	TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr),
 	TP_ARGS(conn, mr),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, handle)
-		__field(u32, length)
+		__field(u32, xprt) __field(u32, handle) __field(u32, length)
 		__field(u32, entries)
 		__field(u64, offset)
 		__field(u32, write)
@@ -160,12 +143,8 @@ TRACE_EVENT(nfsrdma_post,
 		 bool signaled),
 	TP_ARGS(conn, xid, registrations, length, signaled),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, registrations)
-		__field(u32, length)
-		__field(u32, signaled)
-		__field(u32, inflight)
+		__field(u32, xprt) __field(u32, xid) __field(u32, registrations)
+		__field(u32, length) __field(u32, signaled) __field(u32, inflight)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
@@ -185,9 +164,7 @@ TRACE_EVENT(nfsrdma_completion,
 	TP_PROTO(const struct nfr_conn *conn, const struct ib_wc *wc),
 	TP_ARGS(conn, wc),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, status)
-		__field(u32, vendor_error)
+		__field(u32, xprt) __field(u32, status) __field(u32, vendor_error)
 		__array(char, text, NFR_TRACE_TEXT)
 	),
 	TP_fast_assign(
@@ -205,9 +182,7 @@ TRACE_EVENT(nfsrdma_credit,
 	TP_PROTO(const struct nfr_conn *conn, u32 granted),
 	TP_ARGS(conn, granted),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, before)
-		__field(u32, granted)
+		__field(u32, xprt) __field(u32, before) __field(u32, granted)
 		__field(u32, inflight)
 	),
 	TP_fast_assign(
@@ -225,9 +200,7 @@ TRACE_EVENT(nfsrdma_connect,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, int status),
 	TP_ARGS(conn, xprt, status),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, inline_send)
-		__field(u32, inline_recv)
+		__field(u32, xprt) __field(u32, inline_send) __field(u32, inline_recv)
 		__field(u32, mr_depth)
 		__field(int, status)
 		__array(unsigned char, address, sizeof(struct sockaddr_in6))
@@ -250,8 +223,7 @@ TRACE_EVENT(nfsrdma_disconnect,
 	TP_PROTO(const struct nfr_conn *conn, const char *reason),
 	TP_ARGS(conn, reason),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, inflight)
+		__field(u32, xprt) __field(u32, inflight)
 		__array(char, reason, NFR_TRACE_TEXT)
 	),
 	TP_fast_assign(
@@ -259,8 +231,7 @@ TRACE_EVENT(nfsrdma_disconnect,
 		__entry->inflight = conn->inflight;
 		strscpy(__entry->reason, reason, NFR_TRACE_TEXT);
 	),
-	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight,
-		  __entry->reason)
+	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight, __entry->reason)
 );
 
 /* A reply is complete: length is bytes of the RPC message, or a negative errno */
@@ -268,12 +239,8 @@ TRACE_EVENT(nfsrdma_reply,
 	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, int length),
 	TP_ARGS(conn, req, length),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, task)
-		__field(u32, granted)
-		__field(u32, by_inline)
-		__field(u32, by_chunk)
+		__field(u32, xprt) __field(u32, xid) __field(u32, task)
+		__field(u32, granted) __field(u32, by_inline) __field(u32, by_chunk)
 		__field(int, length)
 	),
 	TP_fast_assign(
@@ -295,17 +262,14 @@ TRACE_EVENT(nfsrdma_callback,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 length),
 	TP_ARGS(conn, xid, length),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
-		__field(u32, length)
+		__field(u32, xprt) __field(u32, xid) __field(u32, length)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
 		__entry->xid = xid;
 		__entry->length = length;
 	),
-	TP_printk("xprt=%u xid=0x%08x length=%u", __entry->xprt, __entry->xid,
-		  __entry->length)
+	TP_printk("xprt=%u xid=0x%08x length=%u", __entry->xprt, __entry->xid, __entry->length)
 );
 
 /* Something was refused, or could not be done */
@@ -313,8 +277,7 @@ TRACE_EVENT(nfsrdma_error,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *what, int status),
 	TP_ARGS(conn, xid, what, status),
 	TP_STRUCT__entry(
-		__field(u32, xprt)
-		__field(u32, xid)
+		__field(u32, xprt) __field(u32, xid)
 		__field(int, status)
 		__array(char, what, NFR_TRACE_TEXT)
 	),

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What a connection asks of rdma_cm, one step at a time, and what rdma_cm tells it. */
+#include "connection.h"
+
+/* One step of connecting may take this long; a dead peer is noticed by then */
+#define NFR_STEP_TIMEOUT	(15 * HZ)
+
+static void nfr_cm_step(struct nfr_conn *conn, int status)
+{
+	conn->step_status = status;
+	complete(&conn->step);
+}
+
+static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
+{
+	struct nfr_private peer;
+
+	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
+	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
+	conn->recv_size = min(conn->wanted.inline_recv, peer.send_size);
+	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
+		nfr_cm_step(conn, 0);
+}
+
+/* Why a connection attempt ended, as an errno that sunrpc retries */
+static int nfr_cm_failure(const struct rdma_cm_event *event)
+{
+	switch (event->event) {
+	case RDMA_CM_EVENT_REJECTED:
+		return -ECONNREFUSED;
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+		return -ENETUNREACH;
+	default:
+		return -EHOSTUNREACH;
+	}
+}
+
+/**
+ * nfr_cm_event - rdma_cm's callback of a connection
+ * @id: its id
+ * @event: what happened
+ *
+ * Returns 0: the id stays, and the owner destroys it.
+ */
+int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	struct nfr_conn *conn = id->context;
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		nfr_cm_step(conn, 0);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		nfr_cm_established(conn, &event->param.conn);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		conn->reason = rdma_event_msg(event->event);
+		nfr_cm_step(conn, nfr_cm_failure(event));
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		nfr_conn_break(conn, "disconnected by the peer");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		nfr_conn_break(conn, "RDMA device removed");
+		break;
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		nfr_conn_break(conn, "address changed");
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+/* Waits for the event that @started, an rdma_cm call's result, was to bring. */
+static int nfr_cm_wait(struct nfr_conn *conn, int started)
+{
+	if (started)
+		return started;
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
+	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT)) {
+		conn->reason = "no answer in time";
+		return -ETIMEDOUT;
+	}
+	reinit_completion(&conn->step);
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
+	return conn->step_status;
+}
+
+/**
+ * nfr_cm_resolve - find the device and the route to a peer; waits
+ * @conn: with an id
+ * @peer: where to
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
+{
+	int timeout_ms = jiffies_to_msecs(NFR_STEP_TIMEOUT);
+	int rc;
+
+	rc = nfr_cm_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));
+	if (rc)
+		return rc;
+	conn->device = conn->id->device;
+	return nfr_cm_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
+}
+
+/**
+ * nfr_cm_connect - connect, and agree on sizes; waits
+ * @conn: with queues
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_cm_connect(struct nfr_conn *conn)
+{
+	struct nfr_private mine = {
+		.remote_invalidation = conn->wanted.remote_invalidation,
+		.send_size = conn->wanted.inline_send,
+		.recv_size = conn->wanted.inline_recv,
+	};
+	u8 private_data[NFR_WIRE_PRIVATE];
+	struct rdma_conn_param param = {
+		.private_data = private_data,
+		.private_data_len = sizeof(private_data),
+		.retry_count = 6,
+		/* receiver-not-ready is a bug of credits, and must show */
+		.rnr_retry_count = 0,
+	};
+
+	/* how many RDMA Reads of ours the server may have under way */
+	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
+	nfr_wire_encode_private(&mine, private_data);
+	return nfr_cm_wait(conn, rdma_connect(conn->id, &param));
+}
