@@ -30,7 +30,7 @@ def up(
     ] = "solo",
     kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = "6.12",
     clock: Annotated[
-        str, typer.Option(help="wall, or instructions: 1 ns for each, the same on any machine.")
+        str, typer.Option(help="wall; instructions: 1 ns each; counted: only CPU time is.")
     ] = "wall",
     link: Annotated[
         str, typer.Option(help="RATE/ROUND-TRIP, such as 10gbit/20us, or none. solo: 1gbit/100us.")

@@ -13,7 +13,7 @@ __all__ = ["KERNELS", "LabConfig", "Link"]
 
 KERNELS = ("6.12", "6.1", "7.2")
 _SHAPES = ("solo", "pair")
-_CLOCKS = ("wall", "instructions")
+_CLOCKS = ("wall", "instructions", "counted")
 _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
 
 
@@ -71,7 +71,7 @@ class LabConfig:
         if self.shape == "pair" and self.clock == "instructions":
             raise UserError(
                 "two machines cannot share an instruction clock",
-                "use --shape solo with it, or --clock wall",
+                "use --shape solo with it, or --clock counted or wall",
             )
         Link.parse(str(self.wire))
 
