@@ -17,6 +17,9 @@
 /* A reply that nobody waits for may take this long */
 #define NFR_LOST_TIMEOUT	(60 * HZ)
 
+/* The reason of a connection whose queue pair failed, until a better one is known */
+const char nfr_conn_flushed[] = "the queue pair failed";
+
 /* Work that waits: connecting, making memory regions */
 static struct workqueue_struct *nfr_slow_wq;
 
@@ -96,15 +99,17 @@ void nfr_conn_lost(struct nfr_conn *conn)
  * @conn: the connection
  * @reason: a string constant, for the log of disconnects
  *
- * The first call counts; the owner is told once. Any context but an interrupt.
+ * The first reason counts; the owner is told once. Any context but an interrupt.
  */
 void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 {
 	int was = atomic_xchg(&conn->state, NFR_CONN_BROKEN);
 
+	/* that work was flushed tells nothing: who knows more has the word */
+	if (was != NFR_CONN_BROKEN || conn->reason == nfr_conn_flushed)
+		conn->reason = reason;
 	if (was == NFR_CONN_BROKEN)
 		return;
-	conn->reason = reason;
 	trace_nfsrdma_disconnect(conn, reason);
 	if (was == NFR_CONN_OPENING) {
 		conn->step_status = -ENOTCONN;

@@ -143,6 +143,7 @@ struct nfr_conn {
 };
 
 /* connection.c */
+extern const char nfr_conn_flushed[];
 int nfr_conn_start(void);
 void nfr_conn_stop(void);
 void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
@@ -193,6 +194,7 @@ int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib
 void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
 u32 nfr_queue_mark(struct nfr_conn *conn);
 bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark);
+void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc);
 
 #endif

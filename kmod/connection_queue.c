@@ -99,13 +99,13 @@ static void nfr_cq_ready(struct ib_cq *cq, void *context)
 
 static void nfr_cq_event(struct ib_event *event, void *context)
 {
-	nfr_conn_event_later(context, "completion queue error");
+	nfr_conn_event_later(context, ib_event_msg(event->event));
 }
 
 static void nfr_qp_event(struct ib_event *event, void *context)
 {
 	if (event->event != IB_EVENT_COMM_EST)
-		nfr_conn_event_later(context, "queue pair error");
+		nfr_conn_event_later(context, ib_event_msg(event->event));
 }
 
 /* --- life --- */

@@ -22,7 +22,7 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 
 	if (wc->status != IB_WC_SUCCESS) {
 		trace_nfsrdma_completion(conn, wc);
-		nfr_conn_break(conn, ib_wc_status_msg(wc->status));
+		nfr_queue_failed(conn, wc);
 		return;
 	}
 	recv->length = wc->byte_len;

@@ -15,6 +15,18 @@
 #define NFR_SIGNAL_EVERY	16
 
 /**
+ * nfr_queue_failed - a work request did not complete well: the connection breaks
+ * @conn: the connection
+ * @wc: with its status
+ */
+void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc)
+{
+	bool flushed = wc->status == IB_WC_WR_FLUSH_ERR;
+
+	nfr_conn_break(conn, flushed ? nfr_conn_flushed : ib_wc_status_msg(wc->status));
+}
+
+/**
  * nfr_queue_check - take note of a send request's completion
  * @conn: the connection
  * @wc: of a signaled request, or of any that failed
@@ -28,7 +40,7 @@ bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc)
 
 	trace_nfsrdma_completion(conn, wc);
 	if (wc->status != IB_WC_SUCCESS) {
-		nfr_conn_break(conn, ib_wc_status_msg(wc->status));
+		nfr_queue_failed(conn, wc);
 		return false;
 	}
 	spin_lock(&conn->lock);
