@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the module on the host with a lab image's own compiler and headers, which takes seconds
 # where a node that is emulated takes minutes: unshare -m build_module.sh DISK RELEASE SOURCE OUT
-# Needs root. The mounts are this process' own and end with it.
+# More words go to make. Needs root. The mounts are this process' own and end with it.
 set -eu
 disk=$1 release=$2 source=$3 out=$4
+shift 4
 work=$(mktemp -d)
 trap 'umount -l "$work"; rmdir "$work"' EXIT
 mount -t tmpfs tmpfs "$work"
@@ -13,5 +14,5 @@ mount -o ro,loop "$disk" "$work/image"
 mount -t overlay -o "lowerdir=$work/image,upperdir=$work/new,workdir=$work/work" lab "$work/root"
 for kernel in proc dev; do mount --bind "/$kernel" "$work/root/$kernel"; done
 cp -r "$source" "$work/root/opt/kmod"
-chroot "$work/root" make -s -C "/lib/modules/$release/build" M=/opt/kmod "-j$(nproc)" clean modules
+chroot "$work/root" make -s -C "/lib/modules/$release/build" M=/opt/kmod "-j$(nproc)" "$@" clean modules
 cp "$work/root/opt/kmod/nfsrdma.ko" "$out"
