@@ -24,7 +24,11 @@ from nfsrdma_tools.lab.lab import Lab
 SCRIPT = Path(__file__).with_name("module_node.py").read_bytes()
 COUNTS = ("48", "600", "600")
 MOUNT = "vers=3,proto=rdma,port=20049,noac,rsize=1048576"
-LOADS = {"sequential": "1 MiB reads", "scattered": "4 KiB random reads", "attributes": "getattr"}
+LOADS = {
+    "sequential": "1 MiB reads",
+    "scattered": "4 KiB random reads",
+    "attributes": "getattr storm",
+}
 Round = dict[str, dict[str, float]]
 
 

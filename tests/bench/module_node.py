@@ -19,7 +19,7 @@ from pathlib import Path
 from nfsrdma_tools.host import cpu, mountstats
 
 FILE = Path("/mnt/bench/bench-data")
-MIB, PAGE = 1 << 20, 4096
+MIB, PAGE, STORM = 1 << 20, 4096, 4
 
 
 def sequential(count: int) -> None:
@@ -36,9 +36,23 @@ def scattered(count: int) -> None:
 
 
 def attributes(count: int) -> None:
-    """stat(2) on a mount with noac: each one asks the server."""
+    """A storm of stat(2) by four processes on a mount with noac: each one asks the server."""
+    children = [_forked(lambda: _stats(count // STORM)) for _ in range(STORM)]
+    for child in children:
+        if os.waitpid(child, 0)[1]:
+            raise SystemExit("a process of the storm failed")
+
+
+def _stats(count: int) -> None:
     for _ in range(count):
         FILE.stat()
+
+
+def _forked(work: Callable[[], None]) -> int:
+    if child := os.fork():
+        return child
+    work()
+    os._exit(0)
 
 
 def _reads(count: int, size: int, place: Callable[[int], int]) -> None:
