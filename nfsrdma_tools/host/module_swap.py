@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError, one_line
 from nfsrdma_tools.files import read
 from nfsrdma_tools.host import module_build, module_state, modules
 from nfsrdma_tools.host.module_source import OURS
@@ -154,8 +154,8 @@ def _insert() -> None:
     try:
         run(*_insmod(state))
     except CommandError as error:
-        said = _said_since(log)
-        raise CommandError(error.argv, error.returncode, said or error.stderr) from error
+        said = one_line(error.stderr) + _said_since(log)
+        raise CommandError(error.argv, error.returncode, said) from error
     _prove(OURS)
     wanted, found = modules.in_file(Path(state.file)).srcversion, modules.srcversion(OURS)
     if found != wanted:
@@ -201,6 +201,8 @@ def _kernel_log() -> list[str]:
 
 
 def _said_since(log: list[str]) -> str:
-    """What the kernel said of our module since; the last line is the reason."""
+    """The last that the kernel said of our module since, in brackets; "" when it said nothing."""
     old = set(log)
-    return "\n".join(x for x in _kernel_log() if x not in old and f"{OURS}:" in x)
+    new = (line for line in _kernel_log() if line not in old and f"{OURS}:" in line)
+    last = next((line for line in reversed(list(new)) if "taint" not in line), "")
+    return last and f" (the kernel: {last.partition('] ')[2] or last})"

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our module built, loaded, swapped, installed and taken back, on a client beside a real server."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import built
+import pytest
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.lab.lab import Lab
+
+SOURCE = "/opt/nfsrdma/src/nfsrdma_tools/data/kmod"
+# a module that builds in seconds under emulation, uses what a carrier does, and carries nothing
+TINY = f"""
+cd {SOURCE}/.. && mv kmod kmod.real && mkdir kmod && cp kmod.real/dkms.conf kmod && cd kmod
+printf 'obj-m := nfsrdma.o\\nnfsrdma-y := module.o\\n' > Kbuild
+cat > module.c <<'END'
+#include <linux/module.h>
+extern const char *rdma_event_msg(int event);
+extern void rpc_exit(void *task, int status);
+static void * const uses[] __used = {{ rdma_event_msg, rpc_exit }};
+static bool refuse;
+module_param(refuse, bool, 0444);
+static int __init tiny(void)
+{{
+	if (refuse)
+		pr_err("nfsrdma: it refuses\\n");
+	return refuse ? -EINVAL : 0;
+}}
+static void __exit tiny_end(void)
+{{
+}}
+module_init(tiny);
+module_exit(tiny_end);
+MODULE_DESCRIPTION("a stand-in");
+MODULE_LICENSE("GPL");
+MODULE_VERSION("0.1.0");
+END
+"""
+REAL = f"rm -r {SOURCE} && mv {SOURCE}.real {SOURCE}"
+# everything but contents, and the contents that an installation could change
+FILES = r"""
+find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /root -o -path /opt \
+	-o -path /var/log -o -path /var/cache/nfsrdma -o -name __pycache__ \) -prune \
+	-o -type d -printf '%p %m %U:%G\n' -o -printf '%p %y %m %U:%G %s %l\n' | sort
+find /etc /lib/modules/$(uname -r)/modules.* /var/lib -maxdepth 3 -type f -exec md5sum {} + | sort
+"""
+KILLED = """
+import os, signal
+from nfsrdma_tools.host import module_build, module_swap, modules
+from nfsrdma_tools.host.transports import owner
+from nfsrdma_tools.undo import journal
+
+with journal() as book:
+    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.ready("nfsrdma")
+    print(owner(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def node(pair: Lab) -> Lab:
+    """The pair; its client has our module as built from this source."""
+    built.bring(pair)
+    return pair
+
+
+@pytest.fixture
+def tiny(pair: Lab) -> Iterator[Lab]:
+    """The pair; its client's source is another one."""
+    pair.refresh()
+    sh(pair, TINY)
+    yield pair
+    sh(pair, REAL)
+
+
+def sh(lab: Lab, script: str) -> str:
+    return lab.run("client", "sh", "-c", f"set -e\n{script}", timeout=900).stdout
+
+
+def module(lab: Lab, *words: str, at: str = "client") -> Result:
+    return lab.run(at, "nfsrdma", "module", *words, timeout=900, check=False)
+
+
+def refused(lab: Lab, *words: str, at: str = "client") -> str:
+    """The one line that says why a command was refused."""
+    said = module(lab, *words, at=at)
+    *progress, line = said.stderr.splitlines()
+    assert said.returncode == 1
+    assert all(each.startswith("building nfsrdma for") for each in progress)
+    assert line.startswith("nfsrdma: ")
+    return line
+
+
+def status(lab: Lab) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(module(lab, "status", "--json").stdout)
+    return found
+
+
+def test_building(tiny: Lab) -> None:
+    before = sh(tiny, f"ls -l {SOURCE}")
+    first = json.loads(module(tiny, "build", "--json").stdout)
+    assert first["fresh"]
+    again = module(tiny, "build", "--kernel", first["kernel"])
+    assert again.stdout == f"{first['path']}: was built for {first['kernel']}\n"
+    assert status(tiny)["built"] == first["path"]
+
+    assert sh(tiny, f"ls -l {SOURCE}") == before
+
+    sh(tiny, f"sed 's/vermagic=6[.]12/vermagic=6.11/' {first['path']} > /tmp/other.ko")
+    said = refused(tiny, "load", "/tmp/other.ko")
+    sh(tiny, "rm /tmp/other.ko")
+    assert "/tmp/other.ko was built for kernel 6.11." in said
+    assert f"{first['kernel']} is running" in said
+
+    said = refused(tiny, "build", "--kernel", "9.9.9-none")
+    assert "no headers of kernel 9.9.9-none" in said
+    assert "install the package linux-headers-9.9.9-none" in said
+
+    sh(tiny, f"sed -i s/return/retrun/ {SOURCE}/module.c")
+    said = refused(tiny, "build")
+    assert "the module does not build: module.c:11:" in said
+    log = said.partition("the log is ")[2].rstrip(")")
+    assert "error:" in sh(tiny, f"cat {log}")
+
+
+def test_a_module_that_does_not_load_leaves_the_old_one_working(tiny: Lab) -> None:
+    said = refused(tiny, "load", "--set", "refuse=1")
+    assert "insmod" in said
+    assert "Invalid parameters (the kernel: nfsrdma: it refuses)" in said
+    assert status(tiny)["owner"] == "rpcrdma"
+    assert "no parameter 'credits'" in refused(tiny, "load", "--set", "credits=1")
+
+
+def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
+    assert "credits is 5000" in refused(node, "load", "--set", "credits=5000")
+    assert module(node, "load", "--set", "credits=64").stdout.startswith("nfsrdma ")
+    found = status(node)
+    assert (found["owner"], found["loaded_is_this_source"]) == ("nfsrdma", True)
+    credits = next(each for each in found["tunables"] if each["name"] == "credits")
+    assert (credits["value"], credits["about"]["low"], credits["about"]["high"]) == ("64", 2, 1024)
+    assert "credits 64 (2 to 1024), not the default 128" in module(node, "status").stdout
+
+    said = sh(
+        node,
+        """
+        nfsrdma mount server:/export /mnt --transport rdma 2>&1 >&2 && exit 1
+        nfsrdma mount server:/export /mnt --transport nfsrdma
+        head -c 3000000 /dev/urandom > /mnt/module; sync /mnt/module; cp /mnt/module /tmp
+        echo 3 > /proc/sys/vm/drop_caches; cmp /mnt/module /tmp/module
+        rm /mnt/module /tmp/module
+        nfsrdma doctor | grep -E ' (netid rdma|nfsrdma) '
+        """,
+    )
+    assert "the module for rdma: asked for rpcrdma, got nfsrdma" in said
+    assert "/mnt       server:/export  nfsrdma" in said
+    assert "owned by nfsrdma" in said
+    assert "tunables changed: credits=64" in said
+    user = "mount /mnt of server:/export"
+    assert status(node)["users"] == [user]
+    assert f"nfsrdma is in use by {user}" in refused(node, "unload")
+
+    sh(node, "umount /mnt")
+    assert "mounts with proto=rdma get rpcrdma" in module(node, "unload").stdout
+    sh(node, "nfsrdma mount server:/export /mnt --transport rdma")
+    assert f"rpcrdma is in use by {user}" in refused(node, "load")
+    wrong = node.run(
+        "client",
+        "nfsrdma",
+        "mount",
+        "server:/export",
+        "/srv",
+        "--transport",
+        "nfsrdma",
+        check=False,
+    )
+    assert "asked for nfsrdma, got rpcrdma (nfsrdma module load)" in wrong.stderr
+    sh(node, "umount /mnt")
+
+
+def test_what_was_killed_half_way_is_put_back_by_the_next_start(node: Lab) -> None:
+    said = node.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
+    assert (said.stdout, status(node)["owner"]) == ("nfsrdma\n", "nfsrdma")
+    assert module(node, "unload").stdout.startswith("nfsrdma is not loaded\n")
+    assert status(node)["owner"] == "rpcrdma"
+
+
+def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
+    sweep = (
+        "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
+        " --exhaustive --file-size 256k --store /tmp/s.db > /dev/null"
+    )
+    stored = json.loads(sh(node, f"{sweep}; nfsrdma store export /tmp/s.db --format json"))
+    sh(node, "rm /tmp/s.db*")
+    trials = [(each["cell"]["transport"], each["status"]) for each in stored["trials"]]
+    assert sorted(trials) == [("nfsrdma", "ok")] * 2 + [("rdma", "ok")] * 2
+    (facts,) = stored["environments"].values()
+    assert facts["module nfsrdma"].startswith("0.1.0 ")
+    assert facts["module rpcrdma"]
+    assert "credits=128" in facts["nfsrdma tunables"]
+    assert status(node)["owner"] == "rpcrdma"
+
+
+def test_a_server_is_left_alone(node: Lab) -> None:
+    reason = "nfsd listening on rdma 20049"
+    assert f"rpcrdma is in use by {reason}" in refused(node, "load", at="server")
+    assert "this is an NFS/RDMA server" in refused(node, "install", at="server")
+
+
+def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(tiny: Lab) -> None:
+    before = sh(tiny, FILES)
+    assert "lasts across reboots" in module(tiny, "install").stdout
+    assert "was installed" in module(tiny, "install").stdout
+    (dkms,) = status(tiny)["registered"]
+    assert dkms["state"] == "installed"
+    leads = sh(tiny, "for i in rpcrdma rpcrdma6 xprtrdma svcrdma; do modprobe -n -v -i $i; done")
+    # svcrdma, which nfsd asks for, is in the kernel already
+    assert [line.split("/")[-1].split(".")[0] for line in leads.splitlines()] == ["nfsrdma"] * 3
+    real = sh(tiny, "modprobe --show-depends svcrdma").splitlines()[-1]
+    assert "/kernel/net/sunrpc/xprtrdma/rpcrdma.ko" in real
+
+    sh(tiny, "rmmod rpcrdma; ! mount -t nfs -o proto=rdma,port=20049 server:/export /mnt")
+    assert status(tiny)["owner"] == "nfsrdma"
+    sh(tiny, "rmmod nfsrdma; modprobe svcrdma; nfsrdma module load")
+    assert status(tiny)["owner"] == "nfsrdma"
+    assert "mounts with proto=rdma get rpcrdma" in module(tiny, "unload").stdout
+
+    assert "is uninstalled, for good" in module(tiny, "uninstall").stdout
+    assert sh(tiny, FILES).splitlines() == before.splitlines()
+    assert "nothing is installed" in module(tiny, "uninstall").stdout
