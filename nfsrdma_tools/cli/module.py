@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.host.module_build import Build
     from nfsrdma_tools.host.modules import ModuleFile
 
 __all__ = ["app"]
@@ -32,7 +31,9 @@ def build(
     """Build the module for a kernel, in a cache; needs that kernel's headers and no root."""
     import json
 
-    made = _build(kernel, force)
+    from nfsrdma_tools.cli import module_view
+
+    made = module_view.build(kernel, force)
     if as_json:
         facts = {"kernel": made.release, "path": str(made.path), "fresh": made.fresh}
         print(json.dumps(facts, indent=2))
@@ -59,13 +60,14 @@ def load(
     """
     import json
 
+    from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host import module_parameters, module_swap, modules
     from nfsrdma_tools.host.transports import owner
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
         module_swap.check_room()
-        wanted = modules.in_file(file or _build().path)
+        wanted = modules.in_file(file or module_view.build().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
         new = module_swap.load(wanted, values, book)
@@ -121,12 +123,13 @@ def install(
     """
     import json
 
+    from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host import dkms, module_install
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
         module_install.check(force)
-        made = _build()
+        made = module_view.build()
         new = module_install.install(made, book)
         book.keep()
     here = module_install.installed()
@@ -160,15 +163,6 @@ def uninstall(as_json: Annotated[bool, _JSON] = False) -> None:
     print(f"nfsrdma {gone.version} is uninstalled, for good" if gone else "nothing is installed")
     if gone and still:
         print("  it stays loaded until: nfsrdma module unload")
-
-
-def _build(kernel: str = "", force: bool = False) -> Build:
-    """Build, with a line that shows that time passes."""
-    from nfsrdma_tools.cli.module_view import Building
-    from nfsrdma_tools.host import module_build
-
-    with Building() as line:
-        return module_build.build(kernel, force, line.show)
 
 
 def _tell_loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> None:

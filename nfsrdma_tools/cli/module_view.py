@@ -9,12 +9,20 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.host import module_build
+from nfsrdma_tools.host.module_build import Build
 from nfsrdma_tools.host.module_status import Status, Tunable
 
-__all__ = ["Building", "facts", "lines"]
+__all__ = ["build", "facts", "lines"]
 
 
-class Building:
+def build(kernel: str = "", force: bool = False) -> Build:
+    """Build the module, with a line on standard error that shows that time passes."""
+    with _Building() as line:
+        return module_build.build(kernel, force, line.show)
+
+
+class _Building:
     """A line on standard error while a build runs; with its seconds on a terminal."""
 
     def __init__(self) -> None:

@@ -107,9 +107,15 @@ def sweep(
 
 
 def _here(options: Options) -> Source:
+    from nfsrdma_tools.cli.module_view import build
     from nfsrdma_tools.sweep.runner import sweep
 
-    return lambda plan, store: sweep(plan, store, options)
+    def run(plan: Plan, store: Store) -> Generator[Event, None, None]:
+        if "nfsrdma" in plan.transports:
+            build()
+        return sweep(plan, store, options)
+
+    return run
 
 
 def _in_lab(clock: str, kernel: str, link: str) -> Source:
@@ -122,7 +128,7 @@ def _in_lab(clock: str, kernel: str, link: str) -> Source:
     def config(plan: Plan) -> LabConfig:
         # the kernel's server needs the kernel's module, so ours is another machine's
         shape = "pair" if "nfsrdma" in plan.transports else "solo"
-        if shape == "pair" and clock != "wall":
+        if shape == "pair" and clock == "instructions":
             what = "nfsrdma takes a lab of two machines, which cannot share an instruction clock"
             raise UserError(what, "give --lab-clock wall")
         return LabConfig(f"sweep-{os.getpid()}", shape, kernel, clock, link)
@@ -130,7 +136,13 @@ def _in_lab(clock: str, kernel: str, link: str) -> Source:
     def step(text: str) -> None:
         print(f"lab: {text}", file=sys.stderr)
 
-    return lambda plan, store: sweep_in_lab(config(plan), plan, store, step)
+    def run(plan: Plan, store: Store) -> Generator[Event, None, None]:
+        lab = config(plan)
+        if lab.shape == "pair":
+            step("the node builds our module first, which takes minutes where it is emulated")
+        return sweep_in_lab(lab, plan, store, step)
+
+    return run
 
 
 def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:

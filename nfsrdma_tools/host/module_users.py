@@ -46,7 +46,7 @@ def refuse_used(name: str) -> None:
         time.sleep(_STEP_S)
     if found:
         hint = "unmount, or stop nfsd, then do this again"
-        raise UserError(f"{name} is in use by {', '.join(found)}", hint)
+        raise UserError(f"module {name} is in use by {', '.join(found)}", hint)
 
 
 def _is_rdma(options: dict[str, str]) -> bool:
