@@ -130,7 +130,7 @@ def _in_lab(clock: str, kernel: str, link: str) -> Source:
         shape = "pair" if "nfsrdma" in plan.transports else "solo"
         if shape == "pair" and clock == "instructions":
             what = "nfsrdma takes a lab of two machines, which cannot share an instruction clock"
-            raise UserError(what, "give --lab-clock wall")
+            raise UserError(what, "give --lab-clock counted, or wall")
         return LabConfig(f"sweep-{os.getpid()}", shape, kernel, clock, link)
 
     def step(text: str) -> None:

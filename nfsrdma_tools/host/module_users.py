@@ -61,7 +61,7 @@ def _references(name: str) -> int:
 def _unseen(name: str) -> str:
     to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
     count = _references(name)
-    return f"{count} connections{to} (of another mount namespace, or a mount taken off lazily)"
+    return f"{count} connection{'s' * (count > 1)}{to} (of another mount namespace, or a mount taken off lazily)"
 
 
 def _servers() -> list[str]:

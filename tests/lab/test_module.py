@@ -120,7 +120,7 @@ def test_building(tiny: Lab) -> None:
     assert "no headers of kernel 9.9.9-none" in said
     assert "install the package linux-headers-9.9.9-none" in said
 
-    sh(tiny, f"sed -i s/return/retrun/ {SOURCE}/module.c")
+    sh(tiny, f"sed -i s/return/returning/ {SOURCE}/module.c")
     said = refused(tiny, "build")
     assert "the module does not build: module.c:11:" in said
     log = said.partition("the log is ")[2].rstrip(")")
