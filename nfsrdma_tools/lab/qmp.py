@@ -28,20 +28,23 @@ class Monitor:
         self._protocol: Any = QEMUMonitorProtocol(str(socket))
 
     def connect(self, seconds: float, alive: Any) -> None:
-        """Connect; waits until QEMU has made its socket. ``alive`` raises once QEMU has ended."""
-        from qemu.qmp import QMPError
-
+        """Connect; waits until QEMU listens on its socket. ``alive`` raises once QEMU has ended."""
         end = time.monotonic() + seconds
-        while not self._socket.exists():
+        while not self._try_connect():
             alive()
             if time.monotonic() > end:
-                raise UserError(f"QEMU made no control socket within {seconds:g} s")
+                raise UserError(f"QEMU did not answer on its control socket in {seconds:g} s")
             time.sleep(0.02)
-        try:
-            self._protocol.connect()
-        except (QMPError, EOFError, OSError) as error:
-            alive()
-            raise UserError(f"QEMU does not answer on its control socket: {error}") from error
+
+    def _try_connect(self) -> bool:
+        from qemu.qmp import QMPError
+
+        # the socket is there a moment before QEMU listens
+        with contextlib.suppress(QMPError, EOFError, OSError):
+            if self._socket.exists():
+                self._protocol.connect()
+                return True
+        return False
 
     def command(self, name: str, **arguments: object) -> Any:
         """Run a QMP command and return its answer; UserError when QEMU refuses it or has ended."""

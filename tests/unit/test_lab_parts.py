@@ -3,7 +3,9 @@ import contextlib
 import importlib.resources
 import io
 import os
+import socket
 import tarfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lab.mirror import parse_targets, sources
+from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
 
@@ -153,6 +156,37 @@ def test_two_machines_are_joined_directly_and_more_through_a_switch() -> None:
             *("-netdev", f"socket,id=client2,fd={second}"),
             *("-netdev", "hubport,id=client2-hub,hubid=1,netdev=client2"),
         )
+
+
+GREETING = (
+    b'{"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}}, "capabilities": []}}\n'
+)
+
+
+def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
+    path, tries = tmp_path / "qmp", []
+    with socket.socket(socket.AF_UNIX) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.sendall(GREETING)
+            connection.recv(1000)
+            connection.sendall(b'{"return": {}}\n')
+
+        server.bind(str(path))
+        thread = threading.Thread(target=answer)
+
+        def alive() -> None:
+            tries.append("refused")
+            if len(tries) == 2:
+                server.listen()
+                thread.start()
+
+        monitor = Monitor(path)
+        monitor.connect(60, alive)
+        thread.join()
+        monitor.close()
+    assert len(tries) >= 2
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
