@@ -61,7 +61,8 @@ def _references(name: str) -> int:
 def _unseen(name: str) -> str:
     to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
     count = _references(name)
-    return f"{count} connection{'s' * (count > 1)}{to} (of another mount namespace, or a mount taken off lazily)"
+    held = f"{count} connection{'s' * (count > 1)}{to}"
+    return f"{held} (of another mount namespace, or a mount taken off lazily)"
 
 
 def _servers() -> list[str]:
