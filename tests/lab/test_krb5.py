@@ -19,18 +19,17 @@ SIZE = 700_000
 COUNTERS = ("read_chunk_count", "write_chunk_count", "reply_chunk_count", "nomsg_call_count")
 folder = Path("/mnt/krb5")
 
-def sh(script, user):
+def sh(script, user="root"):
     said = {"capture_output": True, "text": True}
     return subprocess.run(("sh", "-c", script), user=user, group=user, extra_groups=(), **said)
 
+def worked(script, user="root"):
+    done = sh(script, user)
+    assert done.returncode == 0, f"{script}: {done.stderr}"
+
 def mount(vers, sec):
     options = f"vers={vers},sec={sec},proto=rdma,port=20049"
-    subprocess.run(("mount", "-t", "nfs", "-o", options, "server:/export", "/mnt"), check=True)
-
-def stored(name, user):
-    for script in (f"cp /tmp/data {folder}/{name}", f"ls -l {folder} > {folder}/{name}.list"):
-        done = sh(script, user)
-        assert done.returncode == 0, done.stderr
+    worked(f"mount -t nfs -o {options} server:/export /mnt")
 
 def counters():
     xprts = mountstats.read(Path("/mnt")).xprts
@@ -41,10 +40,10 @@ def measured(vers, sec):
     folder.mkdir()
     folder.chmod(0o777)
     for user in ("root", "lab"):
-        stored(user, user)
+        worked(f"cp /tmp/data {folder}/{user} && ls -l {folder} > {folder}/{user}.list", user)
     stranger = sh(f"cat {folder}/lab", "daemon")
     written = counters()
-    subprocess.run(("umount", "/mnt"), check=True)
+    worked("umount /mnt")
     mount(vers, sec)
     read = {user: (folder / user).read_bytes() == data for user in ("root", "lab")}
     row = next(line for line in Path("/proc/mounts").read_text().splitlines() if " /mnt " in line)
@@ -54,8 +53,7 @@ def measured(vers, sec):
         "owners": {user: (folder / user).owner() for user in ("root", "lab")},
         "stranger": [stranger.returncode, stranger.stderr],
     }
-    subprocess.run(("rm", "-r", folder), check=True)
-    subprocess.run(("umount", "/mnt"), check=True)
+    worked(f"rm -r {folder} && umount /mnt")
     return found
 
 data = os.urandom(SIZE)
