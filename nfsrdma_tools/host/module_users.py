@@ -61,8 +61,8 @@ def _references(name: str) -> int:
 def _unseen(name: str) -> str:
     to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
     count = _references(name)
-    held = f"{count} connection{'s' * (count > 1)}{to}"
-    return f"{held} (of another mount namespace, or a mount taken off lazily)"
+    where = f"connections{to} of another mount namespace, or of a mount taken off lazily"
+    return f"{count} reference{'s' * (count > 1)}: {where}"
 
 
 def _servers() -> list[str]:

@@ -170,13 +170,13 @@ def test_a_file_that_cannot_be_it_is_refused_first(
 
 def test_a_module_in_use_is_left_alone_and_its_users_are_named(kernel: Kernel) -> None:
     kernel.references = 2
-    with pytest.raises(UserError, match=r"rpcrdma is in use by 2 connections"):
+    with pytest.raises(UserError, match=r"rpcrdma is in use by 2 references: "):
         load()
     assert kernel.carrier == "rpcrdma"
     kernel.references = 0
     load()
     kernel.references = 1
-    with pytest.raises(UserError, match=r"nfsrdma is in use by 1 connection [(]"):
+    with pytest.raises(UserError, match=r"nfsrdma is in use by 1 reference: "):
         unload()
     assert kernel.carrier == "nfsrdma"
 
