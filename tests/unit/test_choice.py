@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.sweep.choice import choose, unstable
@@ -82,6 +82,7 @@ def swaps(trials: list[Trial]) -> int:
     return sum(a.cell.transport != b.cell.transport for a, b in pairwise(trials))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40))
 def test_a_resumed_sweep_goes_on_as_if_never_stopped(stopped_after: int) -> None:
     trials = sweep(SURFACES["paper2003"](), "racing", 0.01, 5)
