@@ -164,14 +164,16 @@ GREETING = (
 
 
 def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
-    path, tries = tmp_path / "qmp", []
+    path, tries, done = tmp_path / "qmp", [], threading.Event()
     with socket.socket(socket.AF_UNIX) as server:
 
         def answer() -> None:
             connection, _ = server.accept()
-            connection.sendall(GREETING)
-            connection.recv(1000)
-            connection.sendall(b'{"return": {}}\n')
+            with connection:
+                connection.sendall(GREETING)
+                connection.recv(1000)
+                connection.sendall(b'{"return": {}}\n')
+                done.wait()
 
         server.bind(str(path))
         thread = threading.Thread(target=answer)
@@ -184,8 +186,9 @@ def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
 
         monitor = Monitor(path)
         monitor.connect(60, alive)
-        thread.join()
         monitor.close()
+        done.set()
+        thread.join()
     assert len(tries) >= 2
 
 
