@@ -109,8 +109,8 @@ static void check_space(const struct nfr_header *head, const uint8_t *data, size
 
 static void check_header(const uint8_t *data, size_t size)
 {
-	/* a segment takes 16 bytes, a chunk more */
-	struct nfr_space space = new_space(size / 16, size / 16);
+	/* a segment takes 16 bytes, an empty chunk 8 */
+	struct nfr_space space = new_space(size / 8, size / 16);
 	struct nfr_header head;
 	int len = nfr_wire_decode(&head, &space, data, size);
 	int scant = verdict(data, size, 2, 3);
