@@ -52,6 +52,11 @@ def clock_note(facts: Mapping[str, str]) -> str:
             "the work the kernels do, they repeat on any machine with this QEMU, and they are no "
             "seconds of yours."
         )
+    if facts["lab clock"] == "counted":
+        return (
+            "CPU time counts instructions, each of which takes one nanosecond; elapsed time is of "
+            "no meaning."
+        )
     return "The clock is the wall's, in a virtual machine: figures drift with what else runs."
 
 
