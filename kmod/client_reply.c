@@ -176,8 +176,8 @@ static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *hea
 {
 	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
 			    "the server speaks another version" :
-			    "the server refused the header", -EREMOTEIO);
-	return -EREMOTEIO;
+			    "the server refused the header", -EIO);
+	return -EIO;
 }
 
 /* Sets what is known of the reply: bytes that came by chunk, or what is wrong; and what came inline. */
