@@ -11,6 +11,7 @@ import hashlib
 import ipaddress
 import os
 import re
+import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,7 +144,18 @@ def parse_etab(text: str) -> list[Exported]:
 
 
 def _same_client(found: str, asked: tuple[str, ...]) -> bool:
-    return _plain_client(found) in {_plain_client(client) for client in asked}
+    plain = _plain_client(found)
+    if plain in {_plain_client(client) for client in asked}:
+        return True
+    return plain in {_canonical(client) for client in asked}
+
+
+def _canonical(client: str) -> str:
+    # exportfs shows a host by the first name it has, whichever was asked for (its hostname.c)
+    try:
+        return socket.getaddrinfo(client, None, flags=socket.AI_CANONNAME)[0][3]
+    except (OSError, UnicodeError):
+        return client
 
 
 def _plain_client(text: str) -> str:
