@@ -17,10 +17,12 @@ FILE = "/run/wire.pcap"
 # Sends and the connection's management, not the data that moves by RDMA: the opcode is the
 # first byte after UDP's eight; 0-5 Send, 22-23 Send With Invalidate, 100 a datagram's Send
 FILTER = "udp port 4791 and (udp[8] < 6 or udp[8] > 21)"
+# immediate: what came last is in the file, and not in a buffer, when tcpdump is ended
 START = f"""
 set -eu
 rm -f /run/wire.said
-setsid tcpdump -i eth1 -U -w {FILE} '{FILTER}' 2>/run/wire.said </dev/null >/dev/null &
+setsid tcpdump -i eth1 --immediate-mode -U -w {FILE} '{FILTER}' \\
+    2>/run/wire.said </dev/null >/dev/null &
 echo $! > /run/wire.pid
 for i in $(seq 600); do grep -q listening /run/wire.said && exit 0; sleep 0.1; done
 cat /run/wire.said >&2; exit 1

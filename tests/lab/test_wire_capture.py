@@ -68,7 +68,7 @@ def recall(lab: Lab) -> None:
     lab.run("server", "sh", "-c", "echo before > /export/recalled")
     for _ in range(200):
         lab.run("client", "cat", "/mnt/recalled")
-        delegated = "grep 'type: deleg' /proc/fs/nfsd/clients/*/states"
+        delegated = "grep 'type: deleg.*recalled' /proc/fs/nfsd/clients/*/states"
         if lab.run("server", "sh", "-c", delegated, check=False).stdout:
             break
         time.sleep(1)
