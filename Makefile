@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz module-bench repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign module-bench repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -35,6 +35,9 @@ image: setup ## The labs' disk image (three minutes, then cached)
 fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
+
+module-campaign: setup image ## Data, faults and life of the client module, longer than make test has time for
+	$(BIN)/python -m pytest -q tests/lab/campaign_life.py tests/lab/campaign_faults.py tests/lab/campaign_data.py
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can break between a client and its server, each as a script for the node it happens on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FAULTS", "SILENT", "SOUND", "Fault"]
+
+_REMOVED = "rdma link delete rxe0\nrdma link add rxe0 type rxe netdev eth1\n"
+# Soft RoCE ends its queue pair for datagrams when one cannot be sent, for good (rxe_requester() in
+# drivers/infiniband/sw/rxe/rxe_req.c): after that only a new device connects to anybody. It is not
+# made before the link is up: a network card that is down keeps packets that the old one waits for.
+_DOWN = """
+sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1
+ip link set eth1 down
+sleep 0.3
+ip link set eth1 up
+rdma link delete rxe0
+rdma link add rxe0 type rxe netdev eth1
+"""
+_IN = "chain in { type filter hook input priority 0; udp dport 4791 drop; };"
+# from here on no RDMA packet arrives; dropped where they leave, rxe would notice
+SILENT = f"nft 'table inet silent {{ {_IN} }}'\n"
+SOUND = "nft delete table inet silent\n"
+# longer than a queue pair goes on trying
+_SILENCE = f"{SILENT}sleep 25\n{SOUND}"
+# the address that is there goes, the other one comes
+_MOVED = """
+sysctl -qw net.ipv4.conf.eth1.promote_secondaries=1
+here=$(ip -o -4 addr show dev eth1 | awk '{print $4}')
+if [ "$here" = 10.9.1.11/24 ]; then there=10.9.1.12/24; else there=10.9.1.11/24; fi
+ip addr add "$there" dev eth1
+ip addr del "$here" dev eth1
+"""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: where it happens, what does it, and whether a reply sent before it may be lost.
+
+    A server that restarts forgets which Calls it has answered, so NFSv3 and 4.0 cannot tell a
+    Call that is sent again from a new one.
+    """
+
+    name: str
+    node: str
+    script: str
+    forgets: bool = False
+
+
+FAULTS = {
+    fault.name: fault
+    for fault in (
+        Fault("client's device removed", "client", _REMOVED),
+        Fault("server's device removed", "server", _REMOVED),
+        Fault("client's link down", "client", _DOWN),
+        Fault("server's link down", "server", _DOWN),
+        Fault("server restarted", "server", "systemctl restart nfs-server\n", forgets=True),
+        Fault("server silent", "server", _SILENCE),
+        Fault("client moved", "client", _MOVED),
+    )
+}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What our module has to carry, and back: data, long messages, calls of the server.
+
+The tests ask for little of each, the campaign for all.  Each takes a lab whose client has the
+module loaded; AssertionError says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from faults import FAULTS
+from storm import HERE, LIMIT, connections, mounted, on
+
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["acls", "around", "carried", "delegation", "fio", "folders", "stressed"]
+
+WAYS = ("buffered", "buffered-skewed", "direct", "direct-skewed")
+
+
+# --- data ---
+
+
+def around(*limits: int) -> list[int]:
+    """Sizes at which something may change, and their neighbours."""
+    return sorted({limit + d for limit in limits for d in (-1, 0, 1) if limit + d > 0})
+
+
+def carried(
+    lab: Nodes, options: str, sizes: list[int], seed: int, ways: tuple[str, ...] = WAYS,
+    target: str = "server:/export",
+) -> dict[str, Any]:  # fmt: skip
+    """Every size, written each of ``ways`` and read every way, is what it was on both sides.
+
+    The sizes around which data stops travelling inline are found and added.
+    """
+    plan: dict[str, Any] = {
+        "options": options, "target": target, "sizes": sizes, "ways": ways, "seed": seed,
+    }  # fmt: skip
+    found: dict[str, Any] = on(lab, "client", "data", "carry", json.dumps(plan), timeout=3600)
+    assert found["wrong"] == [], f"{options}, seed {seed}"
+    there = {**plan, "sizes": found["sizes"], "folder": "/export"}
+    assert on(lab, "server", "data", "check", json.dumps(there)) == [], f"{options}, seed {seed}"
+    return found
+
+
+def fio(lab: Nodes, options: str, seconds: int, seed: int) -> dict[str, int]:
+    """Two buffered and two direct jobs write, and verify what they wrote, again and again."""
+    about = "--output-format=json --size=8m --loops=100000 --rw=randwrite --fallocate=none"
+    sizes = f"--bsrange=1k-512k --ioengine=psync --verify=crc32c --verify_fatal=1 --randseed={seed}"
+    jobs = "--name=buffered --numjobs=2 --name=direct --direct=1 --numjobs=2"
+    words = f"--directory={HERE}/fio --runtime={seconds} {about} {sizes} {jobs}".split()
+    with mounted(lab, options):
+        lab.run("client", "mkdir", f"{HERE}/fio")
+        said = lab.run("client", "fio", *words, timeout=seconds + LIMIT).stdout
+        lab.run("client", "rm", "-r", f"{HERE}/fio")
+    jobs_done = json.loads(said)["jobs"]
+    assert [job["error"] for job in jobs_done] == [0] * 4
+    done = {way: sum(job[way]["io_bytes"] for job in jobs_done) for way in ("read", "write")}
+    assert min(done.values()) > 0
+    return done
+
+
+def stressed(lab: Nodes, options: str, seconds: int, stressors: tuple[str, ...]) -> str:
+    """stress-ng's stressors, all at once, verify what they do; returns its verdict."""
+    one_each = [word for name in stressors for word in (f"--{name}", "1")]
+    small = ["--hdd-bytes", "8m", "--fallocate-bytes", "8m"]
+    with mounted(lab, options):
+        lab.run("client", "mkdir", f"{HERE}/stress")
+        words = ["--temp-path", f"{HERE}/stress", "--verify", "--timeout", f"{seconds}s"]
+        argv = ["stress-ng", *words, *one_each, *small]
+        said = lab.run("client", *argv, check=False, timeout=seconds + LIMIT)
+        lab.run("client", "rm", "-r", f"{HERE}/stress")
+    assert said.returncode == 0, said.stderr
+    return next(line for line in said.stdout.splitlines() if "passed:" in line)
+
+
+# --- long messages ---
+
+
+def folders(lab: Nodes, options: str, count: int = 10_000) -> dict[str, Any]:
+    """A folder of many entries, and links with targets of all lengths."""
+    on(lab, "server", "tree", "make_folder", str(count))
+    try:
+        with mounted(lab, options):
+            found: dict[str, Any] = on(lab, "client", "tree", "folder", str(count))
+            wrong = on(lab, "client", "tree", "links", "null")
+        wrong += on(lab, "server", "tree", "links_there", "null")
+    finally:
+        lab.run("server", "sh", "-c", "rm -rf /export/many /export/link-*")
+    assert (found["listed"], found["same"], found["files"]) == (count, True, count)
+    assert found["replies"] > 0
+    assert wrong == []
+    return found
+
+
+def acls(lab: Nodes, options: str, kind: str, count: int) -> dict[str, Any]:
+    """An access list of many entries (``posix_acl``, ``nfs4_acl``), or ``attributes``."""
+    try:
+        with mounted(lab, options):
+            found: dict[str, Any] = on(lab, "client", "tree", kind, json.dumps(count))
+    finally:
+        lab.run("server", "sh", "-c", "rm -f /export/acl /export/acl4 /export/attributes")
+    good = [value for name, value in found.items() if name in ("same", "names", "removed")]
+    assert all(good), found
+    assert found.get("wrong", []) == []
+    assert found["replies"] > 0
+    return found
+
+
+# --- the reverse direction ---
+
+
+def delegation(lab: Nodes, options: str, fault: str = "") -> dict[str, Any]:
+    """A delegation is recalled over the connection, also over one made anew after ``fault``."""
+    name = f"recalled-{time.monotonic_ns()}"
+    with mounted(lab, options):
+        if fault:
+            lab.run(FAULTS[fault].node, "sh", "-ec", FAULTS[fault].script)
+            lab.run("client", "ls", HERE)
+        before = callbacks(lab)
+        delegated(lab, name)
+        # waits for the delegation to come back
+        lab.run("server", "sh", "-c", f"echo after > /export/{name}", timeout=LIMIT)
+        assert lab.run("client", "cat", f"{HERE}/{name}").stdout == "after\n"
+        told = lab.run("client", "grep", "-A200", f" {HERE} ", "/proc/self/mountstats").stdout
+        count = callbacks(lab) - before
+    lab.run("server", "rm", f"/export/{name}")
+    operations = {row.split(":")[0].strip(): row.split()[1:] for row in told.splitlines() if row}
+    # had the lease run out instead, the client would ask whether its state is still good
+    assert operations["TEST_STATEID"][0] == "0"
+    assert int(operations["DELEGRETURN"][0]) > 0
+    assert count > 0
+    return {"callbacks": count}
+
+
+def callbacks(lab: Nodes) -> int:
+    return sum(int(one["callbacks"]) for one in connections(lab))
+
+
+def delegated(lab: Nodes, name: str) -> None:
+    """Open a file until the server delegates it, which it does not before its grace period ends."""
+    held = f"grep '{name}' /proc/fs/nfsd/clients/*/states | grep -q 'type: deleg'"
+    lab.run("server", "sh", "-c", f"echo before > /export/{name}")
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        lab.run("client", "cat", f"{HERE}/{name}")
+        if not lab.run("server", "sh", "-c", held, check=False).returncode:
+            return
+        time.sleep(1)
+    raise AssertionError(f"{name} was not delegated")

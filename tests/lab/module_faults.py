@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What our module has to get over: tasks that are killed, servers that are silent, devices that go.
+
+Each takes a lab whose client has the module loaded; AssertionError says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults import FAULTS, SILENT, SOUND
+from storm import HERE, LIMIT, connections, mounted, on
+
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["killed", "reason", "removed", "soft"]
+
+
+def killed(lab: Nodes, options: str, silent: bool, seed: str, rounds: int) -> dict[str, Any]:
+    """Readers and writers die when they are killed, also when the server does not answer."""
+    way = "silent" if silent else "answered"
+    with mounted(lab, options):
+        found: dict[str, Any] = on(lab, "client", "kill", way, seed, str(rounds))
+    assert [one["alive"] for one in found["rounds"]] == [[]] * rounds, f"seed {seed}"
+    assert (found["left"], found["wrong"]) == (0, []), f"seed {seed}"
+    return found
+
+
+SOFT = f"""
+mkdir {HERE}/soft
+head -c 200000 /dev/urandom > {HERE}/soft/file
+sync
+md5sum < {HERE}/soft/file
+echo 3 > /proc/sys/vm/drop_caches
+trap '{SOUND}' EXIT
+{SILENT}cat {HERE}/soft/file
+"""
+
+
+def soft(lab: Nodes, vers: str) -> None:
+    """A soft mount gives up when nobody answers, and goes on when somebody does."""
+    with mounted(lab, f"vers={vers},soft,timeo=20,retrans=1"):
+        said = lab.run("client", "sh", "-c", SOFT, check=False, timeout=LIMIT)
+        assert said.returncode == 1
+        assert "Input/output error" in said.stderr or "timed out" in said.stderr, said.stderr
+        reasons = [one["last_disconnect"] for one in connections(lab)]
+        assert "a reply did not come in time" in reasons
+        again = lab.run("client", "sh", "-c", f"md5sum < {HERE}/soft/file", timeout=LIMIT)
+        assert again.stdout == said.stdout
+        lab.run("client", "rm", "-r", f"{HERE}/soft")
+
+
+def reason(lab: Nodes, options: str, fault: str) -> str:
+    """An idle connection breaks, a new one is made when it is needed, and why can be read."""
+    there = FAULTS[fault]
+    with mounted(lab, options):
+        lab.run(there.node, "sh", "-ec", there.script)
+        lab.run("client", "sh", "-c", f"touch {HERE}/alive && rm {HERE}/alive", timeout=LIMIT)
+        (found,) = connections(lab)
+    assert (found["connected"], found["connects"], found["disconnects"]) == ("yes", "2", "1")
+    return found["last_disconnect"]
+
+
+def removed(lab: Nodes, options: str, busy: bool) -> None:
+    """The device goes for good, idle or under load: the mount goes, and then the module."""
+    with mounted(lab, options):
+        if busy:
+            assert on(lab, "client", "kill", "removed", "1", "1")["rounds"][0]["alive"] == []
+        else:
+            lab.run("client", "rdma", "link", "delete", "rxe0")
+    try:
+        lab.run("client", "nfsrdma", "module", "unload", timeout=LIMIT)
+        gone = "test ! -e /sys/module/nfsrdma && test ! -e /sys/kernel/debug/nfsrdma"
+        lab.run("client", "sh", "-c", gone)
+    finally:
+        lab.run("client", "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth1")
+        lab.run("client", "nfsrdma", "module", "load")
+    lab.run("server", "rm", "-rf", "/export/killed")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our module loaded, used and unloaded, over and over: what is left afterwards."""
+
+from __future__ import annotations
+
+from storm import LIMIT, on
+
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["life"]
+
+
+def life(lab: Nodes, rounds: int, *options: str) -> dict[str, int]:
+    """Loaded, used and unloaded, over and over; returns by how much each kind of memory grew."""
+    lab.run("client", "nfsrdma", "module", "unload")
+    try:
+        found = on(lab, "client", "life", str(rounds), *options, timeout=60 * rounds + LIMIT)
+    finally:
+        lab.run("client", "nfsrdma", "module", "load")
+    for name in ("resources", "references", "there"):
+        assert [one[name] for one in found] == [found[0][name]] * len(found), name
+    assert found[0]["there"] == []
+    # the first rounds fill caches
+    return growth([one["slabs"] for one in found[3:]]) if rounds >= 20 else {}
+
+
+def growth(slabs: list[dict[str, int]]) -> dict[str, int]:
+    """Objects that are there in all of the later rounds, but were not in all of the earlier."""
+    half = len(slabs) // 2
+    kinds = [name for name in slabs[0] if name.startswith("kmalloc")]
+    lowest = {
+        name: min(one[name] for one in slabs[half:]) - min(one[name] for one in slabs[:half])
+        for name in kinds
+    }
+    # one object in each round would be as many as there are rounds between the halves
+    assert {name: n for name, n in lowest.items() if n > half * 4 // 5} == {}
+    return {name: n for name, n in lowest.items() if n > 0}
