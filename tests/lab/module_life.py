@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 from storm import LIMIT, on
 
 from nfsrdma_tools.lab.nodes import Nodes
@@ -12,10 +14,15 @@ __all__ = ["life"]
 
 def life(lab: Nodes, rounds: int, *options: str) -> dict[str, int]:
     """Loaded, used and unloaded, over and over; returns by how much each kind of memory grew."""
+    built = json.loads(lab.run("client", "nfsrdma", "module", "build", "--json").stdout)["path"]
     lab.run("client", "nfsrdma", "module", "unload")
+    # nobody may have the transport class
+    lab.run("client", "modprobe", "-r", "rpcrdma")
     try:
-        found = on(lab, "client", "life", str(rounds), *options, timeout=60 * rounds + LIMIT)
+        words = (built, str(rounds), *options)
+        found = on(lab, "client", "life", *words, timeout=60 * rounds + LIMIT)
     finally:
+        lab.run("client", "modprobe", "rpcrdma")
         lab.run("client", "nfsrdma", "module", "load")
     for name in ("resources", "references", "there"):
         assert [one[name] for one in found] == [found[0][name]] * len(found), name

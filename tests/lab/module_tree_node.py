@@ -59,7 +59,7 @@ def folder(count: int) -> dict[str, Any]:
 
 def target(length: int) -> str:
     """No part of a path is longer than 255 bytes."""
-    return ("d" * 199 + "/") * (length // 200) + "t" * (length % 200)
+    return (("d" * 199 + "/") * (length // 200 + 1))[: length - 1] + "t"
 
 
 def links(_: None) -> list[int]:
