@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that break the protocol on purpose; docs/testing-the-module.md says what they do.
+
+``verbs`` and ``peer`` are an RDMA connection in user space; ``rpc`` is what honest messages are
+made of. ``calls`` is the table of what a hostile client sends, ``replies`` of what a hostile
+server answers, ``mutate`` makes more of them. ``client_node``, ``races_node``, ``server_node`` and
+``victim_node`` are programs that run in a lab's nodes, where ships.py brings them.
+"""
