@@ -10,13 +10,18 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = ["Console", "KernelReportError"]
 
-# What lib/bug.c, lockdep, hung_task and the sanitizers print. Stall detectors are left out: on a
-# busy host an emulated processor may stand still for as long as they wait.
+# What lib/bug.c, lockdep, hung_task, slub and the sanitizers print, also when they give up. Stall
+# detectors are left out: on a busy host an emulated processor may stand still for as long as they
+# wait. So are data races (KCSAN) without our module: the kernel has many of its own.
 _REPORT = re.compile(
-    r"Oops|BUG: (?!soft lockup)|Kernel panic|general protection fault|WARNING: (CPU|possible)"
-    r"|WARNING: .* at "
-    r"|INFO: task .* blocked|possible recursive locking|refcount_t:|unregister_netdevice: waiting"
-    r"|UBSAN:|kmemleak: \d+ new|DMA-API: .*(error|warning)|Unable to mount root|SLUB .*leak"
+    r"Oops|BUG: (?!soft lockup|workqueue lockup|KCSAN: (?!.*\[nfsrdma\]))|BUG \S+ \(|Kernel panic"
+    r"|general protection fault|WARNING: (CPU|possible|inconsistent|suspicious RCU|bad |held lock"
+    r"|lock held|Nested lock|chain_key|.*-safe -> .*-unsafe|.* still has locks|.* at )"
+    r"|INFO: (task .* blocked|trying to register non-static key|lockdep is turned off)"
+    r"|possible recursive locking|refcount_t:|unregister_netdevice: waiting|Unable to mount root"
+    r"|UBSAN:|ODEBUG|list_(add|del) corruption|SLUB .*leak|still has objects"
+    r"|DMA-API: .*(error|warning|out of memory|ENOMEM)"
+    r"|kmemleak: (\d+ new|Memory pool empty|Cannot allocate|Kernel memory leak detector disabled)"
 )
 
 

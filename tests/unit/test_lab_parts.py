@@ -28,6 +28,26 @@ REPORTS = [
     "[   12.3] INFO: task kworker/0:1:9 blocked for more than 120 seconds.",
     "[   12.3] Kernel panic - not syncing: Fatal exception",
     "[   12.3] BUG: KASAN: slab-use-after-free in rpcrdma_reply_put+0x1/0x2",
+    "[   12.3] BUG: KCSAN: data-race in nfr_post [nfsrdma] / nfr_reply [nfsrdma]",
+    "[   12.3] BUG nfsrdma_call (Tainted: G           OE     ): Objects remaining on shutdown",
+    "[   12.3] BUG: sleeping function called from invalid context at mm/slab.h:321",
+    "[   12.3] [ BUG: Invalid wait context ]",
+    "[   12.3] BUG: MAX_LOCKDEP_CHAINS too low!",
+    "[   12.3] WARNING: inconsistent lock state",
+    "[   12.3] WARNING: suspicious RCU usage",
+    "[   12.3] WARNING: HARDIRQ-safe -> HARDIRQ-unsafe lock order detected",
+    "[   12.3] WARNING: bad unlock balance detected!",
+    "[   12.3] WARNING: held lock freed!",
+    "[   12.3] WARNING: lock held when returning to user space!",
+    "[   12.3] WARNING: nfsd/77 still has locks held!",
+    "[   12.3] INFO: trying to register non-static key.",
+    "[   12.3] kmemleak: 3 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+    "[   12.3] kmemleak: Kernel memory leak detector disabled",
+    "[   12.3] kmemleak: Memory pool empty, consider increasing CONFIG_DEBUG",
+    "[   12.3] DMA-API: virtio-pci 0000:00:03.0: cacheline tracking ENOMEM, dma-debug disabled",
+    "[   12.3] DMA-API: debugging out of memory - disabling",
+    "[   12.3] ODEBUG: free active (active state 0) object: 00000000 object type: work_struct",
+    "[   12.3] list_del corruption. prev->next should be ffff8880, but was dead4ead. (prev=f)",
 ]
 
 
@@ -57,6 +77,12 @@ def test_ordinary_lines_are_no_report(tmp_path: Path) -> None:
     log.write_text(
         "[    1.0] systemd[1]: Starting debug things...\n"
         "[    2.0] watchdog: BUG: soft lockup - CPU#0 stuck for 22s!\n"
+        "[    2.0] BUG: workqueue lockup - pool cpus=0 node=0 flags=0x0 nice=0 stuck for 31s!\n"
+        "[    2.0] INFO: rcu_preempt detected stalls on CPUs/tasks:\n"
+        "[    2.0] BUG: KCSAN: data-race in xprt_transmit [sunrpc] / xs_tcp_write_space [sunrpc]\n"
+        "[    2.0] kmemleak: Kernel memory leak detector initialized (mem pool available: 39000)\n"
+        "[    2.0] DMA-API: preallocated 65536 debug entries\n"
+        "[    2.0] DMA-API: debugging enabled by kernel config\n"
         "[    3.0] rpcrdma: 'frwr' mode, 32 MRs per connection\n"
     )
     Console("server", log).check()
