@@ -124,7 +124,11 @@ class Connection:
     # --- what may be done with it ---
 
     def post(
-        self, opcode: int, local: tuple[int, int, int], remote: tuple[int, int] = (0, 0), imm: int = 0
+        self,
+        opcode: int,
+        local: tuple[int, int, int],
+        remote: tuple[int, int] = (0, 0),
+        imm: int = 0,
     ) -> int:
         """Queue work; its number. ``local`` is address, bytes, key; ``remote`` address and key."""
         if self.ended:
@@ -365,7 +369,9 @@ def _address(cm_id: Any) -> int:
 
 def _param(wish: Wish) -> ConnParam:
     private = ctypes.create_string_buffer(wish.private, max(len(wish.private), 1))
-    param = ConnParam(ctypes.cast(private, ctypes.c_void_p), len(wish.private), wish.reads, wish.reads)
+    param = ConnParam(
+        ctypes.cast(private, ctypes.c_void_p), len(wish.private), wish.reads, wish.reads
+    )
     param.retry_count, param.rnr_retry_count = 7, wish.rnr_retry
     # the structure holds no reference to it
     param.keep = private

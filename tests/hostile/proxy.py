@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Segment, decode, encode
+
 from hostile import rpc, verbs
 from hostile.peer import Connection, GoneError, Host, Wish
-from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Segment, decode, encode
 
 CREDITS = 32
 SIZE = 4096
@@ -195,7 +196,9 @@ class Proxy:
     def _from_server_record(self, peer: Peer, record: bytes) -> None:
         """The real server calls the client."""
         if rpc.parse_call(record) and not peer.connection.ended:
-            peer.connection.send(rpc.words(*(int.from_bytes(record[:4], "big"), 1, CREDITS, 0, 0, 0, 0)) + record)
+            peer.connection.send(
+                rpc.words(*(int.from_bytes(record[:4], "big"), 1, CREDITS, 0, 0, 0, 0)) + record
+            )
 
 
 def attempt(exchange: Exchange, kind: str, size: int, at: int, key: int) -> None:

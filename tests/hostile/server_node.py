@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``server_node.py PORT CONTROL``: a hostile server in a node, told what to do over TCP.
+
+Each line that comes is a JSON object, and so is each answer.
+``{"trick": NAME}`` or ``{"mutate": SEED, "number": N, "on": KIND}`` arms it for the next Call of
+its kind; ``{"over": true}`` when the application's call has ended; ``{"accept": NAME}`` ends all
+connections and says how those to come are accepted.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from hostile import rpc
+from hostile.accepts import ACCEPTS
+from hostile.mutate import mutated
+from hostile.peer import GoneError, Host
+from hostile.proxy import Armed, Exchange, Proxy
+from hostile.replies import TRICKS, Play, ignore
+from hostile.verbs import VerbsError
+
+NFSD = ("127.0.0.1", 2049)
+V3 = {
+    **{"read": (rpc.READ,), "small": (rpc.READ,), "write": (rpc.WRITE,)},
+    "list": (rpc.READDIR, rpc.READDIRPLUS),
+}
+
+
+def of_kind(kind: str) -> Callable[[rpc.Call], bool]:
+    if kind == "session":
+        return lambda call: (call.version, call.procedure) == (4, rpc.COMPOUND)
+    return lambda call: call.version == 3 and call.procedure in V3[kind]
+
+
+def calmly(play: Play) -> Play:
+    """A connection that ends meanwhile is what may happen."""
+
+    def calm(exchange: Exchange) -> None:
+        try:
+            play(exchange)
+        except (GoneError, VerbsError) as error:
+            exchange.connection.ended = exchange.connection.ended or str(error)
+
+    return calm
+
+
+class Control:
+    """The other end of the conversation."""
+
+    def __init__(self, proxy: Proxy, port: int) -> None:
+        self.proxy = proxy
+        self.later: Play = ignore
+        self.bases: list[bytes] = []
+        with socket.create_server(("", port)) as listener:
+            print("listening", flush=True)
+            self.socket, _ = listener.accept()
+        self.file = self.socket.makefile("rw")
+        proxy.host.watched[self.socket.fileno()] = self.line
+
+    def line(self) -> None:
+        line = self.file.readline()
+        if not line:
+            sys.exit()
+        asked = json.loads(line)
+        (verb,) = {"trick", "mutate", "over", "accept"} & asked.keys()
+        answer = getattr(self, verb)(asked)
+        self.file.write(json.dumps(answer or {}) + "\n")
+        self.file.flush()
+
+    def trick(self, asked: dict[str, Any]) -> None:
+        trick = TRICKS[asked["trick"]]
+        self._arm(trick.on, trick.play, trick.answers, trick.later)
+
+    def mutate(self, asked: dict[str, Any]) -> None:
+        def play(exchange: Exchange) -> None:
+            honest = exchange.honest()
+            self.bases = [honest, *self.bases[:7]]
+            exchange.connection.send(
+                mutated(asked["mutate"], asked["number"], [honest, *self.bases])
+            )
+
+        self._arm(asked["on"], play, True, None)
+
+    def _arm(self, on: str, play: Play, answers: bool, later: Play | None) -> None:
+        self.proxy.notes.clear()
+        self.proxy.armed = Armed(of_kind(on), calmly(play), answers)
+        self.later = calmly(later or ignore)
+
+    def over(self, _: dict[str, Any]) -> dict[str, Any]:
+        armed, self.proxy.armed = self.proxy.armed, None
+        if not armed or not armed.exchange:
+            return {"played": False}
+        self.later(armed.exchange)
+        connection = armed.exchange.connection
+        return {"played": True, "ended": connection.ended, **self.proxy.notes}
+
+    def accept(self, asked: dict[str, Any]) -> None:
+        for peer in list(self.proxy.peers):
+            self.proxy.drop(peer)
+        self.proxy.accept = ACCEPTS[asked["accept"]](self.proxy)
+
+
+def main() -> None:
+    port, control = map(int, sys.argv[1:])
+    proxy = Proxy(Host(), port, NFSD)
+    Control(proxy, control)
+    proxy.run()
+
+
+main()
