@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``client_node.py SERVER PORT FOLDER SEED COUNT [NAME]``: a hostile client in a node.
+
+Sends the table of calls.py, each case over a connection of its own, tries to reach the server's
+memory, and sends COUNT mutated messages.  FOLDER, below /export, has a file "data" of 64 KiB; both
+may be damaged.  An honest connection is used all the while.  Prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import sys
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from wire.rpcrdma import (
+    ERR_VERS,
+    RDMA_ERROR,
+    RDMA_NOMSG,
+    Header,
+    RefusedError,
+    Segment,
+    decode,
+    encode,
+)
+
+from hostile import calls, rpc
+from hostile.calls import CASES, GOOD_PRIVATE, Case
+from hostile.mutate import mutated
+from hostile.peer import Connection, GoneError, Host, Message, Wish
+from hostile.site import Site, handles
+from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE, VerbsError
+
+PROBE = 0x600D0000
+# what has to be answered is waited for this long, in seconds
+PATIENCE = 30.0
+
+
+def probe(connection: Connection, number: int) -> None:
+    head = rpc.words(PROBE + number, 1, calls.CREDITS, 0, 0, 0, 0)
+    connection.send(head + rpc.call(PROBE + number, rpc.NULL))
+
+
+def outcome(message: Message, sent: bytes) -> tuple[int, str]:
+    """The xid of an answer, and the word for it; what no server may say is said in full."""
+    try:
+        head, size = decode(message.data)
+    except (RefusedError, struct.error) as error:
+        return 0, f"garbled ({error}): {message.data[:80].hex()}"
+    if not head.credits:
+        return head.xid, "garbled: no credits granted"
+    if head.proc == RDMA_ERROR:
+        if head.error == ERR_VERS and head.versions != (1, 1):
+            return head.xid, f"garbled: versions {head.versions}"
+        return head.xid, "vers" if head.error == ERR_VERS else "chunk"
+    if head.reads or not _as_offered(head, sent):
+        return head.xid, f"garbled: chunks that were not offered: {head}"
+    whole = head.proc == RDMA_NOMSG
+    # what came by Reply chunk is read by whoever looks into memory
+    return head.xid, "ok" if whole or rpc.accepted(message.data[size:]) else "rpc"
+
+
+def _as_offered(head: Header, sent: bytes) -> bool:
+    """Every segment that is returned was in the message, and is not longer now."""
+    segments = [segment for chunk in (*head.writes, head.reply or ()) for segment in chunk]
+    return all(_offered(segment, sent) for segment in segments)
+
+
+def _offered(segment: Segment, sent: bytes) -> bool:
+    handle, offset = struct.pack(">I", segment.handle), struct.pack(">Q", segment.offset)
+    return any(
+        sent[at : at + 4] == handle
+        and sent[at + 8 : at + 16] == offset
+        and int.from_bytes(sent[at + 4 : at + 8], "big") >= segment.length
+        for at in range(0, len(sent) - 15, 4)
+    )
+
+
+class Client:
+    """What all of it needs."""
+
+    def __init__(self, server: str, port: int, folder: str) -> None:
+        self.host, self.server, self.port = Host(), server, port
+        self.folder, self.file = handles(server, f"/export/{folder}", ".", "data")
+        self.failures: list[dict[str, Any]] = []
+        self.witness = self.connect(Wish(private=GOOD_PRIVATE))
+        self.target = self.witness.memory(8192, LOCAL_WRITE | REMOTE_WRITE)
+        self.rounds = 0
+
+    def connect(self, wish: Wish) -> Connection:
+        return self.host.connect(self.server, self.port, wish)
+
+    def fail(self, name: str, **about: Any) -> None:
+        self.failures.append({"name": name, **about})
+
+    def others_go_on(self, name: str) -> None:
+        """The honest connection reads a page by Write chunk."""
+        self.rounds += 1
+        segment = Segment(self.target.key, 4096, self.target.address)
+        xid = 0x11110000 + self.rounds
+        body = rpc.opaque(self.file) + rpc.hyper(0) + rpc.words(4096)
+        head = encode(Header(xid, calls.CREDITS, 0, writes=((segment,),)))
+        try:
+            self.witness.send(head + rpc.call(xid, rpc.READ, body))
+            answer = self.witness.next(PATIENCE)
+        except (GoneError, VerbsError):
+            answer = None
+        if not answer or outcome(answer, head) != (xid, "ok"):
+            self.fail(name, witness=answer and answer.data.hex(), ended=self.witness.ended)
+            self.witness.close()
+            self.witness = self.connect(Wish(private=GOOD_PRIVATE))
+            self.target = self.witness.memory(8192, LOCAL_WRITE | REMOTE_WRITE)
+
+    # --- one message ---
+
+    def converse(self, connection: Connection, case: Case, message: bytes) -> list[str]:
+        """The answers to a message: those that came before two more calls were answered."""
+        answers: list[str] = []
+        probed = 0
+        try:
+            for _ in range(case.times):
+                connection.send(message, case.opcode, case.imm)
+            probe(connection, 1)
+            while probed < 2:
+                answer = connection.next(PATIENCE)
+                if answer is None:
+                    return [*answers, "ended" if connection.ended else "silent"]
+                xid, word = outcome(answer, message)
+                if xid & 0xFFFF0000 != PROBE:
+                    answers.append(word)
+                else:
+                    probed += 1
+                if probed == 1 and (len(answers) >= case.times or "dropped" in case.may):
+                    probed += 1
+                    probe(connection, 2)
+                    probed -= 1
+        except (GoneError, VerbsError):
+            return [*answers, "ended"]
+        return answers or ["dropped"]
+
+
+def by_hand(client: Client, only: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for case in CASES.values():
+        if only not in case.name:
+            continue
+        wish = Wish(private=case.private, size=case.size, receives=128)
+        try:
+            connection = client.connect(wish)
+        except GoneError as error:
+            client.fail(case.name, connecting=str(error))
+            continue
+        site = Site(connection, client.file, client.folder)
+        message = case.make(site)
+        found[case.name] = answers = client.converse(connection, case, message)
+        connection.close()
+        if not site.intact(message):
+            client.fail(case.name, memory="written to where nothing was offered")
+        if not set(answers) <= case.may:
+            client.fail(case.name, answers=answers, may=sorted(case.may))
+        client.others_go_on(case.name)
+    return found
+
+
+# --- the server's memory ---
+
+KEYS = (0, 1, 0x100, 0x101, 0x200, 0x1000, 0x10000, 0x7FFFFFFF, 0xFFFFFF00, 0xFFFFFFFF)
+PLACES = (0, 0x1000, 0x7F0000000000, 0xFFFF888000000000, 0xFFFFFFFF81000000)
+# IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
+REFUSED = (9, 10)
+
+
+def reaching(client: Client, seed: str) -> int:
+    """Read and write with keys that are guessed: refused, and the connection ends."""
+    rng, tried = random.Random(seed), 0  # noqa: S311 - no secret
+    keys = [*KEYS, *(rng.getrandbits(32) for _ in range(10))]
+    for number, key in enumerate(keys):
+        place = PLACES[number % len(PLACES)]
+        for kind in ("read", "write"):
+            connection = client.connect(Wish(private=GOOD_PRIVATE))
+            if kind == "read":
+                status, data = connection.read(64, place, key)
+            else:
+                status, data = connection.write(b"\x66" * 64, place, key), b""
+            client.host.wait(lambda c=connection: bool(c.ended), PATIENCE, late=False)
+            if status not in REFUSED or data.strip(b"\0") or not connection.ended:
+                client.fail(f"{kind}s with key {key:#x}", status=status, ended=connection.ended)
+            connection.close()
+            tried += 1
+    client.others_go_on("reaching")
+    return tried
+
+
+# --- mutated messages ---
+
+BASES = (
+    *("a WRITE's data by chunk", "READ into a Write chunk", "READDIR into a Reply chunk"),
+    *("NULL at position zero", "WRITE at position zero", "READ with two Write chunks"),
+    *("a Read chunk in ten segments", "1 credits asked for", "one xid four times"),
+    *("READ with a Write and a Reply chunk", "NULL in segments of odd sizes"),
+)
+
+
+class Mutants:
+    """Connections that live until a message ends them."""
+
+    def __init__(self, client: Client, seed: str) -> None:
+        self.client, self.seed = client, seed
+        self.words: Counter[str] = Counter()
+        self.connections = 0
+        self.renew()
+
+    def renew(self) -> None:
+        self.connection = self.client.connect(Wish(private=GOOD_PRIVATE, receives=128))
+        self.site = Site(self.connection, self.client.file, self.client.folder)
+        self.bases = [CASES[name].make(self.site) for name in BASES]
+        self.recent: deque[bytes] = deque(maxlen=100)
+        self.connections += 1
+
+    def send(self, number: int) -> None:
+        message = mutated(self.seed, number, self.bases)
+        self.recent.append(message.ljust(-(-len(message) // 4) * 4, b"\0"))
+        case = Case(f"mutant {number}", lambda _: message, calls.ANY)
+        answers = self.client.converse(self.connection, case, message)
+        self.words.update(word.split(":")[0].split(" ")[0] for word in answers)
+        if bad := [word for word in answers if word not in calls.ANY]:
+            self.client.fail(case.name, answers=bad, message=message.hex())
+        if not self.site.intact(b"".join(self.recent)):
+            about = {"memory": "written to where nothing was offered", "message": message.hex()}
+            self.client.fail(case.name, **about)
+        if self.connection.ended or "silent" in answers:
+            self.connection.close()
+            self.renew()
+
+
+def mutants(client: Client, seed: str, count: int) -> dict[str, Any]:
+    work = Mutants(client, seed)
+    for number in range(count):
+        work.send(number)
+        if number % 20 == 0:
+            client.others_go_on(f"mutant {number}")
+    work.connection.close()
+    return {"answers": dict(work.words), "connections": work.connections}
+
+
+def main() -> None:
+    server, port, folder, seed, count, *only = sys.argv[1:]
+    client = Client(server, int(port), folder)
+    stages: dict[str, Callable[[], Any]] = {
+        "by_hand": lambda: by_hand(client, "".join(only)),
+        "reached": lambda: reaching(client, seed),
+        "mutants": lambda: mutants(client, seed, int(count)),
+    }
+    said = {name: stage() for name, stage in stages.items()}
+    client.witness.close()
+    print(json.dumps({**said, "failures": client.failures, "rounds": client.rounds}))
+
+
+main()
