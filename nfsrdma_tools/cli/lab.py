@@ -15,11 +15,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def build() -> None:
+def build(
+    kernel: Annotated[
+        str, typer.Option(help="And a kernel that checks itself: debug (KASAN, lockdep) or kcsan.")
+    ] = "",
+) -> None:
     """Build the disk image, if it is not there (about three minutes)."""
-    from nfsrdma_tools.lab import image
+    from nfsrdma_tools.lab import image, kernels
 
-    print(image.build(_step).folder)
+    print(kernels.build(kernel, _step).folder if kernel else image.build(_step).folder)
 
 
 @app.command()
@@ -28,7 +32,9 @@ def up(
     shape: Annotated[
         str, typer.Option(help="solo: one kernel is both; pair: two machines.")
     ] = "solo",
-    kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = "6.12",
+    kernel: Annotated[
+        str, typer.Option(help="6.12, 6.1, 7.2; debug, kcsan: built first.")
+    ] = "6.12",
     clock: Annotated[
         str, typer.Option(help="wall; instructions: 1 ns each; counted: only CPU time is.")
     ] = "wall",
@@ -37,12 +43,13 @@ def up(
     ] = "",
     clients: Annotated[int, typer.Option(help="How many clients (shape pair).")] = 1,
     memory: Annotated[int, typer.Option(help="MiB for each machine.")] = 3072,
+    nic: Annotated[str, typer.Option(help="rxe: soft RoCE; siw: soft iWARP.")] = "rxe",
 ) -> None:
     """Bring a lab up; it stays until `lab down`."""
     from nfsrdma_tools.lab import keeper
     from nfsrdma_tools.lab.config import LabConfig
 
-    state = keeper.up(LabConfig(name, shape, kernel, clock, link, clients, memory), _step)
+    state = keeper.up(LabConfig(name, shape, kernel, clock, link, clients, memory, nic), _step)
     print(f"{name} is up ({state['accel']}, {clock} clock): nfsrdma lab ssh {name}")
 
 

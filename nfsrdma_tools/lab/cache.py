@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of images and snapshots, and how to make room."""
+"""The cache of images, kernels and snapshots, and how to make room."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.image import recipe_hash
 from nfsrdma_tools.lab.places import cache_dir, locked
 
@@ -13,15 +14,23 @@ __all__ = ["clean"]
 
 
 def clean() -> int:
-    """Remove images and snapshots of other recipes than the present one; returns bytes freed."""
-    images, warm = cache_dir() / "images", cache_dir() / "warm"
-    freed = 0
-    if images.is_dir():
-        with locked(images / "lock"):
-            for path in [*images.iterdir(), *warm.glob("*")]:
-                if path.name != "lock" and not path.name.startswith(recipe_hash()):
-                    freed += _remove(path)
-    return freed
+    """Remove images, kernels and snapshots of other recipes than the present one; bytes freed."""
+    keep, freed = kernels.present(), 0
+    for name in ("images", "kernels"):
+        folder = cache_dir() / name
+        if folder.is_dir():
+            with locked(folder / "lock"):
+                freed += sum(_remove(path) for path in folder.iterdir() if _is_old(path, keep))
+    warm = (cache_dir() / "warm").glob("*")
+    return freed + sum(_remove(path) for path in warm if _is_old(path, keep))
+
+
+def _is_old(path: Path, kernels_kept: set[str]) -> bool:
+    # a snapshot's name is its image's, then its kernel's where that was built apart
+    first, *parts = path.name.split("-")
+    if path.name == "lock" or path.name in kernels_kept:
+        return False
+    return first != recipe_hash() or (len(parts) > 1 and "-".join(parts[:2]) not in kernels_kept)
 
 
 def _remove(path: Path) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab is to be: its shape, kernel, clock and wire."""
+"""What a lab is to be: its shape, kernel, clock, wire and RDMA devices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["KERNELS", "LabConfig", "Link"]
+__all__ = ["CHECKING", "KERNELS", "LabConfig", "Link"]
 
 KERNELS = ("6.12", "6.1", "7.2")
+# built from Debian's source, see kernels.py: with KASAN and the like; with KCSAN
+CHECKING = ("debug", "kcsan")
+_NICS = ("rxe", "siw")
 _SHAPES = ("solo", "pair")
 _CLOCKS = ("wall", "instructions", "counted")
 _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
@@ -55,6 +58,7 @@ class LabConfig:
     link: str = ""
     clients: int = 1
     memory: int = 3072
+    nic: str = _NICS[0]
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
@@ -62,8 +66,9 @@ class LabConfig:
                 f"the lab name {self.name!r} is not one", "use a-z, 0-9 and -, up to 32"
             )
         _one_of("shape", self.shape, _SHAPES)
-        _one_of("kernel", self.kernel, KERNELS)
+        _one_of("kernel", self.kernel, KERNELS + CHECKING)
         _one_of("clock", self.clock, _CLOCKS)
+        _one_of("nic", self.nic, _NICS)
         if not 1 <= self.clients <= 16:
             raise UserError(f"{self.clients} clients asked for, 1 to 16 can be had")
         if not 512 <= self.memory <= 65536:
@@ -80,6 +85,11 @@ class LabConfig:
         """The link asked for; a solo lab has the 1 Gb/s, 100 us wire by default, a pair none."""
         default = "1gbit/100us" if self.shape == "solo" else "none"
         return Link.parse(self.link or default)
+
+    @property
+    def patience(self) -> int:
+        """How many times longer anything may take than with a kernel that does not check itself."""
+        return 5 if self.kernel in CHECKING else 1
 
     @property
     def nodes(self) -> tuple[str, ...]:

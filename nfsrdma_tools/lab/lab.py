@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, image, places, snapshot
-from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab import accel, image, kernels, places, snapshot
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.nodes import Nodes
@@ -35,7 +35,9 @@ def _silent(_: str) -> None:
 def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
     """Make what a lab starts from: the image, the accelerator's name, a warm disk per node."""
     base = image.build(step)
-    boot = base.boot(config.kernel)
+    kernels.find(config.kernel, base)
+    # whether KVM works, one that boots quickly tells
+    boot = base.boot(KERNELS[0])
     engine = accel.choose(config.clock, boot / "vmlinuz", boot / "initrd")
     hardware = _hardware(config, engine)
     roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
@@ -111,6 +113,9 @@ class Lab(Nodes):
             self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:
             self.set_link(str(self.config.wire))
+        if self.config.nic != LabConfig("default").nic:
+            for node in self.config.nodes:
+                self.run(node, "lab-nic", self.config.nic)
 
 
 def _lock(name: str) -> int:

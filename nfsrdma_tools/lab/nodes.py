@@ -39,7 +39,13 @@ class Nodes:
         """Run a command in a node; KernelReportError when a kernel reported something meanwhile."""
         try:
             ssh = self.ssh(node)
-            return ssh.run(*command, stdin=stdin, timeout=timeout, check=check, watch=self.check)
+            return ssh.run(
+                *command,
+                stdin=stdin,
+                timeout=timeout * self.config.patience,
+                check=check,
+                watch=self.check,
+            )
         finally:
             self.check()
 

@@ -14,12 +14,29 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.accel import qemu_version
 from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.kernels import Kernel, find
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.places import cache_dir, locked
 
 __all__ = ["TAG", "restore", "warm"]
 
 TAG = "warm"
+# modules that came on a disk of their own are put below its mount, where more can be installed
+_KEEP_MODULES = """
+modules=/usr/lib/modules/$(uname -r)
+mount --bind / /mnt
+cp -a "$modules/." "/mnt$modules"
+umount /mnt
+umount -l "$modules"
+modprobe --dry-run rpcrdma
+"""
+# what leaked while the kernel booted is nobody's; an object is looked at twice before it counts
+_FORGET_LEAKS = """
+leaks=/sys/kernel/debug/kmemleak
+test -e $leaks || exit 0
+for time in first second; do echo scan > $leaks; sleep 6; done
+echo clear > $leaks
+"""
 
 
 def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None]) -> Path:
@@ -27,16 +44,18 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     hardware = replace(hardware, lan=())
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
+    kernel = find(hardware.kernel, image)
     key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu_version())).encode())
-    disk = folder / f"{image.folder.name}-{key.hexdigest()[:12]}.qcow2"
+    name = "-".join((image.folder.name, *kernel.mark, key.hexdigest()[:12]))
+    disk = folder / f"{name}.qcow2"
     with locked(disk.with_suffix(".lock")):
         if not disk.exists():
             step(f"first boot of {hardware.kernel} ({role}, {hardware.clock} clock)")
-            _boot(role, hardware, image, disk)
+            _boot(role, hardware, image, kernel, disk)
     return disk
 
 
-def _boot(role: str, hardware: Hardware, image: Image, disk: Path) -> None:
+def _boot(role: str, hardware: Hardware, image: Image, kernel: Kernel, disk: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nfsrdma-") as folder:
         draft = disk.with_suffix(".new")
         argv = ("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.disk, draft)
@@ -45,8 +64,13 @@ def _boot(role: str, hardware: Hardware, image: Image, disk: Path) -> None:
         try:
             machine.start()
             machine.wait()
-            machine.ssh.run("lab-node", role, timeout=300)
+            if kernel.modules:
+                machine.ssh.run("sh", "-ec", _KEEP_MODULES, timeout=900)
+            machine.ssh.run("lab-node", role, timeout=900)
             machine.check()
+            if kernel.modules:
+                machine.ssh.run("sh", "-ec", _FORGET_LEAKS, timeout=900)
+                machine.console.skip()
             _save(machine)
         finally:
             machine.stop()

@@ -1,0 +1,50 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# In an image's root: make.sh FLAVOUR builds Debian's linux-source with FLAVOUR.config and leaves in /out
+#   vmlinuz version config
+#   modules.img   a disk with what belongs in /lib/modules/VERSION, the headers to build modules with too
+set -eu
+flavour=$1
+series=6.12
+export DEBIAN_FRONTEND=noninteractive
+
+apt() {
+	apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Options::=--force-unsafe-io "$@"
+}
+
+# a line that is not in effect: Kconfig drops in silence what depends on something that is off
+missing() {
+	while read -r line; do
+		case $line in
+		CONFIG_*) grep -qxF "$line" .config || echo "$line" ;;
+		'# CONFIG_'*) ! grep -q "^$(echo "$line" | cut -d' ' -f2)=" .config || echo "$line" ;;
+		esac
+	done
+}
+
+apt update
+apt install -y --no-install-recommends bc bison flex libelf-dev libssl-dev xz-utils
+mkdir /kernel
+cd /kernel
+apt download "linux-source-$series"
+dpkg-deb --fsys-tarfile linux-source-*.deb | tar -xO "./usr/src/linux-source-$series.tar.xz" | tar -xJ --strip-components=1
+rm linux-source-*.deb
+
+make -s x86_64_defconfig
+for part in small lab check "$flavour"; do cat "/recipe/$part.config"; done > asked
+scripts/kconfig/merge_config.sh -m .config asked > merged || { cat merged; exit 1; }
+make -s olddefconfig
+dropped=$(missing < asked)
+test -z "$dropped" || { echo "not in effect: $dropped" >&2; exit 1; }
+make -s "-j$(nproc)" bzImage modules
+
+version=$(make -s kernelrelease)
+cp arch/x86/boot/bzImage /out/vmlinuz
+cp .config /out/config
+make -s modules_install INSTALL_MOD_PATH=/installed
+modules=/installed/lib/modules/$version
+rm "$modules/build"
+make -s run-command KBUILD_RUN_COMMAND="scripts/package/install-extmod-build $modules/build"
+truncate -s "$(($(du -sm "$modules" | cut -f1) * 5 / 4 + 32))M" /out/modules.img
+mke2fs -q -t ext4 -O ^has_journal -m 0 -L modules -d "$modules" /out/modules.img
+echo "$version" > /out/version
