@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.host import module_source
-from nfsrdma_tools.lab import image, places
+from nfsrdma_tools.lab import image, kernels, places
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["bring"]
@@ -42,8 +42,9 @@ def _build(lab: Nodes, node: str, release: str, source: module_source.Source, fi
     if os.geteuid() == 0:
         base = image.find()
         assert base is not None
+        disk = kernels.find(lab.config.kernel, base).modules
         argv = ("unshare", "-m", "sh", SCRIPT, base.disk, release, source.folder, draft)
-        run(*argv, timeout=1800)
+        run(*argv, timeout=1800, env={"MODULES": str(disk)} if disk else {})
     else:
         path = lab.run(node, "nfsrdma", "module", "build", timeout=3600).stdout.split(": ")[0]
         said = lab.run(node, "base64", path).stdout

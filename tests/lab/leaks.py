@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that nothing points to any more, in the nodes of a lab whose kernel can look for it."""
+
+from __future__ import annotations
+
+from nfsrdma_tools.lab.console import KernelReportError
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["check"]
+
+FOUND = "/sys/kernel/debug/kmemleak"
+# an object counts when it is five seconds old and two scans found the same in it
+SCAN = f"test ! -e {FOUND} || for time in 1 2; do sleep 6; echo scan > {FOUND}; done"
+
+
+def check(lab: Nodes) -> None:
+    """Scan every node; AssertionError with the places where what leaked was allocated."""
+    for node in lab.config.nodes:
+        try:
+            lab.run(node, "sh", "-ec", SCAN, timeout=600)
+        except KernelReportError as error:
+            # the console tells how many, not which
+            told = lab.ssh(node).run("cat", FOUND, timeout=600, check=False).stdout
+            raise AssertionError(f"{error}\n{told}") from error
