@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``client_node.py SERVER PORT FOLDER SEED COUNT [NAME]``: a hostile client in a node.
+"""``client_node.py SERVER PORT FOLDER MOUNT KIND SEED COUNT [NAME]``: a hostile client in a node.
 
 Sends the table of calls.py, each case over a connection of its own, tries to reach the server's
 memory, and sends COUNT mutated messages.  FOLDER, below /export, has a file "data" of 64 KiB; both
-may be damaged.  An honest connection is used all the while.  Prints JSON.
+may be damaged.  MOUNT is one of the server: it and an honest connection are used all the while.
+KIND is the server's: "kernel", whose deviations are known, or "ours".  Prints JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import struct
 import sys
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from wire.rpcrdma import (
@@ -27,7 +30,8 @@ from wire.rpcrdma import (
     encode,
 )
 
-from hostile import calls, rpc
+from hostile import calls, kernel, rpc
+from hostile.bystander import Bystander
 from hostile.calls import CASES, GOOD_PRIVATE, Case
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Message, Wish
@@ -39,15 +43,16 @@ PROBE = 0x600D0000
 PATIENCE = 30.0
 
 
-def probe(connection: Connection, number: int) -> None:
-    head = rpc.words(PROBE + number, 1, calls.CREDITS, 0, 0, 0, 0)
-    connection.send(head + rpc.call(PROBE + number, rpc.NULL))
+def probe(connection: Connection) -> None:
+    """Ask what has to be answered."""
+    head = rpc.words(PROBE, 1, calls.CREDITS, 0, 0, 0, 0)
+    connection.send(head + rpc.call(PROBE, rpc.NULL))
 
 
 def outcome(message: Message, sent: bytes) -> tuple[int, str]:
     """The xid of an answer, and the word for it; what no server may say is said in full."""
     try:
-        head, size = decode(message.data)
+        head, size = decode(_version_1(message.data, sent))
     except (RefusedError, struct.error) as error:
         return 0, f"garbled ({error}): {message.data[:80].hex()}"
     if not head.credits:
@@ -61,6 +66,13 @@ def outcome(message: Message, sent: bytes) -> tuple[int, str]:
     whole = head.proc == RDMA_NOMSG
     # what came by Reply chunk is read by whoever looks into memory
     return head.xid, "ok" if whole or rpc.accepted(message.data[size:]) else "rpc"
+
+
+def _version_1(answer: bytes, sent: bytes) -> bytes:
+    """RFC 8166, section 4.5: an error is in the version that the message it refuses was in."""
+    is_error = answer[12:16] == rpc.words(RDMA_ERROR)
+    echoed = answer[4:8] == sent[4:8].ljust(4, b"\0")
+    return answer[:4] + rpc.words(1) + answer[8:] if is_error and echoed else answer
 
 
 def _as_offered(head: Header, sent: bytes) -> bool:
@@ -79,11 +91,20 @@ def _offered(segment: Segment, sent: bytes) -> bool:
     )
 
 
+def as_it_is(kind: str) -> list[Case]:
+    """The table, for a server of a kind."""
+    if kind == "ours":
+        return list(CASES.values())
+    sent = [case for name, case in CASES.items() if name not in kernel.NOT_SENT]
+    return [replace(case, may=case.may | {kernel.ANSWERS.get(case.name, "")}) for case in sent]
+
+
 class Client:
     """What all of it needs."""
 
-    def __init__(self, server: str, port: int, folder: str) -> None:
+    def __init__(self, server: str, port: int, folder: str, kind: str) -> None:
         self.host, self.server, self.port = Host(), server, port
+        self.table = as_it_is(kind)
         self.folder, self.file = handles(server, f"/export/{folder}", ".", "data")
         self.failures: list[dict[str, Any]] = []
         self.witness = self.connect(Wish(private=GOOD_PRIVATE))
@@ -117,37 +138,43 @@ class Client:
     # --- one message ---
 
     def converse(self, connection: Connection, case: Case, message: bytes) -> list[str]:
-        """The answers to a message: those that came before two more calls were answered."""
+        """The answers to a message, up to where two calls sent behind it were answered."""
         answers: list[str] = []
-        probed = 0
+        asked, heard = 1, 0
         try:
             for _ in range(case.times):
                 connection.send(message, case.opcode, case.imm)
-            probe(connection, 1)
-            while probed < 2:
+            probe(connection)
+            while heard < 2:
                 answer = connection.next(PATIENCE)
                 if answer is None:
-                    return [*answers, "ended" if connection.ended else "silent"]
+                    return [*answers, _without_answer(connection, heard)]
                 xid, word = outcome(answer, message)
-                if xid & 0xFFFF0000 != PROBE:
-                    answers.append(word)
+                if xid == PROBE:
+                    heard += 1
                 else:
-                    probed += 1
-                if probed == 1 and (len(answers) >= case.times or "dropped" in case.may):
-                    probed += 1
-                    probe(connection, 2)
-                    probed -= 1
+                    answers.append(word)
+                # what need not be answered, but may be, has had its time when the second one is
+                if heard == asked == 1 and ("dropped" in case.may or len(answers) >= case.times):
+                    probe(connection)
+                    asked = 2
         except (GoneError, VerbsError):
             return [*answers, "ended"]
         return answers or ["dropped"]
 
 
+def _without_answer(connection: Connection, probes: int) -> str:
+    if connection.ended:
+        return "ended"
+    return "dropped" if probes else "silent"
+
+
 def by_hand(client: Client, only: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for case in CASES.values():
+    for case in client.table:
         if only not in case.name:
             continue
-        wish = Wish(private=case.private, size=case.size, receives=128)
+        wish = Wish(private=case.private, size=case.size, receives=16 + case.times)
         try:
             connection = client.connect(wish)
         except GoneError as error:
@@ -180,7 +207,8 @@ def reaching(client: Client, seed: str) -> int:
     for number, key in enumerate(keys):
         place = PLACES[number % len(PLACES)]
         for kind in ("read", "write"):
-            connection = client.connect(Wish(private=GOOD_PRIVATE))
+            wish = Wish(private=GOOD_PRIVATE, reads_anyway=kind == "read")
+            connection = client.connect(wish)
             if kind == "read":
                 status, data = connection.read(64, place, key)
             else:
@@ -214,7 +242,7 @@ class Mutants:
         self.renew()
 
     def renew(self) -> None:
-        self.connection = self.client.connect(Wish(private=GOOD_PRIVATE, receives=128))
+        self.connection = self.client.connect(Wish(private=GOOD_PRIVATE, receives=32))
         self.site = Site(self.connection, self.client.file, self.client.folder)
         self.bases = [CASES[name].make(self.site) for name in BASES]
         self.recent: deque[bytes] = deque(maxlen=100)
@@ -247,16 +275,18 @@ def mutants(client: Client, seed: str, count: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    server, port, folder, seed, count, *only = sys.argv[1:]
-    client = Client(server, int(port), folder)
+    server, port, folder, mount, kind, seed, count, *only = sys.argv[1:]
+    client = Client(server, int(port), folder, kind)
     stages: dict[str, Callable[[], Any]] = {
         "by_hand": lambda: by_hand(client, "".join(only)),
         "reached": lambda: reaching(client, seed),
         "mutants": lambda: mutants(client, seed, int(count)),
     }
-    said = {name: stage() for name, stage in stages.items()}
+    with Bystander(Path(mount)) as bystander:
+        said = {name: stage() for name, stage in stages.items()}
     client.witness.close()
-    print(json.dumps({**said, "failures": client.failures, "rounds": client.rounds}))
+    said |= {"failures": client.failures, "rounds": client.rounds}
+    print(json.dumps({**said, "bystander": bystander.account()}))
 
 
 main()

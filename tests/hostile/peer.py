@@ -61,6 +61,10 @@ class Wish:
     """RDMA Reads under way, each way"""
     rnr_retry: int = 7
     """7 is for ever"""
+    reads_anyway: bool = False
+    """RDMA Reads leave this side even if the peer, as servers do, grants none"""
+    confirms: bool = True
+    """with reads_anyway: what the server accepted is confirmed"""
 
 
 @dataclass
@@ -89,6 +93,8 @@ class Connection:
     done: dict[int, int] = field(default_factory=dict)
     """status of completed work that was not a receive, by number"""
     memories: list[Memory] = field(default_factory=list)
+    own: Any = None
+    """the queue pair, if it is not librdmacm's"""
     _number: int = 0
 
     def memory(self, size: int, access: int) -> Memory:
@@ -98,7 +104,7 @@ class Connection:
         return made
 
     def open_queues(self) -> None:
-        ibv, cma = self.host.ibv, self.host.cma
+        ibv = self.host.ibv
         self.context = self.id.contents.verbs
         self.ops = verbs.Ops(self.context)
         self.channel = checked(ibv.ibv_create_comp_channel(self.context), "completion channel")
@@ -107,13 +113,37 @@ class Connection:
         self.cq = checked(ibv.ibv_create_cq(self.context, entries, None, self.channel, 0), "CQ")
         attr = verbs.QpInitAttr(send_cq=self.cq, recv_cq=self.cq, qp_type=verbs.RC, sq_sig_all=1)
         attr.max_send_wr, attr.max_recv_wr, attr.max_send_sge, attr.max_recv_sge = 256, depth, 1, 1
-        checked(cma.rdma_create_qp(self.id, self.host.pd(self.context), byref(attr)), "QP")
-        self.qp = self.id.contents.qp
+        self._create_qp(attr)
         self.inbox = self.memory(depth * self.wish.size, verbs.LOCAL_WRITE)
         self.outbox = self.memory(16 * max(self.wish.size, 65536), verbs.LOCAL_WRITE)
         for slot in range(depth):
             self._post_receive(slot)
         self.ops.notify(self.cq, 0)
+
+    def _create_qp(self, attr: verbs.QpInitAttr) -> None:
+        pd = self.host.pd(self.context)
+        if self.wish.reads_anyway:
+            self.own = checked(self.host.ibv.ibv_create_qp(pd, byref(attr)), "QP")
+            self.qp = ctypes.addressof(self.own.contents)
+            self._move(1)
+        else:
+            checked(self.host.cma.rdma_create_qp(self.id, pd, byref(attr)), "QP")
+            self.qp = self.id.contents.qp
+
+    def _move(self, state: int, reads: int | None = None) -> None:
+        """Bring a queue pair of our own into a state, as librdmacm does with its own."""
+        attr, mask = verbs.QpAttr(qp_state=state), ctypes.c_int()
+        checked(self.host.cma.rdma_init_qp_attr(self.id, byref(attr), byref(mask)), "QP state")
+        attr.max_rd_atomic = attr.max_rd_atomic if reads is None else reads
+        number = self.host.ibv.ibv_modify_qp(self.own, byref(attr), mask)
+        if number:
+            raise verbs.VerbsError(number, f"state {state}: {os.strerror(number)}")
+
+    def _confirm(self) -> None:
+        """What librdmacm does for queue pairs of its own."""
+        self._move(2)
+        self._move(3, self.wish.reads)
+        checked(self.host.cma.rdma_establish(self.id), "rdma_establish")
 
     def _post_receive(self, slot: int) -> None:
         size = self.wish.size
@@ -180,7 +210,10 @@ class Connection:
         self.host.forget(self)
         if self.qp:
             cma.rdma_disconnect(self.id)
-            cma.rdma_destroy_qp(self.id)
+            if self.own:
+                ibv.ibv_destroy_qp(self.own)
+            else:
+                cma.rdma_destroy_qp(self.id)
             self.take_completions()
             ibv.ibv_destroy_cq(self.cq)
             ibv.ibv_destroy_comp_channel(self.channel)
@@ -189,6 +222,22 @@ class Connection:
         cma.rdma_destroy_id(self.id)
 
     # --- what the host calls ---
+
+    def accepted(self, kind: int) -> None:
+        """The other side has taken it, or has been told that this one has."""
+        if kind == verbs.CONNECT_RESPONSE and not self.wish.confirms:
+            return
+        if kind == verbs.CONNECT_RESPONSE:
+            self._confirm()
+        self.established = True
+
+    def over(self, kind: int, status: int) -> None:
+        """It ended, or never came to be."""
+        names = {verbs.DISCONNECTED: "disconnected", verbs.REJECTED: "rejected"}
+        # what completed before comes first
+        if self.qp:
+            self.take_completions()
+        self.ended = self.ended or names.get(kind, f"event {kind}, {status}")
 
     def event(self) -> None:
         """The completion channel has something."""
@@ -276,7 +325,10 @@ class Host:
                 connection.close()
                 raise GoneError(connection.ended)
         connection.open_queues()
-        checked(self.cma.rdma_connect(connection.id, byref(_param(wish))), "rdma_connect")
+        param = _param(wish)
+        if connection.own:
+            param.qp_num = connection.own.contents.number
+        checked(self.cma.rdma_connect(connection.id, byref(param)), "rdma_connect")
         return connection
 
     def connect(self, host: str, port: int, wish: Wish) -> Connection:
@@ -352,15 +404,11 @@ class Host:
             return
         if kind in (verbs.ADDR_RESOLVED, verbs.ROUTE_RESOLVED):
             self._step = True
-        elif kind == verbs.ESTABLISHED:
-            connection.established = True
+        elif kind in (verbs.CONNECT_RESPONSE, verbs.ESTABLISHED):
             connection.private = connection.private or private
+            connection.accepted(kind)
         elif kind != verbs.TIMEWAIT_EXIT:
-            names = {verbs.DISCONNECTED: "disconnected", verbs.REJECTED: "rejected"}
-            # what completed before comes first
-            if connection.qp:
-                connection.take_completions()
-            connection.ended = connection.ended or names.get(kind, f"event {kind}, {status}")
+            connection.over(kind, status)
 
 
 def _address(cm_id: Any) -> int:

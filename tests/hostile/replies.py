@@ -104,6 +104,9 @@ def unreadable() -> Iterator[Trick]:
         yield Trick(f"{value} for a Read list item", "read", send(word_at(4, value)))
         yield Trick(f"{value} for a Write chunk", "read", send(word_at(5, value)))
         yield Trick(f"{value} for a Reply chunk", "small", send(word_at(6, value)))
+
+
+def unreadable_lists() -> Iterator[Trick]:
     for value in (2, 65, 0x10000000, HUGE):
         yield Trick(f"{value} segments said in a Write chunk", "read", send(word_at(6, value)))
     for name, after in LISTS.items():
@@ -411,41 +414,42 @@ def reaching() -> Iterator[Trick]:
 # --- the server calls ---
 
 
+def callback(xid: int, procedure: int = 0, behind: bytes = b"") -> bytes:
+    asked = words(xid, 0, 2, 0x40000000, 1, procedure, 0, 0, 0, 0)
+    return words(xid, 1, CREDITS, 0, 0, 0, 0) + asked + behind
+
+
+CALLBACKS: dict[str, Callable[[int], bytes]] = {
+    "a callback": callback,
+    "a CB_COMPOUND of nothing": lambda n: callback(n, 1),
+    "a CB_COMPOUND of noise": lambda n: callback(n, 1, b"\xa5" * 900),
+    "a CB_COMPOUND of 2^32-1 operations": lambda n: callback(n, 1, words(0, 1, 0, HUGE)),
+    "a callback of another program": lambda n: words(n, 1, CREDITS, *[0] * 4, n, 0, 2, 7, *[0] * 6),
+    "a callback of 4096 bytes": lambda n: callback(n, 1).ljust(4096, b"\0"),
+    "a callback cut short": lambda n: callback(n)[:40],
+    "a callback with a Read chunk": lambda n: (
+        words(n, 1, CREDITS, 0, 1, 0, *SEGMENT, 0, 0, 0) + callback(n)[28:]
+    ),
+    "a callback in a chunk": lambda n: words(n, 1, CREDITS, 1, 1, 0, *SEGMENT, 0, 0, 0),
+}
+
+
 def calls() -> Iterator[Trick]:
-    def callback(xid: int, procedure: int = 0, behind: bytes = b"") -> bytes:
-        asked = words(xid, 0, 2, 0x40000000, 1, procedure, 0, 0, 0, 0)
-        return words(xid, 1, CREDITS, 0, 0, 0, 0) + asked + behind
-
-    def many(count: int, make: Callable[[int], bytes]) -> Play:
-        def play(x: Exchange) -> None:
-            for number in range(count):
-                if x.connection.ended or x.connection.finish(x.connection.send(make(number))):
-                    return
-
-        return play
-
-    forms: dict[str, Callable[[int], bytes]] = {
-        "a callback": callback,
-        "a callback with the xid of a call": lambda n: callback(n),
-        "a CB_COMPOUND of nothing": lambda n: callback(n, 1),
-        "a CB_COMPOUND of noise": lambda n: callback(n, 1, b"\xa5" * 900),
-        "a CB_COMPOUND of 2^32-1 operations": lambda n: callback(n, 1, words(0, 1, 0, HUGE)),
-        "a callback to another program": lambda n: callback(n).replace(
-            words(0x40000000), words(100003)
-        ),
-        "a callback of 4096 bytes": lambda n: callback(n, 1).ljust(4096, b"\0"),
-        "a callback cut short": lambda n: callback(n)[:40],
-        "a callback with a Read chunk": lambda n: (
-            words(n, 1, CREDITS, 0, 1, 0, *SEGMENT, 0, 0, 0) + callback(n)[28:]
-        ),
-        "a callback in a chunk": lambda n: words(n, 1, CREDITS, 1, 1, 0, *SEGMENT, 0, 0, 0),
-    }
     for on in ("session", "small"):
-        for name, make in forms.items():
-            yield Trick(f"{on}: {name}", on, many(1, make), EITHER)
+        for name, make in CALLBACKS.items():
+            yield Trick(f"{on}: {name}", on, one_by_one(1, make), EITHER)
         for count in (8, 64, 500):
+            yield Trick(f"{on}: {count} callbacks", on, one_by_one(count, callback), EITHER)
             yield Trick(f"{on}: {count} callbacks at once", on, burst(count, callback), EITHER)
-            yield Trick(f"{on}: {count} callbacks", on, many(count, callback), EITHER)
+
+
+def one_by_one(count: int, make: Callable[[int], bytes]) -> Play:
+    def play(x: Exchange) -> None:
+        for number in range(count):
+            if x.connection.ended or x.connection.finish(x.connection.send(make(number))):
+                return
+
+    return play
 
 
 def burst(count: int, make: Callable[[int], bytes]) -> Play:
@@ -473,6 +477,6 @@ def _all(*groups: Iterable[Trick]) -> dict[str, Trick]:
 
 
 TRICKS = _all(
-    *(unreadable(), refusals(), strangers(), chunks(), sends(), reaching()),
+    *(unreadable(), unreadable_lists(), refusals(), strangers(), chunks(), sends(), reaching()),
     calls(),
 )

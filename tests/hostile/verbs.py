@@ -38,7 +38,7 @@ WITH_INVALIDATE = 8
 SIGNALED = 2
 RC = 2
 # enum rdma_cm_event_type
-ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT_REQUEST = 0, 2, 4
+ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT_REQUEST, CONNECT_RESPONSE = 0, 2, 4, 5
 REJECTED, ESTABLISHED, DISCONNECTED = 8, 9, 10
 TIMEWAIT_EXIT = 15
 PS_TCP = 0x0106
@@ -95,6 +95,19 @@ class QpInitAttr(Structure):
         *(("max_recv_sge", c_uint32), ("max_inline_data", c_uint32)),
         *(("qp_type", c_int), ("sq_sig_all", c_int)),
     )
+
+
+class QpAttr(Structure):
+    """What is of interest in struct ibv_qp_attr: its first word and one byte further on."""
+
+    _fields_ = (("qp_state", c_int), ("between", c_ubyte * 122), ("max_rd_atomic", c_uint8))
+    _fields_ = (*_fields_, ("rest", c_ubyte * 17))
+
+
+class Qp(Structure):
+    """Its beginning."""
+
+    _fields_ = (("pointers", c_void_p * 6), ("handle", c_uint32), ("number", c_uint32))
 
 
 class ConnParam(Structure):
@@ -161,6 +174,9 @@ def load() -> tuple[ctypes.CDLL, ctypes.CDLL]:
         "ibv_destroy_comp_channel": (c_int, POINTER(CompChannel)),
         "ibv_create_cq": (c_void_p, c_void_p, c_int, c_void_p, POINTER(CompChannel), c_int),
         "ibv_destroy_cq": (c_int, c_void_p),
+        "ibv_create_qp": (POINTER(Qp), c_void_p, POINTER(QpInitAttr)),
+        "ibv_modify_qp": (c_int, POINTER(Qp), POINTER(QpAttr), c_int),
+        "ibv_destroy_qp": (c_int, POINTER(Qp)),
         "ibv_get_cq_event": (c_int, POINTER(CompChannel), *[POINTER(c_void_p)] * 2),
         "ibv_ack_cq_events": (None, c_void_p, c_uint32),
         "ibv_wc_status_str": (c_char_p, c_int),
@@ -181,6 +197,8 @@ def load() -> tuple[ctypes.CDLL, ctypes.CDLL]:
         "rdma_accept": (c_int, cm_id, POINTER(ConnParam)),
         "rdma_reject": (c_int, cm_id, c_void_p, c_uint8),
         "rdma_disconnect": (c_int, cm_id),
+        "rdma_init_qp_attr": (c_int, cm_id, POINTER(QpAttr), POINTER(c_int)),
+        "rdma_establish": (c_int, cm_id),
         "rdma_get_cm_event": (c_int, POINTER(Channel), POINTER(POINTER(CmEvent))),
         "rdma_ack_cm_event": (c_int, POINTER(CmEvent)),
     }

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of tests/hostile in the nodes of a lab, and what has to be true of what they say."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from faults import FAULTS
+from storm import HERE, mounted, resources
+
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["hostile_client", "hostile_server", "listener_stops", "races"]
+
+TESTS = Path(__file__).parents[1]
+WIRE = tuple(TESTS / "wire" / name for name in ("__init__.py", "rpcrdma.py"))
+THERE = "/run/hostile"
+LIMIT = 14400.0
+SERVER, PORT = "10.9.1.1", "20049"
+# of the hostile server, and of the conversation with it
+BAD_PORT, CONTROL = "20050", "20051"
+# below /export: a file, and so many names that their list is some 2,000 bytes
+FOLDER = "hostile"
+MAKE = f"""
+rm -rf /export/{FOLDER} && mkdir /export/{FOLDER} && cd /export/{FOLDER}
+head -c 65536 /dev/urandom > data
+for i in $(seq 60); do : > a-name-of-some-length-$i; done
+"""
+SERVE = f"""
+cd {THERE} && PYTHONPATH=. setsid python3 hostile/server_node.py "$@" >said 2>&1 </dev/null &
+for i in $(seq 600); do grep -q listening {THERE}/said && exit 0; sleep 0.1; done
+cat {THERE}/said >&2; exit 1
+"""
+
+
+def hostile_server(lab: Nodes, seed: str, count: int, only: str = "") -> dict[str, Any]:
+    """Our client's mounts of a server that answers as it likes; ``count`` answers are mutated."""
+    with nothing_lost(lab, "client"), serving(lab):
+        bring(lab, "client")
+        words = (SERVER, BAD_PORT, CONTROL, seed, str(count), only)
+        said = program(lab, "client", "victim", *words)
+    assert said["failures"] == [], f"seed {seed}"
+    honest_work_went_on(said)
+    return said
+
+
+def hostile_client(lab: Nodes, seed: str, count: int, only: str = "") -> dict[str, Any]:
+    """A server, and a client that sends it what it likes; ``count`` messages are mutated."""
+    kind = server_kind(lab)
+    with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
+        # what the kernel's server is not sent by hand may be among what is made at random
+        mutants = str(count if kind == "ours" else 0)
+        bring(lab, "client")
+        words = (SERVER, PORT, FOLDER, HERE, kind, seed, mutants, only)
+        said = program(lab, "client", "client", *words)
+    assert said["failures"] == [], f"seed {seed}"
+    honest_work_went_on(said)
+    return said
+
+
+def races(lab: Nodes, seed: str, count: int) -> dict[str, Any]:
+    """Connections to a busy server that are left at every stage: nothing of them stays."""
+    with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
+        bring(lab, "client")
+        said = program(lab, "client", "races", *_race(seed, count))
+    assert said["refused"] == {}, f"seed {seed}"
+    assert sum(said["left"].values()) == count
+    honest_work_went_on(said)
+    return said
+
+
+def listener_stops(lab: Nodes, seed: str, count: int, times: int) -> dict[str, Any]:
+    """The server stops listening, and starts again, while connections come and go."""
+    with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
+        bring(lab, "client")
+        argv = _argv("races", *_race(seed, count))
+        with ThreadPoolExecutor() as pool:
+            # only this thread looks at the consoles
+            work = pool.submit(lab.ssh("client").run, *argv, timeout=LIMIT)
+            for _ in range(times):
+                time.sleep(2)
+                assert not work.done(), "the load ended before the faults"
+                lab.run("server", "sh", "-ec", FAULTS["server restarted"].script)
+            while not work.done():
+                lab.check()
+                time.sleep(0.2)
+        said: dict[str, Any] = json.loads(work.result().stdout)
+    honest_work_went_on(said)
+    return said
+
+
+def _race(seed: str, count: int) -> tuple[str, ...]:
+    return SERVER, PORT, FOLDER, HERE, seed, str(count)
+
+
+def honest_work_went_on(said: dict[str, Any]) -> None:
+    assert said["bystander"]["errors"] == []
+    assert said["bystander"]["rounds"] > 0
+
+
+def server_kind(lab: Nodes) -> str:
+    """Whose server answers: "ours" or "kernel"."""
+    there = lab.run("server", "test", "-e", "/sys/module/nfsrdma", check=False)
+    return "kernel" if there.returncode else "ours"
+
+
+# --- programs in nodes ---
+
+
+def bring(lab: Nodes, node: str) -> None:
+    """Put the programs there."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in (*sorted(TESTS.glob("hostile/*.py")), *WIRE):
+            tar.add(path, str(path.relative_to(TESTS)))
+    script = f"rm -rf {THERE} && mkdir {THERE} && tar -xC {THERE}"
+    lab.run(node, "sh", "-c", script, stdin=buffer.getvalue())
+
+
+def _argv(name: str, *words: str) -> tuple[str, ...]:
+    return ("env", f"PYTHONPATH={THERE}", "python3", f"{THERE}/hostile/{name}_node.py", *words)
+
+
+def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
+    """What a program that was brought there answers."""
+    said: dict[str, Any] = json.loads(lab.run(node, *_argv(name, *words), timeout=LIMIT).stdout)
+    return said
+
+
+@contextmanager
+def serving(lab: Nodes) -> Iterator[None]:
+    """A hostile server in the server node; it ends with the conversation on its control port."""
+    bring(lab, "server")
+    lab.run("server", "sh", "-c", SERVE, "sh", BAD_PORT, CONTROL)
+    try:
+        yield
+    finally:
+        said = lab.run("server", "cat", f"{THERE}/said").stdout
+    assert said == "listening\n", said
+
+
+@contextmanager
+def damageable(lab: Nodes) -> Iterator[None]:
+    """A folder on the server that may be damaged."""
+    lab.run("server", "sh", "-c", MAKE)
+    try:
+        yield
+    finally:
+        lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+
+
+@contextmanager
+def nothing_lost(lab: Nodes, node: str) -> Iterator[None]:
+    """RDMA objects of a node are as many afterwards as before; connections need time to end."""
+    before = resources(lab, node)
+    yield
+    end = time.monotonic() + 120
+    while (after := resources(lab, node)) != before and time.monotonic() < end:
+        time.sleep(0.5)
+    assert after == before

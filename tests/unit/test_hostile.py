@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of hostile messages, without a network: what they say, and that they can say it."""
+
+import random
+
+import pytest
+from hostile import calls, kernel
+from hostile.accepts import ACCEPTS, PRIVATE
+from hostile.mutate import LARGEST, mutated
+from hostile.replies import TRICKS
+from hostile.rpc import accepted, call, opaque, parse_call, read_data, words
+from hostile.site import HUGE
+from wire.rpcrdma import Segment, decode
+
+KINDS = {"read", "small", "list", "write", "session"}
+ANSWERS = {"ok", "rpc", "chunk", "vers", "dropped", "ended"}
+
+
+class Site:
+    """Memory with addresses and nothing behind them."""
+
+    file, folder = b"f" * 28, b"d" * 28
+
+    def segment(self, size: int, at: int = 0) -> Segment:
+        return Segment(0x1200, size & HUGE, 0x7F0000000000 + at)
+
+    data = stale = read_only = write_only = private = before = over_end = segment
+
+    def segments(self, count: int, size: int) -> list[Segment]:
+        return [self.segment(size, size * number) for number in range(count)]
+
+    def placed(self, message: bytes, cuts: tuple[int, ...] = ()) -> tuple[Segment, ...]:
+        return tuple(self.segment(len(message), at) for at in (0, *cuts))
+
+
+@pytest.mark.parametrize("case", calls.CASES.values(), ids=calls.CASES)
+def test_a_case_is_a_message_and_its_answers(case: calls.Case) -> None:
+    message = case.make(Site())  # type: ignore[arg-type]
+    assert case.may
+    assert case.may <= ANSWERS
+    assert len(message) <= 65536
+    # what has to be answered well is a header that can be read
+    if case.may == calls.OK:
+        head, _ = decode(message)
+        assert head.proc in (0, 1)
+
+
+def test_there_are_enough_and_the_kernels_are_among_them() -> None:
+    assert len(calls.CASES) >= 200
+    assert len(TRICKS) >= 200
+    assert set(calls.CASES) >= kernel.NOT_SENT
+    assert set(kernel.ANSWERS) <= set(calls.CASES)
+    # a deviation that is none is not one
+    assert not any(word in calls.CASES[name].may for name, word in kernel.ANSWERS.items())
+    assert {trick.on for trick in TRICKS.values()} == KINDS
+    assert all(trick.may <= {"ok", "error"} for trick in TRICKS.values())
+    assert all(len(data) <= 56 for data in PRIVATE.values())
+    assert set(PRIVATE) < set(ACCEPTS)
+
+
+def test_mutants_are_the_same_again_and_unlike_each_other() -> None:
+    bases = [calls.message(calls.null)(Site()), bytes(range(200))]  # type: ignore[arg-type]
+    made = [mutated("a", number, bases) for number in range(2000)]
+    assert made == [mutated("a", number, bases) for number in range(2000)]
+    assert made != [mutated("b", number, bases) for number in range(2000)]
+    assert len(set(made)) > 1800
+    assert max(map(len, made)) <= LARGEST
+    assert sum(message in bases for message in made) < 50
+
+
+def test_what_is_made_of_nothing() -> None:
+    rng = random.Random(1)  # noqa: S311 - no secret
+    for number in range(300):
+        assert mutated("empty", number, [b"", rng.randbytes(3)]) is not None
+
+
+def test_calls_and_replies_are_understood() -> None:
+    there = parse_call(call(7, 6, opaque(b"abc")))
+    assert there == (7, 100003, 3, 6)
+    assert parse_call(words(7, 1, 0, 0, 0, 0)) is None
+    reply = words(7, 1, 0, 0, 0, 0)
+    assert accepted(reply)
+    assert not accepted(words(7, 1, 0, 0, 0, 4))
+    data = reply + words(0, 0, 5, 1, 5) + b"hello\0\0\0"
+    assert read_data(data) == (44, 5)
+    assert read_data(reply + words(70, 0)) is None
