@@ -27,12 +27,12 @@ LIMIT = 14400.0
 SERVER, PORT = "10.9.1.1", "20049"
 # of the hostile server, and of the conversation with it
 BAD_PORT, CONTROL = "20050", "20051"
-# below /export: a file, and so many names that their list is some 2,000 bytes
+# below /export: a file, and so many names that their list is some 7,000 bytes
 FOLDER = "hostile"
 MAKE = f"""
 rm -rf /export/{FOLDER} && mkdir /export/{FOLDER} && cd /export/{FOLDER}
 head -c 65536 /dev/urandom > data
-for i in $(seq 60); do : > a-name-of-some-length-$i; done
+for i in $(seq 60); do : > $(printf 'a-name-%0100d' $i); done
 """
 SERVE = f"""
 cd {THERE} && PYTHONPATH=. setsid python3 hostile/server_node.py "$@" >said 2>&1 </dev/null &
