@@ -14,6 +14,12 @@
 #include "connection.h"
 #include "trace.h"
 
+/* Send requests per credit: two registrations, the message, an invalidation */
+#define NFR_SENDS_PER_CREDIT	4
+
+/* And so many more that the largest Call finds room when nothing is in flight */
+#define NFR_SENDS_SPARE		128
+
 /* A reply that nobody waits for may take this long */
 #define NFR_LOST_TIMEOUT	(60 * HZ)
 
@@ -151,6 +157,14 @@ static int nfr_conn_fit(struct nfr_conn *conn)
 	return 0;
 }
 
+/* A client's queues: the device does the rest of its work in the server's name */
+static void nfr_conn_size(struct nfr_conn *conn)
+{
+	conn->receives = 2 * NFR_BATCH;
+	conn->sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
+	conn->send_sges = 1;
+}
+
 static void nfr_conn_init(struct nfr_conn *conn)
 {
 	atomic_set(&conn->state, NFR_CONN_OPENING);
@@ -193,6 +207,7 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 	rc = nfr_conn_fit(conn);
 	if (rc)
 		return rc;
+	nfr_conn_size(conn);
 	rc = nfr_queue_create(conn);
 	if (rc)
 		return rc;
@@ -200,6 +215,43 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 	if (rc)
 		return rc;
 	return nfr_cm_connect(conn);
+}
+
+/**
+ * nfr_conn_adopt - take over a connection that a peer asks for
+ * @conn: zeroed but for owner, ops, numbers and wanted
+ * @id: the connection's; called in its event handler
+ */
+void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
+{
+	nfr_conn_init(conn);
+	conn->id = id;
+	conn->device = id->device;
+	id->context = conn;
+	id->event_handler = nfr_cm_event;
+}
+
+/**
+ * nfr_conn_accept - agree to what a peer asks for
+ * @conn: adopted; its sizes are set
+ * @remote_invalidation: the peer lets us invalidate its memory
+ * @depth: RDMA Reads it takes at once
+ *
+ * Messages may come before this returns. Whatever the result, nfr_conn_drain()
+ * and nfr_conn_free() are due. Returns 0 or a negative errno.
+ */
+int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
+{
+	int rc = nfr_queue_create(conn);
+
+	if (rc)
+		return rc;
+	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) != NFR_CONN_OPENING)
+		return -ENOTCONN;
+	rc = nfr_cm_accept(conn, remote_invalidation, depth);
+	if (rc)
+		atomic_set(&conn->state, NFR_CONN_BROKEN);
+	return rc;
 }
 
 /**

@@ -2,12 +2,13 @@
 /*
  * One RDMA connection: its rdma_cm id, queue pair, completion queue, receive
  * buffers, credits and what both ends said in their private data. It knows
- * nothing of RPC: a role (the client; a server one day) gives it an owner and
- * a table of functions.
+ * nothing of RPC: a role, client or server, gives it an owner and a table of
+ * functions.
  *
- * Life: nfr_conn_open(), any number of sends and receives, nfr_conn_break()
- * by whoever sees it fail first, nfr_conn_drain(), nfr_conn_free(). Between
- * drain and free no peer can reach any memory, and no completion comes.
+ * Life: nfr_conn_open() or nfr_conn_accept(), any number of sends and receives,
+ * nfr_conn_break() by whoever sees it fail first, nfr_conn_drain(),
+ * nfr_conn_free(). Between drain and free no peer can reach any memory, and no
+ * completion comes.
  */
 #ifndef NFSRDMA_CONNECTION_H
 #define NFSRDMA_CONNECTION_H
@@ -57,11 +58,13 @@ struct nfr_recv {
  * @receive: a message came; nfr_queue_recv_back() returns its buffer
  * @writable: room for sends, credits or memory regions came back
  * @broken: the connection failed; called once, in any context
+ * @polled: a batch of completions was handled; may be NULL
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
+	void (*polled)(struct nfr_conn *conn);
 };
 
 enum nfr_conn_state {
@@ -91,6 +94,10 @@ struct nfr_send_queue {
  * @id_number: the owner's number in traces
  * @generation: tells connections of one owner apart
  * @wanted: the tunables, read when it was made
+ * @receives: to be posted at first
+ * @sends: work requests that the send queue is to hold
+ * @send_sges: pieces of memory in one of them
+ * @rw_contexts: RDMA Reads and Writes of this side that may be under way
  * @send_size: largest message the peer takes inline, bytes
  * @recv_size: largest message this side takes inline, bytes
  * @inflight: Calls sent that have no reply yet
@@ -104,6 +111,10 @@ struct nfr_conn {
 	u32 id_number;
 	u32 generation;
 	struct nfr_params wanted;
+	u32 receives;
+	u32 sends;
+	u32 send_sges;
+	u32 rw_contexts;
 
 	struct rdma_cm_id *id;
 	struct ib_device *device;
@@ -151,6 +162,8 @@ void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
 void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
 void nfr_conn_lost(struct nfr_conn *conn);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
+void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
+int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
 void nfr_conn_break(struct nfr_conn *conn, const char *reason);
 void nfr_conn_drain(struct nfr_conn *conn);
 void nfr_conn_free(struct nfr_conn *conn);
@@ -164,6 +177,7 @@ static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);
 int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer);
 int nfr_cm_connect(struct nfr_conn *conn);
+int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
 
 /* connection_queue.c */
 int nfr_queue_start(void);
@@ -175,6 +189,7 @@ void nfr_queue_destroy(struct nfr_conn *conn);
 /* connection_recv.c */
 int nfr_recv_more(struct nfr_conn *conn);
 void nfr_recv_repost(struct nfr_conn *conn);
+void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_recv_free_all(struct nfr_conn *conn);
 void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv);
 int nfr_queue_credit(struct nfr_conn *conn);
@@ -190,6 +205,8 @@ void nfr_sq_destroy(struct nfr_conn *conn);
 bool nfr_queue_has_room(struct nfr_conn *conn);
 int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge,
 		   bool signal);
+int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
+		   u32 count, bool signal);
 int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
 void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
 u32 nfr_queue_mark(struct nfr_conn *conn);

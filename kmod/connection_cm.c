@@ -15,6 +15,9 @@ static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_par
 {
 	struct nfr_private peer;
 
+	/* who accepted knows all this already */
+	if (nfr_conn_is_up(conn))
+		return;
 	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
 	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
 	conn->recv_size = min(conn->wanted.inline_recv, peer.send_size);
@@ -60,6 +63,10 @@ int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	case RDMA_CM_EVENT_CONNECT_ERROR:
 	case RDMA_CM_EVENT_UNREACHABLE:
 	case RDMA_CM_EVENT_REJECTED:
+		if (nfr_conn_is_up(conn)) {
+			nfr_conn_break(conn, rdma_event_msg(event->event));
+			break;
+		}
 		conn->reason = rdma_event_msg(event->event);
 		nfr_cm_step(conn, nfr_cm_failure(event));
 		break;
@@ -140,4 +147,31 @@ int nfr_cm_connect(struct nfr_conn *conn)
 	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
 	nfr_wire_encode_private(&mine, private_data);
 	return nfr_cm_wait(conn, rdma_connect(conn->id, &param));
+}
+
+/**
+ * nfr_cm_accept - accept a connection; the peer may send at once
+ * @conn: with queues, and up
+ * @remote_invalidation: to be told to the peer
+ * @depth: RDMA Reads of ours that the peer takes at once
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
+{
+	struct nfr_private mine = {
+		.remote_invalidation = remote_invalidation,
+		.send_size = conn->wanted.inline_send,
+		.recv_size = conn->wanted.inline_recv,
+	};
+	u8 private_data[NFR_WIRE_PRIVATE];
+	struct rdma_conn_param param = {
+		.private_data = private_data,
+		.private_data_len = sizeof(private_data),
+		.rnr_retry_count = 0,
+	};
+
+	param.initiator_depth = min_t(int, depth, conn->device->attrs.max_qp_init_rd_atom);
+	nfr_wire_encode_private(&mine, private_data);
+	return rdma_accept(conn->id, &param);
 }

@@ -15,12 +15,6 @@
 /* Handle this many completions, then let others run */
 #define NFR_POLL_LIMIT		256
 
-/* Send requests per credit: two registrations, the message, an invalidation */
-#define NFR_SENDS_PER_CREDIT	4
-
-/* And so many more that the largest Call finds room when nothing is in flight */
-#define NFR_SENDS_SPARE		128
-
 static struct workqueue_struct *nfr_poll_wq;
 static atomic_t nfr_next_vector;
 
@@ -46,14 +40,24 @@ void nfr_queue_stop(void)
 
 /* --- completions --- */
 
+/* Requests in the middle of a chain have nobody to tell; they complete only when they fail. */
+static void nfr_poll_one(struct nfr_conn *conn, struct ib_wc *wc)
+{
+	if (wc->wr_cqe)
+		wc->wr_cqe->done(conn->cq, wc);
+	else
+		nfr_queue_failed(conn, wc);
+}
+
 static int nfr_poll_batch(struct nfr_conn *conn)
 {
 	int i, n;
 
 	n = ib_poll_cq(conn->cq, NFR_BATCH, conn->wcs);
 	for (i = 0; i < n; i++)
-		conn->wcs[i].wr_cqe->done(conn->cq, &conn->wcs[i]);
-	nfr_recv_repost(conn);
+		nfr_poll_one(conn, &conn->wcs[i]);
+	if (conn->ops->polled)
+		conn->ops->polled(conn);
 	return n;
 }
 
@@ -145,8 +149,10 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 		/* one more for each: ib_drain_qp() posts too */
 		.cap = {
 			.max_send_wr = conn->sq.size + 1, .max_recv_wr = recvs + 1,
-			.max_send_sge = 1, .max_recv_sge = 1,
+			.max_send_sge = conn->send_sges, .max_recv_sge = 1,
+			.max_rdma_ctxs = conn->rw_contexts,
 		},
+		.port_num = conn->id->port_num,
 		.sq_sig_type = IB_SIGNAL_REQ_WR, .qp_type = IB_QPT_RC,
 	};
 
@@ -155,18 +161,17 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 
 /**
  * nfr_queue_create - make a connection's queues, and post receives
- * @conn: resolved, not yet connected
+ * @conn: resolved or adopted, not yet connected
  *
  * Returns 0 or a negative errno; nfr_queue_destroy() is due either way.
  */
 int nfr_queue_create(struct nfr_conn *conn)
 {
 	u32 recvs = conn->wanted.credits + NFR_QUEUE_SPARE - 1;
-	u32 sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	int rc;
 
-	rc = nfr_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, sends));
+	rc = nfr_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
 	if (rc)
 		return rc;
 	conn->pd = ib_alloc_pd(conn->device, 0);
@@ -181,7 +186,9 @@ int nfr_queue_create(struct nfr_conn *conn)
 	rc = nfr_queue_create_qp(conn, recvs);
 	if (rc)
 		return rc;
-	return nfr_recv_more(conn) ?: nfr_recv_more(conn);
+	while (conn->recv_total < conn->receives && !rc)
+		rc = nfr_recv_more(conn);
+	return rc;
 }
 
 /**

@@ -73,6 +73,30 @@ void nfr_recv_repost(struct nfr_conn *conn)
 		nfr_conn_break(conn, "posting a receive failed");
 }
 
+/**
+ * nfr_recv_return - as nfr_queue_recv_back(), but posted from here when there are enough
+ * @conn: whose owner uses this one only
+ * @recv: done with
+ *
+ * Any thread.
+ */
+void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	LIST_HEAD(recvs);
+
+	spin_lock(&conn->lock);
+	list_add_tail(&recv->list, &conn->recvs);
+	if (++conn->recvs_back >= NFR_REPOST) {
+		list_splice_init(&conn->recvs, &recvs);
+		conn->recvs_back = 0;
+	}
+	spin_unlock(&conn->lock);
+	if (list_empty(&recvs) || !nfr_conn_is_up(conn))
+		return;
+	if (nfr_recv_post(conn, &recvs))
+		nfr_conn_break(conn, "posting a receive failed");
+}
+
 static void nfr_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	if (recv->sge.length)

@@ -148,6 +148,29 @@ int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct
 }
 
 /**
+ * nfr_queue_post - post work requests as they are
+ * @conn: the connection, its lock held
+ * @first: the first of a chain
+ * @last: its last, which is signaled if @signal or if that is due
+ * @count: of the chain
+ * @signal: whether its completion is waited for
+ *
+ * Returns 0; -EAGAIN when the queue is full; -ENOTCONN when nothing more may be
+ * posted, or some of the chain could not be: the connection is to be broken.
+ */
+int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
+		   u32 count, bool signal)
+{
+	const struct ib_send_wr *bad;
+	int rc = nfr_sq_admit(&conn->sq, count);
+
+	if (rc)
+		return rc;
+	nfr_sq_take(&conn->sq, count, last, signal);
+	return ib_post_send(conn->id->qp, first, &bad) ? -ENOTCONN : 0;
+}
+
+/**
  * nfr_queue_invalidate - take memory back from the peer
  * @conn: the connection
  * @mrs: registered; those still valid are invalidated, one at least
