@@ -6,6 +6,7 @@
 #ifndef NFSRDMA_COMPAT_H
 #define NFSRDMA_COMPAT_H
 
+#include <linux/gfp.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/svc.h>
 #include <linux/workqueue.h>
@@ -17,6 +18,25 @@
 #else
 #define NFR_WQ_BOUND 0
 #endif
+
+/* Where the reply's pages begin, behind @used pages of the Call */
+static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
+{
+#ifndef HAVE_RQ_PAGES_NFREE
+	rqstp->rq_respages = rqstp->rq_pages + used;
+#endif
+	rqstp->rq_next_page = rqstp->rq_respages + 1;
+}
+
+/* Fills @pages, @count of them; returns how many it got */
+static inline unsigned long nfr_alloc_pages(gfp_t gfp, unsigned long count, struct page **pages)
+{
+#ifdef HAVE_ALLOC_PAGES_BULK_ARRAY
+	return alloc_pages_bulk_array(gfp, count, pages);
+#else
+	return alloc_pages_bulk(gfp, count, pages);
+#endif
+}
 
 #ifndef HAVE_XPRT_ENQUEUE_BC_REQUEST
 static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_rqst *rqst)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nfsrdma: an RPC-over-RDMA transport (RFC 8166) for the kernel's NFS client.
+ * nfsrdma: an RPC-over-RDMA transport (RFC 8166) for the kernel's NFS client and server.
  *
  * It takes the place of the kernel's own rpcrdma: both register the client
  * class of ident XPRT_TRANSPORT_RDMA, and there is room for one.
@@ -9,6 +9,7 @@
 
 #define CREATE_TRACE_POINTS
 #include "trace.h"
+#include "trace_server.h"
 
 #include "client.h"
 #include "connection.h"
@@ -22,11 +23,18 @@ static int __init nfr_module_init(void)
 	if (rc)
 		return rc;
 	nfr_debugfs_start();
-	rc = nfr_client_register();
+	nfr_debugfs_svc_start();
+	rc = nfr_svc_register();
 	if (rc)
 		goto out_stop;
+	rc = nfr_params_client() ? nfr_client_register() : 0;
+	if (rc)
+		goto out_unregister;
 	return 0;
+out_unregister:
+	nfr_svc_unregister();
 out_stop:
+	nfr_debugfs_svc_stop();
 	nfr_debugfs_stop();
 	nfr_conn_stop();
 	return rc;
@@ -34,7 +42,10 @@ out_stop:
 
 static void __exit nfr_module_exit(void)
 {
-	nfr_client_unregister();
+	if (nfr_params_client())
+		nfr_client_unregister();
+	nfr_svc_unregister();
+	nfr_debugfs_svc_stop();
 	nfr_debugfs_stop();
 	nfr_conn_stop();
 }
@@ -42,7 +53,7 @@ static void __exit nfr_module_exit(void)
 module_init(nfr_module_init);
 module_exit(nfr_module_exit);
 
-MODULE_DESCRIPTION("RPC-over-RDMA transport, client side");
+MODULE_DESCRIPTION("RPC-over-RDMA transport for NFS clients and servers");
 MODULE_AUTHOR("The nfsrdma-tools developers");
 MODULE_LICENSE("GPL");
 MODULE_VERSION("0.1.0");

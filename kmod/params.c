@@ -81,6 +81,20 @@ NFR_NUMBER(mr_depth, 0, 16, 512, 1,
 NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 	   "Microseconds to poll for completions before sleeping, 0 for none, else");
 
+NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
+	   "Connections that the server has at once");
+NFR_NUMBER(server_memory, 64, 4, 65536, 1,
+	   "Memory for data that the server is reading from clients, MiB, a quarter for one of them");
+
+static bool nfr_client = true;
+module_param_named(client, nfr_client, bool, 0444);
+MODULE_PARM_DESC(client, "Whether to be the client transport rdma (default Y)");
+
+static char *nfr_server_name = "rdma";
+module_param_named(server_name, nfr_server_name, charp, 0444);
+MODULE_PARM_DESC(server_name,
+		 "Name of the server transport in /proc/fs/nfsd/portlist, empty for none (default rdma)");
+
 /* How memory is registered, and who takes the registration back */
 static const char * const nfr_strategies[] = { "frwr", "frwr-local" };
 static u32 nfr_strategy;
@@ -124,4 +138,36 @@ void nfr_params_read(struct nfr_params *params)
 	params->mr_depth = READ_ONCE(nfr_mr_depth.value);
 	params->busy_poll_us = READ_ONCE(nfr_busy_poll_us.value);
 	params->remote_invalidation = READ_ONCE(nfr_strategy) == 0;
+}
+
+/**
+ * nfr_params_client - whether there is to be a client transport
+ */
+bool nfr_params_client(void)
+{
+	return nfr_client;
+}
+
+/**
+ * nfr_params_server_name - what the server's class is called, "" for no server
+ */
+const char *nfr_params_server_name(void)
+{
+	return nfr_server_name;
+}
+
+/**
+ * nfr_params_server_connections - how many connections the server may have
+ */
+u32 nfr_params_server_connections(void)
+{
+	return READ_ONCE(nfr_server_connections.value);
+}
+
+/**
+ * nfr_params_server_pages - how many pages RDMA Reads of the server may use
+ */
+u32 nfr_params_server_pages(void)
+{
+	return READ_ONCE(nfr_server_memory.value) << (20 - PAGE_SHIFT);
 }

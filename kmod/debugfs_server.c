@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The server's debugfs files: /sys/kernel/debug/nfsrdma-server, one directory
+ * per connection, and what all of them have together in "totals".
+ */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "debugfs.h"
+#include "server.h"
+
+static struct dentry *nfr_debugfs_svc_root;
+
+static int connection_show(struct seq_file *seq, void *unused)
+{
+	const struct nfr_svc *svc = seq->private;
+	const struct nfr_conn *conn = svc->conn;
+
+	seq_printf(seq, "peer %pISc\n", &svc->xprt.xpt_remote);
+	seq_printf(seq, "local %pISpc\n", &svc->xprt.xpt_local);
+	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
+	seq_printf(seq, "disconnect %s\n", conn->reason);
+	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "inline_send %u\n", conn->send_size);
+	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
+	seq_printf(seq, "remote_invalidation %s\n", svc->peer.remote_invalidation ? "yes" : "no");
+	seq_printf(seq, "credits_granted %u\n", svc->grant);
+	seq_printf(seq, "credits_used %d\n", atomic_read(&svc->busy));
+	seq_printf(seq, "receives %u\n", conn->recv_total);
+	seq_printf(seq, "requests %u\n", svc->nreqs);
+	seq_printf(seq, "send_queue %u\n", conn->sq.size);
+	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
+	seq_printf(seq, "reads_at_once %u\n", svc->depth);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(connection);
+
+static int counters_show(struct seq_file *seq, void *unused)
+{
+	const struct nfr_svc *svc = seq->private;
+	const struct nfr_svc_counters *c = &svc->counters;
+
+	seq_printf(seq, "calls %llu\nreplies %llu\nerrors %llu\ndropped %llu\ncallbacks %llu\n",
+		   c->calls, c->replies, c->errors, c->dropped, c->callbacks);
+	seq_printf(seq, "read_chunks %llu\nread_bytes %llu\n", c->read_chunks, c->read_bytes);
+	seq_printf(seq, "write_chunks %llu\nwrite_bytes %llu\n", c->write_chunks, c->write_bytes);
+	seq_printf(seq, "reply_chunks %llu\nreply_bytes %llu\n", c->reply_chunks, c->reply_bytes);
+	seq_printf(seq, "inline_bytes %llu\nremote_invalidations %llu\n", c->inline_bytes,
+		   c->remote_invs);
+	seq_printf(seq, "queue_waits %llu\nmemory_waits %llu\n", c->queue_waits, c->memory_waits);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(counters);
+
+static int totals_show(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "connections %u of %u\n", nfr_svc_connections(),
+		   nfr_params_server_connections());
+	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(totals);
+
+/**
+ * nfr_debugfs_svc_add - show a connection
+ * @svc: the connection
+ */
+void nfr_debugfs_svc_add(struct nfr_svc *svc)
+{
+	char name[12];
+
+	snprintf(name, sizeof(name), "%u", svc->conn->id_number & ~NFR_SVC_NUMBERS);
+	svc->debugfs = debugfs_create_dir(name, nfr_debugfs_svc_root);
+	debugfs_create_file("connection", 0400, svc->debugfs, svc, &connection_fops);
+	debugfs_create_file("counters", 0400, svc->debugfs, svc, &counters_fops);
+}
+
+/**
+ * nfr_debugfs_svc_remove - undo nfr_debugfs_svc_add(); waits for readers
+ * @svc: the connection
+ */
+void nfr_debugfs_svc_remove(struct nfr_svc *svc)
+{
+	debugfs_remove_recursive(svc->debugfs);
+}
+
+/**
+ * nfr_debugfs_svc_start - make the server's directory
+ */
+void nfr_debugfs_svc_start(void)
+{
+	nfr_debugfs_svc_root = debugfs_create_dir("nfsrdma-server", NULL);
+	debugfs_create_file("totals", 0400, nfr_debugfs_svc_root, NULL, &totals_fops);
+}
+
+/**
+ * nfr_debugfs_svc_stop - remove the server's directory
+ */
+void nfr_debugfs_svc_stop(void)
+{
+	debugfs_remove_recursive(nfr_debugfs_svc_root);
+}

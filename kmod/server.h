@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The server half: a listener, the connections it accepted, and the requests
+ * on them.
+ *
+ * A request begins with a received Call and ends when its reply has left. No
+ * thread waits for the network meanwhile: RDMA Reads are started where the
+ * Call arrives, an nfsd thread takes the request when all of it is there, and
+ * leaves it with the queue when the reply is posted or waits to be.
+ *
+ * Locks. nfr_conn.lock guards the send queue with @sent and @pending;
+ * nfr_svc.lock guards @ready, @free and @all. Neither is taken inside the other.
+ */
+#ifndef NFSRDMA_SERVER_H
+#define NFSRDMA_SERVER_H
+
+#include <linux/sunrpc/svc_xprt.h>
+#include <linux/sunrpc/xprt.h>
+#include <rdma/rw.h>
+
+#include "connection.h"
+
+/* Numbers of the server's connections in events: never those of a client's transport */
+#define NFR_SVC_NUMBERS		0x80000000u
+
+/* Idents of the classes: not the kernel's own, so that both modules may serve at once */
+#define NFR_SVC_IDENT		0x6e6672
+#define NFR_BC_IDENT		(NFR_SVC_IDENT | XPRT_TRANSPORT_BC)
+
+/* Chunks and segments of one Call; a Call with more is answered with ERR_CHUNK */
+#define NFR_SVC_CHUNKS		16
+#define NFR_SVC_SEGS		128
+
+/* Results of one COMPOUND that may move by Write chunk */
+#define NFR_SVC_RESULTS		8
+
+/* What a connection is granted until it has used half of that */
+#define NFR_SVC_FIRST_GRANT	32u
+
+struct dentry;
+struct rpc_xprt;
+
+/* Data between pages of this host and a segment of the peer, see server_rw.c */
+struct nfr_rw {
+	struct list_head list;
+	struct rdma_rw_ctx ctx;
+	enum dma_data_direction direction;
+	u32 entries;
+	struct scatterlist sg[];
+};
+
+/* A result that may be left out of the reply: bytes, in the unreduced reply */
+struct nfr_result {
+	u32 offset;
+	u32 length;
+};
+
+/**
+ * struct nfr_svc_req - a Call, from its receipt until its reply has left
+ * @list: of the list of its state: ready, waiting, pending, sent or free
+ * @all: of all requests of the connection
+ * @recv: the Call as it came; NULL once it is answered
+ * @head: its header; the chunks are in @chunks and @segs
+ * @rpc, @rpc_length: what of the message came inline
+ * @pages, @npages: where RDMA Reads put the rest
+ * @length: bytes in @pages
+ * @whole: @pages has all of the message, not one data item of it
+ * @rws: RDMA Reads or Writes under way
+ * @results: what the reply has for the Write list, in its order
+ * @buffer, @addr: what the reply is sent from, mapped
+ * @first, @last, @count: work requests to be posted
+ * @replies: they end with the reply, and @mark is where the send queue is then
+ */
+struct nfr_svc_req {
+	struct list_head list;
+	struct list_head all;
+	struct nfr_svc *svc;
+	struct nfr_recv *recv;
+	struct nfr_header head;
+	const u8 *rpc;
+	u32 rpc_length;
+
+	struct page **pages;
+	u32 npages;
+	u32 length;
+	bool whole;
+	struct list_head rws;
+	struct ib_cqe read_cqe;
+
+	struct nfr_result results[NFR_SVC_RESULTS];
+	u32 nresults;
+	void *buffer;
+	u64 addr;
+	struct ib_sge sge;
+	struct ib_send_wr send;
+
+	struct ib_send_wr *first;
+	struct ib_send_wr *last;
+	u32 count;
+	bool signal;
+	bool replies;
+	u32 mark;
+
+	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
+	struct nfr_segment segs[NFR_SVC_SEGS];
+};
+
+/* Counters of a connection, or of those that ended; each is written from one context at a time */
+struct nfr_svc_counters {
+	u64 calls;
+	u64 read_chunks;
+	u64 read_bytes;
+	u64 write_chunks;
+	u64 write_bytes;
+	u64 reply_chunks;
+	u64 reply_bytes;
+	u64 inline_bytes;
+	u64 replies;
+	u64 remote_invs;
+	u64 errors;
+	u64 dropped;
+	u64 callbacks;
+	u64 queue_waits;
+	u64 memory_waits;
+};
+
+/**
+ * struct nfr_svc - a connection that was accepted
+ * @list: the listener's, until it is accepted
+ * @depth: how many RDMA Reads the client takes at once
+ * @grant: the credits it has
+ * @busy: Calls received and not answered
+ * @sunk: pages of RDMA Reads
+ * @ready: requests for nfsd
+ * @pending: requests that wait for room in the send queue; nfr_conn.lock
+ * @sent: requests whose reply is posted; nfr_conn.lock
+ * @backchannel: what callbacks go through, or NULL
+ */
+struct nfr_svc {
+	struct svc_xprt xprt;
+	struct list_head list;
+	struct nfr_conn *conn;
+	struct nfr_private peer;
+	u32 depth;
+	u32 grant;
+	atomic_t busy;
+	atomic_t sunk;
+	spinlock_t lock;
+	struct list_head ready;
+	struct list_head free;
+	struct list_head all;
+	u32 nreqs;
+	struct list_head pending;
+	struct list_head sent;
+	struct delayed_work free_work;
+	struct rpc_xprt *backchannel;
+	u32 bc_granted;
+	atomic_t bc_inflight;
+	struct nfr_svc_counters counters;
+	struct dentry *debugfs;
+};
+
+static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
+{
+	return container_of(xprt, struct nfr_svc, xprt);
+}
+
+/* Receives that a grant needs: replies to callbacks, a batch being handled, another to be posted */
+static inline u32 nfr_svc_recvs_for(u32 grant)
+{
+	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+}
+
+/* server_xprt.c */
+extern const struct nfr_conn_ops nfr_svc_conn_ops;
+extern struct svc_xprt_class nfr_svc_class;
+int nfr_svc_register(void);
+void nfr_svc_unregister(void);
+struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
+void nfr_svc_destroy(struct nfr_svc *svc);
+u32 nfr_svc_connections(void);
+struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
+
+/* server_listen.c */
+struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
+				     struct sockaddr *addr, int length, int flags);
+
+/* server_recv.c */
+void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_svc_is_ready(struct nfr_svc_req *req);
+int nfr_svc_recvfrom(struct svc_rqst *rqstp);
+
+/* server_request.c */
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc);
+void nfr_svc_req_put(struct nfr_svc_req *req);
+void nfr_svc_req_answered(struct nfr_svc_req *req);
+void nfr_svc_req_destroy_all(struct nfr_svc *svc);
+
+/* server_rw.c */
+struct nfr_cursor {
+	const struct nfr_chunk *chunk;
+	u32 seg;
+	u32 offset;
+};
+int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
+	       u32 length, enum dma_data_direction direction);
+struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
+				struct ib_send_wr *last);
+void nfr_rw_destroy_all(struct nfr_svc_req *req);
+
+/* server_sink.c */
+int nfr_sink_get(struct nfr_svc_req *req);
+void nfr_sink_put(struct nfr_svc_req *req);
+void nfr_sink_kick(void);
+void nfr_sink_stop(void);
+u32 nfr_sink_in_use(void);
+
+/* server_read.c */
+bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
+void nfr_svc_read_start(struct nfr_svc_req *req);
+
+/* server_queue.c */
+void nfr_svc_post(struct nfr_svc_req *req);
+void nfr_svc_writable(struct nfr_conn *conn);
+
+/* server_reply.c */
+int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
+int nfr_svc_sendto(struct svc_rqst *rqstp);
+void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error);
+void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+
+/* server_callback.c */
+int nfr_backchannel_register(void);
+void nfr_backchannel_unregister(void);
+void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			     u32 length);
+
+#endif

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The server's calls to its clients (RFC 8167): an rpc_xprt of a class of its
+ * own, whose messages go over a connection that the client has made. Inline
+ * only. nfsd's callback client asks for the class by its ident.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/svc_xprt.h>
+#include <linux/sunrpc/xprt.h>
+
+#include "compat.h"
+#include "server.h"
+#include "trace_server.h"
+
+/* Callbacks of one connection that may be under way: what clients have receives for */
+#define NFR_BC_SLOTS	2
+
+#define NFR_BC_TIMEOUT	(60 * HZ)
+
+static const struct rpc_timeout nfr_bc_timeout = {
+	.to_initval = NFR_BC_TIMEOUT,
+	.to_maxval = NFR_BC_TIMEOUT,
+};
+
+static struct nfr_svc *nfr_bc_svc(struct rpc_xprt *xprt)
+{
+	return nfr_svc_of(xprt->bc_xprt);
+}
+
+/* --- sending --- */
+
+static bool nfr_bc_has_credit(const struct nfr_svc *svc)
+{
+	return (u32)atomic_read(&svc->bc_inflight) < READ_ONCE(svc->bc_granted);
+}
+
+/* As sunrpc has it: say that we wait, then look once more. */
+static int nfr_bc_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
+{
+	xprt_wait_for_buffer_space(xprt);
+	smp_mb__after_atomic();
+	if (nfr_bc_has_credit(svc) || !nfr_conn_is_up(svc->conn))
+		xprt_write_space(xprt);
+	return -EAGAIN;
+}
+
+static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
+{
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_BC_SLOTS, .proc = NFR_MSG,
+	};
+	u32 size = nfr_wire_size(&head), length = rqst->rq_snd_buf.len;
+	struct nfr_svc_req *req;
+
+	if (length > svc->conn->send_size - size)
+		return -EMSGSIZE;
+	req = nfr_svc_req_get(svc);
+	if (!req)
+		return -ENOBUFS;
+	if (read_bytes_from_xdr_buf(&rqst->rq_snd_buf, 0, req->buffer + size, length)) {
+		nfr_svc_req_put(req);
+		return -EIO;
+	}
+	atomic_inc(&svc->bc_inflight);
+	svc->counters.callbacks++;
+	rqst->rq_xtime = ktime_get();
+	rqst->rq_xmit_bytes_sent += length;
+	trace_nfsrdma_svc_callback(svc, head.xid, length);
+	req->send.opcode = IB_WR_SEND;
+	nfr_svc_send(req, &head, size + length);
+	return 0;
+}
+
+static int nfr_bc_send_request(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+	struct nfr_svc *svc = nfr_bc_svc(xprt);
+
+	if (!nfr_conn_is_up(svc->conn))
+		return -ENOTCONN;
+	if (!nfr_bc_has_credit(svc))
+		return nfr_bc_wait(xprt, svc);
+	return nfr_bc_send(svc, rqst);
+}
+
+/* --- replies --- */
+
+static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
+{
+	struct rpc_rqst *rqst;
+	struct kvec *to;
+
+	spin_lock(&xprt->queue_lock);
+	rqst = xprt_lookup_rqst(xprt, cpu_to_be32(xid));
+	if (rqst) {
+		to = &rqst->rq_private_buf.head[0];
+		length = min_t(u32, length, to->iov_len);
+		memcpy(to->iov_base, rpc, length);
+		xprt_complete_rqst(rqst->rq_task, length);
+	}
+	spin_unlock(&xprt->queue_lock);
+}
+
+/**
+ * nfr_backchannel_receive - the reply to a callback came
+ * @svc: the connection; called where completions are handled
+ * @xid: of the callback
+ * @credits: callbacks that the client allows
+ * @rpc: the message
+ * @length: bytes of it; a reply that is cut short is one that cannot be decoded
+ */
+void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			     u32 length)
+{
+	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+
+	if (!xprt) {
+		trace_nfsrdma_svc_error(svc, xid, "a reply, but nobody called", 0);
+		return;
+	}
+	WRITE_ONCE(svc->bc_granted, clamp_t(u32, credits, 1, NFR_BC_SLOTS));
+	atomic_add_unless(&svc->bc_inflight, -1, 0);
+	nfr_bc_complete(xprt, xid, rpc, length);
+	xprt_write_space(xprt);
+}
+
+/* --- sunrpc's side --- */
+
+static void nfr_bc_connect(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+}
+
+/* Only the client can make a new connection. */
+static void nfr_bc_close(struct rpc_xprt *xprt)
+{
+	xprt_disconnect_done(xprt);
+}
+
+static void nfr_bc_destroy(struct rpc_xprt *xprt)
+{
+	kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
+	xprt_free(xprt);
+	module_put(THIS_MODULE);
+}
+
+static int nfr_bc_buf_alloc(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	void *buffer = kmalloc(rqst->rq_callsize + rqst->rq_rcvsize, rpc_task_gfp_mask());
+
+	if (!buffer)
+		return -ENOMEM;
+	rqst->rq_rbuffer = buffer + rqst->rq_callsize;
+	rqst->rq_buffer = buffer;
+	return 0;
+}
+
+static void nfr_bc_buf_free(struct rpc_task *task)
+{
+	kfree(task->tk_rqstp->rq_buffer);
+}
+
+static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+}
+
+static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
+{
+}
+
+static const struct rpc_xprt_ops nfr_bc_ops = {
+	.reserve_xprt		= xprt_reserve_xprt,
+	.release_xprt		= xprt_release_xprt,
+	.alloc_slot		= xprt_alloc_slot,
+	.free_slot		= xprt_free_slot,
+	.connect		= nfr_bc_connect,
+	.buf_alloc		= nfr_bc_buf_alloc,
+	.buf_free		= nfr_bc_buf_free,
+	.send_request		= nfr_bc_send_request,
+	.wait_for_reply_request	= xprt_wait_for_reply_request_def,
+	.timer			= nfr_bc_timer,
+	.close			= nfr_bc_close,
+	.destroy		= nfr_bc_destroy,
+	.print_stats		= nfr_bc_print_stats,
+};
+
+static struct xprt_class nfr_bc_class;
+
+static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
+{
+	xprt->ops = &nfr_bc_ops;
+	xprt->xprt_class = &nfr_bc_class;
+	xprt->timeout = &nfr_bc_timeout;
+	xprt->prot = NFR_BC_IDENT;
+	xprt->addrlen = args->addrlen;
+	memcpy(&xprt->addr, args->dstaddr, args->addrlen);
+	xprt->address_strings[RPC_DISPLAY_ADDR] =
+		kasprintf(GFP_KERNEL, "%pISc", args->dstaddr);
+	xprt->address_strings[RPC_DISPLAY_PORT] = "0";
+	xprt->address_strings[RPC_DISPLAY_PROTO] = "rdma";
+	xprt->address_strings[RPC_DISPLAY_NETID] = "rdma-callback";
+	xprt_set_bound(xprt);
+	xprt_set_connected(xprt);
+}
+
+/* sunrpc's reference, the connection's in sunrpc's eyes, and the one that receiving stands on */
+static void nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
+{
+	xprt->bc_xprt = sxprt;
+	sxprt->xpt_bc_xprt = xprt_get(xprt);
+	smp_store_release(&nfr_svc_of(sxprt)->backchannel, xprt_get(xprt));
+}
+
+static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
+{
+	struct rpc_xprt *xprt;
+
+	if (args->addrlen > sizeof(xprt->addr) || !args->bc_xprt ||
+	    args->bc_xprt->xpt_class != &nfr_svc_class)
+		return ERR_PTR(-EBADF);
+	xprt = xprt_alloc(args->net, sizeof(*xprt), NFR_BC_SLOTS, NFR_BC_SLOTS);
+	if (!xprt)
+		return ERR_PTR(-ENOMEM);
+	nfr_bc_init(xprt, args);
+	if (!xprt->address_strings[RPC_DISPLAY_ADDR]) {
+		xprt_free(xprt);
+		return ERR_PTR(-ENOMEM);
+	}
+	__module_get(THIS_MODULE);
+	nfr_bc_attach(xprt, args->bc_xprt);
+	return xprt;
+}
+
+static struct xprt_class nfr_bc_class = {
+	.list	= LIST_HEAD_INIT(nfr_bc_class.list),
+	.name	= "nfsrdma callback",
+	.owner	= THIS_MODULE,
+	.ident	= NFR_BC_IDENT,
+	.setup	= nfr_bc_setup,
+	/* found by its ident only; sunrpc reads on until an empty name */
+	.netid	= { "" },
+};
+
+/**
+ * nfr_backchannel_register - offer the class of callbacks
+ *
+ * Returns 0 or -EEXIST.
+ */
+int nfr_backchannel_register(void)
+{
+	return xprt_register_transport(&nfr_bc_class);
+}
+
+/**
+ * nfr_backchannel_unregister - undo nfr_backchannel_register()
+ */
+void nfr_backchannel_unregister(void)
+{
+	xprt_unregister_transport(&nfr_bc_class);
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Replies: what goes by Write chunk, what inline or by Reply chunk, and the
+ * answers to what cannot be served (RFC 8166, sections 3.4.6, 3.5.3 and 4.5).
+ *
+ * Everything is checked before anything is written to the client's memory.
+ * The reply is sent from a buffer of the request's, behind the RDMA Writes,
+ * with one doorbell.
+ */
+#include <linux/sunrpc/xdr.h>
+
+#include "server.h"
+#include "trace_server.h"
+
+/**
+ * nfr_svc_result_payload - nfsd has encoded a result that may move apart
+ * @rqstp: the request
+ * @offset: where it is in the reply, bytes
+ * @length: bytes, without padding
+ *
+ * The n-th such result belongs to the n-th Write chunk: RFC 8267, section 2.
+ * Returns 0 (svc_xprt_ops.xpo_result_payload).
+ */
+int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length)
+{
+	struct nfr_svc_req *req = rqstp->rq_xprt_ctxt;
+
+	if (!req || req->nresults == min_t(u32, req->head.nwrites, NFR_SVC_RESULTS))
+		return 0;
+	req->results[req->nresults++] = (struct nfr_result) {
+		.offset = offset, .length = length,
+	};
+	return 0;
+}
+
+/* With krb5i and krb5p the message is wrapped as a whole: nothing may leave it. */
+static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
+{
+	u32 flavor = rqstp->rq_cred.cr_flavor;
+
+	return flavor == RPC_AUTH_GSS_KRB5I || flavor == RPC_AUTH_GSS_KRB5P;
+}
+
+static bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
+{
+	u32 i, at = 0;
+
+	for (i = 0; i < req->nresults; i++) {
+		const struct nfr_result *result = &req->results[i];
+
+		if (result->length > nfr_wire_length(&req->head.writes[i]))
+			return false;
+		/* nfsd's own accounts must be right too: they say what leaves memory */
+		if (result->offset < at || result->offset > length ||
+		    result->length > length - result->offset)
+			return false;
+		at = min(result->offset + xdr_align_size(result->length), length);
+	}
+	return true;
+}
+
+/* --- the message without its results --- */
+
+typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			   u32 length, void *arg);
+
+/* Calls @each for all parts of the message that stay when the results, and their padding, go. */
+static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
+			   void *arg)
+{
+	u32 i, at = 0;
+	int rc = 0;
+
+	for (i = 0; i < req->nresults && !rc; i++) {
+		rc = each(req, res, at, req->results[i].offset - at, arg);
+		at = req->results[i].offset + xdr_align_size(req->results[i].length);
+		at = min_t(u32, at, res->len);
+	}
+	return rc ?: each(req, res, at, res->len - at, arg);
+}
+
+static int nfr_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	*(u32 *)arg += length;
+	return 0;
+}
+
+static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			 u32 length, void *arg)
+{
+	u8 **at = arg;
+	int rc = read_bytes_from_xdr_buf(res, offset, *at, length);
+
+	*at += length;
+	return rc;
+}
+
+static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
+{
+	struct xdr_buf part;
+
+	if (xdr_buf_subsegment(res, &part, offset, length))
+		return -EIO;
+	*span = (struct nfr_span) {
+		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
+		.page_len = part.page_len, .tail = part.tail[0],
+	};
+	return 0;
+}
+
+static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	struct nfr_span span;
+
+	return nfr_reply_span(res, offset, length, &span) ?:
+	       nfr_rw_add(req, arg, &span, length, DMA_TO_DEVICE);
+}
+
+/* --- chunks --- */
+
+/* What the client is told of a chunk: how many bytes each segment got */
+static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
+{
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		chunk->segs[i].length = min(chunk->segs[i].length, length);
+		length -= chunk->segs[i].length;
+	}
+}
+
+static int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	struct nfr_svc_counters *counters = &req->svc->counters;
+	u32 i, length;
+	int rc;
+
+	for (i = 0; i < req->head.nwrites; i++) {
+		struct nfr_cursor cursor = { .chunk = &req->head.writes[i] };
+
+		length = i < req->nresults ? req->results[i].length : 0;
+		rc = length ? nfr_part_write(req, res, req->results[i].offset, length, &cursor) : 0;
+		if (rc)
+			return rc;
+		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
+		nfr_chunk_used(&req->head.writes[i], length);
+		counters->write_chunks += length != 0;
+		counters->write_bytes += length;
+	}
+	return 0;
+}
+
+static int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
+{
+	struct nfr_cursor cursor = { .chunk = req->head.reply };
+	int rc = nfr_reply_parts(req, res, nfr_part_write, &cursor);
+
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
+	nfr_chunk_used(req->head.reply, length);
+	req->svc->counters.reply_chunks++;
+	req->svc->counters.reply_bytes += length;
+	return 0;
+}
+
+/* --- sending --- */
+
+/* A key of the client's that need not be invalidated by itself: RFC 8797, section 4 */
+static const struct nfr_chunk *nfr_reply_any_chunk(const struct nfr_header *head)
+{
+	if (head->nwrites && head->writes[0].nsegs)
+		return &head->writes[0];
+	if (head->reply && head->reply->nsegs)
+		return head->reply;
+	return head->nreads ? &head->reads[0] : NULL;
+}
+
+static void nfr_reply_invalidate(struct nfr_svc_req *req)
+{
+	const struct nfr_chunk *chunk = nfr_reply_any_chunk(&req->head);
+
+	if (!req->svc->peer.remote_invalidation || !chunk)
+		return;
+	req->send.opcode = IB_WR_SEND_WITH_INV;
+	req->send.ex.invalidate_rkey = chunk->segs[0].handle;
+	req->svc->counters.remote_invs++;
+}
+
+/**
+ * nfr_svc_send - send a request's buffer, behind its RDMA Writes
+ * @req: with the message in its buffer
+ * @head: the header, which is put before the message
+ * @length: bytes of both
+ */
+void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	nfr_wire_encode(head, req->buffer, conn->send_size);
+	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
+	req->sge = (struct ib_sge) {
+		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
+	};
+	req->send.wr_cqe = &conn->signal_cqe;
+	req->send.sg_list = &req->sge;
+	req->send.num_sge = 1;
+	req->send.send_flags = 0;
+	req->send.next = NULL;
+	/* pages of others are held no longer than needed */
+	req->signal = !list_empty(&req->rws);
+	req->first = nfr_rw_chain(req, NULL, &req->send);
+	req->replies = true;
+	nfr_svc_req_answered(req);
+	nfr_svc_post(req);
+}
+
+/**
+ * nfr_svc_refuse - answer a Call with an error of the transport
+ * @req: the Call, not with nfsd any more
+ * @error: what is wrong
+ */
+void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
+{
+	struct nfr_header head = {
+		.xid = req->head.xid, .credits = req->svc->grant, .proc = NFR_ERROR,
+		.error = error, .vers_low = NFR_WIRE_VERSION, .vers_high = NFR_WIRE_VERSION,
+	};
+
+	nfr_rw_destroy_all(req);
+	req->svc->counters.errors++;
+	trace_nfsrdma_svc_error(req->svc, req->head.xid,
+				error == NFR_ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", 0);
+	req->send.opcode = IB_WR_SEND;
+	nfr_svc_send(req, &head, nfr_wire_size(&head));
+}
+
+static int nfr_reply_inline(struct nfr_svc_req *req, const struct nfr_header *head,
+			    const struct xdr_buf *res)
+{
+	u8 *at = req->buffer + nfr_wire_size(head);
+
+	if (req->head.reply)
+		nfr_chunk_used(req->head.reply, 0);
+	return nfr_reply_parts(req, res, nfr_part_copy, &at);
+}
+
+/* Returns 0; -EMSGSIZE when the client has left no room; -ENOMEM or -EIO. */
+static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	struct nfr_header head = {
+		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSG,
+		.nwrites = req->head.nwrites, .writes = req->head.writes,
+		.reply = req->head.reply,
+	};
+	u32 room = req->svc->conn->send_size, size = nfr_wire_size(&head), length = 0;
+	int rc;
+
+	if (!nfr_reply_results_fit(req, res->len) || size > room)
+		return -EMSGSIZE;
+	nfr_reply_parts(req, res, nfr_part_count, &length);
+	if (length > room - size) {
+		if (!head.reply || nfr_wire_length(head.reply) < length)
+			return -EMSGSIZE;
+		head.proc = NFR_NOMSG;
+	}
+	req->send.opcode = IB_WR_SEND;
+	nfr_reply_invalidate(req);
+	rc = nfr_reply_write_list(req, res);
+	if (!rc)
+		rc = head.proc == NFR_MSG ? nfr_reply_inline(req, &head, res) :
+					    nfr_reply_by_chunk(req, res, length);
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_reply(req, &head, length);
+	req->svc->counters.replies++;
+	req->svc->counters.inline_bytes += head.proc == NFR_MSG ? length : 0;
+	nfr_svc_send(req, &head, head.proc == NFR_MSG ? size + length : size);
+	return 0;
+}
+
+/**
+ * nfr_svc_sendto - send an nfsd thread's reply (svc_xprt_ops.xpo_sendto)
+ * @rqstp: the thread's; its rq_res has the reply
+ *
+ * Does not wait. Returns 0, or a negative errno when the connection is closed
+ * instead: the client sends the Call again on the next one.
+ */
+int nfr_svc_sendto(struct svc_rqst *rqstp)
+{
+	struct nfr_svc_req *req = rqstp->rq_xprt_ctxt;
+	int rc;
+
+	if (!req)
+		return -ENOTCONN;
+	rqstp->rq_xprt_ctxt = NULL;
+	if (nfr_reply_is_wrapped(rqstp))
+		req->nresults = 0;
+	rc = nfr_reply_send(req, &rqstp->rq_res);
+	if (rc == -EMSGSIZE) {
+		nfr_svc_refuse(req, NFR_ERR_CHUNK);
+		return 0;
+	}
+	if (rc) {
+		nfr_conn_break(req->svc->conn, "a reply could not be sent");
+		nfr_svc_req_put(req);
+	}
+	return rc;
+}

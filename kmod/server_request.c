@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The requests of a connection: made when they are needed, used again and
+ * again, and never more than credits can account for.
+ */
+#include <linux/slab.h>
+
+#include "server.h"
+
+/* Requests whose reply has left, but is not known to have */
+#define NFR_SVC_UNRETIRED	64
+
+static void nfr_svc_req_free(struct nfr_svc_req *req)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (req->buffer)
+		ib_dma_unmap_single(conn->device, req->addr, conn->send_size, DMA_TO_DEVICE);
+	kfree(req->buffer);
+	kfree(req);
+}
+
+static int nfr_svc_req_buffer(struct nfr_svc_req *req)
+{
+	struct nfr_conn *conn = req->svc->conn;
+	void *buffer = kmalloc(conn->send_size, GFP_NOIO | __GFP_NOWARN);
+
+	if (!buffer)
+		return -ENOMEM;
+	req->addr = ib_dma_map_single(conn->device, buffer, conn->send_size, DMA_TO_DEVICE);
+	if (ib_dma_mapping_error(conn->device, req->addr)) {
+		kfree(buffer);
+		return -ENOMEM;
+	}
+	req->buffer = buffer;
+	return 0;
+}
+
+static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req = kzalloc(sizeof(*req), GFP_NOIO | __GFP_NOWARN);
+
+	if (!req)
+		return NULL;
+	req->svc = svc;
+	INIT_LIST_HEAD(&req->rws);
+	if (nfr_svc_req_buffer(req)) {
+		kfree(req);
+		return NULL;
+	}
+	spin_lock(&svc->lock);
+	list_add_tail(&req->all, &svc->all);
+	svc->nreqs++;
+	spin_unlock(&svc->lock);
+	return req;
+}
+
+/**
+ * nfr_svc_req_get - a request for a message that came, or for one to be sent
+ * @svc: the connection
+ *
+ * Returns NULL when memory is short, or when the client has more Calls under
+ * way than anybody granted.
+ */
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	bool full;
+
+	spin_lock(&svc->lock);
+	req = list_first_entry_or_null(&svc->free, struct nfr_svc_req, list);
+	if (req)
+		list_del(&req->list);
+	full = svc->nreqs >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED;
+	spin_unlock(&svc->lock);
+	if (req || full)
+		return req;
+	return nfr_svc_req_create(svc);
+}
+
+/**
+ * nfr_svc_req_answered - the Call itself is not looked at any more
+ * @req: its receive buffer goes back, for the client's next Call
+ */
+void nfr_svc_req_answered(struct nfr_svc_req *req)
+{
+	struct nfr_recv *recv = req->recv;
+
+	if (!recv)
+		return;
+	req->recv = NULL;
+	atomic_dec(&req->svc->busy);
+	nfr_recv_return(req->svc->conn, recv);
+}
+
+/**
+ * nfr_svc_req_put - a request is over
+ * @req: no work request refers to it, nor does a thread
+ */
+void nfr_svc_req_put(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+
+	nfr_svc_req_answered(req);
+	nfr_rw_destroy_all(req);
+	nfr_sink_put(req);
+	req->nresults = 0;
+	spin_lock(&svc->lock);
+	/* the one used last: it is still in the caches */
+	list_add(&req->list, &svc->free);
+	spin_unlock(&svc->lock);
+}
+
+/**
+ * nfr_svc_req_destroy_all - free all requests, whatever their state
+ * @svc: drained, with its queue pair, and nobody uses it
+ */
+void nfr_svc_req_destroy_all(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req, *next;
+
+	list_for_each_entry_safe(req, next, &svc->all, all) {
+		nfr_rw_destroy_all(req);
+		nfr_sink_put(req);
+		nfr_svc_req_free(req);
+	}
+}
