@@ -83,7 +83,7 @@ NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Connections that the server has at once");
-NFR_NUMBER(server_memory, 64, 4, 65536, 1,
+NFR_NUMBER(server_memory, 16, 4, 65536, 1,
 	   "Memory for data that the server is reading from clients, MiB, a quarter for one of them");
 
 static bool nfr_client = true;

@@ -223,6 +223,13 @@ void nfr_svc_read_start(struct nfr_svc_req *req);
 void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_writable(struct nfr_conn *conn);
 
+/* server_parts.c */
+bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length);
+u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res);
+int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res);
+int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length);
+int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res);
+
 /* server_reply.c */
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
 int nfr_svc_sendto(struct svc_rqst *rqstp);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Replies: what goes by Write chunk, what inline or by Reply chunk, and the
- * answers to what cannot be served (RFC 8166, sections 3.4.6, 3.5.3 and 4.5).
+ * Replies: how each of them travels, and the answers to what cannot be served
+ * (RFC 8166, sections 3.5.3 and 4.5).
  *
  * Everything is checked before anything is written to the client's memory.
  * The reply is sent from a buffer of the request's, behind the RDMA Writes,
@@ -39,131 +39,6 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 	u32 flavor = rqstp->rq_cred.cr_flavor;
 
 	return flavor == RPC_AUTH_GSS_KRB5I || flavor == RPC_AUTH_GSS_KRB5P;
-}
-
-static bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
-{
-	u32 i, at = 0;
-
-	for (i = 0; i < req->nresults; i++) {
-		const struct nfr_result *result = &req->results[i];
-
-		if (result->length > nfr_wire_length(&req->head.writes[i]))
-			return false;
-		/* nfsd's own accounts must be right too: they say what leaves memory */
-		if (result->offset < at || result->offset > length ||
-		    result->length > length - result->offset)
-			return false;
-		at = min(result->offset + xdr_align_size(result->length), length);
-	}
-	return true;
-}
-
-/* --- the message without its results --- */
-
-typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			   u32 length, void *arg);
-
-/* Calls @each for all parts of the message that stay when the results, and their padding, go. */
-static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
-			   void *arg)
-{
-	u32 i, at = 0;
-	int rc = 0;
-
-	for (i = 0; i < req->nresults && !rc; i++) {
-		rc = each(req, res, at, req->results[i].offset - at, arg);
-		at = req->results[i].offset + xdr_align_size(req->results[i].length);
-		at = min_t(u32, at, res->len);
-	}
-	return rc ?: each(req, res, at, res->len - at, arg);
-}
-
-static int nfr_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			  u32 length, void *arg)
-{
-	*(u32 *)arg += length;
-	return 0;
-}
-
-static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			 u32 length, void *arg)
-{
-	u8 **at = arg;
-	int rc = read_bytes_from_xdr_buf(res, offset, *at, length);
-
-	*at += length;
-	return rc;
-}
-
-static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
-{
-	struct xdr_buf part;
-
-	if (xdr_buf_subsegment(res, &part, offset, length))
-		return -EIO;
-	*span = (struct nfr_span) {
-		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
-		.page_len = part.page_len, .tail = part.tail[0],
-	};
-	return 0;
-}
-
-static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			  u32 length, void *arg)
-{
-	struct nfr_span span;
-
-	return nfr_reply_span(res, offset, length, &span) ?:
-	       nfr_rw_add(req, arg, &span, length, DMA_TO_DEVICE);
-}
-
-/* --- chunks --- */
-
-/* What the client is told of a chunk: how many bytes each segment got */
-static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
-{
-	u32 i;
-
-	for (i = 0; i < chunk->nsegs; i++) {
-		chunk->segs[i].length = min(chunk->segs[i].length, length);
-		length -= chunk->segs[i].length;
-	}
-}
-
-static int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
-{
-	struct nfr_svc_counters *counters = &req->svc->counters;
-	u32 i, length;
-	int rc;
-
-	for (i = 0; i < req->head.nwrites; i++) {
-		struct nfr_cursor cursor = { .chunk = &req->head.writes[i] };
-
-		length = i < req->nresults ? req->results[i].length : 0;
-		rc = length ? nfr_part_write(req, res, req->results[i].offset, length, &cursor) : 0;
-		if (rc)
-			return rc;
-		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
-		nfr_chunk_used(&req->head.writes[i], length);
-		counters->write_chunks += length != 0;
-		counters->write_bytes += length;
-	}
-	return 0;
-}
-
-static int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
-{
-	struct nfr_cursor cursor = { .chunk = req->head.reply };
-	int rc = nfr_reply_parts(req, res, nfr_part_write, &cursor);
-
-	if (rc)
-		return rc;
-	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
-	nfr_chunk_used(req->head.reply, length);
-	req->svc->counters.reply_chunks++;
-	req->svc->counters.reply_bytes += length;
-	return 0;
 }
 
 /* --- sending --- */
@@ -237,16 +112,6 @@ void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 	nfr_svc_send(req, &head, nfr_wire_size(&head));
 }
 
-static int nfr_reply_inline(struct nfr_svc_req *req, const struct nfr_header *head,
-			    const struct xdr_buf *res)
-{
-	u8 *at = req->buffer + nfr_wire_size(head);
-
-	if (req->head.reply)
-		nfr_chunk_used(req->head.reply, 0);
-	return nfr_reply_parts(req, res, nfr_part_copy, &at);
-}
-
 /* Returns 0; -EMSGSIZE when the client has left no room; -ENOMEM or -EIO. */
 static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
@@ -255,12 +120,12 @@ static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 		.nwrites = req->head.nwrites, .writes = req->head.writes,
 		.reply = req->head.reply,
 	};
-	u32 room = req->svc->conn->send_size, size = nfr_wire_size(&head), length = 0;
+	u32 room = req->svc->conn->send_size, size = nfr_wire_size(&head), length;
 	int rc;
 
 	if (!nfr_reply_results_fit(req, res->len) || size > room)
 		return -EMSGSIZE;
-	nfr_reply_parts(req, res, nfr_part_count, &length);
+	length = nfr_reply_rest(req, res);
 	if (length > room - size) {
 		if (!head.reply || nfr_wire_length(head.reply) < length)
 			return -EMSGSIZE;
@@ -270,7 +135,7 @@ static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 	nfr_reply_invalidate(req);
 	rc = nfr_reply_write_list(req, res);
 	if (!rc)
-		rc = head.proc == NFR_MSG ? nfr_reply_inline(req, &head, res) :
+		rc = head.proc == NFR_MSG ? nfr_reply_inline(req, size, res) :
 					    nfr_reply_by_chunk(req, res, length);
 	if (rc)
 		return rc;

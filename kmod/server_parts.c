@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A reply in parts: results that move by Write chunk, and the rest, which goes
+ * inline or by Reply chunk (RFC 8166, sections 3.4.6 and 3.5.3). Writes are
+ * prepared here and posted with the reply.
+ */
+#include <linux/sunrpc/xdr.h>
+
+#include "server.h"
+#include "trace_server.h"
+
+/**
+ * nfr_reply_results_fit - whether each result is within the reply, and in its chunk
+ * @req: with the results that nfsd encoded
+ * @length: bytes of the unreduced reply
+ */
+bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
+{
+	u32 i, at = 0;
+
+	for (i = 0; i < req->nresults; i++) {
+		const struct nfr_result *result = &req->results[i];
+
+		if (result->length > nfr_wire_length(&req->head.writes[i]))
+			return false;
+		/* nfsd's own accounts must be right too: they say what leaves memory */
+		if (result->offset < at || result->offset > length ||
+		    result->length > length - result->offset)
+			return false;
+		at = min(result->offset + xdr_align_size(result->length), length);
+	}
+	return true;
+}
+
+/* --- the message without its results --- */
+
+typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			   u32 length, void *arg);
+
+/* Calls @each for all parts of the message that stay when the results, and their padding, go. */
+static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
+			   void *arg)
+{
+	u32 i, at = 0;
+	int rc = 0;
+
+	for (i = 0; i < req->nresults && !rc; i++) {
+		rc = each(req, res, at, req->results[i].offset - at, arg);
+		at = req->results[i].offset + xdr_align_size(req->results[i].length);
+		at = min_t(u32, at, res->len);
+	}
+	return rc ?: each(req, res, at, res->len - at, arg);
+}
+
+static int nfr_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	*(u32 *)arg += length;
+	return 0;
+}
+
+static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			 u32 length, void *arg)
+{
+	u8 **at = arg;
+	int rc = read_bytes_from_xdr_buf(res, offset, *at, length);
+
+	*at += length;
+	return rc;
+}
+
+static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
+{
+	struct xdr_buf part;
+
+	if (xdr_buf_subsegment(res, &part, offset, length))
+		return -EIO;
+	*span = (struct nfr_span) {
+		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
+		.page_len = part.page_len, .tail = part.tail[0],
+	};
+	return 0;
+}
+
+static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	struct nfr_span span;
+
+	return nfr_reply_span(res, offset, length, &span) ?:
+	       nfr_rw_add(req, arg, &span, length, DMA_TO_DEVICE);
+}
+
+/* --- chunks --- */
+
+/* What the client is told of a chunk: how many bytes each segment got */
+static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
+{
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		chunk->segs[i].length = min(chunk->segs[i].length, length);
+		length -= chunk->segs[i].length;
+	}
+}
+
+/**
+ * nfr_reply_write_list - prepare to write the results; the Write list says how much
+ * @req: the request
+ * @res: the reply
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	struct nfr_svc_counters *counters = &req->svc->counters;
+	u32 i, length;
+	int rc;
+
+	for (i = 0; i < req->head.nwrites; i++) {
+		struct nfr_cursor cursor = { .chunk = &req->head.writes[i] };
+
+		length = i < req->nresults ? req->results[i].length : 0;
+		rc = length ? nfr_part_write(req, res, req->results[i].offset, length, &cursor) : 0;
+		if (rc)
+			return rc;
+		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
+		nfr_chunk_used(&req->head.writes[i], length);
+		counters->write_chunks += length != 0;
+		counters->write_bytes += length;
+	}
+	return 0;
+}
+
+/**
+ * nfr_reply_by_chunk - prepare to write the rest of the reply to the Reply chunk
+ * @req: the request; the chunk has room
+ * @res: the reply
+ * @length: bytes of it without the results
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
+{
+	struct nfr_cursor cursor = { .chunk = req->head.reply };
+	int rc = nfr_reply_parts(req, res, nfr_part_write, &cursor);
+
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
+	nfr_chunk_used(req->head.reply, length);
+	req->svc->counters.reply_chunks++;
+	req->svc->counters.reply_bytes += length;
+	return 0;
+}
+
+/**
+ * nfr_reply_rest - bytes of the reply without the results and their padding
+ * @req: the request
+ * @res: the reply
+ */
+u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	u32 length = 0;
+
+	nfr_reply_parts(req, res, nfr_part_count, &length);
+	return length;
+}
+
+/**
+ * nfr_reply_inline - put the rest of the reply behind the header
+ * @req: the request; its buffer has room
+ * @offset: bytes of the header
+ * @res: the reply
+ *
+ * Returns 0 or a negative errno.
+ */
+int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
+{
+	u8 *at = req->buffer + offset;
+
+	if (req->head.reply)
+		nfr_chunk_used(req->head.reply, 0);
+	return nfr_reply_parts(req, res, nfr_part_copy, &at);
+}
