@@ -22,7 +22,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = Path(__file__).with_name("module_node.py").read_bytes()
-COUNTS = ("48", "600", "600")
+COUNTS = ("sequential=48", "scattered=600", "attributes=600")
 MOUNT = "vers=3,proto=rdma,port=20049,noac,rsize=1048576"
 LOADS = {
     "sequential": "1 MiB reads",
@@ -86,4 +86,5 @@ def main() -> None:
         print(line(ours, kernels, load))
 
 
-main()
+if __name__ == "__main__":
+    main()

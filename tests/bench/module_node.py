@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What module.py does inside a client: one round of each load over the mount in /mnt/bench.
 
-Runs as ``python3 - READS PAIRS STATS``: how many reads of 1 MiB, of 4 KiB, and getattrs. Prints
-JSON: for each load operations per second, microseconds of this machine's CPU time for each
+Runs as ``python3 - LOAD=COUNT...``, for functions below that are named in LOADS. Prints JSON: for
+each load operations per second, microseconds of the clock and of this machine's CPU time for each
 operation, and what mountstats counted, which must be what was asked for.
 """
 
@@ -13,12 +13,16 @@ import mmap
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from nfsrdma_tools.host import cpu, mountstats
 
 FILE = Path("/mnt/bench/bench-data")
+FILE_BYTES = 64 << 20
+LISTED = Path("/export/bench-listed")
+NAMES = 10_000
 MIB, PAGE, STORM = 1 << 20, 4096, 4
 
 
@@ -64,6 +68,34 @@ def _reads(count: int, size: int, place: Callable[[int], int]) -> None:
     os.close(file)
 
 
+def writes(count: int) -> None:
+    """Writes of 1 MiB past the cache, one after the other."""
+    _writes(count, MIB)
+
+
+def small_writes(count: int) -> None:
+    """Writes of 4 KiB past the cache, one after the other."""
+    _writes(count, PAGE)
+
+
+def _writes(count: int, size: int) -> None:
+    room = mmap.mmap(-1, size)
+    file = os.open(FILE, os.O_WRONLY | os.O_DIRECT)
+    for turn in range(count):
+        if os.pwritev(file, [room], turn * size % FILE_BYTES) != size:
+            raise SystemExit(f"{FILE}: a write of {size} bytes came back short")
+    os.close(file)
+
+
+def listing(count: int) -> None:
+    """A folder read anew; in one machine with its server, which touches it each time."""
+    for turn in range(count):
+        os.utime(LISTED, (turn, time.time_ns() % 10**9))
+        found = sum(1 for _ in os.scandir(FILE.parent / LISTED.name))
+        if found != NAMES:
+            raise SystemExit(f"{LISTED}: {found} names over the mount, not {NAMES}")
+
+
 def measure(work: Callable[[int], None], count: int) -> dict[str, float]:
     work(max(count // 10, 2))
     stats, before = mountstats.read(FILE.parent), cpu.snapshot()
@@ -72,16 +104,23 @@ def measure(work: Callable[[int], None], count: int) -> dict[str, float]:
     counted = mountstats.difference(mountstats.read(FILE.parent), stats)
     return {
         "per_second": count / spent.wall_ns * 1e9,
+        "us": spent.wall_ns / count / 1e3,
         "cpu_us": spent.busy_ns / count / 1e3,
         "rpcs": sum(op.operations for op in counted.operations.values()) / count,
         "bytes": counted.bytes.server_read / count,
     }
 
 
+LOADS = (sequential, scattered, attributes, writes, small_writes, listing)
+
+
 def main() -> None:
-    loads = (sequential, scattered, attributes)
-    counts = [int(word) for word in sys.argv[1:]]
-    print(json.dumps({w.__name__: measure(w, n) for w, n in zip(loads, counts, strict=True)}))
+    found = {}
+    for word in sys.argv[1:]:
+        name, count = word.split("=")
+        (load,) = (load for load in LOADS if load.__name__ == name)
+        found[name] = measure(load, int(count))
+    print(json.dumps(found))
 
 
 main()

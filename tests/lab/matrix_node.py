@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client does in one cell of the interoperation matrix; runs in the node.
+
+``python3 - VERS SEC`` prints JSON: for data, metadata, locks and delegations "ok", or what went
+wrong.  Another client is played by an NFSv3 mount over TCP.  Never imported by the tests.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE, OTHER = Path("/mnt/matrix"), Path("/mnt/other")
+SIZES = (1, 1023, 4096, 5000, 65536, 262_145, 1 << 20, 3_000_001)
+NAMES = 400
+# before this the server would take a delegation away by force
+PATIENCE = 60.0
+
+
+def call(*argv: str | Path) -> None:
+    said = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if said.returncode:
+        raise RuntimeError(said.stderr.strip() or f"{argv[0]} failed")
+
+
+def forget() -> None:
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+
+def data(folder: Path) -> None:
+    noise = {size: os.urandom(size) for size in SIZES}
+    for size, content in noise.items():
+        (folder / f"data-{size}").write_bytes(content)
+    forget()
+    for size, content in noise.items():
+        assert (folder / f"data-{size}").read_bytes() == content, f"{size} bytes differ"
+        theirs = OTHER / folder.name / f"data-{size}"
+        assert theirs.read_bytes() == content, f"{size} bytes differ on the server"
+
+
+def metadata(folder: Path) -> None:
+    many = folder / "many"
+    many.mkdir()
+    for number in range(NAMES):
+        (many / f"a-name-that-is-long-enough-{number}").touch()
+    (many / "link").symlink_to("x" * 1500)
+    (many / "a-name-that-is-long-enough-0").rename(folder / "renamed")
+    forget()
+    assert len(list(many.iterdir())) == NAMES, "names are missing"
+    assert os.readlink(many / "link") == "x" * 1500
+    os.link(folder / "renamed", folder / "linked")
+    assert (folder / "linked").stat().st_nlink == 2, "no second link"
+    os.truncate(folder / "linked", 12345)
+    os.chmod(folder / "linked", 0o640)
+    assert (OTHER / folder.name / "renamed").stat().st_size == 12345
+
+
+def locks(folder: Path) -> None:
+    mine, theirs = folder / "locked", OTHER / folder.name / "locked"
+    mine.write_text("locked\n")
+    with mine.open("r+") as held, theirs.open("r+") as wanted:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+        try:
+            fcntl.lockf(wanted, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            raise AssertionError("two clients have the lock")
+        except BlockingIOError:
+            pass
+        fcntl.lockf(held, fcntl.LOCK_UN)
+        fcntl.lockf(wanted, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def operation(name: str) -> int:
+    rows = Path("/proc/self/mountstats").read_text().split(f" mounted on {HERE} ")[1].splitlines()
+    return next((int(r.split()[1]) for r in rows if r.split()[:1] == [f"{name}:"]), 0)
+
+
+def delegation(folder: Path) -> None:
+    """Opened by us, written to by another client: the server calls us back first."""
+    mine, theirs = folder / "delegated", OTHER / folder.name / "delegated"
+    theirs.write_text("before\n")
+    with mine.open() as file:
+        file.read()
+        start = time.monotonic()
+        theirs.write_text("after\n")
+        took = time.monotonic() - start
+    assert mine.read_text() == "after\n", "the other client's write is not seen"
+    assert took < PATIENCE, "the delegation was not given back when it was recalled"
+    assert operation("DELEGRETURN"), "no delegation was given"
+
+
+def tried(work: Callable[[Path], None], folder: Path) -> str:
+    try:
+        work(folder)
+    except (AssertionError, OSError, RuntimeError) as error:
+        return str(error) or type(error).__name__
+    return "ok"
+
+
+def main() -> None:
+    _, vers, sec = sys.argv
+    for place in (HERE, OTHER):
+        place.mkdir(exist_ok=True)
+    call("mount", "-t", "nfs", "-o", "vers=3,proto=tcp,noac", "server:/export", OTHER)
+    words = f"vers={vers},sec={sec},proto=rdma,port=20049"
+    try:
+        call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
+        folder = HERE / "cell"
+        folder.mkdir()
+        works = (data, metadata, locks, *((delegation,) if vers != "3" else ()))
+        found = {work.__name__: tried(work, folder) for work in works}
+        call("rm", "-r", folder)
+        call("umount", HERE)
+    except RuntimeError as error:
+        found = {"mount": str(error)}
+    call("umount", OTHER)
+    print(json.dumps(found))
+
+
+main()
