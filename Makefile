@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign module-bench repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign module-bench hostile repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,6 +41,9 @@ module-campaign: setup image ## Data, faults and life of the client module, long
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
+
+hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166
+	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s tests/lab/test_hostile_peers.py
 
 repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
 	@mkdir -p out

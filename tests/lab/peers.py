@@ -53,7 +53,10 @@ def hostile_server(lab: Nodes, seed: str, count: int, only: str = "") -> dict[st
 
 
 def hostile_client(lab: Nodes, seed: str, count: int, only: str = "") -> dict[str, Any]:
-    """A server, and a client that sends it what it likes; ``count`` messages are mutated."""
+    """A server, and a client that sends it what it likes; ``count`` messages are mutated.
+
+    The client's mount is carried by whose module is there.
+    """
     kind = server_kind(lab)
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         # what the kernel's server is not sent by hand may be among what is made at random
