@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign module-bench hostile repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign debug-kernel test-debug module-bench hostile repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,17 @@ fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 
 module-campaign: setup image ## Data, faults and life of the client module, longer than make test has time for
 	$(BIN)/python -m pytest -q tests/lab/campaign_life.py tests/lab/campaign_faults.py tests/lab/campaign_data.py
+
+debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Debian's source (15 minutes, then cached): FLAVOUR=debug|kcsan
+	@$(BIN)/nfsrdma lab build --kernel $(or $(FLAVOUR),debug)
+
+MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)) \
+	tests/lab/test_module.py tests/lab/test_krb5.py tests/lab/test_wire_capture.py
+
+test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE and soft iWARP; any report on a console fails: FLAVOUR
+	@failed=0; for nic in rxe siw; do \
+		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic $(MODULE_TESTS) || failed=1; \
+	done; exit $$failed
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
