@@ -17,7 +17,7 @@ class Bystander(threading.Thread):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.path, self.stop = folder / "bystander", threading.Event()
+        self.path, self.stop = folder / f"bystander-{os.getpid()}", threading.Event()
         self.rounds, self.errors = 0, list[str]()
 
     def __enter__(self) -> Self:

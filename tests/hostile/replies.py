@@ -8,6 +8,7 @@ an RPC.  Both are named where RFC 8166 leaves it to the client, or the RPC layer
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -163,8 +164,11 @@ def strangers() -> Iterator[Trick]:
         return made
 
     ids: dict[str, Callable[[int], int]] = {
-        **{"the next xid": lambda xid: xid + 1, "xid 0": lambda xid: 0},
-        **{"the xid upside down": lambda xid: ~xid, "an earlier xid": lambda xid: xid - 1},
+        **{"the next xid": lambda xid: following(xid, 1), "xid 0": lambda xid: 0},
+        **{
+            "the xid upside down": lambda xid: ~xid,
+            "an earlier xid": lambda xid: following(xid, -1),
+        },
     }
     for name, make in ids.items():
         yield Trick(f"read: a reply for {name}", "read", renumbered(make))
@@ -306,6 +310,9 @@ def sends() -> Iterator[Trick]:
             write_immediate(size),
             EITHER,
         )
+    # the two follow each other: what the first leaves in the client's buffers fits the second
+    yield Trick("stale buffers: replies to a call to come", "read", leave_behind)
+    yield Trick("stale buffers: one is taken for the answer", "read", write_immediate(8192))
     for name, key in KEYS.items():
         yield Trick(f"invalidates {name}", "read", invalidate(key), EITHER)
     yield Trick("invalidates its key twice", "read", twice, EITHER, answers=False)
@@ -343,6 +350,23 @@ def write_immediate(size: int) -> Play:
         x.connection.finish(number)
 
     return play
+
+
+def following(xid: int, count: int) -> int:
+    """Linux counts in its own byte order."""
+    ours = int.from_bytes(words(xid), sys.byteorder) + count & HUGE
+    return int.from_bytes(ours.to_bytes(4, sys.byteorder), "big")
+
+
+def leave_behind(x: Exchange) -> None:
+    """Every receive buffer gets a short READ reply for the call after the next."""
+    xid = following(x.xid, 2)
+    # accepted; NFS3_OK, no attributes, and 8192 bytes of which none is there
+    body = words(xid, 1, 0, 0, 0, 0) + words(0, 0, 8192, 0, 8192)
+    for _ in range(200):
+        message = start(x, RDMA_MSG, xid=xid) + words(0, 0, 0) + body
+        if x.connection.ended or x.connection.finish(x.connection.send(message)):
+            return
 
 
 def invalidate(key: Callable[[Exchange], int]) -> Play:
