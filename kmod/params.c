@@ -68,9 +68,9 @@ static const struct kernel_param_ops nfr_number_ops = {
 	__MODULE_PARM_TYPE(_name, "uint");					\
 	MODULE_PARM_DESC(_name, _text ", " #_low " to " #_high " (default " #_default ")")
 
-NFR_NUMBER(inline_send, 4096, 1024, 65536, 1024,
+NFR_NUMBER(inline_send, 8192, 1024, 65536, 1024,
 	   "Largest message sent without chunks, bytes");
-NFR_NUMBER(inline_recv, 4096, 1024, 65536, 1024,
+NFR_NUMBER(inline_recv, 8192, 1024, 65536, 1024,
 	   "Largest message received without chunks, bytes");
 NFR_NUMBER(min_chunk, 65536, 1, 65536, 1,
 	   "Data of at least this size moves by chunk even if it fits inline, bytes");

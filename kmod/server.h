@@ -206,6 +206,7 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 	       u32 length, enum dma_data_direction direction);
 struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 				struct ib_send_wr *last);
+u32 nfr_rw_count_pages(const struct nfr_svc_req *req);
 void nfr_rw_destroy_all(struct nfr_svc_req *req);
 
 /* server_sink.c */

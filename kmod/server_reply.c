@@ -12,6 +12,9 @@
 #include "server.h"
 #include "trace_server.h"
 
+/* A completion costs more than keeping so many pages for a while */
+#define NFR_SVC_FEW_PAGES	8
+
 /**
  * nfr_svc_result_payload - nfsd has encoded a result that may move apart
  * @rqstp: the request
@@ -84,8 +87,8 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
-	/* pages of others are held no longer than needed */
-	req->signal = !list_empty(&req->rws);
+	/* many pages are held no longer than needed; a few wait for the next completion */
+	req->signal = nfr_rw_count_pages(req) > NFR_SVC_FEW_PAGES;
 	req->first = nfr_rw_chain(req, NULL, &req->send);
 	req->replies = true;
 	nfr_svc_req_answered(req);

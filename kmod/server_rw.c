@@ -125,6 +125,20 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 }
 
 /**
+ * nfr_rw_count_pages - how many pages a request's operations hold, about
+ * @req: the request
+ */
+u32 nfr_rw_count_pages(const struct nfr_svc_req *req)
+{
+	const struct nfr_rw *rw;
+	u32 count = 0;
+
+	list_for_each_entry(rw, &req->rws, list)
+		count += rw->entries;
+	return count;
+}
+
+/**
  * nfr_rw_chain - the work requests of all operations, in order
  * @req: its operations
  * @cqe: completes after the last of them; not used with @last
