@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The module's tunables: what modinfo says of them, against what is asked for and in effect.
 
-Their descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them.
+Their descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them; those of
+switches and names have no bounds.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from dataclasses import dataclass
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.modules import ModuleFile
 
-__all__ = ["Parameter", "changed", "checked", "known"]
+__all__ = ["Parameter", "changed", "checked", "is_off", "known"]
 
 _LINE = re.compile(r"(?P<name>\w+):(?P<text>.*?)(?: \((?P<kind>\w+)\))?", re.DOTALL)
 _BOUNDS = re.compile(r"^(?P<text>.*), (?P<low>\d+) to (?P<high>\d+)$", re.DOTALL)
 _DEFAULT = re.compile(r"^(?P<text>.*) \(default (?P<default>[^)]*)\)$", re.DOTALL)
 # the kernel takes all parameters as one text, cut at blanks
-_VALUE = re.compile(r"[A-Za-z0-9_.:,-]{1,64}")
+_VALUE = re.compile(r"[A-Za-z0-9_.:,-]{0,64}")
+# what kstrtobool takes, and how the kernel shows it
+_SWITCH = {"y": "Y", "yes": "Y", "1": "Y", "on": "Y", "n": "N", "no": "N", "0": "N", "off": "N"}
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,14 @@ class Parameter:
     default: str = ""
     low: int | None = None
     high: int | None = None
+    kind: str = ""
+    """The kernel's word for its type: ``uint``, ``bool``, ``charp``; "" when modinfo has none."""
 
     @property
     def bounds(self) -> str:
-        """For people: ``2 to 1024``, ``0, or 16 to 512``, or nothing."""
+        """For people: ``2 to 1024``, ``0, or 16 to 512``, ``Y or N``, or nothing."""
+        if self.kind == "bool":
+            return "Y or N"
         if self.low is None:
             return ""
         beside = f"{self.default}, or " if not self.takes(self.default, beside=False) else ""
@@ -42,9 +49,15 @@ class Parameter:
 
     def takes(self, value: str, beside: bool = True) -> bool:
         """Whether a value is in bounds; ``beside`` them there may be the default, such as 0."""
+        if self.kind == "bool":
+            return value.lower() in _SWITCH
         if self.low is None or self.high is None or (beside and value == self.default):
             return True
         return value.isdecimal() and self.low <= int(value) <= self.high
+
+    def shown(self, value: str) -> str:
+        """A value that it takes, as the kernel will show it."""
+        return _SWITCH[value.lower()] if self.kind == "bool" else value
 
 
 def known(file: ModuleFile) -> dict[str, Parameter]:
@@ -54,20 +67,29 @@ def known(file: ModuleFile) -> dict[str, Parameter]:
 
 
 def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
-    """``name=value`` as a user gave them; UserError for what ``file`` does not take."""
+    """``name=value`` as a user gave them, values as the kernel will show them.
+
+    UserError for what ``file`` does not take.  A name may be empty, such as the server's.
+    """
     parameters, values = known(file), {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name not in parameters:
             hint = f"it has {', '.join(parameters)}"
             raise UserError(f"the module has no parameter {name!r}", hint)
-        if not equals or not _VALUE.fullmatch(value):
+        empty = not value and parameters[name].kind != "charp"
+        if not equals or empty or not _VALUE.fullmatch(value):
             raise UserError(f"{setting!r} is not a setting", "write it like credits=64")
         if not parameters[name].takes(value):
             hint = f"it can be {parameters[name].bounds}, and is {parameters[name].default} unasked"
             raise UserError(f"{name} is {value}", hint)
-        values[name] = value
+        values[name] = parameters[name].shown(value)
     return values
+
+
+def is_off(value: str) -> bool:
+    """Whether a switch with this value is off, as the kernel reads it."""
+    return _SWITCH.get(value.lower()) == "N"
 
 
 def changed(values: Mapping[str, str], file: ModuleFile) -> dict[str, str]:
@@ -92,4 +114,5 @@ def _parameter(line: str) -> Parameter:
         default=default["default"] if default else "",
         low=int(bounds["low"]) if bounds else None,
         high=int(bounds["high"]) if bounds else None,
+        kind=(match["kind"] or "") if match else "",
     )

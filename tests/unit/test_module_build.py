@@ -25,6 +25,9 @@ INFO = (
     "parm:           credits:Calls a connection may have, 2 to 1024 (default 128) (uint)\0"
     "parm:           registration:frwr: the peer may, frwr-local: never (default frwr) (charp)\0"
     "parm:           mr_depth:Pages, 0 for what the device takes, 16 to 512 (default 0) (uint)\0"
+    "parm:           client:Whether to be the client transport rdma (default Y) (bool)\0"
+    "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist,"
+    " empty for none (default rdma) (charp)\0"
     "parm:           plain:int\0"
 )
 
@@ -175,11 +178,22 @@ def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
 
 def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
     found = known(parse_modinfo(INFO))
-    assert found["credits"] == Parameter("credits", "Calls a connection may have", "128", 2, 1024)
+    assert found["credits"] == Parameter(
+        "credits", "Calls a connection may have", "128", 2, 1024, "uint"
+    )
     assert found["credits"].bounds == "2 to 1024"
     assert found["mr_depth"].bounds == "0, or 16 to 512"
     assert (found["registration"].default, found["registration"].bounds) == ("frwr", "")
     assert found["plain"] == Parameter("plain", "int")
+
+
+def test_switches_and_names_have_no_bounds() -> None:
+    found = known(parse_modinfo(INFO))
+    client = Parameter("client", "Whether to be the client transport rdma", "Y", kind="bool")
+    assert (found["client"], client.bounds) == (client, "Y or N")
+    server = found["server_name"]
+    assert (server.default, server.bounds, server.kind) == ("rdma", "", "charp")
+    assert server.text.endswith("portlist, empty for none")
 
 
 @pytest.mark.parametrize(
@@ -194,6 +208,9 @@ def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
         ("credits=many", "credits is many"),
         ("credits=-3", "credits is -3"),
         ("mr_depth=15", r"mr_depth is 15 \(it can be 0, or 16 to 512"),
+        ("client=maybe", r"client is maybe \(it can be Y or N, and is Y unasked"),
+        ("client=", "is not a setting"),
+        ("server_name=a b", "is not a setting"),
     ],
 )
 def test_a_setting_the_module_does_not_take_is_refused(setting: str, words: str) -> None:
@@ -206,4 +223,6 @@ def test_settings_and_what_differs_from_the_default() -> None:
     asked = checked(["credits=64", "registration=frwr-local"], file)
     assert asked == {"credits": "64", "registration": "frwr-local"}
     assert checked(["mr_depth=0"], file) == {"mr_depth": "0"}
+    # as the kernel shows it: values are read back
+    assert checked(["client=off", "server_name="], file) == {"client": "N", "server_name": ""}
     assert changed({**asked, "registration": "frwr", "unknown": "1"}, file) == {"credits": "64"}
