@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which module carries NFS over RDMA, changed: ours in place of the kernel's, and back.
 
-There is room for one: both register the client class of the netid "rdma".  The way back is in the
-journal before anything is changed, as commands that do no harm when there is nothing to do, so it
-holds for any number of swaps in between.
+There is room for one client: both register the class of the netid "rdma"; and for one server of a
+name, which is "rdma" too unless asked otherwise.  Ours without a client and with another name goes
+beside the kernel's.  The way back is in the journal before anything is changed, as commands that
+do no harm when there is nothing to do, so it holds for any number of swaps in between.
 """
 
 from __future__ import annotations
@@ -16,48 +17,57 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError, one_line
 from nfsrdma_tools.files import read
 from nfsrdma_tools.host import module_build, module_state, modules
+from nfsrdma_tools.host.module_parameters import is_off
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.module_state import State, locked
 from nfsrdma_tools.host.module_users import refuse_used
 from nfsrdma_tools.host.modules import ModuleFile
-from nfsrdma_tools.host.transports import CARRIERS, KERNELS, owner
+from nfsrdma_tools.host.transports import ASIDE, CARRIERS, KERNELS, owner, would_load
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["check_room", "load", "prepare", "ready", "unload"]
+__all__ = ["beside", "check_room", "load", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
+# parameters that are asked for when the module is loaded, and never again
+_FIXED = ("client", "server_name")
 
 
-def check_room() -> None:
+def beside(settings: Mapping[str, str]) -> bool:
+    """Whether ours with these parameters leaves the kernel's client and server where they are."""
+    return is_off(settings.get("client", "Y")) and settings.get("server_name", "rdma") != "rdma"
+
+
+def check_room(settings: Mapping[str, str]) -> None:
     """UserError unless ours could take the place of what carries now: before a long build."""
     _require_root()
-    now = owner()
-    if now == KERNELS and now not in modules.loaded():
-        hint = "boot a kernel that has it as a module"
-        raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
-    if now != OURS:
-        refuse_used(now)
+    for name in _in_the_way(settings):
+        if name == KERNELS and name not in modules.loaded():
+            hint = "boot a kernel that has it as a module"
+            raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
+        if name != OURS:
+            refuse_used(name)
 
 
 @locked()
 def load(file: ModuleFile, settings: Mapping[str, str], book: Journal) -> bool:
     """Have the module in ``file`` carry NFS over RDMA; False when it did already.
 
-    ``settings`` are checked parameters.  The module that is in its way is unloaded, and put back
-    by ``book`` when anything fails.  Raises UserError that names who uses that one,
+    ``settings`` are checked parameters.  What is in its way is unloaded, and put back by ``book``
+    when anything fails; see ``beside``.  Raises UserError that names who uses that one,
     CommandError with the kernel's words when it does not load, MismatchError when something else
     is loaded afterwards.
     """
     _require(file)
-    now, state = owner(), module_state.load()
-    if now == OURS and modules.srcversion(OURS) == file.srcversion:
+    if OURS in modules.loaded() and modules.srcversion(OURS) == file.srcversion:
         _set(settings, book)
         return False
-    before = now if now != OURS else (state.before if state else "")
+    state, going = module_state.load(), _in_the_way(settings)
+    first = state.before if state and OURS in going else ""
+    before = next((name for name in going if name != OURS), first)
     prepare(book, file)
-    if now:
-        _take_out(now)
+    for name in going:
+        _take_out(name)
     module_state.save(State(file.path, dict(settings), before))
     _insert()
     return True
@@ -90,13 +100,14 @@ def prepare(book: Journal, file: ModuleFile | None = None) -> None:
     """
     for name in file.depends if file else ():
         modules.load(name, book)
-    now, state, kept = owner(), module_state.load(), str(module_state.path())
+    state, kept = module_state.load(), str(module_state.path())
     book.add(Write(kept, read(Path(kept))) if state else Remove(kept))
-    if now == OURS:
+    here = _carriers()
+    if OURS in here:
         module_state.save(_as_loaded(state))
-    if now:
-        book.add(Run(_way_in(now), unless=str(_SYS / now)))
-    for name in {KERNELS, OURS} - {now}:
+    for name in here:
+        book.add(Run(_way_in(name), unless=str(_SYS / name)))
+    for name in {KERNELS, OURS} - set(here):
         # undone first: the way in is free again
         book.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
 
@@ -111,6 +122,8 @@ def ready(transport: str) -> None:
     # a vendor's rpcrdma of another name is the kernel's, to us
     if not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS)):
         return
+    if wanted == OURS and OURS in modules.loaded():
+        raise UserError(f"{OURS} is loaded without its client", "nfsrdma module unload")
     if now:
         _take_out(now)
     if wanted == OURS:
@@ -135,9 +148,25 @@ def _require_root() -> None:
         raise UserError("only root is allowed to load and unload modules", "run this as root")
 
 
+def _carriers() -> list[str]:
+    """What is loaded of the kernel's module and ours."""
+    found = [owner(), *({KERNELS, OURS} & modules.loaded().keys())]
+    return sorted(set(filter(None, found)), reverse=True)
+
+
+def _in_the_way(settings: Mapping[str, str]) -> list[str]:
+    """What has to be unloaded before ours is loaded with these parameters."""
+    return [name for name in _carriers() if name == OURS or not beside(settings)]
+
+
 def _set(settings: Mapping[str, str], book: Journal) -> None:
+    now = modules.parameters(OURS)
     for name, value in settings.items():
-        Tunable.parse(f"{OURS}.{name}").set(value, book)
+        if name in _FIXED and now.get(name) != value:
+            what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that"
+            raise UserError(what, "nfsrdma module unload, then do this again")
+        if name not in _FIXED:
+            Tunable.parse(f"{OURS}.{name}").set(value, book)
 
 
 def _take_out(name: str) -> None:
@@ -156,7 +185,8 @@ def _insert() -> None:
     except CommandError as error:
         said = one_line(error.stderr) + _said_since(log)
         raise CommandError(error.argv, error.returncode, said) from error
-    _prove(OURS)
+    if not is_off(state.parameters.get("client", "Y")):
+        _prove(OURS)
     wanted, found = modules.in_file(Path(state.file)).srcversion, modules.srcversion(OURS)
     if found != wanted:
         raise MismatchError(f"srcversion of {OURS}", wanted, found)
@@ -175,9 +205,9 @@ def _way_in(name: str) -> tuple[str, ...]:
     """The command that loads a carrier of NFS over RDMA, however it is called."""
     if name == OURS:
         return _insmod(module_state.load() or _as_loaded(None))
-    # after `module install` the name rpcrdma leads to ours; the alias svcrdma never does
-    alias = modules.on_disk("svcrdma")
-    return ("modprobe", "--", "svcrdma" if alias and alias.name == name else name)
+    # after `module install` the name rpcrdma leads to ours
+    aside = name == KERNELS and would_load() == OURS
+    return ("modprobe", "--", ASIDE if aside else name)
 
 
 def _insmod(state: State) -> tuple[str, ...]:

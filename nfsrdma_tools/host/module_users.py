@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who uses a transport module, so that it can be given back by hand.
 
-Each connection of a client and each listener of nfsd holds a reference to the module that carries
-it.  A mount in another namespace, and one taken off lazily, hold theirs unseen; the addresses of
-their servers are in /sys/kernel/sunrpc.
+Each connection of a client, and each listener and connection of nfsd, holds a reference to the
+module that carries it.  A mount in another namespace, and one taken off lazily, hold theirs unseen;
+the addresses of their servers are in /sys/kernel/sunrpc.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import modules, nfsd
 from nfsrdma_tools.host.effect import mounts
+from nfsrdma_tools.host.transports import owner, serves_as
 
 __all__ = ["refuse_used", "users"]
 
@@ -22,17 +23,20 @@ _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 # after the last unmount the kernel closes its connections on its own time
 _PATIENCE_S = 10.0
 _STEP_S = 0.1
+_NFSD = "nfsd listening on "
 
 
 def users(name: str) -> list[str]:
-    """Everybody who is seen to use the transport module ``name``, which carries NFS over RDMA."""
+    """Everybody who is seen to use the transport module ``name``."""
     module = modules.loaded().get(name)
     if module is None:
         return []
-    found = [f"mount {m.directory} of {m.target}" for m in mounts() if _is_rdma(m.options)]
+    found: list[str] = []
+    if name == owner():
+        found += [f"mount {m.directory} of {m.target}" for m in mounts() if _is_rdma(m.options)]
     with contextlib.suppress(PermissionError):
-        heard = (str(each) for each in nfsd.listeners() if each.transport == "rdma")
-        found += [f"nfsd listening on {each}" for each in heard]
+        here = serves_as(name)
+        found += [f"{_NFSD}{each}" for each in nfsd.listeners() if each.transport == here]
     return found + [f"module {each}" for each in module.used_by]
 
 
@@ -45,8 +49,16 @@ def refuse_used(name: str) -> None:
             break
         time.sleep(_STEP_S)
     if found:
-        hint = "unmount, or stop nfsd, then do this again"
-        raise UserError(f"module {name} is in use by {', '.join(found)}", hint)
+        raise UserError(f"module {name} is in use by {', '.join(found)}", _way_out(found))
+
+
+def _way_out(found: list[str]) -> str:
+    serves = any(user.startswith(_NFSD) for user in found)
+    others = not all(user.startswith(_NFSD) for user in found)
+    if not serves:
+        return "unmount, then do this again"
+    first = "unmount, then " if others else ""
+    return f"{first}systemctl stop nfs-server, do this again, then systemctl start nfs-server"
 
 
 def _is_rdma(options: dict[str, str]) -> bool:

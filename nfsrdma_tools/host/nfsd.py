@@ -21,8 +21,13 @@ class Listener:
     """A transport and port nfsd listens on."""
 
     transport: str
-    """``tcp``, ``udp``, ``rdma``, or another that registered itself."""
+    """``tcp``, ``udp``, ``rdma``, or what our module's server was named (server_name)."""
     port: int
+
+    @property
+    def over_rdma(self) -> bool:
+        """Whether it is for RDMA: only the two kinds of sockets are not."""
+        return self.transport not in ("tcp", "udp")
 
     def __str__(self) -> str:
         return f"{self.transport} {self.port}"

@@ -4,30 +4,67 @@
 ``rdma`` and ``nfsrdma`` are both ``proto=rdma`` to the kernel; which of the two a mount has is
 decided by the module that owns that netid.  The module cannot change while anything is mounted
 over it, so the owner now is the one that the mount was made with.
+
+nfsd asks for a server's transport by a name of its own, which is ``rdma`` too unless ours was
+loaded with another: then both modules may be loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
 from nfsrdma_tools.host import modules
 from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.modules import Module
 
-__all__ = ["CARRIERS", "KERNELS", "check_carrier", "family", "named", "owner", "would_load"]
+__all__ = [
+    "ASIDE",
+    "CARRIERS",
+    "KERNELS",
+    "check_carrier",
+    "client_owners",
+    "family",
+    "named",
+    "owner",
+    "serves_as",
+    "would_load",
+]
 
 KERNELS = "rpcrdma"
 """The name of the kernel's own module."""
+ASIDE = "kernels-rpcrdma"
+"""What modprobe finds it by after `module install`, when all its own names lead to ours."""
 CARRIERS = {"rdma": KERNELS, "nfsrdma": OURS}
 """The transports that need a module, and its name."""
 
 
 def owner() -> str:
     """The module that carries NFS over RDMA now; "" when none is loaded."""
-    found = modules.transport_owners(modules.loaded())
+    found = client_owners(modules.loaded(), modules.parameters(OURS))
     builtin = KERNELS if Path("/sys/module", KERNELS).exists() else ""
     return found[0] if found else builtin
+
+
+def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[str]:
+    """The loaded modules that can own the netid ``rdma``; ``ours`` are our module's parameters.
+
+    Ours leaves it alone when its parameter client says so.
+    """
+    found = modules.transport_owners(loaded)
+    return [name for name in found if name != OURS or ours.get("client", "Y") == "Y"]
+
+
+def serves_as(name: str) -> str:
+    """By which name nfsd listens on a module that is loaded; "" when it is no server."""
+    # before our server half the module had no such parameter
+    ours = modules.parameters(OURS).get("server_name", "") if OURS in modules.loaded() else ""
+    if name == OURS:
+        return ours
+    # the first to register it has it; the kernel's goes on without (svc_rdma_init)
+    return "rdma" if ours != "rdma" else ""
 
 
 def family(transport: str) -> str:
@@ -48,7 +85,7 @@ def check_carrier(transport: str) -> None:
     if (wanted == OURS) != (found == OURS):
         hint = "nfsrdma module load"
         if found == OURS:
-            way = "nfsrdma module unload" if owner() else "modprobe svcrdma, to have the kernel's"
+            way = "nfsrdma module unload" if owner() else f"modprobe {ASIDE}, to have the kernel's"
             hint = f"{way}, or mount with --transport nfsrdma"
         raise MismatchError(f"the module for {transport}", wanted, found, hint)
 

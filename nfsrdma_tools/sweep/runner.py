@@ -78,7 +78,7 @@ def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
         return conditions()
     module_swap.prepare(book, modules.in_file(module_build.build().path))
     module_swap.ready(OURS)
-    file = modules.on_disk("svcrdma")
+    file = modules.on_disk(KERNELS)
     # most kernels' own modules have no srcversion; the kernel's build names them
     kernels = {f"module {KERNELS}": file.srcversion or "in tree"} if file else {}
     return {**kernels, **conditions()}

@@ -23,6 +23,7 @@ from nfsrdma_tools.host import (
 )
 from nfsrdma_tools.host.module_build import Build
 from nfsrdma_tools.host.modules import Module, ModuleFile
+from nfsrdma_tools.host.nfsd import Listener
 from nfsrdma_tools.undo import journal, recover
 
 RELEASE = "6.12.1-x"
@@ -46,6 +47,7 @@ class Kernel:
         self.parameters: dict[str, str] = {}
         self.references = 0
         self.calls: list[str] = []
+        self.leads: dict[str, str] = {}
 
     def loaded(self) -> dict[str, Module]:
         carriers = tuple(path.name for path in self.sys.glob("*"))
@@ -54,18 +56,25 @@ class Kernel:
 
     def run(self, *argv: str, **_: object) -> Result:
         program, *words = [word for word in argv if word != "--"]
-        if program in ("dmesg", "modprobe") and words[:1] != ["svcrdma"]:
+        if program == "dmesg" or words[0] in ("--show-depends", *NEEDS):
             return Result(argv, "", "", 0)
+        if words[0] == "--resolve-alias":
+            return Result(argv, self.leads.get(words[1], words[1]), "", 0)
         self.calls.append(" ".join(argv))
-        name = {"svcrdma": "rpcrdma", OURS: "nfsrdma"}.get(Path(words[0]).stem, words[0])
+        name = {OURS: "nfsrdma"}.get(Path(words[0]).stem, words[0])
+        if program == "modprobe":
+            name = self.leads.get(name, name)
         if program == "rmmod":
             self.ask((self.sys / name).exists(), argv, "not loaded")
             (self.sys / name).rmdir()
-        elif program == "insmod" or name != self.carrier:
-            self.ask(not self.carrier, argv, f"File exists: {self.carrier}")
+        elif program == "insmod" or not (self.sys / name).exists():
+            asked = dict(word.split("=") for word in words[1:])
+            there = {path.name for path in self.sys.glob("*")}
+            apart = module_swap.beside(self.parameters if name == "rpcrdma" else asked)
+            self.ask(name not in there and (apart or not there), argv, f"File exists: {there}")
             self.ask(name not in self.broken, argv, "Invalid argument")
             (self.sys / name).mkdir(parents=True)
-            self.parameters = dict(word.split("=") for word in words[1:])
+            self.parameters = asked if name == "nfsrdma" else self.parameters
         return Result(argv, "", "", 0)
 
     def ask(self, fine: bool, argv: tuple[str, ...], why: str) -> None:
@@ -136,6 +145,13 @@ def test_where_nothing_was_before_nothing_is_after(kernel: Kernel) -> None:
     assert kernel.carrier == ""
 
 
+def test_where_ours_is_installed_the_kernels_is_found_by_its_other_name(kernel: Kernel) -> None:
+    kernel.leads = {"rpcrdma": "nfsrdma", "kernels-rpcrdma": "rpcrdma"}
+    load()
+    assert unload() == "rpcrdma"
+    assert kernel.carrier == "rpcrdma"
+
+
 def test_ours_that_does_not_load_leaves_the_old_one_working(kernel: Kernel) -> None:
     kernel.broken.add("nfsrdma")
     with pytest.raises(CommandError, match="Invalid argument"):
@@ -151,6 +167,69 @@ def test_a_parameter_that_did_not_take_effect_is_an_error(
     with pytest.raises(MismatchError, match=r"nfsrdma.credits: asked for 64, got 128"):
         load(credits="64")
     assert kernel.carrier == "rpcrdma"
+
+
+BESIDE = {"client": "N", "server_name": "nfr"}
+
+
+def test_a_server_of_another_name_goes_beside_the_kernels(kernel: Kernel) -> None:
+    # somebody has mounted over the kernel's: that is no matter
+    kernel.references = 1
+    module_swap.check_room({"client": "no", "server_name": "nfr"})
+    assert load(**BESIDE)
+    assert kernel.calls == [f"insmod {__file__} client=N server_name=nfr"]
+    assert transports.owner() == "rpcrdma"
+    assert (transports.serves_as("nfsrdma"), transports.serves_as("rpcrdma")) == ("nfr", "rdma")
+    assert not load(**BESIDE)
+    kernel.references = 0
+    with pytest.raises(
+        UserError, match=r"nfsrdma is loaded without its client \(nfsrdma module un"
+    ):
+        module_swap.ready("nfsrdma")
+    module_swap.ready("rdma")
+    assert unload() == ""
+    assert kernel.carrier == "rpcrdma"
+
+
+def test_what_is_beside_comes_back_beside(kernel: Kernel) -> None:
+    load(**BESIDE)
+    with journal() as book:
+        module_swap.prepare(book, FILE)
+        kernel.run("rmmod", "nfsrdma")
+        kernel.run("rmmod", "rpcrdma")
+    assert {path.name for path in kernel.sys.glob("*")} == {"nfsrdma", "rpcrdma"}
+    assert kernel.parameters == BESIDE
+
+
+@pytest.mark.parametrize("settings", [{"client": "N"}, {"server_name": "nfr"}, {}])
+def test_a_client_or_a_server_of_its_name_is_in_the_kernels_place(
+    kernel: Kernel, settings: dict[str, str]
+) -> None:
+    assert load(**settings)
+    assert kernel.carrier == "nfsrdma"
+    assert unload() == "rpcrdma"
+
+
+def test_what_is_fixed_while_it_is_loaded_is_not_set(kernel: Kernel) -> None:
+    load(**BESIDE)
+    with pytest.raises(UserError, match="loaded with server_name=nfr, and keeps that"):
+        load(server_name="rdma")
+
+
+def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
+    monkeypatch.setattr(module_users.nfsd, "listeners", lambda: heard)
+    with pytest.raises(UserError) as error:
+        module_swap.check_room({})
+    assert str(error.value) == (
+        "module rpcrdma is in use by nfsd listening on rdma 20049 (systemctl stop nfs-server,"
+        " do this again, then systemctl start nfs-server)"
+    )
+    load(**BESIDE)
+    with pytest.raises(UserError, match="nfsrdma is in use by nfsd listening on nfr 20050 "):
+        unload()
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,12 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
         [],
     )
     (tmp_path / "threads").write_text("8\n")
-    (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\ntcp 2049\ntcp 2049\n")
+    (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\nnfr 20050\ntcp 2049\ntcp 2049\n")
     (tmp_path / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
     assert nfsd.threads(tmp_path) == 8
-    assert nfsd.listeners(tmp_path) == [Listener("rdma", 20049), Listener("tcp", 2049)]
+    found = nfsd.listeners(tmp_path)
+    assert found == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
+    assert [each.over_rdma for each in found] == [True, True, False]
     assert nfsd.versions(tmp_path) == ["3", "4.1", "4.2"]
 
 

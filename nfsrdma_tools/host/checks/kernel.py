@@ -11,7 +11,7 @@ from nfsrdma_tools.host import modules
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.modules import ModuleFile
-from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.host.transports import KERNELS, client_owners
 
 __all__ = ["btf", "feature", "headers", "judge_module", "module", "netid"]
 
@@ -44,13 +44,10 @@ def _config(machine: Machine) -> str | None:
 
 def module(machine: Machine) -> Iterator[Finding]:
     """The module that modprobe would load is there, and real."""
-    file = modules.on_disk(KERNELS)
-    if file and file.name == OURS:
-        # `module install` leads that name to ours; this one never is
-        file = modules.on_disk("svcrdma")
     running = machine.path("sys/module/rpcrdma/srcversion")
     srcversion = running.read_text().strip() if running.exists() else ""
-    yield judge_module(file, machine.release, srcversion)
+    # modinfo reads no modprobe.d: this name is the kernel's own also after `module install`
+    yield judge_module(modules.on_disk(KERNELS), machine.release, srcversion)
 
 
 def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding:
@@ -78,7 +75,8 @@ def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding
 
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma gets rpcrdma, or our module."""
-    owners = modules.transport_owners(modules.loaded(machine.path("proc")))
+    ours = modules.parameters(OURS, machine.path("sys"))
+    owners = client_owners(modules.loaded(machine.path("proc")), ours)
     builtin = machine.path("sys/module/rpcrdma").exists() and not owners
     if owners in ([KERNELS], [OURS]) or builtin:
         yield Finding("netid rdma", "ok", f"owned by {owners[0] if owners else KERNELS}")

@@ -28,7 +28,7 @@ def listeners(machine: Machine) -> Iterator[Finding]:
         yield Finding("portlist", "ok", "no NFS server runs here")
         return
     shown = ", ".join(map(str, found))
-    if any(each.transport == "rdma" for each in found):
+    if any(each.over_rdma for each in found):
         yield Finding("portlist", "ok", f"nfsd listens on {shown}")
     else:
         now = f"echo rdma {nfsd.RDMA_PORT} > /proc/fs/nfsd/portlist"
