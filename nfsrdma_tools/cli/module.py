@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from nfsrdma_tools.host.modules import ModuleFile
 
 __all__ = ["app"]
 
@@ -55,18 +52,20 @@ def load(
 ) -> None:
     """Have our module carry NFS over RDMA instead of the kernel's own, until a reboot.
 
-    Nothing may be mounted over RDMA, and nfsd may not listen on it.  If ours does not load, the
-    kernel's own is put back.
+    Nothing may be mounted over RDMA, and nfsd may not listen on it: stop nfs-server, load, start
+    it, and nfsd gets ours.  If ours does not load, the kernel's own is put back.
+
+    With --set client=N --set server_name=NAME it goes beside the kernel's, as a second server.
     """
     import json
 
     from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host import module_parameters, module_swap, modules
-    from nfsrdma_tools.host.transports import owner
+    from nfsrdma_tools.host.transports import owner, serves_as
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
-        module_swap.check_room()
+        module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
         wanted = modules.in_file(file or module_view.build().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
@@ -74,9 +73,10 @@ def load(
         book.keep()
     if as_json:
         facts = {"module": wanted.path, "srcversion": wanted.srcversion, "before": before}
-        print(json.dumps({**facts, "loaded": new, "parameters": values}, indent=2))
+        roles = {"owner": owner(), "server": serves_as(wanted.name)}
+        print(json.dumps({**facts, "loaded": new, "parameters": values, **roles}, indent=2))
         return
-    _tell_loaded(wanted, new, before, values)
+    print("\n".join(module_view.loaded(wanted, new, before, values)))
 
 
 @app.command()
@@ -111,13 +111,8 @@ def status(as_json: Annotated[bool, _JSON] = False) -> None:
 
 
 @app.command()
-def install(
-    force: Annotated[
-        bool, typer.Option("--force", help="On an NFS/RDMA server, too: it stops being one.")
-    ] = False,
-    as_json: Annotated[bool, _JSON] = False,
-) -> None:
-    """Make ours the module that proto=rdma loads, across reboots and new kernels, by DKMS.
+def install(as_json: Annotated[bool, _JSON] = False) -> None:
+    """Make ours the module of mounts and of nfsd, across reboots and new kernels, by DKMS.
 
     Loads nothing now.  `nfsrdma module uninstall` takes every trace back.
     """
@@ -128,7 +123,7 @@ def install(
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
-        module_install.check(force)
+        module_install.check()
         made = module_view.build()
         new = module_install.install(made, book)
         book.keep()
@@ -141,7 +136,7 @@ def install(
         return
     print(f"nfsrdma {version} {'is' if new else 'was'} installed for {made.release}")
     print(f"  lasts across reboots: DKMS builds {folder} for each new kernel,")
-    print(f"  and {module_install.CONF} has proto=rdma load it")
+    print(f"  and {module_install.CONF} has mounts with proto=rdma and nfsd load it")
     print("  in effect with the next load: nfsrdma module load, or a reboot")
     print("  undo: nfsrdma module uninstall")
 
@@ -163,14 +158,3 @@ def uninstall(as_json: Annotated[bool, _JSON] = False) -> None:
     print(f"nfsrdma {gone.version} is uninstalled, for good" if gone else "nothing is installed")
     if gone and still:
         print("  it stays loaded until: nfsrdma module unload")
-
-
-def _tell_loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> None:
-    what = f"nfsrdma {wanted.version} (srcversion {wanted.srcversion})"
-    if not new:
-        now = ", ".join(f"{name} is {value} now" for name, value in values.items())
-        print(f"{what} was loaded already{now and '; '}{now}")
-        return
-    instead = f", instead of {before}" if before not in ("", "nfsrdma") else ""
-    print(f"{what} carries NFS over RDMA now{instead}")
-    print("  until a reboot; undo: nfsrdma module unload")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``nfsrdma module`` looks: the line of a build, and the table of its status."""
+"""How ``nfsrdma module`` looks: the line of a build, what `load` did, the table of its status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from typing import Any, Self
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host import module_build
 from nfsrdma_tools.host.module_build import Build
+from nfsrdma_tools.host.module_server import Client, Server
+from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.module_status import Status, Tunable
+from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.transports import owner, serves_as
+from nfsrdma_tools.sizes import format_size
 
-__all__ = ["build", "facts", "lines"]
+__all__ = ["build", "facts", "lines", "loaded"]
 
 
 def build(kernel: str = "", force: bool = False) -> Build:
@@ -47,6 +52,23 @@ class _Building:
         self._shown = text
 
 
+def loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> list[str]:
+    """What `load` did, for people; ``before`` carried mounts until now."""
+    what, now = f"{OURS} {wanted.version} (srcversion {wanted.srcversion})", owner()
+    if not new:
+        said = [f"{name} is {value} now" for name, value in values.items()]
+        said += [f"mounts with proto=rdma get {now}"] if now not in ("", OURS) else []
+        return [f"{what} was loaded already{'; ' if said else ''}{', '.join(said)}"]
+    back = "  until a reboot; undo: nfsrdma module unload"
+    if now == OURS:
+        instead = f", instead of {before}" if before not in ("", OURS) else ""
+        return [f"{what} carries NFS over RDMA now{instead}", back]
+    name = serves_as(OURS)
+    kept = f", beside {now}" if now else ""
+    way = f"  have nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"
+    return [f"{what} is a server now{kept}, not a client", *([way] if name else []), back]
+
+
 def facts(found: Status) -> dict[str, Any]:
     """The status as plain values, for JSON."""
     return {
@@ -62,6 +84,8 @@ def lines(found: Status) -> list[str]:
     rows = [
         ("kernel", found.release),
         ("carrier", _carrier(found)),
+        *(("server", text) for text in _server(found)),
+        *(("client", _client(each)) for each in (found.server.clients if found.server else ())),
         ("source", f"{found.source}, hash {found.source_hash}"),
         ("built", _built(found)),
         *(("tunable", _tunable(each)) for each in found.tunables),
@@ -78,6 +102,28 @@ def _carrier(found: Status) -> str:
     version = f" {found.version}" if found.version else ""
     source = f", srcversion {found.srcversion}" if found.srcversion else ""
     return f"{found.owner}{version}, {who}{source}"
+
+
+def _server(found: Status) -> list[str]:
+    if not found.server:
+        return []
+    whose = "" if found.owner == OURS else f", srcversion {found.ours}"
+    return [f"{OURS}, to nfsd {found.server.name}{whose}{_load(found.server)}"]
+
+
+def _load(server: Server) -> str:
+    if server.connections is None or server.memory is None or server.memory_max is None:
+        return "; its connections are for root to see"
+    connections = f"{server.connections} of {server.connections_max} connections"
+    memory = f"{format_size(server.memory)} of {format_size(server.memory_max)} for Reads"
+    return f"; {connections}, {memory}"
+
+
+def _client(each: Client) -> str:
+    state = "connected" if each.connected else "ended"
+    reason = f": {each.reason}" if each.reason != "none" else ""
+    use = f"{each.in_use} of {each.credits} credits in use, {each.calls} calls"
+    return f"{each.peer}, {use}, {state}{reason}"
 
 
 def _built(found: Status) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our module made the one that a mount with proto=rdma gets, also after a reboot and a new kernel.
+"""Our module made the one that mounts with proto=rdma and nfsd get, now and after reboots.
 
 Two things outlive a reboot: the source below /usr/src, which DKMS builds for each kernel, and one
 file below /etc/modprobe.d.  All of it is one list of what takes it back: the journal of a failed
@@ -8,8 +8,9 @@ attempt, and `uninstall`, run the same one.
 For a mount the kernel asks modprobe for "rpc" and the netid, rpcrdma or rpcrdma6 (request_module
 in net/sunrpc/xprt.c).  An alias of modprobe.d goes before a module of that name (libkmod's
 kmod_module_new_from_lookup), so one line leads it to ours.  xprtrdma is what rdma-core loads at
-boot for the client.  nfsd asks for svcrdma, which the file leaves alone: it is an alias in the
-kernel's own module, and so that one stays in reach.
+boot for the client, svcrdma what nfsd asks for ("svc" and the listener's name, svc_xprt_create).
+An alias of modprobe.d names a module, never another alias: so one more has the kernel's own stay
+in reach.
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.host import dkms, module_source, modules, nfsd, service
+from nfsrdma_tools.host import dkms, module_source, modules
 from nfsrdma_tools.host.module_build import Build
 from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.host.transports import ASIDE, KERNELS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
-__all__ = ["CONF", "Installed", "install", "installed", "serves", "uninstall"]
+__all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]
 
 CONF = Path("/etc/modprobe.d/nfsrdma.conf")
 _TEXT = f"""# written by nfsrdma module install; it goes with nfsrdma module uninstall
-# what a mount with proto=rdma has the kernel ask for, and what rdma-core loads at boot
+# what a mount with proto=rdma and nfsd have the kernel ask for, and what rdma-core loads at boot
 alias {KERNELS} {OURS}
 alias {KERNELS}6 {OURS}
+alias svcrdma {OURS}
 alias xprtrdma {OURS}
+# the kernel's own: modprobe {ASIDE}
+alias {ASIDE} {KERNELS}
 """
 
 
@@ -60,19 +64,15 @@ def installed() -> Installed | None:
         raise UserError(what, "mend it or move it away") from error
 
 
-def check(force: bool = False) -> None:
-    """UserError where it cannot be installed; on an NFS/RDMA server only without ``force``."""
+def check() -> None:
+    """UserError where it cannot be installed: before a long build."""
     _require_root()
-    if not force and (reason := serves()):
-        what = f"this is an NFS/RDMA server ({reason}), which needs the kernel's {KERNELS}"
-        hint = f"{OURS} has no server side, and both cannot be loaded: --force if it only mounts"
-        raise UserError(what, hint)
     if installed() is None:
         _refuse_foreign(module_source.find().version)
 
 
 def install(build: Build, book: Journal) -> bool:
-    """Register with DKMS for the running kernel and lead proto=rdma to our module.
+    """Register with DKMS for the running kernel and lead mounts and nfsd to our module.
 
     ``build`` shows that it compiles, before anything is changed.  Nothing is loaded or unloaded.
     False when this source was installed already; another one is replaced.
@@ -111,16 +111,6 @@ def uninstall() -> Installed | None:
     if left:
         raise MismatchError(f"{OURS} {here.version}", "gone", ", ".join(left))
     return here
-
-
-def serves() -> str:
-    """Why this machine is a server of NFS over RDMA; "" when it is none."""
-    heard = [str(each) for each in nfsd.listeners() if each.transport == "rdma"]
-    if heard:
-        return f"nfsd listens on {heard[0]}"
-    if (service.active() or service.enabled()) and service.rdma_port():
-        return f"nfs.conf has rdma-port {service.rdma_port()}, and {service.UNIT} is started"
-    return ""
 
 
 def _require_root() -> None:
@@ -173,9 +163,9 @@ def _in_effect(build: Build) -> bool:
 
 
 def _verify(build: Build) -> None:
-    """MismatchError unless modprobe leads proto=rdma to this build, and nfsd where it was led."""
+    """MismatchError unless modprobe leads mounts and nfsd to this build."""
     wanted = modules.in_file(build.path).srcversion
-    for name in (KERNELS, f"{KERNELS}6"):
+    for name in (KERNELS, f"{KERNELS}6", "svcrdma"):
         said = run("modprobe", "--show-depends", "--", name, check=False).stdout
         last = said.split()[-1] if said.split() else "nothing"
         if Path(last).name.split(".")[0] != OURS:

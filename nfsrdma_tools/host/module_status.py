@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import dkms, module_build, module_install, module_source, modules
+from nfsrdma_tools.host import (
+    dkms,
+    module_build,
+    module_install,
+    module_server,
+    module_source,
+    modules,
+)
 from nfsrdma_tools.host.dkms import Registered
 from nfsrdma_tools.host.module_parameters import Parameter, known
+from nfsrdma_tools.host.module_server import Server
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.module_users import users
 from nfsrdma_tools.host.modules import ModuleFile
@@ -22,7 +30,7 @@ __all__ = ["Status", "Tunable", "status"]
 
 @dataclass(frozen=True)
 class Tunable:
-    """A parameter of the module that is loaded; of ours also what it may be."""
+    """A parameter of our module, or else of the carrier; of ours also what it may be."""
 
     name: str
     value: str
@@ -35,10 +43,14 @@ class Status:
 
     release: str
     owner: str
-    """The module that carries NFS over RDMA; "" when none is loaded."""
+    """The module that carries mounts over RDMA; "" when none is loaded."""
     version: str
     srcversion: str
     """Of the owner as it is loaded."""
+    ours: str
+    """The srcversion of our module as it is loaded, also beside the owner; "" when it is not."""
+    server: Server | None
+    """What our module serves; None when it is not loaded, or not as a server."""
     source: Path
     source_hash: str
     built: Path | None
@@ -54,9 +66,9 @@ class Status:
     @property
     def current(self) -> bool | None:
         """Whether what is loaded is this source's build; None when ours is not loaded or built."""
-        if self.owner != OURS or not self.built_srcversion:
+        if not self.ours or not self.built_srcversion:
             return None
-        return self.srcversion == self.built_srcversion
+        return self.ours == self.built_srcversion
 
 
 def status() -> Status:
@@ -67,25 +79,28 @@ def status() -> Status:
     with contextlib.suppress(UserError):
         here = module_install.installed()
     registered = dkms.registered()
+    ours = OURS if OURS in modules.loaded() else ""
     return Status(
         release=release,
         owner=carrier,
         version=modules.version(carrier) if carrier else "",
         srcversion=modules.srcversion(carrier) if carrier else "",
+        ours=modules.srcversion(ours) if ours else "",
+        server=module_server.server(),
         source=source.folder,
         source_hash=source.hash,
         built=built,
         built_srcversion=modules.in_file(built).srcversion if built else "",
-        tunables=_tunables(carrier, built),
-        users=tuple(users(carrier)),
+        tunables=_tunables(ours or carrier, built),
+        users=tuple(user for name in sorted({carrier, ours}) for user in users(name)),
         registered=None if registered is None else tuple(registered),
         installed=here.version if here else "",
     )
 
 
-def _tunables(carrier: str, built: Path | None) -> tuple[Tunable, ...]:
-    values = modules.parameters(carrier) if carrier else {}
-    about = known(file) if carrier == OURS and (file := _description(built)) else {}
+def _tunables(name: str, built: Path | None) -> tuple[Tunable, ...]:
+    values = modules.parameters(name) if name else {}
+    about = known(file) if name == OURS and (file := _description(built)) else {}
     return tuple(Tunable(name, value, about.get(name)) for name, value in values.items())
 
 

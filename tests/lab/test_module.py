@@ -204,10 +204,10 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     assert status(node)["owner"] == "rpcrdma"
 
 
-def test_a_server_is_left_alone(node: Lab) -> None:
-    reason = "nfsd listening on rdma 20049"
-    assert f"rpcrdma is in use by {reason}" in refused(node, "load", at="server")
-    assert "this is an NFS/RDMA server" in refused(node, "install", at="server")
+def test_a_server_is_left_alone_and_told_the_way(node: Lab) -> None:
+    said = refused(node, "load", at="server")
+    assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
+    assert "systemctl stop nfs-server, do this again, then systemctl start nfs-server" in said
 
 
 def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(tiny: Lab) -> None:
@@ -217,14 +217,13 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     (dkms,) = status(tiny)["registered"]
     assert dkms["state"] == "installed"
     leads = sh(tiny, "for i in rpcrdma rpcrdma6 xprtrdma svcrdma; do modprobe -n -v -i $i; done")
-    # svcrdma, which nfsd asks for, is in the kernel already
-    assert [line.split("/")[-1].split(".")[0] for line in leads.splitlines()] == ["nfsrdma"] * 3
-    real = sh(tiny, "modprobe --show-depends svcrdma").splitlines()[-1]
+    assert [line.split("/")[-1].split(".")[0] for line in leads.splitlines()] == ["nfsrdma"] * 4
+    real = sh(tiny, "modprobe --show-depends kernels-rpcrdma").splitlines()[-1]
     assert "/kernel/net/sunrpc/xprtrdma/rpcrdma.ko" in real
 
     sh(tiny, "rmmod rpcrdma; ! mount -t nfs -o proto=rdma,port=20049 server:/export /mnt")
     assert status(tiny)["owner"] == "nfsrdma"
-    sh(tiny, "rmmod nfsrdma; modprobe svcrdma; nfsrdma module load")
+    sh(tiny, "rmmod nfsrdma; modprobe kernels-rpcrdma; nfsrdma module load")
     assert status(tiny)["owner"] == "nfsrdma"
     assert "mounts with proto=rdma get rpcrdma" in module(tiny, "unload").stdout
 

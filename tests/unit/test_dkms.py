@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import ProgramMissingError, UserError
-from nfsrdma_tools.host import dkms, module_install, nfsd, service
+from nfsrdma_tools.host import dkms, module_install
 from nfsrdma_tools.host.dkms import Registered, parse
-from nfsrdma_tools.host.module_install import Installed, installed, serves
-from nfsrdma_tools.host.nfsd import Listener
+from nfsrdma_tools.host.module_install import Installed, installed
 
 
 @pytest.fixture(autouse=True)
@@ -44,25 +43,6 @@ def test_without_dkms_nothing_is_known_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert not dkms.others()
 
 
-@pytest.mark.parametrize(
-    ("listeners", "runs", "port", "why"),
-    [
-        ([Listener("rdma", 20049)], False, 0, "nfsd listens on rdma 20049"),
-        ([Listener("tcp", 2049)], True, 20049, "nfs.conf has rdma-port 20049"),
-        ([Listener("tcp", 2049)], True, 0, ""),
-        ([], False, 20049, ""),
-    ],
-)
-def test_a_server_is_told_by_its_listener_or_by_what_it_will_start_with(
-    listeners: list[Listener], runs: bool, port: int, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nfsd, "listeners", lambda: listeners)
-    for name, answer in {"active": False, "enabled": runs, "rdma_port": port}.items():
-        monkeypatch.setattr(service, name, lambda answer=answer: answer)
-    assert serves().startswith(why)
-    assert bool(serves()) == bool(why)
-
-
 def test_what_was_installed_is_remembered(lib: Path) -> None:
     assert installed() is None
     (lib / "module.json").write_text(json.dumps({"version": "0.1.0", "made": ["/a", "/a/b"]}))
@@ -82,8 +62,8 @@ def test_the_way_back_ends_where_the_way_in_began(monkeypatch: pytest.MonkeyPatc
     assert not any("mok" in str(step) for step in kept)
 
 
-def test_nfsds_own_way_to_the_kernels_module_is_left_open() -> None:
+def test_mounts_and_nfsd_are_led_to_ours_and_one_way_is_left_to_the_kernels() -> None:
     lines = [x.split() for x in module_install._TEXT.splitlines() if not x.startswith("#")]
-    assert {(word, to) for _, word, to in lines} == {
-        (name, "nfsrdma") for name in ("rpcrdma", "rpcrdma6", "xprtrdma")
-    }
+    leads = {word: to for _, word, to in lines}
+    assert leads.pop("kernels-rpcrdma") == "rpcrdma"
+    assert leads == dict.fromkeys(("rpcrdma", "rpcrdma6", "svcrdma", "xprtrdma"), "nfsrdma")

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server half of our module, as its debugfs has it, and how it is shown."""
+
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli import module_view
+from nfsrdma_tools.host import module_server, transports
+from nfsrdma_tools.host.module_server import Client, Server
+from nfsrdma_tools.host.module_status import Status
+
+CONNECTION = """\
+peer {peer}
+local 10.9.1.1:20049
+connected {connected}
+disconnect {reason}
+device rxe0
+inline_send 4096
+inline_recv 4096
+remote_invalidation yes
+credits_granted 64
+credits_used 3
+receives 112
+requests 40
+send_queue 384
+read_pages 2
+reads_at_once 16
+"""
+COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
+
+
+@pytest.fixture
+def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
+    monkeypatch.setattr(module_server, "_PAGE", 4096)
+    (tmp_path / "totals").write_text("connections 3 of 1024\nread_pages 4 of 4096\n")
+    connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer")
+    connected(tmp_path / "9", "10.9.1.11", "yes", "none")
+    # it ended while this was read
+    (tmp_path / "11").mkdir()
+    return tmp_path
+
+
+def connected(folder: Path, peer: str, up: str, reason: str) -> None:
+    folder.mkdir()
+    text = CONNECTION.format(peer=peer, connected=up, reason=reason)
+    (folder / "connection").write_text(text)
+    (folder / "counters").write_text(COUNTERS)
+
+
+def status(server: Server | None, owner: str) -> Status:
+    here = Path("/x")
+    return Status("6.12", owner, "", "", "ABC", server, here, "h", None, "", (), (), None, "")
+
+
+def test_the_server_is_read(debug: Path) -> None:
+    found = module_server.server(debug)
+    first, second = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none"), "disconnected by the peer"
+    assert found == Server(
+        "nfr", 3, 1024, 4 << 12, 16 << 20,
+        (first, Client("10.9.1.12", 64, 3, 1204, 8192, False, second)),
+    )  # fmt: skip
+
+
+def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
+    assert module_server.server(tmp_path / "none") == Server("nfr")
+
+
+def test_without_a_server_there_is_none(monkeypatch: pytest.MonkeyPatch, debug: Path) -> None:
+    monkeypatch.setattr(transports, "serves_as", lambda name: "")
+    assert module_server.server(debug) is None
+
+
+def test_each_client_has_a_line(debug: Path) -> None:
+    found = status(module_server.server(debug), "nfsrdma")
+    assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
+        "server    nfsrdma, to nfsd nfr; 3 of 1024 connections, 16k of 16M for Reads",
+        "client    10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
+        "client    10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
+    ]
+    assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
+    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "to nfsd" in x)
+    assert (
+        line
+        == "server    nfsrdma, to nfsd nfr, srcversion ABC; its connections are for root to see"
+    )
