@@ -183,8 +183,10 @@ class Connection:
         return self.post(opcode, self.put(data), imm=imm)
 
     def finish(self, number: int) -> int:
-        """The status work ended with, 0 for good; also that of work a broken queue pair drops."""
-        self.host.wait(lambda: number in self.done)
+        """The status work ended with, 0 for good; GoneError when the connection ended before."""
+        self.host.wait(lambda: number in self.done or bool(self.ended))
+        if number not in self.done:
+            raise GoneError(self.ended)
         return self.done.pop(number)
 
     def write(self, data: bytes, at: int, key: int) -> int:
