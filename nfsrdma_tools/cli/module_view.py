@@ -134,11 +134,12 @@ def _built(found: Status) -> str:
 
 
 def _tunable(each: Tunable) -> str:
+    shown = f"{each.name} {each.value or '(empty)'}"
     if not each.about:
-        return f"{each.name} {each.value}"
+        return shown
     changed = "" if each.value == each.about.default else f", not the default {each.about.default}"
     bounds = f" ({each.about.bounds})" if each.about.bounds else ""
-    return f"{each.name} {each.value}{bounds}{changed}"
+    return f"{shown}{bounds}{changed}"
 
 
 def _dkms(found: Status) -> list[str]:

@@ -9,6 +9,7 @@ from nfsrdma_tools.cli import module_view
 from nfsrdma_tools.host import module_server, transports
 from nfsrdma_tools.host.module_server import Client, Server
 from nfsrdma_tools.host.module_status import Status
+from nfsrdma_tools.host.modules import ModuleFile
 
 CONNECTION = """\
 peer {peer}
@@ -70,6 +71,30 @@ def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
 def test_without_a_server_there_is_none(monkeypatch: pytest.MonkeyPatch, debug: Path) -> None:
     monkeypatch.setattr(transports, "serves_as", lambda name: "")
     assert module_server.server(debug) is None
+
+
+FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
+
+
+@pytest.mark.parametrize(
+    ("owner", "new", "values", "words"),
+    [
+        ("nfsrdma", True, {}, "carries NFS over RDMA now, instead of rpcrdma"),
+        ("rpcrdma", True, {}, "is a server now, beside rpcrdma, not a client"),
+        ("", True, {}, "is a server now, not a client"),
+        ("nfsrdma", False, {"credits": "64"}, "was loaded already; credits is 64 now"),
+        ("rpcrdma", False, {}, "was loaded already; mounts with proto=rdma get rpcrdma"),
+    ],
+)
+def test_what_was_loaded_is_said(
+    owner: str, new: bool, values: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_view, "owner", lambda: owner)
+    monkeypatch.setattr(module_view, "serves_as", lambda name: "nfr")
+    first, *more = module_view.loaded(FILE, new, "rpcrdma", values)
+    assert first == f"nfsrdma 0.1.0 (srcversion ABC) {words}"
+    way = "  have nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
+    assert (way in more) == (new and owner != "nfsrdma")
 
 
 def test_each_client_has_a_line(debug: Path) -> None:
