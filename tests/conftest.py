@@ -4,6 +4,14 @@ from pathlib import Path
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    labs = parser.getgroup("labs")
+    kernels = "of the pair of machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
+    labs.addoption("--kernel", default="6.12", help=kernels)
+    labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
+    labs.addoption("--long", action="store_true", help="test_module_*: minutes of each, figures")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "lab" in Path(item.path).relative_to(Path(__file__).parent).parts[0]:

@@ -12,7 +12,7 @@ from nfsrdma_tools.host import module_source
 from nfsrdma_tools.lab import image, kernels, places
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["bring"]
+__all__ = ["bring", "load"]
 
 SCRIPT = Path(__file__).with_name("build_module.sh")
 # where `nfsrdma module build` keeps what root builds
@@ -31,6 +31,12 @@ def bring(lab: Nodes, node: str = "client") -> None:
             _build(lab, node, release, source, file)
         script = 'mkdir -p "$1" && cat > "$1/nfsrdma.ko"'
         lab.run(node, "sh", "-c", script, "sh", folder, stdin=file.read_bytes())
+
+
+def load(lab: Nodes) -> None:
+    """Have our module carry what the client mounts."""
+    bring(lab)
+    lab.run("client", "nfsrdma", "module", "load")
 
 
 def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:

@@ -5,9 +5,10 @@ import os
 from collections.abc import Iterator
 
 import built
+import leaks
 import pytest
 
-from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 FAILED = pytest.StashKey[bool]()
@@ -31,6 +32,15 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """What a long run measured is what it was made for."""
+    for report in terminalreporter.getreports("passed") if config.getoption("--long") else ():
+        figures = ", ".join(f"{name} {value}" for name, value in report.user_properties)
+        terminalreporter.line(f"{config.getoption('--kernel')} {report.nodeid}: {figures}")
+
+
 @pytest.fixture(scope="session")
 def solo_lab() -> Iterator[Lab]:
     """One kernel that is server and client."""
@@ -39,10 +49,19 @@ def solo_lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def pair_lab() -> Iterator[Lab]:
+def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, a kernel each."""
-    with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair")) as lab:
+    asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic")}
+    with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", **asked)) as lab:
         yield lab
+        if lab.config.kernel in CHECKING:
+            leaks.check(lab)
+
+
+@pytest.fixture(scope="session")
+def long(pytestconfig: pytest.Config) -> bool:
+    """Whether there are minutes for each thing, as in ``make module-campaign LONG=1``."""
+    return bool(pytestconfig.getoption("--long"))
 
 
 @pytest.fixture
@@ -64,6 +83,26 @@ def module_pair(pair: Lab) -> Iterator[Lab]:
     pair.run("client", "nfsrdma", "module", "load")
     yield pair
     pair.run("client", "nfsrdma", "module", "unload")
+
+
+@pytest.fixture(scope="module")
+def module_lab(pair_lab: Lab) -> Iterator[Lab]:
+    """A client with our module for all tests of a file, which leave nothing but the module."""
+    before = traces(pair_lab)
+    built.load(pair_lab)
+    yield pair_lab
+    pair_lab.run("client", "nfsrdma", "module", "unload")
+    assert traces(pair_lab) == before, "the tests left something behind in the lab"
+
+
+@pytest.fixture
+def ours(module_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The same; one that a test broke is brought up anew for the next."""
+    yield module_lab
+    if request.node.stash.get(FAILED, False):
+        module_lab.restart()
+        built.load(module_lab)
+    module_lab.check()
 
 
 def lent(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
