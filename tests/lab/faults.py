@@ -7,19 +7,24 @@ from dataclasses import dataclass
 
 __all__ = ["FAULTS", "SILENT", "SOUND", "Fault"]
 
-_REMOVED = "rdma link delete rxe0\nrdma link add rxe0 type rxe netdev eth1\n"
+# rxe0 or siw0
+_AGAIN = """
+device=$(ls /sys/class/infiniband)
+rdma link delete "$device"
+rdma link add "$device" type "${device%0}" netdev eth1
+"""
 # Soft RoCE ends its queue pair for datagrams when one cannot be sent, for good (rxe_requester() in
 # drivers/infiniband/sw/rxe/rxe_req.c): after that only a new device connects to anybody. It is not
 # made before the link is up: a network card that is down keeps packets that the old one waits for.
-_DOWN = """
+_DOWN = f"""
 sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1
 ip link set eth1 down
 sleep 0.3
 ip link set eth1 up
-rdma link delete rxe0
-rdma link add rxe0 type rxe netdev eth1
-"""
-_IN = "chain in { type filter hook input priority 0; udp dport 4791 drop; };"
+{_AGAIN}"""
+# RoCE; and iWARP, whose TCP port is the one that NFS asked for
+_ROCE, _IWARP = "udp dport 4791 drop;", "tcp dport 20049 drop; tcp sport 20049 drop;"
+_IN = f"chain in {{ type filter hook input priority 0; {_ROCE} {_IWARP} }};"
 # from here on no RDMA packet arrives; dropped where they leave, rxe would notice
 SILENT = f"nft 'table inet silent {{ {_IN} }}'\n"
 SOUND = "nft delete table inet silent\n"
@@ -48,16 +53,21 @@ class Fault:
     script: str
     forgets: bool = False
 
+    @property
+    def removes(self) -> bool:
+        """Whether an RDMA device goes meanwhile."""
+        return "rdma link delete" in self.script
+
 
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("client's device removed", "client", _REMOVED),
-        Fault("server's device removed", "server", _REMOVED),
+        Fault("client's device removed", "client", _AGAIN),
+        Fault("server's device removed", "server", _AGAIN),
         Fault("client's link down", "client", _DOWN),
         Fault("server's link down", "server", _DOWN),
-        Fault("server restarted", "server", "systemctl restart nfs-server\n", forgets=True),
         Fault("server silent", "server", _SILENCE),
         Fault("client moved", "client", _MOVED),
+        Fault("server restarted", "server", "systemctl restart nfs-server\n", forgets=True),
     )
 }

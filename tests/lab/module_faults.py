@@ -37,6 +37,9 @@ trap '{SOUND}' EXIT
 """
 
 
+UNUSED = "until grep -qx 0 /sys/module/nfsrdma/refcnt; do sleep 0.2; done"
+
+
 def soft(lab: Nodes, vers: str) -> None:
     """A soft mount gives up when nobody answers, and goes on when somebody does."""
     with mounted(lab, f"vers={vers},soft,timeo=20,retrans=1"):
@@ -53,8 +56,10 @@ def soft(lab: Nodes, vers: str) -> None:
 def reason(lab: Nodes, options: str, fault: str) -> str:
     """An idle connection breaks, a new one is made when it is needed, and why can be read."""
     there = FAULTS[fault]
+    # nobody has anything to reclaim, which whoever opens a file would wait for
+    grace = "echo Y > /proc/fs/nfsd/v4_end_grace" if there.forgets else ""
     with mounted(lab, options):
-        lab.run(there.node, "sh", "-ec", there.script)
+        lab.run(there.node, "sh", "-ec", there.script + grace)
         lab.run("client", "sh", "-c", f"touch {HERE}/alive && rm {HERE}/alive", timeout=LIMIT)
         (found,) = connections(lab)
     assert (found["connected"], found["connects"], found["disconnects"]) == ("yes", "2", "1")
@@ -62,17 +67,24 @@ def reason(lab: Nodes, options: str, fault: str) -> str:
 
 
 def removed(lab: Nodes, options: str, busy: bool) -> None:
-    """The device goes for good, idle or under load: the mount goes, and then the module."""
-    with mounted(lab, options):
+    """The device goes for good, idle or under load: the mount goes, and then the module.
+
+    What a hard mount has under way outlives the tasks that wanted it, and holds the module, until
+    there is a server again or ``umount -f`` gives it up.
+    """
+    with mounted(lab, options, off=("umount", "-f") if busy else ("umount",)):
         if busy:
             assert on(lab, "client", "kill", "removed", "1", "1")["rounds"][0]["alive"] == []
         else:
-            lab.run("client", "rdma", "link", "delete", "rxe0")
+            lab.run("client", "rdma", "link", "delete", f"{lab.config.nic}0")
     try:
-        lab.run("client", "nfsrdma", "module", "unload", timeout=LIMIT)
+        # a connection that is to be tried again later ends then
+        lab.run("client", "sh", "-c", UNUSED, timeout=LIMIT)
+        lab.run("client", "nfsrdma", "module", "unload")
         gone = "test ! -e /sys/module/nfsrdma && test ! -e /sys/kernel/debug/nfsrdma"
         lab.run("client", "sh", "-c", gone)
     finally:
-        lab.run("client", "rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth1")
+        kind = lab.config.nic
+        lab.run("client", "rdma", "link", "add", f"{kind}0", "type", kind, "netdev", "eth1")
         lab.run("client", "nfsrdma", "module", "load")
     lab.run("server", "rm", "-rf", "/export/killed")

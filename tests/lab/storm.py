@@ -51,16 +51,16 @@ def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
 
 
 @contextmanager
-def mounted(lab: Nodes, options: str, target: str = "server:/export") -> Iterator[None]:
-    """A mount by our module at /mnt/here of the client."""
+def mounted(lab: Nodes, options: str, off: tuple[str, ...] = ("umount",)) -> Iterator[None]:
+    """A mount by our module at /mnt/here of the client; ``off`` takes it off."""
     words = f"{options},proto=rdma,port=20049"
-    script = f"mkdir -p {HERE} && mount -t nfs -o {words} {target} {HERE}"
+    script = f"mkdir -p {HERE} && mount -t nfs -o {words} server:/export {HERE}"
     lab.run("client", "sh", "-c", script)
     assert connections(lab), "the mount is not carried by our module"
     try:
         yield
     finally:
-        lab.run("client", "umount", HERE, timeout=LIMIT)
+        lab.run("client", *off, HERE, timeout=LIMIT)
 
 
 def connections(lab: Nodes) -> list[dict[str, str]]:
