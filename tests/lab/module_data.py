@@ -50,7 +50,7 @@ def carried(
 def fio(lab: Nodes, options: str, seconds: int, seed: int) -> dict[str, int]:
     """Two buffered and two direct jobs write, and verify what they wrote, again and again."""
     about = "--output-format=json --size=8m --loops=100000 --rw=randwrite --fallocate=none"
-    sizes = f"--bsrange=1k-512k --ioengine=psync --verify=crc32c --verify_fatal=1 --randseed={seed}"
+    sizes = f"--bsrange=1k-1m --ioengine=psync --verify=crc32c --verify_fatal=1 --randseed={seed}"
     jobs = "--name=buffered --numjobs=2 --name=direct --direct=1 --numjobs=2"
     words = f"--directory={HERE}/fio --runtime={seconds} {about} {sizes} {jobs}".split()
     with mounted(lab, options):

@@ -203,7 +203,11 @@ def carry(plan: dict[str, Any]) -> dict[str, Any]:
             write, skewed = WAYS[way]
             wrong += carried(way, layout(sizes, skewed), noise, write)
         counted = {kind: chunks(kind) for kind in ("read", "write", "reply")}
-        return {"limits": limits, "sizes": sizes, "wrong": wrong, "chunks": counted}
+        told = mountstats.read(HERE).bytes
+        return {
+            "limits": limits, "sizes": sizes, "wrong": wrong, "chunks": counted,
+            "bytes": told.server_read + told.server_write,
+        }  # fmt: skip
 
 
 def check(plan: dict[str, Any]) -> list[str]:
