@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz module-campaign debug-kernel test-debug module-bench hostile repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug module-bench hostile repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,8 +36,9 @@ fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
 
-module-campaign: setup image ## Data, faults and life of the client module, longer than make test has time for
-	$(BIN)/python -m pytest -q tests/lab/campaign_life.py tests/lab/campaign_faults.py tests/lab/campaign_data.py
+module-campaign: setup image ## Life, faults and data of the client module: KERNEL=6.12|6.1|7.2, LONG=1 for minutes of each
+	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) $(if $(LONG),--long) \
+		tests/lab/test_module_life.py tests/lab/test_module_faults.py tests/lab/test_module_data.py
 
 debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Debian's source (15 minutes, then cached): FLAVOUR=debug|kcsan
 	@$(BIN)/nfsrdma lab build --kernel $(or $(FLAVOUR),debug)
@@ -49,6 +50,12 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 	@failed=0; for nic in rxe siw; do \
 		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed
+
+bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=2 KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
+
+matrix: setup image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12, or all
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our module carries data of every size, and every kind of long message, unchanged."""
+
+from collections.abc import Callable
+
+import pytest
+from module_data import WAYS, acls, around, carried, delegation, fio, folders, stressed
+from storm import set_parameters
+
+from nfsrdma_tools.lab.lab import Lab
+
+Record = Callable[[str, object], None]
+PAGE, KIB64, MIB = 4096, 1 << 16, 1 << 20
+FEW = ("buffered", "direct-skewed")
+IPV6 = "[fd09:9:1::1]:/export"
+EVERY = around(*(1 << n for n in range(24)))
+STRESSORS = ("hdd", "rename", "utime", "flock", "iomix")
+MORE = (*STRESSORS, "dentry", "dir", "link", "symlink")
+# mr_depth 16: as many pages in a memory region, many regions in a chunk
+SMALL = {"inline_send": 1024, "inline_recv": 1024, "mr_depth": 16}
+
+
+def test_data_of_every_size_is_what_it_was(ours: Lab, long: bool, record_property: Record) -> None:
+    plans = (
+        (
+            "vers=3,rsize=1024,wsize=1024",
+            [1, 2, 3, 4, 5, *around(1024, PAGE, 9216)],
+            "server:/export",
+        ),
+        ("vers=4.0,rsize=65536,wsize=65536", around(KIB64), IPV6),
+        ("vers=4.1,nconnect=16", EVERY if long else around(MIB), "server:/export"),
+    )
+    moved = 0
+    for seed, (options, sizes, target) in enumerate(plans):
+        found = carried(ours, options, sizes, seed, WAYS if long else FEW, target)
+        moved += found["bytes"]
+    assert 3500 < found["limits"]["write"] < PAGE
+    assert min(found["chunks"].values()) > 0
+    record_property("bytes", moved)
+    record_property("sizes", len(found["sizes"]))
+
+
+def test_data_in_many_small_regions(ours: Lab, long: bool, record_property: Record) -> None:
+    with set_parameters(ours, **SMALL):
+        sizes = EVERY if long else around(1024, KIB64, 17 * KIB64)
+        found = carried(ours, "vers=4.2", sizes, 4, FEW)
+        assert 500 < found["limits"]["write"] < 1024
+        last = carried(ours, "vers=3", [8 * MIB - 1], 5, FEW[1:], IPV6)
+    record_property("bytes", found["bytes"] + last["bytes"])
+
+
+def test_fio_finds_nothing_wrong(ours: Lab, long: bool, record_property: Record) -> None:
+    done = fio(ours, "vers=4.2,nconnect=4", seconds=600 if long else 10, seed=5)
+    for name, value in done.items():
+        record_property(name, value)
+
+
+def test_stress_ng_finds_nothing_wrong(ours: Lab, long: bool, record_property: Record) -> None:
+    names, seconds = (MORE, 60) if long else (STRESSORS, 5)
+    record_property("verdict", stressed(ours, "vers=3", seconds, names))
+
+
+def test_folders_links_access_lists_and_attributes(ours: Lab, long: bool) -> None:
+    folders(ours, "vers=4.1", 10_000 if long else 2_000)
+    assert acls(ours, "vers=4.2", "attributes", 0)["calls"] > 0
+    assert acls(ours, "vers=4.0", "nfs4_acl", 100)["replies"] > 0
+    with set_parameters(ours, inline_send=1024, inline_recv=1024):
+        folders(ours, "vers=3", 10_000 if long else 500)
+        # written in a call that does not fit, read into pages that nobody had provided
+        assert acls(ours, "vers=3", "posix_acl", 300)["calls"] > 0
+
+
+def test_the_server_calls_the_client_back(ours: Lab, pytestconfig: pytest.Config) -> None:
+    delegation(ours, "vers=4.1")
+    # an idle device goes well on 6.1 too
+    delegation(ours, "vers=4.2,nconnect=4", "server's device removed")

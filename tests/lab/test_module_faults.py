@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever happens to devices, links, servers and tasks: no error, no wrong byte, nothing hangs."""
+
+from collections.abc import Callable, Iterator
+
+import built
+import pytest
+from faults import FAULTS
+from module_faults import killed, reason, removed, soft
+from storm import storm
+
+from nfsrdma_tools.lab.lab import Lab
+
+Record = Callable[[str, object], None]
+V3, V4 = "vers=3", "vers=4.2,nconnect=4"
+SHORT = ((V4, ("client's device removed", "server's link down", "client moved"), 10),)
+# a server that restarts forgets which Calls of NFSv3 it has answered
+FORGETFUL = tuple(name for name, one in FAULTS.items() if one.forgets)
+LONG = tuple(
+    (V4 if i % 2 or name in FORGETFUL else V3, (name,), 120) for i, name in enumerate(FAULTS)
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "names" in metafunc.fixturenames:
+        rows = LONG if metafunc.config.getoption("--long") else SHORT
+        ids = [f"{options.split(',')[0]}-{' and '.join(names)}" for options, names, _ in rows]
+        metafunc.parametrize(("options", "names", "seconds"), rows, ids=ids)
+
+
+@pytest.fixture
+def at_home(ours: Lab, names: tuple[str, ...]) -> Iterator[Lab]:
+    """The client has its own address again afterwards, wherever a fault had moved it.
+
+    Once the kernel's server was restarted under load its RDMA device may never go again (6.12:
+    cma_remove_one() waits for a connection that nobody has any more); so it is another machine.
+    """
+    yield ours
+    if set(names) & set(FORGETFUL):
+        ours.restart()
+        built.load(ours)
+    else:
+        ours.run("client", "lab-node", "client", "1")
+
+
+@pytest.fixture
+def bearable(pytestconfig: pytest.Config, names: tuple[str, ...]) -> None:
+    """Faults that the kernel's own module gets over too."""
+    missed = [name for name in names if FAULTS[name].removes]
+    if pytestconfig.getoption("--kernel") == "6.1" and missed:
+        why = "removed under load, RDMA devices of 6.1 lose bytes of the kernel's own client too"
+        pytest.skip(f"{why}; missed: {', '.join(missed)}")
+
+
+@pytest.mark.usefixtures("bearable")
+def test_an_application_notices_no_disconnect(
+    at_home: Lab, options: str, names: tuple[str, ...], seconds: int, record_property: Record
+) -> None:
+    found = storm(at_home, options, [FAULTS[name] for name in names], seconds, "tests")
+    assert found["faults"] >= len(names)
+    assert all(int(one["disconnects"]) > 0 for one in found["connections"])
+    record_property("faults", found["faults"])
+    record_property("disconnects", sum(int(one["disconnects"]) for one in found["connections"]))
+    record_property("operations", sum(one["operations"] for one in found["done"]))
+    record_property("slowest operation [s]", max(one["slowest"] for one in found["done"]))
+
+
+def test_the_reason_of_the_last_disconnect_can_be_read(ours: Lab) -> None:
+    assert reason(ours, V3, "client's device removed") == "RDMA device removed"
+    assert reason(ours, "vers=4.2", "server restarted") == "disconnected by the peer"
+
+
+def test_tasks_die_when_killed_and_soft_mounts_give_up(ours: Lab, long: bool) -> None:
+    killed(ours, V3, silent=False, seed="tests", rounds=20 if long else 1)
+    killed(ours, "vers=4.2", silent=True, seed="tests", rounds=5 if long else 1)
+    soft(ours, "4.2")
+
+
+def test_a_device_that_does_not_come_back(ours: Lab, long: bool) -> None:
+    # NFSv4 says goodbye, and waits so long for an answer
+    brief = "vers=4.2,timeo=20,retrans=1"
+    for _ in range(5 if long else 1):
+        removed(ours, V3, busy=True)
+        removed(ours, brief, busy=False)
