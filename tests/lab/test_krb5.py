@@ -71,7 +71,9 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 def test_kerberos_over_rdma(carrier: Lab) -> None:
-    asked = [(vers, sec) for vers in ("3", "4.2") for sec in SECURITY]
+    # krb5p fails with EIO on 6.1, over TCP too
+    security = SECURITY[:2] if carrier.config.kernel == "6.1" else SECURITY
+    asked = [(vers, sec) for vers in ("3", "4.2") for sec in security]
     argv = ("python3", "-", json.dumps(asked))
     said = carrier.run("client", *argv, stdin=WORK.encode(), timeout=900).stdout
     for (vers, sec), run in zip(asked, json.loads(said), strict=True):
