@@ -26,67 +26,6 @@
 /* The reason of a connection whose queue pair failed, until a better one is known */
 const char nfr_conn_flushed[] = "the queue pair failed";
 
-/* Work that waits: connecting, making memory regions */
-static struct workqueue_struct *nfr_slow_wq;
-
-/**
- * nfr_conn_start - prepare for connections, when the module is loaded
- *
- * Returns 0 or -ENOMEM.
- */
-int nfr_conn_start(void)
-{
-	int rc;
-
-	nfr_slow_wq = alloc_workqueue("nfsrdma_slow", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
-	if (!nfr_slow_wq)
-		return -ENOMEM;
-	rc = nfr_queue_start();
-	if (rc)
-		destroy_workqueue(nfr_slow_wq);
-	return rc;
-}
-
-/**
- * nfr_conn_stop - undo nfr_conn_start(); no connection exists any more
- */
-void nfr_conn_stop(void)
-{
-	nfr_queue_stop();
-	destroy_workqueue(nfr_slow_wq);
-}
-
-/**
- * nfr_conn_queue - run work that may wait for the network or for memory
- * @work: the work
- * @delay: jiffies from now
- */
-void nfr_conn_queue(struct delayed_work *work, unsigned long delay)
-{
-	queue_delayed_work(nfr_slow_wq, work, delay);
-}
-
-/**
- * nfr_conn_refill - have memory regions made, in the background
- * @conn: whose pool has too few; the owner's writable() follows
- * @delay: jiffies from now
- */
-void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay)
-{
-	queue_delayed_work(nfr_slow_wq, &conn->pool.refill, delay);
-}
-
-/**
- * nfr_conn_event_later - break a connection from an interrupt
- * @conn: the connection
- * @reason: a string constant
- */
-void nfr_conn_event_later(struct nfr_conn *conn, const char *reason)
-{
-	conn->event = reason;
-	queue_work(nfr_slow_wq, &conn->event_work);
-}
-
 /**
  * nfr_conn_lost - a Call was given up: its reply has to come all the same
  * @conn: the connection
@@ -97,7 +36,7 @@ void nfr_conn_event_later(struct nfr_conn *conn, const char *reason)
 void nfr_conn_lost(struct nfr_conn *conn)
 {
 	nfr_queue_credit_lost(conn);
-	queue_delayed_work(nfr_slow_wq, &conn->lost_work, NFR_LOST_TIMEOUT);
+	nfr_conn_queue(&conn->lost_work, NFR_LOST_TIMEOUT);
 }
 
 /**

@@ -32,6 +32,9 @@
 /* Receives beyond one per credit: for the peer's calls, for batches, and for draining */
 #define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 3 * NFR_BATCH + 1)
 
+/* One send request in this many is signaled */
+#define NFR_SIGNAL_EVERY	16
+
 /* What a connection's header decoder has room for */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
@@ -125,6 +128,7 @@ struct nfr_conn {
 	const char *event;
 	struct delayed_work lost_work;
 	struct ib_wc wcs[NFR_BATCH];
+	bool polled_out;	/* the completion queue is about to go */
 
 	struct completion step;
 	int step_status;
@@ -155,11 +159,6 @@ struct nfr_conn {
 
 /* connection.c */
 extern const char nfr_conn_flushed[];
-int nfr_conn_start(void);
-void nfr_conn_stop(void);
-void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
-void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
-void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
 void nfr_conn_lost(struct nfr_conn *conn);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
@@ -172,6 +171,15 @@ static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
 }
+
+/* connection_work.c */
+int nfr_conn_start(void);
+void nfr_conn_stop(void);
+void nfr_conn_flush(void);
+void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
+void nfr_conn_hurry(struct delayed_work *work);
+void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
+void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
 
 /* connection_cm.c */
 int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);

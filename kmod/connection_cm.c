@@ -16,7 +16,7 @@ static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_par
 	struct nfr_private peer;
 
 	/* who accepted knows all this already */
-	if (nfr_conn_is_up(conn))
+	if (atomic_read(&conn->state) != NFR_CONN_OPENING)
 		return;
 	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
 	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
@@ -170,8 +170,12 @@ int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 		.private_data_len = sizeof(private_data),
 		.rnr_retry_count = 0,
 	};
+	int rc;
 
 	param.initiator_depth = min_t(int, depth, conn->device->attrs.max_qp_init_rd_atom);
 	nfr_wire_encode_private(&mine, private_data);
-	return rdma_accept(conn->id, &param);
+	rdma_lock_handler(conn->id);
+	rc = rdma_accept(conn->id, &param);
+	rdma_unlock_handler(conn->id);
+	return rc;
 }

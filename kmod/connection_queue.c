@@ -80,6 +80,8 @@ static void nfr_poll(struct work_struct *work)
 	ktime_t idle_since = 0;
 	int n, handled = 0;
 
+	if (READ_ONCE(conn->polled_out))
+		return;
 	while (handled < NFR_POLL_LIMIT) {
 		n = nfr_poll_batch(conn);
 		handled += max(n, 0);
@@ -209,11 +211,14 @@ void nfr_queue_destroy(struct nfr_conn *conn)
 {
 	if (conn->id && conn->id->qp)
 		rdma_destroy_qp(conn->id);
-	/* a late event may have queued it again */
+	/* a late event may queue it again, until there is nothing that could have events */
+	WRITE_ONCE(conn->polled_out, true);
 	nfr_queue_quiesce(conn);
-	nfr_recv_free_all(conn);
-	if (conn->cq)
+	if (conn->cq) {
 		ib_destroy_cq(conn->cq);
+		cancel_work_sync(&conn->poll_work);
+	}
+	nfr_recv_free_all(conn);
 	if (conn->pd)
 		ib_dealloc_pd(conn->pd);
 	nfr_sq_destroy(conn);

@@ -11,9 +11,6 @@
 #include "connection.h"
 #include "trace.h"
 
-/* One request in this many is signaled */
-#define NFR_SIGNAL_EVERY	16
-
 /**
  * nfr_queue_failed - a work request did not complete well: the connection breaks
  * @conn: the connection

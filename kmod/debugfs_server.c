@@ -35,19 +35,24 @@ static int connection_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(connection);
 
+static u64 nfr_value(const atomic64_t *counter)
+{
+	return atomic64_read(counter);
+}
+
 static int counters_show(struct seq_file *seq, void *unused)
 {
 	const struct nfr_svc *svc = seq->private;
 	const struct nfr_svc_counters *c = &svc->counters;
 
 	seq_printf(seq, "calls %llu\nreplies %llu\nerrors %llu\ndropped %llu\ncallbacks %llu\n",
-		   c->calls, c->replies, c->errors, c->dropped, c->callbacks);
-	seq_printf(seq, "read_chunks %llu\nread_bytes %llu\n", c->read_chunks, c->read_bytes);
-	seq_printf(seq, "write_chunks %llu\nwrite_bytes %llu\n", c->write_chunks, c->write_bytes);
-	seq_printf(seq, "reply_chunks %llu\nreply_bytes %llu\n", c->reply_chunks, c->reply_bytes);
-	seq_printf(seq, "inline_bytes %llu\nremote_invalidations %llu\n", c->inline_bytes,
-		   c->remote_invs);
-	seq_printf(seq, "queue_waits %llu\nmemory_waits %llu\n", c->queue_waits, c->memory_waits);
+		   nfr_value(&c->calls), nfr_value(&c->replies), nfr_value(&c->errors), nfr_value(&c->dropped), nfr_value(&c->callbacks));
+	seq_printf(seq, "read_chunks %llu\nread_bytes %llu\n", nfr_value(&c->read_chunks), nfr_value(&c->read_bytes));
+	seq_printf(seq, "write_chunks %llu\nwrite_bytes %llu\n", nfr_value(&c->write_chunks), nfr_value(&c->write_bytes));
+	seq_printf(seq, "reply_chunks %llu\nreply_bytes %llu\n", nfr_value(&c->reply_chunks), nfr_value(&c->reply_bytes));
+	seq_printf(seq, "inline_bytes %llu\nremote_invalidations %llu\n", nfr_value(&c->inline_bytes),
+		   nfr_value(&c->remote_invs));
+	seq_printf(seq, "queue_waits %llu\nmemory_waits %llu\n", nfr_value(&c->queue_waits), nfr_value(&c->memory_waits));
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

@@ -32,7 +32,7 @@
 #define NFR_SVC_SEGS		128
 
 /* Results of one COMPOUND that may move by Write chunk */
-#define NFR_SVC_RESULTS		8
+#define NFR_SVC_RESULTS		NFR_SVC_CHUNKS
 
 /* What a connection is granted until it has used half of that */
 #define NFR_SVC_FIRST_GRANT	32u
@@ -64,6 +64,7 @@ struct nfr_result {
  * @rpc, @rpc_length: what of the message came inline
  * @pages, @npages: where RDMA Reads put the rest
  * @length: bytes in @pages
+ * @waited: it was in the queue for memory
  * @whole: @pages has all of the message, not one data item of it
  * @rws: RDMA Reads or Writes under way
  * @results: what the reply has for the Write list, in its order
@@ -84,6 +85,7 @@ struct nfr_svc_req {
 	u32 npages;
 	u32 length;
 	bool whole;
+	bool waited;
 	struct list_head rws;
 	struct ib_cqe read_cqe;
 
@@ -105,23 +107,23 @@ struct nfr_svc_req {
 	struct nfr_segment segs[NFR_SVC_SEGS];
 };
 
-/* Counters of a connection, or of those that ended; each is written from one context at a time */
+/* Counters of a connection, see nfr_svc_count() */
 struct nfr_svc_counters {
-	u64 calls;
-	u64 read_chunks;
-	u64 read_bytes;
-	u64 write_chunks;
-	u64 write_bytes;
-	u64 reply_chunks;
-	u64 reply_bytes;
-	u64 inline_bytes;
-	u64 replies;
-	u64 remote_invs;
-	u64 errors;
-	u64 dropped;
-	u64 callbacks;
-	u64 queue_waits;
-	u64 memory_waits;
+	atomic64_t calls;
+	atomic64_t read_chunks;
+	atomic64_t read_bytes;
+	atomic64_t write_chunks;
+	atomic64_t write_bytes;
+	atomic64_t reply_chunks;
+	atomic64_t reply_bytes;
+	atomic64_t inline_bytes;
+	atomic64_t replies;
+	atomic64_t remote_invs;
+	atomic64_t errors;
+	atomic64_t dropped;
+	atomic64_t callbacks;
+	atomic64_t queue_waits;
+	atomic64_t memory_waits;
 };
 
 /**
@@ -131,6 +133,8 @@ struct nfr_svc_counters {
  * @grant: the credits it has
  * @busy: Calls received and not answered
  * @sunk: pages of RDMA Reads
+ * @watched: where the send queue was when it was looked at last
+ * @max_message: bytes that a message may have
  * @ready: requests for nfsd
  * @pending: requests that wait for room in the send queue; nfr_conn.lock
  * @sent: requests whose reply is posted; nfr_conn.lock
@@ -153,6 +157,9 @@ struct nfr_svc {
 	struct list_head pending;
 	struct list_head sent;
 	struct delayed_work free_work;
+	struct delayed_work watch;
+	u32 watched;
+	u32 max_message;
 	struct rpc_xprt *backchannel;
 	u32 bc_granted;
 	atomic_t bc_inflight;
@@ -171,11 +178,15 @@ static inline u32 nfr_svc_recvs_for(u32 grant)
 	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
 
+/* Any thread may count. */
+#define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
+
 /* server_xprt.c */
-extern const struct nfr_conn_ops nfr_svc_conn_ops;
 extern struct svc_xprt_class nfr_svc_class;
 int nfr_svc_register(void);
 void nfr_svc_unregister(void);
+
+/* server_conn.c */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void nfr_svc_destroy(struct nfr_svc *svc);
 u32 nfr_svc_connections(void);
@@ -206,11 +217,12 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 	       u32 length, enum dma_data_direction direction);
 struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 				struct ib_send_wr *last);
-u32 nfr_rw_count_pages(const struct nfr_svc_req *req);
+u32 nfr_rw_bytes(const struct nfr_svc_req *req);
 void nfr_rw_destroy_all(struct nfr_svc_req *req);
 
 /* server_sink.c */
 int nfr_sink_get(struct nfr_svc_req *req);
+int nfr_sink_again(struct nfr_svc_req *req);
 void nfr_sink_put(struct nfr_svc_req *req);
 void nfr_sink_kick(void);
 void nfr_sink_stop(void);
@@ -225,6 +237,7 @@ void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_writable(struct nfr_conn *conn);
 
 /* server_parts.c */
+void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res);
 bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length);
 u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res);
 int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res);
@@ -240,6 +253,7 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 /* server_callback.c */
 int nfr_backchannel_register(void);
 void nfr_backchannel_unregister(void);
+void nfr_backchannel_failed(struct nfr_svc *svc);
 void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
 			     u32 length);
 

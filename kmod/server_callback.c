@@ -64,7 +64,7 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 		return -EIO;
 	}
 	atomic_inc(&svc->bc_inflight);
-	svc->counters.callbacks++;
+	nfr_svc_count(svc, callbacks, 1);
 	rqst->rq_xtime = ktime_get();
 	rqst->rq_xmit_bytes_sent += length;
 	trace_nfsrdma_svc_callback(svc, head.xid, length);
@@ -78,8 +78,11 @@ static int nfr_bc_send_request(struct rpc_rqst *rqst)
 	struct rpc_xprt *xprt = rqst->rq_xprt;
 	struct nfr_svc *svc = nfr_bc_svc(xprt);
 
-	if (!nfr_conn_is_up(svc->conn))
+	if (!nfr_conn_is_up(svc->conn)) {
+		/* else sunrpc would try again at once */
+		xprt_disconnect_done(xprt);
 		return -ENOTCONN;
+	}
 	if (!nfr_bc_has_credit(svc))
 		return nfr_bc_wait(xprt, svc);
 	return nfr_bc_send(svc, rqst);
@@ -101,6 +104,20 @@ static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32
 		xprt_complete_rqst(rqst->rq_task, length);
 	}
 	spin_unlock(&xprt->queue_lock);
+}
+
+/**
+ * nfr_backchannel_failed - the client could not make sense of a callback
+ * @svc: the connection; called where completions are handled
+ */
+void nfr_backchannel_failed(struct nfr_svc *svc)
+{
+	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+
+	if (!xprt)
+		return;
+	atomic_add_unless(&svc->bc_inflight, -1, 0);
+	xprt_write_space(xprt);
 }
 
 /**
@@ -162,8 +179,15 @@ static void nfr_bc_buf_free(struct rpc_task *task)
 	kfree(task->tk_rqstp->rq_buffer);
 }
 
+/* RFC 8166, section 3.3.1: what is not answered costs the connection */
 static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "a callback was not answered");
+}
+
+static void nfr_bc_inject_disconnect(struct rpc_xprt *xprt)
+{
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "injected");
 }
 
 static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
@@ -184,6 +208,7 @@ static const struct rpc_xprt_ops nfr_bc_ops = {
 	.close			= nfr_bc_close,
 	.destroy		= nfr_bc_destroy,
 	.print_stats		= nfr_bc_print_stats,
+	.inject_disconnect	= nfr_bc_inject_disconnect,
 };
 
 static struct xprt_class nfr_bc_class;
@@ -205,12 +230,18 @@ static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
 	xprt_set_connected(xprt);
 }
 
-/* sunrpc's reference, the connection's in sunrpc's eyes, and the one that receiving stands on */
-static void nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
+/*
+ * sunrpc's reference, the connection's in sunrpc's eyes, and the one that
+ * receiving stands on. Two of nfsd's clients may ask at once: one gets it.
+ */
+static bool nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
 {
 	xprt->bc_xprt = sxprt;
+	if (cmpxchg(&nfr_svc_of(sxprt)->backchannel, NULL, xprt))
+		return false;
+	xprt_get(xprt);
 	sxprt->xpt_bc_xprt = xprt_get(xprt);
-	smp_store_release(&nfr_svc_of(sxprt)->backchannel, xprt_get(xprt));
+	return true;
 }
 
 static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
@@ -224,12 +255,12 @@ static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
 	if (!xprt)
 		return ERR_PTR(-ENOMEM);
 	nfr_bc_init(xprt, args);
-	if (!xprt->address_strings[RPC_DISPLAY_ADDR]) {
+	if (!xprt->address_strings[RPC_DISPLAY_ADDR] || !nfr_bc_attach(xprt, args->bc_xprt)) {
+		kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
 		xprt_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}
 	__module_get(THIS_MODULE);
-	nfr_bc_attach(xprt, args->bc_xprt);
 	return xprt;
 }
 

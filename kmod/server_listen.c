@@ -148,12 +148,6 @@ static void nfr_listener_free_work(struct work_struct *work)
 	struct nfr_listener *listener = container_of(work, struct nfr_listener, free_work.work);
 	struct nfr_svc *svc;
 
-	cancel_delayed_work_sync(&listener->again);
-	/* no request comes any more */
-	if (listener->id)
-		rdma_destroy_id(listener->id);
-	/* an event may have come in between */
-	cancel_delayed_work_sync(&listener->again);
 	while ((svc = nfr_listener_next(listener)))
 		nfr_svc_destroy(svc);
 	kfree(listener);
@@ -164,8 +158,17 @@ static void nfr_listener_free(struct svc_xprt *xprt)
 	nfr_conn_queue(&nfr_listener_of(xprt)->free_work, 0);
 }
 
+/* The port is free when this returns, and no request comes any more. */
 static void nfr_listener_detach(struct svc_xprt *xprt)
 {
+	struct nfr_listener *listener = nfr_listener_of(xprt);
+
+	cancel_delayed_work_sync(&listener->again);
+	if (listener->id)
+		rdma_destroy_id(listener->id);
+	/* an event may have come in between */
+	listener->id = NULL;
+	cancel_delayed_work_sync(&listener->again);
 }
 
 static int nfr_listener_has_wspace(struct svc_xprt *xprt)

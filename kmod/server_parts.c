@@ -32,6 +32,42 @@ bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 	return true;
 }
 
+static bool nfr_word_is(const struct xdr_buf *res, u32 offset, u32 value)
+{
+	u32 word;
+
+	return !xdr_decode_word(res, offset, &word) && word == value;
+}
+
+/**
+ * nfr_reply_place_results - find out where the results really are
+ * @req: the request
+ * @res: the reply
+ *
+ * An opaque's length comes right before it. nfsd gives the place of that
+ * length for NFSv4's READLINK, and of the data for all else. What was cut off
+ * when the reply became too long is no result any more.
+ */
+void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	u32 i;
+
+	for (i = 0; i < req->nresults; i++) {
+		struct nfr_result *result = &req->results[i];
+
+		if (result->offset < 4 || result->offset > res->len)
+			break;
+		if (!nfr_word_is(res, result->offset - 4, result->length)) {
+			if (!nfr_word_is(res, result->offset, result->length))
+				break;
+			result->offset += 4;
+		}
+		if (result->length > res->len - result->offset)
+			break;
+	}
+	req->nresults = i;
+}
+
 /* --- the message without its results --- */
 
 typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
@@ -113,7 +149,6 @@ static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
  */
 int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
-	struct nfr_svc_counters *counters = &req->svc->counters;
 	u32 i, length;
 	int rc;
 
@@ -126,8 +161,8 @@ int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
 			return rc;
 		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
 		nfr_chunk_used(&req->head.writes[i], length);
-		counters->write_chunks += length != 0;
-		counters->write_bytes += length;
+		nfr_svc_count(req->svc, write_chunks, length != 0);
+		nfr_svc_count(req->svc, write_bytes, length);
 	}
 	return 0;
 }
@@ -149,8 +184,8 @@ int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 l
 		return rc;
 	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
 	nfr_chunk_used(req->head.reply, length);
-	req->svc->counters.reply_chunks++;
-	req->svc->counters.reply_bytes += length;
+	nfr_svc_count(req->svc, reply_chunks, 1);
+	nfr_svc_count(req->svc, reply_bytes, length);
 	return 0;
 }
 

@@ -9,7 +9,7 @@
 #include "trace_server.h"
 
 /* Work requests of the chain at @req->first; finds the last one */
-static void nfr_svc_count(struct nfr_svc_req *req)
+static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 {
 	struct ib_send_wr *wr;
 
@@ -59,15 +59,16 @@ void nfr_svc_post(struct nfr_svc_req *req)
 	struct nfr_conn *conn = svc->conn;
 	int rc;
 
-	nfr_svc_count(req);
-	if (req->count > conn->sq.size) {
+	nfr_svc_chain_ends(req);
+	/* the last ones posted may have had no reason to be signaled */
+	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
 		nfr_conn_break(conn, "a call has too many segments for the send queue");
 		return;
 	}
 	spin_lock(&conn->lock);
 	rc = list_empty(&svc->pending) ? nfr_svc_post_locked(req) : -EAGAIN;
 	if (rc == -EAGAIN) {
-		svc->counters.queue_waits++;
+		nfr_svc_count(svc, queue_waits, 1);
 		list_add_tail(&req->list, &svc->pending);
 	}
 	spin_unlock(&conn->lock);

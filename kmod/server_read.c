@@ -171,7 +171,7 @@ static void nfr_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	if (!nfr_queue_check(conn, wc))
 		return;
 	nfr_rw_destroy_all(req);
-	req->svc->counters.read_bytes += req->length;
+	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
 	nfr_svc_is_ready(req);
 	nfr_svc_writable(conn);
@@ -199,6 +199,16 @@ static void nfr_read_give_up(struct nfr_svc_req *req, const char *reason)
 	nfr_conn_break(conn, reason);
 }
 
+/* Regions that a device may want for the Reads: one for each segment, if segments are not huge */
+static u32 nfr_read_segments(const struct nfr_svc_req *req)
+{
+	u32 i, count = 0;
+
+	for (i = 0; i < req->head.nreads; i++)
+		count += req->head.reads[i].nsegs;
+	return count;
+}
+
 /**
  * nfr_svc_read_start - read what a Call has left with the client
  * @req: checked; goes to nfsd when all of it is there
@@ -212,10 +222,14 @@ void nfr_svc_read_start(struct nfr_svc_req *req)
 
 	nfr_read_layout(req);
 	rc = req->npages ? nfr_sink_get(req) : 0;
-	if (rc == -EINPROGRESS)
-		return;
 	if (!rc)
 		rc = nfr_read_plan(req);
+	if (rc == -EAGAIN && nfr_read_segments(req) <= req->svc->conn->rw_contexts) {
+		nfr_rw_destroy_all(req);
+		rc = nfr_sink_again(req);
+	}
+	if (rc == -EINPROGRESS)
+		return;
 	if (!rc)
 		nfr_read_post(req);
 	else

@@ -51,22 +51,33 @@ void nfr_svc_is_ready(struct nfr_svc_req *req)
 	svc_xprt_enqueue(&svc->xprt);
 }
 
+static void nfr_svc_drop(struct nfr_svc_req *req, const char *what)
+{
+	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
+	nfr_svc_count(req->svc, dropped, 1);
+	nfr_svc_req_put(req);
+}
+
 static void nfr_svc_call(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 
-	if (!nfr_svc_read_check(req, svc->xprt.xpt_server->sv_max_mesg)) {
+	if (!nfr_svc_read_check(req, svc->max_message)) {
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);
 		return;
 	}
-	svc->counters.calls++;
-	svc->counters.read_chunks += req->head.nreads;
+	nfr_svc_count(svc, calls, 1);
+	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
 	nfr_svc_grow(svc);
-	if (req->head.nreads)
+	if (req->head.nreads && !svc->depth) {
+		nfr_svc_drop(req, "a Read chunk of a client that takes no Reads");
+		nfr_conn_break(svc->conn, "the client takes no RDMA Reads");
+	} else if (req->head.nreads) {
 		nfr_svc_read_start(req);
-	else
+	} else {
 		nfr_svc_is_ready(req);
+	}
 }
 
 /* An inline message: does it ask, or answer a callback? Its xid is the header's. */
@@ -84,13 +95,6 @@ static void nfr_svc_inline(struct nfr_svc_req *req)
 		return;
 	}
 	nfr_backchannel_receive(svc, head->xid, head->credits, req->rpc, req->rpc_length);
-	nfr_svc_req_put(req);
-}
-
-static void nfr_svc_drop(struct nfr_svc_req *req, const char *what)
-{
-	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
-	req->svc->counters.dropped++;
 	nfr_svc_req_put(req);
 }
 
@@ -137,7 +141,8 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 		nfr_svc_call(req);
 		return;
 	}
-	/* a client's error: it could only be about a callback, which times out */
+	/* a client's error: it could only be about a callback, which ends without a reply */
+	nfr_backchannel_failed(req->svc);
 	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
@@ -159,6 +164,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	atomic_inc(&svc->busy);
 	req->recv = recv;
 	req->whole = false;
+	req->waited = false;
 	nfr_svc_message(req);
 }
 

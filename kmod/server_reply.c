@@ -12,8 +12,8 @@
 #include "server.h"
 #include "trace_server.h"
 
-/* A completion costs more than keeping so many pages for a while */
-#define NFR_SVC_FEW_PAGES	8
+/* A completion costs more than keeping so many bytes for a while */
+#define NFR_SVC_LITTLE	32768
 
 /**
  * nfr_svc_result_payload - nfsd has encoded a result that may move apart
@@ -64,7 +64,7 @@ static void nfr_reply_invalidate(struct nfr_svc_req *req)
 		return;
 	req->send.opcode = IB_WR_SEND_WITH_INV;
 	req->send.ex.invalidate_rkey = chunk->segs[0].handle;
-	req->svc->counters.remote_invs++;
+	nfr_svc_count(req->svc, remote_invs, 1);
 }
 
 /**
@@ -77,7 +77,11 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 {
 	struct nfr_conn *conn = req->svc->conn;
 
-	nfr_wire_encode(head, req->buffer, conn->send_size);
+	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
+		nfr_svc_req_put(req);
+		nfr_conn_break(conn, "a reply has no room for its header");
+		return;
+	}
 	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
 	req->sge = (struct ib_sge) {
 		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
@@ -87,8 +91,8 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
-	/* many pages are held no longer than needed; a few wait for the next completion */
-	req->signal = nfr_rw_count_pages(req) > NFR_SVC_FEW_PAGES;
+	/* much memory is held no longer than needed; a little waits for the next completion */
+	req->signal = nfr_rw_bytes(req) > NFR_SVC_LITTLE;
 	req->first = nfr_rw_chain(req, NULL, &req->send);
 	req->replies = true;
 	nfr_svc_req_answered(req);
@@ -108,7 +112,7 @@ void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 	};
 
 	nfr_rw_destroy_all(req);
-	req->svc->counters.errors++;
+	nfr_svc_count(req->svc, errors, 1);
 	trace_nfsrdma_svc_error(req->svc, req->head.xid,
 				error == NFR_ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", 0);
 	req->send.opcode = IB_WR_SEND;
@@ -143,8 +147,8 @@ static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_reply(req, &head, length);
-	req->svc->counters.replies++;
-	req->svc->counters.inline_bytes += head.proc == NFR_MSG ? length : 0;
+	nfr_svc_count(req->svc, replies, 1);
+	nfr_svc_count(req->svc, inline_bytes, head.proc == NFR_MSG ? length : 0);
 	nfr_svc_send(req, &head, head.proc == NFR_MSG ? size + length : size);
 	return 0;
 }
@@ -166,6 +170,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	rqstp->rq_xprt_ctxt = NULL;
 	if (nfr_reply_is_wrapped(rqstp))
 		req->nresults = 0;
+	nfr_reply_place_results(req, &rqstp->rq_res);
 	rc = nfr_reply_send(req, &rqstp->rq_res);
 	if (rc == -EMSGSIZE) {
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);

@@ -7,6 +7,7 @@
  * it uses, so a reply's pages may be given back by nfsd before they have left.
  */
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "server.h"
@@ -71,6 +72,7 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 {
 	struct nfr_conn *conn = req->svc->conn;
 	u32 room = (length >> PAGE_SHIFT) + NFR_RW_ENDS;
+	unsigned int flags;
 	struct nfr_rw *rw;
 	int rc;
 
@@ -81,8 +83,11 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 	rw->direction = direction;
 	sg_init_table(rw->sg, room);
 	nfr_rw_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
+	/* it allocates memory, for what may be writeback of a client on this machine */
+	flags = memalloc_noio_save();
 	rc = rdma_rw_ctx_init(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg, rw->entries, 0,
 			      seg->offset + at, seg->handle, direction);
+	memalloc_noio_restore(flags);
 	if (rc < 0) {
 		kvfree(rw);
 		return rc;
@@ -125,17 +130,18 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 }
 
 /**
- * nfr_rw_count_pages - how many pages a request's operations hold, about
+ * nfr_rw_bytes - bytes that a request's operations move
  * @req: the request
  */
-u32 nfr_rw_count_pages(const struct nfr_svc_req *req)
+u32 nfr_rw_bytes(const struct nfr_svc_req *req)
 {
 	const struct nfr_rw *rw;
-	u32 count = 0;
+	u32 i, bytes = 0;
 
 	list_for_each_entry(rw, &req->rws, list)
-		count += rw->entries;
-	return count;
+		for (i = 0; i < rw->entries; i++)
+			bytes += rw->sg[i].length;
+	return bytes;
 }
 
 /**

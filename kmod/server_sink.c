@@ -24,6 +24,7 @@
 static DEFINE_SPINLOCK(nfr_sink_lock);
 static LIST_HEAD(nfr_sink_waiters);
 static u32 nfr_sink_total;
+static bool nfr_sink_starved;
 
 static void nfr_sink_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(nfr_sink_later, nfr_sink_work);
@@ -34,10 +35,15 @@ static bool nfr_sink_charge(struct nfr_svc_req *req)
 {
 	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
 
+	/* who came later does not overtake those that all of the memory is too little for */
+	if (nfr_sink_starved && !req->waited)
+		return false;
 	if (own && own + req->npages > limit / NFR_SINK_SHARE)
 		return false;
-	if (nfr_sink_total && nfr_sink_total + req->npages > limit)
+	if (nfr_sink_total && nfr_sink_total + req->npages > limit) {
+		nfr_sink_starved = true;
 		return false;
+	}
 	nfr_sink_total += req->npages;
 	atomic_add(req->npages, &req->svc->sunk);
 	return true;
@@ -54,7 +60,7 @@ static bool nfr_sink_wait(struct nfr_svc_req *req)
 {
 	if (!nfr_conn_is_up(req->svc->conn) || !kref_get_unless_zero(&req->svc->xprt.xpt_ref))
 		return false;
-	req->svc->counters.memory_waits++;
+	nfr_svc_count(req->svc, memory_waits, 1);
 	list_add_tail(&req->list, &nfr_sink_waiters);
 	return true;
 }
@@ -74,10 +80,17 @@ static void nfr_sink_free(struct nfr_svc_req *req)
 
 static int nfr_sink_alloc(struct nfr_svc_req *req)
 {
+	unsigned long filled = 0, before;
+
 	req->pages = kvcalloc(req->npages, sizeof(*req->pages), GFP_NOIO | __GFP_NOWARN);
 	if (!req->pages)
 		return -ENOMEM;
-	if (nfr_alloc_pages(GFP_NOIO | __GFP_NOWARN, req->npages, req->pages) == req->npages)
+	/* it may stop early without being short of memory */
+	do {
+		before = filled;
+		filled = nfr_alloc_pages(GFP_NOIO | __GFP_NOWARN, req->npages, req->pages);
+	} while (filled > before && filled < req->npages);
+	if (filled == req->npages)
 		return 0;
 	nfr_sink_free(req);
 	return -ENOMEM;
@@ -108,6 +121,24 @@ int nfr_sink_get(struct nfr_svc_req *req)
 		spin_unlock(&nfr_sink_lock);
 		nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
 	}
+	return waits ? -EINPROGRESS : -ENOTCONN;
+}
+
+/**
+ * nfr_sink_again - have a request that has its memory try again later
+ * @req: loses it; the device has no regions left for it
+ *
+ * Returns -EINPROGRESS or -ENOTCONN, as nfr_sink_get().
+ */
+int nfr_sink_again(struct nfr_svc_req *req)
+{
+	bool waits;
+
+	nfr_sink_put(req);
+	spin_lock(&nfr_sink_lock);
+	waits = nfr_sink_wait(req);
+	spin_unlock(&nfr_sink_lock);
+	nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
@@ -150,9 +181,11 @@ static void nfr_sink_work(struct work_struct *work)
 
 	spin_lock(&nfr_sink_lock);
 	list_splice_init(&nfr_sink_waiters, &waiters);
+	nfr_sink_starved = false;
 	spin_unlock(&nfr_sink_lock);
 	while ((req = nfr_sink_next(&waiters))) {
 		xprt = &req->svc->xprt;
+		req->waited = true;
 		nfr_svc_read_start(req);
 		svc_xprt_put(xprt);
 	}
@@ -163,7 +196,7 @@ static void nfr_sink_work(struct work_struct *work)
  */
 void nfr_sink_kick(void)
 {
-	nfr_conn_queue(&nfr_sink_later, 0);
+	nfr_conn_hurry(&nfr_sink_later);
 }
 
 /**
