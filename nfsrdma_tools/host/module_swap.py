@@ -29,8 +29,8 @@ from nfsrdma_tools.undo import Journal, Remove, Run, Write
 __all__ = ["beside", "check_room", "load", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
-# parameters that are asked for when the module is loaded, and never again
-_FIXED = ("client", "server_name")
+# parameters that are asked for when the module is loaded, and never again; with their defaults
+_FIXED = {"client": "Y", "server_name": "rdma"}
 
 
 def beside(settings: Mapping[str, str]) -> bool:
@@ -38,10 +38,10 @@ def beside(settings: Mapping[str, str]) -> bool:
     return is_off(settings.get("client", "Y")) and settings.get("server_name", "rdma") != "rdma"
 
 
-def check_room(settings: Mapping[str, str]) -> None:
+def check_room(settings: dict[str, str]) -> None:
     """UserError unless ours could take the place of what carries now: before a long build."""
     _require_root()
-    for name in _in_the_way(settings):
+    for name in _in_the_way(_kept() | settings):
         if name == KERNELS and name not in modules.loaded():
             hint = "boot a kernel that has it as a module"
             raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
@@ -50,7 +50,7 @@ def check_room(settings: Mapping[str, str]) -> None:
 
 
 @locked()
-def load(file: ModuleFile, settings: Mapping[str, str], book: Journal) -> bool:
+def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
     """Have the module in ``file`` carry NFS over RDMA; False when it did already.
 
     ``settings`` are checked parameters.  What is in its way is unloaded, and put back by ``book``
@@ -62,13 +62,14 @@ def load(file: ModuleFile, settings: Mapping[str, str], book: Journal) -> bool:
     if OURS in modules.loaded() and modules.srcversion(OURS) == file.srcversion:
         _set(settings, book)
         return False
-    state, going = module_state.load(), _in_the_way(settings)
+    wanted = _kept() | settings
+    state, going = module_state.load(), _in_the_way(wanted)
     first = state.before if state and OURS in going else ""
     before = next((name for name in going if name != OURS), first)
     prepare(book, file)
     for name in going:
         _take_out(name)
-    module_state.save(State(file.path, dict(settings), before))
+    module_state.save(State(file.path, wanted, before))
     _insert()
     return True
 
@@ -157,6 +158,12 @@ def _carriers() -> list[str]:
 def _in_the_way(settings: Mapping[str, str]) -> list[str]:
     """What has to be unloaded before ours is loaded with these parameters."""
     return [name for name in _carriers() if name == OURS or not beside(settings)]
+
+
+def _kept() -> dict[str, str]:
+    """What ours was loaded as, if it is: also another build of it stays that."""
+    now = modules.parameters(OURS) if OURS in modules.loaded() else {}
+    return {name: now[name] for name in _FIXED if now.get(name, _FIXED[name]) != _FIXED[name]}
 
 
 def _set(settings: Mapping[str, str], book: Journal) -> None:

@@ -3,6 +3,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -189,6 +190,27 @@ def test_a_server_of_another_name_goes_beside_the_kernels(kernel: Kernel) -> Non
     module_swap.ready("rdma")
     assert unload() == ""
     assert kernel.carrier == "rpcrdma"
+
+
+def test_another_build_stays_beside(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(**BESIDE)
+    kernel.references = 1
+    module_swap.check_room({"credits": "64"})
+    kernel.references = 0
+    newer = replace(FILE, srcversion="NEWER")
+    monkeypatch.setattr(modules, "in_file", lambda path: newer)
+    # until it is taken out it is the old one
+    monkeypatch.setattr(
+        modules, "srcversion", lambda name: "NEWER" if len(kernel.calls) > 2 else "NEW"
+    )
+    monkeypatch.setattr(module_swap, "_as_loaded", lambda state: state)
+    with journal() as book:
+        assert module_swap.load(newer, {"credits": "64"}, book)
+        book.keep()
+    assert kernel.calls[1:] == [
+        "rmmod -- nfsrdma",
+        f"insmod {__file__} client=N server_name=nfr credits=64",
+    ]
 
 
 def test_what_is_beside_comes_back_beside(kernel: Kernel) -> None:
