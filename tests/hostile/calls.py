@@ -165,7 +165,7 @@ def lengths() -> Iterator[Case]:
     full = 28 + len(null(None))  # type: ignore[arg-type]
     for size in (0, 1, 3, *range(4, 28, 4), 27):
         yield Case(f"cut to {size} bytes", lambda s, n=size: whole(s)[:n], DROPPED)
-    for size in (28, 29, *range(32, full, 4)):
+    for size in (28, 29, *range(32, full, 8)):
         yield Case(f"RPC cut at {size} bytes", lambda s, n=size: whole(s)[:n], SENSELESS)
     listed = message(read, lambda s: {"writes": ((s.segment(4096),),)})
     for size in range(28, 52, 4):
@@ -173,12 +173,11 @@ def lengths() -> Iterator[Case]:
     both = message(
         write, lambda s: {"reads": (Read(100, (s.data(1000),)),), "reply": (s.segment(9),)}
     )
-    for size in range(28, 72, 4):
+    for size in range(28, 72, 8):
         yield Case(f"Read list cut at {size} bytes", lambda s, n=size: both(s)[:n], CHUNK)
-    for size in (4095, 4096):
-        yield Case(f"a call of {size} bytes", lambda s, n=size: whole(s).ljust(n, b"\0"), ANY)
-    for size in (4097, 8192, 60000):
-        yield Case(f"a call of {size} bytes", lambda s, n=size: whole(s).ljust(n, b"\0"), ENDED)
+    for more, may in ((-1, ANY), (0, ANY), (1, ENDED), (4096, ENDED)):
+        name = f"a call of {more:+} bytes beyond what is received"
+        yield Case(name, lambda s, n=more: whole(s).ljust(s.received + n, b"\0"), may)
     for size in (28, 68, 1024):
         yield Case(f"{size} bytes of zeros", lambda _, n=size: bytes(n), _set("vers", "ended"))
         yield Case(f"{size} bytes of ones", lambda _, n=size: b"\xff" * n, _set("vers", "ended"))
@@ -190,7 +189,7 @@ SEGMENT = (0x1234, 64, 0, 0)
 
 
 def booleans() -> Iterator[Case]:
-    for value in (2, 3, 0x80000000, HUGE):
+    for value in (2, 0x80000000, HUGE):
         yield Case(f"{value} for a Read item", raw(*start(), value, 0, 0, call=null), CHUNK)
         yield Case(f"{value} for a Write chunk", raw(*start(), 0, value, 0, call=null), CHUNK)
         yield Case(f"{value} for a Reply chunk", raw(*start(), 0, 0, value, call=null), CHUNK)
@@ -201,7 +200,7 @@ def booleans() -> Iterator[Case]:
 
 
 def counts() -> Iterator[Case]:
-    for count in (2, 1000, 0x10000000, 0x10000001, 0x80000000, HUGE):
+    for count in (2, 0x10000000, 0x10000001, HUGE):
         chunk = (1, count, *SEGMENT)
         yield Case(f"{count} segments said in a Write chunk", raw(*start(), 0, *chunk), CHUNK)
         yield Case(f"{count} segments said in a Reply chunk", raw(*start(), 0, 0, *chunk), CHUNK)
@@ -328,7 +327,7 @@ def nomsg() -> Iterator[Case]:
     for size in (0, 1, 4, 8, 24, 39):
         cut = zero(lambda s, n=size: null(s)[:n])
         yield Case(f"{size} bytes at position zero", listed(reads=cut), SENSELESS)
-    for name, one in BAD_SOURCES.items():
+    for name, one in list(BAD_SOURCES.items())[::2]:
         yield Case(f"a call from {name}", listed(reads=lambda s, o=one: (Read(0, (o(s),)),)), CHUNK)
     other = lambda s: words(0x0BAD0002) + null(s)[4:]  # noqa: E731
     yield Case("another xid at position zero", listed(reads=zero(other)), ANY)
@@ -377,23 +376,23 @@ def write_chunks() -> Iterator[Case]:
         name = call.__name__.strip("_").upper()
         yield Case(f"{name} with a Write chunk", of(whole, call=call), OK)
     for name, one in BAD_TARGETS.items():
-        yield Case(f"writes to {name}", of(lambda s, o=one: (o(s),)), ENDED)
+        yield Case(f"writes to {name}", of(lambda s, o=one: (o(s, 4096),)), ENDED)
     yield Case(
         "writes to a good and a stale key", of(lambda s: (s.segment(2048), s.stale(2048))), ENDED
     )
 
 
-BAD_TARGETS: dict[str, Callable[[Site], Segment]] = {
-    "a stale key": lambda s: s.stale(8192),
-    "a foreign key": lambda s: Segment(0x5A5A5A00, 8192, s.segment(8).offset),
-    "key 0": lambda s: Segment(0, 8192, s.segment(8).offset),
-    "key 2^32-1": lambda s: Segment(HUGE, 8192, s.segment(8).offset),
-    "memory for reading only": lambda s: s.read_only(8192),
-    "memory for nobody": lambda s: s.private(8192),
-    "before the memory": lambda s: s.before(8192),
-    "over its end": lambda s: s.over_end(8192),
-    "address 0": lambda s: Segment(s.segment(8).handle, 8192, 0),
-    "the last address": lambda s: Segment(s.segment(8).handle, 8192, 2**64 - 100),
+BAD_TARGETS: dict[str, Callable[[Site, int], Segment]] = {
+    "a stale key": lambda s, n: s.stale(n),
+    "a foreign key": lambda s, n: Segment(0x5A5A5A00, n, s.segment(8).offset),
+    "key 0": lambda s, n: Segment(0, n, s.segment(8).offset),
+    "key 2^32-1": lambda s, n: Segment(HUGE, n, s.segment(8).offset),
+    "memory for reading only": lambda s, n: s.read_only(n),
+    "memory for nobody": lambda s, n: s.private(n),
+    "before the memory": lambda s, n: s.before(n),
+    "over its end": lambda s, n: s.over_end(n),
+    "address 0": lambda s, n: Segment(s.segment(8).handle, n, 0),
+    "the last address": lambda s, n: Segment(s.segment(8).handle, n, 2**64 - 100),
 }
 
 
@@ -425,7 +424,7 @@ def reply_chunks() -> Iterator[Case]:
     yield Case("READ with a Write and a Reply chunk", both, OK)
     yield Case("READ with a Reply chunk only", of(large, lambda s: read(s, 20000)), OK)
     for name, one in BAD_TARGETS.items():
-        yield Case(f"replies to {name}", of(lambda s, o=one: (o(s),)), ENDED)
+        yield Case(f"replies to {name}", of(lambda s, o=one: (o(s, 8192),)), ENDED)
 
 
 # --- RPC, and Sends of other kinds ---

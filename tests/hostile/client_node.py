@@ -212,9 +212,9 @@ def reaching(client: Client, seed: str) -> int:
             wish = Wish(private=GOOD_PRIVATE, reads_anyway=kind == "read")
             connection = client.connect(wish)
             if kind == "read":
-                status, data = connection.read(64, place, key)
+                status, data = connection.try_read(64, place, key)
             else:
-                status, data = connection.write(b"\x66" * 64, place, key), b""
+                status, data = connection.try_write(b"\x66" * 64, place, key), b""
             client.host.wait(lambda c=connection: bool(c.ended), PATIENCE, late=False)
             if status not in REFUSED or data.strip(b"\0") or not connection.ended:
                 client.fail(f"{kind}s with key {key:#x}", status=status, ended=connection.ended)

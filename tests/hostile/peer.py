@@ -189,9 +189,24 @@ class Connection:
             raise GoneError(self.ended)
         return self.done.pop(number)
 
+    def final(self, number: int) -> int:
+        """The status work ended with, waited for even when the peer has disconnected meanwhile."""
+        self.host.wait(lambda: number in self.done)
+        return self.done.pop(number)
+
     def write(self, data: bytes, at: int, key: int) -> int:
         """RDMA Write into the peer's memory; the status."""
         return self.finish(self.post(verbs.RDMA_WRITE, self.put(data), (at, key)))
+
+    def try_write(self, data: bytes, at: int, key: int) -> int:
+        """The same, where it ought to be refused."""
+        return self.final(self.post(verbs.RDMA_WRITE, self.put(data), (at, key)))
+
+    def try_read(self, size: int, at: int, key: int) -> tuple[int, bytes]:
+        """RDMA Read where it ought to be refused; the status, and what came."""
+        into = self.host.scratch(self.context, size)
+        sge = (into.address, size, into.lkey)
+        return self.final(self.post(verbs.RDMA_READ, sge, (at, key))), bytes(into.view[:size])
 
     def read(self, size: int, at: int, key: int) -> tuple[int, bytes]:
         """RDMA Read from the peer's memory; the status, and what came."""

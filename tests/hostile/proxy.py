@@ -205,9 +205,9 @@ def attempt(exchange: Exchange, kind: str, size: int, at: int, key: int) -> None
     """Reach for the client's memory and note how it went, 10 for a remote access error."""
     try:
         if kind == "write":
-            status = exchange.connection.write(b"\x66" * size, at, key)
+            status = exchange.connection.try_write(b"\x66" * size, at, key)
         else:
-            status = exchange.connection.read(size, at, key)[0]
+            status = exchange.connection.try_read(size, at, key)[0]
     except (GoneError, verbs.VerbsError) as error:
         exchange.notes.setdefault("gone", []).append(str(error))
         return

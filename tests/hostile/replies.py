@@ -92,8 +92,8 @@ SEGMENT = (0x1234, 8, 0, 0)
 
 
 def unreadable() -> Iterator[Trick]:
-    for on, header in (("read", 52), ("list", 48)):
-        for size in range(0, header, 4):
+    for on, sizes in (("read", range(0, 52, 4)), ("list", (16, 32, 44))):
+        for size in sizes:
             yield Trick(f"{on}: cut to {size} bytes", on, send(cut(size)))
     for size in (1, 3, 15, 27):
         yield Trick(f"small: cut to {size} bytes", "small", send(cut(size)))
@@ -459,10 +459,10 @@ CALLBACKS: dict[str, Callable[[int], bytes]] = {
 
 
 def calls() -> Iterator[Trick]:
-    for on in ("session", "small"):
-        for name, make in CALLBACKS.items():
-            yield Trick(f"{on}: {name}", on, one_by_one(1, make), EITHER)
-        for count in (8, 64, 500):
+    for name, make in CALLBACKS.items():
+        yield Trick(f"session: {name}", "session", one_by_one(1, make), EITHER)
+    for on, counts in (("session", (8, 64, 500)), ("small", (1, 100))):
+        for count in counts:
             yield Trick(f"{on}: {count} callbacks", on, one_by_one(count, callback), EITHER)
             yield Trick(f"{on}: {count} callbacks at once", on, burst(count, callback), EITHER)
 

@@ -28,6 +28,8 @@ class Site:
 
     def __init__(self, connection: Connection, file: bytes, folder: bytes) -> None:
         self.file, self.folder = file, folder
+        # RFC 8797: what the server says of its receive buffers, in bytes
+        self.received = (connection.private[7] + 1) * 1024
         both = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE
         access = {
             **{"all": both, "read": REMOTE_READ, "write": LOCAL_WRITE | REMOTE_WRITE},

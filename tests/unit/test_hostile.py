@@ -19,7 +19,7 @@ ANSWERS = {"ok", "rpc", "chunk", "vers", "dropped", "ended"}
 class Site:
     """Memory with addresses and nothing behind them."""
 
-    file, folder = b"f" * 28, b"d" * 28
+    file, folder, received = b"f" * 28, b"d" * 28, 4096
 
     def segment(self, size: int, at: int = 0) -> Segment:
         return Segment(0x1200, size & HUGE, 0x7F0000000000 + at)
