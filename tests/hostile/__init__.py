@@ -4,5 +4,5 @@
 ``verbs`` and ``peer`` are an RDMA connection in user space; ``rpc`` is what honest messages are
 made of. ``calls`` is the table of what a hostile client sends, ``replies`` of what a hostile
 server answers, ``mutate`` makes more of them. ``client_node``, ``races_node``, ``server_node`` and
-``victim_node`` are programs that run in a lab's nodes, where ships.py brings them.
+``victim_node`` are programs that run in a lab's nodes, where tests/lab/peers.py brings them.
 """

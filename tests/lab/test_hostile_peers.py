@@ -21,7 +21,7 @@ CONNECTIONS = 200 if MESSAGES > 1000 else 50
 
 
 @pytest.fixture
-def ours(pair: Lab) -> Iterator[Lab]:
+def both_ours(pair: Lab) -> Iterator[Lab]:
     """A server and a client, with our module each."""
     serve(pair, "server", OURS)
     carry(pair, "client", OURS)
@@ -30,15 +30,15 @@ def ours(pair: Lab) -> Iterator[Lab]:
     serve(pair, "server", THEIRS)
 
 
-def test_a_server_that_answers_as_it_likes(ours: Lab) -> None:
-    said = hostile_server(ours, SEED, MESSAGES)
+def test_a_server_that_answers_as_it_likes(both_ours: Lab) -> None:
+    said = hostile_server(both_ours, SEED, MESSAGES)
     assert sum(said["by_hand"].values()) == len(TRICKS) > 200
     assert sum(said["all"].values()) == len(TRICKS) + MESSAGES
     print(said["all"], said["bystander"])
 
 
-def test_a_client_that_sends_what_it_likes(ours: Lab) -> None:
-    said = hostile_client(ours, SEED, MESSAGES)
+def test_a_client_that_sends_what_it_likes(both_ours: Lab) -> None:
+    said = hostile_client(both_ours, SEED, MESSAGES)
     assert len(said["by_hand"]) == len(CASES) > 200
     assert said["reached"] > 30
     print(said["mutants"], said["bystander"])
@@ -50,6 +50,6 @@ def test_the_table_tells_servers_apart(module_pair: Lab) -> None:
     assert {word for words in said["by_hand"].values() for word in words} == {"chunk"}
 
 
-def test_connections_that_come_and_go(ours: Lab) -> None:
-    print(races(ours, SEED, CONNECTIONS))
-    print(listener_stops(ours, SEED, CONNECTIONS * 2, CONNECTIONS // 25))
+def test_connections_that_come_and_go(both_ours: Lab) -> None:
+    print(races(both_ours, SEED, CONNECTIONS))
+    print(listener_stops(both_ours, SEED, CONNECTIONS * 2, CONNECTIONS // 25))
