@@ -41,7 +41,7 @@ def carried(
         "options": options, "target": target, "sizes": sizes, "ways": ways, "seed": seed,
     }  # fmt: skip
     found: dict[str, Any] = on(lab, "client", "data", "carry", json.dumps(plan), timeout=3600)
-    assert found["wrong"] == [], f"{options}, seed {seed}"
+    assert found["wrong"] == [], f"{options}, seed {seed}: {found['wrong'][:9]}"
     there = {**plan, "sizes": found["sizes"], "folder": "/export"}
     assert on(lab, "server", "data", "check", json.dumps(there)) == [], f"{options}, seed {seed}"
     return found
