@@ -22,9 +22,13 @@ __all__ = ["Hardware", "Machine", "qemu_argv"]
 # a kernel with KASAN takes minutes under emulation on a busy host
 _BOOT_SECONDS = 900
 _APPEND = "console=ttyS0 root=/dev/vda rw quiet mitigations=off net.ifnames=0 systemd.show_status=0"
-# systemd makes a folder and mounts the second disk there. ACPI's program that tells the interrupts'
-# routes is a minute's work for a kernel that checks its every step; there is a table of them too.
-_CHECKING = " acpi=noirq systemd.mount-extra=/dev/vdb:/usr/lib/modules/{}:ext4:ro"
+# systemd makes a folder and mounts the second disk there; it has to wait for slow devices. ACPI's
+# program that tells the interrupts' routes is a minute's work for a kernel that checks its every
+# step; there is a table of them too.
+_CHECKING = (
+    " acpi=noirq systemd.mount-extra=/dev/vdb:/usr/lib/modules/{}:ext4:ro"
+    " systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
+)
 
 
 @dataclass(frozen=True)
