@@ -44,7 +44,7 @@ debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Deb
 	@$(BIN)/nfsrdma lab build --kernel $(or $(FLAVOUR),debug)
 
 MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)) \
-	tests/lab/test_module.py tests/lab/test_krb5.py tests/lab/test_wire_capture.py
+	$(addprefix tests/lab/test_,module.py interoperation.py krb5.py wire_capture.py)
 
 test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE and soft iWARP; any report on a console fails: FLAVOUR
 	@failed=0; for nic in rxe siw; do \
