@@ -3,7 +3,8 @@
  * nfsrdma: an RPC-over-RDMA transport (RFC 8166) for the kernel's NFS client and server.
  *
  * It takes the place of the kernel's own rpcrdma: both register the client
- * class of ident XPRT_TRANSPORT_RDMA, and there is room for one.
+ * class of ident XPRT_TRANSPORT_RDMA, and there is room for one. A server under
+ * another name goes beside it.
  */
 #include <linux/module.h>
 

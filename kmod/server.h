@@ -133,7 +133,8 @@ struct nfr_svc_counters {
  * @grant: the credits it has
  * @busy: Calls received and not answered
  * @sunk: pages of RDMA Reads
- * @watched: where the send queue was when it was looked at last
+ * @watched: how many signaled requests had completed when that was looked at last
+ * @waited: others had not
  * @max_message: bytes that a message may have
  * @ready: requests for nfsd
  * @pending: requests that wait for room in the send queue; nfr_conn.lock
@@ -159,6 +160,7 @@ struct nfr_svc {
 	struct delayed_work free_work;
 	struct delayed_work watch;
 	u32 watched;
+	bool waited;
 	u32 max_message;
 	struct rpc_xprt *backchannel;
 	u32 bc_granted;

@@ -62,11 +62,13 @@ static void nfr_svc_watch(struct work_struct *work)
 {
 	struct nfr_svc *svc = container_of(work, struct nfr_svc, watch.work);
 	struct nfr_conn *conn = svc->conn;
-	bool stuck;
+	bool waits, stuck;
 
 	spin_lock(&conn->lock);
-	stuck = conn->sq.marks_head != conn->sq.marks_tail && conn->sq.retired == svc->watched;
-	svc->watched = conn->sq.retired;
+	waits = conn->sq.marks_head != conn->sq.marks_tail;
+	stuck = waits && svc->waited && conn->sq.marks_tail == svc->watched;
+	svc->waited = waits;
+	svc->watched = conn->sq.marks_tail;
 	spin_unlock(&conn->lock);
 	if (stuck)
 		nfr_conn_break(conn, "the client takes nothing");
@@ -152,12 +154,14 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
 	rpc_set_port((struct sockaddr *)&svc->xprt.xpt_remote, 0);
 }
 
-/* What the connection is to have, within what the device can do */
-static void nfr_svc_size(struct nfr_svc *svc)
+/* What the connection is to have. -EOPNOTSUPP when the device cannot do that. */
+static int nfr_svc_size(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 
+	if (attrs->max_qp_wr < NFR_QUEUE_SPARE + 2)
+		return -EOPNOTSUPP;
 	conn->wanted.credits = min_t(u32, conn->wanted.credits,
 				     attrs->max_qp_wr - NFR_QUEUE_SPARE);
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
@@ -169,6 +173,7 @@ static void nfr_svc_size(struct nfr_svc *svc)
 	conn->recv_size = min(conn->wanted.inline_recv, svc->peer.send_size);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
 		svc->peer.remote_invalidation = false;
+	return 0;
 }
 
 /**
@@ -189,9 +194,10 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	/* NFSv4 is served over transports that control congestion only */
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
-	nfr_svc_size(svc);
+	rc = nfr_svc_size(svc);
 	nfr_debugfs_svc_add(svc);
-	rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
+	if (!rc)
+		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {
 		nfr_conn_queue(&svc->watch, NFR_SVC_WATCH);

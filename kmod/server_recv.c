@@ -105,6 +105,11 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 		nfr_conn_break(req->svc->conn, "a message without a header");
 		return;
 	}
+	/* nobody answers an error, whatever it says */
+	if (req->head.proc == NFR_ERROR) {
+		nfr_svc_drop(req, "RDMA_ERROR");
+		return;
+	}
 	switch (error) {
 	case -EPROTONOSUPPORT:
 		nfr_svc_refuse(req, NFR_ERR_VERS);

@@ -31,22 +31,21 @@ static DECLARE_DELAYED_WORK(nfr_sink_later, nfr_sink_work);
 
 /* --- accounts; the lock is held --- */
 
-static bool nfr_sink_charge(struct nfr_svc_req *req)
+/* Returns 0; -EDQUOT when others are not to suffer; -ENOMEM when there is too little for all. */
+static int nfr_sink_charge(struct nfr_svc_req *req)
 {
 	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
 
 	/* who came later does not overtake those that all of the memory is too little for */
 	if (nfr_sink_starved && !req->waited)
-		return false;
+		return -EDQUOT;
 	if (own && own + req->npages > limit / NFR_SINK_SHARE)
-		return false;
-	if (nfr_sink_total && nfr_sink_total + req->npages > limit) {
-		nfr_sink_starved = true;
-		return false;
-	}
+		return -EDQUOT;
+	if (nfr_sink_total && nfr_sink_total + req->npages > limit)
+		return -ENOMEM;
 	nfr_sink_total += req->npages;
 	atomic_add(req->npages, &req->svc->sunk);
-	return true;
+	return 0;
 }
 
 static void nfr_sink_uncharge(struct nfr_svc_req *req)
@@ -60,7 +59,8 @@ static bool nfr_sink_wait(struct nfr_svc_req *req)
 {
 	if (!nfr_conn_is_up(req->svc->conn) || !kref_get_unless_zero(&req->svc->xprt.xpt_ref))
 		return false;
-	nfr_svc_count(req->svc, memory_waits, 1);
+	if (!req->waited)
+		nfr_svc_count(req->svc, memory_waits, 1);
 	list_add_tail(&req->list, &nfr_sink_waiters);
 	return true;
 }
@@ -105,16 +105,19 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
  */
 int nfr_sink_get(struct nfr_svc_req *req)
 {
-	bool charged, waits = false;
+	bool waits = false;
+	int rc;
 
 	spin_lock(&nfr_sink_lock);
-	charged = nfr_sink_charge(req);
-	if (!charged)
+	rc = nfr_sink_charge(req);
+	if (rc)
 		waits = nfr_sink_wait(req);
+	if (rc == -ENOMEM && waits)
+		nfr_sink_starved = true;
 	spin_unlock(&nfr_sink_lock);
-	if (charged && !nfr_sink_alloc(req))
+	if (!rc && !nfr_sink_alloc(req))
 		return 0;
-	if (charged) {
+	if (!rc) {
 		spin_lock(&nfr_sink_lock);
 		nfr_sink_uncharge(req);
 		waits = nfr_sink_wait(req);
@@ -122,6 +125,21 @@ int nfr_sink_get(struct nfr_svc_req *req)
 		nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
 	}
 	return waits ? -EINPROGRESS : -ENOTCONN;
+}
+
+/* Returns whether somebody waits for what came back. */
+static bool nfr_sink_release(struct nfr_svc_req *req)
+{
+	bool waiters;
+
+	if (!req->pages)
+		return false;
+	nfr_sink_free(req);
+	spin_lock(&nfr_sink_lock);
+	nfr_sink_uncharge(req);
+	waiters = !list_empty(&nfr_sink_waiters);
+	spin_unlock(&nfr_sink_lock);
+	return waiters;
 }
 
 /**
@@ -134,7 +152,7 @@ int nfr_sink_again(struct nfr_svc_req *req)
 {
 	bool waits;
 
-	nfr_sink_put(req);
+	nfr_sink_release(req);
 	spin_lock(&nfr_sink_lock);
 	waits = nfr_sink_wait(req);
 	spin_unlock(&nfr_sink_lock);
@@ -148,16 +166,7 @@ int nfr_sink_again(struct nfr_svc_req *req)
  */
 void nfr_sink_put(struct nfr_svc_req *req)
 {
-	bool waiters;
-
-	if (!req->pages)
-		return;
-	nfr_sink_free(req);
-	spin_lock(&nfr_sink_lock);
-	nfr_sink_uncharge(req);
-	waiters = !list_empty(&nfr_sink_waiters);
-	spin_unlock(&nfr_sink_lock);
-	if (waiters)
+	if (nfr_sink_release(req))
 		nfr_sink_kick();
 }
 

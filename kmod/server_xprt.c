@@ -8,6 +8,9 @@
 #include "compat.h"
 #include "server.h"
 
+/* What /proc/fs/nfsd/portlist takes */
+#define NFR_SVC_NAME_MAX	15
+
 static int nfr_svc_has_wspace(struct svc_xprt *xprt)
 {
 	return 1;
@@ -87,6 +90,11 @@ int nfr_svc_register(void)
 	nfr_svc_class.xcl_name = nfr_params_server_name();
 	if (!*nfr_svc_class.xcl_name)
 		return 0;
+	if (strlen(nfr_svc_class.xcl_name) > NFR_SVC_NAME_MAX) {
+		pr_err("nfsrdma: server_name=%s: expected %d characters at most\n",
+		       nfr_svc_class.xcl_name, NFR_SVC_NAME_MAX);
+		return -EINVAL;
+	}
 	rc = nfr_backchannel_register();
 	if (rc)
 		return rc;
