@@ -66,11 +66,12 @@ def _boot(role: str, hardware: Hardware, image: Image, kernel: Kernel, disk: Pat
             machine.wait()
             if kernel.modules:
                 machine.ssh.run("sh", "-ec", _KEEP_MODULES, timeout=900)
-            machine.ssh.run("lab-node", role, timeout=900)
-            machine.check()
-            if kernel.modules:
+                machine.check()
                 machine.ssh.run("sh", "-ec", _FORGET_LEAKS, timeout=900)
                 machine.console.skip()
+            # what is sent to the other machines waits until they are there, which must not be long
+            machine.ssh.run("lab-node", role, timeout=900)
+            machine.check()
             _save(machine)
         finally:
             machine.stop()
