@@ -72,5 +72,6 @@ def test_folders_links_access_lists_and_attributes(ours: Lab, long: bool) -> Non
 
 def test_the_server_calls_the_client_back(ours: Lab, pytestconfig: pytest.Config) -> None:
     delegation(ours, "vers=4.1")
-    # an idle device goes well on 6.1 too
-    delegation(ours, "vers=4.2,nconnect=4", "server's device removed")
+    # how a device goes is known of soft RoCE
+    if pytestconfig.getoption("--nic") == "rxe":
+        delegation(ours, "vers=4.2,nconnect=4", "server's device removed")
