@@ -25,6 +25,11 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 		nfr_queue_failed(conn, wc);
 		return;
 	}
+	/* a Write with immediate data ends a receive too, and says how much it wrote elsewhere */
+	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->sge.length) {
+		nfr_conn_break(conn, "the peer sent something that is no message");
+		return;
+	}
 	recv->length = wc->byte_len;
 	recv->has_invalidated = wc->wc_flags & IB_WC_WITH_INVALIDATE;
 	recv->invalidated = wc->ex.invalidate_rkey;

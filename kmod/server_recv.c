@@ -3,17 +3,13 @@
  * Calls that come: looked at where their completion is handled, and handed to
  * nfsd when all of a Call is there.
  *
- * What is malformed is answered as RFC 8166, section 4.5, has it, or ends the
- * connection when there is nothing to answer to.
+ * What is malformed is answered, or dropped, as RFC 8166, section 4.5, has it.
  */
 #include <linux/module.h>
 
 #include "compat.h"
 #include "server.h"
 #include "trace_server.h"
-
-/* The words that all versions share: RFC 8166, section 4.2 */
-#define NFR_FIXED_BYTES	16
 
 /* --- credits --- */
 
@@ -100,9 +96,9 @@ static void nfr_svc_inline(struct nfr_svc_req *req)
 
 static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 {
-	if (req->recv->length < NFR_FIXED_BYTES) {
-		nfr_svc_drop(req, "too short to be answered");
-		nfr_conn_break(req->svc->conn, "a message without a header");
+	/* RFC 8166, section 4.5: its xid cannot be trusted */
+	if (req->recv->length < NFR_WIRE_MIN) {
+		nfr_svc_drop(req, "shorter than any header");
 		return;
 	}
 	/* nobody answers an error, whatever it says */

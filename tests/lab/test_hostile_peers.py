@@ -15,9 +15,9 @@ from peers import hostile_client, hostile_server, listener_stops, races
 
 from nfsrdma_tools.lab.lab import Lab
 
-MESSAGES = int(os.environ.get("MESSAGES", "250"))
+MESSAGES = int(os.environ.get("MESSAGES", "30"))
 SEED = os.environ.get("SEED", "8166")
-CONNECTIONS = 200 if MESSAGES > 1000 else 50
+CONNECTIONS = 200 if MESSAGES > 1000 else 20
 
 
 @pytest.fixture
