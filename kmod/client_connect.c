@@ -42,7 +42,6 @@ const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
 	.broken		= nfr_client_broken,
-	.polled		= nfr_recv_repost,
 };
 
 /**

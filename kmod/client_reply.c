@@ -85,7 +85,7 @@ static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	else
 		req->nx->counters.reply_bytes += result;
 	trace_nfsrdma_reply(conn, req, result);
-	nfr_queue_recv_back(conn, req->recv);
+	nfr_recv_return(conn, req->recv);
 	req->recv = NULL;
 	nfr_queue_credit_back(conn);
 	nfr_reply_complete(req, result);
@@ -226,7 +226,7 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 /* Nobody waits for this: the Call was given up. */
 static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	nfr_queue_recv_back(conn, recv);
+	nfr_recv_return(conn, recv);
 	nfr_queue_credit_found(conn);
 }
 
@@ -260,14 +260,14 @@ static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u3
 
 	nx->counters.bad_replies++;
 	trace_nfsrdma_error(conn, xid, "malformed header", rc);
-	nfr_queue_recv_back(conn, recv);
+	nfr_recv_return(conn, recv);
 	nfr_conn_break(conn, "a malformed message came");
 }
 
 /**
  * nfr_client_receive - a message came: a reply, or a call of the server
  * @conn: the connection
- * @recv: the message; nfr_queue_recv_back() follows, at once or later
+ * @recv: the message; nfr_recv_return() follows, at once or later
  */
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
@@ -292,5 +292,5 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		return;
 	}
 	nfr_callback_receive(conn, head.xid, rpc, length);
-	nfr_queue_recv_back(conn, recv);
+	nfr_recv_return(conn, recv);
 }

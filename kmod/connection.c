@@ -23,6 +23,8 @@
 /* A reply that nobody waits for may take this long */
 #define NFR_LOST_TIMEOUT	(60 * HZ)
 
+static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
+
 /* The reason of a connection whose queue pair failed, until a better one is known */
 const char nfr_conn_flushed[] = "the queue pair failed";
 
@@ -79,21 +81,33 @@ static void nfr_conn_lost_work(struct work_struct *work)
 		nfr_conn_break(conn, "calls given up were never answered");
 }
 
-/*
- * What only the device can tell: how deep queues and memory regions may be.
+/**
+ * nfr_conn_fit_queue - have as many credits as the device's queues are deep for
+ * @conn: its device is known
+ *
  * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
  */
-static int nfr_conn_fit(struct nfr_conn *conn)
+int nfr_conn_fit_queue(struct nfr_conn *conn)
 {
 	int room = conn->device->attrs.max_qp_wr - NFR_QUEUE_SPARE;
 
-	nfr_pool_init(conn);
-	if (room < 2 || conn->pool.depth < NFR_MIN_DEPTH) {
-		conn->reason = "the device's queues or memory regions are too small";
+	if (room < 2) {
+		conn->reason = nfr_conn_small;
 		return -EOPNOTSUPP;
 	}
 	conn->wanted.credits = min_t(u32, conn->wanted.credits, room);
 	return 0;
+}
+
+/* What only the device can tell: how deep queues and memory regions may be. */
+static int nfr_conn_fit(struct nfr_conn *conn)
+{
+	nfr_pool_init(conn);
+	if (conn->pool.depth < NFR_MIN_DEPTH) {
+		conn->reason = nfr_conn_small;
+		return -EOPNOTSUPP;
+	}
+	return nfr_conn_fit_queue(conn);
 }
 
 /* A client's queues: the device does the rest of its work in the server's name */

@@ -58,16 +58,14 @@ struct nfr_recv {
 
 /**
  * struct nfr_conn_ops - what an owner does when its connection calls
- * @receive: a message came; nfr_queue_recv_back() returns its buffer
+ * @receive: a message came; nfr_recv_return() returns its buffer
  * @writable: room for sends, credits or memory regions came back
  * @broken: the connection failed; called once, in any context
- * @polled: a batch of completions was handled; may be NULL
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
-	void (*polled)(struct nfr_conn *conn);
 };
 
 enum nfr_conn_state {
@@ -160,6 +158,7 @@ struct nfr_conn {
 /* connection.c */
 extern const char nfr_conn_flushed[];
 void nfr_conn_lost(struct nfr_conn *conn);
+int nfr_conn_fit_queue(struct nfr_conn *conn);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
 int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
@@ -182,6 +181,7 @@ void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
 void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
 
 /* connection_cm.c */
+void nfr_cm_agree(struct nfr_conn *conn, const struct nfr_private *peer);
 int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);
 int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer);
 int nfr_cm_connect(struct nfr_conn *conn);
@@ -196,10 +196,8 @@ void nfr_queue_destroy(struct nfr_conn *conn);
 
 /* connection_recv.c */
 int nfr_recv_more(struct nfr_conn *conn);
-void nfr_recv_repost(struct nfr_conn *conn);
 void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_recv_free_all(struct nfr_conn *conn);
-void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv);
 int nfr_queue_credit(struct nfr_conn *conn);
 void nfr_queue_credit_back(struct nfr_conn *conn);
 void nfr_queue_credit_lost(struct nfr_conn *conn);

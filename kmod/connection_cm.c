@@ -11,6 +11,17 @@ static void nfr_cm_step(struct nfr_conn *conn, int status)
 	complete(&conn->step);
 }
 
+/**
+ * nfr_cm_agree - how large messages may be, from what both sides take: RFC 8797, section 4
+ * @conn: its sizes are set
+ * @peer: what the peer said
+ */
+void nfr_cm_agree(struct nfr_conn *conn, const struct nfr_private *peer)
+{
+	conn->send_size = min(conn->wanted.inline_send, peer->recv_size);
+	conn->recv_size = min(conn->wanted.inline_recv, peer->send_size);
+}
+
 static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
 {
 	struct nfr_private peer;
@@ -19,8 +30,7 @@ static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_par
 	if (atomic_read(&conn->state) != NFR_CONN_OPENING)
 		return;
 	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
-	conn->send_size = min(conn->wanted.inline_send, peer.recv_size);
-	conn->recv_size = min(conn->wanted.inline_recv, peer.send_size);
+	nfr_cm_agree(conn, &peer);
 	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
 		nfr_cm_step(conn, 0);
 }
@@ -121,6 +131,21 @@ int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
 	return nfr_cm_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
 }
 
+/* Has @param carry what this side says of itself; @data has NFR_WIRE_PRIVATE bytes. */
+static void nfr_cm_introduce(const struct nfr_conn *conn, bool remote_invalidation,
+			     struct rdma_conn_param *param, u8 *data)
+{
+	struct nfr_private mine = {
+		.remote_invalidation = remote_invalidation,
+		.send_size = conn->wanted.inline_send,
+		.recv_size = conn->wanted.inline_recv,
+	};
+
+	nfr_wire_encode_private(&mine, data);
+	param->private_data = data;
+	param->private_data_len = NFR_WIRE_PRIVATE;
+}
+
 /**
  * nfr_cm_connect - connect, and agree on sizes; waits
  * @conn: with queues
@@ -129,15 +154,8 @@ int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
  */
 int nfr_cm_connect(struct nfr_conn *conn)
 {
-	struct nfr_private mine = {
-		.remote_invalidation = conn->wanted.remote_invalidation,
-		.send_size = conn->wanted.inline_send,
-		.recv_size = conn->wanted.inline_recv,
-	};
 	u8 private_data[NFR_WIRE_PRIVATE];
 	struct rdma_conn_param param = {
-		.private_data = private_data,
-		.private_data_len = sizeof(private_data),
 		.retry_count = 6,
 		/* receiver-not-ready is a bug of credits, and must show */
 		.rnr_retry_count = 0,
@@ -145,7 +163,7 @@ int nfr_cm_connect(struct nfr_conn *conn)
 
 	/* how many RDMA Reads of ours the server may have under way */
 	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
-	nfr_wire_encode_private(&mine, private_data);
+	nfr_cm_introduce(conn, conn->wanted.remote_invalidation, &param, private_data);
 	return nfr_cm_wait(conn, rdma_connect(conn->id, &param));
 }
 
@@ -159,21 +177,12 @@ int nfr_cm_connect(struct nfr_conn *conn)
  */
 int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 {
-	struct nfr_private mine = {
-		.remote_invalidation = remote_invalidation,
-		.send_size = conn->wanted.inline_send,
-		.recv_size = conn->wanted.inline_recv,
-	};
+	struct rdma_conn_param param = { .rnr_retry_count = 0 };
 	u8 private_data[NFR_WIRE_PRIVATE];
-	struct rdma_conn_param param = {
-		.private_data = private_data,
-		.private_data_len = sizeof(private_data),
-		.rnr_retry_count = 0,
-	};
 	int rc;
 
 	param.initiator_depth = min_t(int, depth, conn->device->attrs.max_qp_init_rd_atom);
-	nfr_wire_encode_private(&mine, private_data);
+	nfr_cm_introduce(conn, remote_invalidation, &param, private_data);
 	rdma_lock_handler(conn->id);
 	rc = rdma_accept(conn->id, &param);
 	rdma_unlock_handler(conn->id);

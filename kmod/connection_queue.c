@@ -56,8 +56,6 @@ static int nfr_poll_batch(struct nfr_conn *conn)
 	n = ib_poll_cq(conn->cq, NFR_BATCH, conn->wcs);
 	for (i = 0; i < n; i++)
 		nfr_poll_one(conn, &conn->wcs[i]);
-	if (conn->ops->polled)
-		conn->ops->polled(conn);
 	return n;
 }
 

@@ -37,19 +37,6 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 	conn->ops->receive(conn, recv);
 }
 
-/**
- * nfr_queue_recv_back - a received message is done with
- * @conn: the connection
- * @recv: posted again after the present batch
- *
- * Called where completions are handled, or when the connection is drained.
- */
-void nfr_queue_recv_back(struct nfr_conn *conn, struct nfr_recv *recv)
-{
-	list_add_tail(&recv->list, &conn->recvs);
-	conn->recvs_back++;
-}
-
 static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 {
 	struct ib_recv_wr *first = NULL, **link = &first;
@@ -66,22 +53,9 @@ static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 }
 
 /**
- * nfr_recv_repost - post what nfr_queue_recv_back() returned
- * @conn: the connection; called where completions are handled
- */
-void nfr_recv_repost(struct nfr_conn *conn)
-{
-	if (conn->recvs_back < NFR_REPOST || !nfr_conn_is_up(conn))
-		return;
-	conn->recvs_back = 0;
-	if (nfr_recv_post(conn, &conn->recvs))
-		nfr_conn_break(conn, "posting a receive failed");
-}
-
-/**
- * nfr_recv_return - as nfr_queue_recv_back(), but posted from here when there are enough
- * @conn: whose owner uses this one only
- * @recv: done with
+ * nfr_recv_return - a received message is done with
+ * @conn: the connection
+ * @recv: posted again, with others, when there are enough of them
  *
  * Any thread.
  */

@@ -3,7 +3,6 @@
  * Where connections have work done that has to wait: for the network, for
  * memory, or until an interrupt is over.
  */
-#include "compat.h"
 #include "connection.h"
 
 /* Work that waits: connecting, making memory regions */

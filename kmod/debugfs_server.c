@@ -35,9 +35,9 @@ static int connection_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(connection);
 
-static u64 nfr_value(const atomic64_t *counter)
+static void nfr_show(struct seq_file *seq, const char *name, const atomic64_t *counter)
 {
-	return atomic64_read(counter);
+	seq_printf(seq, "%s %llu\n", name, (u64)atomic64_read(counter));
 }
 
 static int counters_show(struct seq_file *seq, void *unused)
@@ -45,14 +45,21 @@ static int counters_show(struct seq_file *seq, void *unused)
 	const struct nfr_svc *svc = seq->private;
 	const struct nfr_svc_counters *c = &svc->counters;
 
-	seq_printf(seq, "calls %llu\nreplies %llu\nerrors %llu\ndropped %llu\ncallbacks %llu\n",
-		   nfr_value(&c->calls), nfr_value(&c->replies), nfr_value(&c->errors), nfr_value(&c->dropped), nfr_value(&c->callbacks));
-	seq_printf(seq, "read_chunks %llu\nread_bytes %llu\n", nfr_value(&c->read_chunks), nfr_value(&c->read_bytes));
-	seq_printf(seq, "write_chunks %llu\nwrite_bytes %llu\n", nfr_value(&c->write_chunks), nfr_value(&c->write_bytes));
-	seq_printf(seq, "reply_chunks %llu\nreply_bytes %llu\n", nfr_value(&c->reply_chunks), nfr_value(&c->reply_bytes));
-	seq_printf(seq, "inline_bytes %llu\nremote_invalidations %llu\n", nfr_value(&c->inline_bytes),
-		   nfr_value(&c->remote_invs));
-	seq_printf(seq, "queue_waits %llu\nmemory_waits %llu\n", nfr_value(&c->queue_waits), nfr_value(&c->memory_waits));
+	nfr_show(seq, "calls", &c->calls);
+	nfr_show(seq, "replies", &c->replies);
+	nfr_show(seq, "errors", &c->errors);
+	nfr_show(seq, "dropped", &c->dropped);
+	nfr_show(seq, "callbacks", &c->callbacks);
+	nfr_show(seq, "read_chunks", &c->read_chunks);
+	nfr_show(seq, "read_bytes", &c->read_bytes);
+	nfr_show(seq, "write_chunks", &c->write_chunks);
+	nfr_show(seq, "write_bytes", &c->write_bytes);
+	nfr_show(seq, "reply_chunks", &c->reply_chunks);
+	nfr_show(seq, "reply_bytes", &c->reply_bytes);
+	nfr_show(seq, "inline_bytes", &c->inline_bytes);
+	nfr_show(seq, "remote_invalidations", &c->remote_invs);
+	nfr_show(seq, "queue_waits", &c->queue_waits);
+	nfr_show(seq, "memory_waits", &c->memory_waits);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(counters);

@@ -45,6 +45,7 @@ struct nfr_rw {
 	struct list_head list;
 	struct rdma_rw_ctx ctx;
 	enum dma_data_direction direction;
+	u32 length;		/* bytes */
 	u32 entries;
 	struct scatterlist sg[];
 };

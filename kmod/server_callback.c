@@ -10,7 +10,6 @@
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
-#include "compat.h"
 #include "server.h"
 #include "trace_server.h"
 

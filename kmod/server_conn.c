@@ -159,18 +159,16 @@ static int nfr_svc_size(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
+	int rc = nfr_conn_fit_queue(conn);
 
-	if (attrs->max_qp_wr < NFR_QUEUE_SPARE + 2)
-		return -EOPNOTSUPP;
-	conn->wanted.credits = min_t(u32, conn->wanted.credits,
-				     attrs->max_qp_wr - NFR_QUEUE_SPARE);
+	if (rc)
+		return rc;
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
 	conn->receives = nfr_svc_recvs_for(svc->grant);
 	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
 	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
 	conn->rw_contexts = conn->wanted.credits;
-	conn->send_size = min(conn->wanted.inline_send, svc->peer.recv_size);
-	conn->recv_size = min(conn->wanted.inline_recv, svc->peer.send_size);
+	nfr_cm_agree(conn, &svc->peer);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
 		svc->peer.remote_invalidation = false;
 	return 0;

@@ -12,7 +12,6 @@
 #include <linux/sunrpc/addr.h>
 
 #include "server.h"
-#include "trace_server.h"
 
 /* Requests to connect that may wait */
 #define NFR_BACKLOG		64

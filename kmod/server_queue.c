@@ -6,7 +6,6 @@
  * until the queue has passed it.
  */
 #include "server.h"
-#include "trace_server.h"
 
 /* Work requests of the chain at @req->first; finds the last one */
 static void nfr_svc_chain_ends(struct nfr_svc_req *req)

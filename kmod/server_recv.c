@@ -5,8 +5,6 @@
  *
  * What is malformed is answered, or dropped, as RFC 8166, section 4.5, has it.
  */
-#include <linux/module.h>
-
 #include "compat.h"
 #include "server.h"
 #include "trace_server.h"
@@ -102,22 +100,13 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 		return;
 	}
 	/* nobody answers an error, whatever it says */
-	if (req->head.proc == NFR_ERROR) {
+	if (req->head.proc == NFR_ERROR)
 		nfr_svc_drop(req, "RDMA_ERROR");
-		return;
-	}
-	switch (error) {
-	case -EPROTONOSUPPORT:
-		nfr_svc_refuse(req, NFR_ERR_VERS);
-		return;
-	case -EPROTO:
-		/* RFC 8166, section 4.2.4: nobody may send it, and there is no answer to it */
-		if (req->head.proc == NFR_DONE) {
-			nfr_svc_drop(req, "RDMA_DONE");
-			return;
-		}
-	}
-	nfr_svc_refuse(req, NFR_ERR_CHUNK);
+	/* RFC 8166, section 4.2.4: nobody may send it, and there is no answer to it */
+	else if (req->head.proc == NFR_DONE && error == -EPROTO)
+		nfr_svc_drop(req, "RDMA_DONE");
+	else
+		nfr_svc_refuse(req, error == -EPROTONOSUPPORT ? NFR_ERR_VERS : NFR_ERR_CHUNK);
 }
 
 static void nfr_svc_message(struct nfr_svc_req *req)
@@ -164,7 +153,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	}
 	atomic_inc(&svc->busy);
 	req->recv = recv;
-	req->whole = false;
+	req->npages = 0;
 	req->waited = false;
 	nfr_svc_message(req);
 }
@@ -182,7 +171,6 @@ static void nfr_svc_give_pages(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	for (i = 0; i < req->npages; i++)
 		swap(rqstp->rq_pages[i], req->pages[i]);
 	nfr_sink_put(req);
-	req->npages = 0;
 }
 
 static void nfr_svc_arg_inline(struct svc_rqst *rqstp, struct nfr_svc_req *req)
@@ -223,10 +211,8 @@ static void nfr_svc_arg_whole(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 {
 	struct xdr_buf *arg = &rqstp->rq_arg;
-	u32 npages = req->head.nreads ? req->npages : 0;
 
-	if (npages)
-		nfr_svc_give_pages(rqstp, req);
+	nfr_svc_give_pages(rqstp, req);
 	if (!req->head.nreads)
 		nfr_svc_arg_inline(rqstp, req);
 	else if (req->whole)
@@ -236,7 +222,7 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	arg->page_base = 0;
 	arg->len = arg->head[0].iov_len + arg->page_len + arg->tail[0].iov_len;
 	arg->buflen = arg->len;
-	nfr_set_respages(rqstp, npages);
+	nfr_set_respages(rqstp, req->npages);
 	return arg->len;
 }
 

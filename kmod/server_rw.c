@@ -28,16 +28,6 @@ static void nfr_rw_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 	}
 }
 
-static void nfr_rw_hold(struct page *page)
-{
-	get_page(page);
-}
-
-static void nfr_rw_release(struct page *page)
-{
-	put_page(page);
-}
-
 /* Appends a piece; one that goes on where the last one ended makes that longer. */
 static void nfr_rw_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length, u32 max)
 {
@@ -81,6 +71,7 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 		return -ENOMEM;
 	rw->entries = 0;
 	rw->direction = direction;
+	rw->length = length;
 	sg_init_table(rw->sg, room);
 	nfr_rw_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
 	/* it allocates memory, for what may be writeback of a client on this machine */
@@ -92,7 +83,7 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 		kvfree(rw);
 		return rc;
 	}
-	nfr_rw_pages(rw, nfr_rw_hold);
+	nfr_rw_pages(rw, get_page);
 	list_add_tail(&rw->list, &req->rws);
 	return 0;
 }
@@ -136,11 +127,10 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 u32 nfr_rw_bytes(const struct nfr_svc_req *req)
 {
 	const struct nfr_rw *rw;
-	u32 i, bytes = 0;
+	u32 bytes = 0;
 
 	list_for_each_entry(rw, &req->rws, list)
-		for (i = 0; i < rw->entries; i++)
-			bytes += rw->sg[i].length;
+		bytes += rw->length;
 	return bytes;
 }
 
@@ -177,7 +167,7 @@ void nfr_rw_destroy_all(struct nfr_svc_req *req)
 		list_del(&rw->list);
 		rdma_rw_ctx_destroy(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg,
 				    rw->entries, rw->direction);
-		nfr_rw_pages(rw, nfr_rw_release);
+		nfr_rw_pages(rw, put_page);
 		kvfree(rw);
 	}
 }

@@ -7,13 +7,11 @@
  * server_memory says, and one of them a quarter of that. What does not fit
  * waits here, in the order it came.
  */
-#include <linux/gfp.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "compat.h"
 #include "server.h"
-#include "trace_server.h"
 
 /* A connection's share of all pages; one request is taken whatever it is */
 #define NFR_SINK_SHARE	4
@@ -78,6 +76,7 @@ static void nfr_sink_free(struct nfr_svc_req *req)
 	req->pages = NULL;
 }
 
+/* What it got stays with the request, also when it is too little. */
 static int nfr_sink_alloc(struct nfr_svc_req *req)
 {
 	unsigned long filled = 0, before;
@@ -90,10 +89,27 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
 		before = filled;
 		filled = nfr_alloc_pages(GFP_NOIO | __GFP_NOWARN, req->npages, req->pages);
 	} while (filled > before && filled < req->npages);
-	if (filled == req->npages)
-		return 0;
+	return filled == req->npages ? 0 : -ENOMEM;
+}
+
+/**
+ * nfr_sink_again - have a request that was charged try again later
+ * @req: loses what memory it has
+ *
+ * For want of pages, or of the device's regions. Returns -EINPROGRESS or
+ * -ENOTCONN, as nfr_sink_get().
+ */
+int nfr_sink_again(struct nfr_svc_req *req)
+{
+	bool waits;
+
 	nfr_sink_free(req);
-	return -ENOMEM;
+	spin_lock(&nfr_sink_lock);
+	nfr_sink_uncharge(req);
+	waits = nfr_sink_wait(req);
+	spin_unlock(&nfr_sink_lock);
+	nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
+	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
 /**
@@ -115,49 +131,9 @@ int nfr_sink_get(struct nfr_svc_req *req)
 	if (rc == -ENOMEM && waits)
 		nfr_sink_starved = true;
 	spin_unlock(&nfr_sink_lock);
-	if (!rc && !nfr_sink_alloc(req))
-		return 0;
-	if (!rc) {
-		spin_lock(&nfr_sink_lock);
-		nfr_sink_uncharge(req);
-		waits = nfr_sink_wait(req);
-		spin_unlock(&nfr_sink_lock);
-		nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
-	}
-	return waits ? -EINPROGRESS : -ENOTCONN;
-}
-
-/* Returns whether somebody waits for what came back. */
-static bool nfr_sink_release(struct nfr_svc_req *req)
-{
-	bool waiters;
-
-	if (!req->pages)
-		return false;
-	nfr_sink_free(req);
-	spin_lock(&nfr_sink_lock);
-	nfr_sink_uncharge(req);
-	waiters = !list_empty(&nfr_sink_waiters);
-	spin_unlock(&nfr_sink_lock);
-	return waiters;
-}
-
-/**
- * nfr_sink_again - have a request that has its memory try again later
- * @req: loses it; the device has no regions left for it
- *
- * Returns -EINPROGRESS or -ENOTCONN, as nfr_sink_get().
- */
-int nfr_sink_again(struct nfr_svc_req *req)
-{
-	bool waits;
-
-	nfr_sink_release(req);
-	spin_lock(&nfr_sink_lock);
-	waits = nfr_sink_wait(req);
-	spin_unlock(&nfr_sink_lock);
-	nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
-	return waits ? -EINPROGRESS : -ENOTCONN;
+	if (rc)
+		return waits ? -EINPROGRESS : -ENOTCONN;
+	return nfr_sink_alloc(req) ? nfr_sink_again(req) : 0;
 }
 
 /**
@@ -166,7 +142,16 @@ int nfr_sink_again(struct nfr_svc_req *req)
  */
 void nfr_sink_put(struct nfr_svc_req *req)
 {
-	if (nfr_sink_release(req))
+	bool waiters;
+
+	if (!req->pages)
+		return;
+	nfr_sink_free(req);
+	spin_lock(&nfr_sink_lock);
+	nfr_sink_uncharge(req);
+	waiters = !list_empty(&nfr_sink_waiters);
+	spin_unlock(&nfr_sink_lock);
+	if (waiters)
 		nfr_sink_kick();
 }
 
