@@ -16,7 +16,7 @@ import statistics
 import sys
 from pathlib import Path
 
-import built
+from carriers import OURS, THEIRS, carry
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -34,7 +34,7 @@ Round = dict[str, dict[str, float]]
 
 def one(pair: Lab, which: str) -> Round:
     """A round of all loads with our module, or with the kernel's."""
-    pair.run("client", "nfsrdma", "module", "load" if which == "ours" else "unload", check=False)
+    carry(pair, "client", which)
     pair.run("client", "mkdir", "-p", "/mnt/bench")
     pair.run("client", "mount", "-t", "nfs", "-o", MOUNT, "server:/export", "/mnt/bench")
     found = pair.run("client", "python3", "-", *COUNTS, stdin=SCRIPT, timeout=1800).stdout
@@ -70,20 +70,18 @@ def line(ours: list[Round], kernels: list[Round], load: str) -> str:
 
 def main() -> None:
     rounds, clock = int(sys.argv[1]), sys.argv[2]
-    ours: list[Round] = []
-    kernels: list[Round] = []
+    found: dict[str, list[Round]] = {THEIRS: [], OURS: []}
     with Lab(LabConfig("module-bench", shape="pair", clock=clock)) as pair:
-        built.bring(pair)
         large_blocks(pair)
         pair.run("server", "fallocate", "-l", "64M", "/export/bench-data")
         for turn in range(rounds):
-            for which, found in (("kernel's", kernels), ("ours", ours)):
-                found.append(one(pair, which))
-                print(f"round {turn + 1} of {rounds}: {which} {json.dumps(found[-1])}", flush=True)
+            for which, mine in found.items():
+                mine.append(one(pair, which))
+                print(f"round {turn + 1} of {rounds}: {which} {json.dumps(mine[-1])}", flush=True)
         pair.check()
     print("ours : the kernel's, medians; ratio, and the range of ratios of neighbouring rounds")
     for load in LOADS:
-        print(line(ours, kernels, load))
+        print(line(found[OURS], found[THEIRS], load))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 
-import built
+from carriers import OURS, THEIRS, serve
 
 from bench.module import SCRIPT
 from nfsrdma_tools.lab.config import LabConfig
@@ -29,8 +29,8 @@ LOADS = {
 MOUNT = "vers=3,proto=rdma,port=20049,noac"
 # what each side is best with, found by trying: ours has it by default
 BEST = {
-    "ours": "true",
-    "kernel's": "sysctl -w sunrpc.rdma_max_inline_read=8192 sunrpc.rdma_max_inline_write=8192;"
+    OURS: "true",
+    THEIRS: "sysctl -w sunrpc.rdma_max_inline_read=8192 sunrpc.rdma_max_inline_write=8192;"
     "sysctl -w sunrpc.svc_rdma.max_req_size=8192",
 }
 PREPARE = """
@@ -43,8 +43,8 @@ dd if=/mnt/bench/bench-data of=/dev/null bs=1M count=8 iflag=direct status=none
 echo 0 > events/{event}/enable; grep -c {name}: trace
 """
 EVENTS = {
-    "ours": ("nfsrdma/nfsrdma_mr_fastreg", "nfsrdma_mr_fastreg"),
-    "kernel's": ("rpcrdma/xprtrdma_mr_fastreg", "xprtrdma_mr_fastreg"),
+    OURS: ("nfsrdma/nfsrdma_mr_fastreg", "nfsrdma_mr_fastreg"),
+    THEIRS: ("rpcrdma/xprtrdma_mr_fastreg", "xprtrdma_mr_fastreg"),
 }
 Turn = dict[str, dict[str, float]]
 
@@ -53,20 +53,11 @@ def sh(lab: Lab, script: str, timeout: float = 600) -> str:
     return lab.run("solo", "sh", "-ec", script, timeout=timeout).stdout
 
 
-def serve(lab: Lab, which: str, tuned: bool) -> None:
-    """Client and server of one module; nfsd makes its listeners when it starts."""
-    verb = "load" if which == "ours" else "unload"
-    lab.run("solo", "systemctl", "stop", "nfs-server")
-    lab.run("solo", "nfsrdma", "module", verb, check=False)
-    if which != "ours":
-        sh(lab, "modprobe rpcrdma")
-    if tuned:
-        sh(lab, BEST[which])
-    sh(lab, "systemctl start nfs-server; grep -q rdma /proc/fs/nfsd/portlist")
-
-
 def turn(lab: Lab, which: str, tuned: bool) -> Turn:
-    serve(lab, which, tuned)
+    serve(lab, "solo", which)
+    if tuned:
+        # read when a connection is made
+        sh(lab, BEST[which])
     sh(lab, f"mount -t nfs -o {MOUNT} server:/export /mnt/bench")
     counts = [f"{name}={count}" for name, (_, count, _) in LOADS.items()]
     found: Turn = json.loads(
@@ -96,16 +87,15 @@ def main() -> None:
     rounds, kernel = int(sys.argv[1]), sys.argv[2]
     config = LabConfig("bench", clock="instructions", link="none", kernel=kernel, memory=4608)
     with Lab(config) as lab:
-        built.bring(lab, "solo")
         sh(lab, PREPARE)
         for tuned in (False, True):
-            turns: dict[str, list[Turn]] = {"kernel's": [], "ours": []}
+            turns: dict[str, list[Turn]] = {THEIRS: [], OURS: []}
             for number in range(rounds + 1):
                 for which, found in turns.items():
                     found.append(turn(lab, which, tuned))
                     print(f"turn {number} of {rounds}: {which} {json.dumps(found[-1])}", flush=True)
             print("best tunables:" if tuned else "defaults:", "thousands of instructions each")
-            table(turns["ours"][1:], turns["kernel's"][1:])
+            table(turns[OURS][1:], turns[THEIRS][1:])
         lab.check()
 
 

@@ -33,10 +33,10 @@ def bring(lab: Nodes, node: str = "client") -> None:
         lab.run(node, "sh", "-c", script, "sh", folder, stdin=file.read_bytes())
 
 
-def load(lab: Nodes) -> None:
-    """Have our module carry what the client mounts."""
-    bring(lab)
-    lab.run("client", "nfsrdma", "module", "load")
+def load(lab: Nodes, node: str = "client") -> None:
+    """Have our module carry NFS over RDMA in a node."""
+    bring(lab, node)
+    lab.run(node, "nfsrdma", "module", "load")
 
 
 def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:

@@ -16,8 +16,7 @@ WHOSE = (OURS, THEIRS)
 def carry(lab: Nodes, node: str, whose: str) -> None:
     """Nothing in the node uses RDMA; from here on this module does it."""
     if whose == OURS:
-        built.bring(lab, node)
-        lab.run(node, "nfsrdma", "module", "load")
+        built.load(lab, node)
     else:
         lab.run(node, "nfsrdma", "module", "unload")
         lab.run(node, "modprobe", "rpcrdma")

@@ -8,13 +8,12 @@ import json
 import tarfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from faults import FAULTS
-from storm import HERE, mounted, resources
+from storm import HERE, beside, mounted, resources
 
 from nfsrdma_tools.lab.nodes import Nodes
 
@@ -83,16 +82,11 @@ def listener_stops(lab: Nodes, seed: str, count: int, times: int) -> dict[str, A
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         bring(lab, "client")
         argv = _argv("races", *_race(seed, count))
-        with ThreadPoolExecutor() as pool:
-            # only this thread looks at the consoles
-            work = pool.submit(lab.ssh("client").run, *argv, timeout=LIMIT)
+        with beside(lab, "client", *argv, timeout=LIMIT) as work:
             for _ in range(times):
                 time.sleep(2)
                 assert not work.done(), "the load ended before the faults"
                 lab.run("server", "sh", "-ec", FAULTS["server restarted"].script)
-            while not work.done():
-                lab.check()
-                time.sleep(0.2)
         said: dict[str, Any] = json.loads(work.result().stdout)
     honest_work_went_on(said)
     return said

@@ -16,7 +16,7 @@ from faults import Fault
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["connections", "mounted", "on", "resources", "set_parameters", "storm"]
+__all__ = ["beside", "connections", "mounted", "on", "resources", "set_parameters", "storm"]
 
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 HERE = "/mnt/here"
@@ -104,25 +104,33 @@ def storm(
 def worked(
     lab: Nodes, faults: Sequence[Fault], seconds: float, seed: str, workers: Sequence[str]
 ) -> dict[str, Any]:
-    with ThreadPoolExecutor() as pool:
-        ssh = lab.ssh("client")
-        argv = ("python3", "-", "work", seed, *workers)
-        # only this thread looks at the consoles
-        work = pool.submit(ssh.run, *argv, stdin=code("storm"), timeout=seconds + LIMIT)
+    argv = ("python3", "-", "work", seed, *workers)
+    with beside(lab, "client", *argv, stdin=code("storm"), timeout=seconds + LIMIT) as work:
         try:
             count = inject(lab, faults, seconds, work)
         finally:
-            ssh.run("touch", "/run/storm.stop")
-        while not work.done():
-            lab.check()
-            time.sleep(0.2)
+            lab.ssh("client").run("touch", "/run/storm.stop")
     answer: dict[str, Any] = json.loads(work.result().stdout)
-    lab.check()
     about = f"after {count} faults, seed {seed}"
     assert answer["hung"] == [], about
     assert [one for one in answer["done"] if "error" in one] == [], about
     assert len(answer["done"]) == len(workers), about
     return {"faults": count, **answer}
+
+
+@contextmanager
+def beside(
+    lab: Nodes, node: str, *argv: str, stdin: bytes = b"", timeout: float = LIMIT
+) -> Iterator[Future[Result]]:
+    """A program in a node, beside which the caller does something else; then it is waited for."""
+    with ThreadPoolExecutor() as pool:
+        # only the caller's thread looks at the consoles
+        work = pool.submit(lab.ssh(node).run, *argv, stdin=stdin, timeout=timeout)
+        yield work
+        while not work.done():
+            lab.check()
+            time.sleep(0.2)
+    lab.check()
 
 
 def inject(lab: Nodes, faults: Sequence[Fault], seconds: float, work: Future[Result]) -> int:
