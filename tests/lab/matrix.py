@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -23,6 +25,23 @@ SECURITY = ("sys", "krb5", "krb5i", "krb5p")
 NODE = Path(__file__).with_name("matrix_node.py").read_bytes()
 PAGE = Path(__file__).parents[2] / "docs" / "interoperation.md"
 START, END = "<!-- table: make matrix -->", "<!-- end of the table -->"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where cells are tried: a kernel, a kind of RDMA devices, and the securities tried there."""
+
+    kernel: str
+    nic: str = "rxe"
+    security: tuple[str, ...] = SECURITY
+
+    def __str__(self) -> str:
+        return f"{self.kernel}, {self.nic}"
+
+
+PLACES = {kernel: Place(kernel) for kernel in KERNELS}
+# Debian builds no soft iWARP, the debug kernel has it, and is slow
+PLACES["siw"] = Place("debug", "siw", ("sys", "krb5p"))
 # found with the kernel's module on both sides, over TCP too
 KNOWN = {("6.1", "krb5p"): "EIO over TCP too"}
 
@@ -39,46 +58,54 @@ def verdict(found: dict[str, str]) -> str:
     return "; ".join(wrong) or "ok"
 
 
-def cells(lab: Nodes, kernel: str) -> Iterator[tuple[tuple[str, str, str, str], str]]:
+def cells(lab: Nodes, place: Place) -> Iterator[tuple[tuple[str, str, str, str], str]]:
     """Each cell as it is done: client, server, version and security, and its verdict."""
     for server, client in product(WHOSE, WHOSE):
         serve(lab, "server", server)
         carry(lab, "client", client)
         # nfsd forgets its exports when it is restarted
         with kerberos(lab):
-            for vers, sec in product(VERSIONS, SECURITY):
+            for vers, sec in product(VERSIONS, place.security):
                 said = verdict(cell(lab, vers, sec))
-                known = KNOWN.get((kernel, sec), "")
+                known = KNOWN.get((place.kernel, sec), "")
                 if known and said != "ok":
                     said = f"{said} ({known})"
                 yield (client, server, vers, sec), said
         carry(lab, "client", THEIRS)
 
 
-def rows(kernel: str, found: dict[tuple[str, str, str, str], str]) -> Iterator[str]:
-    for client, server, sec in product(WHOSE, WHOSE, SECURITY):
+def rows(place: Place, found: dict[tuple[str, str, str, str], str]) -> Iterator[str]:
+    for client, server, sec in product(WHOSE, WHOSE, place.security):
         words = [found[client, server, vers, sec] for vers in VERSIONS]
-        yield "| " + " | ".join((kernel, client, server, sec, *words)) + " |"
+        yield "| " + " | ".join((str(place), client, server, sec, *words)) + " |"
 
 
-def table(lines: list[str]) -> str:
-    head = ("kernel", "client", "server", "sec", *(f"v{vers}" for vers in VERSIONS))
-    return "\n".join((START, "| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines, END))
+def replaced(text: str, place: Place, lines: list[str]) -> str:
+    """The page with these rows of a place, and the others as they were."""
+    before, rest = text.split(START)
+    old, after = rest.split(END)
+    head, rule, *rows = old.strip().splitlines()
+    kept = [row for row in rows if not row.startswith(f"| {place} |")]
+    order = [f"| {one} |" for one in PLACES.values()]
+    every = sorted(kept + lines, key=lambda row: [row.startswith(one) for one in order].index(True))
+    return before + "\n".join((START, head, rule, *every, END)) + after
+
+
+def run(place: Place) -> None:
+    found = {}
+    config = LabConfig(f"matrix-{os.getpid()}", shape="pair", kernel=place.kernel, nic=place.nic)
+    with Lab(config) as lab:
+        for what, said in cells(lab, place):
+            found[what] = said
+            print(place, *what, said, flush=True)
+        lab.check()
+    # another run may have written meanwhile
+    PAGE.write_text(replaced(PAGE.read_text(), place, list(rows(place, found))))
 
 
 def main() -> None:
-    lines: list[str] = []
-    for kernel in sys.argv[1:] or KERNELS:
-        with Lab(LabConfig("matrix", shape="pair", kernel=kernel)) as lab:
-            found = {}
-            for what, said in cells(lab, kernel):
-                found[what] = said
-                print(kernel, *what, said, flush=True)
-            lab.check()
-        lines += rows(kernel, found)
-    text = PAGE.read_text()
-    before, after = text.split(START)[0], text.split(END)[1]
-    PAGE.write_text(before + table(lines) + after)
+    for name in sys.argv[1:] or PLACES:
+        run(PLACES[name])
 
 
 if __name__ == "__main__":
