@@ -36,8 +36,8 @@ fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
 
-module-campaign: setup image ## Life, faults and data of the client module: KERNEL=6.12|6.1|7.2, LONG=1 for minutes of each
-	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) $(if $(LONG),--long) \
+module-campaign: setup image ## Life, faults and data of the module: KERNEL=6.12|6.1|7.2, SERVER=kernel|ours, LONG=1 for minutes of each
+	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --server $(or $(SERVER),kernel) $(if $(LONG),--long) \
 		tests/lab/test_module_life.py tests/lab/test_module_faults.py tests/lab/test_module_data.py
 
 debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Debian's source (15 minutes, then cached): FLAVOUR=debug|kcsan
@@ -48,13 +48,13 @@ MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)
 
 test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE and soft iWARP; any report on a console fails: FLAVOUR
 	@failed=0; for nic in rxe siw; do \
-		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic $(MODULE_TESTS) || failed=1; \
+		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic --server ours $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed
 
 bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=2 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
-matrix: setup image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12, or all
+matrix: setup image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted

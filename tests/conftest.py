@@ -9,6 +9,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     kernels = "of the pair of machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
     labs.addoption("--kernel", default="6.12", help=kernels)
     labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
+    labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     labs.addoption("--long", action="store_true", help="test_module_*: minutes of each, figures")
 
 

@@ -2,11 +2,12 @@
 """The labs that tests share. A kernel's report on a console fails the test that was running."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import built
 import leaks
 import pytest
+from carriers import OURS, THEIRS, serve
 
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -79,29 +80,46 @@ def pair(pair_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 @pytest.fixture
 def module_pair(pair: Lab) -> Iterator[Lab]:
     """A server with the kernel's module, and a client with ours."""
-    built.bring(pair)
-    pair.run("client", "nfsrdma", "module", "load")
+    built.load(pair)
     yield pair
     pair.run("client", "nfsrdma", "module", "unload")
 
 
+@pytest.fixture(scope="session")
+def ready(pytestconfig: pytest.Config) -> Callable[[Lab], None]:
+    """Brings our module into a pair: into the client, and with --server ours the server too."""
+
+    def bring(lab: Lab) -> None:
+        if pytestconfig.getoption("--server") == "ours":
+            serve(lab, "server", OURS)
+        built.load(lab)
+
+    return bring
+
+
 @pytest.fixture(scope="module")
-def module_lab(pair_lab: Lab) -> Iterator[Lab]:
+def module_lab(
+    pytestconfig: pytest.Config, pair_lab: Lab, ready: Callable[[Lab], None]
+) -> Iterator[Lab]:
     """A client with our module for all tests of a file, which leave nothing but the module."""
     before = traces(pair_lab)
-    built.load(pair_lab)
+    ready(pair_lab)
     yield pair_lab
     pair_lab.run("client", "nfsrdma", "module", "unload")
+    if pytestconfig.getoption("--server") == "ours":
+        serve(pair_lab, "server", THEIRS)
     assert traces(pair_lab) == before, "the tests left something behind in the lab"
 
 
 @pytest.fixture
-def ours(module_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def ours(
+    module_lab: Lab, ready: Callable[[Lab], None], request: pytest.FixtureRequest
+) -> Iterator[Lab]:
     """The same; one that a test broke is brought up anew for the next."""
     yield module_lab
     if request.node.stash.get(FAILED, False):
         module_lab.restart()
-        built.load(module_lab)
+        ready(module_lab)
     module_lab.check()
 
 

@@ -3,7 +3,6 @@
 
 from collections.abc import Callable, Iterator
 
-import built
 import pytest
 from faults import FAULTS
 from module_faults import killed, reason, removed, soft
@@ -36,16 +35,18 @@ def soft_roce(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.fixture
-def at_home(ours: Lab, names: tuple[str, ...]) -> Iterator[Lab]:
+def at_home(
+    pytestconfig: pytest.Config, ours: Lab, ready: Callable[[Lab], None], names: tuple[str, ...]
+) -> Iterator[Lab]:
     """The client has its own address again afterwards, wherever a fault had moved it.
 
     Once the kernel's server was restarted under load its RDMA device may never go again (6.12:
     cma_remove_one() waits for a connection that nobody has any more); so it is another machine.
     """
     yield ours
-    if set(names) & set(FORGETFUL):
+    if set(names) & set(FORGETFUL) and pytestconfig.getoption("--server") == "kernel":
         ours.restart()
-        built.load(ours)
+        ready(ours)
     else:
         ours.run("client", "lab-node", "client", "1")
 
