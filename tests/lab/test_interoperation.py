@@ -26,7 +26,7 @@ def our_server(pair: Lab) -> Iterator[Lab]:
 def test_our_server_serves(our_server: Lab, whose: str) -> None:
     carry(our_server, "client", whose)
     for vers in ("3", "4.0", "4.2"):
-        found = cell(our_server, vers, "sys")
+        found = cell(our_server, "rdma", vers, "sys")
         assert set(found.values()) == {"ok"}, f"NFSv{vers}: {found}"
     # nothing of a client that left stays
     our_server.run("server", "systemctl", "stop", "nfs-server")
