@@ -20,4 +20,4 @@ if test -n "${MODULES:-}"; then
 fi
 cp -r "$source" "$work/root/opt/kmod"
 chroot "$work/root" make -s -C "/lib/modules/$release/build" M=/opt/kmod "-j$(nproc)" "$@" clean modules
-cp "$work/root/opt/kmod/nfsrdma.ko" "$out"
+cp "$work/root/opt/kmod/"*.ko "$out"

@@ -12,7 +12,7 @@ from nfsrdma_tools.host import module_source
 from nfsrdma_tools.lab import image, kernels, places
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["bring", "load"]
+__all__ = ["bring", "compiled", "load"]
 
 SCRIPT = Path(__file__).with_name("build_module.sh")
 # where `nfsrdma module build` keeps what root builds
@@ -39,6 +39,15 @@ def load(lab: Nodes, node: str = "client") -> None:
     lab.run(node, "nfsrdma", "module", "load")
 
 
+def compiled(lab: Nodes, release: str, source: Path, file: Path) -> None:
+    """Build the one module of a folder for a kernel of the lab, on the host; needs root."""
+    base = image.find()
+    assert base is not None
+    disk = kernels.find(lab.config.kernel, base).modules
+    argv = ("unshare", "-m", "sh", SCRIPT, base.disk, release, source, file)
+    run(*argv, timeout=1800, env={"MODULES": str(disk)} if disk else {})
+
+
 def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:
     """On the host where that can be; a node that is emulated takes minutes."""
     file.parent.mkdir(exist_ok=True)
@@ -46,11 +55,7 @@ def _build(lab: Nodes, node: str, release: str, source: module_source.Source, fi
         older.unlink()
     draft = file.with_suffix(f".{os.getpid()}")
     if os.geteuid() == 0:
-        base = image.find()
-        assert base is not None
-        disk = kernels.find(lab.config.kernel, base).modules
-        argv = ("unshare", "-m", "sh", SCRIPT, base.disk, release, source.folder, draft)
-        run(*argv, timeout=1800, env={"MODULES": str(disk)} if disk else {})
+        compiled(lab, release, source.folder, draft)
     else:
         path = lab.run(node, "nfsrdma", "module", "build", timeout=3600).stdout.split(": ")[0]
         said = lab.run(node, "base64", path).stdout

@@ -33,6 +33,13 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before any lab is brought up."""
+    kernel = item.config.getoption("--kernel")
+    if item.get_closest_marker("checking") and kernel not in CHECKING:
+        pytest.skip(f"kernel {kernel} does not check itself; missed: {item.name}")
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:

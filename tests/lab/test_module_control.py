@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that a module makes on purpose are seen; so silence of the others means something."""
+
+import os
+from pathlib import Path
+
+import built
+import leaks
+import pytest
+
+from nfsrdma_tools.lab.console import KernelReportError
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = [
+    pytest.mark.checking,
+    pytest.mark.skipif(os.geteuid() != 0, reason="no module is built: root mounts the image"),
+]
+
+SOURCE = Path(__file__).with_name("wrong")
+THERE = "/run/wrong.ko"
+# what a console has to say; KASAN tells of one mistake, lockdep of none after another's
+SAID = {
+    "dma_mapping": "check_unmap",
+    "sleep_in_atomic": "BUG: sleeping function called from invalid context",
+    "lock_order": "WARNING: possible circular locking dependency detected",
+    "out_of_bounds": "BUG: KASAN: slab-out-of-bounds in out_of_bounds",
+    "use_after_free": "BUG: KASAN: slab-use-after-free in use_after_free",
+}
+FOUND_BY = {"kcsan": ("sleep_in_atomic", "lock_order")}
+
+
+@pytest.fixture
+def spoilt(pair_lab: Lab, tmp_path: Path) -> Lab:
+    """A pair whose client has the module; what it does to the machine stays in it."""
+    release = pair_lab.run("client", "uname", "-r").stdout.strip()
+    file = tmp_path / "wrong.ko"
+    built.compiled(pair_lab, release, SOURCE, file)
+    pair_lab.run("client", "tee", THERE, stdin=file.read_bytes())
+    return pair_lab
+
+
+def make(lab: Lab, mistake: str) -> None:
+    # what is said may come a little later
+    lab.run("client", "sh", "-c", f"insmod {THERE} what={mistake}; sleep 2")
+
+
+def test_a_module_that_does_nothing_wrong_is_not_reported(spoilt: Lab) -> None:
+    make(spoilt, "nothing")
+    spoilt.run("client", "rmmod", "wrong")
+
+
+def test_a_leak_is_found(spoilt: Lab) -> None:
+    if spoilt.config.kernel != "debug":
+        pytest.skip(f"{spoilt.config.kernel} has no kmemleak; missed: leaks")
+    leaks.check(spoilt)
+    make(spoilt, "leak")
+    with pytest.raises(AssertionError, match=r"leak\+\w+/\w+ \[wrong\]"):
+        leaks.check(spoilt)
+    spoilt.restart()
+
+
+@pytest.mark.parametrize("mistake", SAID)
+def test_a_mistake_is_reported(spoilt: Lab, mistake: str) -> None:
+    if mistake not in FOUND_BY.get(spoilt.config.kernel, SAID):
+        pytest.skip(f"{spoilt.config.kernel} does not look for it; missed: {mistake}")
+    with pytest.raises(KernelReportError, match=SAID[mistake]):
+        make(spoilt, mistake)
+    spoilt.restart()
