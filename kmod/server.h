@@ -125,6 +125,7 @@ struct nfr_svc_counters {
 	atomic64_t callbacks;
 	atomic64_t queue_waits;
 	atomic64_t memory_waits;
+	atomic64_t probes;
 };
 
 /**
@@ -136,6 +137,7 @@ struct nfr_svc_counters {
  * @sunk: pages of RDMA Reads
  * @watched: how many signaled requests had completed when that was looked at last
  * @waited: others had not
+ * @heard: Calls that had come then
  * @max_message: bytes that a message may have
  * @ready: requests for nfsd
  * @pending: requests that wait for room in the send queue; nfr_conn.lock
@@ -162,6 +164,7 @@ struct nfr_svc {
 	struct delayed_work watch;
 	u32 watched;
 	bool waited;
+	u64 heard;
 	u32 max_message;
 	struct rpc_xprt *backchannel;
 	u32 bc_granted;
@@ -194,6 +197,10 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 void nfr_svc_destroy(struct nfr_svc *svc);
 u32 nfr_svc_connections(void);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
+
+/* server_watch.c */
+void nfr_svc_watch_init(struct nfr_svc *svc);
+void nfr_svc_watch_start(struct nfr_svc *svc);
 
 /* server_listen.c */
 struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,

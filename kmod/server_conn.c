@@ -17,9 +17,6 @@
 /* Pieces of memory in one work request */
 #define NFR_SVC_SGES	32u
 
-/* A send queue that stands still for so long is stuck, for twice as long at most */
-#define NFR_SVC_WATCH	(20 * HZ)
-
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
 
@@ -54,28 +51,6 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	kfree(svc);
 }
 
-/*
- * A client that posts no receives, or takes no RDMA Reads, may have the device
- * try for ever, and all that is queued waits with it.
- */
-static void nfr_svc_watch(struct work_struct *work)
-{
-	struct nfr_svc *svc = container_of(work, struct nfr_svc, watch.work);
-	struct nfr_conn *conn = svc->conn;
-	bool waits, stuck;
-
-	spin_lock(&conn->lock);
-	waits = conn->sq.marks_head != conn->sq.marks_tail;
-	stuck = waits && svc->waited && conn->sq.marks_tail == svc->watched;
-	svc->waited = waits;
-	svc->watched = conn->sq.marks_tail;
-	spin_unlock(&conn->lock);
-	if (stuck)
-		nfr_conn_break(conn, "the client takes nothing");
-	if (nfr_conn_is_up(conn))
-		nfr_conn_queue(&svc->watch, NFR_SVC_WATCH);
-}
-
 static void nfr_svc_free_work(struct work_struct *work)
 {
 	nfr_svc_destroy(container_of(work, struct nfr_svc, free_work.work));
@@ -91,7 +66,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_LIST_HEAD(&svc->pending);
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
-	INIT_DEFERRABLE_WORK(&svc->watch, nfr_svc_watch);
+	nfr_svc_watch_init(svc);
 	svc->bc_granted = 1;
 }
 
@@ -198,7 +173,7 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {
-		nfr_conn_queue(&svc->watch, NFR_SVC_WATCH);
+		nfr_svc_watch_start(svc);
 		return &svc->xprt;
 	}
 	/* sunrpc takes this reference when it takes the transport, and gives it back at its end */

@@ -5,13 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 from carriers import OURS, THEIRS, WHOSE, carry, serve
+from faults import FAULTS
 from matrix import cell
+from storm import HERE, LIMIT, mounted
 
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
 
 TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals; ls -d /sys/kernel/debug/nfsrdma-server/*/"
+
+FORGOTTEN = (
+    "until grep -q '^connections 0 ' /sys/kernel/debug/nfsrdma-server/totals; do sleep 1; done"
+)
 
 
 @pytest.fixture
@@ -32,3 +38,13 @@ def test_our_server_serves(our_server: Lab, whose: str) -> None:
     our_server.run("server", "systemctl", "stop", "nfs-server")
     said = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
     assert said == "connections 0 of 1024\nread_pages 0 of 4096\n"
+
+
+def test_a_client_that_goes_without_a_word_is_forgotten(our_server: Lab) -> None:
+    carry(our_server, "client", OURS)
+    with mounted(our_server, "vers=3"):
+        our_server.run("client", "ls", HERE)
+        # with its link down it cannot say goodbye, and nobody asks for a new connection
+        our_server.run("client", "sh", "-ec", FAULTS["client's link down"].script)
+        our_server.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
+        our_server.run("client", "ls", HERE, timeout=LIMIT)
