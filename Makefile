@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug module-bench hostile repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug module-bench hostile soak repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -44,7 +44,7 @@ debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Deb
 	@$(BIN)/nfsrdma lab build --kernel $(or $(FLAVOUR),debug)
 
 MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)) \
-	$(addprefix tests/lab/test_,module.py interoperation.py krb5.py wire_capture.py)
+	$(addprefix tests/lab/test_,module.py interoperation.py krb5.py wire_capture.py soak.py)
 
 test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE and soft iWARP; any report on a console fails: FLAVOUR
 	@failed=0; for nic in rxe siw; do \
@@ -62,6 +62,10 @@ module-bench: setup image ## Our client module beside the kernel's, in turns, on
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166
 	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s tests/lab/test_hostile_peers.py
+
+soak: setup image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
+	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
+		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 
 repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
 	@mkdir -p out

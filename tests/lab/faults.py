@@ -30,12 +30,14 @@ SILENT = f"nft 'table inet silent {{ {_IN} }}'\n"
 SOUND = "nft delete table inet silent\n"
 # longer than a queue pair goes on trying
 _SILENCE = f"{SILENT}sleep 25\n{SOUND}"
-# the address that is there goes, the other one comes
+# the address that is there goes, one a hundred higher comes, or the other way round
 _MOVED = """
 sysctl -qw net.ipv4.conf.eth1.promote_secondaries=1
 here=$(ip -o -4 addr show dev eth1 | awk '{print $4}')
-if [ "$here" = 10.9.1.11/24 ]; then there=10.9.1.12/24; else there=10.9.1.11/24; fi
-ip addr add "$there" dev eth1
+last=${here##*.}
+last=${last%/24}
+if [ "$last" -gt 100 ]; then there=$((last - 100)); else there=$((last + 100)); fi
+ip addr add "10.9.1.$there/24" dev eth1
 ip addr del "$here" dev eth1
 """
 

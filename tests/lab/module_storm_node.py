@@ -2,7 +2,8 @@
 """Work that knows what it has to find, done while everything else breaks; runs in the node.
 
 ``python3 - work SEED WORKERS...`` works in /mnt/here until /run/storm.stop is there, then reads
-all of it once more.  Prints what each worker did as JSON.  Never imported by the tests.
+all of it once more.  Prints its folder there and what each worker did as JSON.  Never imported by
+the tests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import mmap
 import os
+import platform
 import random
 import sys
 import time
@@ -19,7 +21,8 @@ from multiprocessing import Process, Queue
 from pathlib import Path
 from typing import Any
 
-HERE = Path("/mnt/here/storm")
+# several clients may work in one export
+HERE = Path("/mnt/here") / f"storm-{platform.node()}"
 STOP = Path("/run/storm.stop")
 SIZE = 4 << 20
 PAGE = 4096
@@ -161,7 +164,11 @@ def work(seed: str, kinds: list[str]) -> dict[str, Any]:
         time.sleep(0.1)
     hung = [stack(process) for process in workers if process.is_alive()]
     done = [answers.get() for process in workers if not process.is_alive()]
-    return {"done": done, "hung": hung, "after": round(time.monotonic() - end + LIMIT, 1)}
+    return {
+        "folder": HERE.name,
+        "done": done,
+        "hung": hung,
+    }
 
 
 def main() -> None:

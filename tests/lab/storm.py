@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,22 +51,24 @@ def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
 
 
 @contextmanager
-def mounted(lab: Nodes, options: str, off: tuple[str, ...] = ("umount",)) -> Iterator[None]:
-    """A mount by our module at /mnt/here of the client; ``off`` takes it off."""
+def mounted(
+    lab: Nodes, options: str, off: tuple[str, ...] = ("umount",), node: str = "client"
+) -> Iterator[None]:
+    """A mount by our module at /mnt/here of a node; ``off`` takes it off."""
     words = f"{options},proto=rdma,port=20049"
     script = f"mkdir -p {HERE} && mount -t nfs -o {words} server:/export {HERE}"
-    lab.run("client", "sh", "-c", script)
-    assert connections(lab), "the mount is not carried by our module"
+    lab.run(node, "sh", "-c", script)
+    assert connections(lab, node), "the mount is not carried by our module"
     try:
         yield
     finally:
-        lab.run("client", *off, HERE, timeout=LIMIT)
+        lab.run(node, *off, HERE, timeout=LIMIT)
 
 
-def connections(lab: Nodes) -> list[dict[str, str]]:
+def connections(lab: Nodes, node: str = "client") -> list[dict[str, str]]:
     """What debugfs tells of each connection of our module: a name and a value per line."""
     script = "cd /sys/kernel/debug/nfsrdma && for n in *; do cat $n/*; echo; done"
-    said = lab.run("client", "sh", "-c", script).stdout
+    said = lab.run(node, "sh", "-c", script).stdout
     return [
         dict(line.split(" ", 1) for line in one.splitlines()) for one in said.split("\n\n") if one
     ]
@@ -81,41 +83,59 @@ def resources(lab: Nodes, node: str = "client") -> dict[str, int]:
 def storm(
     lab: Nodes,
     options: str,
-    faults: Sequence[Fault],
+    faults: Iterable[Fault],
     seconds: float,
     seed: str,
-    workers: Sequence[str] = WORKERS,
+    clients: Sequence[str] = ("client",),
 ) -> dict[str, Any]:
-    """Work over a mount while ``faults`` happen in turn, a second between them.
+    """Work over mounts of some clients while ``faults`` happen in turn, a second between them.
 
     Nothing fails, no byte differs on either side and nothing hangs, or AssertionError says what
-    did.  Returns how many faults there were, what the workers did, and the connections' facts.
+    did.  Returns what happened in order, what the workers did, and the connections' facts.
     """
-    with mounted(lab, options):
-        answer = worked(lab, faults, seconds, seed, workers)
-        answer["connections"] = connections(lab)
+    with ExitStack() as mounts:
+        for client in clients:
+            mounts.enter_context(mounted(lab, options, node=client))
+        happened, answers = worked(lab, faults, seconds, seed, clients)
+        facts = [one for client in clients for one in connections(lab, client)]
     # not before the unmount: it gives back what was delegated
+    for answer in answers:
+        same_on_the_server(lab, answer)
+    done = [one for answer in answers for one in answer["done"]]
+    return {"faults": happened, "done": done, "connections": facts}
+
+
+def same_on_the_server(lab: Nodes, answer: dict[str, Any]) -> None:
     lines = [f"{one['sha256']}  {one['worker']}\n" for one in answer["done"] if "sha256" in one]
-    script = "cd /export/storm && sha256sum --check --quiet && rm -r /export/storm"
+    folder = f"/export/{answer['folder']}"
+    script = f"cd {folder} && sha256sum --check --quiet && rm -r {folder}"
     lab.run("server", "sh", "-c", script, stdin="".join(lines).encode())
-    return answer
 
 
 def worked(
-    lab: Nodes, faults: Sequence[Fault], seconds: float, seed: str, workers: Sequence[str]
-) -> dict[str, Any]:
-    argv = ("python3", "-", "work", seed, *workers)
-    with beside(lab, "client", *argv, stdin=code("storm"), timeout=seconds + LIMIT) as work:
+    lab: Nodes, faults: Iterable[Fault], seconds: float, seed: str, clients: Sequence[str]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    with ExitStack() as programs:
+        works = [programs.enter_context(working(lab, client, seconds, seed)) for client in clients]
+        happened = inject(lab, faults, seconds, works)
+    answers = [json.loads(work.result().stdout) for work in works]
+    about = f"seed {seed}, after {', '.join(happened)}"
+    for answer in answers:
+        assert answer["hung"] == [], about
+        assert [one for one in answer["done"] if "error" in one] == [], about
+        assert len(answer["done"]) == len(WORKERS), about
+    return happened, answers
+
+
+@contextmanager
+def working(lab: Nodes, client: str, seconds: float, seed: str) -> Iterator[Future[Result]]:
+    """The workers of a client; they are told to stop, and waited for."""
+    argv = ("python3", "-", "work", seed, *WORKERS)
+    with beside(lab, client, *argv, stdin=code("storm"), timeout=seconds + LIMIT) as work:
         try:
-            count = inject(lab, faults, seconds, work)
+            yield work
         finally:
-            lab.ssh("client").run("touch", "/run/storm.stop")
-    answer: dict[str, Any] = json.loads(work.result().stdout)
-    about = f"after {count} faults, seed {seed}"
-    assert answer["hung"] == [], about
-    assert [one for one in answer["done"] if "error" in one] == [], about
-    assert len(answer["done"]) == len(workers), about
-    return {"faults": count, **answer}
+            lab.ssh(client).run("touch", "/run/storm.stop")
 
 
 @contextmanager
@@ -133,12 +153,15 @@ def beside(
     lab.check()
 
 
-def inject(lab: Nodes, faults: Sequence[Fault], seconds: float, work: Future[Result]) -> int:
-    """One fault after the other until the time is over or the work ends by itself."""
-    end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end and not work.done():
-        fault = faults[count % len(faults)]
+def inject(
+    lab: Nodes, faults: Iterable[Fault], seconds: float, works: Sequence[Future[Result]]
+) -> list[str]:
+    """One fault after the other until the time is over or some work ends by itself."""
+    end, happened = time.monotonic() + seconds, []
+    for fault in faults:
+        if time.monotonic() > end or any(work.done() for work in works):
+            break
+        happened.append(f"{fault.name} ({fault.node})")
         lab.run(fault.node, "sh", "-ec", fault.script, timeout=LIMIT)
-        count += 1
         time.sleep(1)
-    return count
+    return happened

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of the wire NFS reads get, with our module and with the kernel's: ``make bench``'s end.
+
+One kernel is client and server, its clock goes a nanosecond per instruction, so bytes per second
+are those of a CPU of 1 GHz.  Without a limit of the link 1 MiB reads stand beside perftest's
+ib_read_bw of 1 MiB messages with events; on a wire of 1 Gb/s and 100 us stand reads of 32 KiB
+with one of them ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+
+from carriers import OURS, THEIRS, serve
+
+from bench.module import SCRIPT
+from bench.solo import MOUNT, PREPARE, sh
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+COUNT = 96
+# the device of each end, as rdma_rxe made them
+PERFTEST = """
+ib_read_bw -e -s 1048576 -n {count} -F -R -p 18600 >/run/perftest 2>&1 &
+until ss -tln | grep -q :18600; do sleep 0.1; done
+ib_read_bw -e -s 1048576 -n {count} -F -R -p 18600 server
+wait
+"""
+# size, iterations, peak and average rate in MiB/s
+ROW = re.compile(r"^ *1048576 +\d+ +[\d.]+ +([\d.]+)", re.MULTILINE)
+STORE = "/root/wire.db"
+
+
+def perftest(lab: Lab) -> float:
+    """MB/s of bare RDMA Reads of 1 MiB."""
+    said = sh(lab, PERFTEST.format(count=COUNT))
+    found = ROW.search(said)
+    if not found:
+        raise SystemExit(f"ib_read_bw printed no rate: {said}")
+    return float(found[1]) * 1.048576
+
+
+def reads(lab: Lab) -> float:
+    """MB/s of 1 MiB O_DIRECT reads of one process, one after the other."""
+    sh(lab, f"mount -t nfs -o {MOUNT} server:/export /mnt/bench")
+    argv = ("python3", "-", f"sequential={COUNT}")
+    found = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
+    sh(lab, "umount /mnt/bench")
+    return float(found["sequential"]["per_second"]) * 1.048576
+
+
+def ahead(lab: Lab) -> list[float]:
+    """MB/s of sequential reads through the cache, rsize 32 KiB, one ahead; a sweep's trials."""
+    words = ("--transport", "rdma", "--rsize", "32k", "--read-ahead", "1", "--runs", "3")
+    argv = ("nfsrdma", "sweep", "server:/export", *words, "--exhaustive", "--store", STORE)
+    lab.run("solo", "rm", "-f", STORE)
+    lab.run("solo", *argv, timeout=3600)
+    said = lab.run("solo", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
+    return [trial["throughput"] for trial in json.loads(said)["trials"]]
+
+
+def main() -> None:
+    rounds, kernel = int(sys.argv[1]), sys.argv[2]
+    config = LabConfig("bench", clock="instructions", link="none", kernel=kernel, memory=4608)
+    with Lab(config) as lab:
+        sh(lab, PREPARE)
+        print("MB/s on an instruction clock; no limit of the link, 1 MiB", flush=True)
+        found: dict[str, list[float]] = {"ib_read_bw -e": [], THEIRS: [], OURS: []}
+        for _ in range(rounds):
+            found["ib_read_bw -e"].append(perftest(lab))
+            for which in (THEIRS, OURS):
+                serve(lab, "solo", which)
+                found[which].append(reads(lab))
+        bare = statistics.median(found["ib_read_bw -e"])
+        for name, values in found.items():
+            middle = statistics.median(values)
+            print(f"{name:20}{middle:8.1f}  {middle / bare:5.1%}  {values}", flush=True)
+        lab.set_link("1gbit/100us")
+        print("1 Gb/s, 100 us, rsize 32 KiB, one ahead", flush=True)
+        for which in (THEIRS, OURS):
+            serve(lab, "solo", which)
+            print(f"{which:20}{ahead(lab)}", flush=True)
+        lab.check()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two clients, four connections each, work that knows what it has to find, and faults at random.
+
+Our module on all three machines.  ``make soak`` goes on for 15 minutes; the seed that is printed
+makes the same faults again, ``make soak SEED=...``.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import built
+import pytest
+from carriers import OURS, serve
+from faults import FAULTS, Fault
+from storm import LIMIT, resources, storm
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+SECONDS = float(os.environ.get("SECONDS_OF_SOAK", "20"))
+SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
+CONNECTIONS = "cd /sys/kernel/debug/nfsrdma-server && head -n 99 totals */*"
+CLIENTS = ("client1", "client2")
+
+
+@pytest.fixture
+def crowd(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A server and two clients with our module."""
+    if pytestconfig.getoption("--nic") != "rxe":
+        pytest.skip(f"faults are those of rxe; missed: {', '.join(FAULTS)}")
+    kernel = pytestconfig.getoption("--kernel")
+    config = LabConfig(f"test-soak-{os.getpid()}", shape="pair", clients=2, kernel=kernel)
+    with Lab(config) as lab:
+        serve(lab, "server", OURS)
+        for client in CLIENTS:
+            built.load(lab, client)
+        yield lab
+
+
+def at_random(seed: str) -> Iterator[Fault]:
+    """Faults of all kinds without end; what happens to a client happens to one of them."""
+    rng = random.Random(seed)  # noqa: S311 - no secret
+    while True:
+        fault = rng.choice(tuple(FAULTS.values()))
+        client = rng.choice(CLIENTS)
+        yield fault if fault.node == "server" else replace(fault, node=client)
+
+
+def test_faults_at_random_change_nothing(
+    crowd: Lab, record_property: Callable[[str, object], None]
+) -> None:
+    print(f"seed {SEED}")
+    before = {node: resources(crowd, node) for node in crowd.config.nodes}
+    found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), SECONDS, SEED, CLIENTS)
+    assert len(found["connections"]) == 8
+    print(found["faults"])
+    as_before(crowd, before)
+    nothing_is_left(crowd)
+    record_property("seed", SEED)
+    record_property("faults", dict(Counter(found["faults"])))
+    record_property("disconnects", sum(int(one["disconnects"]) for one in found["connections"]))
+    record_property("operations", sum(one["operations"] for one in found["done"]))
+
+
+def as_before(lab: Lab, before: dict[str, dict[str, int]]) -> None:
+    """RDMA objects are as many as before; goodbyes take time where packets were lost."""
+    end = time.monotonic() + LIMIT
+    while (now := {node: resources(lab, node) for node in lab.config.nodes}) != before:
+        if time.monotonic() > end:
+            there = lab.run("server", "sh", "-c", CONNECTIONS).stdout
+            raise AssertionError(f"{now}, not {before}: {there}")
+        time.sleep(1)
+
+
+def nothing_is_left(lab: Lab) -> None:
+    """Nobody holds the module: it unloads everywhere, the server's too."""
+    lab.run("server", "systemctl", "stop", "nfs-server")
+    for node in lab.config.nodes:
+        lab.run(node, "nfsrdma", "module", "unload")
+        lab.run(node, "test", "!", "-e", "/sys/module/nfsrdma")
