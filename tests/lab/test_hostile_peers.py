@@ -22,7 +22,7 @@ CONNECTIONS = 200 if MESSAGES > 1000 else 20
 
 @pytest.fixture
 def both_ours(pair: Lab) -> Iterator[Lab]:
-    """A server and a client, with our module each."""
+    """A server and a client with our module each, which unloads afterwards."""
     serve(pair, "server", OURS)
     carry(pair, "client", OURS)
     yield pair
@@ -52,4 +52,7 @@ def test_the_table_tells_servers_apart(module_pair: Lab) -> None:
 
 def test_connections_that_come_and_go(both_ours: Lab) -> None:
     print(races(both_ours, SEED, CONNECTIONS))
+
+
+def test_a_listener_that_stops_under_load(both_ours: Lab) -> None:
     print(listener_stops(both_ours, SEED, CONNECTIONS * 2, CONNECTIONS // 25))
