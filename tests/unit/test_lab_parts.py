@@ -6,6 +6,7 @@ import os
 import socket
 import tarfile
 import threading
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,21 @@ def test_a_report_on_the_console_is_seen_once(line: str, tmp_path: Path) -> None
     with pytest.raises(KernelReportError, match=r"server reports.*in this function"):
         console.check()
     console.check()
+
+
+def test_a_defect_that_is_known_is_kept_and_others_are_reported(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_text(
+        "[   12.3] WARNING: CPU: 1 PID: 39 at rxe_comp.c:827 rxe_completer+0xb9f/0xe40\n"
+    )
+    console = Console("server", log)
+    console.known = re.compile("rxe_completer")
+    console.check()
+    assert len(console.met) == 1
+    with log.open("a") as file:
+        file.write("[   12.4] WARNING: CPU: 1 PID: 39 at rxe_req.c:1 rxe_requester+0xb9f/0xe40\n")
+    with pytest.raises(KernelReportError, match="rxe_requester"):
+        console.check()
 
 
 def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
