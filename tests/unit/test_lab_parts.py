@@ -3,10 +3,10 @@ import contextlib
 import importlib.resources
 import io
 import os
+import re
 import socket
 import tarfile
 import threading
-import re
 from pathlib import Path
 
 import pytest
