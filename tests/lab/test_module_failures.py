@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocations of our module fail, while it is loaded, listens, mounts, works, reconnects, ends."""
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain, cycle
+
+import pytest
+from failures import LOST, Failed, arm, failing, swept
+from faults import FAULTS
+from peers import nothing_lost
+from storm import HERE, storm
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.checking
+
+Record = Callable[[str, object], None]
+# all of them are one more than what goes on in a row may take, up to all of a connection
+EVERY = (1, 3, 7, 11, 17, 23, 31, 43, 61)
+MOUNT = f"""
+mkdir -p {HERE}
+mount -t nfs -o $0,proto=rdma,port=20049,retry=0 server:/export {HERE}
+"""
+WORK = f"""
+head -c 300000 /dev/urandom > {HERE}/failing
+md5sum < {HERE}/failing
+echo 3 > /proc/sys/vm/drop_caches
+md5sum < {HERE}/failing
+rm {HERE}/failing
+umount {HERE}
+"""
+RESTART = "systemctl reset-failed nfs-server; systemctl restart nfs-server"
+
+
+@pytest.fixture
+def both(ours: Lab, pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A server and a client, with our module each; nothing of what failed stays."""
+    if pytestconfig.getoption("--server") != "ours":
+        pytest.skip("it is for --server ours")
+    with nothing_lost(ours, "server"), nothing_lost(ours, "client"):
+        yield ours
+
+
+def record(record_property: Record, failed: Failed) -> None:
+    print(failed)
+    assert sum(failed.counts.values()) > 0, "no allocation failed"
+    for node, count in failed.counts.items():
+        record_property(f"allocations that failed in {node}", count)
+    record_property("under functions of ours", len(failed.places))
+
+
+def test_it_is_loaded_as_a_whole_or_not_at_all(ours: Lab, record_property: Record) -> None:
+    said = ours.run("client", "nfsrdma", "module", "build", "--json").stdout
+    ours.run("client", "nfsrdma", "module", "unload")
+    # nobody may have the transport class
+    ours.run("client", "modprobe", "-r", "rpcrdma")
+    try:
+        found = swept(ours, "client", json.loads(said)["path"])
+    finally:
+        ours.run("client", "modprobe", "rpcrdma")
+        ours.run("client", "nfsrdma", "module", "load")
+    print(found)
+    # some of it can do without, such as its files in debugfs
+    assert set(found["loads"]) == {0, errno.ENOMEM}
+    assert found["loads"][-1] == 0
+    assert set(found["unloads"]) == {0}
+    assert found["left"] == []
+    record_property("loads", len(found["loads"]))
+
+
+@pytest.mark.parametrize("node", ("client", "server"))
+def test_a_mount_is_made_or_refused(both: Lab, node: str, record_property: Record) -> None:
+    failed, made = Failed(), []
+    for number, every in enumerate(EVERY):
+        with failing(both, failed, arm(node, every, times=4)):
+            made.append(mounts(both, "vers=4.2" if number % 2 else "vers=3"))
+            if made[-1]:
+                first, second = both.run("client", "sh", "-ec", WORK).stdout.splitlines()
+                assert first == second
+    assert any(made)
+    record_property("mounts made", sum(made))
+    record(record_property, failed)
+
+
+def mounts(lab: Lab, options: str) -> bool:
+    """Whether a mount was made; if not, whoever asked was told."""
+    said = lab.run("client", "sh", "-c", MOUNT, options, check=False, timeout=300)
+    assert not said.returncode or "mount" in said.stderr, said
+    return said.returncode == 0
+
+
+def test_nfsd_listens_or_says_that_it_does_not(both: Lab, record_property: Record) -> None:
+    failed = Failed()
+    for every in EVERY[:4]:
+        with failing(both, failed, arm("server", every)):
+            both.run("server", "sh", "-c", RESTART, check=False, timeout=300)
+    both.run("server", "sh", "-c", RESTART, timeout=300)
+    both.run("server", "grep", "-q", "rdma 20049", "/proc/fs/nfsd/portlist")
+    record(record_property, failed)
+
+
+@pytest.mark.parametrize("options", ("vers=3", "vers=4.2,nconnect=4"))
+def test_work_goes_on(both: Lab, options: str, long: bool, record_property: Record) -> None:
+    # how a device goes is known of soft RoCE
+    gone = (FAULTS["client's device removed"],) if both.config.nic == "rxe" else ()
+    # fewer, and no connection would ever be made: some twenty of its allocations have to succeed
+    faults = chain((arm("client", 79), arm("server", 61)), cycle((*LOST, *gone)))
+    failed = Failed()
+    with failing(both, failed):
+        found = storm(both, options, faults, 300 if long else 30, "failures")
+    assert min(failed.counts.values()) > 0, failed.counts
+    assert sum(int(one["disconnects"]) for one in found["connections"]) > 0
+    record_property("operations", sum(one["operations"] for one in found["done"]))
+    record(record_property, failed)
