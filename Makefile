@@ -53,6 +53,7 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 
 bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=2 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
 matrix: setup image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)

@@ -22,25 +22,28 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 COUNT = 96
-# the device of each end, as rdma_rxe made them
+# in MB
+MIB = 1.048576
 PERFTEST = """
-ib_read_bw -e -s 1048576 -n {count} -F -R -p 18600 >/run/perftest 2>&1 &
-until ss -tln | grep -q :18600; do sleep 0.1; done
-ib_read_bw -e -s 1048576 -n {count} -F -R -p 18600 server
+{program} -s 1048576 -n {count} -F -R -p 18600 >/run/perftest 2>&1 &
+until rdma resource show cm_id | grep -q :18600; do sleep 0.1; done
+{program} -s 1048576 -n {count} -F -R -p 18600 server
 wait
 """
+# an NFS read is an RDMA Write of the server's; perftest waits for no event there
+PROGRAMS = ("ib_read_bw -e", "ib_write_bw")
 # size, iterations, peak and average rate in MiB/s
 ROW = re.compile(r"^ *1048576 +\d+ +[\d.]+ +([\d.]+)", re.MULTILINE)
 STORE = "/root/wire.db"
 
 
-def perftest(lab: Lab) -> float:
-    """MB/s of bare RDMA Reads of 1 MiB."""
-    said = sh(lab, PERFTEST.format(count=COUNT))
+def perftest(lab: Lab, program: str) -> float:
+    """MB/s of RDMA operations of 1 MiB, and nothing else."""
+    said = sh(lab, PERFTEST.format(program=program, count=COUNT))
     found = ROW.search(said)
     if not found:
-        raise SystemExit(f"ib_read_bw printed no rate: {said}")
-    return float(found[1]) * 1.048576
+        raise SystemExit(f"{program} printed no rate: {said}")
+    return float(found[1]) * MIB
 
 
 def reads(lab: Lab) -> float:
@@ -49,17 +52,22 @@ def reads(lab: Lab) -> float:
     argv = ("python3", "-", f"sequential={COUNT}")
     found = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
     sh(lab, "umount /mnt/bench")
-    return float(found["sequential"]["per_second"]) * 1.048576
+    return float(found["sequential"]["per_second"]) * MIB
 
 
-def ahead(lab: Lab) -> list[float]:
-    """MB/s of sequential reads through the cache, rsize 32 KiB, one ahead; a sweep's trials."""
-    words = ("--transport", "rdma", "--rsize", "32k", "--read-ahead", "1", "--runs", "3")
+def ahead(lab: Lab, which: str) -> str:
+    """Sequential reads through the cache, rsize 32 KiB, one ahead: what a sweep's trials found."""
+    transport = "nfsrdma" if which == OURS else "rdma"
+    words = ("--transport", transport, "--rsize", "32k", "--read-ahead", "1", "--runs", "3")
     argv = ("nfsrdma", "sweep", "server:/export", *words, "--exhaustive", "--store", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)
     said = lab.run("solo", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
-    return [trial["throughput"] for trial in json.loads(said)["trials"]]
+    trials = json.loads(said)["trials"]
+    return ", ".join(
+        f"{one['throughput']:.1f} MB/s ({one['cpu_share']:.0%} CPU, {one['rtt_ms']:.2f} ms)"
+        for one in trials
+    )
 
 
 def main() -> None:
@@ -68,13 +76,14 @@ def main() -> None:
     with Lab(config) as lab:
         sh(lab, PREPARE)
         print("MB/s on an instruction clock; no limit of the link, 1 MiB", flush=True)
-        found: dict[str, list[float]] = {"ib_read_bw -e": [], THEIRS: [], OURS: []}
+        found: dict[str, list[float]] = {name: [] for name in (*PROGRAMS, THEIRS, OURS)}
         for _ in range(rounds):
-            found["ib_read_bw -e"].append(perftest(lab))
+            for program in PROGRAMS:
+                found[program].append(perftest(lab, program))
             for which in (THEIRS, OURS):
                 serve(lab, "solo", which)
                 found[which].append(reads(lab))
-        bare = statistics.median(found["ib_read_bw -e"])
+        bare = statistics.median(found[PROGRAMS[0]])
         for name, values in found.items():
             middle = statistics.median(values)
             print(f"{name:20}{middle:8.1f}  {middle / bare:5.1%}  {values}", flush=True)
@@ -82,7 +91,7 @@ def main() -> None:
         print("1 Gb/s, 100 us, rsize 32 KiB, one ahead", flush=True)
         for which in (THEIRS, OURS):
             serve(lab, "solo", which)
-            print(f"{which:20}{ahead(lab)}", flush=True)
+            print(f"{which:20}  {ahead(lab, which)}", flush=True)
         lab.check()
 
 
