@@ -11,6 +11,10 @@ __all__ = ["check"]
 FOUND = "/sys/kernel/debug/kmemleak"
 # an object counts when it is five seconds old and two scans found the same in it
 SCAN = f"test ! -e {FOUND} || for time in 1 2; do sleep 6; echo scan > {FOUND}; done"
+# siw_alloc_mr() forgets it when its next allocation fails: its error path frees it only if there
+# is no region yet (drivers/infiniband/sw/siw/siw_verbs.c, 6.12)
+KNOWN = " siw_pbl_alloc+"
+OBJECT = "unreferenced object"
 
 
 def check(lab: Nodes) -> None:
@@ -21,4 +25,8 @@ def check(lab: Nodes) -> None:
         except KernelReportError as error:
             # the console tells how many, not which
             told = lab.ssh(node).run("cat", FOUND, timeout=600, check=False).stdout
-            raise AssertionError(f"{error}\n{told}") from error
+            before, *objects = told.split(OBJECT)
+            ours = [one for one in objects if KNOWN not in one]
+            if ours or not objects:
+                said = OBJECT.join((before, *ours))
+                raise AssertionError(f"{error}\n{said}") from error
