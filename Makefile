@@ -62,7 +62,7 @@ module-bench: setup image ## Our client module beside the kernel's, in turns, on
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166
-	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s tests/lab/test_hostile_peers.py
+	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s -x tests/lab/test_hostile_peers.py
 
 soak: setup image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \

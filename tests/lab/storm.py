@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from faults import Fault
@@ -142,15 +143,30 @@ def working(lab: Nodes, client: str, seconds: float, seed: str) -> Iterator[Futu
 def beside(
     lab: Nodes, node: str, *argv: str, stdin: bytes = b"", timeout: float = LIMIT
 ) -> Iterator[Future[Result]]:
-    """A program in a node, beside which the caller does something else; then it is waited for."""
+    """A program in a node, beside which the caller does something else; then it is waited for.
+
+    When what the caller does fails, the program is given up: its machine may answer no more.
+    """
+    given_up = Event()
     with ThreadPoolExecutor() as pool:
         # only the caller's thread looks at the consoles
-        work = pool.submit(lab.ssh(node).run, *argv, stdin=stdin, timeout=timeout)
-        yield work
-        while not work.done():
-            lab.check()
-            time.sleep(0.2)
+        work = pool.submit(
+            lab.ssh(node).run, *argv, stdin=stdin, timeout=timeout, watch=lambda: left(given_up)
+        )
+        try:
+            yield work
+            while not work.done():
+                lab.check()
+                time.sleep(0.2)
+        except BaseException:
+            given_up.set()
+            raise
     lab.check()
+
+
+def left(given_up: Event) -> None:
+    if given_up.is_set():
+        raise InterruptedError("the program was given up")
 
 
 def inject(
