@@ -243,6 +243,7 @@ bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
 void nfr_svc_read_start(struct nfr_svc_req *req);
 
 /* server_queue.c */
+void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_writable(struct nfr_conn *conn);
 

@@ -19,6 +19,17 @@ static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 	}
 }
 
+/**
+ * nfr_svc_posted - what comes of posting: a full queue will move on, anything else has failed
+ * @conn: the connection, its lock not held
+ * @rc: from nfr_queue_post()
+ */
+void nfr_svc_posted(struct nfr_conn *conn, int rc)
+{
+	if (rc && rc != -EAGAIN)
+		nfr_conn_break(conn, "posting failed");
+}
+
 /* Returns 0, -EAGAIN when the queue is full, or -ENOTCONN. The lock is held. */
 static int nfr_svc_post_locked(struct nfr_svc_req *req)
 {
@@ -71,8 +82,7 @@ void nfr_svc_post(struct nfr_svc_req *req)
 		list_add_tail(&req->list, &svc->pending);
 	}
 	spin_unlock(&conn->lock);
-	if (rc && rc != -EAGAIN)
-		nfr_conn_break(conn, "posting failed");
+	nfr_svc_posted(conn, rc);
 }
 
 /**
@@ -96,6 +106,5 @@ void nfr_svc_writable(struct nfr_conn *conn)
 	spin_unlock(&conn->lock);
 	list_for_each_entry_safe(req, next, &done, list)
 		nfr_svc_req_put(req);
-	if (rc && rc != -EAGAIN)
-		nfr_conn_break(conn, "posting failed");
+	nfr_svc_posted(conn, rc);
 }

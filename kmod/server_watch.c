@@ -45,8 +45,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	spin_unlock(&conn->lock);
 	if (stuck)
 		nfr_conn_break(conn, "the client takes nothing");
-	else if (rc && rc != -EAGAIN)
-		nfr_conn_break(conn, "posting failed");
+	nfr_svc_posted(conn, rc);
 }
 
 static void nfr_svc_watch(struct work_struct *work)
