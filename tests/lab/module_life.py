@@ -4,26 +4,34 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from storm import LIMIT, on
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["life"]
+__all__ = ["life", "taken_out"]
+
+
+@contextmanager
+def taken_out(lab: Nodes) -> Iterator[str]:
+    """Our module is in its file only, nobody has the transport class; then it is loaded."""
+    said = lab.run("client", "nfsrdma", "module", "build", "--json").stdout
+    lab.run("client", "nfsrdma", "module", "unload")
+    lab.run("client", "modprobe", "-r", "rpcrdma")
+    try:
+        yield json.loads(said)["path"]
+    finally:
+        lab.run("client", "modprobe", "rpcrdma")
+        lab.run("client", "nfsrdma", "module", "load")
 
 
 def life(lab: Nodes, rounds: int, *options: str) -> dict[str, int]:
     """Loaded, used and unloaded, over and over; returns by how much each kind of memory grew."""
-    built = json.loads(lab.run("client", "nfsrdma", "module", "build", "--json").stdout)["path"]
-    lab.run("client", "nfsrdma", "module", "unload")
-    # nobody may have the transport class
-    lab.run("client", "modprobe", "-r", "rpcrdma")
-    try:
-        words = (built, str(rounds), *options)
+    with taken_out(lab) as file:
+        words = (file, str(rounds), *options)
         found = on(lab, "client", "life", *words, timeout=60 * rounds + LIMIT)
-    finally:
-        lab.run("client", "modprobe", "rpcrdma")
-        lab.run("client", "nfsrdma", "module", "load")
     for name in ("resources", "references", "there"):
         assert [one[name] for one in found] == [found[0][name]] * len(found), name
     assert found[0]["there"] == []

@@ -164,11 +164,7 @@ def work(seed: str, kinds: list[str]) -> dict[str, Any]:
         time.sleep(0.1)
     hung = [stack(process) for process in workers if process.is_alive()]
     done = [answers.get() for process in workers if not process.is_alive()]
-    return {
-        "folder": HERE.name,
-        "done": done,
-        "hung": hung,
-    }
+    return {"folder": HERE.name, "done": done, "hung": hung}
 
 
 def main() -> None:

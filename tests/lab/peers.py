@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from faults import FAULTS
-from storm import HERE, beside, mounted, resources
+from storm import HERE, beside, mounted, nothing_lost
 
 from nfsrdma_tools.lab.nodes import Nodes
 
@@ -155,14 +155,3 @@ def damageable(lab: Nodes) -> Iterator[None]:
         yield
     finally:
         lab.run("server", "rm", "-r", f"/export/{FOLDER}")
-
-
-@contextmanager
-def nothing_lost(lab: Nodes, node: str) -> Iterator[None]:
-    """RDMA objects of a node are as many afterwards as before; connections need time to end."""
-    before = resources(lab, node)
-    yield
-    end = time.monotonic() + 120
-    while (after := resources(lab, node)) != before and time.monotonic() < end:
-        time.sleep(0.5)
-    assert after == before

@@ -17,7 +17,7 @@ from faults import Fault
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["beside", "connections", "mounted", "on", "resources", "set_parameters", "storm"]
+__all__ = ["beside", "connections", "mounted", "nothing_lost", "on", "set_parameters", "storm"]
 
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 HERE = "/mnt/here"
@@ -79,6 +79,17 @@ def resources(lab: Nodes, node: str = "client") -> dict[str, int]:
     """RDMA objects in a node by kind, as the kernel counts them; the device's own are there too."""
     found = json.loads(lab.run(node, "rdma", "-j", "resource").stdout)
     return {name: count for name, count in found[0].items() if name not in ("ifindex", "ifname")}
+
+
+@contextmanager
+def nothing_lost(lab: Nodes, *nodes: str, limit: float = 120) -> Iterator[None]:
+    """RDMA objects of nodes are as many afterwards as before; connections need time to end."""
+    before = {node: resources(lab, node) for node in nodes}
+    yield
+    end = time.monotonic() + limit
+    while (after := {node: resources(lab, node) for node in nodes}) != before:
+        assert time.monotonic() < end, f"{after}, not {before}"
+        time.sleep(0.5)
 
 
 def storm(

@@ -2,15 +2,14 @@
 """Allocations of our module fail, while it is loaded, listens, mounts, works, reconnects, ends."""
 
 import errno
-import json
 from collections.abc import Callable, Iterator
 from itertools import chain, cycle
 
 import pytest
 from failures import LOST, Failed, arm, failing, swept
 from faults import FAULTS
-from peers import nothing_lost
-from storm import HERE, storm
+from module_life import taken_out
+from storm import HERE, nothing_lost, storm
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -39,7 +38,7 @@ def both(ours: Lab, pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, with our module each; nothing of what failed stays."""
     if pytestconfig.getoption("--server") != "ours":
         pytest.skip("it is for --server ours")
-    with nothing_lost(ours, "server"), nothing_lost(ours, "client"):
+    with nothing_lost(ours, "server", "client"):
         yield ours
 
 
@@ -52,15 +51,8 @@ def record(record_property: Record, failed: Failed) -> None:
 
 
 def test_it_is_loaded_as_a_whole_or_not_at_all(ours: Lab, record_property: Record) -> None:
-    said = ours.run("client", "nfsrdma", "module", "build", "--json").stdout
-    ours.run("client", "nfsrdma", "module", "unload")
-    # nobody may have the transport class
-    ours.run("client", "modprobe", "-r", "rpcrdma")
-    try:
-        found = swept(ours, "client", json.loads(said)["path"])
-    finally:
-        ours.run("client", "modprobe", "rpcrdma")
-        ours.run("client", "nfsrdma", "module", "load")
+    with taken_out(ours) as file:
+        found = swept(ours, "client", file)
     print(found)
     # some of it can do without, such as its files in debugfs
     assert set(found["loads"]) == {0, errno.ENOMEM}

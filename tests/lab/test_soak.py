@@ -17,14 +17,13 @@ import built
 import pytest
 from carriers import OURS, serve
 from faults import FAULTS, Fault
-from storm import LIMIT, resources, storm
+from storm import LIMIT, nothing_lost, storm
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 SECONDS = float(os.environ.get("SECONDS_OF_SOAK", "20"))
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
-CONNECTIONS = "cd /sys/kernel/debug/nfsrdma-server && head -n 99 totals */*"
 # else a server that is restarted again and again has nobody write for longer than a task may wait
 BRIEF_GRACE = (
     "mkdir -p /etc/nfs.conf.d; printf '[nfsd]\\ngrace-time=10\\n' > /etc/nfs.conf.d/soak.conf"
@@ -66,10 +65,10 @@ def test_faults_at_random_change_nothing(
     crowd: Lab, record_property: Callable[[str, object], None]
 ) -> None:
     print(f"seed {SEED}")
-    before = {node: resources(crowd, node) for node in crowd.config.nodes}
-    found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), SECONDS, SEED, CLIENTS)
+    # goodbyes take time where packets were lost
+    with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
+        found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), SECONDS, SEED, CLIENTS)
     assert len(found["connections"]) == 8
-    as_before(crowd, before)
     nothing_is_left(crowd)
     record_property("seed", SEED)
     record_property("faults", dict(Counter(found["faults"])))
@@ -77,16 +76,6 @@ def test_faults_at_random_change_nothing(
     met = [f"{node}: {line}" for node, one in crowd.consoles.items() for line in one.met]
     record_property("warnings of rdma_rxe", met)
     record_property("operations", sum(one["operations"] for one in found["done"]))
-
-
-def as_before(lab: Lab, before: dict[str, dict[str, int]]) -> None:
-    """RDMA objects are as many as before; goodbyes take time where packets were lost."""
-    end = time.monotonic() + LIMIT
-    while (now := {node: resources(lab, node) for node in lab.config.nodes}) != before:
-        if time.monotonic() > end:
-            there = lab.run("server", "sh", "-c", CONNECTIONS).stdout
-            raise AssertionError(f"{now}, not {before}: {there}")
-        time.sleep(1)
 
 
 def nothing_is_left(lab: Lab) -> None:
