@@ -11,6 +11,7 @@
 #ifndef NFSRDMA_CLIENT_H
 #define NFSRDMA_CLIENT_H
 
+#include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/xprt.h>
 
 #include "connection.h"
@@ -217,6 +218,12 @@ void nfr_callback_free_rqst(struct rpc_rqst *rqst);
 void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
 void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
 int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst);
+
+/* sunrpc's number of the client that asks: -1 where there is none, as in its own events */
+static inline u32 nfr_rqst_client(const struct rpc_rqst *rqst)
+{
+	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
+}
 
 /* client_stats.c */
 void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq);

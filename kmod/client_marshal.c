@@ -118,16 +118,16 @@ static int nfr_fill_sparse_pages(struct xdr_buf *buf)
 	return 0;
 }
 
-static void nfr_trace_chunk(const struct nfr_conn *conn, u32 xid, const char *kind,
-			    const struct nfr_chunk *chunk)
+static void nfr_trace_chunk(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
+			    const char *kind, const struct nfr_chunk *chunk)
 {
 	u32 i;
 
-	trace_nfsrdma_chunk(conn, xid, kind, chunk);
+	trace_nfsrdma_chunk(conn, rqst, kind, chunk);
 	if (!trace_nfsrdma_segment_enabled())
 		return;
 	for (i = 0; i < chunk->nsegs; i++)
-		trace_nfsrdma_segment(conn, xid, kind, &chunk->segs[i]);
+		trace_nfsrdma_segment(conn, be32_to_cpu(rqst->rq_xid), kind, &chunk->segs[i]);
 }
 
 static int nfr_marshal_read(struct nfr_conn *conn, struct nfr_req *req, struct nfr_header *head,
@@ -155,7 +155,7 @@ static int nfr_marshal_read(struct nfr_conn *conn, struct nfr_req *req, struct n
 	if (whole)
 		req->nx->counters.nomsg_calls++;
 	req->nx->counters.read_chunks++;
-	nfr_trace_chunk(conn, head->xid, whole ? "position-zero" : "read", chunk);
+	nfr_trace_chunk(conn, &req->rqst, whole ? "position-zero" : "read", chunk);
 	return 0;
 }
 
@@ -189,7 +189,7 @@ static int nfr_marshal_write(struct nfr_conn *conn, struct nfr_req *req, struct 
 		req->write_length = length;
 		req->nx->counters.write_chunks++;
 	}
-	nfr_trace_chunk(conn, head->xid, whole ? "reply" : "write", chunk);
+	nfr_trace_chunk(conn, &req->rqst, whole ? "reply" : "write", chunk);
 	return 0;
 }
 
@@ -217,10 +217,10 @@ int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req)
 	rc = nfr_fill_sparse_pages(&rqst->rq_rcv_buf);
 	if (rc)
 		return rc;
-	trace_nfsrdma_marshal(conn, rqst, call, reply);
 	rc = nfr_marshal_read(conn, req, &head, call);
 	if (!rc)
 		rc = nfr_marshal_write(conn, req, &head, reply);
+	trace_nfsrdma_marshal(conn, rqst, call, reply, rc);
 	if (!rc)
 		rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, false);
 	if (rc && rc != -ENOTCONN)

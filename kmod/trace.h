@@ -26,21 +26,25 @@
 #define nfr_show_way(way) \
 	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
 
-/* A Call is about to be sent: how it travels, and how its reply may */
+/*
+ * A Call has its chunks and is about to be sent: how it travels, and how its
+ * reply may. With a negative errno as status it is not, and made again later.
+ */
 TRACE_EVENT(nfsrdma_marshal,
-	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply),
-	TP_ARGS(conn, rqst, call, reply),
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply,
+		 int status),
+	TP_ARGS(conn, rqst, call, reply, status),
 	TP_STRUCT__entry(
 		__field(u32, xprt) __field(u32, xid) __field(u32, task)
 		__field(u32, client) __field(u32, procedure) __field(u32, call)
 		__field(u32, reply) __field(u32, call_length) __field(u32, call_data)
-		__field(u32, reply_room) __field(u32, reply_data)
+		__field(u32, reply_room) __field(u32, reply_data) __field(int, status)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
 		__entry->xid = be32_to_cpu(rqst->rq_xid);
 		__entry->task = rqst->rq_task->tk_pid;
-		__entry->client = rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
+		__entry->client = nfr_rqst_client(rqst);
 		__entry->procedure = rqst->rq_task->tk_msg.rpc_proc->p_proc;
 		__entry->call = call;
 		__entry->reply = reply;
@@ -48,35 +52,39 @@ TRACE_EVENT(nfsrdma_marshal,
 		__entry->call_data = rqst->rq_snd_buf.page_len;
 		__entry->reply_room = rqst->rq_rcv_buf.buflen;
 		__entry->reply_data = rqst->rq_rcv_buf.page_len;
+		__entry->status = status;
 	),
-	TP_printk("xprt=%u xid=0x%08x task=%u@%u procedure=%u call=%s length=%u data=%u reply=%s room=%u data=%u",
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u procedure=%u call=%s length=%u data=%u reply=%s room=%u data=%u status=%d",
 		  __entry->xprt, __entry->xid, __entry->task, __entry->client,
 		  __entry->procedure, nfr_show_way(__entry->call), __entry->call_length,
 		  __entry->call_data, nfr_show_way(__entry->reply), __entry->reply_room,
-		  __entry->reply_data)
+		  __entry->reply_data, __entry->status)
 );
 
 /* A chunk was added to a Call's header; kind is read, position-zero, write or reply */
 TRACE_EVENT(nfsrdma_chunk,
-	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *kind,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, const char *kind,
 		 const struct nfr_chunk *chunk),
-	TP_ARGS(conn, xid, kind, chunk),
+	TP_ARGS(conn, rqst, kind, chunk),
 	TP_STRUCT__entry(
 		__field(u32, xprt) __field(u32, xid) __field(u32, position)
 		__field(u32, segments) __field(u32, length)
 		__array(char, kind, NFR_TRACE_TEXT)
+		__field(u32, task) __field(u32, client)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
-		__entry->xid = xid;
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(rqst);
 		__entry->position = chunk->position;
 		__entry->segments = chunk->nsegs;
 		__entry->length = nfr_wire_length(chunk);
 		strscpy(__entry->kind, kind, NFR_TRACE_TEXT);
 	),
-	TP_printk("xprt=%u xid=0x%08x kind=%s position=%u segments=%u length=%u",
-		  __entry->xprt, __entry->xid, __entry->kind, __entry->position,
-		  __entry->segments, __entry->length)
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u kind=%s position=%u segments=%u length=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client, __entry->kind,
+		  __entry->position, __entry->segments, __entry->length)
 );
 
 /* A segment of such a chunk */
@@ -242,18 +250,20 @@ TRACE_EVENT(nfsrdma_reply,
 		__field(u32, xprt) __field(u32, xid) __field(u32, task)
 		__field(u32, granted) __field(u32, by_inline) __field(u32, by_chunk)
 		__field(int, length)
+		__field(u32, client)
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
 		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
 		__entry->task = req->rqst.rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(&req->rqst);
 		__entry->granted = conn->granted;
 		__entry->by_inline = req->rpc_length;
 		__entry->by_chunk = max(req->result, 0);
 		__entry->length = length;
 	),
-	TP_printk("xprt=%u xid=0x%08x task=%u length=%d inline=%u chunk=%u granted=%u",
-		  __entry->xprt, __entry->xid, __entry->task, __entry->length,
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u length=%d inline=%u chunk=%u granted=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client, __entry->length,
 		  __entry->by_inline, __entry->by_chunk, __entry->granted)
 );
 
