@@ -9,7 +9,19 @@ from types import FrameType
 
 import typer
 
-from nfsrdma_tools.cli import doctor, lab, link, module, mount, report, server, store, sweep, tune
+from nfsrdma_tools.cli import (
+    doctor,
+    lab,
+    link,
+    module,
+    mount,
+    report,
+    server,
+    store,
+    sweep,
+    trace,
+    tune,
+)
 from nfsrdma_tools.errors import UserError, printable
 
 app = typer.Typer(
@@ -31,6 +43,7 @@ app.command()(sweep.sweep)
 app.add_typer(store.app, name="store")
 app.command()(report.report)
 app.add_typer(tune.app, name="tune")
+app.command()(trace.trace)
 
 
 def main() -> None:

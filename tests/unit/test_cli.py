@@ -11,6 +11,7 @@ HEAVY = ("matplotlib", "scipy", "numpy", "rich", "pyroute2", "psutil", "bcc", "t
 COMMANDS = (
     ("doctor",), ("mount",), ("mounts",), ("umount",), ("server",), ("link",), ("sweep",),
     ("store",), ("report",), ("tune",), ("lab",), ("lab", "up"), ("tune", "apply"), ("link", "add"),
+    ("trace",),
 )  # fmt: skip
 
 

@@ -22,9 +22,10 @@ PYTHON = [path for path in SOURCES if path.suffix == ".py"]
 ALLOWED = {
     "host": {"host"},
     "lab": {"lab"},
-    "sweep": {"sweep", "host"},
+    "probes": {"probes", "host"},
+    "sweep": {"sweep", "probes", "host"},
     "report": {"report", "sweep", "host"},
-    "cli": {"cli", "report", "sweep", "host", "lab"},
+    "cli": {"cli", "report", "sweep", "probes", "host", "lab"},
 }
 
 

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What all accounts share. The dialect is bcc's; no header of the kernel is
+ * included, so that a program compiles in seconds and on any kernel: what is
+ * known comes from records of trace events.
+ *
+ * A program is this file and the files of the accounts asked for, in one text.
+ * HAVE_<system>_<event> is defined for each event that this kernel has.
+ */
+#define FLIGHTS		16384
+#define ROWS		1024
+#define TEXT		24
+#define SLOTS		32
+/* memory for a row is taken when it is made: rows are kept for each CPU */
+#define WHEN_NEEDED	1
+
+/* an RPC of a client: sunrpc's numbers, which all events about it have */
+struct rpc {
+	u32 client;
+	u32 task;
+};
+
+/* what is counted is counted per client and procedure */
+struct row {
+	u32 client;
+	char procedure[TEXT];
+};
+
+/* The slot of a histogram: 0 for 0, n for 2^(n-1) up to below 2^n */
+static inline u32 slot_of(u64 value)
+{
+	u32 slot = value ? bpf_log2l(value) : 0;
+
+	return slot < SLOTS ? slot : SLOTS - 1;
+}

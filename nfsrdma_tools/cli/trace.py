@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma trace``: accounts of chunks and more, counted in the kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["trace"]
+
+
+def trace(
+    name: Annotated[str, typer.Argument(metavar="ACCOUNT", help="chunks.")],
+    mount: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Of this mount only; of all, if not given.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two tables, each of what was added.")
+    ] = 1.0,
+    count: Annotated[int, typer.Option(min=0, help="So many tables; 0: until ctrl-C.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
+) -> None:
+    """Count what NFS/RDMA does, in the kernel, and show it once an interval.
+
+    Nothing of the machine is changed: what is attached goes with this process. Needs root and bcc.
+    """
+    from nfsrdma_tools.cli import trace_view
+    from nfsrdma_tools.probes.accounts import account
+    from nfsrdma_tools.probes.watch import watch
+
+    shown = trace_view.Lines() if as_json else trace_view.Tables(name)
+    wanted = account(name)
+    try:
+        for records in watch(wanted, mount, interval, count, shown.missing):
+            shown.show(records)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accounts there are: each a program in bpf/ and a module here that reads it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["NAMES", "Account", "account"]
+
+NAMES = ("chunks",)
+"""Files of bpf/ and modules of this room."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a module of this room offers under its account's name.
+
+    ``read(session)`` is a snapshot, ``difference(after, before)`` another, and
+    ``records(snapshot, clients)`` its rows, whose values are plain: numbers, texts, and lists of
+    numbers for histograms.
+    """
+
+    name: str
+    module: Any
+
+    def read(self, session: Any) -> Any:
+        """What was counted since the session began."""
+        return self.module.read(session)
+
+    def difference(self, after: Any, before: Any) -> Any:
+        """What happened between two readings of one session."""
+        return self.module.difference(after, before)
+
+    def records(self, snapshot: Any, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+        """A snapshot's rows, in the order to be shown."""
+        rows: list[dict[str, Any]] = self.module.records(snapshot, clients)
+        return rows
+
+
+def account(name: str, known: Sequence[str] = NAMES) -> Account:
+    """The account of this name; UserError when there is none."""
+    if name not in known:
+        raise UserError(f"no account is called {name!r}", f"there are {', '.join(known)}")
+    return Account(name, importlib.import_module(f"nfsrdma_tools.probes.{name}"))

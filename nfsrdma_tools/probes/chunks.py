@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of chunks: how a client's messages travelled (bpf/chunks.c; RFC 8166, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.probes.clients import owner
+from nfsrdma_tools.probes.counting import Row, increase, rows, total
+
+__all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
+
+KINDS = ("read", "position_zero", "write", "reply")
+"""A chunk's kinds: Read chunk of data, Read chunk that is the whole Call, Write and Reply chunk."""
+# enum chunk_count of bpf/chunks.c
+COUNTS = (
+    *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
+    *("calls_position_zero", "replies_inline", "replies_write", "replies_reply"),
+    *(f"{kind}_segments" for kind in KINDS),
+    *(f"{kind}_bytes" for kind in KINDS),
+    *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),
+    *("write_used", "reply_used", "reply_unused"),
+)
+"""``calls_*`` and ``replies_*`` count messages by the way a Call went and its reply was offered.
+
+An inline Call is ``pulled_up`` when its data was copied into the send buffer, ``gathered`` when it
+was sent from its pages.  ``*_bytes`` were offered in ``*_segments``, ``*_used`` of them written by
+the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were copied out of the
+receive buffer.
+"""
+_SLOTS = 32
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Counters by COUNTS, and histograms of chunks' sizes: slot n is 2^(n-1) to below 2^n bytes."""
+
+    counts: dict[Row, tuple[int, ...]]
+    sizes: dict[tuple[Row, str], tuple[int, ...]]
+
+    def count(self, name: str, procedure: str = "") -> int:
+        """One counter, of one procedure or of all."""
+        where = COUNTS.index(name)
+        return sum(c[where] for row, c in self.counts.items() if procedure in ("", row.procedure))
+
+
+def read(session: Any) -> Chunks:
+    """What was counted since the session began."""
+    counts, sizes = {}, {}
+    for row, leaves in rows(session.table("chunk_rows")).items():
+        counts[row] = total(leaf.counts for leaf in leaves)
+        all_sizes = total(leaf.sizes for leaf in leaves)
+        for number, kind in enumerate(KINDS):
+            sizes[row, kind] = all_sizes[number * _SLOTS : (number + 1) * _SLOTS]
+    return Chunks(counts, sizes)
+
+
+def difference(after: Chunks, before: Chunks) -> Chunks:
+    """What happened between two readings of one session."""
+    return Chunks(increase(after.counts, before.counts), increase(after.sizes, before.sizes))
+
+
+def records(snapshot: Chunks, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each mount and procedure: COUNTS, and the sizes of each kind of chunk."""
+    return [
+        {
+            "mount": owner(row.client, clients),
+            "client": row.client,
+            "procedure": row.procedure,
+            **dict(zip(COUNTS, counts, strict=True)),
+            "sizes": {k: list(snapshot.sizes[row, k]) for k in KINDS if (row, k) in snapshot.sizes},
+        }
+        for row, counts in sorted(snapshot.counts.items())
+    ]

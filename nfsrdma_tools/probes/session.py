@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts attached to the running kernel: one program compiled once, read as often as wanted.
+
+What is attached belongs to this process: the kernel detaches it when the process ends, however it
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.probes import events
+from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
+
+__all__ = ["Session", "session"]
+
+_LOCKDOWN = Path("/sys/kernel/security/lockdown")
+_INSTALL = "apt install python3-bpfcc, and a venv with --system-site-packages"
+
+
+class Session:
+    """Programs that count; ``table`` gives what they have counted since they were attached."""
+
+    def __init__(self, bpf: Any, missing: tuple[Missing, ...]) -> None:
+        self.bpf = bpf
+        self.missing = missing
+
+    def table(self, name: str) -> Any:
+        """A map of the program, as bcc shows it."""
+        return self.bpf[name]
+
+
+@contextlib.contextmanager
+def session(accounts: Sequence[str]) -> Iterator[Session]:
+    """Compile, load and attach; everything is detached when the block ends.
+
+    Raises UserError that says what this machine lacks: root, bcc, headers, events.
+    """
+    check()
+    wanted = program(accounts)
+    bpf = _load(wanted.text, wanted.flags)
+    try:
+        yield Session(bpf, wanted.missing)
+    finally:
+        bpf.cleanup()
+
+
+def check() -> None:
+    """Whether anything can be attached here; UserError with what is missing."""
+    if os.geteuid() != 0:
+        raise UserError("only root may attach probes", "run this as root")
+    if "[confidentiality]" in _text(_LOCKDOWN):
+        what = "the kernel is locked down (confidentiality): it lets nobody read what probes count"
+        raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
+    if not events.TRACEFS.joinpath("events").is_dir():
+        what = f"no trace events at {events.TRACEFS}"
+        raise UserError(what, f"mount -t tracefs tracefs {events.TRACEFS}")
+    if not any(events.system(name) for name in TRANSPORTS):
+        what = "neither rpcrdma nor nfsrdma is loaded: nothing carries NFS over RDMA here"
+        raise UserError(what, "mount something first: nfsrdma mount")
+
+
+def _load(text: str, flags: Sequence[str]) -> Any:
+    bcc = _bcc()
+    _headers()
+    with _quiet() as said:
+        try:
+            return bcc.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
+        except Exception as error:
+            raise UserError(_reason(said(), error), "nfsrdma doctor") from error
+
+
+def _bcc() -> Any:
+    try:
+        import bcc
+    except ImportError as error:
+        raise UserError(f"no bcc here: {error}", _INSTALL) from error
+    if not hasattr(bcc, "BPF"):
+        what = f"{bcc.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
+        raise UserError(what, f"pip uninstall bcc; {_INSTALL}")
+    return bcc
+
+
+def _headers() -> None:
+    """Even a program without any header of the kernel's needs them: bcc's own includes some."""
+    release = os.uname().release
+    folder = Path("/lib/modules") / release
+    if not (folder / "build").is_dir() and not Path("/sys/kernel/kheaders.tar.xz").exists():
+        raise UserError(f"no headers of {release}", f"apt install linux-headers-{release}")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[Any]:
+    """The compiler writes to descriptor 2 by itself; what it said is for one line of an error."""
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    kept = os.dup(2)
+    os.dup2(write, 2)
+
+    def said() -> str:
+        with contextlib.suppress(BlockingIOError):
+            return os.read(read, 1 << 16).decode(errors="replace")
+        return ""
+
+    try:
+        yield said
+    finally:
+        os.dup2(kept, 2)
+        for each in (read, write, kept):
+            os.close(each)
+
+
+def _reason(said: str, error: Exception) -> str:
+    lines = [line for line in said.splitlines() if "error" in line.lower()]
+    return f"the probes cannot be attached: {printable(lines[0] if lines else str(error))}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
