@@ -12,7 +12,7 @@
 #include <linux/slab.h>
 
 #include "client.h"
-#include "trace.h"
+#include "trace_connection.h"
 
 /* Before the second try; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ

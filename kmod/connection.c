@@ -12,7 +12,7 @@
 
 #include "compat.h"
 #include "connection.h"
-#include "trace.h"
+#include "trace_connection.h"
 
 /* Send requests per credit: two registrations, the message, an invalidation */
 #define NFR_SENDS_PER_CREDIT	4

@@ -10,7 +10,7 @@
 #include <linux/slab.h>
 
 #include "connection.h"
-#include "trace.h"
+#include "trace_connection.h"
 
 /* Receives are posted again in groups of this many: one doorbell for all */
 #define NFR_REPOST	8

@@ -10,6 +10,7 @@
 
 #include "connection.h"
 #include "trace.h"
+#include "trace_connection.h"
 
 /**
  * nfr_queue_failed - a work request did not complete well: the connection breaks

@@ -10,6 +10,7 @@
 
 #define CREATE_TRACE_POINTS
 #include "trace.h"
+#include "trace_connection.h"
 #include "trace_server.h"
 
 #include "client.h"

@@ -167,81 +167,6 @@ TRACE_EVENT(nfsrdma_post,
 		  __entry->signaled, __entry->inflight)
 );
 
-/* A work request completed: one that was signaled, or one that failed */
-TRACE_EVENT(nfsrdma_completion,
-	TP_PROTO(const struct nfr_conn *conn, const struct ib_wc *wc),
-	TP_ARGS(conn, wc),
-	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, status) __field(u32, vendor_error)
-		__array(char, text, NFR_TRACE_TEXT)
-	),
-	TP_fast_assign(
-		__entry->xprt = conn->id_number;
-		__entry->status = wc->status;
-		__entry->vendor_error = wc->status ? wc->vendor_err : 0;
-		strscpy(__entry->text, ib_wc_status_msg(wc->status), NFR_TRACE_TEXT);
-	),
-	TP_printk("xprt=%u status=%u (%s) vendor_error=0x%x", __entry->xprt, __entry->status,
-		  __entry->text, __entry->vendor_error)
-);
-
-/* The peer changed its grant */
-TRACE_EVENT(nfsrdma_credit,
-	TP_PROTO(const struct nfr_conn *conn, u32 granted),
-	TP_ARGS(conn, granted),
-	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, before) __field(u32, granted)
-		__field(u32, inflight)
-	),
-	TP_fast_assign(
-		__entry->xprt = conn->id_number;
-		__entry->before = conn->granted;
-		__entry->granted = granted;
-		__entry->inflight = conn->inflight;
-	),
-	TP_printk("xprt=%u before=%u granted=%u inflight=%u", __entry->xprt, __entry->before,
-		  __entry->granted, __entry->inflight)
-);
-
-/* An attempt to connect ended: status is 0 or a negative errno */
-TRACE_EVENT(nfsrdma_connect,
-	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, int status),
-	TP_ARGS(conn, xprt, status),
-	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, inline_send) __field(u32, inline_recv)
-		__field(u32, mr_depth)
-		__field(int, status)
-		__array(unsigned char, address, sizeof(struct sockaddr_in6))
-	),
-	TP_fast_assign(
-		__entry->xprt = conn->id_number;
-		__entry->inline_send = conn->send_size;
-		__entry->inline_recv = conn->recv_size;
-		__entry->mr_depth = conn->pool.depth;
-		__entry->status = status;
-		memcpy(__entry->address, &xprt->addr, sizeof(struct sockaddr_in6));
-	),
-	TP_printk("xprt=%u peer=%pISpc status=%d inline_send=%u inline_recv=%u mr_depth=%u",
-		  __entry->xprt, __entry->address, __entry->status, __entry->inline_send,
-		  __entry->inline_recv, __entry->mr_depth)
-);
-
-/* A connection ended */
-TRACE_EVENT(nfsrdma_disconnect,
-	TP_PROTO(const struct nfr_conn *conn, const char *reason),
-	TP_ARGS(conn, reason),
-	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, inflight)
-		__array(char, reason, NFR_TRACE_TEXT)
-	),
-	TP_fast_assign(
-		__entry->xprt = conn->id_number;
-		__entry->inflight = conn->inflight;
-		strscpy(__entry->reason, reason, NFR_TRACE_TEXT);
-	),
-	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight, __entry->reason)
-);
-
 /* A reply is complete: length is bytes of the RPC message, or a negative errno */
 TRACE_EVENT(nfsrdma_reply,
 	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, int length),
@@ -271,9 +196,7 @@ TRACE_EVENT(nfsrdma_reply,
 TRACE_EVENT(nfsrdma_callback,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 length),
 	TP_ARGS(conn, xid, length),
-	TP_STRUCT__entry(
-		__field(u32, xprt) __field(u32, xid) __field(u32, length)
-	),
+	TP_STRUCT__entry(__field(u32, xprt) __field(u32, xid) __field(u32, length)),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
 		__entry->xid = xid;
