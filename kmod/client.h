@@ -109,12 +109,12 @@ struct nfr_counters {
 	u64 write_chunks;
 	u64 reply_chunks;
 	u64 nomsg_calls;
-	u64 request_bytes;
+	u64 request_bytes;	/* room offered in Write and Reply chunks, as the kernel's column has it */
 	u64 pullup_bytes;
 	u64 failed_marshals;
 	u64 starved;
 	/* replies */
-	u64 reply_bytes;
+	u64 reply_bytes;	/* what of it was used */
 	u64 fixup_bytes;
 	u64 bad_replies;
 	u64 local_invs;

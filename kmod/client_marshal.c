@@ -179,6 +179,7 @@ static int nfr_marshal_write(struct nfr_conn *conn, struct nfr_req *req, struct 
 	if (rc < 0)
 		return rc;
 	*chunk = (struct nfr_chunk) { .nsegs = rc, .segs = scratch->write_segs };
+	req->nx->counters.request_bytes += length;
 	if (whole) {
 		head->reply = chunk;
 		req->reply_length = length;

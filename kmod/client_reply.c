@@ -83,7 +83,7 @@ static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	if (result < 0)
 		req->nx->counters.bad_replies++;
 	else
-		req->nx->counters.reply_bytes += result;
+		req->nx->counters.reply_bytes += req->result;
 	trace_nfsrdma_reply(conn, req, result);
 	nfr_recv_return(conn, req->recv);
 	req->recv = NULL;

@@ -81,6 +81,7 @@ static u8 *nfr_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u
 		at = nfr_copy_pages(at, part->pages);
 	memcpy(at, part->tail.iov_base, part->tail.iov_len);
 	req->nx->counters.pullup_bytes += nfr_inline_length(part);
+	trace_nfsrdma_pullup(&req->rqst, nfr_inline_length(part));
 	return at + part->tail.iov_len;
 }
 
@@ -164,7 +165,6 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 	rqst->rq_xtime = ktime_get();
 	rc = nx->personality->marshal(conn, req);
 	if (!rc) {
-		nx->counters.request_bytes += rqst->rq_snd_buf.len;
 		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
 		return 0;
 	}

@@ -61,6 +61,24 @@ TRACE_EVENT(nfsrdma_marshal,
 		  __entry->reply_data, __entry->status)
 );
 
+/* What of a message is sent inline was copied into one piece */
+TRACE_EVENT(nfsrdma_pullup,
+	TP_PROTO(const struct rpc_rqst *rqst, u32 length),
+	TP_ARGS(rqst, length),
+	TP_STRUCT__entry(
+		__field(u32, xid) __field(u32, task) __field(u32, client)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(rqst);
+		__entry->length = length;
+	),
+	TP_printk("xid=0x%08x task=%u@%u length=%u", __entry->xid, __entry->task,
+		  __entry->client, __entry->length)
+);
+
 /* A chunk was added to a Call's header; kind is read, position-zero, write or reply */
 TRACE_EVENT(nfsrdma_chunk,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, const char *kind,
