@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A known workload, and everybody counts the same: accounts, mountstats, bpftrace, the wire."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sniffer
+from wire.native import COMPILER, Wire
+from wire.rpcrdma import Header
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
+
+NODE = Path(__file__).with_name("trace_node.py").read_bytes()
+READS, READ_SIZE, WRITES, ATTRS = 23, 65536, 17, 5
+MAKE = """
+rm -rf /export/traced && mkdir -p /export/traced/names && cd /export/traced
+: > data; seq -f names/name-%05.0f 10000 | xargs touch; chmod -R a+rwX .
+"""
+# how a Call may go inline, as the kernel's transport tells them apart
+INLINE = ("calls_inline", "calls_pulled_up", "calls_gathered")
+
+
+def counted(lab: Lab) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(
+        lab.run("client", "python3", "-", stdin=NODE, timeout=1800).stdout
+    )
+    return said
+
+
+def rows(said: dict[str, Any], account: str) -> dict[str, dict[str, Any]]:
+    """By procedure; of the mount's own client."""
+    found = [row for row in said["rows"][account] if row["mount"] == "/mnt"]
+    return {row.get("procedure", ""): row for row in found}
+
+
+def total(found: dict[str, dict[str, Any]], *names: str) -> int:
+    return sum(row[name] for row in found.values() for name in names)
+
+
+@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
+def test_all_who_count_agree(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    lab: Lab = request.getfixturevalue(client)
+    said: dict[str, Any] = {}
+    lab.run("server", "sh", "-ec", MAKE)
+    sends = sniffer.listening(lab, lambda: said.update(counted(lab)))
+    lab.run("client", "umount", "/mnt")
+    lab.run("server", "rm", "-r", "/export/traced")
+    wire = Wire(tmp_path)
+    headers = [wire.decode(s.payload)[0] for s in sends if s.source == "10.9.1.11"]
+    chunks, regions = rows(said, "chunks"), rows(said, "registrations")[""]
+    assert said["missing"] == []
+    as_done(chunks)
+    as_mountstats_says(chunks, said, "segments" if client == "pair" else "chunks")
+    as_bpftrace_says(chunks, regions, said["bpftrace"])
+    as_on_the_wire(chunks, headers)
+
+
+def as_done(chunks: dict[str, dict[str, Any]]) -> None:
+    reads, writes = chunks["READ"], chunks["WRITE"]
+    assert (reads["rpcs"], reads["replies_write"]) == (READS, READS)
+    assert reads["write_bytes"] == reads["write_used"] == READS * READ_SIZE
+    # from 2^16 bytes on
+    assert {n: c for n, c in enumerate(reads["sizes"]["write"]) if c} == {17: READS}
+    assert (writes["rpcs"], total({"": writes}, *INLINE)) == (WRITES, WRITES)
+    assert writes["read_bytes"] == 0
+    assert chunks["GETATTR"]["rpcs"] >= ATTRS
+    names = chunks.get("READDIR") or chunks["READDIRPLUS"]
+    assert names["replies_reply"] + names["replies_write"] == names["rpcs"] > 0
+
+
+# mountstats' column, and what it counts: the kernel's transport counts a chunk's segments
+COLUMNS = {
+    "write_chunk_count": {"segments": "write_segments", "chunks": "replies_write"},
+    "reply_chunk_count": {"segments": "reply_segments", "chunks": "replies_reply"},
+    "read_chunk_count": {"segments": "read_segments", "chunks": "calls_read"},
+    "nomsg_call_count": dict.fromkeys(("segments", "chunks"), "calls_position_zero"),
+    "pullup_copy_count": dict.fromkeys(("segments", "chunks"), "pulled_up_bytes"),
+    "fixup_copy_count": dict.fromkeys(("segments", "chunks"), "fixed_up_bytes"),
+}
+
+
+def as_mountstats_says(chunks: dict[str, dict[str, Any]], said: dict[str, Any], what: str) -> None:
+    assert {name: row["rpcs"] for name, row in chunks.items()} == {
+        name: each["operations"] for name, each in said["operations"].items()
+    }
+    assert {column: total(chunks, names[what]) for column, names in COLUMNS.items()} == {
+        column: said["counters"][column] for column in COLUMNS
+    }
+    counters = said["counters"]
+    assert total(chunks, "write_used", "reply_used") == counters["total_rdma_reply"]
+    assert total(chunks, "write_bytes", "reply_bytes") == counters["total_rdma_request"]
+
+
+def as_bpftrace_says(
+    chunks: dict[str, dict[str, Any]], regions: dict[str, Any], maps: dict[str, Any]
+) -> None:
+    assert total(chunks, *INLINE, "calls_read", "calls_position_zero") == maps["calls"]
+    assert total(chunks, "write_bytes") == maps.get("write_bytes", 0)
+    assert total(chunks, "reply_segments") == maps.get("reply_segments", 0)
+    assert total(chunks, "write_used", "reply_used") == maps["used"]
+    assert regions["mapped"] == regions["unmapped"] == maps["mapped"]
+    assert regions["remote_invalidations"] == maps.get("remote", 0)
+    assert regions["local_invalidations"] == maps.get("local", 0)
+
+
+def as_on_the_wire(chunks: dict[str, dict[str, Any]], headers: list[Header]) -> None:
+    """Mounting and unmounting are captured too, but move no data in Write chunks."""
+    writes = [chunk for header in headers for chunk in header.writes]
+    assert len([c for c in writes if sum(s.length for s in c) == READ_SIZE]) == READS
+    assert total(chunks, "reply_segments") <= sum(len(h.reply or ()) for h in headers)
+    assert total(chunks, "replies_write") == len(writes)
