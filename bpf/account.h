@@ -31,5 +31,8 @@ static inline u32 slot_of(u64 value)
 {
 	u32 slot = value ? bpf_log2l(value) : 0;
 
-	return slot < SLOTS ? slot : SLOTS - 1;
+	slot = slot < SLOTS ? slot : SLOTS - 1;
+	/* the verifier has to see the bound where the compiler knows it */
+	asm volatile("" : "+r"(slot));
+	return slot & (SLOTS - 1);
 }

@@ -105,13 +105,13 @@ static inline void chunk_used(struct rpc *rpc, u32 bytes)
 	flight->replied |= bytes;
 }
 
-static inline void chunk_copied(u32 client, u32 task, u32 bytes)
+static inline void chunk_copied(u32 client, u32 task, enum chunk_count what, u32 bytes)
 {
 	struct rpc rpc = { .client = client, .task = task };
 	struct flight *flight = chunk_flights.lookup(&rpc);
 
 	if (flight)
-		flight->counts[FIXED_UP_BYTES] += bytes;
+		flight->counts[what] += bytes;
 }
 
 static inline void chunk_done(struct rpc *rpc, struct row *row)
@@ -229,7 +229,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_decode_seg)
 #ifdef HAVE_rpcrdma_xprtrdma_fixup
 TRACEPOINT_PROBE(rpcrdma, xprtrdma_fixup)
 {
-	chunk_copied(args->client_id, args->task_id, args->fixup);
+	chunk_copied(args->client_id, args->task_id, FIXED_UP_BYTES, args->fixup);
 	return 0;
 }
 #endif
@@ -264,6 +264,14 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_marshal)
 }
 #endif
 
+#ifdef HAVE_nfsrdma_nfsrdma_pullup
+TRACEPOINT_PROBE(nfsrdma, nfsrdma_pullup)
+{
+	chunk_copied(args->client, args->task, PULLED_UP_BYTES, args->length);
+	return 0;
+}
+#endif
+
 #ifdef HAVE_nfsrdma_nfsrdma_reply
 TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
 {
@@ -271,6 +279,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
 
 	if (args->by_chunk)
 		chunk_used(&rpc, args->by_chunk);
+	chunk_copied(args->client, args->task, FIXED_UP_BYTES, args->by_inline);
 	return 0;
 }
 #endif

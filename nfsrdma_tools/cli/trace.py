@@ -12,7 +12,9 @@ __all__ = ["trace"]
 
 
 def trace(
-    name: Annotated[str, typer.Argument(metavar="ACCOUNT", help="chunks.")],
+    name: Annotated[
+        str, typer.Argument(metavar="ACCOUNT", help="chunks, registrations, latency, connections.")
+    ],
     mount: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of this mount only; of all, if not given.")
     ] = None,

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.probes.latency import PHASES
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["Lines", "Tables"]
+
 
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
@@ -106,7 +108,55 @@ def sizes(key: str) -> Callable[[Record], str]:
     )
 
 
+def microseconds(key: str, within: str = "") -> Callable[[Record], str]:
+    """A time."""
+
+    def show(record: Record) -> str:
+        value = (record.get(within, {}) if within else record).get(key)
+        return "" if value is None else f"{value:.4g}"
+
+    return show
+
+
+def mean(total: str, count: str, scale: float) -> Callable[[Record], str]:
+    """A sum divided by a count, and by ``scale``."""
+    return lambda record: f"{record[total] / record[count] / scale:.4g}" if record[count] else ""
+
+
 COLUMNS: dict[str, Sequence[Column]] = {
+    "registrations": (
+        ("mount", words("mount")),
+        ("transport", words("transport")),
+        ("mapped", number("mapped")),
+        ("registered", number("registered")),
+        ("invalidated by peer", number("remote_invalidations")),
+        ("by us", number("local_invalidations")),
+        ("unmapped", number("unmapped")),
+        ("pages each", mean("pages", "mapped", 1)),
+        ("us each", mean("lifetime_ns", "unmapped", 1000)),
+        ("out", number("outstanding")),
+        ("most", number("high_water")),
+        ("made", number("mrs_allocated")),
+        ("recycled", number("mrs_recycled")),
+        ("orphaned", number("mrs_orphaned")),
+    ),
+    "latency": (
+        ("mount", words("mount")),
+        ("procedure", words("procedure")),
+        ("RPCs", number("count")),
+        ("mean us", microseconds("mean_us")),
+        ("p50", microseconds("p50_us")),
+        ("p95", microseconds("p95_us")),
+        ("p99", microseconds("p99_us")),
+        *((f"| {p}" if p == "slot" else p, microseconds(p, "phases_us")) for p in PHASES),
+    ),
+    "connections": (
+        ("mount", words("mount")),
+        ("peer", words("peer")),
+        ("times", number("times")),
+        ("what", words("what")),
+        ("", words("words")),
+    ),
     "chunks": (
         ("mount", words("mount")),
         ("procedure", words("procedure")),

@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = ["NAMES", "Account", "account"]
 
-NAMES = ("chunks",)
+NAMES = ("chunks", "registrations", "latency", "connections")
 """Files of bpf/ and modules of this room."""
 
 
@@ -20,13 +20,19 @@ NAMES = ("chunks",)
 class Account:
     """What a module of this room offers under its account's name.
 
-    ``read(session)`` is a snapshot, ``difference(after, before)`` another, and
+    ``attach(session)`` is optional.  ``read(session)`` is a snapshot,
+    ``difference(after, before)`` another, and
     ``records(snapshot, clients)`` its rows, whose values are plain: numbers, texts, and lists of
     numbers for histograms.
     """
 
     name: str
     module: Any
+
+    def attach(self, session: Any) -> None:
+        """What a module does besides once its program is loaded, if it does."""
+        if hasattr(self.module, "attach"):
+            self.module.attach(session)
 
     def read(self, session: Any) -> Any:
         """What was counted since the session began."""

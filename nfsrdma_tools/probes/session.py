@@ -29,6 +29,8 @@ class Session:
     def __init__(self, bpf: Any, missing: tuple[Missing, ...]) -> None:
         self.bpf = bpf
         self.missing = missing
+        # what an account keeps between readings, by its name
+        self.state: dict[str, Any] = {}
 
     def table(self, name: str) -> Any:
         """A map of the program, as bcc shows it."""

@@ -34,6 +34,7 @@ def watch(
     """
     mount = _mount(directory) if directory else None
     with session([account.name]) as open_session:
+        account.attach(open_session)
         attached(open_session.missing)
         last = account.read(open_session)
         done = 0

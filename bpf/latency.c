@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where the time of a client's RPC goes. Each phase ends with an event of its
+ * own; an RPC that is sent again goes through the phases from SLOT on again,
+ * and its times are added.
+ */
+
+/* probes/latency.py has the same names in the same order */
+enum phase {
+	SLOT,		/* waited for a slot */
+	QUEUE,		/* waited for a credit and its turn, was encoded */
+	MARSHAL,	/* memory registered, header made, posted */
+	WIRE,		/* on the wire and in the server */
+	REPLY_HANDLED,	/* reply read, memory invalidated */
+	WAKE_UP,	/* its task is woken and runs */
+	DECODE,		/* result decoded, RPC ended */
+	PHASES
+};
+
+#define FINE_SLOTS	128	/* four for each power of two, of nanoseconds from 1024 on */
+#define SLOWEST		8
+
+struct timing {
+	u64 begin;
+	u64 last;
+	u64 phases[PHASES];
+	u32 ended;		/* the phase that ended last */
+	u32 pad;
+};
+
+struct latency_row {
+	u64 count;
+	u64 sum;
+	u64 phases[PHASES];
+	u32 times[FINE_SLOTS];
+	u32 phase_times[PHASES * SLOTS];	/* by microseconds */
+};
+
+struct slow_call {
+	u64 end;
+	u64 total;
+	u64 phases[PHASES];
+	u32 client;
+	u32 xid;
+	char procedure[TEXT];
+};
+
+BPF_TABLE("lru_hash", struct rpc, struct timing, timings, FLIGHTS);
+BPF_F_TABLE("percpu_hash", struct row, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
+/* never written: a new row's content is too large for a stack */
+BPF_ARRAY(latency_nothing, struct latency_row, 1);
+BPF_PERCPU_ARRAY(slowest, struct slow_call, SLOWEST);
+
+static inline u32 fine_slot(u64 ns)
+{
+	u64 units = ns >> 10;
+	u32 power, slot = units;
+
+	if (units >= 4) {
+		power = bpf_log2l(units) - 1;
+		slot = power * 4 - 4 + ((units >> (power - 2)) & 3);
+	}
+	slot = slot < FINE_SLOTS ? slot : FINE_SLOTS - 1;
+	/* the verifier has to see the bound where the compiler knows it */
+	asm volatile("" : "+r"(slot));
+	return slot & (FINE_SLOTS - 1);
+}
+
+static inline void phase_ends(u32 client, u32 task, enum phase phase)
+{
+	struct rpc rpc = { .client = client, .task = task };
+	struct timing *timing = timings.lookup(&rpc);
+	u64 now = bpf_ktime_get_ns();
+
+	if (!timing)
+		return;
+	timing->phases[phase] += now - timing->last;
+	timing->last = now;
+	timing->ended = phase;
+}
+
+/* One of the slowest of this CPU since it was read last, if it is slower than one of them */
+static inline void keep_if_slow(struct slow_call *call)
+{
+	struct slow_call *least = NULL;
+	int i;
+
+#pragma unroll
+	for (i = 0; i < SLOWEST; i++) {
+		int index = i;
+		struct slow_call *kept = slowest.lookup(&index);
+
+		if (kept && (!least || kept->total < least->total))
+			least = kept;
+	}
+	if (least && least->total < call->total)
+		*least = *call;
+}
+
+static inline void timing_done(struct rpc *rpc, struct row *row, u32 xid)
+{
+	struct timing *timing = timings.lookup(rpc);
+	struct latency_row *nothing, *sum;
+	struct slow_call call = {};
+	u64 now = bpf_ktime_get_ns();
+	int first = 0;
+
+	nothing = latency_nothing.lookup(&first);
+	if (!timing || !nothing)
+		return;
+	timing->phases[DECODE] += now - timing->last;
+	call.end = now;
+	call.total = now - timing->begin;
+	call.client = row->client;
+	call.xid = xid;
+	__builtin_memcpy(call.procedure, row->procedure, TEXT);
+	__builtin_memcpy(call.phases, timing->phases, sizeof(call.phases));
+	timings.delete(rpc);
+	sum = latency_rows.lookup_or_try_init(row, nothing);
+	if (sum) {
+		sum->count++;
+		sum->sum += call.total;
+		sum->times[fine_slot(call.total)]++;
+#pragma unroll
+		for (int i = 0; i < PHASES; i++) {
+			sum->phases[i] += call.phases[i];
+			sum->phase_times[i * SLOTS + slot_of(call.phases[i] >> 10)]++;
+		}
+	}
+	keep_if_slow(&call);
+}
+
+#ifdef HAVE_sunrpc_rpc_request
+TRACEPOINT_PROBE(sunrpc, rpc_request)
+{
+	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
+	struct timing timing = {};
+
+	timing.begin = timing.last = bpf_ktime_get_ns();
+	timings.update(&rpc, &timing);
+	return 0;
+}
+#endif
+
+#define PHASE(phase)	phase_ends(args->client_id, args->task_id, phase)
+
+#ifdef HAVE_sunrpc_xprt_reserve
+TRACEPOINT_PROBE(sunrpc, xprt_reserve) { PHASE(SLOT); return 0; }
+#endif
+
+#ifdef HAVE_sunrpc_rpc_xdr_sendto
+TRACEPOINT_PROBE(sunrpc, rpc_xdr_sendto) { PHASE(QUEUE); return 0; }
+#endif
+
+#ifdef HAVE_sunrpc_xprt_transmit
+TRACEPOINT_PROBE(sunrpc, xprt_transmit) { PHASE(MARSHAL); return 0; }
+#endif
+
+#ifdef HAVE_sunrpc_rpc_xdr_recvfrom
+TRACEPOINT_PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
+#endif
+
+/* tasks are woken for much else, too: only the first time after the reply counts */
+#ifdef HAVE_sunrpc_rpc_task_wakeup
+TRACEPOINT_PROBE(sunrpc, rpc_task_wakeup)
+{
+	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
+	struct timing *timing = timings.lookup(&rpc);
+
+	if (timing && timing->ended == WIRE)
+		PHASE(REPLY_HANDLED);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_sunrpc_rpc_stats_latency
+TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)
+{
+	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
+	struct row row = { .client = args->client_id };
+
+	TP_DATA_LOC_READ_STR(row.procedure, procname, TEXT);
+	timing_done(&rpc, &row, args->xid);
+	return 0;
+}
+#endif
+
+/* over TCP nothing says that a reply came but its end: WIRE has the wait, the handling and waking */
+#ifdef HAVE_rpcrdma_xprtrdma_reply
+TRACEPOINT_PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
+#endif
+
+/* a reply of ours is reported when its memory is invalid, so WIRE has the handling, too */
+#ifdef HAVE_nfsrdma_nfsrdma_reply
+TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
+{
+	phase_ends(args->client, args->task, WIRE);
+	return 0;
+}
+#endif

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of connections: what happened to them, and credits (bpf/connections.c)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nfsrdma_tools.probes.clients import owner
+from nfsrdma_tools.probes.counting import text
+from nfsrdma_tools.probes.statuses import cm_event, completion
+from nfsrdma_tools.probes.xprts import mounts_of_transports
+
+__all__ = ["EVENTS", "Connections", "Credit", "Event", "attach", "difference", "read", "records"]
+
+# enum connection_event of bpf/connections.c
+EVENTS = (
+    *("connect", "disconnect", "cm", "completion error", "retransmission", "timeout"),
+    *("accept", "error", "device removed"),
+)
+_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a connection: ``time`` in ns of the monotonic clock.
+
+    ``number`` is sunrpc's, of a transport of ours, else of a client; ``peer`` its address.
+    """
+
+    time: int
+    kind: str
+    ours: bool
+    number: int
+    peer: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Credits granted by the server and used now, the most ever used, Calls that had to wait."""
+
+    granted: int
+    used: int
+    most_used: int
+    waits: int
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Events since the session began, those ``lost``, and credits by owner (ours, number)."""
+
+    events: tuple[Event, ...]
+    lost: int
+    credits: dict[tuple[bool, int], Credit]
+
+
+@dataclass
+class Heard:
+    """What came through the buffer so far; only the last 10,000 events are kept."""
+
+    events: list[Event] = field(default_factory=list)
+    lost: int = 0
+
+
+def attach(session: Any) -> None:
+    """Listen to the program's buffer."""
+    heard = session.state.setdefault("connections", Heard())
+
+    def come(_cpu: int, data: Any, _size: int) -> None:
+        heard.events.append(_event(session.table("connection_records").event(data)))
+        heard.lost += len(heard.events) > _KEPT
+        del heard.events[:-_KEPT]
+
+    def lost(count: int) -> None:
+        heard.lost += count
+
+    session.table("connection_records").open_perf_buffer(come, page_cnt=16, lost_cb=lost)
+
+
+def read(session: Any) -> Connections:
+    """What happened since the session began."""
+    session.bpf.perf_buffer_poll(timeout=0)
+    heard = session.state["connections"]
+    found = {
+        (bool(k.ours), k.number): Credit(row.granted, row.used, row.most_used, row.waits)
+        for k, row in session.table("credits").items()
+    }
+    return Connections(tuple(heard.events), heard.lost, found)
+
+
+def difference(after: Connections, before: Connections) -> Connections:
+    """What happened between two readings; credits are as they are now, but for the waits."""
+    last = before.events[-1].time if before.events else -1
+    none = Credit(0, 0, 0, 0)
+    return Connections(
+        tuple(event for event in after.events if event.time > last),
+        after.lost - before.lost,
+        {
+            key: replace(credit, waits=credit.waits - before.credits.get(key, none).waits)
+            for key, credit in after.credits.items()
+        },
+    )
+
+
+def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each thing that happened, with how often; then one for each owner of credits."""
+    transports = mounts_of_transports(clients)
+
+    def whose(ours: bool, number: int) -> str:
+        return owner(number, transports if ours else clients) if number else ""
+
+    times = Counter(
+        (whose(e.ours, e.number), e.peer, e.kind, e.words) for e in snapshot.events if e.words
+    )
+    if snapshot.lost:
+        times["", "", "lost", "events that came too fast"] = snapshot.lost
+    return [
+        *(
+            {"mount": mount, "peer": peer, "what": what, "words": words, "times": count}
+            for (mount, peer, what, words), count in sorted(times.items())
+        ),
+        *(
+            {
+                "mount": whose(*key),
+                "peer": "",
+                "what": "credits",
+                "words": f"{c.granted} granted, {c.used} used, {c.most_used} at most",
+                "times": c.waits,
+                "granted": c.granted,
+                "used": c.used,
+                "most_used": c.most_used,
+                "waits": c.waits,
+            }
+            for key, c in sorted(snapshot.credits.items())
+            # transports without credits (TCP) have a window of their own
+            if key[0] or key[1] in clients
+        ),
+    ]
+
+
+def _event(raw: Any) -> Event:
+    kind = EVENTS[raw.event]
+    peer = _address(bytes(raw.address)) if raw.has_address else text(raw.peer)
+    return Event(raw.time, kind, bool(raw.ours), raw.number, peer, _words(kind, raw))
+
+
+def _words(kind: str, raw: Any) -> str:
+    said = text(raw.text)
+    if kind == "completion error":
+        return f"{completion(raw.status)} (vendor 0x{raw.detail:x})"
+    if kind == "cm":
+        return cm_event(raw.detail, raw.status)
+    if kind == "retransmission":
+        return f"{said}, sent {raw.status} times"
+    status = "" if raw.status == 0 else os.strerror(abs(raw.status))
+    return ", ".join(filter(None, (said, status))) or "done"
+
+
+def _address(raw: bytes) -> str:
+    family = int.from_bytes(raw[:2], sys.byteorder)
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8])
+    if family == socket.AF_INET6:
+        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
+    return ""

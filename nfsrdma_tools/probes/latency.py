@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of time: in which phase a client's RPCs wait, per procedure (bpf/latency.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.probes.clients import owner
+from nfsrdma_tools.probes.counting import Row, increase, rows, text, total
+
+__all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
+
+# enum phase of bpf/latency.c
+PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
+"""Waited for a slot; for a credit and its turn; registered, built and posted; on the wire and in
+the server; reply read and memory invalidated; its task woken; result decoded."""
+_SLOTS = 32
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Slow:
+    """One of the slowest RPCs: when it ended (monotonic, ns), and ns in all and in each phase."""
+
+    end: int
+    total: int
+    phases: tuple[int, ...]
+    client: int
+    xid: int
+    procedure: str
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Per client and procedure, in nanoseconds.
+
+    ``sums``: how many RPCs, their time, and their time in each of PHASES.  ``times``: a histogram
+    of times, whose slots ``slot_ns`` explains.  ``phase_times``: one for each phase, slot n being
+    2^(n-1) to below 2^n units of 1024 ns.  ``slow``: the slowest since the last reading.
+    """
+
+    sums: dict[Row, tuple[int, ...]]
+    times: dict[Row, tuple[int, ...]]
+    phase_times: dict[tuple[Row, str], tuple[int, ...]]
+    slow: tuple[Slow, ...]
+
+
+def read(session: Any) -> Latency:
+    """What was counted since the session began, and the slowest RPCs since the last reading."""
+    sums, times, phase_times = {}, {}, {}
+    for row, leaves in rows(session.table("latency_rows")).items():
+        sums[row] = total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves)
+        times[row] = total(leaf.times for leaf in leaves)
+        every = total(leaf.phase_times for leaf in leaves)
+        for number, phase in enumerate(PHASES):
+            phase_times[row, phase] = every[number * _SLOTS : (number + 1) * _SLOTS]
+    return Latency(sums, times, phase_times, _slowest(session.table("slowest")))
+
+
+def difference(after: Latency, before: Latency) -> Latency:
+    """What happened between two readings of one session."""
+    return Latency(
+        increase(after.sums, before.sums),
+        increase(after.times, before.times),
+        increase(after.phase_times, before.phase_times),
+        after.slow,
+    )
+
+
+def records(snapshot: Latency, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each mount and procedure, then the slowest RPCs; all times in microseconds."""
+    return [
+        *(_row(row, sums, snapshot, clients) for row, sums in sorted(snapshot.sums.items())),
+        *(_slow(call, clients) for call in snapshot.slow[:_SHOWN]),
+    ]
+
+
+def _row(
+    row: Row, sums: tuple[int, ...], snapshot: Latency, clients: dict[int, tuple[str, ...]]
+) -> dict[str, Any]:
+    count, spent, *phases = sums
+    times = snapshot.times.get(row, ())
+    return {
+        "mount": owner(row.client, clients),
+        "procedure": row.procedure,
+        "count": count,
+        "mean_us": spent / count / 1000,
+        **{f"p{p}_us": percentile(times, p) / 1000 for p in (50, 95, 99)},
+        "phases_us": _phases(phases, count),
+        "phase_histograms": {
+            phase: list(snapshot.phase_times.get((row, phase), ())) for phase in PHASES
+        },
+        "times": list(times),
+    }
+
+
+def _slow(call: Slow, clients: dict[int, tuple[str, ...]]) -> dict[str, Any]:
+    return {
+        "mount": owner(call.client, clients),
+        "procedure": f"{call.procedure} xid 0x{call.xid:08x}",
+        "count": 1,
+        "mean_us": call.total / 1000,
+        "phases_us": _phases(call.phases, 1),
+        "slowest": True,
+    }
+
+
+def _phases(phases: Any, count: int) -> dict[str, float]:
+    return {name: spent / count / 1000 for name, spent in zip(PHASES, phases, strict=True)}
+
+
+def _slowest(table: Any) -> tuple[Slow, ...]:
+    # of each CPU its own; emptied, so that the next reading has those that come from now on
+    calls = [call for _, cpus in table.items() for call in cpus if call.total]
+    found = [
+        Slow(c.end, c.total, tuple(c.phases), c.client, c.xid, text(c.procedure)) for c in calls
+    ]
+    table.clear()
+    return tuple(sorted(found, key=lambda call: -call.total))
+
+
+def slot_ns(slot: int) -> tuple[int, int]:
+    """From and below how many ns a slot of ``times`` has: four for each power of two."""
+    return _edge(slot), _edge(slot + 1)
+
+
+def _edge(slot: int) -> int:
+    if slot < 4:
+        return slot << 10
+    power, quarter = divmod(slot - 4, 4)
+    return (4 + quarter) << (power + 10)
+
+
+def percentile(times: tuple[int, ...], percent: float) -> float:
+    """The ns below which ``percent`` of the RPCs stayed, linear within a slot; 0 for none."""
+    wanted = sum(times) * percent / 100
+    for slot, count in enumerate(times):
+        if count and wanted <= count:
+            low, high = slot_ns(slot)
+            return low + (high - low) * wanted / count
+        wanted -= count
+    return 0.0

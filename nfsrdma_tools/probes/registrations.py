@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of memory regions: made reachable for the peer and taken back (registrations.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.host.effect import mounts
+from nfsrdma_tools.host.mountstats import read as mountstats
+from nfsrdma_tools.probes.clients import owner
+from nfsrdma_tools.probes.counting import increase
+from nfsrdma_tools.probes.xprts import mounts_of_transports
+
+__all__ = ["COUNTS", "Owner", "Registrations", "difference", "read", "records"]
+
+# enum region_count of bpf/registrations.c
+COUNTS = (
+    *("mapped", "registered", "local_invalidations", "remote_invalidations", "unmapped"),
+    *("pages", "bytes", "lifetime_ns", "high_water"),
+)
+"""``mapped`` regions got a new key, ``registered`` were posted; each is invalidated by the peer's
+Send (``remote_``) or by a work request of its own (``local_``) and ``unmapped`` then.  ``pages``
+are of 4096 bytes.  ``lifetime_ns`` is the sum of the times from mapped to unmapped,
+``high_water`` the most that were out at once since the session began.
+"""
+_HIGH_WATER = COUNTS.index("high_water")
+# the kernel's names of the columns of mountstats, RDMA only
+_MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
+
+Owner = tuple[bool, int]
+"""Whether it is our transport's, and sunrpc's number: of a transport of ours, else of a client."""
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """Counters by COUNTS; ``lifetimes``: slot n is 2^(n-1) to below 2^n microseconds.
+
+    ``made`` and ``destroyed`` are regions of all mounts, of the kernel's transport only.
+    """
+
+    counts: dict[Owner, tuple[int, ...]]
+    lifetimes: dict[Owner, tuple[int, ...]]
+    made: int
+    destroyed: int
+
+    def count(self, name: str) -> int:
+        """One counter, of all owners."""
+        return sum(counts[COUNTS.index(name)] for counts in self.counts.values())
+
+
+def read(session: Any) -> Registrations:
+    """What was counted since the session began."""
+    found = {(bool(k.ours), k.number): row for k, row in session.table("region_rows").items()}
+    made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
+    return Registrations(
+        counts={key: tuple(row.counts) for key, row in found.items()},
+        lifetimes={key: tuple(row.lifetimes) for key, row in found.items()},
+        made=made,
+        destroyed=destroyed,
+    )
+
+
+def difference(after: Registrations, before: Registrations) -> Registrations:
+    """What happened between two readings; the high-water mark stays what it is."""
+    grown = increase(_flat(after, 0), _flat(before, 0))
+    return Registrations(
+        counts={
+            key: (*counts[:_HIGH_WATER], after.counts[key][_HIGH_WATER])
+            for key, counts in grown.items()
+        },
+        lifetimes=increase(after.lifetimes, before.lifetimes),
+        made=after.made - before.made,
+        destroyed=after.destroyed - before.destroyed,
+    )
+
+
+def _flat(taken: Registrations, mark: int) -> dict[Owner, tuple[int, ...]]:
+    return {key: (*counts[:_HIGH_WATER], mark) for key, counts in taken.counts.items()}
+
+
+def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each client (the kernel's transport) or transport (ours).
+
+    ``outstanding`` regions were mapped and not unmapped in the time looked at. ``mrs_*`` are the
+    mount's own counters since it was made (mountstats).
+    """
+    transports = mounts_of_transports(clients)
+    return [
+        {
+            "mount": owner(number, transports if ours else clients),
+            "transport": "nfsrdma" if ours else "rdma",
+            "number": number,
+            **dict(zip(COUNTS, counts, strict=True)),
+            "outstanding": counts[0] - counts[4],
+            "lifetimes_us": list(snapshot.lifetimes.get((ours, number), ())),
+            **_made((transports if ours else clients).get(number, ())),
+        }
+        for (ours, number), counts in sorted(snapshot.counts.items())
+    ]
+
+
+def _made(names: tuple[str, ...]) -> dict[str, int]:
+    wanted = next((m.directory for m in mounts() if str(m.directory) in names), None)
+    xprts = mountstats(wanted).xprts if wanted else ()
+    return {name: sum(x.counters.get(name, 0) for x in xprts) for name in _MADE}

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a transport is: sunrpc's sysfs says which clients use which transports.
+
+/sys/kernel/sunrpc (Linux 5.14 on; net/sunrpc/sysfs.c): ``rpc-clients/clnt-N/switch`` is a link to
+``xprt-switches/switch-M``, in which each transport has a folder ``xprt-NUMBER-KIND``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["mounts_of_transports", "parse"]
+
+_SYSFS = Path("/sys/kernel/sunrpc")
+
+
+def mounts_of_transports(
+    clients: dict[int, tuple[str, ...]], sysfs: Path = _SYSFS
+) -> dict[int, tuple[str, ...]]:
+    """Mount points by the number of the transport they use; several may share one."""
+    found: dict[int, set[str]] = {}
+    for client, names in clients.items():
+        for number in parse(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
+            found.setdefault(number, set()).update(names)
+    return {number: tuple(sorted(names)) for number, names in found.items()}
+
+
+def parse(switch: Path) -> list[int]:
+    """The numbers of a switch's transports; none when it is gone."""
+    try:
+        return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
+    except (OSError, ValueError):
+        return []
