@@ -4,7 +4,8 @@
  * included, so that a program compiles in seconds and on any kernel: what is
  * known comes from records of trace events.
  *
- * A program is this file and the files of the accounts asked for, in one text.
+ * A program is this file, a function for each event that calls what accounts
+ * have for it, and the files of the accounts, in one text (probes/program.py).
  * HAVE_<system>_<event> is defined for each event that this kernel has.
  */
 #define FLIGHTS		16384
@@ -36,3 +37,10 @@ static inline u32 slot_of(u64 value)
 	asm volatile("" : "+r"(slot));
 	return slot & (SLOTS - 1);
 }
+
+/* What an account does at an event; ACCOUNT is defined before each file */
+#define PROBE(system, event)	PROBE_OF(ACCOUNT, system, event)
+#define PROBE_OF(account, system, event)	PROBE_NAMED(account, system, event)
+#define PROBE_NAMED(account, system, event)				\
+	static __always_inline int account##__##system##__##event(	\
+		struct tracepoint__##system##__##event *args)

@@ -140,7 +140,7 @@ static inline void chunk_done(struct rpc *rpc, struct row *row)
 }
 
 #ifdef HAVE_sunrpc_rpc_stats_latency
-TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)
+PROBE(sunrpc, rpc_stats_latency)
 {
 	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct row row = { .client = args->client_id };
@@ -154,7 +154,7 @@ TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)
 /* --- the kernel's transport --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_read
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_read)
+PROBE(rpcrdma, xprtrdma_chunk_read)
 {
 	chunk_offered(args->client_id, args->task_id, args->pos ? READ : POSITION_ZERO, 1,
 		      args->length);
@@ -163,7 +163,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_read)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_write
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_write)
+PROBE(rpcrdma, xprtrdma_chunk_write)
 {
 	chunk_offered(args->client_id, args->task_id, WRITE, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
@@ -173,7 +173,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_write)
 
 /* room for the padding of a Write chunk: a segment more, used by nobody */
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_wp
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_wp)
+PROBE(rpcrdma, xprtrdma_chunk_wp)
 {
 	chunk_offered(args->client_id, args->task_id, WRITE, 1, 0);
 	return 0;
@@ -181,7 +181,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_wp)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_reply
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_reply)
+PROBE(rpcrdma, xprtrdma_chunk_reply)
 {
 	chunk_offered(args->client_id, args->task_id, REPLY, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
@@ -192,7 +192,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_chunk_reply)
 /* enum rpcrdma_chunktype: 0 to 2 inline (1 pulled up, 2 gathered), 3 and 4 Read chunk (4 at
  * position zero), 5 Write chunk, 6 Reply chunk */
 #ifdef HAVE_rpcrdma_xprtrdma_marshal
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_marshal)
+PROBE(rpcrdma, xprtrdma_marshal)
 {
 	u32 whole = args->headlen + args->pagelen + args->taillen;
 	u32 sent = args->rtype == 4 ? 0 : args->rtype == 3 ? whole - args->pagelen : whole;
@@ -205,7 +205,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_marshal)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_marshal_failed
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_marshal_failed)
+PROBE(rpcrdma, xprtrdma_marshal_failed)
 {
 	chunk_failed(args->client_id, args->task_id);
 	return 0;
@@ -213,7 +213,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_marshal_failed)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_decode_seg
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_decode_seg)
+PROBE(rpcrdma, xprtrdma_decode_seg)
 {
 	u32 handle = args->handle;
 	struct rpc *rpc = chunk_handles.lookup(&handle);
@@ -227,7 +227,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_decode_seg)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_fixup
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_fixup)
+PROBE(rpcrdma, xprtrdma_fixup)
 {
 	chunk_copied(args->client_id, args->task_id, FIXED_UP_BYTES, args->fixup);
 	return 0;
@@ -237,7 +237,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_fixup)
 /* --- ours --- */
 
 #ifdef HAVE_nfsrdma_nfsrdma_chunk
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_chunk)
+PROBE(nfsrdma, nfsrdma_chunk)
 {
 	/* read, position-zero, write, reply */
 	enum kind kind = args->kind[0] == 'p' ? POSITION_ZERO : args->kind[0] == 'w' ? WRITE :
@@ -250,7 +250,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_chunk)
 
 /* call and reply: 0 inline, 1 chunk, 2 long */
 #ifdef HAVE_nfsrdma_nfsrdma_marshal
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_marshal)
+PROBE(nfsrdma, nfsrdma_marshal)
 {
 	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);
 	u32 call = args->call ? CALLS_READ + args->call - 1 : CALLS_INLINE;
@@ -265,7 +265,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_marshal)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_pullup
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_pullup)
+PROBE(nfsrdma, nfsrdma_pullup)
 {
 	chunk_copied(args->client, args->task, PULLED_UP_BYTES, args->length);
 	return 0;
@@ -273,7 +273,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_pullup)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_reply
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
+PROBE(nfsrdma, nfsrdma_reply)
 {
 	struct rpc rpc = { .client = args->client, .task = args->task };
 

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What happens to connections: made, lost and why, credits granted and used,
- * Calls sent again, work requests that failed.
- *
- * What is rare is told one by one, in a ring buffer (a perf buffer where there
- * is none); what is frequent is counted.
+ * What happens to connections: made, lost and why, Calls sent again, work
+ * requests that failed. All of it is rare, and told one by one.
  */
 
 /* probes/connections.py has the same names in the same order */
@@ -29,63 +26,37 @@ struct connection_record {
 	char text[REASON];
 };
 
-/* credits of a client (the kernel's) or a transport (ours) */
-struct credit_key {
-	u32 ours;
-	u32 number;
-};
-
-struct credit_row {
-	u32 granted;
-	u32 used;
-	u32 most_used;
-	u32 waits;		/* Calls that found all credits in use */
-};
-
 BPF_PERF_OUTPUT(connection_records);
-BPF_HASH(credits, struct credit_key, struct credit_row, ROWS);
-
-static inline struct credit_row *credit_row(u32 ours, u32 number)
-{
-	struct credit_key key = { .ours = ours, .number = number };
-	struct credit_row fresh = {};
-
-	return credits.lookup_or_try_init(&key, &fresh);
-}
-
-static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u32 waits)
-{
-	row->granted = granted;
-	row->used = used;
-	if (used > row->most_used)
-		row->most_used = used;
-	__sync_fetch_and_add(&row->waits, waits);
-}
 
 static inline void tell(void *context, struct connection_record *record)
 {
 	connection_records.perf_submit(context, record, sizeof(*record));
 }
 
+static inline void tell_failure(void *context, u32 ours, u32 number, u64 status, u32 detail)
+{
+	struct connection_record record = {
+		.time = bpf_ktime_get_ns(), .event = COMPLETION_ERROR, .ours = ours,
+		.number = number, .status = status, .detail = detail,
+	};
+
+	if (status)
+		tell(context, &record);
+}
+
 #define RECORD(name, what, mine)					\
 	struct connection_record name = {				\
 		.time = bpf_ktime_get_ns(), .event = what, .ours = mine	\
 	}
-
-/* sunrpc's congestion window of an RDMA transport is its credits, each 256 of it */
-#ifdef HAVE_sunrpc_xprt_get_cong
-TRACEPOINT_PROBE(sunrpc, xprt_get_cong)
-{
-	struct credit_row *row = credit_row(0, args->client_id);
-
-	if (row)
-		credit_state(row, args->cwnd >> 8, args->cong >> 8, args->wait);
-	return 0;
-}
-#endif
+#define OURS(name, what)						\
+	RECORD(name, what, 1);						\
+	name.number = args->xprt
+#define WITH_ADDRESS(name, from)					\
+	name.has_address = 1;						\
+	bpf_probe_read_kernel(name.address, ADDRESS, from)
 
 #ifdef HAVE_sunrpc_xprt_retransmit
-TRACEPOINT_PROBE(sunrpc, xprt_retransmit)
+PROBE(sunrpc, xprt_retransmit)
 {
 	RECORD(record, RETRANSMITTED, 0);
 
@@ -98,7 +69,7 @@ TRACEPOINT_PROBE(sunrpc, xprt_retransmit)
 #endif
 
 #ifdef HAVE_sunrpc_rpc_timeout_status
-TRACEPOINT_PROBE(sunrpc, rpc_timeout_status)
+PROBE(sunrpc, rpc_timeout_status)
 {
 	RECORD(record, TIMED_OUT, 0);
 
@@ -111,14 +82,13 @@ TRACEPOINT_PROBE(sunrpc, rpc_timeout_status)
 
 /* enum rdma_cm_event_type; 12 is the end of a wait that follows every disconnect */
 #ifdef HAVE_rdma_cma_cm_event_handler
-TRACEPOINT_PROBE(rdma_cma, cm_event_handler)
+PROBE(rdma_cma, cm_event_handler)
 {
 	RECORD(record, CM_EVENT, 0);
 
 	record.detail = args->event;
 	record.status = args->status;
-	record.has_address = 1;
-	bpf_probe_read_kernel(record.address, ADDRESS, args->dstaddr);
+	WITH_ADDRESS(record, args->dstaddr);
 	tell(args, &record);
 	return 0;
 }
@@ -127,7 +97,7 @@ TRACEPOINT_PROBE(rdma_cma, cm_event_handler)
 /* --- the kernel's transport --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_connect
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_connect)
+PROBE(rpcrdma, xprtrdma_connect)
 {
 	RECORD(record, CONNECTED, 0);
 
@@ -139,7 +109,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_connect)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_disconnect
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_disconnect)
+PROBE(rpcrdma, xprtrdma_disconnect)
 {
 	RECORD(record, DISCONNECTED, 0);
 
@@ -151,52 +121,44 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_disconnect)
 #endif
 
 /* each work request reports its completion: 0 is success, 5 that its connection went before */
-#define COMPLETION()							\
-	do {								\
-		if (args->status) {					\
-			RECORD(record, COMPLETION_ERROR, 0);		\
-			record.status = args->status;			\
-			record.detail = args->vendor_err;		\
-			tell(args, &record);					\
-		}							\
-	} while (0)
+#define COMPLETION()	tell_failure(args, 0, 0, args->status, args->vendor_err)
 
 #ifdef HAVE_rpcrdma_xprtrdma_wc_send
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_send) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_send) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_xprtrdma_wc_receive
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_receive) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_receive) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_xprtrdma_wc_fastreg
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_fastreg) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_fastreg) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_xprtrdma_wc_li
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_li) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_li) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_xprtrdma_wc_li_wake
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_li_wake) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_li_wake) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_xprtrdma_wc_li_done
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_wc_li_done) { COMPLETION(); return 0; }
+PROBE(rpcrdma, xprtrdma_wc_li_done) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_svcrdma_wc_recv_err
-TRACEPOINT_PROBE(rpcrdma, svcrdma_wc_recv_err) { COMPLETION(); return 0; }
+PROBE(rpcrdma, svcrdma_wc_recv_err) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_svcrdma_wc_send_err
-TRACEPOINT_PROBE(rpcrdma, svcrdma_wc_send_err) { COMPLETION(); return 0; }
+PROBE(rpcrdma, svcrdma_wc_send_err) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_svcrdma_wc_read_err
-TRACEPOINT_PROBE(rpcrdma, svcrdma_wc_read_err) { COMPLETION(); return 0; }
+PROBE(rpcrdma, svcrdma_wc_read_err) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_svcrdma_wc_write_err
-TRACEPOINT_PROBE(rpcrdma, svcrdma_wc_write_err) { COMPLETION(); return 0; }
+PROBE(rpcrdma, svcrdma_wc_write_err) { COMPLETION(); return 0; }
 #endif
 #ifdef HAVE_rpcrdma_svcrdma_wc_reply_err
-TRACEPOINT_PROBE(rpcrdma, svcrdma_wc_reply_err) { COMPLETION(); return 0; }
+PROBE(rpcrdma, svcrdma_wc_reply_err) { COMPLETION(); return 0; }
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_device_removal
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_device_removal)
+PROBE(rpcrdma, xprtrdma_device_removal)
 {
 	RECORD(record, LOST_DEVICE, 0);
 
@@ -207,7 +169,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_device_removal)
 #endif
 
 #ifdef HAVE_rpcrdma_svcrdma_device_removal
-TRACEPOINT_PROBE(rpcrdma, svcrdma_device_removal)
+PROBE(rpcrdma, svcrdma_device_removal)
 {
 	RECORD(record, LOST_DEVICE, 0);
 
@@ -219,63 +181,31 @@ TRACEPOINT_PROBE(rpcrdma, svcrdma_device_removal)
 
 /* --- ours --- */
 
-#ifdef HAVE_nfsrdma_nfsrdma_post
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_post)
-{
-	struct credit_row *row = credit_row(1, args->xprt);
-
-	if (row)
-		credit_state(row, row->granted, args->inflight, 0);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_reply
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
-{
-	struct credit_row *row = credit_row(1, args->xprt);
-
-	if (row)
-		row->granted = args->granted;
-	return 0;
-}
-#endif
-
 #ifdef HAVE_nfsrdma_nfsrdma_completion
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_completion)
+PROBE(nfsrdma, nfsrdma_completion)
 {
-	RECORD(record, COMPLETION_ERROR, 1);
-
-	if (!args->status)
-		return 0;
-	record.number = args->xprt;
-	record.status = args->status;
-	record.detail = args->vendor_error;
-	tell(args, &record);
+	tell_failure(args, 1, args->xprt, args->status, args->vendor_error);
 	return 0;
 }
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_connect
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_connect)
+PROBE(nfsrdma, nfsrdma_connect)
 {
-	RECORD(record, CONNECTED, 1);
+	OURS(record, CONNECTED);
 
-	record.number = args->xprt;
 	record.status = args->status;
-	record.has_address = 1;
-	bpf_probe_read_kernel(record.address, ADDRESS, args->address);
+	WITH_ADDRESS(record, args->address);
 	tell(args, &record);
 	return 0;
 }
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_disconnect
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_disconnect)
+PROBE(nfsrdma, nfsrdma_disconnect)
 {
-	RECORD(record, DISCONNECTED, 1);
+	OURS(record, DISCONNECTED);
 
-	record.number = args->xprt;
 	bpf_probe_read_kernel_str(record.text, REASON, args->reason);
 	tell(args, &record);
 	return 0;
@@ -283,11 +213,10 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_disconnect)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_error
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_error)
+PROBE(nfsrdma, nfsrdma_error)
 {
-	RECORD(record, ERROR, 1);
+	OURS(record, ERROR);
 
-	record.number = args->xprt;
 	record.status = args->status;
 	bpf_probe_read_kernel_str(record.text, REASON, args->what);
 	tell(args, &record);
@@ -296,28 +225,24 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_error)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_svc_accept
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_svc_accept)
+PROBE(nfsrdma, nfsrdma_svc_accept)
 {
-	RECORD(record, ACCEPTED, 1);
+	OURS(record, ACCEPTED);
 
-	record.number = args->xprt;
 	record.status = args->status;
-	record.has_address = 1;
-	bpf_probe_read_kernel(record.address, ADDRESS, args->peer);
+	WITH_ADDRESS(record, args->peer);
 	tell(args, &record);
 	return 0;
 }
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_svc_error
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_svc_error)
+PROBE(nfsrdma, nfsrdma_svc_error)
 {
-	RECORD(record, ERROR, 1);
+	OURS(record, ERROR);
 
-	record.number = args->xprt;
 	record.status = args->status;
-	record.has_address = 1;
-	bpf_probe_read_kernel(record.address, ADDRESS, args->peer);
+	WITH_ADDRESS(record, args->peer);
 	bpf_probe_read_kernel_str(record.text, REASON, args->what);
 	tell(args, &record);
 	return 0;

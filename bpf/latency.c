@@ -131,7 +131,7 @@ static inline void timing_done(struct rpc *rpc, struct row *row, u32 xid)
 }
 
 #ifdef HAVE_sunrpc_rpc_request
-TRACEPOINT_PROBE(sunrpc, rpc_request)
+PROBE(sunrpc, rpc_request)
 {
 	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct timing timing = {};
@@ -145,24 +145,24 @@ TRACEPOINT_PROBE(sunrpc, rpc_request)
 #define PHASE(phase)	phase_ends(args->client_id, args->task_id, phase)
 
 #ifdef HAVE_sunrpc_xprt_reserve
-TRACEPOINT_PROBE(sunrpc, xprt_reserve) { PHASE(SLOT); return 0; }
+PROBE(sunrpc, xprt_reserve) { PHASE(SLOT); return 0; }
 #endif
 
 #ifdef HAVE_sunrpc_rpc_xdr_sendto
-TRACEPOINT_PROBE(sunrpc, rpc_xdr_sendto) { PHASE(QUEUE); return 0; }
+PROBE(sunrpc, rpc_xdr_sendto) { PHASE(QUEUE); return 0; }
 #endif
 
 #ifdef HAVE_sunrpc_xprt_transmit
-TRACEPOINT_PROBE(sunrpc, xprt_transmit) { PHASE(MARSHAL); return 0; }
+PROBE(sunrpc, xprt_transmit) { PHASE(MARSHAL); return 0; }
 #endif
 
 #ifdef HAVE_sunrpc_rpc_xdr_recvfrom
-TRACEPOINT_PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
+PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
 #endif
 
 /* tasks are woken for much else, too: only the first time after the reply counts */
 #ifdef HAVE_sunrpc_rpc_task_wakeup
-TRACEPOINT_PROBE(sunrpc, rpc_task_wakeup)
+PROBE(sunrpc, rpc_task_wakeup)
 {
 	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct timing *timing = timings.lookup(&rpc);
@@ -174,7 +174,7 @@ TRACEPOINT_PROBE(sunrpc, rpc_task_wakeup)
 #endif
 
 #ifdef HAVE_sunrpc_rpc_stats_latency
-TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)
+PROBE(sunrpc, rpc_stats_latency)
 {
 	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct row row = { .client = args->client_id };
@@ -187,12 +187,12 @@ TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)
 
 /* over TCP nothing says that a reply came but its end: WIRE has the wait, the handling and waking */
 #ifdef HAVE_rpcrdma_xprtrdma_reply
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
+PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
 #endif
 
 /* a reply of ours is reported when its memory is invalid, so WIRE has the handling, too */
 #ifdef HAVE_nfsrdma_nfsrdma_reply
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_reply)
+PROBE(nfsrdma, nfsrdma_reply)
 {
 	phase_ends(args->client, args->task, WIRE);
 	return 0;

@@ -109,7 +109,7 @@ static inline void region_life(int which, u64 count)
 /* --- the kernel's transport --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_map
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_map)
+PROBE(rpcrdma, xprtrdma_mr_map)
 {
 	struct region_key key = { .number = args->mr_id };
 
@@ -119,7 +119,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_map)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_fastreg
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_fastreg)
+PROBE(rpcrdma, xprtrdma_mr_fastreg)
 {
 	region_event(0, args->client_id, REGISTERED);
 	return 0;
@@ -127,7 +127,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_fastreg)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_localinv
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_localinv)
+PROBE(rpcrdma, xprtrdma_mr_localinv)
 {
 	region_event(0, args->client_id, LOCAL_INVALIDATIONS);
 	return 0;
@@ -135,7 +135,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_localinv)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_reminv
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_reminv)
+PROBE(rpcrdma, xprtrdma_mr_reminv)
 {
 	region_event(0, args->client_id, REMOTE_INVALIDATIONS);
 	return 0;
@@ -143,7 +143,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_reminv)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_unmap
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_unmap)
+PROBE(rpcrdma, xprtrdma_mr_unmap)
 {
 	struct region_key key = { .number = args->mr_id };
 
@@ -153,7 +153,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_mr_unmap)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_frwr_alloc
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_frwr_alloc)
+PROBE(rpcrdma, xprtrdma_frwr_alloc)
 {
 	region_life(0, !args->rc);
 	return 0;
@@ -161,7 +161,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_frwr_alloc)
 #endif
 
 #ifdef HAVE_rpcrdma_xprtrdma_frwr_dereg
-TRACEPOINT_PROBE(rpcrdma, xprtrdma_frwr_dereg)
+PROBE(rpcrdma, xprtrdma_frwr_dereg)
 {
 	region_life(1, 1);
 	return 0;
@@ -171,7 +171,7 @@ TRACEPOINT_PROBE(rpcrdma, xprtrdma_frwr_dereg)
 /* --- ours --- */
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_map
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_map)
+PROBE(nfsrdma, nfsrdma_mr_map)
 {
 	struct region_key key = { .transport = args->xprt, .number = args->handle };
 
@@ -181,7 +181,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_map)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_fastreg
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_fastreg)
+PROBE(nfsrdma, nfsrdma_mr_fastreg)
 {
 	region_event(1, args->xprt, REGISTERED);
 	return 0;
@@ -189,7 +189,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_fastreg)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_localinv
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_localinv)
+PROBE(nfsrdma, nfsrdma_mr_localinv)
 {
 	region_event(1, args->xprt, LOCAL_INVALIDATIONS);
 	return 0;
@@ -197,7 +197,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_localinv)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_remoteinv
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_remoteinv)
+PROBE(nfsrdma, nfsrdma_mr_remoteinv)
 {
 	region_event(1, args->xprt, REMOTE_INVALIDATIONS);
 	return 0;
@@ -205,7 +205,7 @@ TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_remoteinv)
 #endif
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_unmap
-TRACEPOINT_PROBE(nfsrdma, nfsrdma_mr_unmap)
+PROBE(nfsrdma, nfsrdma_mr_unmap)
 {
 	struct region_key key = { .transport = args->xprt, .number = args->handle };
 

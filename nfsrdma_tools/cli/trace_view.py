@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from nfsrdma_tools.sizes import format_size
 __all__ = ["Lines", "Tables"]
 
 
+_NUMBER = re.compile(r"[0-9.]*(e[+-][0-9]+)?[kMG]?")
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
 
@@ -57,18 +59,15 @@ class Tables:
 
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> list[str]:
-    """Aligned lines: a heading, and one for each record; names to the left, numbers right."""
-    cells = [[head for head, _ in columns]]
-    cells += [[printable(show(record)) for _, show in columns] for record in records]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [_line(row, widths) for row in cells]
+    """Aligned lines: a heading, and one for each record; words to the left, numbers right."""
+    aligned = [_aligned(head, [printable(show(r)) for r in records]) for head, show in columns]
+    return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    # the first two columns are names
-    names = map(str.ljust, row[:2], widths[:2])
-    numbers = map(str.rjust, row[2:], widths[2:])
-    return "  ".join((*names, *numbers)).rstrip()
+def _aligned(head: str, cells: list[str]) -> list[str]:
+    width = max(map(len, (head, *cells)))
+    numbers = all(_NUMBER.fullmatch(cell) for cell in cells)
+    return [c.rjust(width) if numbers else c.ljust(width) for c in (head, *cells)]
 
 
 def number(key: str) -> Callable[[Record], str]:

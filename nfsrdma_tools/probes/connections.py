@@ -42,7 +42,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Credit:
-    """Credits granted by the server and used now, the most ever used, Calls that had to wait."""
+    """Credits granted by the server, used at the last Call, used at most; Calls that waited."""
 
     granted: int
     used: int
@@ -129,8 +129,8 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
                 "mount": whose(*key),
                 "peer": "",
                 "what": "credits",
-                "words": f"{c.granted} granted, {c.used} used, {c.most_used} at most",
-                "times": c.waits,
+                "words": f"{c.granted} granted, {c.most_used} used at most, {c.waits} Calls waited",
+                "times": 0,
                 "granted": c.granted,
                 "used": c.used,
                 "most_used": c.most_used,

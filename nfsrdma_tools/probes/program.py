@@ -16,9 +16,14 @@ __all__ = ["TRANSPORTS", "Missing", "Program", "program"]
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """Who brings a transport's events: the kernel's module, ours."""
 
-_EVENT = re.compile(r"^TRACEPOINT_PROBE\((\w+), (\w+)\)", re.MULTILINE)
+_EVENT = re.compile(r"^PROBE\((\w+), (\w+)\)", re.MULTILINE)
+Pair = tuple[str, str]
 # systems whose events come with a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
+
+
+# accounts of more than one file
+_PARTS = {"connections": ("connections", "credits")}
 
 
 @dataclass(frozen=True)
@@ -40,20 +45,33 @@ class Program:
 
 
 def program(accounts: Sequence[str]) -> Program:
-    """The program of ``accounts``, files of bpf/ without their suffix, for the running kernel."""
-    folder = source()
-    texts = [(folder / name).read_text() for name in ("account.h", *(f"{a}.c" for a in accounts))]
-    asked = sorted({match.groups() for text in texts for match in _EVENT.finditer(text)})
-    there = [pair for pair in asked if events.exists(*pair)]
-    idle = [name for name in TRANSPORTS if not events.system(name)]
+    """The program of ``accounts``, in bpf/, for the running kernel."""
+    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
+    texts = {name: (source() / f"{name}.c").read_text() for name in names}
+    users: dict[Pair, list[str]] = {}
+    for name, text in texts.items():
+        for pair in _EVENT.findall(text):
+            users.setdefault(pair, []).append(name)
     # a transport that nobody has loaded carries nothing
-    asked = [pair for pair in asked if pair[0] not in idle]
+    asked = [pair for pair in sorted(users) if pair[0] not in TRANSPORTS or events.system(pair[0])]
+    there = [pair for pair in asked if events.exists(*pair)]
+    parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
+    probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
-        text="\n".join(texts),
+        text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
         flags=tuple(f"-DHAVE_{system}_{event}" for system, event in there),
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
     )
+
+
+def _probe(system: str, event: str, accounts: Sequence[str]) -> str:
+    """One function per event, whoever counts it: bcc finds it by its name and attaches it."""
+    record = f"struct tracepoint__{system}__{event}"
+    names = [f"{account}__{system}__{event}" for account in accounts]
+    declared = "".join(f"static int {name}({record} *args);\n" for name in names)
+    called = " ".join(f"{name}(args);" for name in names)
+    return f"{record};\n{declared}TRACEPOINT_PROBE({system}, {event}) {{ {called} return 0; }}\n"
 
 
 def source() -> Path:

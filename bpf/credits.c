@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Credits: granted by the server, used by Calls (RFC 8166, section 3.3). Part
+ * of the account of connections.
+ */
+/* credits of a client (the kernel's) or a transport (ours) */
+struct credit_key {
+	u32 ours;
+	u32 number;
+};
+
+struct credit_row {
+	u32 granted;
+	u32 used;
+	u32 most_used;
+	u32 waits;		/* Calls that found all credits in use */
+};
+
+BPF_HASH(credits, struct credit_key, struct credit_row, ROWS);
+
+static inline struct credit_row *credit_row(u32 ours, u32 number)
+{
+	struct credit_key key = { .ours = ours, .number = number };
+	struct credit_row fresh = {};
+
+	return credits.lookup_or_try_init(&key, &fresh);
+}
+
+static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u32 waits)
+{
+	row->granted = granted;
+	row->used = used;
+	if (used > row->most_used)
+		row->most_used = used;
+	__sync_fetch_and_add(&row->waits, waits);
+}
+
+/* sunrpc's congestion window of an RDMA transport is its credits, each 256 of it */
+#ifdef HAVE_sunrpc_xprt_get_cong
+PROBE(sunrpc, xprt_get_cong)
+{
+	struct credit_row *row = credit_row(0, args->client_id);
+
+	/* told before this Call has its credit */
+	if (row)
+		credit_state(row, args->cwnd >> 8, (args->cong >> 8) + !args->wait, args->wait);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_nfsrdma_nfsrdma_post
+PROBE(nfsrdma, nfsrdma_post)
+{
+	struct credit_row *row = credit_row(1, args->xprt);
+
+	if (row)
+		credit_state(row, row->granted, args->inflight, 0);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_nfsrdma_nfsrdma_reply
+PROBE(nfsrdma, nfsrdma_reply)
+{
+	struct credit_row *row = credit_row(1, args->xprt);
+
+	if (row)
+		row->granted = args->granted;
+	return 0;
+}
+#endif
