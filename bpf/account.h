@@ -15,11 +15,36 @@
 /* memory for a row is taken when it is made: rows are kept for each CPU */
 #define WHEN_NEEDED	1
 
+/*
+ * What is kept of an RPC under way lies in an array, at its task's number: such
+ * a look-up is a few instructions, a hash's hundreds. sunrpc counts tasks up, so
+ * two meet only if one is older than all the slots; that is counted as a loss.
+ */
+#define TASK_SLOTS	8192
+#define KEY_SLOTS	16384
+
 /* an RPC of a client: sunrpc's numbers, which all events about it have */
 struct rpc {
 	u32 client;
 	u32 task;
+	u32 live;
 };
+
+enum loss { LOST_RPCS, LOST_REGIONS, LOSSES };
+BPF_PERCPU_ARRAY(losses, u64, LOSSES);
+
+static inline void lose(int what)
+{
+	u64 *count = losses.lookup(&what);
+
+	if (count)
+		(*count)++;
+}
+
+static inline int rpc_is(struct rpc *rpc, u32 client, u32 task)
+{
+	return rpc->live && rpc->task == task && rpc->client == client;
+}
 
 /* what is counted is counted per client and procedure */
 struct row {

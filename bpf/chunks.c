@@ -19,6 +19,7 @@ enum chunk_count {
 };
 
 struct flight {
+	struct rpc rpc;
 	u32 segments[KINDS];	/* of the message that is being made */
 	u32 bytes[KINDS];
 	u32 length[KINDS];	/* of the last message: what its histogram gets */
@@ -31,16 +32,47 @@ struct chunk_row {
 	u32 sizes[KINDS * SLOTS];
 };
 
-BPF_TABLE("lru_hash", struct rpc, struct flight, chunk_flights, FLIGHTS);
-BPF_TABLE("lru_hash", u32, struct rpc, chunk_handles, FLIGHTS);
+/* whose a key is: its lowest byte changes with each use of a region, the rest is the region's */
+struct chunk_handle {
+	u32 handle;
+	u32 client;
+	u32 task;
+};
+
+BPF_ARRAY(chunk_flights, struct flight, TASK_SLOTS);
+BPF_ARRAY(chunk_handles, struct chunk_handle, KEY_SLOTS);
 BPF_F_TABLE("percpu_hash", struct row, struct chunk_row, chunk_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(chunk_nothing, struct chunk_row, 1);
 
+static inline struct flight *chunk_flight(u32 client, u32 task)
+{
+	int slot = task & (TASK_SLOTS - 1);
+	struct flight *flight = chunk_flights.lookup(&slot);
+
+	return flight && rpc_is(&flight->rpc, client, task) ? flight : NULL;
+}
+
+/* The same, or a new one */
+static inline struct flight *chunk_flight_of(u32 client, u32 task)
+{
+	int slot = task & (TASK_SLOTS - 1);
+	struct flight *flight = chunk_flights.lookup(&slot);
+
+	if (!flight || rpc_is(&flight->rpc, client, task))
+		return flight;
+	if (flight->rpc.live)
+		lose(LOST_RPCS);
+	__builtin_memset(flight, 0, sizeof(*flight));
+	flight->rpc.client = client;
+	flight->rpc.task = task;
+	flight->rpc.live = 1;
+	return flight;
+}
+
 static inline void chunk_offered(u32 client, u32 task, enum kind kind, u32 segments, u32 bytes)
 {
-	struct rpc rpc = { .client = client, .task = task };
-	struct flight fresh = {}, *flight = chunk_flights.lookup_or_try_init(&rpc, &fresh);
+	struct flight *flight = chunk_flight_of(client, task);
 
 	if (!flight)
 		return;
@@ -50,17 +82,21 @@ static inline void chunk_offered(u32 client, u32 task, enum kind kind, u32 segme
 
 static inline void chunk_key(u32 client, u32 task, u32 handle)
 {
-	struct rpc rpc = { .client = client, .task = task };
+	int slot = (handle >> 8) & (KEY_SLOTS - 1);
+	struct chunk_handle *known = chunk_handles.lookup(&slot);
 
-	chunk_handles.update(&handle, &rpc);
+	if (!known)
+		return;
+	known->handle = handle;
+	known->client = client;
+	known->task = task;
 }
 
 /* A message is made: its chunks count, and so does the way it travels */
 static inline void chunk_message(u32 client, u32 task, enum chunk_count call,
 				 enum chunk_count reply, u32 inline_bytes, u32 pulled_up)
 {
-	struct rpc rpc = { .client = client, .task = task };
-	struct flight fresh = {}, *flight = chunk_flights.lookup_or_try_init(&rpc, &fresh);
+	struct flight *flight = chunk_flight_of(client, task);
 
 	if (!flight)
 		return;
@@ -83,8 +119,7 @@ static inline void chunk_message(u32 client, u32 task, enum chunk_count call,
 /* A message could not be made: what was offered is taken back */
 static inline void chunk_failed(u32 client, u32 task)
 {
-	struct rpc rpc = { .client = client, .task = task };
-	struct flight *flight = chunk_flights.lookup(&rpc);
+	struct flight *flight = chunk_flight(client, task);
 
 	if (!flight)
 		return;
@@ -92,9 +127,9 @@ static inline void chunk_failed(u32 client, u32 task)
 	__builtin_memset(flight->bytes, 0, sizeof(flight->bytes));
 }
 
-static inline void chunk_used(struct rpc *rpc, u32 bytes)
+static inline void chunk_used(u32 client, u32 task, u32 bytes)
 {
-	struct flight *flight = chunk_flights.lookup(rpc);
+	struct flight *flight = chunk_flight(client, task);
 
 	if (!flight)
 		return;
@@ -107,16 +142,15 @@ static inline void chunk_used(struct rpc *rpc, u32 bytes)
 
 static inline void chunk_copied(u32 client, u32 task, enum chunk_count what, u32 bytes)
 {
-	struct rpc rpc = { .client = client, .task = task };
-	struct flight *flight = chunk_flights.lookup(&rpc);
+	struct flight *flight = chunk_flight(client, task);
 
 	if (flight)
 		flight->counts[what] += bytes;
 }
 
-static inline void chunk_done(struct rpc *rpc, struct row *row)
+static inline void chunk_done(struct row *row, u32 task)
 {
-	struct flight *flight = chunk_flights.lookup(rpc);
+	struct flight *flight = chunk_flight(row->client, task);
 	struct chunk_row *nothing, *sum;
 	int first = 0;
 
@@ -136,17 +170,16 @@ static inline void chunk_done(struct rpc *rpc, struct row *row)
 			if (flight->length[kind])
 				sum->sizes[kind * SLOTS + slot_of(flight->length[kind])]++;
 	}
-	chunk_flights.delete(rpc);
+	flight->rpc.live = 0;
 }
 
 #ifdef HAVE_sunrpc_rpc_stats_latency
 PROBE(sunrpc, rpc_stats_latency)
 {
-	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct row row = { .client = args->client_id };
 
 	TP_DATA_LOC_READ_STR(row.procedure, procname, TEXT);
-	chunk_done(&rpc, &row);
+	chunk_done(&row, args->task_id);
 	return 0;
 }
 #endif
@@ -215,13 +248,11 @@ PROBE(rpcrdma, xprtrdma_marshal_failed)
 #ifdef HAVE_rpcrdma_xprtrdma_decode_seg
 PROBE(rpcrdma, xprtrdma_decode_seg)
 {
-	u32 handle = args->handle;
-	struct rpc *rpc = chunk_handles.lookup(&handle);
+	int slot = (args->handle >> 8) & (KEY_SLOTS - 1);
+	struct chunk_handle *known = chunk_handles.lookup(&slot);
 
-	if (!rpc)
-		return 0;
-	chunk_used(rpc, args->length);
-	chunk_handles.delete(&handle);
+	if (known && known->handle == args->handle)
+		chunk_used(known->client, known->task, args->length);
 	return 0;
 }
 #endif
@@ -230,56 +261,6 @@ PROBE(rpcrdma, xprtrdma_decode_seg)
 PROBE(rpcrdma, xprtrdma_fixup)
 {
 	chunk_copied(args->client_id, args->task_id, FIXED_UP_BYTES, args->fixup);
-	return 0;
-}
-#endif
-
-/* --- ours --- */
-
-#ifdef HAVE_nfsrdma_nfsrdma_chunk
-PROBE(nfsrdma, nfsrdma_chunk)
-{
-	/* read, position-zero, write, reply */
-	enum kind kind = args->kind[0] == 'p' ? POSITION_ZERO : args->kind[0] == 'w' ? WRITE :
-			 args->kind[2] == 'p' ? REPLY : READ;
-
-	chunk_offered(args->client, args->task, kind, args->segments, args->length);
-	return 0;
-}
-#endif
-
-/* call and reply: 0 inline, 1 chunk, 2 long */
-#ifdef HAVE_nfsrdma_nfsrdma_marshal
-PROBE(nfsrdma, nfsrdma_marshal)
-{
-	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);
-	u32 call = args->call ? CALLS_READ + args->call - 1 : CALLS_INLINE;
-
-	if (args->status)
-		chunk_failed(args->client, args->task);
-	else
-		chunk_message(args->client, args->task, call, REPLIES_INLINE + args->reply, sent,
-			      0);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_pullup
-PROBE(nfsrdma, nfsrdma_pullup)
-{
-	chunk_copied(args->client, args->task, PULLED_UP_BYTES, args->length);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_reply
-PROBE(nfsrdma, nfsrdma_reply)
-{
-	struct rpc rpc = { .client = args->client, .task = args->task };
-
-	if (args->by_chunk)
-		chunk_used(&rpc, args->by_chunk);
-	chunk_copied(args->client, args->task, FIXED_UP_BYTES, args->by_inline);
 	return 0;
 }
 #endif

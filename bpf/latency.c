@@ -21,11 +21,11 @@ enum phase {
 #define SLOWEST		8
 
 struct timing {
+	struct rpc rpc;
+	u32 ended;		/* the phase that ended last */
 	u64 begin;
 	u64 last;
 	u64 phases[PHASES];
-	u32 ended;		/* the phase that ended last */
-	u32 pad;
 };
 
 struct latency_row {
@@ -45,7 +45,7 @@ struct slow_call {
 	char procedure[TEXT];
 };
 
-BPF_TABLE("lru_hash", struct rpc, struct timing, timings, FLIGHTS);
+BPF_ARRAY(timings, struct timing, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", struct row, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(latency_nothing, struct latency_row, 1);
@@ -66,10 +66,33 @@ static inline u32 fine_slot(u64 ns)
 	return slot & (FINE_SLOTS - 1);
 }
 
+static inline struct timing *timing_of(u32 client, u32 task)
+{
+	int slot = task & (TASK_SLOTS - 1);
+	struct timing *timing = timings.lookup(&slot);
+
+	return timing && rpc_is(&timing->rpc, client, task) ? timing : NULL;
+}
+
+static inline void timing_begins(u32 client, u32 task)
+{
+	int slot = task & (TASK_SLOTS - 1);
+	struct timing *timing = timings.lookup(&slot);
+
+	if (!timing)
+		return;
+	if (timing->rpc.live)
+		lose(LOST_RPCS);
+	__builtin_memset(timing, 0, sizeof(*timing));
+	timing->rpc.client = client;
+	timing->rpc.task = task;
+	timing->rpc.live = 1;
+	timing->begin = timing->last = bpf_ktime_get_ns();
+}
+
 static inline void phase_ends(u32 client, u32 task, enum phase phase)
 {
-	struct rpc rpc = { .client = client, .task = task };
-	struct timing *timing = timings.lookup(&rpc);
+	struct timing *timing = timing_of(client, task);
 	u64 now = bpf_ktime_get_ns();
 
 	if (!timing)
@@ -97,9 +120,9 @@ static inline void keep_if_slow(struct slow_call *call)
 		*least = *call;
 }
 
-static inline void timing_done(struct rpc *rpc, struct row *row, u32 xid)
+static inline void timing_done(struct row *row, u32 task, u32 xid)
 {
-	struct timing *timing = timings.lookup(rpc);
+	struct timing *timing = timing_of(row->client, task);
 	struct latency_row *nothing, *sum;
 	struct slow_call call = {};
 	u64 now = bpf_ktime_get_ns();
@@ -115,7 +138,7 @@ static inline void timing_done(struct rpc *rpc, struct row *row, u32 xid)
 	call.xid = xid;
 	__builtin_memcpy(call.procedure, row->procedure, TEXT);
 	__builtin_memcpy(call.phases, timing->phases, sizeof(call.phases));
-	timings.delete(rpc);
+	timing->rpc.live = 0;
 	sum = latency_rows.lookup_or_try_init(row, nothing);
 	if (sum) {
 		sum->count++;
@@ -133,11 +156,7 @@ static inline void timing_done(struct rpc *rpc, struct row *row, u32 xid)
 #ifdef HAVE_sunrpc_rpc_request
 PROBE(sunrpc, rpc_request)
 {
-	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
-	struct timing timing = {};
-
-	timing.begin = timing.last = bpf_ktime_get_ns();
-	timings.update(&rpc, &timing);
+	timing_begins(args->client_id, args->task_id);
 	return 0;
 }
 #endif
@@ -164,8 +183,7 @@ PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
 #ifdef HAVE_sunrpc_rpc_task_wakeup
 PROBE(sunrpc, rpc_task_wakeup)
 {
-	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
-	struct timing *timing = timings.lookup(&rpc);
+	struct timing *timing = timing_of(args->client_id, args->task_id);
 
 	if (timing && timing->ended == WIRE)
 		PHASE(REPLY_HANDLED);
@@ -176,11 +194,10 @@ PROBE(sunrpc, rpc_task_wakeup)
 #ifdef HAVE_sunrpc_rpc_stats_latency
 PROBE(sunrpc, rpc_stats_latency)
 {
-	struct rpc rpc = { .client = args->client_id, .task = args->task_id };
 	struct row row = { .client = args->client_id };
 
 	TP_DATA_LOC_READ_STR(row.procedure, procname, TEXT);
-	timing_done(&rpc, &row, args->xid);
+	timing_done(&row, args->task_id, args->xid);
 	return 0;
 }
 #endif

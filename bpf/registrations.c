@@ -13,6 +13,8 @@ enum region_count {
 	REGION_PAGES, REGION_BYTES, LIFETIME_NS, HIGH_WATER, REGION_COUNTS
 };
 
+#define OWNERS	1024
+
 /* by client (the kernel's) or by transport (ours) */
 struct region_owner {
 	u32 ours;
@@ -25,26 +27,41 @@ struct region_key {
 };
 
 struct region {
-	u64 mapped_at;
+	u64 mapped_at;		/* 0: it is not mapped */
+	struct region_key key;
 	struct region_owner owner;
 };
 
 /* Counted by whoever is on the row, so that the high-water mark is one for all CPUs */
 struct region_row {
+	struct region_owner owner;
+	u64 used;		/* the row is somebody's */
 	u64 counts[REGION_COUNTS];
 	u32 lifetimes[SLOTS];	/* by microseconds */
 };
 
-BPF_TABLE("lru_hash", struct region_key, struct region, regions, FLIGHTS);
-BPF_HASH(region_rows, struct region_owner, struct region_row, ROWS);
+/* at a region's number (the kernel's), or at its key without the byte that changes (ours) */
+BPF_ARRAY(regions, struct region, KEY_SLOTS);
+BPF_ARRAY(region_rows, struct region_row, OWNERS);
 /* made, destroyed */
 BPF_PERCPU_ARRAY(region_lives, u64, 2);
 
+/* sunrpc gives both kinds of numbers out again, the lowest first */
 static inline struct region_row *region_row(struct region_owner *owner)
 {
-	struct region_row fresh = {};
+	int slot = (owner->number * 2 + owner->ours) & (OWNERS - 1);
+	struct region_row *row = region_rows.lookup(&slot);
 
-	return region_rows.lookup_or_try_init(owner, &fresh);
+	if (!row)
+		return NULL;
+	if (!row->used) {
+		row->owner = *owner;
+		row->used = 1;
+	}
+	if (row->owner.number == owner->number)
+		return row;
+	lose(LOST_REGIONS);
+	return NULL;
 }
 
 static inline void region_add(struct region_row *row, enum region_count what, u64 amount)
@@ -52,17 +69,28 @@ static inline void region_add(struct region_row *row, enum region_count what, u6
 	__sync_fetch_and_add(&row->counts[what], amount);
 }
 
+static inline struct region *region_at(struct region_key *key)
+{
+	int slot = (key->transport ? key->number >> 8 : key->number) & (KEY_SLOTS - 1);
+
+	return regions.lookup(&slot);
+}
+
 static inline void region_mapped(struct region_key *key, u32 ours, u32 owner, u64 offset,
 				 u32 length)
 {
-	struct region region = { .mapped_at = bpf_ktime_get_ns(),
-				 .owner = { .ours = ours, .number = owner } };
-	struct region_row *row = region_row(&region.owner);
+	struct region_owner whose = { .ours = ours, .number = owner };
+	struct region *region = region_at(key);
+	struct region_row *row = region_row(&whose);
 	u64 out;
 
-	regions.update(key, &region);
-	if (!row)
+	if (!region || !row)
 		return;
+	if (region->mapped_at)
+		lose(LOST_REGIONS);
+	region->mapped_at = bpf_ktime_get_ns();
+	region->key = *key;
+	region->owner = whose;
 	region_add(row, MAPPED, 1);
 	region_add(row, REGION_PAGES, ((offset & 4095) + length + 4095) >> 12);
 	region_add(row, REGION_BYTES, length);
@@ -82,20 +110,21 @@ static inline void region_event(u32 ours, u32 owner, enum region_count what)
 
 static inline void region_unmapped(struct region_key *key)
 {
-	struct region *region = regions.lookup(key);
+	struct region *region = region_at(key);
 	struct region_row *row;
 	u64 lived;
 
-	if (!region)
+	if (!region || !region->mapped_at || region->key.number != key->number ||
+	    region->key.transport != key->transport)
 		return;
 	lived = bpf_ktime_get_ns() - region->mapped_at;
+	region->mapped_at = 0;
 	row = region_row(&region->owner);
-	if (row) {
-		region_add(row, UNMAPPED, 1);
-		region_add(row, LIFETIME_NS, lived);
-		__sync_fetch_and_add(&row->lifetimes[slot_of(lived / 1000)], 1);
-	}
-	regions.delete(key);
+	if (!row)
+		return;
+	region_add(row, UNMAPPED, 1);
+	region_add(row, LIFETIME_NS, lived);
+	__sync_fetch_and_add(&row->lifetimes[slot_of(lived / 1000)], 1);
 }
 
 static inline void region_life(int which, u64 count)

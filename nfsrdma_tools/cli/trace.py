@@ -13,7 +13,10 @@ __all__ = ["trace"]
 
 def trace(
     name: Annotated[
-        str, typer.Argument(metavar="ACCOUNT", help="chunks, registrations, latency, connections.")
+        str,
+        typer.Argument(
+            metavar="ACCOUNT", help="chunks, registrations, latency, connections, server."
+        ),
     ],
     mount: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Of this mount only; of all, if not given.")

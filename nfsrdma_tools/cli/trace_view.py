@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.probes import server
 from nfsrdma_tools.probes.latency import PHASES
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.sizes import format_size
@@ -148,6 +149,20 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("p95", microseconds("p95_us")),
         ("p99", microseconds("p99_us")),
         *((f"| {p}" if p == "slot" else p, microseconds(p, "phases_us")) for p in PHASES),
+    ),
+    "server": (
+        ("client", words("peer")),
+        ("procedure", words("procedure")),
+        ("Calls", number("calls")),
+        ("read", number("read_calls")),
+        ("write", number("write_calls")),
+        ("reply", number("reply_calls")),
+        ("| fetched", size("read_bytes")),
+        ("offered", size("room")),
+        ("written", size("written")),
+        ("invalidated", number("invalidates")),
+        ("| mean us", microseconds("mean_us")),
+        *((phase, microseconds(phase, "phases_us")) for phase in server.PHASES),
     ),
     "connections": (
         ("mount", words("mount")),

@@ -23,7 +23,11 @@ _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
 
 
 # accounts of more than one file
-_PARTS = {"connections": ("connections", "credits")}
+_PARTS = {
+    "chunks": ("chunks", "chunks_ours"),
+    "connections": ("connections", "credits"),
+    "server": ("server", "server_ours"),
+}
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,8 @@ class Registrations:
 
 def read(session: Any) -> Registrations:
     """What was counted since the session began."""
-    found = {(bool(k.ours), k.number): row for k, row in session.table("region_rows").items()}
+    rows = [row for _, row in session.table("region_rows").items() if row.used]
+    found = {(bool(row.owner.ours), row.owner.number): row for row in rows}
     made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
     return Registrations(
         counts={key: tuple(row.counts) for key, row in found.items()},

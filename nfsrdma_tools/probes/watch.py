@@ -53,4 +53,4 @@ def _mount(directory: Path) -> str:
 
 
 def _of(records: Records, mount: str | None) -> Records:
-    return [r for r in records if mount is None or mount in r["mount"].split(", ")]
+    return [r for r in records if mount is None or mount in r.get("mount", "").split(", ")]

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* How a client's messages travel, as our transport tells it; see chunks.c. */
+
+#ifdef HAVE_nfsrdma_nfsrdma_chunk
+PROBE(nfsrdma, nfsrdma_chunk)
+{
+	/* read, position-zero, write, reply */
+	enum kind kind = args->kind[0] == 'p' ? POSITION_ZERO : args->kind[0] == 'w' ? WRITE :
+			 args->kind[2] == 'p' ? REPLY : READ;
+
+	chunk_offered(args->client, args->task, kind, args->segments, args->length);
+	return 0;
+}
+#endif
+
+/* call and reply: 0 inline, 1 chunk, 2 long */
+#ifdef HAVE_nfsrdma_nfsrdma_marshal
+PROBE(nfsrdma, nfsrdma_marshal)
+{
+	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);
+	u32 call = args->call ? CALLS_READ + args->call - 1 : CALLS_INLINE;
+
+	if (args->status)
+		chunk_failed(args->client, args->task);
+	else
+		chunk_message(args->client, args->task, call, REPLIES_INLINE + args->reply, sent,
+			      0);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_nfsrdma_nfsrdma_pullup
+PROBE(nfsrdma, nfsrdma_pullup)
+{
+	chunk_copied(args->client, args->task, PULLED_UP_BYTES, args->length);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_nfsrdma_nfsrdma_reply
+PROBE(nfsrdma, nfsrdma_reply)
+{
+	if (args->by_chunk)
+		chunk_used(args->client, args->task, args->by_chunk);
+	chunk_copied(args->client, args->task, FIXED_UP_BYTES, args->by_inline);
+	return 0;
+}
+#endif

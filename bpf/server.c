@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The server's side, per client and procedure: how messages travel, and where
+ * the time of a Call goes.
+ *
+ * With the kernel's server a Call is known by the identifiers of its receive
+ * (completion queue and number), with ours by its xid, and while a thread of
+ * nfsd has it, by that thread. Who asks for what is known when nfsd begins.
+ */
+
+/* probes/server.py has the same names in the same order */
+enum server_phase {
+	SERVER_QUEUE,		/* arrived, no thread has it yet */
+	SERVER_READ_IN,		/* its Read chunks are fetched */
+	SERVER_NFSD,		/* the procedure is carried out */
+	SERVER_WRITE_OUT,	/* results go into chunks, the reply is made */
+	SERVER_PHASES
+};
+
+enum server_count {
+	SERVER_CALLS, SERVER_READ_CALLS, SERVER_WRITE_CALLS, SERVER_REPLY_CALLS,
+	SERVER_READ_SEGMENTS, SERVER_READ_BYTES, SERVER_ROOM, SERVER_WRITTEN, SERVER_INVALIDATES,
+	SERVER_COUNTS
+};
+
+struct server_key {
+	u32 queue;		/* 0: a Call of our server, by its xid */
+	u32 number;
+};
+
+struct server_call {
+	u64 begin;
+	u64 last;
+	u64 phases[SERVER_PHASES];
+	u32 counts[SERVER_COUNTS];
+	char peer[TEXT * 2];
+	char procedure[TEXT];
+};
+
+struct server_id {
+	char peer[TEXT * 2];
+	char procedure[TEXT];
+};
+
+struct server_row {
+	u64 sum;
+	u64 phases[SERVER_PHASES];
+	u64 counts[SERVER_COUNTS];
+	u32 times[SLOTS];	/* by units of 1024 ns */
+};
+
+BPF_TABLE("lru_hash", struct server_key, struct server_call, server_calls, FLIGHTS);
+BPF_TABLE("lru_hash", u64, struct server_key, server_threads, FLIGHTS);
+BPF_F_TABLE("percpu_hash", struct server_id, struct server_row, server_rows, ROWS, WHEN_NEEDED);
+
+static inline struct server_call *server_begin(struct server_key *key)
+{
+	struct server_call call = {};
+
+	call.begin = call.last = bpf_ktime_get_ns();
+	server_calls.update(key, &call);
+	return server_calls.lookup(key);
+}
+
+static inline void server_phase(struct server_call *call, enum server_phase phase)
+{
+	u64 now = bpf_ktime_get_ns();
+
+	call->phases[phase] += now - call->last;
+	call->last = now;
+}
+
+/* This thread has this Call now */
+static inline struct server_call *server_taken(struct server_key *key)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+
+	server_threads.update(&thread, key);
+	return server_calls.lookup(key);
+}
+
+static inline struct server_call *server_call_here(void)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+	struct server_key *key = server_threads.lookup(&thread);
+
+	return key ? server_calls.lookup(key) : NULL;
+}
+
+static inline void server_done(void)
+{
+	u64 thread = bpf_get_current_pid_tgid();
+	struct server_key *key = server_threads.lookup(&thread);
+	struct server_call *call = key ? server_calls.lookup(key) : NULL;
+	struct server_row fresh = {}, *row;
+	struct server_id id = {};
+
+	if (!call)
+		return;
+	server_phase(call, SERVER_WRITE_OUT);
+	__builtin_memcpy(id.peer, call->peer, sizeof(id.peer));
+	__builtin_memcpy(id.procedure, call->procedure, sizeof(id.procedure));
+	row = server_rows.lookup_or_try_init(&id, &fresh);
+	if (row) {
+		row->sum += call->last - call->begin;
+		row->times[slot_of((call->last - call->begin) >> 10)]++;
+		row->counts[SERVER_CALLS]++;
+#pragma unroll
+		for (int i = 0; i < SERVER_PHASES; i++)
+			row->phases[i] += call->phases[i];
+#pragma unroll
+		for (int i = SERVER_CALLS + 1; i < SERVER_COUNTS; i++)
+			row->counts[i] += call->counts[i];
+	}
+	server_calls.delete(key);
+	server_threads.delete(&thread);
+}
+
+/* nfsd begins: a Call of ours is found by its xid, the kernel's by the thread */
+#ifdef HAVE_sunrpc_svc_process
+PROBE(sunrpc, svc_process)
+{
+	struct server_key ours = { .number = args->xid };
+	struct server_call *call = server_calls.lookup(&ours);
+
+	call = call ? server_taken(&ours) : server_call_here();
+	if (!call)
+		return 0;
+	server_phase(call, call->counts[SERVER_READ_CALLS] ? SERVER_READ_IN : SERVER_QUEUE);
+	TP_DATA_LOC_READ_STR(call->peer, addr, sizeof(call->peer));
+	TP_DATA_LOC_READ_STR(call->procedure, procedure, TEXT);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_sunrpc_svc_stats_latency
+PROBE(sunrpc, svc_stats_latency)
+{
+	struct server_call *call = server_call_here();
+
+	if (call)
+		server_phase(call, SERVER_NFSD);
+	return 0;
+}
+#endif
+
+/* --- the kernel's server --- */
+
+#define SERVER_KEY(name) \
+	struct server_key name = { .queue = args->cq_id + 1, .number = args->completion_id }
+
+#ifdef HAVE_rpcrdma_svcrdma_wc_recv
+PROBE(rpcrdma, svcrdma_wc_recv)
+{
+	SERVER_KEY(key);
+
+	server_begin(&key);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_decode_rseg
+PROBE(rpcrdma, svcrdma_decode_rseg)
+{
+	SERVER_KEY(key);
+	struct server_call *call = server_calls.lookup(&key);
+
+	if (!call)
+		return 0;
+	call->counts[SERVER_READ_CALLS] = 1;
+	call->counts[SERVER_READ_SEGMENTS]++;
+	call->counts[SERVER_READ_BYTES] += args->length;
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_decode_wseg
+PROBE(rpcrdma, svcrdma_decode_wseg)
+{
+	SERVER_KEY(key);
+	struct server_call *call = server_calls.lookup(&key);
+
+	if (call)
+		call->counts[SERVER_ROOM] += args->length;
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_decode_rqst
+PROBE(rpcrdma, svcrdma_decode_rqst)
+{
+	SERVER_KEY(key);
+	struct server_call *call = server_taken(&key);
+
+	if (call)
+		server_phase(call, SERVER_QUEUE);
+	return 0;
+}
+#endif
+
+/* the thread that fetched a Call's Read chunks may be another than the one that goes on */
+#ifdef HAVE_rpcrdma_svcrdma_read_finished
+PROBE(rpcrdma, svcrdma_read_finished)
+{
+	SERVER_KEY(key);
+
+	server_taken(&key);
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_post_write_chunk
+PROBE(rpcrdma, svcrdma_post_write_chunk)
+{
+	struct server_call *call = server_call_here();
+
+	if (call)
+		call->counts[SERVER_WRITE_CALLS] = 1;
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_post_reply_chunk
+PROBE(rpcrdma, svcrdma_post_reply_chunk)
+{
+	struct server_call *call = server_call_here();
+
+	if (call)
+		call->counts[SERVER_REPLY_CALLS] = 1;
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_encode_wseg
+PROBE(rpcrdma, svcrdma_encode_wseg)
+{
+	struct server_call *call = server_call_here();
+
+	if (call)
+		call->counts[SERVER_WRITTEN] += args->length;
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_post_send
+PROBE(rpcrdma, svcrdma_post_send)
+{
+	struct server_call *call = server_call_here();
+
+	if (call)
+		call->counts[SERVER_INVALIDATES] = !!args->inv_rkey;
+	server_done();
+	return 0;
+}
+#endif

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The server's account: how Calls travel, and where their time goes, per client (bpf/server.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.probes.counting import increase, text, total
+
+__all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
+
+# enum server_phase and server_count of bpf/server.c
+PHASES = ("queue", "read_in", "nfsd", "write_out")
+"""Waited for a thread; its Read chunks were fetched; carried out; results written and answered."""
+COUNTS = (
+    *("calls", "read_calls", "write_calls", "reply_calls"),
+    *("read_segments", "read_bytes", "room", "written", "invalidates"),
+)
+"""Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk. Segments and
+bytes that were fetched; ``room`` that clients offered in chunks, bytes ``written`` there; replies
+that invalidated one of the client's keys."""
+
+
+class Asked(NamedTuple):
+    """Who asked for what: a client's address, a procedure."""
+
+    peer: str
+    procedure: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """``sums``: ns in all, ns in each of PHASES, then COUNTS; ``times`` by units of 1024 ns."""
+
+    sums: dict[Asked, tuple[int, ...]]
+    times: dict[Asked, tuple[int, ...]]
+
+
+def read(session: Any) -> Server:
+    """What was counted since the session began."""
+    sums, times = {}, {}
+    for key, leaves in session.table("server_rows").items():
+        asked = Asked(text(key.peer), text(key.procedure))
+        sums[asked] = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
+        times[asked] = total(leaf.times for leaf in leaves)
+    return Server(sums, times)
+
+
+def difference(after: Server, before: Server) -> Server:
+    """What happened between two readings of one session."""
+    return Server(increase(after.sums, before.sums), increase(after.times, before.times))
+
+
+def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each client and procedure; times in microseconds per Call."""
+    del clients
+    return [
+        _row(asked, sums, snapshot.times[asked]) for asked, sums in sorted(snapshot.sums.items())
+    ]
+
+
+def _row(asked: Asked, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
+    spent, phases, counts = sums[0], sums[1 : 1 + len(PHASES)], sums[1 + len(PHASES) :]
+    calls = counts[0]
+    return {
+        "peer": asked.peer,
+        "procedure": asked.procedure,
+        **dict(zip(COUNTS, counts, strict=True)),
+        "mean_us": spent / calls / 1000,
+        "phases_us": {n: ns / calls / 1000 for n, ns in zip(PHASES, phases, strict=True)},
+        "times": list(times),
+    }
