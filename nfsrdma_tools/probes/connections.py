@@ -15,7 +15,17 @@ from nfsrdma_tools.probes.counting import text
 from nfsrdma_tools.probes.statuses import cm_event, completion
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
-__all__ = ["EVENTS", "Connections", "Credit", "Event", "attach", "difference", "read", "records"]
+__all__ = [
+    "EVENTS",
+    "Connections",
+    "Credit",
+    "Event",
+    "attach",
+    "difference",
+    "read",
+    "records",
+    "told",
+]
 
 # enum connection_event of bpf/connections.c
 EVENTS = (
@@ -72,7 +82,7 @@ def attach(session: Any) -> None:
     heard = session.state.setdefault("connections", Heard())
 
     def come(_cpu: int, data: Any, _size: int) -> None:
-        heard.events.append(_event(session.table("connection_records").event(data)))
+        heard.events.append(told(session.table("connection_records").event(data)))
         heard.lost += len(heard.events) > _KEPT
         del heard.events[:-_KEPT]
 
@@ -143,7 +153,8 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
     ]
 
 
-def _event(raw: Any) -> Event:
+def told(raw: Any) -> Event:
+    """A record of the program's in words."""
     kind = EVENTS[raw.event]
     peer = _address(bytes(raw.address)) if raw.has_address else text(raw.peer)
     return Event(raw.time, kind, bool(raw.ours), raw.number, peer, _words(kind, raw))

@@ -17,7 +17,7 @@ from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.probes import events
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
 
-__all__ = ["Session", "session"]
+__all__ = ["Session", "bcc", "check", "session"]
 
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
 _INSTALL = "apt install python3-bpfcc, and a venv with --system-site-packages"
@@ -68,24 +68,25 @@ def check() -> None:
 
 
 def _load(text: str, flags: Sequence[str]) -> Any:
-    bcc = _bcc()
+    compiler = bcc()
     _headers()
     with _quiet() as said:
         try:
-            return bcc.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
+            return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:
             raise UserError(_reason(said(), error), "nfsrdma doctor") from error
 
 
-def _bcc() -> Any:
+def bcc() -> Any:
+    """The BPF compiler; UserError when it is not there, or another library of that name is."""
     try:
-        import bcc
+        import bcc as found
     except ImportError as error:
         raise UserError(f"no bcc here: {error}", _INSTALL) from error
-    if not hasattr(bcc, "BPF"):
-        what = f"{bcc.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
+    if not hasattr(found, "BPF"):
+        what = f"{found.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
         raise UserError(what, f"pip uninstall bcc; {_INSTALL}")
-    return bcc
+    return found
 
 
 def _headers() -> None:

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts come, go and are killed under load, and nothing of them stays; mounts never notice."""
+
+import json
+from pathlib import Path
+
+import pytest
+from storm import HERE
+
+from nfsrdma_tools.lab.lab import Lab
+
+NODE = Path(__file__).with_name("trace_life_node.py").read_bytes()
+MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}"
+TRACER = """
+nfsrdma trace chunks --json --interval 1 >/run/traced 2>&1 & echo $! >/run/tracer
+for i in $(seq 600); do grep -q missing /run/traced && exit 0; sleep 0.5; done
+cat /run/traced; exit 1
+"""
+END = "kill $(cat /run/tracer); tail --pid=$(cat /run/tracer) -f /dev/null"
+
+
+@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
+def test_they_come_and_go_under_load(
+    client: str, request: pytest.FixtureRequest, long: bool
+) -> None:
+    lab: Lab = request.getfixturevalue(client)
+    cycles, kills = (100, 10) if long else (3, 1)
+    lab.run("client", "sh", "-c", MOUNT)
+    try:
+        argv = ("python3", "-", str(cycles), str(kills))
+        said = json.loads(lab.run("client", *argv, stdin=NODE, timeout=7200).stdout)
+    finally:
+        lab.run("client", "umount", HERE)
+    assert said["stayed"] == []
+    assert said["codes"] == [0, 0, 0]
+    assert min(said["rounds"]) > 0
+    assert said["seen"] > 0
+
+
+def test_a_module_that_is_looked_at_says_so_when_it_is_to_go(module_pair: Lab) -> None:
+    """A probe holds the module; it is not waited for, and goes on when the probe is gone."""
+    lab = module_pair
+    lab.run("client", "sh", "-c", TRACER, timeout=600)
+    refused = lab.run("client", "nfsrdma", "module", "unload", check=False)
+    lab.run("client", "sh", "-c", END)
+    assert refused.returncode == 1
+    assert refused.stderr.count("\n") == 1
+    assert "nfsrdma" in refused.stderr
+    lab.run("client", "nfsrdma", "module", "unload")
+    lab.run("client", "nfsrdma", "module", "load")

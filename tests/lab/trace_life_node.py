@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What test_trace_life.py does inside a client: ``python3 - CYCLES KILLS``.
+
+Accounts come and go, and are killed, while a file is read and written over a mount. Prints what
+stayed: programs in the kernel before and after, and what the workers found.
+"""
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from nfsrdma_tools.probes import accounts
+from nfsrdma_tools.probes.session import session
+
+MOUNT = Path("/mnt/here")
+SIZE, LIMIT = 1 << 20, 300.0
+COUNTED = ("chunks", "registrations", "latency", "connections")
+
+
+def work(number: int, stop: object, rounds: object) -> None:
+    """Writes a file and reads it back, until told to stop."""
+    path, turn = MOUNT / f"traced-{number}", 0
+    while not stop.is_set():
+        data = hashlib.sha256(b"%d" % turn).digest() * (SIZE // 32)
+        path.write_bytes(data)
+        fd = os.open(path, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+        assert path.read_bytes() == data
+        turn += 1
+        rounds[number] = turn
+    path.unlink()
+
+
+def programs() -> list[str]:
+    """Programs of ours in the kernel: bcc calls them after their events."""
+    said = subprocess.run(("bpftool", "-j", "prog", "show"), capture_output=True, check=True)
+    return sorted(p["name"] for p in json.loads(said.stdout) if "tracepoint" in p["type"])
+
+
+def gone() -> list[str]:
+    """Programs once they had time to go: the kernel frees them after a grace period."""
+    end = time.monotonic() + LIMIT
+    while (there := programs()) and time.monotonic() < end:
+        time.sleep(0.5)
+    return there
+
+
+def cycle() -> int:
+    with session(COUNTED) as counting:
+        return len(accounts.account("chunks").read(counting).counts)
+
+
+def killed() -> None:
+    """A tracer dies without a chance to detach."""
+    tracer = subprocess.Popen(
+        ("nfsrdma", "trace", "latency", "--json", "--interval", "0.2"), stdout=subprocess.PIPE
+    )
+    for _ in range(4):
+        assert tracer.stdout.readline(), "the tracer ended by itself"
+    assert programs(), "nothing was attached"
+    tracer.send_signal(signal.SIGKILL)
+    tracer.wait()
+
+
+def main(cycles: int, kills: int) -> None:
+    assert programs() == [], "somebody else traces here"
+    stop, rounds = multiprocessing.Event(), multiprocessing.Array("i", 3)
+    workers = [multiprocessing.Process(target=work, args=(n, stop, rounds)) for n in range(3)]
+    for worker in workers:
+        worker.start()
+    seen = 0
+    try:
+        for _ in range(cycles):
+            seen += cycle()
+        for _ in range(kills):
+            killed()
+        stayed = gone()
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join(LIMIT)
+            with contextlib.suppress(ProcessLookupError):
+                worker.kill()
+    codes = [worker.exitcode for worker in workers]
+    print(json.dumps({"stayed": stayed, "codes": codes, "rounds": list(rounds), "seen": seen}))
+
+
+main(int(sys.argv[1]), int(sys.argv[2]))

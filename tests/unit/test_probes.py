@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts without a kernel: which events a program has, and what their counters mean."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nfsrdma_tools.cli import trace_view
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes import (
+    accounts,
+    chunks,
+    connections,
+    events,
+    latency,
+    program,
+    registrations,
+    server,
+    session,
+    statuses,
+)
+from nfsrdma_tools.probes.clients import owner
+from nfsrdma_tools.probes.counting import Row, increase, rows, total
+from nfsrdma_tools.probes.xprts import mounts_of_transports
+
+BPF = Path(__file__).parents[2] / "bpf"
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tracefs whose events a test makes."""
+    events.fields.cache_clear()
+    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    (tmp_path / "events").mkdir()
+    return tmp_path / "events"
+
+
+def has(kernel: Path, system: str, event: str) -> None:
+    folder = kernel / system / event
+    folder.mkdir(parents=True)
+    folder.joinpath("format").write_text("\tfield:u32 xid;\toffset:8;\n\tfield:char a[16];\n")
+
+
+def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
+    has(kernel, "rpcrdma", "xprtrdma_marshal")
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    made = program.program(["chunks", "latency"])
+    assert set(made.events) == {"rpcrdma:xprtrdma_marshal", "sunrpc:rpc_stats_latency"}
+    assert "-DHAVE_rpcrdma_xprtrdma_marshal" in made.flags
+    # both count at it, by one function
+    assert made.text.count("TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)") == 1
+    assert "chunks__sunrpc__rpc_stats_latency(args); latency__sunrpc" in made.text
+    reasons = {each.event: each.reason for each in made.missing}
+    assert reasons["rpcrdma:xprtrdma_chunk_read"] == "this kernel has no such event"
+    # nobody has loaded ours
+    assert not any(name.startswith("nfsrdma:") for name in reasons)
+
+
+def test_what_is_not_loaded_is_named(kernel: Path) -> None:
+    has(kernel, "rpcrdma", "xprtrdma_marshal")
+    reasons = {each.event: each.reason for each in program.program(["chunks"]).missing}
+    assert reasons["sunrpc:rpc_stats_latency"] == "module sunrpc is not loaded"
+
+
+def test_the_fields_of_a_record(kernel: Path) -> None:
+    has(kernel, "sunrpc", "rpc_request")
+    assert events.fields("sunrpc", "rpc_request") == {"xid", "a"}
+    assert not events.exists("sunrpc", "no_such_event")
+
+
+@pytest.mark.parametrize("name", accounts.NAMES)
+def test_each_account_has_its_files_and_columns(name: str) -> None:
+    assert (BPF / f"{name}.c").is_file()
+    assert trace_view.COLUMNS[name]
+    assert accounts.account(name).module.__doc__
+
+
+def test_an_account_that_is_none() -> None:
+    with pytest.raises(UserError, match="no account is called 'x'"):
+        accounts.account("x")
+
+
+def names_of(file: str, first: str, last: str) -> list[str]:
+    """The names of an enum of bpf/, from ``first`` to the one before ``last``."""
+    text = re.sub(r"/\*.*?\*/", "", (BPF / file).read_text(), flags=re.DOTALL)
+    body = text[re.search(rf"\b{first}\b", text).start() : re.search(rf"\b{last}\b", text).end()]
+    return [name.split("=")[0].strip() for name in body.split(",")][:-1]
+
+
+def test_counters_have_the_same_order_in_the_kernel() -> None:
+    def lower(names: list[str]) -> tuple[str, ...]:
+        return tuple(name.lower() for name in names)
+
+    assert lower(names_of("chunks.c", "RPCS", "CHUNK_COUNTS"))[:9] == chunks.COUNTS[:9]
+    assert lower(names_of("chunks.c", "INLINE_BYTES", "CHUNK_COUNTS")) == chunks.COUNTS[17:]
+    found = lower(names_of("registrations.c", "MAPPED", "REGION_COUNTS"))
+    assert tuple(name.removeprefix("region_") for name in found) == registrations.COUNTS
+    assert len(names_of("latency.c", "SLOT", "PHASES")) == len(latency.PHASES)
+    found = lower(names_of("server.c", "SERVER_QUEUE", "SERVER_PHASES"))
+    assert tuple(name.removeprefix("server_") for name in found) == server.PHASES
+    found = lower(names_of("server.c", "SERVER_CALLS", "SERVER_COUNTS"))
+    assert tuple(name.removeprefix("server_") for name in found) == server.COUNTS
+    found = names_of("connections.c", "CONNECTED", "LOST_DEVICE")
+    assert len(found) == len(connections.EVENTS) - 1
+
+
+def test_sums_over_cpus_and_differences() -> None:
+    key = Row(3, b"READ\0junk")  # type: ignore[arg-type]
+    assert rows({key: ["a", "b"]}) == {Row(3, "READ"): ["a", "b"]}
+    assert total([(1, 2), (3, 4)]) == (4, 6)
+    before, after = {"a": (1, 2)}, {"a": (1, 5), "b": (7, 0), "c": (0, 0)}
+    assert increase(after, before) == {"a": (0, 3), "b": (7, 0)}
+
+
+@pytest.mark.parametrize("slot", range(127))
+def test_slots_of_times_join_up(slot: int) -> None:
+    low, high = latency.slot_ns(slot)
+    assert low < high == latency.slot_ns(slot + 1)[0]
+    # four to each power of two
+    assert slot < 4 or high - low <= low / 4
+
+
+def test_percentiles() -> None:
+    times = [0] * 128
+    times[10], times[20] = 90, 10
+    low, high = latency.slot_ns(10)
+    assert low < latency.percentile(tuple(times), 50) < high
+    assert latency.slot_ns(20)[0] <= latency.percentile(tuple(times), 95) < latency.slot_ns(20)[1]
+    assert latency.percentile((), 50) == 0
+
+
+def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
+    switch = tmp_path / "xprt-switches" / "switch-1"
+    for name in ("xprt-4-rdma", "xprt-5-rdma", "xprt-junk"):
+        (switch / name).mkdir(parents=True)
+    (tmp_path / "rpc-clients" / "clnt-7").mkdir(parents=True)
+    (tmp_path / "rpc-clients" / "clnt-7" / "switch").symlink_to(switch)
+    known = {7: ("/a", "/b"), 8: ("/gone",)}
+    assert mounts_of_transports(known, tmp_path) == {4: ("/a", "/b"), 5: ("/a", "/b")}
+    assert owner(7, known) == "/a, /b"
+    assert owner(9, known) == "no mount's own"
+
+
+def test_statuses_in_words() -> None:
+    assert statuses.completion(13).startswith("receiver not ready: ")
+    assert statuses.completion(99).startswith("status 99: ")
+    assert statuses.cm_event(8, 28) == "rejected, status 28"
+    assert statuses.cm_event(77, 0) == "event 77"
+
+
+def test_events_of_connections_in_words() -> None:
+    def told(event: str, **more: object) -> connections.Event:
+        raw = {"time": 5, "ours": 0, "number": 3, "status": 0, "detail": 0, "text": b""}
+        raw |= {"event": connections.EVENTS.index(event), "has_address": 0, "peer": b"10.0.0.1\0"}
+        return connections.told(SimpleNamespace(**(raw | more)))
+
+    assert told("connect").words == "done"
+    assert told("connect", status=-111).words == "Connection refused"
+    assert told("disconnect").peer == "10.0.0.1"
+    assert told("retransmission", text=b"READ\0", status=2).words == "READ, sent 2 times"
+    v4 = b"\2\0\0\0" + bytes((10, 9, 1, 11)) + bytes(20)
+    v6 = b"\12\0" + bytes(6) + bytes(15) + b"\1" + bytes(4)
+    assert told("accept", has_address=1, address=v4).peer == "10.9.1.11"
+    assert told("accept", has_address=1, address=v6).peer == "[::1]"
+
+
+def test_tables_align_words_left_and_numbers_right() -> None:
+    columns = (("name", trace_view.words("n")), ("count", trace_view.number("c")))
+    lines = trace_view.table(columns, [{"n": "a\x1b[31m", "c": 5}, {"n": "bb", "c": 0}])
+    assert lines == ["name    count", "a?[31m      5", "bb"]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"uid": 1000}, "only root may attach"),
+        ({"lockdown": "none integrity [confidentiality]"}, "locked down"),
+        ({"events": False}, "no trace events at"),
+        ({}, "nothing carries NFS over RDMA"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_line(
+    state: dict[str, object], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
+    if state.get("events", True):
+        (tmp_path / "tracing" / "events").mkdir(parents=True)
+    monkeypatch.setattr(events, "TRACEFS", tmp_path / "tracing")
+    monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
+    monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
+    with pytest.raises(UserError, match=said) as raised:
+        session.check()
+    assert "\n" not in str(raised.value)
+    assert raised.value.hint
+
+
+def test_the_wrong_bcc_is_told_from_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = SimpleNamespace(__file__="/lib/bcc/__init__.py")
+    monkeypatch.setitem(__import__("sys").modules, "bcc", wrong)
+    with pytest.raises(UserError, match="crystal-lattice"):
+        session.bcc()
+    monkeypatch.setitem(__import__("sys").modules, "bcc", None)
+    with pytest.raises(UserError, match="python3-bpfcc"):
+        session.bcc()
