@@ -15,7 +15,7 @@ def trace(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="ACCOUNT", help="chunks, registrations, latency, connections, server."
+            metavar="ACCOUNT", help="chunks, registrations, latency, connections, server, cpu."
         ),
     ],
     mount: Annotated[
@@ -26,6 +26,12 @@ def trace(
     ] = 1.0,
     count: Annotated[int, typer.Option(min=0, help="So many tables; 0: until ctrl-C.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
+    flame: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg", help="Of cpu: a flame graph of all intervals, at the end."
+        ),
+    ] = None,
 ) -> None:
     """Count what NFS/RDMA does, in the kernel, and show it once an interval.
 
@@ -33,12 +39,14 @@ def trace(
     """
     from nfsrdma_tools.cli import trace_view
     from nfsrdma_tools.probes.accounts import account
+    from nfsrdma_tools.probes.drawing import drawing
     from nfsrdma_tools.probes.watch import watch
 
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     wanted = account(name)
+    ended = drawing(wanted, flame) if flame else None
     try:
-        for records in watch(wanted, mount, interval, count, shown.missing):
+        for records in watch(wanted, mount, interval, count, shown.missing, ended):
             shown.show(records)
     except KeyboardInterrupt:
         return

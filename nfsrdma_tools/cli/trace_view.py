@@ -123,6 +123,29 @@ def mean(total: str, count: str, scale: float) -> Callable[[Record], str]:
     return lambda record: f"{record[total] / record[count] / scale:.4g}" if record[count] else ""
 
 
+def share(record: Record) -> str:
+    """A bar of the share, ten letters for half of all."""
+    return "#" * round(float(record["share"]) * 20)
+
+
+def milliseconds(key: str) -> Callable[[Record], str]:
+    """Nanoseconds as milliseconds; nothing where there are none."""
+    return lambda record: f"{record[key] / 1e6:.1f}" if record.get(key) else ""
+
+
+def sampling(record: Record) -> str:
+    """How the sum of all layers was come by, beside that sum."""
+    if "stat_ns" not in record:
+        return ""
+    lost = f", {record['lost']} lost" if record["lost"] else ""
+    how = (
+        f"{record['samples']} samples at {record['rate']} Hz{lost}"
+        if record["rate"]
+        else "no samples"
+    )
+    return f"/proc/stat: {record['stat_ns'] / 1e6:.0f}; {how}"
+
+
 COLUMNS: dict[str, Sequence[Column]] = {
     "registrations": (
         ("mount", words("mount")),
@@ -188,5 +211,15 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("by write", size("write_used")),
         ("by reply", size("reply_used")),
         ("sizes", sizes("sizes")),
+    ),
+    "cpu": (
+        ("layer", words("layer")),
+        ("share", share),
+        ("%", lambda record: f"{record['share']:.1%}"),
+        ("ms", milliseconds("ns")),
+        ("client", milliseconds("client_ns")),
+        ("server", milliseconds("server_ns")),
+        ("neither", milliseconds("neither_ns")),
+        ("", sampling),
     ),
 }

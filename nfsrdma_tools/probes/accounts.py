@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = ["NAMES", "Account", "account"]
 
-NAMES = ("chunks", "registrations", "latency", "connections", "server")
+NAMES = ("chunks", "registrations", "latency", "connections", "server", "cpu")
 """Files of bpf/ and modules of this room."""
 
 
@@ -23,11 +23,26 @@ class Account:
     ``attach(session)`` is optional.  ``read(session)`` is a snapshot,
     ``difference(after, before)`` another, and
     ``records(snapshot, clients)`` its rows, whose values are plain: numbers, texts, and lists of
-    numbers for histograms.
+    numbers for histograms.  One that is HOST_WIDE knows no mounts.
     """
 
     name: str
     module: Any
+
+    @property
+    def host_wide(self) -> bool:
+        """Whether its rows are of the whole host, and not of mounts."""
+        return getattr(self.module, "HOST_WIDE", False)
+
+    @property
+    def draws(self) -> bool:
+        """Whether it samples stacks, of which ``flame`` makes a graph."""
+        return hasattr(self.module, "flame")
+
+    def flame(self, snapshot: Any) -> str:
+        """The stacks of a snapshot, as SVG."""
+        drawn: str = self.module.flame(snapshot)
+        return drawn
 
     def attach(self, session: Any) -> None:
         """What a module does besides once its program is loaded, if it does."""

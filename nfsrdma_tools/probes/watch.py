@@ -26,23 +26,32 @@ def watch(
     interval: float,
     count: int,
     attached: Callable[[tuple[Missing, ...]], None],
+    ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Records]:
     """The rows of each interval (seconds), ``count`` times or, for 0, without end.
 
     ``directory`` narrows them to one mount.  ``attached`` is called once with what cannot be
-    counted here.  Raises UserError when nothing can be, or the mount is none.
+    counted here, ``ended`` with a snapshot of all intervals when the caller stops asking.  Raises
+    UserError when nothing can be counted, or the mount is none.
     """
+    if directory and account.host_wide:
+        raise UserError(f"{account.name} is of the whole host", "leave --mount away")
     mount = _mount(directory) if directory else None
     with session([account.name]) as open_session:
         account.attach(open_session)
         attached(open_session.missing)
-        last = account.read(open_session)
+        first = last = account.read(open_session)
         done = 0
-        while not count or done < count:
-            time.sleep(interval)
-            now = account.read(open_session)
-            yield _of(account.records(account.difference(now, last), clients()), mount)
-            last, done = now, done + 1
+        try:
+            while not count or done < count:
+                time.sleep(interval)
+                now = account.read(open_session)
+                known = {} if account.host_wide else clients()
+                yield _of(account.records(account.difference(now, last), known), mount)
+                last, done = now, done + 1
+        finally:
+            if ended:
+                ended(account.difference(last, first))
 
 
 def _mount(directory: Path) -> str:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of CPU time by layer, of the whole host (bpf/cpu.c).
+
+How long the CPUs were busy and each thread ran is the kernel's own count, to the nanosecond;
+samples of their stacks only divide it among layers (probes/layers.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from nfsrdma_tools.host import cpu as host
+from nfsrdma_tools.host import threads
+from nfsrdma_tools.probes import layer_names as names
+from nfsrdma_tools.probes import layers
+from nfsrdma_tools.probes.cpu_context import Cpu, divide, in_groups
+from nfsrdma_tools.probes.cpu_flame import flame
+from nfsrdma_tools.probes.cpu_reader import Reader, Reading
+from nfsrdma_tools.probes.program import Missing
+
+__all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "read", "records"]
+
+HOST_WIDE = True
+"""Its rows are of no mount."""
+RATE = 499
+"""Samples a second on each CPU: a prime, so as not to run in step with timers."""
+
+
+def attach(session: Any) -> Reader:
+    """Begin to sample; where that cannot be, only the threads of nfsd can be told from others."""
+    return Reader(session.bpf, _sample(session))
+
+
+def _sample(session: Any) -> int:
+    from bcc import PerfSWConfig, PerfType
+
+    try:
+        session.bpf.attach_perf_event(
+            ev_type=PerfType.SOFTWARE,
+            ev_config=PerfSWConfig.CPU_CLOCK,
+            fn_name="cpu_sampled",
+            sample_freq=RATE,
+        )
+    except Exception as error:
+        session.missing += (Missing("perf:cpu-clock", f"no stacks can be sampled: {error}"),)
+        return 0
+    return RATE
+
+
+def read(session: Any) -> Reading:
+    """What was counted since the session began."""
+    reading: Reading = session.kept["cpu"].read()
+    return reading
+
+
+def difference(after: Reading, before: Reading) -> Cpu:
+    """What happened between two readings of one session."""
+    spent = host.difference(after.host, before.host)
+    samples = {key: n - before.samples.get(key, 0) for key, n in after.samples.items()}
+    return Cpu(
+        threads=threads.difference(after.threads, before.threads, spent.wall_ns),
+        groups=after.groups,
+        samples={key: n for key, n in samples.items() if n},
+        stacks=after.stacks,
+        host=spent,
+        rate=after.rate,
+        lost=after.lost - before.lost,
+    )
+
+
+def records(snapshot: Cpu, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each layer in which time was spent, then "busy", the sum of them, and "idle".
+
+    Each has nanoseconds, in all and by side.  That of "busy" also tells what /proc/stat had
+    (``stat_ns``, in ticks), how long groups of threads ran, and how stacks were sampled.
+    """
+    del clients
+    wall = snapshot.host.wall_ns * snapshot.host.cpus
+    busy = snapshot.host.busy_ns
+    spent = divide(snapshot)
+    rows = [_row(name, spent, busy) for name in names.LAYERS if name != names.IDLE]
+    total: dict[str, Any] = {"layer": "busy", "ns": busy, "share": busy / wall if wall else 0.0}
+    total |= {f"{side}_ns": sum(row[f"{side}_ns"] for row in rows) for side in layers.SIDES}
+    total |= {
+        "stat_ns": _ticks(snapshot.host),
+        "threads": in_groups(snapshot),
+        "rate": snapshot.rate,
+        "samples": sum(snapshot.samples.values()),
+        "lost": snapshot.lost,
+        "cpus": snapshot.host.cpus,
+        "wall_ns": snapshot.host.wall_ns,
+    }
+    idle = {"layer": names.IDLE, "ns": wall - busy, "share": 1 - total["share"]}
+    return [row for row in rows if row["ns"]] + [total, idle]
+
+
+def _row(name: str, spent: Counter[tuple[str, str]], busy: int) -> dict[str, Any]:
+    sides = {f"{side}_ns": spent[name, side] for side in layers.SIDES}
+    ns = sum(sides.values())
+    return {"layer": name, "ns": ns, "share": ns / busy if busy else 0.0, **sides}
+
+
+def _ticks(times: host.CpuTimes) -> int:
+    # counted as the time that was not spent, for ticks of a busy CPU can get lost
+    not_busy = sum(times.modes.get(mode, 0.0) for mode in ("idle", "iowait"))
+    return times.wall_ns * times.cpus - round(not_busy * 1e9)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How CPU time is divided: what each thread ran, exactly, by the layers its samples were in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from nfsrdma_tools.host import cpu as host
+from nfsrdma_tools.probes import layer_names as names
+from nfsrdma_tools.probes import layers
+from nfsrdma_tools.probes.layers import Frame
+
+__all__ = [
+    "NFSD",
+    "WORKERS",
+    "Cpu",
+    "Placed",
+    "Seen",
+    "Stack",
+    "Where",
+    "divide",
+    "group",
+    "in_groups",
+]
+
+WORKERS, NFSD = "kworker", "nfsd"
+"""Threads that are all alike: their time and their samples are taken together."""
+# threads that are gone, interrupts of idle CPUs, and what ran too briefly to be sampled
+_REST = "rest"
+
+Stack = tuple[Frame, ...]
+"""Functions of the kernel, the innermost first; none in user space."""
+Where = tuple[str, str]
+"""A layer and a side."""
+Placed = tuple[int, str, str]
+"""A thread, and the layer and side that it was at work for when it was sampled."""
+
+
+class Seen(NamedTuple):
+    """A sample: who ran, and what."""
+
+    name: str
+    stack: Stack
+    where: Where
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """What threads ran (ns; those that are there, by number), and samples of them.
+
+    ``groups`` are those of threads that are all alike. ``stacks`` are the samples of the whole
+    session. ``rate`` is samples per second and CPU, 0 without; ``lost`` ones found no room.
+    """
+
+    threads: Mapping[int, int]
+    groups: Mapping[int, str]
+    samples: Mapping[Placed, int]
+    stacks: Mapping[Seen, int]
+    host: host.CpuTimes
+    rate: int
+    lost: int
+
+
+def group(name: str) -> str:
+    """The group of a thread of this name; "" for one that is like no other."""
+    return name if name == NFSD else WORKERS if name.startswith("kworker/") else ""
+
+
+def divide(snapshot: Cpu) -> Counter[Where]:
+    """Busy nanoseconds by layer and side; their sum is all of them."""
+    seen = _seen(snapshot)
+    ran = _ran(snapshot, seen)
+    total = sum(ran.values())
+    spent: Counter[Where] = Counter()
+    for key, ns in ran.items():
+        for where, count in _shares(seen.get(key), key).items():
+            spent[where] += round(ns * count * snapshot.host.busy_ns / total)
+    return spent
+
+
+def in_groups(snapshot: Cpu) -> dict[str, int]:
+    """What the threads of each group ran (ns)."""
+    found: Counter[str] = Counter()
+    for thread, ns in snapshot.threads.items():
+        found[snapshot.groups.get(thread, "")] += ns
+    return {name: found[name] for name in (NFSD, WORKERS)}
+
+
+def _seen(snapshot: Cpu) -> dict[int | str, Counter[Where]]:
+    found: dict[int | str, Counter[Where]] = {}
+    for (thread, name, side), count in snapshot.samples.items():
+        if name != names.IDLE:
+            key = _key(snapshot, thread) if thread in snapshot.threads else _REST
+            found.setdefault(key, Counter())[name, side] += count
+    return found
+
+
+def _ran(snapshot: Cpu, seen: Iterable[int | str]) -> Counter[int | str]:
+    """The time of each key of ``seen``; of busy time that is nobody's the rest is made."""
+    found: Counter[int | str] = Counter()
+    for thread, ns in snapshot.threads.items():
+        key = _key(snapshot, thread)
+        if key in (NFSD, WORKERS) or key in seen:
+            found[key] += ns
+    # clocks that are read one after the other can make it a little less than nothing
+    found[_REST] = max(snapshot.host.busy_ns - sum(found.values()), 0)
+    return +found
+
+
+def _key(snapshot: Cpu, thread: int) -> int | str:
+    return snapshot.groups.get(thread) or thread
+
+
+def _shares(seen: Counter[Where] | None, key: int | str) -> dict[Where, float]:
+    if seen:
+        return {where: count / seen.total() for where, count in seen.items()}
+    if key == NFSD:
+        return {(names.NFSD, layers.SERVER): 1.0}
+    return {(names.UNATTRIBUTED, layers.NEITHER): 1.0}

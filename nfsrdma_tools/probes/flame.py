@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flame graph of sampled stacks: callers below, callees above, as wide as the time they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from nfsrdma_tools.errors import printable
+from nfsrdma_tools.probes import layer_names as names
+
+__all__ = ["COLOURS", "Bar", "draw"]
+
+COLOURS = {
+    names.APPLICATION: "#9aa5b1",
+    names.VFS: "#8fbc5a",
+    names.NFS: "#4caf7d",
+    names.SUNRPC: "#2aa198",
+    names.TRANSPORT: "#2f86c9",
+    names.RDMA: "#5b6fd6",
+    names.NIC: "#8a63c9",
+    names.EMULATED: "#e4572e",
+    names.TCP_IP: "#c46bb0",
+    names.COPIES: "#f2a33a",
+    names.NFSD: "#d8c230",
+    names.EXPORTED: "#b58f3c",
+    names.SCHEDULING: "#7fb3d9",
+    names.INTERRUPTS: "#d98c8c",
+    names.MEMORY: "#b5a9d6",
+    names.OTHER: "#c9c2b8",
+    names.TRACING: "#5c6470",
+    names.UNATTRIBUTED: "#e3e3e3",
+}
+"""A colour for each layer, always the same."""
+_WIDTH, _ROW, _MARGIN, _LETTER = 1200, 17, 10, 6.7
+_HEAD = 78
+# narrower bars, in pixels, would not be seen
+_NARROWEST = 0.2
+_STYLE = (
+    "text{font:11px 'DejaVu Sans Mono',monospace;fill:#1b1f24;pointer-events:none}"
+    ".title{font:bold 15px 'DejaVu Sans',sans-serif}.small{font:11px 'DejaVu Sans',sans-serif}"
+    "rect{stroke:#fefefe;stroke-width:.5}g:hover>rect{stroke:#1b1f24;stroke-width:1}"
+)
+
+Step = tuple[str, str]
+"""What is called, and its layer."""
+
+
+@dataclass
+class Bar:
+    """A function where it was called from: nanoseconds in it and below, and what it called."""
+
+    name: str
+    layer: str
+    ns: float = 0.0
+    called: dict[Step, Bar] = field(default_factory=dict)
+
+    def add(self, path: Sequence[Step], ns: float) -> None:
+        """Count time for a path of calls, the outermost first."""
+        bar = self
+        bar.ns += ns
+        for step in path:
+            bar = bar.called.setdefault(step, Bar(*step))
+            bar.ns += ns
+
+    def depth(self) -> int:
+        """How many calls the longest path has."""
+        return 1 + max((bar.depth() for bar in self.called.values()), default=0)
+
+
+def draw(paths: Iterable[tuple[Sequence[Step], float]], title: str, remark: str) -> str:
+    """An SVG of the paths and their nanoseconds; equal paths give equal bytes.
+
+    Each bar tells when pointed at what it is, its layer, and its share of all.
+    """
+    root = Bar("all", names.UNATTRIBUTED)
+    own: dict[str, float] = {}
+    for path, ns in paths:
+        root.add(path, ns)
+        own[path[-1][1]] = own.get(path[-1][1], 0.0) + ns
+    height = _HEAD + root.depth() * _ROW + _MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}"'
+        f' width="{_WIDTH}" height="{height}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect width="{_WIDTH}" height="{height}" fill="#fefefe"/>',
+        _text(_MARGIN, 20, title, "title"),
+        _text(_MARGIN, 35, remark, "small"),
+        *_legend(own, root.ns),
+    ]
+    if root.ns:
+        lines += _bars(root, root.ns, _MARGIN, height - _MARGIN - _ROW)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _legend(own: dict[str, float], total: float) -> Iterator[str]:
+    shown = sorted(own, key=lambda name: (-own[name], name))
+    for number, name in enumerate(shown[:14]):
+        x, y = _MARGIN + number % 7 * 168, 44 + number // 7 * 15
+        yield f'<rect x="{x}" y="{y}" width="10" height="10" fill="{COLOURS[name]}"/>'
+        yield _text(x + 14, y + 9, f"{name} {own[name] / total:.1%}", "small")
+
+
+def _bars(bar: Bar, total: float, x: float, y: float) -> Iterator[str]:
+    width = bar.ns / total * (_WIDTH - 2 * _MARGIN)
+    if width < _NARROWEST:
+        return
+    yield _bar(bar, total, x, y, width)
+    for step in sorted(bar.called):
+        called = bar.called[step]
+        yield from _bars(called, total, x, y - _ROW)
+        x += called.ns / total * (_WIDTH - 2 * _MARGIN)
+
+
+def _bar(bar: Bar, total: float, x: float, y: float, width: float) -> str:
+    where = "" if bar.name == "all" else f", {bar.layer}"
+    told = f"{bar.name}{where}: {bar.ns / 1e6:.1f} ms, {bar.ns / total:.2%}"
+    letters = int((width - 4) / _LETTER)
+    name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
+    return (
+        f"<g><title>{escape(printable(told))}</title>"
+        f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}"'
+        f' fill="{COLOURS[bar.layer]}"/>{_text(x + 3, y + 12, name) if letters > 2 else ""}</g>'
+    )
+
+
+def _text(x: float, y: float, text: str, look: str = "") -> str:
+    chosen = f' class="{look}"' if look else ""
+    return f'<text x="{x:.2f}" y="{y}"{chosen}>{escape(printable(text))}</text>'

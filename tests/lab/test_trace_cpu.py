@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of CPU time beside /proc/stat and bpftrace, under reads of 1 MiB over NFS/RDMA."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.lab
+NODE = Path(__file__).with_name("trace_cpu_node.py").read_bytes()
+MOUNT = "vers=4.2,proto=rdma,port=20049"
+PREPARE = f"""
+fallocate -l 16M /export/cpu-data; mkdir -p /mnt/cpu
+mount -t nfs -o {MOUNT} server:/export /mnt/cpu
+"""
+CLEAN = "umount /mnt/cpu; rmdir /mnt/cpu; rm /export/cpu-data"
+
+
+def slope(readings: list[list[int]]) -> float:
+    """How fast a sum of nanoseconds grew: readings are the clock and the sum."""
+    first, last = readings[0], readings[-1]
+    return (last[1] - first[1]) / (last[0] - first[0])
+
+
+def traced(solo: Lab) -> dict[str, Any]:
+    solo.run("solo", "sh", "-ec", PREPARE)
+    try:
+        said = solo.run("solo", "python3", "-", stdin=NODE, timeout=600).stdout
+    finally:
+        solo.run("solo", "sh", "-c", CLEAN)
+    return dict(json.loads(said))
+
+
+def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
+    found = traced(solo)
+    missing, *intervals = found["lines"]
+    assert missing == {"missing": {}}
+    assert len(intervals) == 4
+    named: Counter[str] = Counter()
+    served: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
+    for interval in intervals:
+        *layers, busy, _ = interval["rows"]
+        named.update({row["layer"]: row["ns"] for row in layers})
+        served.update({row["layer"]: row["server_ns"] for row in layers})
+        spent.update({"busy": busy["ns"], "stat": busy["stat_ns"], "wall": busy["wall_ns"]})
+        spent.update(busy["threads"])
+        assert busy["lost"] == 0
+        assert busy["samples"] > 0
+
+    accounted = named.total() - named["unattributed"]
+    # /proc/stat's, read by the account itself, and by another program around the same intervals
+    assert 0.98 <= accounted / spent["stat"] <= 1.02
+    assert spent["busy"] / spent["wall"] == pytest.approx(slope(found["stat"]), rel=0.05)
+    # bpftrace adds up each switch to and from a thread of nfsd
+    assert spent["nfsd"] / spent["wall"] == pytest.approx(slope(found["nfsd"]), rel=0.15)
+
+    # the emulated NIC is where most of the lab's time goes, and every layer of a read was there
+    assert named["emulated NIC"] > 0.2 * spent["busy"]
+    for name in ("nfs", "sunrpc", "transport", "RDMA core", "nfsd", "copies", "scheduling"):
+        assert named[name] > 0, name
+    assert served["nfsd"] == named["nfsd"]
+    assert served["nfs"] == 0
+
+    assert "rdma_rxe" in found["svg"]
+    assert "nfsd [nfsd]" in found["svg"]
