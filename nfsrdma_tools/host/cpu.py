@@ -16,6 +16,7 @@ Modes (user, system, softirq, steal, ...) come from psutil, in ticks.
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import time
@@ -28,6 +29,7 @@ __all__ = [
     "CpuTimes",
     "accounting",
     "difference",
+    "not_idle",
     "own_ns",
     "parse_idle",
     "parse_tasks",
@@ -87,6 +89,17 @@ def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
         cpus=after.cpus,
         modes=modes,
     )
+
+
+def not_idle(proc: Path = _PROC) -> tuple[int, int]:
+    """The monotonic clock, and the time since boot that /proc/stat does not count as idle, in ns.
+
+    What is left of it when idle ticks are taken off: ticks of a busy CPU can get lost.
+    """
+    now = time.monotonic_ns()
+    rows = [row.split() for row in _text(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
+    ticks = sum(int(row[4]) + int(row[5]) for row in rows)
+    return now, now * len(rows) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
 
 def own_ns() -> int:

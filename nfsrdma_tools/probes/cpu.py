@@ -64,9 +64,16 @@ def difference(after: Reading, before: Reading) -> Cpu:
         samples={key: n for key, n in samples.items() if n},
         stacks=after.stacks,
         host=spent,
+        stat_ns=_stat(after, before, spent.wall_ns),
         rate=after.rate,
         lost=after.lost - before.lost,
     )
+
+
+def _stat(after: Reading, before: Reading, wall_ns: int) -> int:
+    # read a little later than the others: brought to their time, as threads are
+    went_by, busy = (after.stat[i] - before.stat[i] for i in range(2))
+    return busy * wall_ns // went_by if went_by else 0
 
 
 def records(snapshot: Cpu, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
@@ -83,7 +90,7 @@ def records(snapshot: Cpu, clients: dict[int, tuple[str, ...]]) -> list[dict[str
     total: dict[str, Any] = {"layer": "busy", "ns": busy, "share": busy / wall if wall else 0.0}
     total |= {f"{side}_ns": sum(row[f"{side}_ns"] for row in rows) for side in layers.SIDES}
     total |= {
-        "stat_ns": _ticks(snapshot.host),
+        "stat_ns": snapshot.stat_ns,
         "threads": in_groups(snapshot),
         "rate": snapshot.rate,
         "samples": sum(snapshot.samples.values()),
@@ -99,9 +106,3 @@ def _row(name: str, spent: Counter[tuple[str, str]], busy: int) -> dict[str, Any
     sides = {f"{side}_ns": spent[name, side] for side in layers.SIDES}
     ns = sum(sides.values())
     return {"layer": name, "ns": ns, "share": ns / busy if busy else 0.0, **sides}
-
-
-def _ticks(times: host.CpuTimes) -> int:
-    # counted as the time that was not spent, for ticks of a busy CPU can get lost
-    not_busy = sum(times.modes.get(mode, 0.0) for mode in ("idle", "iowait"))
-    return times.wall_ns * times.cpus - round(not_busy * 1e9)

@@ -52,7 +52,7 @@ class Cpu:
     """What threads ran (ns; those that are there, by number), and samples of them.
 
     ``groups`` are those of threads that are all alike. ``stacks`` are the samples of the whole
-    session. ``rate`` is samples per second and CPU, 0 without; ``lost`` ones found no room.
+    session. ``stat_ns`` is busy time by /proc/stat. ``rate`` is samples per second and CPU, 0 without; ``lost`` ones found no room.
     """
 
     threads: Mapping[int, int]
@@ -60,6 +60,7 @@ class Cpu:
     samples: Mapping[Placed, int]
     stacks: Mapping[Seen, int]
     host: host.CpuTimes
+    stat_ns: int
     rate: int
     lost: int
 

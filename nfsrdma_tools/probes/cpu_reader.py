@@ -28,6 +28,7 @@ class Reading(NamedTuple):
     """Sums since the session began; ``groups`` and ``stacks`` grow with it."""
 
     host: host.CpuTimes
+    stat: tuple[int, int]
     threads: dict[int, Ran]
     groups: dict[int, str]
     samples: dict[Placed, int]
@@ -53,12 +54,13 @@ class Reader:
 
     def read(self) -> Reading:
         """Everything since the session began, as of now."""
-        now, ran = host.snapshot(), threads.snapshot()
+        now, stat, ran = host.snapshot(), host.not_idle(), threads.snapshot()
         for thread in ran.keys() - self.groups.keys():
             self.groups[thread] = group(threads.name(thread))
         self._drain()
         lost = sum(self.bpf["cpu_lost"][ctypes.c_int(0)])
-        return Reading(now, ran, self.groups, dict(self.samples), self.stacks, self.rate, lost)
+        samples = dict(self.samples)
+        return Reading(now, stat, ran, self.groups, samples, self.stacks, self.rate, lost)
 
     def _drain(self) -> None:
         for key, count in self.bpf["cpu_samples"].items_lookup_and_delete_batch():

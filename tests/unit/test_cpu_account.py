@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time divided among layers: what is known exactly stays exact."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import threads
-from nfsrdma_tools.host.cpu import CpuTimes
+from nfsrdma_tools.host.cpu import CpuTimes, not_idle
 from nfsrdma_tools.host.threads import Ran
 from nfsrdma_tools.probes.accounts import account
 from nfsrdma_tools.probes.cpu import difference, records
@@ -19,7 +20,7 @@ from nfsrdma_tools.probes.cpu_reader import Reading
 from nfsrdma_tools.probes.drawing import drawing
 
 S = 10**9
-MODES = {"idle": 2.0, "iowait": 0.1, "user": 0.0}
+MODES = {"idle": 2.0, "user": 0.0}
 
 
 def host(busy: int, wall: int = 5 * S) -> CpuTimes:
@@ -29,7 +30,14 @@ def host(busy: int, wall: int = 5 * S) -> CpuTimes:
 def cpu(
     busy: int, ran: dict[int, int], samples: dict[tuple[int, str, str], int], **more: Any
 ) -> Cpu:
-    fields: dict[str, Any] = {"groups": {}, "stacks": {}, "rate": 499, "lost": 0, **more}
+    fields: dict[str, Any] = {
+        "groups": {},
+        "stacks": {},
+        "stat_ns": 7,
+        "rate": 499,
+        "lost": 0,
+        **more,
+    }
     return Cpu(threads=ran, samples=samples, host=host(busy), **fields)
 
 
@@ -88,13 +96,14 @@ def test_the_rows_end_with_their_sum_and_what_proc_stat_says() -> None:
     layers, (busy, idle) = rows[:-2], rows[-2:]
     assert sum(row["ns"] for row in layers) == busy["ns"] == 3 * S
     assert (busy["client_ns"], busy["server_ns"]) == (S, 2 * S)
-    assert (busy["stat_ns"], idle["ns"]) == (round(7.9 * S), 7 * S)
+    assert (busy["stat_ns"], idle["ns"]) == (7, 7 * S)
     assert busy["share"] + idle["share"] == pytest.approx(1.0)
 
 
 def test_a_difference_is_of_the_time_between() -> None:
     def reading(busy: int, wall: int, ran: dict[int, Ran], samples: dict[Any, int]) -> Reading:
-        return Reading(host(busy, wall), ran, {}, samples, Counter(), 499, samples.get("lost", 0))
+        stat = (2 * wall, 3 * wall)
+        return Reading(host(busy, wall), stat, ran, {}, samples, Counter(), 499, 0)
 
     before = reading(S, S, {7: Ran(S, 0), 8: Ran(5 * S, 0)}, {(7, "nfs", "client"): 2})
     after = reading(4 * S, 3 * S, {7: Ran(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
@@ -103,6 +112,8 @@ def test_a_difference_is_of_the_time_between() -> None:
     # one second of four, brought to the two that went by
     assert found.threads == {7: S // 2}
     assert found.samples == {}
+    # three busy seconds of two
+    assert found.stat_ns == 3 * S
 
 
 @pytest.mark.parametrize(
@@ -132,6 +143,14 @@ def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
     assert threads.name(7, tmp_path) == "kworker/0:1"
     assert threads.name(8, tmp_path) == ""
     assert threads.snapshot(tmp_path / "none") == {}
+
+
+def test_what_proc_stat_has_not_as_idle_is_busy(tmp_path: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    row = f"1 2 3 {2 * ticks} {ticks} 6 7 8 9 10"
+    (tmp_path / "stat").write_text(f"cpu  {row}\ncpu0 {row}\ncpu1 {row}\nintr 1 2 3\n")
+    now, busy = not_idle(tmp_path)
+    assert busy == 2 * now - 6 * S
 
 
 def test_workers_and_threads_of_nfsd_are_groups() -> None:
