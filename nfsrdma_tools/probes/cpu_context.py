@@ -52,7 +52,8 @@ class Cpu:
     """What threads ran (ns; those that are there, by number), and samples of them.
 
     ``groups`` are those of threads that are all alike. ``stacks`` are the samples of the whole
-    session. ``stat_ns`` is busy time by /proc/stat. ``rate`` is samples per second and CPU, 0 without; ``lost`` ones found no room.
+    session. ``stat_ns`` is busy time by /proc/stat. ``rate`` is samples per second and CPU, 0
+    without; ``lost`` ones found no room.
     """
 
     threads: Mapping[int, int]

@@ -32,7 +32,7 @@ def _path(seen: Seen) -> list[Step]:
     name = seen.where[0]
     stack = seen.stack[: len(layers.uninterrupted(seen.stack)) + 1]
     interrupted = len(stack) > len(layers.uninterrupted(stack))
-    path = [("interrupts", names.INTERRUPTS) if interrupted else (seen.name, names.APPLICATION)]
+    path = [("interrupts", names.INTERRUPTS) if interrupted else (seen.name, "")]
     for frame in reversed(stack):
         shown = f"{frame.function} [{frame.module}]" if frame.module else frame.function
         path.append((shown, layers.own_layer(frame) or path[-1][1]))

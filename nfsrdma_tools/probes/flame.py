@@ -33,6 +33,7 @@ COLOURS = {
     names.UNATTRIBUTED: "#e3e3e3",
 }
 """A colour for each layer, always the same."""
+_PLAIN = "#eceff2"
 _WIDTH, _ROW, _MARGIN, _LETTER = 1200, 17, 10, 6.7
 _HEAD = 78
 # narrower bars, in pixels, would not be seen
@@ -44,7 +45,7 @@ _STYLE = (
 )
 
 Step = tuple[str, str]
-"""What is called, and its layer."""
+"""What is called, and its layer; "" for what has none, such as a thread."""
 
 
 @dataclass
@@ -74,7 +75,7 @@ def draw(paths: Iterable[tuple[Sequence[Step], float]], title: str, remark: str)
 
     Each bar tells when pointed at what it is, its layer, and its share of all.
     """
-    root = Bar("all", names.UNATTRIBUTED)
+    root = Bar("all", "")
     own: dict[str, float] = {}
     for path, ns in paths:
         root.add(path, ns)
@@ -114,14 +115,14 @@ def _bars(bar: Bar, total: float, x: float, y: float) -> Iterator[str]:
 
 
 def _bar(bar: Bar, total: float, x: float, y: float, width: float) -> str:
-    where = "" if bar.name == "all" else f", {bar.layer}"
+    where = f", {bar.layer}" if bar.layer else ""
     told = f"{bar.name}{where}: {bar.ns / 1e6:.1f} ms, {bar.ns / total:.2%}"
     letters = int((width - 4) / _LETTER)
     name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
     return (
         f"<g><title>{escape(printable(told))}</title>"
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}"'
-        f' fill="{COLOURS[bar.layer]}"/>{_text(x + 3, y + 12, name) if letters > 2 else ""}</g>'
+        f' fill="{COLOURS.get(bar.layer, _PLAIN)}"/>{_text(x + 3, y + 12, name) if letters > 2 else ""}</g>'
     )
 
 

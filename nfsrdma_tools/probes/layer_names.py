@@ -181,8 +181,8 @@ FUNCTIONS = {
         insert_work try_to_grab move_linked kthread_(?!worker_fn) task_ sched_ resched_
         load_balance newidle_ sched_balance hrtimer_ tick_ run_timer run_hrtimer mod_timer add_timer
         del_timer timer_ call_timer expire_timers enqueue_timer internal_add_timer clockevents_
-        ktime_ lapic_ do_idle cpuidle_ cpu_startup switch_ context_switch psi_ dl_ rt_mutex put_prev set_next
-        check_preempt wakeup_ place_entity avg_ reweight entity_ native_smp_send x2apic_send
+        ktime_ lapic_ do_idle cpuidle_ cpu_startup switch_ context_switch psi_ dl_ rt_mutex put_prev
+        set_next check_preempt wakeup_ place_entity avg_ reweight entity_ native_smp_send x2apic_send
         flush_work cancel_work flush_smp nohz_ menu_ teo_ rcu_note yield_ exit_to_user_mode_loop
         osq_ rwsem_ mutex_ down_ up_ msleep usleep default_wake set_cpu default_send_IPI
         delayed_work mwait get_next_timer calc_ cpuacct account_ vtime_ irqtime_
