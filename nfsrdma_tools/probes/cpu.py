@@ -27,9 +27,9 @@ RATE = 499
 """Samples a second on each CPU: a prime, so as not to run in step with timers."""
 
 
-def attach(session: Any) -> Reader:
+def attach(session: Any) -> None:
     """Begin to sample; where that cannot be, only the threads of nfsd can be told from others."""
-    return Reader(session.bpf, _sample(session))
+    session.state["cpu"] = Reader(session.bpf, _sample(session))
 
 
 def _sample(session: Any) -> int:
@@ -50,7 +50,7 @@ def _sample(session: Any) -> int:
 
 def read(session: Any) -> Reading:
     """What was counted since the session began."""
-    reading: Reading = session.kept["cpu"].read()
+    reading: Reading = session.state["cpu"].read()
     return reading
 
 

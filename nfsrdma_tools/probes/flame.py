@@ -122,7 +122,8 @@ def _bar(bar: Bar, total: float, x: float, y: float, width: float) -> str:
     return (
         f"<g><title>{escape(printable(told))}</title>"
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}"'
-        f' fill="{COLOURS.get(bar.layer, _PLAIN)}"/>{_text(x + 3, y + 12, name) if letters > 2 else ""}</g>'
+        f' fill="{COLOURS.get(bar.layer, _PLAIN)}"/>'
+        f"{_text(x + 3, y + 12, name) if letters > 2 else ''}</g>"
     )
 
 

@@ -177,12 +177,12 @@ FUNCTIONS = {
         schedule ttwu_ try_to_wake wake_ pick_ enqueue_ dequeue_
         update_(?:curr|load|cfs|rq|se|min) select_(?:task|idle) finish_task finish_wait
         prepare_(?:to_wait|task) complete wait_(?:for|on|woken) swake_ do_swait autoremove futex
-        do_futex worker_(?!thread) wq_ queue_(?:work|delayed) kick_pool
-        insert_work try_to_grab move_linked kthread_(?!worker_fn) task_ sched_ resched_
-        load_balance newidle_ sched_balance hrtimer_ tick_ run_timer run_hrtimer mod_timer add_timer
-        del_timer timer_ call_timer expire_timers enqueue_timer internal_add_timer clockevents_
-        ktime_ lapic_ do_idle cpuidle_ cpu_startup switch_ context_switch psi_ dl_ rt_mutex put_prev
-        set_next check_preempt wakeup_ place_entity avg_ reweight entity_ native_smp_send x2apic_send
+        do_futex worker_(?!thread) wq_ queue_(?:work|delayed) kick_pool insert_work try_to_grab
+        move_linked kthread_(?!worker_fn) task_ sched_ resched_ load_balance newidle_
+        sched_balance hrtimer_ tick_ run_timer run_hrtimer mod_timer add_timer del_timer timer_
+        call_timer expire_timers enqueue_timer internal_add_timer clockevents_ ktime_ lapic_
+        do_idle cpuidle_ cpu_startup switch_ context_switch psi_ dl_ rt_mutex put_prev set_next
+        check_preempt wakeup_ place_entity avg_ reweight entity_ native_smp_send x2apic_send
         flush_work cancel_work flush_smp nohz_ menu_ teo_ rcu_note yield_ exit_to_user_mode_loop
         osq_ rwsem_ mutex_ down_ up_ msleep usleep default_wake set_cpu default_send_IPI
         delayed_work mwait get_next_timer calc_ cpuacct account_ vtime_ irqtime_
@@ -211,8 +211,8 @@ WEAK = {
     OTHER: _names(
         r"""
         do_syscall entry_ syscall_ x64_sys arm64_sys x64_ do_sys se_sys sys_ exec do_exec fork
-        kernel_clone security_ apparmor_ aa_ cred prepare_creds do_wait do_group do_task
-        arch_ exit_to_user task_work audit
+        kernel_clone security_ apparmor_ aa_ cred prepare_creds do_wait do_group do_task arch_
+        exit_to_user task_work audit
         """
     ),
 }
