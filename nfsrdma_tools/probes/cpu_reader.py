@@ -16,7 +16,7 @@ from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.counting import text
 from nfsrdma_tools.probes.cpu_context import NFSD, Placed, Seen, group
-from nfsrdma_tools.probes.layers import Frame
+from nfsrdma_tools.probes.symbols import Symbols
 
 __all__ = ["Reader", "Reading"]
 
@@ -47,7 +47,7 @@ class Reader:
         self.samples: Counter[Placed] = Counter()
         self.stacks: Counter[Seen] = Counter()
         self.known: dict[bytes, Seen] = {}
-        self.names: dict[int, Frame] = {}
+        self.symbols = Symbols(bpf.ksym)
         # what these load is not to be loaded while clocks are compared
         host.snapshot()
         bpf.ksym(0)
@@ -74,17 +74,10 @@ class Reader:
         if raw not in self.known:
             if len(self.known) > _KEPT:
                 self.known.clear()
-            stack = tuple(self._frame(address) for address in takewhile(bool, key.stack))
+            stack = tuple(self.symbols.frame(address) for address in takewhile(bool, key.stack))
             name = group(text(key.name)) or text(key.name)
             where = layers.layer(stack), layers.side(stack, nfsd=name == NFSD)
             if key.thread == os.getpid():
                 where = names.TRACING, layers.NEITHER
             self.known[raw] = Seen(name, stack, where)
         return self.known[raw]
-
-    def _frame(self, address: int) -> Frame:
-        if address not in self.names:
-            said = self.bpf.ksym(address, show_module=True).decode(errors="replace")
-            function, _, module = said.partition(" [")
-            self.names[address] = Frame(function, module.rstrip("]").removeprefix("kernel"))
-        return self.names[address]

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of the kernel by address."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from pathlib import Path
+
+from nfsrdma_tools.probes.layers import Frame
+
+__all__ = ["Symbols"]
+
+_MODULES = Path("/proc/modules")
+
+
+class Symbols:
+    """Names addresses, each asked for once; modules that are loaded later have no names.
+
+    ``ksym`` is bcc's: bytes such as ``do_task [rdma_rxe]`` or ``vfs_read [kernel]``.
+    """
+
+    def __init__(self, ksym: Callable[..., bytes], modules: Path = _MODULES) -> None:
+        self.ksym = ksym
+        self.known: dict[int, Frame] = {}
+        rows = (row.split() for row in modules.read_text().splitlines())
+        self.modules = sorted((int(row[5], 16), row[0]) for row in rows)
+
+    def frame(self, address: int) -> Frame:
+        """The function at an address."""
+        if address not in self.known:
+            said = self.ksym(address, show_module=True).decode(errors="replace")
+            function, _, module = said.partition(" [")
+            named = Frame(function, module.rstrip("]").removeprefix("kernel"))
+            self.known[address] = self._live(named, address)
+        return self.known[address]
+
+    def _live(self, frame: Frame, address: int) -> Frame:
+        """The frame, or that of another module, whose code is where its initialisation was.
+
+        ftrace keeps names of functions that are gone (ftrace_mod_get_kallsym in
+        kernel/trace/ftrace.c), and other modules get their memory.
+        """
+        place = bisect.bisect(self.modules, (address, "~")) - 1
+        loaded = self.modules[place][1] if place >= 0 else ""
+        if loaded == frame.module or frame.module not in {name for _, name in self.modules}:
+            return frame
+        return Frame("(no name)", loaded)
