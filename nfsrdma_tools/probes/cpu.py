@@ -29,7 +29,9 @@ RATE = 499
 
 def attach(session: Any) -> None:
     """Begin to sample; where that cannot be, only the threads of nfsd can be told from others."""
-    session.state["cpu"] = Reader(session.bpf, _sample(session))
+    reader = session.state["cpu"] = Reader(session.bpf)
+    # last, so that no samples are of this preparation
+    reader.rate = _sample(session)
 
 
 def _sample(session: Any) -> int:

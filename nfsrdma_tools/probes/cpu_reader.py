@@ -38,11 +38,11 @@ class Reading(NamedTuple):
 
 
 class Reader:
-    """A session's sums, of which the kernel keeps only what is new."""
+    """A session's sums, of which the kernel keeps only what is new; ``rate`` as in Cpu."""
 
-    def __init__(self, bpf: Any, rate: int) -> None:
+    def __init__(self, bpf: Any) -> None:
         self.bpf = bpf
-        self.rate = rate
+        self.rate = 0
         self.groups: dict[int, str] = {}
         self.samples: Counter[Placed] = Counter()
         self.stacks: Counter[Seen] = Counter()
