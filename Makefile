@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug module-bench hostile soak repeatability clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench module-bench hostile soak repeatability clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -27,7 +27,7 @@ unit: setup ## Tests that need nothing but Python
 	$(BIN)/python -m pytest -q tests/unit
 
 lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
-	$(BIN)/python -m pytest -q tests/lab
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/lab
 
 image: setup ## The labs' disk image (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build
@@ -60,6 +60,9 @@ matrix: setup image ## Which clients and servers work together, into docs/intero
 
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
+
+probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=2 KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166
 	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s -x tests/lab/test_hostile_peers.py

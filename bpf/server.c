@@ -3,9 +3,8 @@
  * The server's side, per client and procedure: how messages travel, and where
  * the time of a Call goes.
  *
- * With the kernel's server a Call is known by the identifiers of its receive
- * (completion queue and number), with ours by its xid, and while a thread of
- * nfsd has it, by that thread. Who asks for what is known when nfsd begins.
+ * With the kernel's server a Call is known by its receive (completion queue and
+ * number), with ours by its xid, and while a thread of nfsd has it, by that.
  */
 
 /* probes/server.py has the same names in the same order */
@@ -29,7 +28,8 @@ struct server_key {
 };
 
 struct server_call {
-	u64 begin;
+	struct server_key key;
+	u64 begin;		/* 0: nobody's */
 	u64 last;
 	u64 phases[SERVER_PHASES];
 	u32 counts[SERVER_COUNTS];
@@ -49,17 +49,47 @@ struct server_row {
 	u32 times[SLOTS];	/* by units of 1024 ns */
 };
 
-BPF_TABLE("lru_hash", struct server_key, struct server_call, server_calls, FLIGHTS);
-BPF_TABLE("lru_hash", u64, struct server_key, server_threads, FLIGHTS);
+struct server_thread {
+	u64 thread;
+	u32 slot;		/* of the Call it has */
+	u32 has;
+};
+BPF_ARRAY(server_calls, struct server_call, TASK_SLOTS);
+BPF_ARRAY(server_threads, struct server_thread, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", struct server_id, struct server_row, server_rows, ROWS, WHEN_NEEDED);
+
+static inline int server_same(struct server_key *one, struct server_key *other)
+{
+	return one->queue == other->queue && one->number == other->number;
+}
+
+static inline int server_slot(struct server_key *key)
+{
+	return (key->queue * 67 + key->number) & (TASK_SLOTS - 1);
+}
+
+static inline struct server_call *server_call(struct server_key *key)
+{
+	int slot = server_slot(key);
+	struct server_call *call = server_calls.lookup(&slot);
+
+	return call && call->begin && server_same(&call->key, key) ? call : NULL;
+}
 
 static inline struct server_call *server_begin(struct server_key *key)
 {
-	struct server_call call = {};
+	int slot = server_slot(key);
+	struct server_call *call = server_calls.lookup(&slot);
 
-	call.begin = call.last = bpf_ktime_get_ns();
-	server_calls.update(key, &call);
-	return server_calls.lookup(key);
+	if (!call)
+		return NULL;
+	/* a receive that was never answered, a callback's reply among them, comes here again */
+	if (call->begin && !server_same(&call->key, key))
+		lose(LOST_RPCS);
+	__builtin_memset(call, 0, sizeof(*call));
+	call->key = *key;
+	call->begin = call->last = bpf_ktime_get_ns();
+	return call;
 }
 
 static inline void server_phase(struct server_call *call, enum server_phase phase)
@@ -70,32 +100,47 @@ static inline void server_phase(struct server_call *call, enum server_phase phas
 	call->last = now;
 }
 
+static inline struct server_thread *server_thread(void)
+{
+	int slot = bpf_get_current_pid_tgid() & (TASK_SLOTS - 1);
+
+	return server_threads.lookup(&slot);
+}
+
 /* This thread has this Call now */
 static inline struct server_call *server_taken(struct server_key *key)
 {
-	u64 thread = bpf_get_current_pid_tgid();
+	struct server_thread *here = server_thread();
 
-	server_threads.update(&thread, key);
-	return server_calls.lookup(key);
+	if (here) {
+		here->thread = bpf_get_current_pid_tgid();
+		here->slot = server_slot(key);
+		here->has = 1;
+	}
+	return server_call(key);
 }
 
 static inline struct server_call *server_call_here(void)
 {
-	u64 thread = bpf_get_current_pid_tgid();
-	struct server_key *key = server_threads.lookup(&thread);
+	struct server_thread *here = server_thread();
+	struct server_call *call;
+	int slot;
 
-	return key ? server_calls.lookup(key) : NULL;
+	if (!here || !here->has || here->thread != bpf_get_current_pid_tgid())
+		return NULL;
+	slot = here->slot;
+	call = server_calls.lookup(&slot);
+	return call && call->begin ? call : NULL;
 }
 
 static inline void server_done(void)
 {
-	u64 thread = bpf_get_current_pid_tgid();
-	struct server_key *key = server_threads.lookup(&thread);
-	struct server_call *call = key ? server_calls.lookup(key) : NULL;
+	struct server_thread *here = server_thread();
+	struct server_call *call = server_call_here();
 	struct server_row fresh = {}, *row;
 	struct server_id id = {};
 
-	if (!call)
+	if (!call || !here)
 		return;
 	server_phase(call, SERVER_WRITE_OUT);
 	__builtin_memcpy(id.peer, call->peer, sizeof(id.peer));
@@ -112,8 +157,8 @@ static inline void server_done(void)
 		for (int i = SERVER_CALLS + 1; i < SERVER_COUNTS; i++)
 			row->counts[i] += call->counts[i];
 	}
-	server_calls.delete(key);
-	server_threads.delete(&thread);
+	call->begin = 0;
+	here->has = 0;
 }
 
 /* nfsd begins: a Call of ours is found by its xid, the kernel's by the thread */
@@ -121,7 +166,7 @@ static inline void server_done(void)
 PROBE(sunrpc, svc_process)
 {
 	struct server_key ours = { .number = args->xid };
-	struct server_call *call = server_calls.lookup(&ours);
+	struct server_call *call = server_call(&ours);
 
 	call = call ? server_taken(&ours) : server_call_here();
 	if (!call)
@@ -163,7 +208,7 @@ PROBE(rpcrdma, svcrdma_wc_recv)
 PROBE(rpcrdma, svcrdma_decode_rseg)
 {
 	SERVER_KEY(key);
-	struct server_call *call = server_calls.lookup(&key);
+	struct server_call *call = server_call(&key);
 
 	if (!call)
 		return 0;
@@ -178,7 +223,7 @@ PROBE(rpcrdma, svcrdma_decode_rseg)
 PROBE(rpcrdma, svcrdma_decode_wseg)
 {
 	SERVER_KEY(key);
-	struct server_call *call = server_calls.lookup(&key);
+	struct server_call *call = server_call(&key);
 
 	if (call)
 		call->counts[SERVER_ROOM] += args->length;

@@ -19,7 +19,7 @@ PROBE(nfsrdma, nfsrdma_svc_call)
 PROBE(nfsrdma, nfsrdma_svc_read)
 {
 	struct server_key key = { .number = args->xid };
-	struct server_call *call = server_calls.lookup(&key);
+	struct server_call *call = server_call(&key);
 
 	if (!call)
 		return 0;

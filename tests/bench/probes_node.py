@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from nfsrdma_tools.probes.accounts import NAMES, account
 from nfsrdma_tools.probes.session import session
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
@@ -45,7 +46,8 @@ WAYS = {
     "latency": ("latency",),
     "connections": ("connections",),
     "server": ("server",),
-    "all": ("chunks", "registrations", "latency", "connections", "server"),
+    "cpu": ("cpu",),
+    "all": NAMES,
 }
 
 
@@ -59,10 +61,18 @@ def bpftrace():
     tracer.communicate()
 
 
+@contextlib.contextmanager
+def attached(names):
+    with session(names) as counting:
+        for name in names:
+            account(name).attach(counting)
+        yield
+
+
 def counting(way):
     if way == "bpftrace":
         return bpftrace()
-    return session(WAYS[way]) if WAYS[way] else contextlib.nullcontext()
+    return attached(WAYS[way]) if WAYS[way] else contextlib.nullcontext()
 
 
 def one_read(file, room, offsets):
