@@ -132,7 +132,7 @@ static int nfr_client_open(struct nfr_xprt *nx)
 		nfr_conn_free(conn);
 		return rc;
 	}
-	xprt->max_reqs = conn->wanted.credits;
+	WRITE_ONCE(xprt->max_reqs, conn->wanted.credits);
 	rcu_assign_pointer(nx->conn, conn);
 	return 0;
 }
@@ -203,7 +203,7 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn 
 	nx->counters.mrs_made += conn->pool.total;
 	nx->counters.mrs_recycled += conn->pool.recycled;
 	nx->counters.mrs_orphaned += conn->pool.orphaned;
-	nx->last_disconnect = conn->reason;
+	nx->last_disconnect = READ_ONCE(conn->reason);
 	/* a connection that worked starts the back-off anew */
 	if (conn->replies)
 		nx->xprt.reestablish_timeout = 0;

@@ -190,7 +190,7 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
 	task->tk_status = 0;
 	spin_lock(&xprt->reserve_lock);
 	req = nfr_slot_take(nx);
-	if (!req && xprt->num_reqs < xprt->max_reqs) {
+	if (!req && xprt->num_reqs < READ_ONCE(xprt->max_reqs)) {
 		req = nfr_slot_make(nx);
 		if (!req)
 			task->tk_status = -ENOMEM;

@@ -18,18 +18,18 @@ struct nfr_mr_counts {
 static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
 {
 	struct nfr_mr_counts counts = {
-		.made = nx->counters.mrs_made,
-		.recycled = nx->counters.mrs_recycled,
-		.orphaned = nx->counters.mrs_orphaned,
+		.made = READ_ONCE(nx->counters.mrs_made),
+		.recycled = READ_ONCE(nx->counters.mrs_recycled),
+		.orphaned = READ_ONCE(nx->counters.mrs_orphaned),
 	};
 	const struct nfr_conn *conn;
 
 	rcu_read_lock();
 	conn = rcu_dereference(nx->conn);
 	if (conn) {
-		counts.made += conn->pool.total;
-		counts.recycled += conn->pool.recycled;
-		counts.orphaned += conn->pool.orphaned;
+		counts.made += READ_ONCE(conn->pool.total);
+		counts.recycled += READ_ONCE(conn->pool.recycled);
+		counts.orphaned += READ_ONCE(conn->pool.orphaned);
 	}
 	rcu_read_unlock();
 	return counts;
@@ -37,16 +37,15 @@ static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
 
 static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
 {
+	const typeof(xprt->stat) stat = data_race(xprt->stat);
 	long idle = 0;
 
 	if (xprt_connected((struct rpc_xprt *)xprt))
-		idle = (long)(jiffies - xprt->last_used) / HZ;
+		idle = (long)(jiffies - READ_ONCE(xprt->last_used)) / HZ;
 	/* the first 0 is a local port, which RDMA does not have */
 	seq_printf(seq, "\txprt:\trdma 0 %lu %lu %lu %ld %lu %lu %lu %llu %llu ",
-		   xprt->stat.bind_count, xprt->stat.connect_count,
-		   xprt->stat.connect_time / HZ, idle, xprt->stat.sends,
-		   xprt->stat.recvs, xprt->stat.bad_xids, xprt->stat.req_u,
-		   xprt->stat.bklog_u);
+		   stat.bind_count, stat.connect_count, stat.connect_time / HZ, idle,
+		   stat.sends, stat.recvs, stat.bad_xids, stat.req_u, stat.bklog_u);
 }
 
 /**
@@ -57,7 +56,8 @@ static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
 void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
 {
 	const struct nfr_xprt *nx = nfr_xprt_of(xprt);
-	const struct nfr_counters *c = &nx->counters;
+	/* each is right by itself, and they go on counting meanwhile */
+	const struct nfr_counters now = data_race(nx->counters), *c = &now;
 	struct nfr_mr_counts mrs = nfr_stats_mrs(nx);
 
 	nfr_stats_generic(xprt, seq);

@@ -103,7 +103,8 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
 
-	if (req->state == NFR_REQ_IDLE)
+	/* the reply may be coming just now */
+	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
 	nfr_client_wait_closed(nx, req->generation);

@@ -53,8 +53,8 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 	int was = atomic_xchg(&conn->state, NFR_CONN_BROKEN);
 
 	/* that work was flushed tells nothing: who knows more has the word */
-	if (was != NFR_CONN_BROKEN || conn->reason == nfr_conn_flushed)
-		conn->reason = reason;
+	if (was != NFR_CONN_BROKEN || READ_ONCE(conn->reason) == nfr_conn_flushed)
+		WRITE_ONCE(conn->reason, reason);
 	if (was == NFR_CONN_BROKEN)
 		return;
 	trace_nfsrdma_disconnect(conn, reason);
@@ -70,7 +70,7 @@ static void nfr_conn_event_work(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, event_work);
 
-	nfr_conn_break(conn, conn->event);
+	nfr_conn_break(conn, READ_ONCE(conn->event));
 }
 
 static void nfr_conn_lost_work(struct work_struct *work)
@@ -216,9 +216,11 @@ int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
  */
 void nfr_conn_drain(struct nfr_conn *conn)
 {
+	static const char reason[] = "closed by this side";
+
 	if (atomic_xchg(&conn->state, NFR_CONN_BROKEN) == NFR_CONN_UP) {
-		conn->reason = "closed by this side";
-		trace_nfsrdma_disconnect(conn, conn->reason);
+		WRITE_ONCE(conn->reason, reason);
+		trace_nfsrdma_disconnect(conn, reason);
 	}
 	nfr_sq_close(conn);
 	if (conn->id && conn->id->qp) {

@@ -144,7 +144,7 @@ int nfr_recv_more(struct nfr_conn *conn)
 
 /* --- credits --- */
 
-/* A batch may have been taken from the queue while as good as another waits to be posted again */
+/* One batch may be in handling while as good as another waits to be posted. The lock is held. */
 static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
 {
 	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH + NFR_REPOST;
@@ -159,15 +159,17 @@ static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
  */
 int nfr_queue_credit(struct nfr_conn *conn)
 {
+	bool enough = false;
 	int rc = -EAGAIN;
 
 	spin_lock(&conn->lock);
 	if (conn->inflight < conn->granted) {
 		conn->inflight++;
+		enough = nfr_queue_has_recvs(conn);
 		rc = 0;
 	}
 	spin_unlock(&conn->lock);
-	if (rc || nfr_queue_has_recvs(conn))
+	if (rc || enough)
 		return rc;
 	rc = nfr_recv_more(conn);
 	if (rc)
@@ -213,7 +215,7 @@ void nfr_queue_credit_found(struct nfr_conn *conn)
 
 /**
  * nfr_queue_grant - the peer says how many Calls it allows
- * @conn: the connection
+ * @conn: the connection; called where completions are handled
  * @credits: as on the wire; 0 counts as 1, more than was asked for as that
  */
 void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
@@ -223,7 +225,9 @@ void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
 	if (grant == conn->granted)
 		return;
 	trace_nfsrdma_credit(conn, grant);
-	WRITE_ONCE(conn->granted, grant);
+	spin_lock(&conn->lock);
+	conn->granted = grant;
+	spin_unlock(&conn->lock);
 }
 
 /**

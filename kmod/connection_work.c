@@ -80,6 +80,6 @@ void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay)
  */
 void nfr_conn_event_later(struct nfr_conn *conn, const char *reason)
 {
-	conn->event = reason;
+	WRITE_ONCE(conn->event, reason);
 	queue_work(nfr_slow_wq, &conn->event_work);
 }

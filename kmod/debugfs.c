@@ -28,12 +28,12 @@ static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 	seq_printf(seq, "inline_send %u\n", conn->send_size);
 	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
 	seq_printf(seq, "credits_asked %u\n", conn->wanted.credits);
-	seq_printf(seq, "credits_granted %u\n", conn->granted);
-	seq_printf(seq, "credits_used %u\n", conn->inflight);
-	seq_printf(seq, "receives %u\n", conn->recv_total);
+	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
+	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
+	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", conn->pool.depth);
-	seq_printf(seq, "mrs %u\n", conn->pool.total);
+	seq_printf(seq, "mrs %u\n", READ_ONCE(conn->pool.total));
 	nfr_show_wanted(seq, conn);
 }
 
@@ -61,7 +61,8 @@ DEFINE_SHOW_ATTRIBUTE(connection);
 static int counters_show(struct seq_file *seq, void *unused)
 {
 	const struct nfr_xprt *nx = seq->private;
-	const struct nfr_counters *c = &nx->counters;
+	/* each is right by itself, and they go on counting meanwhile */
+	const struct nfr_counters now = data_race(nx->counters), *c = &now;
 
 	seq_printf(seq, "read_chunks %llu\nwrite_chunks %llu\nreply_chunks %llu\nnomsg_calls %llu\n",
 		   c->read_chunks, c->write_chunks, c->reply_chunks, c->nomsg_calls);

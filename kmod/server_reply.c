@@ -107,7 +107,7 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 {
 	struct nfr_header head = {
-		.xid = req->head.xid, .credits = req->svc->grant, .proc = NFR_ERROR,
+		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_ERROR,
 		.error = error, .vers_low = NFR_WIRE_VERSION, .vers_high = NFR_WIRE_VERSION,
 	};
 

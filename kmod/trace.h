@@ -178,7 +178,7 @@ TRACE_EVENT(nfsrdma_post,
 		__entry->registrations = registrations;
 		__entry->length = length;
 		__entry->signaled = signaled;
-		__entry->inflight = conn->inflight;
+		__entry->inflight = READ_ONCE(conn->inflight);
 	),
 	TP_printk("xprt=%u xid=0x%08x registrations=%u length=%u signaled=%u inflight=%u",
 		  __entry->xprt, __entry->xid, __entry->registrations, __entry->length,

@@ -48,7 +48,7 @@ TRACE_EVENT(nfsrdma_credit,
 		__entry->xprt = conn->id_number;
 		__entry->before = conn->granted;
 		__entry->granted = granted;
-		__entry->inflight = conn->inflight;
+		__entry->inflight = READ_ONCE(conn->inflight);
 	),
 	TP_printk("xprt=%u before=%u granted=%u inflight=%u", __entry->xprt, __entry->before,
 		  __entry->granted, __entry->inflight)
@@ -87,7 +87,7 @@ TRACE_EVENT(nfsrdma_disconnect,
 	),
 	TP_fast_assign(
 		__entry->xprt = conn->id_number;
-		__entry->inflight = conn->inflight;
+		__entry->inflight = READ_ONCE(conn->inflight);
 		strscpy(__entry->reason, reason, NFR_CONNECTION_TEXT);
 	),
 	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight, __entry->reason)
