@@ -99,16 +99,18 @@ def storm(
     seconds: float,
     seed: str,
     clients: Sequence[str] = ("client",),
+    least: int = 1,
 ) -> dict[str, Any]:
     """Work over mounts of some clients while ``faults`` happen in turn, a second between them.
 
+    ``least`` of them happen where the machines are so slow that the time is over before.
     Nothing fails, no byte differs on either side and nothing hangs, or AssertionError says what
     did.  Returns what happened in order, what the workers did, and the connections' facts.
     """
     with ExitStack() as mounts:
         for client in clients:
             mounts.enter_context(mounted(lab, options, node=client))
-        happened, answers = worked(lab, faults, seconds, seed, clients)
+        happened, answers = worked(lab, faults, seconds, seed, clients, least)
         facts = [one for client in clients for one in connections(lab, client)]
     # not before the unmount: it gives back what was delegated
     for answer in answers:
@@ -125,11 +127,16 @@ def same_on_the_server(lab: Nodes, answer: dict[str, Any]) -> None:
 
 
 def worked(
-    lab: Nodes, faults: Iterable[Fault], seconds: float, seed: str, clients: Sequence[str]
+    lab: Nodes,
+    faults: Iterable[Fault],
+    seconds: float,
+    seed: str,
+    clients: Sequence[str],
+    least: int,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     with ExitStack() as programs:
         works = [programs.enter_context(working(lab, client, seconds, seed)) for client in clients]
-        happened = inject(lab, faults, seconds, works)
+        happened = inject(lab, faults, seconds, works, least)
     answers = [json.loads(work.result().stdout) for work in works]
     about = f"seed {seed}, after {', '.join(happened)}"
     for answer in answers:
@@ -181,12 +188,17 @@ def left(given_up: Event) -> None:
 
 
 def inject(
-    lab: Nodes, faults: Iterable[Fault], seconds: float, works: Sequence[Future[Result]]
+    lab: Nodes,
+    faults: Iterable[Fault],
+    seconds: float,
+    works: Sequence[Future[Result]],
+    least: int,
 ) -> list[str]:
     """One fault after the other until the time is over or some work ends by itself."""
     end, happened = time.monotonic() + seconds, []
     for fault in faults:
-        if time.monotonic() > end or any(work.done() for work in works):
+        over = time.monotonic() > end and len(happened) >= least
+        if over or any(work.done() for work in works):
             break
         happened.append(f"{fault.name} ({fault.node})")
         lab.run(fault.node, "sh", "-ec", fault.script, timeout=LIMIT)

@@ -101,10 +101,11 @@ def test_work_goes_on(both: Lab, options: str, long: bool, record_property: Reco
     # fewer, and no connection would ever be made: some twenty of its allocations have to succeed,
     # and hundreds on a server whose device wants memory regions for RDMA Reads
     arms = (arm("client", 79), arm("server", 61 if rxe else 997))
-    faults = chain(arms, cycle((*LOST, *gone)))
+    often = (*LOST, *gone)
     failed = Failed()
     with failing(both, failed):
-        found = storm(both, options, faults, 300 if long else 30, "failures")
+        faults, least = chain(arms, cycle(often)), len(arms) + len(often)
+        found = storm(both, options, faults, 300 if long else 30, "failures", least=least)
     assert min(failed.counts.values()) > 0, failed.counts
     assert sum(int(one["disconnects"]) for one in found["connections"]) > 0
     record_property("operations", sum(one["operations"] for one in found["done"]))
