@@ -13,11 +13,13 @@ from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 FAILED = pytest.StashKey[bool]()
-# NFS mounts, journals of undos, RDMA links, listeners and exports of nfsd, who carries proto=rdma
+# NFS mounts, journals of undos, RDMA links, addresses, listeners and exports of nfsd, who carries
+# proto=rdma
 TRACES = """
 grep ' nfs4\\? ' /proc/mounts
 ls /run/nfsrdma
 rdma link show | cut -d' ' -f1-9
+ip -4 -o addr show dev eth1 | cut -d' ' -f7
 sort /proc/fs/nfsd/portlist
 exportfs -s
 grep -oE '^(rpcrdma|nfsrdma) ' /proc/modules

@@ -49,6 +49,7 @@ def at_home(
         ours.restart()
         ready(ours)
     else:
+        ours.run("client", "ip", "-4", "addr", "flush", "dev", "eth1")
         ours.run("client", "lab-node", "client", "1")
 
 
