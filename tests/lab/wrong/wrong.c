@@ -3,7 +3,9 @@
  * Mistakes made on purpose, one for each value of the parameter "what": the
  * tests have to see them, or they would not see the real ones either.
  */
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/platform_device.h>
@@ -18,6 +20,7 @@ module_param(what, charp, 0444);
 static DEFINE_MUTEX(first);
 static DEFINE_MUTEX(second);
 static DEFINE_SPINLOCK(spin);
+static unsigned int counter;
 
 static int use_after_free(void)
 {
@@ -96,6 +99,30 @@ static int dma_mapping(void)
 	return 0;
 }
 
+static int count(void *unused)
+{
+	while (!kthread_should_stop()) {
+		counter++;
+		cond_resched();
+	}
+	return 0;
+}
+
+/* Two threads count, and nothing orders what they do */
+static int unordered(void)
+{
+	struct task_struct *one = kthread_run(count, NULL, "wrong");
+	struct task_struct *other = kthread_run(count, NULL, "wrong");
+
+	/* races are found by chance: few of all accesses are watched */
+	msleep(5000);
+	if (!IS_ERR(one))
+		kthread_stop(one);
+	if (!IS_ERR(other))
+		kthread_stop(other);
+	return IS_ERR(one) || IS_ERR(other) ? -ENOMEM : 0;
+}
+
 static const struct {
 	const char *name;
 	int (*make)(void);
@@ -106,6 +133,7 @@ static const struct {
 	{ "sleep_in_atomic", sleep_in_atomic },
 	{ "leak", leak },
 	{ "dma_mapping", dma_mapping },
+	{ "unordered", unordered },
 	{ "nothing", NULL },
 };
 
