@@ -2,15 +2,20 @@
 """A known workload, and everybody counts the same: accounts, mountstats, bpftrace, the wire."""
 
 import json
+import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sniffer
+from carriers import THEIRS, WHOSE, serve
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.probes.server import COUNTS
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
@@ -57,6 +62,7 @@ def test_all_who_count_agree(client: str, request: pytest.FixtureRequest, tmp_pa
     as_mountstats_says(chunks, said, "segments" if client == "pair" else "chunks")
     as_bpftrace_says(chunks, regions, said["bpftrace"])
     as_on_the_wire(chunks, headers)
+    as_long_as_mountstats_says(rows(said, "latency"), said["operations"])
 
 
 def as_done(chunks: dict[str, dict[str, Any]]) -> None:
@@ -113,3 +119,66 @@ def as_on_the_wire(chunks: dict[str, dict[str, Any]], headers: list[Header]) -> 
     assert len([c for c in writes if sum(s.length for s in c) == READ_SIZE]) == READS
     assert total(chunks, "reply_segments") <= sum(len(h.reply or ()) for h in headers)
     assert total(chunks, "replies_write") == len(writes)
+
+
+def as_long_as_mountstats_says(
+    times: dict[str, dict[str, Any]], operations: dict[str, dict[str, int]]
+) -> None:
+    """The phases are all of an RPC's time; mountstats has whole milliseconds, from a bit earlier."""
+    ours = {name: row for name, row in times.items() if not row.get("slowest")}
+    assert {name: row["count"] for name, row in ours.items()} == {
+        name: each["operations"] for name, each in operations.items()
+    }
+    for name, row in ours.items():
+        assert sum(row["phases_us"].values()) == pytest.approx(row["mean_us"])
+        assert sum(row["times"]) == row["count"]
+        spent, theirs = row["count"] * row["mean_us"] / 1000, operations[name]["execute_ms"]
+        assert spent < theirs + 2 * row["count"]
+
+
+@pytest.fixture(params=WHOSE)
+def served(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    serve(pair, "server", request.param)
+    yield pair
+    serve(pair, "server", THEIRS)
+
+
+TRACER = """
+nfsrdma trace server --json --interval 1 >/run/served 2>&1 </dev/null & echo $! >/run/tracer
+for i in $(seq 600); do grep -q missing /run/served && exit 0; sleep 0.5; done
+cat /run/served; exit 1
+"""
+# reads and writes of NFSv3, as nfsd counts them
+NFSD = "awk '/^proc3/ { print $9, $10 }' /proc/net/rpc/nfsd"
+
+
+def test_a_server_counts_what_it_is_asked(served: Lab) -> None:
+    lab = served
+    lab.run("server", "sh", "-ec", MAKE)
+    lab.run("server", "sh", "-c", TRACER, timeout=600)
+    before = lab.run("server", "sh", "-c", NFSD).stdout.split()
+    counted(lab)
+    lab.run("client", "umount", "/mnt")
+    after = lab.run("server", "sh", "-c", NFSD).stdout.split()
+    found = sums(lab)
+    lab.run("server", "sh", "-c", "kill $(cat /run/tracer); rm -r /export/traced")
+    reads, writes = (int(a) - int(b) for a, b in zip(after, before, strict=True))
+    assert (found["READ", "calls"], found["WRITE", "calls"]) == (reads, writes) == (READS, WRITES)
+    assert found["READ", "write_calls"] == READS
+    assert found["READ", "written"] == READS * READ_SIZE
+    assert found["WRITE", "read_calls"] == 0
+
+
+def sums(lab: Lab) -> Counter[tuple[str, str]]:
+    """Over all intervals until the last Call was seen; a client's address stands beside each."""
+    found: Counter[tuple[str, str]] = Counter()
+    for _ in range(120):
+        found.clear()
+        for line in lab.run("server", "cat", "/run/served").stdout.splitlines()[1:]:
+            for row in json.loads(line)["rows"]:
+                assert row["peer"] == "10.9.1.11"
+                found.update({(row["procedure"], n): c for n, c in row.items() if n in COUNTS})
+        if found["WRITE", "calls"] >= WRITES:
+            return found
+        time.sleep(1)
+    raise AssertionError(f"not all that was asked was counted: {found}")

@@ -19,7 +19,7 @@ from nfsrdma_tools.probes.session import session
 
 MOUNT = Path("/mnt")
 NAMES, READS, READ_SIZE, WRITES, WRITE_SIZE, ATTRS = 10_000, 23, 65536, 17, 300, 5
-COUNTED = ("chunks", "registrations")
+COUNTED = ("chunks", "registrations", "latency")
 OPTIONS = f"vers=3,proto=rdma,port=20049,rsize={READ_SIZE},wsize={READ_SIZE},noac,nordirplus"
 # one-liners that a user would write, for the kernel's transport and for ours
 BPFTRACE = {
