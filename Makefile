@@ -64,8 +64,9 @@ module-bench: setup image ## Our client module beside the kernel's, in turns, on
 probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=2 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
-hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166
-	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) $(BIN)/python -m pytest -q -s -x tests/lab/test_hostile_peers.py
+hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
+	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x \
+		--kernel $(or $(KERNEL),6.12) $(if $(ONLY),-k "$(ONLY)") tests/lab/test_hostile_peers.py
 
 soak: setup image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \

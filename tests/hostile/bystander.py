@@ -15,8 +15,10 @@ __all__ = ["Bystander"]
 class Bystander(threading.Thread):
     """Writes a file and reads it back, again and again, in a ``with`` statement."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rest: float = 0.3) -> None:
+        """``rest``: seconds between rounds."""
         super().__init__()
+        self.rest = rest
         self.path, self.stop = folder / f"bystander-{os.getpid()}", threading.Event()
         self.rounds, self.errors = 0, list[str]()
 
@@ -30,7 +32,7 @@ class Bystander(threading.Thread):
 
     def run(self) -> None:
         rng = random.Random(1)  # noqa: S311 - no secret
-        while not self.stop.wait(0.05):
+        while not self.stop.wait(self.rest):
             try:
                 self._round(rng.randbytes(rng.choice((100, 5000, 100000))))
             except OSError as error:

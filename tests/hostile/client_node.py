@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``client_node.py SERVER PORT FOLDER MOUNT KIND SEED COUNT [NAME]``: a hostile client in a node.
+"""``client_node.py SERVER PORT FOLDER MOUNT KIND SEED FIRST COUNT [NAME]``: a hostile client.
 
 Sends the table of calls.py, each case over a connection of its own, tries to reach the server's
-memory, and sends COUNT mutated messages.  FOLDER, below /export, has a file "data" of 64 KiB; both
+memory, and sends COUNT mutated messages, numbered from FIRST; if that is not 0, the rest is left
+out.  FOLDER, below /export, has a file "data" of 64 KiB; both
 may be damaged.  MOUNT is one of the server: it and an honest connection are used all the while.
-KIND is the server's: "kernel", whose deviations are known, or "ours".  Prints JSON.
+KIND is the server's: "kernel", whose deviations are known, or "ours".
 """
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 import sys
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,13 @@ from hostile.calls import CASES, GOOD_PRIVATE, Case
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Message, Wish
 from hostile.site import Site, handles
+from hostile.told import TEXT, tell
 from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE, VerbsError
 
 PROBE = 0x600D0000
 # what has to be answered is waited for this long, in seconds
 PATIENCE = 30.0
+ENOUGH = 5
 
 
 def probe(connection: Connection) -> None:
@@ -116,6 +117,7 @@ class Client:
 
     def fail(self, name: str, **about: Any) -> None:
         self.failures.append({"name": name, **about})
+        tell(failure=self.failures[-1])
 
     def others_go_on(self, name: str) -> None:
         """The honest connection reads a page by Write chunk."""
@@ -191,6 +193,7 @@ def by_hand(client: Client, only: str) -> dict[str, list[str]]:
         if not set(answers) <= case.may:
             client.fail(case.name, answers=answers, may=sorted(case.may))
         client.others_go_on(case.name)
+        tell(did=case.name, answers=answers)
     return found
 
 
@@ -240,7 +243,7 @@ class Mutants:
     def __init__(self, client: Client, seed: str) -> None:
         self.client, self.seed = client, seed
         self.words: Counter[str] = Counter()
-        self.connections = 0
+        self.connections = self.sent = 0
         self.renew()
 
     def renew(self) -> None:
@@ -252,45 +255,51 @@ class Mutants:
 
     def send(self, number: int) -> None:
         message = mutated(self.seed, number, self.bases)
+        # its server may die of it
+        tell(sent=number, message=message.hex()[:TEXT])
         self.recent.append(message.ljust(-(-len(message) // 4) * 4, b"\0"))
         case = Case(f"mutant {number}", lambda _: message, calls.ANY | {"vers"})
         # an answer may be to one of those before
         before = b"".join(self.recent)
         answers = self.client.converse(self.connection, case, message, before)
+        self.sent += 1
         self.words.update(word.split(":")[0].split(" ")[0] for word in answers)
         if bad := [word for word in answers if word not in case.may]:
             self.client.fail(case.name, answers=bad, message=message.hex())
         if not self.site.intact(b"".join(self.recent)):
             about = {"memory": "written to where nothing was offered", "message": message.hex()}
             self.client.fail(case.name, **about)
+        tell(did=case.name, answers=answers)
         if self.connection.ended or "silent" in answers:
             self.connection.close()
             self.renew()
 
 
-def mutants(client: Client, seed: str, count: int) -> dict[str, Any]:
+def mutants(client: Client, seed: str, numbers: range) -> dict[str, Any]:
     work = Mutants(client, seed)
-    for number in range(count):
+    for number in numbers:
+        if len(client.failures) >= ENOUGH:
+            break
         work.send(number)
         if number % 20 == 0:
             client.others_go_on(f"mutant {number}")
     work.connection.close()
-    return {"answers": dict(work.words), "connections": work.connections}
+    answers = dict(work.words)
+    return {"answers": answers, "sent": work.sent, "connections": work.connections}
 
 
 def main() -> None:
-    server, port, folder, mount, kind, seed, count, *only = sys.argv[1:]
+    server, port, folder, mount, kind, seed, first, count, *only = sys.argv[1:]
+    numbers = range(int(first), int(first) + int(count))
     client = Client(server, int(port), folder, kind)
-    stages: dict[str, Callable[[], Any]] = {
-        "by_hand": lambda: by_hand(client, "".join(only)),
-        "reached": lambda: reaching(client, seed),
-        "mutants": lambda: mutants(client, seed, int(count)),
-    }
+    said: dict[str, Any] = {"by_hand": {}, "reached": 0}
     with Bystander(Path(mount)) as bystander:
-        said = {name: stage() for name, stage in stages.items()}
+        if not numbers.start:
+            said = {"by_hand": by_hand(client, "".join(only)), "reached": reaching(client, seed)}
+        said["mutants"] = mutants(client, seed, numbers)
     client.witness.close()
     said |= {"failures": client.failures, "rounds": client.rounds}
-    print(json.dumps({**said, "bystander": bystander.account()}))
+    tell(**said, bystander=bystander.account())
 
 
 main()

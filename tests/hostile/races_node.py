@@ -7,7 +7,6 @@ it may be on its way down.  MOUNT, one of the server, is worked on meanwhile.  P
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -23,6 +22,7 @@ from hostile.bystander import Bystander
 from hostile.calls import GOOD_PRIVATE, Make
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.site import Site, handles
+from hostile.told import tell
 from hostile.verbs import VerbsError
 
 WISH = Wish(private=GOOD_PRIVATE, receives=16)
@@ -101,9 +101,9 @@ def main() -> None:
     races = Races(server, int(port), folder, seed)
     if count == "die":
         races.die()
-    with Bystander(Path(mount)) as bystander:
+    with Bystander(Path(mount), rest=0.05) as bystander:
         said = races.run(int(count))
-    print(json.dumps({**said, "bystander": bystander.account()}))
+    tell(**said, bystander=bystander.account())
 
 
 main()

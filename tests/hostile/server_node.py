@@ -4,7 +4,7 @@
 Each line that comes is a JSON object, and so is each answer.
 ``{"trick": NAME}`` or ``{"mutate": SEED, "number": N, "on": KIND}`` arms it for the next Call of
 its kind; ``{"over": true}`` when the application's call has ended; ``{"accept": NAME}`` ends all
-connections and says how those to come are accepted.
+connections and says how those to come are accepted. The last mutated message is in last-CONTROL.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hostile import rpc
@@ -55,6 +56,7 @@ class Control:
         self.proxy = proxy
         self.later: Play = ignore
         self.bases: list[bytes] = []
+        self.last = Path(f"last-{port}")
         with socket.create_server(("", port)) as listener:
             print("listening", flush=True)
             self.socket, _ = listener.accept()
@@ -79,9 +81,11 @@ class Control:
         def play(exchange: Exchange) -> None:
             honest = exchange.honest()
             self.bases = [honest, *self.bases[:7]]
-            exchange.connection.send(
-                mutated(asked["mutate"], asked["number"], [honest, *self.bases])
-            )
+            made = mutated(asked["mutate"], asked["number"], [honest, *self.bases])
+            exchange.notes["message"] = made.hex()
+            # its client may die of it
+            self.last.write_text(f"mutant {asked['number']}: {made.hex()}\n")
+            exchange.connection.send(made)
 
         self._arm(asked["on"], play, True, None)
 

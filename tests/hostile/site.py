@@ -7,6 +7,7 @@ Every region is filled with a pattern.  What a server may write to is what its m
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ REGION = 1 << 18
 # what is offered lies in the middle of a region, what is read from in its last quarter
 _MIDDLE, _DATA = REGION // 4, REGION * 3 // 4
 _PATTERN = bytes(range(1, 252)) * (REGION // 251 + 1)
+_WHOLE = _PATTERN[:REGION]
 
 
 class Site:
@@ -37,7 +39,7 @@ class Site:
         }
         self.memory = {name: connection.memory(REGION, how) for name, how in access.items()}
         for memory in self.memory.values():
-            memory.view[:] = _PATTERN[:REGION]
+            memory.view[:] = _WHOLE
         self.memory["stale"].deregister()
 
     def _at(self, name: str, at: int, size: int) -> Segment:
@@ -89,25 +91,25 @@ class Site:
 
     def intact(self, message: bytes) -> bool:
         """Whether a server that was sent this has written to nothing else; all is as new then."""
-        for segment in _segments(message):
-            for memory in self.memory.values():
+        for memory in (self.memory["all"], self.memory["write"]):
+            for segment in _segments(message, memory.key):
                 # what lies over its end must have been refused as a whole
                 at = segment.offset - memory.address
-                writable = memory in (self.memory["all"], self.memory["write"])
-                if memory.key == segment.handle and writable and at >= 0:
+                if at >= 0:
                     self.restore(memory, at, min(segment.length, REGION - at))
         at = _DATA + 32768
         self.restore(self.memory["all"], at, 8192)
-        return all(memory.view == _PATTERN[:REGION] for memory in self.memory.values())
+        return all(memory.view == _WHOLE for memory in self.memory.values())
 
 
-def _segments(message: bytes) -> Iterator[Segment]:
-    """Everything in a message that could be taken for a segment."""
-    for at in range(0, len(message) - 15, 4):
-        handle, length, high, low = (
-            int.from_bytes(message[at + 4 * n : at + 4 * n + 4], "big") for n in range(4)
-        )
-        yield Segment(handle, length, high << 32 | low)
+def _segments(message: bytes, key: int) -> Iterator[Segment]:
+    """Everything in a message that could be taken for a segment with a key."""
+    handle = struct.pack(">I", key)
+    at = message.find(handle)
+    while at >= 0:
+        if at % 4 == 0 and at + 16 <= len(message):
+            yield Segment(*struct.unpack_from(">2IQ", message, at))
+        at = message.find(handle, at + 1)
 
 
 def handles(server: str, export: str, *names: str) -> list[bytes]:

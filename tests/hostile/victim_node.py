@@ -1,103 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``victim_node.py SERVER PORT CONTROL SEED COUNT [NAME]``: what a hostile server is done to.
+"""``victim_node.py SERVER PORTS SEED FIRST COUNT [NAME]``: what hostile servers are done to.
 
-Mounts it, arms one trick after the other at it, does what sets the trick off, and looks what
-became of it; then COUNT replies that are mutated.  Meanwhile a mount of an honest server is worked
-on.  Prints JSON.
+PORTS are PORT:CONTROL,... of hostile servers that are alike. Mounts them, arms one trick after the
+other at the first one, does what sets the trick off, and looks what became of it. Then come COUNT
+replies that are mutated, numbered from FIRST, at all of them side by side: most of the time is
+spent on waiting for new connections. With another FIRST than 0 the tricks are left out. Meanwhile
+a mount of an honest server is worked on.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
-import os
-import random
 import socket
-import subprocess
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hostile.accepts import ACCEPTS
+from hostile.application import SESSION, Application, mounted
 from hostile.bystander import Bystander
 from hostile.replies import OK, TRICKS
+from hostile.told import TEXT, tell
 
-HERE, SESSION, GOOD = Path("/mnt/hostile"), Path("/mnt/session"), Path("/mnt/good")
-SOFT = "soft,timeo=100,retrans=1,noac,nosharecache"
-SIZE, SMALL, PAGE = 8192, 512, 4096
-CANARY = b"\x5a" * PAGE
-
-
-class Buffer:
-    """Memory for O_DIRECT with pages around it that nobody may write into."""
-
-    def __init__(self) -> None:
-        self.pages = memoryview(mmap.mmap(-1, SIZE + 2 * PAGE))
-        self.middle = self.pages[PAGE : PAGE + SIZE]
-        self.pages[:PAGE] = self.pages[PAGE + SIZE :] = CANARY
-
-    def intact(self) -> bool:
-        return self.pages[:PAGE] == self.pages[PAGE + SIZE :] == CANARY
-
-
-class Application:
-    """The calls that set tricks off, and what has to come of them."""
-
-    def __init__(self, seed: str) -> None:
-        self.rng = random.Random(seed)  # noqa: S311 - no secret
-        self.image = bytearray(self.rng.randbytes(1 << 16))
-        self.buffer = Buffer()
-        self.folder = HERE / "victim"
-        self.folder.mkdir()
-        self.names = {f"a-name-of-some-length-{number}" for number in range(40)}
-        for name in self.names:
-            (self.folder / name).touch()
-        (HERE / "victim.data").write_bytes(self.image)
-        self.file = os.open(HERE / "victim.data", os.O_RDWR | os.O_DIRECT)
-
-    def remove(self) -> None:
-        os.close(self.file)
-        for name in self.names:
-            (self.folder / name).unlink()
-        self.folder.rmdir()
-        (HERE / "victim.data").unlink()
-
-    def _read(self, size: int) -> bool:
-        at = self.rng.randrange(len(self.image) - size)
-        part = self.buffer.middle[:size]
-        part[:] = bytes(size)
-        done = os.preadv(self.file, [part], at)
-        return done == size and part == self.image[at : at + size]
-
-    def read(self) -> bool:
-        return self._read(SIZE)
-
-    def small(self) -> bool:
-        return self._read(SMALL)
-
-    def write(self) -> bool:
-        at, data = self.rng.randrange(len(self.image) - SIZE), self.rng.randbytes(SIZE)
-        self.buffer.middle[:] = data
-        # whatever happens: what is there is one or the other, and is not looked at again
-        self.image[at : at + SIZE] = data
-        try:
-            return os.pwritev(self.file, [self.buffer.middle], at) == SIZE
-        except OSError:
-            os.pwritev(self.file, [self.buffer.middle], at)
-            raise
-
-    def list(self) -> bool:
-        # what was listed before is stale
-        (self.folder / "new").touch()
-        (self.folder / "new").unlink()
-        return set(os.listdir(self.folder)) == self.names  # noqa: PTH208 - names are what is asked
-
-    def session(self) -> bool:
-        return SESSION.stat().st_ino > 0
+GOOD = Path("/mnt/good")
+SOFT = "soft,timeo=100,retrans=1,nosharecache"
+# attributes are not asked for again and again; with a session they are the call
+V3, V41 = f"vers=3,nolock,actimeo=3600,{SOFT}", f"vers=4.1,noac,{SOFT}"
+# one in nine has a session, which the kernel's client has with one server only
+KINDS = (*("read", "small", "list", "write") * 2, "session")
+ENOUGH = 5
 
 
 class Server:
@@ -113,31 +51,31 @@ class Server:
         return answer
 
 
-@contextmanager
-def mounted(where: Path, target: str, options: str) -> Iterator[None]:
-    where.mkdir(exist_ok=True)
-    words = f"proto=rdma,{options}"
-    subprocess.run(("mount", "-t", "nfs", "-o", words, target, where), check=True, timeout=300)
-    try:
-        yield
-    finally:
-        subprocess.run(("umount", where), check=True, timeout=300)
-
-
 def refused(told: dict[str, Any]) -> bool:
     """Whether memory was reached for, in vain: IBV_WC_REM_ACCESS_ERR."""
     statuses = told.get("reached", [])
     return bool(statuses) and set(statuses) == {10}
 
 
+@dataclass
+class Verdicts:
+    """Those of all trials."""
+
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+    """a trial went to pieces"""
+
+    @property
+    def enough(self) -> bool:
+        return self.over.is_set() or len(self.failures) >= ENOUGH
+
+
 class Trial:
     """One call of the application after the other, and a verdict on each."""
 
-    def __init__(self, server: Server, application: Application) -> None:
-        self.server, self.application = server, application
+    def __init__(self, server: Server, application: Application, verdicts: Verdicts) -> None:
+        self.server, self.application, self.verdicts = server, application, verdicts
         self.outcomes: Counter[str] = Counter()
-        self.failures: list[dict[str, Any]] = []
-        self.found: dict[str, dict[str, Any]] = {}
 
     def outcome(self, kind: str) -> tuple[str, str]:
         work: Callable[[], bool] = getattr(self.application, kind)
@@ -145,6 +83,10 @@ class Trial:
             return ("ok", "") if work() else ("wrong", "")
         except OSError as error:
             return "error", repr(error)
+
+    def fail(self, **about: Any) -> None:
+        tell(failure=about)
+        self.verdicts.failures.append(about)
 
     def after(
         self, name: str, kind: str, may: frozenset[str], reaches: bool, thorough: bool = True
@@ -158,55 +100,86 @@ class Trial:
         fine = result in may and again == "ok" and self.application.buffer.intact()
         fine = fine and told["played"] and refused(told) == reaches
         self.outcomes[result] += 1
-        self.found[name] = told
         if not fine:
-            self.failures.append({"name": name, "again": again, "why": why, **told})
+            self.fail(name=name, on=kind, again=again, why=why, **told)
+        told["message"] = told.get("message", "")[:TEXT]
+        tell(did=name, on=kind, **told)
+
+    def tricks(self, only: str) -> None:
+        for trick in TRICKS.values():
+            if only in trick.name:
+                self.server.ask(trick=trick.name)
+                self.after(trick.name, trick.on, trick.may, trick.reaches)
+
+    def accepts(self, only: str) -> None:
+        for name in (*ACCEPTS, "honest"):
+            if only in name:
+                self.server.ask(accept=name)
+                # the first call may find the connection gone; the second one has to work
+                self.outcome("read")
+                again, why = self.outcome("small")
+                if again != "ok":
+                    self.fail(accept=name, again=again, why=why)
+
+    def mutants(self, seed: str, numbers: Iterable[int]) -> None:
+        any_end = OK | {"error", "wrong"}
+        try:
+            for number in numbers:
+                if self.verdicts.enough:
+                    return
+                kind = KINDS[number % len(KINDS)]
+                self.server.ask(mutate=seed, number=number, on=kind)
+                thorough = number % 20 < 10
+                self.after(f"mutant {number}", kind, any_end, reaches=False, thorough=thorough)
+        except BaseException:
+            self.verdicts.over.set()
+            raise
 
 
-def tricks(trial: Trial, only: str) -> None:
-    for trick in TRICKS.values():
-        if only in trick.name:
-            trial.server.ask(trick=trick.name)
-            trial.after(trick.name, trick.on, trick.may, trick.reaches)
+def dealt(numbers: range, lanes: int) -> list[list[int]]:
+    """Who does which: the first one those with a session, the others the rest in turn."""
+    kinds = {number: KINDS[number % len(KINDS)] for number in numbers}
+    rest = [number for number, kind in kinds.items() if kind != "session"]
+    sessions = [number for number, kind in kinds.items() if kind == "session"]
+    if lanes == 1:
+        return [list(numbers)]
+    return [sessions, *(rest[lane :: lanes - 1] for lane in range(lanes - 1))]
 
 
-def accepts(trial: Trial, only: str) -> None:
-    for name in (*ACCEPTS, "honest"):
-        if only in name:
-            trial.server.ask(accept=name)
-            # the first call may find the connection gone; the second one has to work
-            trial.outcome("read")
-            again, why = trial.outcome("small")
-            if again != "ok":
-                trial.failures.append({"accept": name, "again": again, "why": why})
-
-
-def mutants(trial: Trial, seed: str, count: int) -> None:
-    kinds = ("read", "small", "list", "write", "session")
-    any_end = OK | {"error", "wrong"}
-    for number in range(count):
-        kind = kinds[number % len(kinds)]
-        trial.server.ask(mutate=seed, number=number, on=kind)
-        trial.after(f"mutant {number}", kind, any_end, False, number % 10 < len(kinds))
+def mutants(trials: Sequence[Trial], seed: str, numbers: range) -> None:
+    with ThreadPoolExecutor(len(trials)) as pool:
+        lanes = dealt(numbers, len(trials))
+        works = [pool.submit(t.mutants, seed, lane) for t, lane in zip(trials, lanes, strict=True)]
+    for work in works:
+        work.result()
 
 
 def main() -> None:
-    server, port, control, seed, count, *only = sys.argv[1:]
-    target, name = f"{server}:/export", "".join(only)
-    conversation = Server(server, int(control))
-    v3, v41 = f"vers=3,nolock,port={port},{SOFT}", f"vers=4.1,port={port},{SOFT}"
-    good = mounted(GOOD, target, "vers=3,port=20049")
-    with good, mounted(HERE, target, v3), mounted(SESSION, target, v41):
-        application = Application(seed)
-        trial = Trial(conversation, application)
+    host, ports, seed, first, count, *only = sys.argv[1:]
+    target, name = f"{host}:/export", "".join(only)
+    pairs = [pair.split(":") for pair in ports.split(",")]
+    places = [Path(f"/mnt/hostile-{number}") for number in range(len(pairs))]
+    conversations = [Server(host, int(control)) for _, control in pairs]
+    with ExitStack() as mounts:
+        mounts.enter_context(mounted(GOOD, target, "vers=3,port=20049"))
+        for place, (port, _) in zip(places, pairs, strict=True):
+            mounts.enter_context(mounted(place, target, f"{V3},port={port}"))
+        mounts.enter_context(mounted(SESSION, target, f"{V41},port={pairs[0][0]}"))
+        applications = [Application(place, f"{seed} {place.name}") for place in places]
+        verdicts = Verdicts()
+        both = zip(conversations, applications, strict=True)
+        trials = [Trial(server, application, verdicts) for server, application in both]
         with Bystander(GOOD) as bystander:
-            tricks(trial, name)
-            accepts(trial, name)
-            by_hand = dict(trial.outcomes)
-            mutants(trial, seed, int(count))
-        application.remove()
-    said = {"failures": trial.failures, "by_hand": by_hand, "all": dict(trial.outcomes)}
-    print(json.dumps({**said, "bystander": bystander.account(), "found": trial.found}))
+            if first == "0":
+                trials[0].tricks(name)
+                trials[0].accepts(name)
+            by_hand = dict(trials[0].outcomes)
+            mutants(trials, seed, range(int(first), int(first) + int(count)))
+        for application in applications:
+            application.remove()
+    every = sum((trial.outcomes for trial in trials), Counter[str]())
+    said = {"failures": verdicts.failures, "by_hand": by_hand, "all": dict(every)}
+    tell(**said, bystander=bystander.account())
 
 
 main()

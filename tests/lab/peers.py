@@ -7,6 +7,7 @@ import io
 import json
 import tarfile
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from faults import FAULTS
 from storm import HERE, beside, mounted, nothing_lost
 
+from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["hostile_client", "hostile_server", "listener_stops", "races"]
@@ -24,8 +26,8 @@ WIRE = tuple(TESTS / "wire" / name for name in ("__init__.py", "rpcrdma.py"))
 THERE = "/run/hostile"
 LIMIT = 14400.0
 SERVER, PORT = "10.9.1.1", "20049"
-# of the hostile server, and of the conversation with it
-BAD_PORT, CONTROL = "20050", "20051"
+# of the hostile servers, and of the conversations with them; most of the time is spent on waiting
+PAIRS = tuple((str(port), str(port + 1)) for port in range(20050, 20058, 2))
 # below /export: a file, and so many names that their list is some 7,000 bytes
 FOLDER = "hostile"
 MAKE = f"""
@@ -33,37 +35,42 @@ rm -rf /export/{FOLDER} && mkdir /export/{FOLDER} && cd /export/{FOLDER}
 head -c 65536 /dev/urandom > data
 for i in $(seq 60); do : > $(printf 'a-name-%0100d' $i); done
 """
+# $1 is its port, $2 that of the conversation
 SERVE = f"""
-cd {THERE} && PYTHONPATH=. setsid python3 hostile/server_node.py "$@" >said 2>&1 </dev/null &
-for i in $(seq 600); do grep -q listening {THERE}/said && exit 0; sleep 0.1; done
-cat {THERE}/said >&2; exit 1
+cd {THERE} && PYTHONPATH=. setsid python3 hostile/server_node.py $1 $2 >said-$1 2>&1 </dev/null &
+for i in $(seq 600); do grep -q listening {THERE}/said-$1 && exit 0; sleep 0.1; done
+cat {THERE}/said-$1 >&2; exit 1
 """
+# what the hostile servers said, and the last message that each made
+LAST = f"cd {THERE} && tail -n 20 said-* last-*"
 
 
-def hostile_server(lab: Nodes, seed: str, count: int, only: str = "") -> dict[str, Any]:
-    """Our client's mounts of a server that answers as it likes; ``count`` answers are mutated."""
+def hostile_server(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:
+    """Our client's mounts of servers that answer as they like; ``numbers`` are mutants."""
     with nothing_lost(lab, "client"), serving(lab):
         bring(lab, "client")
-        words = (SERVER, BAD_PORT, CONTROL, seed, str(count), only)
-        said = program(lab, "client", "victim", *words)
+        ports = ",".join(":".join(pair) for pair in PAIRS)
+        said = program(lab, "client", "victim", SERVER, ports, seed, *_numbers(numbers), only)
     nothing_failed(said, seed)
     return said
 
 
-def hostile_client(lab: Nodes, seed: str, count: int, only: str = "") -> dict[str, Any]:
-    """A server, and a client that sends it what it likes; ``count`` messages are mutated.
+def hostile_client(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:
+    """A server, and a client that sends it what it likes; ``numbers`` are mutants.
 
     The client's mount is carried by whose module is there.
     """
     kind = server_kind(lab)
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
-        # what the kernel's server is not sent by hand may be among what is made at random
-        mutants = str(count if kind == "ours" else 0)
         bring(lab, "client")
-        words = (SERVER, PORT, FOLDER, HERE, kind, seed, mutants, only)
+        words = (SERVER, PORT, FOLDER, HERE, kind, seed, *_numbers(numbers), only)
         said = program(lab, "client", "client", *words)
     nothing_failed(said, seed)
     return said
+
+
+def _numbers(numbers: range) -> tuple[str, str]:
+    return str(numbers.start), str(len(numbers))
 
 
 def races(lab: Nodes, seed: str, count: int) -> dict[str, Any]:
@@ -130,21 +137,59 @@ def _argv(name: str, *words: str) -> tuple[str, ...]:
 
 
 def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
-    """What a program that was brought there answers."""
-    said: dict[str, Any] = json.loads(lab.run(node, *_argv(name, *words), timeout=LIMIT).stdout)
-    return said
+    """What a program that was brought there answers; on the way it says how far it is."""
+    progress = Progress()
+    limit = ("timeout", str(LIMIT * lab.config.patience))
+    argv = lab.ssh(node).argv(*limit, *_argv(name, *words))
+    try:
+        for line in stream(*argv, watch=lab.check):
+            progress.take(json.loads(line))
+    except BaseException:
+        print(f"{name} {' '.join(words)}, the last of it: {list(progress.recent)}", flush=True)
+        raise
+    finally:
+        lab.check()
+    return progress.answer
+
+
+class Progress:
+    """What a program tells while it works; failures and how far it is are printed."""
+
+    def __init__(self) -> None:
+        self.answer: dict[str, Any] = {}
+        self.recent: deque[dict[str, Any]] = deque(maxlen=8)
+        self.count, self.began = 0, time.monotonic()
+
+    def take(self, line: dict[str, Any]) -> None:
+        if "failure" in line:
+            print(f"FAILED: {json.dumps(line['failure'])}", flush=True)
+        elif "did" in line or "sent" in line:
+            self.recent.append(line)
+            self._did(line)
+        else:
+            self.answer = line
+
+    def _did(self, line: dict[str, Any]) -> None:
+        self.count += "did" in line
+        if "did" in line and self.count % 250 == 0:
+            seconds = time.monotonic() - self.began
+            print(f"{self.count} done in {seconds:.0f} s, {line['did']}", flush=True)
 
 
 @contextmanager
 def serving(lab: Nodes) -> Iterator[None]:
-    """A hostile server in the server node; it ends with the conversation on its control port."""
+    """Hostile servers in the server node; each ends with the conversation on its control port."""
     bring(lab, "server")
-    lab.run("server", "sh", "-c", SERVE, "sh", BAD_PORT, CONTROL)
+    for pair in PAIRS:
+        lab.run("server", "sh", "-c", SERVE, "sh", *pair)
     try:
         yield
-    finally:
-        said = lab.run("server", "cat", f"{THERE}/said").stdout
-    assert said == "listening\n", said
+    except BaseException:
+        # a machine that died says nothing more
+        print(lab.ssh("server").run("sh", "-c", LAST, check=False, timeout=60).stdout, flush=True)
+        raise
+    said = lab.run("server", "sh", "-c", f"cat {THERE}/said-*").stdout
+    assert said == "listening\n" * len(PAIRS), said
 
 
 @contextmanager
