@@ -6,14 +6,14 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
-__all__ = ["SESSION", "Application", "mounted"]
+__all__ = ["Application", "Mount"]
 
-SESSION = Path("/mnt/session")
 SIZE, SMALL, PAGE = 8192, 512, 4096
 CANARY = b"\x5a" * PAGE
 
@@ -31,26 +31,40 @@ class Buffer:
 
 
 class Application:
-    """Its calls, and what has to come of them; files of its own below ``where``."""
+    """Its calls, and what has to come of them.
 
-    def __init__(self, where: Path, seed: str) -> None:
+    They go to the first of ``mounts``, and with a session to the last one; its files are made and
+    removed by an ``honest`` mount of the same folder.
+    """
+
+    def __init__(self, mounts: Sequence[Mount], honest: Path, seed: str) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - no secret
+        self.mounts, name = mounts, mounts[0].where.name
         self.image = bytearray(self.rng.randbytes(1 << 16))
         self.buffer = Buffer()
-        self.folder, self.data = where / f"{where.name}.d", where / f"{where.name}.data"
-        self.folder.mkdir()
         self.names = {f"a-name-of-some-length-{number}" for number in range(40)}
-        for name in self.names:
-            (self.folder / name).touch()
-        self.data.write_bytes(self.image)
+        self.made = (honest / f"{name}.d", honest / f"{name}.data")
+        self.made[0].mkdir()
+        for one in self.names:
+            (self.made[0] / one).touch()
+        self.made[1].write_bytes(self.image)
+        self.folder, self.data = (mounts[0].where / path.name for path in self.made)
+        self._open()
+
+    def _open(self) -> None:
         self.file = os.open(self.data, os.O_RDWR | os.O_DIRECT)
+
+    def remount(self) -> None:
+        """NFS believes a server that says a file is another one, or gone."""
+        os.close(self.file)
+        for mount in self.mounts:
+            mount.again()
+        self._open()
 
     def remove(self) -> None:
         os.close(self.file)
-        for name in self.names:
-            (self.folder / name).unlink()
-        self.folder.rmdir()
-        self.data.unlink()
+        shutil.rmtree(self.made[0])
+        self.made[1].unlink()
 
     def _read(self, size: int) -> bool:
         at = self.rng.randrange(len(self.image) - size)
@@ -82,16 +96,27 @@ class Application:
         return set(os.listdir(self.folder)) == self.names  # noqa: PTH208 - names are what is asked
 
     def session(self) -> bool:
-        return SESSION.stat().st_ino > 0
+        return self.mounts[-1].where.stat().st_ino > 0
 
 
-@contextmanager
-def mounted(where: Path, target: str, options: str) -> Iterator[None]:
-    """A mount by our module."""
-    where.mkdir(exist_ok=True)
-    words = f"proto=rdma,{options}"
-    subprocess.run(("mount", "-t", "nfs", "-o", words, target, where), check=True, timeout=300)
-    try:
-        yield
-    finally:
-        subprocess.run(("umount", where), check=True, timeout=300)
+class Mount:
+    """A mount by our module, in a ``with`` statement."""
+
+    def __init__(self, where: Path, target: str, options: str) -> None:
+        self.where = where
+        where.mkdir(exist_ok=True)
+        self._argv = ("mount", "-t", "nfs", "-o", f"proto=rdma,{options}", target, where)
+
+    def __enter__(self) -> Self:
+        subprocess.run(self._argv, check=True, timeout=300)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # a root that is stale cannot be looked at
+        if subprocess.run(("umount", self.where), check=False, timeout=300).returncode:
+            subprocess.run(("umount", "-l", self.where), check=True, timeout=300)
+
+    def again(self) -> None:
+        """Nothing in it is in use."""
+        self.__exit__()
+        self.__enter__()

@@ -10,6 +10,7 @@ a mount of an honest server is worked on.
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import sys
@@ -20,11 +21,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from hostile.accepts import ACCEPTS
-from hostile.application import SESSION, Application, mounted
+from hostile.application import Application, Mount
 from hostile.bystander import Bystander
 from hostile.replies import OK, TRICKS
 from hostile.told import TEXT, tell
@@ -82,7 +84,7 @@ class Trial:
         try:
             return ("ok", "") if work() else ("wrong", "")
         except OSError as error:
-            return "error", repr(error)
+            return "stale" if error.errno == errno.ESTALE else "error", repr(error)
 
     def fail(self, **about: Any) -> None:
         tell(failure=about)
@@ -90,13 +92,20 @@ class Trial:
 
     def after(
         self, name: str, kind: str, may: frozenset[str], reaches: bool, thorough: bool = True
-    ) -> None:
-        """Do it, and when ``thorough`` once more with a server that is honest again."""
+    ) -> bool:
+        """Do it, and when ``thorough`` once more with a server that is honest again.
+
+        Whether it was done: what was stale before has to be mounted again first.
+        """
         began = time.monotonic()
         result, error = self.outcome(kind)
         told = self.server.ask(over=True)
+        if result == "stale":
+            self.application.remount()
+            if not told["played"]:
+                return False
         told |= {"outcome": result, "error": error, "seconds": round(time.monotonic() - began, 2)}
-        again, why = self.outcome(kind) if thorough else ("ok", "not done")
+        again, why = self.honest(kind) if thorough else ("ok", "not done")
         fine = result in may and again == "ok" and self.application.buffer.intact()
         fine = fine and told["played"] and refused(told) == reaches
         self.outcomes[result] += 1
@@ -104,6 +113,15 @@ class Trial:
             self.fail(name=name, on=kind, again=again, why=why, **told)
         told["message"] = told.get("message", "")[:TEXT]
         tell(did=name, on=kind, **told)
+        return True
+
+    def honest(self, kind: str) -> tuple[str, str]:
+        """What becomes of a call that nobody meddles with."""
+        found = self.outcome(kind)
+        if found[0] == "stale":
+            self.application.remount()
+            found = self.outcome(kind)
+        return found
 
     def tricks(self, only: str) -> None:
         for trick in TRICKS.values():
@@ -122,18 +140,21 @@ class Trial:
                     self.fail(accept=name, again=again, why=why)
 
     def mutants(self, seed: str, numbers: Iterable[int]) -> None:
-        any_end = OK | {"error", "wrong"}
         try:
             for number in numbers:
                 if self.verdicts.enough:
                     return
-                kind = KINDS[number % len(KINDS)]
-                self.server.ask(mutate=seed, number=number, on=kind)
-                thorough = number % 20 < 10
-                self.after(f"mutant {number}", kind, any_end, reaches=False, thorough=thorough)
+                if not (self.mutant(seed, number) or self.mutant(seed, number)):
+                    self.fail(name=f"mutant {number}", again="stale")
         except BaseException:
             self.verdicts.over.set()
             raise
+
+    def mutant(self, seed: str, number: int) -> bool:
+        kind = KINDS[number % len(KINDS)]
+        self.server.ask(mutate=seed, number=number, on=kind)
+        any_end = OK | {"error", "wrong", "stale"}
+        return self.after(f"mutant {number}", kind, any_end, False, number % 20 < 10)
 
 
 def dealt(numbers: range, lanes: int) -> list[list[int]]:
@@ -158,14 +179,17 @@ def main() -> None:
     host, ports, seed, first, count, *only = sys.argv[1:]
     target, name = f"{host}:/export", "".join(only)
     pairs = [pair.split(":") for pair in ports.split(",")]
-    places = [Path(f"/mnt/hostile-{number}") for number in range(len(pairs))]
     conversations = [Server(host, int(control)) for _, control in pairs]
-    with ExitStack() as mounts:
-        mounts.enter_context(mounted(GOOD, target, "vers=3,port=20049"))
-        for place, (port, _) in zip(places, pairs, strict=True):
-            mounts.enter_context(mounted(place, target, f"{V3},port={port}"))
-        mounts.enter_context(mounted(SESSION, target, f"{V41},port={pairs[0][0]}"))
-        applications = [Application(place, f"{seed} {place.name}") for place in places]
+    mounts = [
+        [Mount(Path(f"/mnt/hostile-{number}"), target, f"{V3},port={port}")]
+        for number, (port, _) in enumerate(pairs)
+    ]
+    mounts[0].append(Mount(Path("/mnt/session"), target, f"{V41},port={pairs[0][0]}"))
+    good = Mount(GOOD, target, "vers=3,port=20049")
+    with ExitStack() as stack:
+        for mount in (good, *chain.from_iterable(mounts)):
+            stack.enter_context(mount)
+        applications = [Application(own, GOOD, f"{seed} {own[0].where}") for own in mounts]
         verdicts = Verdicts()
         both = zip(conversations, applications, strict=True)
         trials = [Trial(server, application, verdicts) for server, application in both]
