@@ -97,7 +97,7 @@ def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str]) -> str:
 def rows(place: Place, found: dict[Key, str]) -> Iterator[str]:
     pairs = [(TCP, TCP), *product(WHOSE, WHOSE)]
     for (client, server), sec in product(pairs, SYS + place.kerberos):
-        words = [found[client, server, vers, sec] for vers in VERSIONS]
+        words = [found.get((client, server, vers, sec), "not tried") for vers in VERSIONS]
         yield "| " + " | ".join((str(place), client, server, sec, *words)) + " |"
 
 
@@ -115,13 +115,16 @@ def replaced(text: str, place: Place, lines: list[str]) -> str:
 def run(place: Place) -> None:
     found = {}
     config = LabConfig(f"matrix-{os.getpid()}", shape="pair", kernel=place.kernel, nic=place.nic)
-    with Lab(config) as lab:
-        for what, said in cells(lab, place):
-            found[what] = said
-            print(place, *what, said, flush=True)
-        lab.check()
-    # another run may have written meanwhile
-    PAGE.write_text(replaced(PAGE.read_text(), place, list(rows(place, found))))
+    try:
+        with Lab(config) as lab:
+            for what, said in cells(lab, place):
+                found[what] = said
+                print(place, *what, said, flush=True)
+            lab.check()
+    finally:
+        # also what a run found that did not come to its end; another one may have written meanwhile
+        if found:
+            PAGE.write_text(replaced(PAGE.read_text(), place, list(rows(place, found))))
 
 
 def main() -> None:
