@@ -3,9 +3,9 @@
 
 PORTS are PORT:CONTROL,... of hostile servers that are alike. Mounts them, arms one trick after the
 other at the first one, does what sets the trick off, and looks what became of it. Then come COUNT
-replies that are mutated, numbered from FIRST, at all of them side by side: most of the time is
-spent on waiting for new connections. With another FIRST than 0 the tricks are left out. Meanwhile
-a mount of an honest server is worked on.
+replies that are mutated, numbered from FIRST, at all of them side by side: a call is mostly waited
+for. With another FIRST than 0 the tricks are left out. Meanwhile a mount of an honest server is
+worked on.
 """
 
 from __future__ import annotations
@@ -162,8 +162,6 @@ def dealt(numbers: range, lanes: int) -> list[list[int]]:
     kinds = {number: KINDS[number % len(KINDS)] for number in numbers}
     rest = [number for number, kind in kinds.items() if kind != "session"]
     sessions = [number for number, kind in kinds.items() if kind == "session"]
-    if lanes == 1:
-        return [list(numbers)]
     return [sessions, *(rest[lane :: lanes - 1] for lane in range(lanes - 1))]
 
 

@@ -26,7 +26,7 @@ WIRE = tuple(TESTS / "wire" / name for name in ("__init__.py", "rpcrdma.py"))
 THERE = "/run/hostile"
 LIMIT = 14400.0
 SERVER, PORT = "10.9.1.1", "20049"
-# of the hostile servers, and of the conversations with them; most of the time is spent on waiting
+# of hostile servers, and of the conversations with them: several, as calls are mostly waited for
 PAIRS = tuple((str(port), str(port + 1)) for port in range(20050, 20058, 2))
 # below /export: a file, and so many names that their list is some 7,000 bytes
 FOLDER = "hostile"
