@@ -127,6 +127,7 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
 	svc_xprt_set_remote(&svc->xprt, remote, svc_addr_len(remote));
 	/* RDMA has no port of the client's; the duplicate request cache wants one that stays */
 	rpc_set_port((struct sockaddr *)&svc->xprt.xpt_remote, 0);
+	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
 }
 
 /* What the connection is to have. -EOPNOTSUPP when the device cannot do that. */
