@@ -32,7 +32,8 @@ static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u
 	row->used = used;
 	if (used > row->most_used)
 		row->most_used = used;
-	__sync_fetch_and_add(&row->waits, waits);
+	if (waits)
+		__sync_fetch_and_add(&row->waits, 1);
 }
 
 /* sunrpc's congestion window of an RDMA transport is its credits, each 256 of it */

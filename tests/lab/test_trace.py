@@ -124,7 +124,7 @@ def as_on_the_wire(chunks: dict[str, dict[str, Any]], headers: list[Header]) -> 
 def as_long_as_mountstats_says(
     times: dict[str, dict[str, Any]], operations: dict[str, dict[str, int]]
 ) -> None:
-    """The phases are all of an RPC's time; mountstats has whole milliseconds, from a bit earlier."""
+    """The phases are all of an RPC's time; mountstats begins a bit earlier, in whole ms."""
     ours = {name: row for name, row in times.items() if not row.get("slowest")}
     assert {name: row["count"] for name, row in ours.items()} == {
         name: each["operations"] for name, each in operations.items()

@@ -24,7 +24,7 @@ def test_they_come_and_go_under_load(
     client: str, request: pytest.FixtureRequest, long: bool
 ) -> None:
     lab: Lab = request.getfixturevalue(client)
-    cycles, kills = (100, 10) if long else (3, 1)
+    cycles, kills = (100, 10) if long else (2, 1)
     lab.run("client", "sh", "-c", MOUNT)
     try:
         argv = ("python3", "-", str(cycles), str(kills))
@@ -32,7 +32,7 @@ def test_they_come_and_go_under_load(
     finally:
         lab.run("client", "umount", HERE)
     assert said["stayed"] == []
-    assert said["codes"] == [0, 0, 0]
+    assert set(said["codes"]) == {0}
     assert min(said["rounds"]) > 0
     assert said["seen"] > 0
 

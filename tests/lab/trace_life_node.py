@@ -20,8 +20,8 @@ from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.session import session
 
 MOUNT = Path("/mnt/here")
-SIZE, LIMIT = 1 << 20, 300.0
-COUNTED = ("chunks", "registrations", "latency", "connections")
+SIZE, LIMIT, WORKERS = 1 << 18, 300.0, 2
+COUNTED = tuple(name for name in accounts.NAMES if name != "cpu")
 
 
 def work(number: int, stop: object, rounds: object) -> None:
@@ -72,8 +72,8 @@ def killed() -> None:
 
 def main(cycles: int, kills: int) -> None:
     assert programs() == [], "somebody else traces here"
-    stop, rounds = multiprocessing.Event(), multiprocessing.Array("i", 3)
-    workers = [multiprocessing.Process(target=work, args=(n, stop, rounds)) for n in range(3)]
+    stop, rounds = multiprocessing.Event(), multiprocessing.Array("i", WORKERS)
+    workers = [multiprocessing.Process(target=work, args=(n, stop, rounds)) for n in range(WORKERS)]
     for worker in workers:
         worker.start()
     seen = 0
