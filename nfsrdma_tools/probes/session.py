@@ -17,8 +17,10 @@ from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.probes import events
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
 
-__all__ = ["Session", "bcc", "check", "session"]
+__all__ = ["Session", "bcc", "check", "headers", "session"]
 
+_MODULES = Path("/lib/modules")
+_KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
 _INSTALL = "apt install python3-bpfcc, and a venv with --system-site-packages"
 
@@ -69,7 +71,7 @@ def check() -> None:
 
 def _load(text: str, flags: Sequence[str]) -> Any:
     compiler = bcc()
-    _headers()
+    headers()
     with _quiet() as said:
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
@@ -89,11 +91,10 @@ def bcc() -> Any:
     return found
 
 
-def _headers() -> None:
-    """Even a program without any header of the kernel's needs them: bcc's own includes some."""
+def headers() -> None:
+    """UserError without the kernel's headers: bcc's own header wants them, if no program does."""
     release = os.uname().release
-    folder = Path("/lib/modules") / release
-    if not (folder / "build").is_dir() and not Path("/sys/kernel/kheaders.tar.xz").exists():
+    if not (_MODULES / release / "build").is_dir() and not _KHEADERS.exists():
         raise UserError(f"no headers of {release}", f"apt install linux-headers-{release}")
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts without a kernel: which events a program has, and what their counters mean."""
 
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,3 +205,15 @@ def test_the_wrong_bcc_is_told_from_the_right_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(__import__("sys").modules, "bcc", None)
     with pytest.raises(UserError, match="python3-bpfcc"):
         session.bcc()
+
+
+def test_headers_that_are_not_installed_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = os.uname().release
+    monkeypatch.setattr(session, "_MODULES", tmp_path)
+    monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
+    with pytest.raises(UserError, match=f"apt install linux-headers-{re.escape(release)}"):
+        session.headers()
+    (tmp_path / release / "build").mkdir(parents=True)
+    session.headers()
