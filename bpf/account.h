@@ -8,10 +8,11 @@
  * have for it, and the files of the accounts, in one text (probes/program.py).
  * HAVE_<system>_<event> is defined for each event that this kernel has.
  */
-#define FLIGHTS		16384
 #define ROWS		1024
 #define TEXT		24
 #define SLOTS		32
+/* PAGE_BITS comes from who compiles: pages are of 2^PAGE_BITS bytes */
+#define PAGE_REST	((1 << PAGE_BITS) - 1)
 /* memory for a row is taken when it is made: rows are kept for each CPU */
 #define WHEN_NEEDED	1
 

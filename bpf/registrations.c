@@ -92,7 +92,7 @@ static inline void region_mapped(struct region_key *key, u32 ours, u32 owner, u6
 	region->key = *key;
 	region->owner = whose;
 	region_add(row, MAPPED, 1);
-	region_add(row, REGION_PAGES, ((offset & 4095) + length + 4095) >> 12);
+	region_add(row, REGION_PAGES, ((offset & PAGE_REST) + length + PAGE_REST) >> PAGE_BITS);
 	region_add(row, REGION_BYTES, length);
 	out = row->counts[MAPPED] - row->counts[UNMAPPED];
 	if (out > row->counts[HIGH_WATER])

@@ -15,7 +15,8 @@ def trace(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="ACCOUNT", help="chunks, registrations, latency, connections, server, cpu."
+            metavar="ACCOUNT",
+            help="chunks, registrations, latency, connections, server, readahead, cpu.",
         ),
     ],
     mount: Annotated[

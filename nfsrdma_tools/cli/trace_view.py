@@ -187,6 +187,17 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("| mean us", microseconds("mean_us")),
         *((phase, microseconds(phase, "phases_us")) for phase in server.PHASES),
     ),
+    "readahead": (
+        ("mount", words("mount")),
+        ("KiB", number("read_ahead_kb")),
+        ("windows", number("windows")),
+        ("demanded", number("demanded")),
+        ("ahead", number("ahead")),
+        ("used", number("used")),
+        ("late", number("late")),
+        ("dropped", number("dropped")),
+        ("waiting", number("waiting")),
+    ),
     "connections": (
         ("mount", words("mount")),
         ("peer", words("peer")),

@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = ["NAMES", "Account", "account"]
 
-NAMES = ("chunks", "registrations", "latency", "connections", "server", "cpu")
+NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
 """Files of bpf/ and modules of this room."""
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,10 +64,14 @@ def program(accounts: Sequence[str]) -> Program:
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
         text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
-        flags=tuple(f"-DHAVE_{system}_{event}" for system, event in there),
+        flags=(f"-DPAGE_BITS={_page_bits()}", *(f"-DHAVE_{s}_{event}" for s, event in there)),
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
     )
+
+
+def _page_bits() -> int:
+    return os.sysconf("SC_PAGE_SIZE").bit_length() - 1
 
 
 def _probe(system: str, event: str, accounts: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ COUNTS = (
 )
 """``mapped`` regions got a new key, ``registered`` were posted; each is invalidated by the peer's
 Send (``remote_``) or by a work request of its own (``local_``) and ``unmapped`` then.  ``pages``
-are of 4096 bytes.  ``lifetime_ns`` is the sum of the times from mapped to unmapped,
+are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped,
 ``high_water`` the most that were out at once since the session began.
 """
 _HIGH_WATER = COUNTS.index("high_water")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The account of read-ahead: pages read before anybody asked, and what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.effect import mounts
+from nfsrdma_tools.host.readahead import get_kb
+from nfsrdma_tools.probes.counting import increase, total
+
+__all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "records"]
+
+# enum ahead_count of bpf/readahead.c
+COUNTS = ("windows", "demanded", "ahead", "used", "late", "dropped")
+"""``windows`` that NFS was asked to read, and their pages: ``demanded`` by the
+program that caused it, or read ``ahead``.  Of those ahead: ``used`` later, of them ``late`` if the
+program had to wait (to 64 pages), and ``dropped`` by the page cache unused."""
+
+
+@dataclass(frozen=True)
+class ReadAhead:
+    """Counters by COUNTS for each device, "MAJOR:MINOR" as in mountinfo."""
+
+    counts: dict[str, tuple[int, ...]]
+
+
+def attach(session: Any) -> None:
+    """Know when a program begins to read, to tell pages that came too late."""
+    session.bpf.attach_kprobe(event="nfs_file_read", fn_name="readahead_enters")
+
+
+def read(session: Any) -> ReadAhead:
+    """What was counted since the session began."""
+    found = session.table("ahead_rows").items()
+    return ReadAhead({device(key.value): total(leaf.counts for leaf in v) for key, v in found})
+
+
+def device(number: int) -> str:
+    """A dev_t of the kernel's as mountinfo writes it (include/linux/kdev_t.h)."""
+    return f"{number >> 20}:{number & 0xFFFFF}"
+
+
+def difference(after: ReadAhead, before: ReadAhead) -> ReadAhead:
+    """What happened between two readings of one session."""
+    return ReadAhead(increase(after.counts, before.counts))
+
+
+def records(snapshot: ReadAhead, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each mount; ``waiting`` were read ahead in this time and not used or dropped."""
+    del clients
+    names = {mount.device: str(mount.directory) for mount in mounts()}
+    return [
+        {
+            "mount": names.get(where, f"device {where}"),
+            "read_ahead_kb": _window(where),
+            **dict(zip(COUNTS, counts, strict=True)),
+            "waiting": counts[2] - counts[3] - counts[5],
+        }
+        for where, counts in sorted(snapshot.counts.items())
+    ]
+
+
+def _window(where: str) -> int:
+    try:
+        return get_kb(where)
+    except UserError:
+        # it was unmounted meanwhile
+        return 0

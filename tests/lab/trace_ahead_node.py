@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What test_trace_ahead.py does inside a client: reads 4 MiB of 8, then drops the page cache."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.probes import accounts
+from nfsrdma_tools.probes.session import session
+
+MOUNT, SIZE, PIECE = Path("/mnt"), 4 << 20, 8192
+OPTIONS = "vers=4.2,proto=rdma,port=20049,rsize=65536"
+
+
+def main() -> None:
+    subprocess.run(("mount", "-t", "nfs", "-o", OPTIONS, "10.9.1.1:/export", MOUNT), check=True)
+    subprocess.run(("udevadm", "settle"), check=True)
+    account = accounts.account("readahead")
+    with session(["readahead"]) as counting:
+        account.attach(counting)
+        before = mountstats.read(MOUNT)
+        file = os.open(MOUNT / "ahead", os.O_RDONLY)
+        for _ in range(SIZE // PIECE):
+            assert len(os.read(file, PIECE)) == PIECE
+        os.close(file)
+        pages = mountstats.difference(mountstats.read(MOUNT), before).bytes.read_pages
+        read = account.records(account.read(counting), {})
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        dropped = account.records(account.read(counting), {})
+        missing = [each.event for each in counting.missing]
+    print(json.dumps({"read": read, "dropped": dropped, "pages": pages, "missing": missing}))
+
+
+main()
