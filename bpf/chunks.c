@@ -6,7 +6,8 @@
  * Chunks are reported before the message that carries them, its procedure when
  * the RPC ends. Until then its counts wait in a flight.
  */
-enum kind { READ, POSITION_ZERO, WRITE, REPLY, KINDS };
+/* READ and WRITE alone are macros of the kernel's */
+enum kind { READ_CHUNK, POSITION_ZERO_CHUNK, WRITE_CHUNK, REPLY_CHUNK, KINDS };
 
 /* probes/chunks.py has the same names in the same order */
 enum chunk_count {
@@ -133,7 +134,7 @@ static inline void chunk_used(u32 client, u32 task, u32 bytes)
 
 	if (!flight)
 		return;
-	if (flight->length[REPLY])
+	if (flight->length[REPLY_CHUNK])
 		flight->counts[REPLY_USED] += bytes;
 	else
 		flight->counts[WRITE_USED] += bytes;
@@ -160,7 +161,7 @@ static inline void chunk_done(struct row *row, u32 task)
 	sum = chunk_rows.lookup_or_try_init(row, nothing);
 	if (sum) {
 		sum->counts[RPCS]++;
-		if (flight->length[REPLY] && !flight->replied)
+		if (flight->length[REPLY_CHUNK] && !flight->replied)
 			sum->counts[REPLY_UNUSED]++;
 #pragma unroll
 		for (int i = RPCS + 1; i < REPLY_UNUSED; i++)
@@ -189,8 +190,9 @@ PROBE(sunrpc, rpc_stats_latency)
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_read
 PROBE(rpcrdma, xprtrdma_chunk_read)
 {
-	chunk_offered(args->client_id, args->task_id, args->pos ? READ : POSITION_ZERO, 1,
-		      args->length);
+	enum kind kind = args->pos ? READ_CHUNK : POSITION_ZERO_CHUNK;
+
+	chunk_offered(args->client_id, args->task_id, kind, 1, args->length);
 	return 0;
 }
 #endif
@@ -198,7 +200,7 @@ PROBE(rpcrdma, xprtrdma_chunk_read)
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_write
 PROBE(rpcrdma, xprtrdma_chunk_write)
 {
-	chunk_offered(args->client_id, args->task_id, WRITE, 1, args->length);
+	chunk_offered(args->client_id, args->task_id, WRITE_CHUNK, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
 	return 0;
 }
@@ -208,7 +210,7 @@ PROBE(rpcrdma, xprtrdma_chunk_write)
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_wp
 PROBE(rpcrdma, xprtrdma_chunk_wp)
 {
-	chunk_offered(args->client_id, args->task_id, WRITE, 1, 0);
+	chunk_offered(args->client_id, args->task_id, WRITE_CHUNK, 1, 0);
 	return 0;
 }
 #endif
@@ -216,7 +218,7 @@ PROBE(rpcrdma, xprtrdma_chunk_wp)
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_reply
 PROBE(rpcrdma, xprtrdma_chunk_reply)
 {
-	chunk_offered(args->client_id, args->task_id, REPLY, 1, args->length);
+	chunk_offered(args->client_id, args->task_id, REPLY_CHUNK, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
 	return 0;
 }

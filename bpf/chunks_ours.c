@@ -5,8 +5,9 @@
 PROBE(nfsrdma, nfsrdma_chunk)
 {
 	/* read, position-zero, write, reply */
-	enum kind kind = args->kind[0] == 'p' ? POSITION_ZERO : args->kind[0] == 'w' ? WRITE :
-			 args->kind[2] == 'p' ? REPLY : READ;
+	enum kind kind = args->kind[0] == 'p' ? POSITION_ZERO_CHUNK :
+			 args->kind[0] == 'w' ? WRITE_CHUNK :
+			 args->kind[2] == 'p' ? REPLY_CHUNK : READ_CHUNK;
 
 	chunk_offered(args->client, args->task, kind, args->segments, args->length);
 	return 0;

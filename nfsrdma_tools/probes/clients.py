@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from nfsrdma_tools.command import run
@@ -29,18 +28,21 @@ _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
 _PATIENCE = 10.0
 
 
-def clients(wanted: Sequence[Mount] | None = None) -> dict[int, tuple[str, ...]]:
+def clients(heard: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
     """Mount points by the number of their client; those whose number cannot be told are left out.
 
-    Mounts of one superblock share a client, and so a number.  ``wanted`` are all NFS mounts if
-    none are given.
+    Mounts of one superblock share a client, and so a number.  ``heard`` keeps, by mount, what had
+    to be asked for: give the same one again, and only new mounts are asked.
     """
     found: dict[int, list[str]] = {}
-    numbers: dict[str, int | None] = {}
-    for mount in mounts() if wanted is None else wanted:
-        if mount.device not in numbers:
-            numbers[mount.device] = _told(mount) if _SYSFS.is_dir() else _heard(mount)
-        number = numbers[mount.device]
+    heard = {} if heard is None else heard
+    for mount in mounts():
+        number = _told(mount)
+        if number is None:
+            name = f"{mount.device} {mount.target}"
+            if name not in heard:
+                heard[name] = _heard(mount)
+            number = heard[name]
         if number is not None:
             found.setdefault(number, []).append(str(mount.directory))
     return {number: tuple(sorted(names)) for number, names in found.items()}
@@ -55,7 +57,7 @@ def _told(mount: Mount) -> int | None:
     try:
         link = (_SYSFS / mount.device / "nfs_client").readlink()
     except OSError:
-        return _heard(mount)
+        return None
     return int(link.name.removeprefix("clnt-"))
 
 

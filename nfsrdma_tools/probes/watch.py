@@ -37,6 +37,9 @@ def watch(
     if directory and account.host_wide:
         raise UserError(f"{account.name} is of the whole host", "leave --mount away")
     mount = _mount(directory) if directory else None
+    heard: dict[str, int | None] = {}
+    # before anything is counted: it may have to ask servers
+    clients(heard)
     with session([account.name]) as open_session:
         account.attach(open_session)
         attached(open_session.missing)
@@ -46,7 +49,7 @@ def watch(
             while not count or done < count:
                 time.sleep(interval)
                 now = account.read(open_session)
-                known = {} if account.host_wide else clients()
+                known = {} if account.host_wide else clients(heard)
                 yield _of(account.records(account.difference(now, last), known), mount)
                 last, done = now, done + 1
         finally:

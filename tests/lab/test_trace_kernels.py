@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts on the kernels that no other test of theirs runs on."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+NODE = Path(__file__).with_name("trace_kernels_node.py").read_bytes()
+# events that came later than Linux 6.1
+LATER = {"6.1": {"filemap:mm_filemap_get_pages", "rpcrdma:svcrdma_read_finished"}}
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
+def test_other_kernels_count_alike(kernel: str) -> None:
+    name = f"test-trace-{kernel.replace('.', '-')}-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel)) as lab:
+        said = json.loads(lab.run("client", "python3", "-", stdin=NODE, timeout=900).stdout)
+        lab.run("client", "umount", "/mnt")
+    assert LATER.get(kernel, set()) - {"rpcrdma:svcrdma_read_finished"} <= set(said["missing"])
+    assert said["clients"] == ["/mnt"]
+    for account in ("chunks", "latency"):
+        assert said[account] == {"READ": 23, "WRITE": 17}
+    assert said["registrations"] == 40
+    # client and server are one machine
+    assert said["server"] == {"READ": 23, "WRITE": 17}

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What test_trace_kernels.py does inside a machine that is client and server."""
+
+import json
+import mmap
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from nfsrdma_tools.probes import accounts
+from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes.session import session
+
+MOUNT, SIZE = Path("/mnt"), 65536
+NAMES = tuple(name for name in accounts.NAMES if name != "cpu")
+
+
+def work() -> None:
+    room = mmap.mmap(-1, SIZE)
+    file = os.open(MOUNT / "counted", os.O_RDWR | os.O_DIRECT)
+    for turn in range(23):
+        assert os.preadv(file, [room], turn * SIZE) == SIZE
+    for turn in range(17):
+        assert os.pwritev(file, [room], turn * SIZE) == SIZE
+    os.close(file)
+
+
+def moved(rows: list[dict[str, object]], count: str) -> dict[str, int]:
+    found = {row["procedure"]: row[count] for row in rows if not row.get("slowest")}
+    return {name: found[name] for name in ("READ", "WRITE") if name in found}
+
+
+def main() -> None:
+    options = f"vers=3,proto=rdma,port=20049,rsize={SIZE},wsize={SIZE}"
+    subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", MOUNT), check=True)
+    with (MOUNT / "counted").open("wb") as file:
+        file.truncate(23 * SIZE)
+    known = clients()
+    with session(NAMES) as counting:
+        for name in NAMES:
+            accounts.account(name).attach(counting)
+        work()
+        # an RPC's end is counted after its caller runs
+        time.sleep(2)
+        rows = {n: accounts.account(n) for n in NAMES}
+        rows = {n: each.records(each.read(counting), known) for n, each in rows.items()}
+        missing = sorted(each.event for each in counting.missing)
+    chunks, latency = moved(rows["chunks"], "rpcs"), moved(rows["latency"], "count")
+    print(
+        json.dumps(
+            {
+                "missing": missing,
+                "clients": [name for names in known.values() for name in names],
+                "chunks": chunks,
+                "latency": latency,
+                "registrations": sum(row["mapped"] for row in rows["registrations"]),
+                "server": moved(rows["server"], "calls"),
+            }
+        )
+    )
+
+
+main()
