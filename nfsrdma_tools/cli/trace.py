@@ -27,6 +27,7 @@ def trace(
     ] = 1.0,
     count: Annotated[int, typer.Option(min=0, help="So many tables; 0: until ctrl-C.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="And what the probes cost.")] = False,
     flame: Annotated[
         Path | None,
         typer.Option(
@@ -37,17 +38,18 @@ def trace(
     """Count what NFS/RDMA does, in the kernel, and show it once an interval.
 
     Nothing of the machine is changed: what is attached goes with this process. Needs root and bcc.
+    With --cost the kernel times all BPF programs meanwhile (kernel.bpf_stats_enabled).
     """
     from nfsrdma_tools.cli import trace_view
     from nfsrdma_tools.probes.accounts import account
     from nfsrdma_tools.probes.drawing import drawing
-    from nfsrdma_tools.probes.watch import watch
+    from nfsrdma_tools.probes.watch import Asked, watch
 
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     wanted = account(name)
     ended = drawing(wanted, flame) if flame else None
     try:
-        for records in watch(wanted, mount, interval, count, shown.missing, ended):
-            shown.show(records)
+        for each in watch(wanted, Asked(mount, interval, count, cost), shown.missing, ended):
+            shown.show(each)
     except KeyboardInterrupt:
         return

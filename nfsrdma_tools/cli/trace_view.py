@@ -8,12 +8,14 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.probes import server
 from nfsrdma_tools.probes.latency import PHASES
 from nfsrdma_tools.probes.program import Missing
+from nfsrdma_tools.probes.watch import Interval
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["Lines", "Tables"]
@@ -31,9 +33,10 @@ class Lines:
         """Print the events that cannot be counted here."""
         print(json.dumps({"missing": {m.event: m.reason for m in missing}}), flush=True)
 
-    def show(self, records: list[Record]) -> None:
+    def show(self, interval: Interval) -> None:
         """Print an interval's rows."""
-        print(json.dumps({"time": time.time(), "rows": records}), flush=True)
+        cost = {"cost": asdict(interval.cost)} if interval.cost else {}
+        print(json.dumps({"time": time.time(), "rows": interval.records, **cost}), flush=True)
 
 
 class Tables:
@@ -50,12 +53,14 @@ class Tables:
         for reason, names in reasons.items():
             print(f"not counted ({reason}): {', '.join(names)}", file=sys.stderr)
 
-    def show(self, records: list[Record]) -> None:
+    def show(self, interval: Interval) -> None:
         """Print an interval's rows, with a heading."""
-        print(time.strftime("%H:%M:%S"), "" if records else "nothing")
-        if records:
-            for line in table(self.columns, records):
+        print(time.strftime("%H:%M:%S"), "" if interval.records else "nothing")
+        if interval.records:
+            for line in table(self.columns, interval.records):
                 print(line)
+        if cost := interval.cost:
+            print(f"probes: {cost.runs} runs, {cost.ns / 1000:.1f} us of CPU time")
         print(flush=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,45 +13,67 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.effect import find
 from nfsrdma_tools.probes.accounts import Account
 from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes.cost import Cost, counted, spent
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.session import session
 
-__all__ = ["watch"]
+__all__ = ["Asked", "Interval", "watch"]
 
 Records = list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is to be watched: one mount or all, every so many seconds, so often (0: without end).
+
+    With ``cost`` the kernel is asked what the probes themselves cost, too.
+    """
+
+    directory: Path | None = None
+    interval: float = 1.0
+    count: int = 0
+    cost: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The rows of an interval, and what the probes cost in it, if that was asked for."""
+
+    records: Records
+    cost: Cost | None = None
+
+
 def watch(
     account: Account,
-    directory: Path | None,
-    interval: float,
-    count: int,
+    asked: Asked,
     attached: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
-) -> Iterator[Records]:
-    """The rows of each interval (seconds), ``count`` times or, for 0, without end.
+) -> Iterator[Interval]:
+    """What was added in each interval.
 
-    ``directory`` narrows them to one mount.  ``attached`` is called once with what cannot be
-    counted here, ``ended`` with a snapshot of all intervals when the caller stops asking.  Raises
-    UserError when nothing can be counted, or the mount is none.
+    ``attached`` is called once with what cannot be counted here, ``ended`` with a snapshot of all
+    intervals when the caller stops asking.  Raises UserError when nothing can be counted, or the
+    mount is none.
     """
-    if directory and account.host_wide:
+    if asked.directory and account.host_wide:
         raise UserError(f"{account.name} is of the whole host", "leave --mount away")
-    mount = _mount(directory) if directory else None
+    mount = _mount(asked.directory) if asked.directory else None
     heard: dict[str, int | None] = {}
     # before anything is counted: it may have to ask servers
     clients(heard)
-    with session([account.name]) as open_session:
+    with session([account.name]) as open_session, counted(asked.cost):
         account.attach(open_session)
         attached(open_session.missing)
         first = last = account.read(open_session)
-        done = 0
+        price, done = spent(open_session), 0
         try:
-            while not count or done < count:
-                time.sleep(interval)
-                now = account.read(open_session)
+            while not asked.count or done < asked.count:
+                time.sleep(asked.interval)
+                before = price
+                now, price = account.read(open_session), spent(open_session)
                 known = {} if account.host_wide else clients(heard)
-                yield _of(account.records(account.difference(now, last), known), mount)
+                rows = _of(account.records(account.difference(now, last), known), mount)
+                yield Interval(rows, price - before if asked.cost else None)
                 last, done = now, done + 1
         finally:
             if ended:

@@ -14,6 +14,7 @@ from nfsrdma_tools.probes import (
     accounts,
     chunks,
     connections,
+    cost,
     events,
     latency,
     program,
@@ -217,3 +218,10 @@ def test_headers_that_are_not_installed_are_named(
         session.headers()
     (tmp_path / release / "build").mkdir(parents=True)
     session.headers()
+
+
+def test_what_a_program_cost() -> None:
+    text = "pos:\t0\nprog_type:\t5\nrun_time_ns:\t1234\nrun_cnt:\t7\nrecursion_misses:\t0\n"
+    assert cost.parse(text) == cost.Cost(7, 1234)
+    assert cost.parse("pos:\t0\n") == cost.Cost(0, 0)
+    assert cost.Cost(7, 1234) - cost.Cost(2, 234) == cost.Cost(5, 1000)
