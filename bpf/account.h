@@ -47,21 +47,36 @@ static inline int rpc_is(struct rpc *rpc, u32 client, u32 task)
 	return rpc->live && rpc->task == task && rpc->client == client;
 }
 
+/* Whatever is kept of an RPC, @size bytes from @rpc on, is this one's from now on */
+static inline void rpc_begins(struct rpc *rpc, u32 size, u32 client, u32 task)
+{
+	if (rpc->live)
+		lose(LOST_RPCS);
+	__builtin_memset(rpc, 0, size);
+	rpc->client = client;
+	rpc->task = task;
+	rpc->live = 1;
+}
+
 /* what is counted is counted per client and procedure */
 struct row {
 	u32 client;
 	char procedure[TEXT];
 };
 
+/* One of so many slots, a power of two; what is beyond is in the last */
+static inline u32 bounded(u32 slot, u32 slots)
+{
+	slot = slot < slots ? slot : slots - 1;
+	/* the verifier has to see the bound where the compiler knows it */
+	asm volatile("" : "+r"(slot));
+	return slot & (slots - 1);
+}
+
 /* The slot of a histogram: 0 for 0, n for 2^(n-1) up to below 2^n */
 static inline u32 slot_of(u64 value)
 {
-	u32 slot = value ? bpf_log2l(value) : 0;
-
-	slot = slot < SLOTS ? slot : SLOTS - 1;
-	/* the verifier has to see the bound where the compiler knows it */
-	asm volatile("" : "+r"(slot));
-	return slot & (SLOTS - 1);
+	return bounded(value ? bpf_log2l(value) : 0, SLOTS);
 }
 
 /* What an account does at an event; ACCOUNT is defined before each file */

@@ -20,7 +20,7 @@ enum chunk_count {
 };
 
 struct flight {
-	struct rpc rpc;
+	struct rpc rpc;		/* first: it begins anew with all that follows */
 	u32 segments[KINDS];	/* of the message that is being made */
 	u32 bytes[KINDS];
 	u32 length[KINDS];	/* of the last message: what its histogram gets */
@@ -62,12 +62,7 @@ static inline struct flight *chunk_flight_of(u32 client, u32 task)
 
 	if (!flight || rpc_is(&flight->rpc, client, task))
 		return flight;
-	if (flight->rpc.live)
-		lose(LOST_RPCS);
-	__builtin_memset(flight, 0, sizeof(*flight));
-	flight->rpc.client = client;
-	flight->rpc.task = task;
-	flight->rpc.live = 1;
+	rpc_begins(&flight->rpc, sizeof(*flight), client, task);
 	return flight;
 }
 

@@ -21,7 +21,7 @@ enum phase {
 #define SLOWEST		8
 
 struct timing {
-	struct rpc rpc;
+	struct rpc rpc;		/* first: it begins anew with all that follows */
 	u32 ended;		/* the phase that ended last */
 	u64 begin;
 	u64 last;
@@ -60,10 +60,7 @@ static inline u32 fine_slot(u64 ns)
 		power = bpf_log2l(units) - 1;
 		slot = power * 4 - 4 + ((units >> (power - 2)) & 3);
 	}
-	slot = slot < FINE_SLOTS ? slot : FINE_SLOTS - 1;
-	/* the verifier has to see the bound where the compiler knows it */
-	asm volatile("" : "+r"(slot));
-	return slot & (FINE_SLOTS - 1);
+	return bounded(slot, FINE_SLOTS);
 }
 
 static inline struct timing *timing_of(u32 client, u32 task)
@@ -81,12 +78,7 @@ static inline void timing_begins(u32 client, u32 task)
 
 	if (!timing)
 		return;
-	if (timing->rpc.live)
-		lose(LOST_RPCS);
-	__builtin_memset(timing, 0, sizeof(*timing));
-	timing->rpc.client = client;
-	timing->rpc.task = task;
-	timing->rpc.live = 1;
+	rpc_begins(&timing->rpc, sizeof(*timing), client, task);
 	timing->begin = timing->last = bpf_ktime_get_ns();
 }
 
