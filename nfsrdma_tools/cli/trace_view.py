@@ -104,7 +104,7 @@ def _short(value: int) -> str:
 
 
 def sizes(key: str) -> Callable[[Record], str]:
-    """The histogram of the commonest kind of chunk, as ``64k:23`` for 23 of 64 KiB to 128 KiB."""
+    """Histograms by kind of chunk: ``w64k:23`` for 23 Write chunks of 64 KiB to below 128 KiB."""
     return lambda record: " ".join(
         f"{kind[0]}{format_size(1 << (slot - 1)) if slot else 0}:{times}"
         for kind, slots in record[key].items()

@@ -18,7 +18,16 @@ from typing import TypeVar
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo
 
-__all__ = ["ByteCounts", "MountStats", "Operation", "Xprt", "difference", "parse", "read"]
+__all__ = [
+    "ByteCounts",
+    "MountStats",
+    "Operation",
+    "Xprt",
+    "difference",
+    "parse",
+    "read",
+    "read_all",
+]
 
 _PROC = Path("/proc/self/mountstats")
 _DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
@@ -112,10 +121,15 @@ class MountStats:
 def read(directory: Path, path: Path = _PROC) -> MountStats:
     """The counters of what is mounted on ``directory`` now; UserError when that is not NFS."""
     where = mountinfo.canonical(directory, mountinfo.read())
-    found = [s for s in parse(mountinfo.read_text(path)) if s.directory == where]
+    found = [s for s in read_all(path) if s.directory == where]
     if not found:
         raise UserError(f"{where} is not an NFS mount point", "`nfsrdma mounts` lists them")
     return found[-1]
+
+
+def read_all(path: Path = _PROC) -> list[MountStats]:
+    """The counters of all NFS mounts, in the kernel's order."""
+    return parse(mountinfo.read_text(path))
 
 
 def parse(text: str) -> list[MountStats]:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes.session import Session, session
 
-__all__ = ["NAMES", "Account", "account"]
+__all__ = ["NAMES", "Account", "account", "attached"]
 
 NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
 """Files of bpf/ and modules of this room."""
@@ -68,3 +70,12 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
     if name not in known:
         raise UserError(f"no account is called {name!r}", f"there are {', '.join(known)}")
     return Account(name, importlib.import_module(f"nfsrdma_tools.probes.{name}"))
+
+
+@contextlib.contextmanager
+def attached(names: Sequence[str]) -> Iterator[Session]:
+    """A session of these accounts, in which each has done what it does besides its program."""
+    with session(names) as counting:
+        for name in names:
+            account(name).attach(counting)
+        yield counting

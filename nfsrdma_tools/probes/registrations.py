@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.host.effect import mounts
-from nfsrdma_tools.host.mountstats import read as mountstats
+from nfsrdma_tools.host import mountstats
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import increase
 from nfsrdma_tools.probes.xprts import mounts_of_transports
@@ -27,6 +26,7 @@ are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapp
 _HIGH_WATER = COUNTS.index("high_water")
 # the kernel's names of the columns of mountstats, RDMA only
 _MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
+_NONE_MADE = dict.fromkeys(_MADE, 0)
 
 Owner = tuple[bool, int]
 """Whether it is our transport's, and sunrpc's number: of a transport of ours, else of a client."""
@@ -64,20 +64,17 @@ def read(session: Any) -> Registrations:
 
 def difference(after: Registrations, before: Registrations) -> Registrations:
     """What happened between two readings; the high-water mark stays what it is."""
-    grown = increase(_flat(after, 0), _flat(before, 0))
+    grown = increase(_sums(after), _sums(before))
     return Registrations(
-        counts={
-            key: (*counts[:_HIGH_WATER], after.counts[key][_HIGH_WATER])
-            for key, counts in grown.items()
-        },
+        counts={key: (*counts, after.counts[key][_HIGH_WATER]) for key, counts in grown.items()},
         lifetimes=increase(after.lifetimes, before.lifetimes),
         made=after.made - before.made,
         destroyed=after.destroyed - before.destroyed,
     )
 
 
-def _flat(taken: Registrations, mark: int) -> dict[Owner, tuple[int, ...]]:
-    return {key: (*counts[:_HIGH_WATER], mark) for key, counts in taken.counts.items()}
+def _sums(taken: Registrations) -> dict[Owner, tuple[int, ...]]:
+    return {key: counts[:_HIGH_WATER] for key, counts in taken.counts.items()}
 
 
 def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
@@ -86,22 +83,25 @@ def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> lis
     ``outstanding`` regions were mapped and not unmapped in the time looked at. ``mrs_*`` are the
     mount's own counters since it was made (mountstats).
     """
-    transports = mounts_of_transports(clients)
+    transports, made = mounts_of_transports(clients), _made()
     return [
         {
-            "mount": owner(number, transports if ours else clients),
+            "mount": owner(number, whose),
             "transport": "nfsrdma" if ours else "rdma",
             "number": number,
             **dict(zip(COUNTS, counts, strict=True)),
             "outstanding": counts[0] - counts[4],
             "lifetimes_us": list(snapshot.lifetimes.get((ours, number), ())),
-            **_made((transports if ours else clients).get(number, ())),
+            **next((made[n] for n in whose.get(number, ()) if n in made), _NONE_MADE),
         }
         for (ours, number), counts in sorted(snapshot.counts.items())
+        for whose in [transports if ours else clients]
     ]
 
 
-def _made(names: tuple[str, ...]) -> dict[str, int]:
-    wanted = next((m.directory for m in mounts() if str(m.directory) in names), None)
-    xprts = mountstats(wanted).xprts if wanted else ()
-    return {name: sum(x.counters.get(name, 0) for x in xprts) for name in _MADE}
+def _made() -> dict[str, dict[str, int]]:
+    """The mounts' own counters, by mount point."""
+    return {
+        str(stats.directory): {n: sum(x.counters.get(n, 0) for x in stats.xprts) for n in _MADE}
+        for stats in mountstats.read_all()
+    }

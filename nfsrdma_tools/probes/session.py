@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.probes import events
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
@@ -58,7 +59,7 @@ def check() -> None:
     """Whether anything can be attached here; UserError with what is missing."""
     if os.geteuid() != 0:
         raise UserError("only root may attach probes", "run this as root")
-    if "[confidentiality]" in _text(_LOCKDOWN):
+    if "[confidentiality]" in files.read(_LOCKDOWN):
         what = "the kernel is locked down (confidentiality): it lets nobody read what probes count"
         raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
     if not events.TRACEFS.joinpath("events").is_dir():
@@ -122,10 +123,3 @@ def _quiet() -> Iterator[Any]:
 def _reason(said: str, error: Exception) -> str:
     lines = [line for line in said.splitlines() if "error" in line.lower()]
     return f"the probes cannot be attached: {printable(lines[0] if lines else str(error))}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

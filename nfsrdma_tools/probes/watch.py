@@ -11,11 +11,10 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.effect import find
-from nfsrdma_tools.probes.accounts import Account
+from nfsrdma_tools.probes.accounts import Account, attached
 from nfsrdma_tools.probes.clients import clients
 from nfsrdma_tools.probes.cost import Cost, counted, spent
 from nfsrdma_tools.probes.program import Missing
-from nfsrdma_tools.probes.session import session
 
 __all__ = ["Asked", "Interval", "watch"]
 
@@ -46,12 +45,12 @@ class Interval:
 def watch(
     account: Account,
     asked: Asked,
-    attached: Callable[[tuple[Missing, ...]], None],
+    begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Interval]:
     """What was added in each interval.
 
-    ``attached`` is called once with what cannot be counted here, ``ended`` with a snapshot of all
+    ``begun`` is called once with what cannot be counted here, ``ended`` with a snapshot of all
     intervals when the caller stops asking.  Raises UserError when nothing can be counted, or the
     mount is none.
     """
@@ -59,11 +58,11 @@ def watch(
         raise UserError(f"{account.name} is of the whole host", "leave --mount away")
     mount = _mount(asked.directory) if asked.directory else None
     heard: dict[str, int | None] = {}
-    # before anything is counted: it may have to ask servers
-    clients(heard)
-    with session([account.name]) as open_session, counted(asked.cost):
-        account.attach(open_session)
-        attached(open_session.missing)
+    if not account.host_wide:
+        # before anything is counted: it may have to ask servers
+        clients(heard)
+    with attached([account.name]) as open_session, counted(asked.cost):
+        begun(open_session.missing)
         first = last = account.read(open_session)
         price, done = spent(open_session), 0
         try:

@@ -14,8 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from nfsrdma_tools.probes.accounts import NAMES, account
-from nfsrdma_tools.probes.session import session
+from nfsrdma_tools.probes.accounts import NAMES, attached
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
 ROUNDS, READS = int(sys.argv[1]), int(sys.argv[2])
@@ -59,14 +58,6 @@ def bpftrace():
     yield
     tracer.terminate()
     tracer.communicate()
-
-
-@contextlib.contextmanager
-def attached(names):
-    with session(names) as counting:
-        for name in names:
-            account(name).attach(counting)
-        yield
 
 
 def counting(way):

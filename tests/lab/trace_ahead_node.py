@@ -8,7 +8,6 @@ from pathlib import Path
 
 from nfsrdma_tools.host import mountstats
 from nfsrdma_tools.probes import accounts
-from nfsrdma_tools.probes.session import session
 
 MOUNT, SIZE, PIECE = Path("/mnt"), 4 << 20, 8192
 OPTIONS = "vers=4.2,proto=rdma,port=20049,rsize=65536"
@@ -18,8 +17,7 @@ def main() -> None:
     subprocess.run(("mount", "-t", "nfs", "-o", OPTIONS, "10.9.1.1:/export", MOUNT), check=True)
     subprocess.run(("udevadm", "settle"), check=True)
     account = accounts.account("readahead")
-    with session(["readahead"]) as counting:
-        account.attach(counting)
+    with accounts.attached(["readahead"]) as counting:
         before = mountstats.read(MOUNT)
         file = os.open(MOUNT / "ahead", os.O_RDONLY)
         for _ in range(SIZE // PIECE):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.clients import clients
-from nfsrdma_tools.probes.session import session
 
 MOUNT, SIZE = Path("/mnt"), 65536
 NAMES = tuple(name for name in accounts.NAMES if name != "cpu")
@@ -37,9 +36,7 @@ def main() -> None:
     with (MOUNT / "counted").open("wb") as file:
         file.truncate(23 * SIZE)
     known = clients()
-    with session(NAMES) as counting:
-        for name in NAMES:
-            accounts.account(name).attach(counting)
+    with accounts.attached(NAMES) as counting:
         work()
         # an RPC's end is counted after its caller runs
         time.sleep(2)
