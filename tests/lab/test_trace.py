@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import sniffer
 from carriers import THEIRS, WHOSE, serve
+from tracing import SAID, tracing
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
@@ -143,11 +144,6 @@ def served(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     serve(pair, "server", THEIRS)
 
 
-TRACER = """
-nfsrdma trace server --json --interval 1 >/run/served 2>&1 </dev/null & echo $! >/run/tracer
-for i in $(seq 600); do grep -q missing /run/served && exit 0; sleep 0.5; done
-cat /run/served; exit 1
-"""
 # reads and writes of NFSv3, as nfsd counts them
 NFSD = "awk '/^proc3/ { print $9, $10 }' /proc/net/rpc/nfsd"
 
@@ -155,13 +151,13 @@ NFSD = "awk '/^proc3/ { print $9, $10 }' /proc/net/rpc/nfsd"
 def test_a_server_counts_what_it_is_asked(served: Lab) -> None:
     lab = served
     lab.run("server", "sh", "-ec", MAKE)
-    lab.run("server", "sh", "-c", TRACER, timeout=600)
-    before = lab.run("server", "sh", "-c", NFSD).stdout.split()
-    counted(lab)
-    lab.run("client", "umount", "/mnt")
-    after = lab.run("server", "sh", "-c", NFSD).stdout.split()
-    found = sums(lab)
-    lab.run("server", "sh", "-c", "kill $(cat /run/tracer); rm -r /export/traced")
+    with tracing(lab, "server", "server"):
+        before = lab.run("server", "sh", "-c", NFSD).stdout.split()
+        counted(lab)
+        lab.run("client", "umount", "/mnt")
+        after = lab.run("server", "sh", "-c", NFSD).stdout.split()
+        found = sums(lab)
+    lab.run("server", "rm", "-r", "/export/traced")
     reads, writes = (int(a) - int(b) for a, b in zip(after, before, strict=True))
     assert (found["READ", "calls"], found["WRITE", "calls"]) == (reads, writes) == (READS, WRITES)
     assert found["READ", "write_calls"] == READS
@@ -174,7 +170,7 @@ def sums(lab: Lab) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for _ in range(120):
         found.clear()
-        for line in lab.run("server", "cat", "/run/served").stdout.splitlines()[1:]:
+        for line in lab.run("server", "cat", SAID).stdout.splitlines()[1:]:
             for row in json.loads(line)["rows"]:
                 assert row["peer"] == "10.9.1.11"
                 found.update({(row["procedure"], n): c for n, c in row.items() if n in COUNTS})

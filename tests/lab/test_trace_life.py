@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 from storm import HERE
+from tracing import tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
 NODE = Path(__file__).with_name("trace_life_node.py").read_bytes()
 MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}"
-TRACER = """
-nfsrdma trace chunks --json --interval 1 >/run/traced 2>&1 & echo $! >/run/tracer
-for i in $(seq 600); do grep -q missing /run/traced && exit 0; sleep 0.5; done
-cat /run/traced; exit 1
-"""
-END = "kill $(cat /run/tracer); tail --pid=$(cat /run/tracer) -f /dev/null"
 
 
 @pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
@@ -40,9 +35,8 @@ def test_they_come_and_go_under_load(
 def test_a_module_that_is_looked_at_says_so_when_it_is_to_go(module_pair: Lab) -> None:
     """A probe holds the module; it is not waited for, and goes on when the probe is gone."""
     lab = module_pair
-    lab.run("client", "sh", "-c", TRACER, timeout=600)
-    refused = lab.run("client", "nfsrdma", "module", "unload", check=False)
-    lab.run("client", "sh", "-c", END)
+    with tracing(lab, "client", "chunks"):
+        refused = lab.run("client", "nfsrdma", "module", "unload", check=False)
     assert refused.returncode == 1
     assert refused.stderr.count("\n") == 1
     assert "nfsrdma" in refused.stderr
