@@ -35,8 +35,9 @@ class Lines:
 
     def show(self, interval: Interval) -> None:
         """Print an interval's rows."""
+        said = {"time": time.time(), "rows": interval.records, "lost": interval.lost._asdict()}
         cost = {"cost": asdict(interval.cost)} if interval.cost else {}
-        print(json.dumps({"time": time.time(), "rows": interval.records, **cost}), flush=True)
+        print(json.dumps(said | cost), flush=True)
 
 
 class Tables:
@@ -59,6 +60,8 @@ class Tables:
         if interval.records:
             for line in table(self.columns, interval.records):
                 print(line)
+        if any(interval.lost):
+            print("lost: {} RPCs, {} regions: not counted".format(*interval.lost))
         if cost := interval.cost:
             print(f"probes: {cost.runs} runs, {cost.ns / 1000:.1f} us of CPU time")
         print(flush=True)

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.effect import find
 from nfsrdma_tools.probes.accounts import Account, attached
 from nfsrdma_tools.probes.clients import clients
 from nfsrdma_tools.probes.cost import Cost, counted, spent
+from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.program import Missing
 
 __all__ = ["Asked", "Interval", "watch"]
@@ -36,10 +37,17 @@ class Asked:
 
 @dataclass(frozen=True)
 class Interval:
-    """The rows of an interval, and what the probes cost in it, if that was asked for."""
+    """The rows of an interval, what they lack, and what the probes cost, if that was asked for."""
 
     records: Records
+    lost: Losses
     cost: Cost | None = None
+
+
+class _Reading(NamedTuple):
+    counted: Any
+    lost: Losses
+    cost: Cost
 
 
 def watch(
@@ -63,20 +71,25 @@ def watch(
         clients(heard)
     with attached([account.name]) as open_session, counted(asked.cost):
         begun(open_session.missing)
-        first = last = account.read(open_session)
-        price, done = spent(open_session), 0
+        first = last = _read(account, open_session)
+        done = 0
         try:
             while not asked.count or done < asked.count:
                 time.sleep(asked.interval)
-                before = price
-                now, price = account.read(open_session), spent(open_session)
+                now = _read(account, open_session)
                 known = {} if account.host_wide else clients(heard)
-                rows = _of(account.records(account.difference(now, last), known), mount)
-                yield Interval(rows, price - before if asked.cost else None)
+                added = account.difference(now.counted, last.counted)
+                rows = _of(account.records(added, known), mount)
+                cost = now.cost - last.cost if asked.cost else None
+                yield Interval(rows, now.lost - last.lost, cost)
                 last, done = now, done + 1
         finally:
             if ended:
-                ended(account.difference(last, first))
+                ended(account.difference(last.counted, first.counted))
+
+
+def _read(account: Account, session: Any) -> _Reading:
+    return _Reading(account.read(session), lost(session), spent(session))
 
 
 def _mount(directory: Path) -> str:

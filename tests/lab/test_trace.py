@@ -26,6 +26,7 @@ MAKE = """
 rm -rf /export/traced && mkdir -p /export/traced/names && cd /export/traced
 : > data; seq -f names/name-%05.0f 10000 | xargs touch; chmod -R a+rwX .
 """
+NONE_LOST = {"rpcs": 0, "regions": 0}
 # how a Call may go inline, as the kernel's transport tells them apart
 INLINE = ("calls_inline", "calls_pulled_up", "calls_gathered")
 
@@ -59,6 +60,7 @@ def test_all_who_count_agree(client: str, request: pytest.FixtureRequest, tmp_pa
     headers = [wire.decode(s.payload)[0] for s in sends if s.source == "10.9.1.11"]
     chunks, regions = rows(said, "chunks"), rows(said, "registrations")[""]
     assert said["missing"] == []
+    assert said["lost"] == NONE_LOST
     as_done(chunks)
     as_mountstats_says(chunks, said, "segments" if client == "pair" else "chunks")
     as_bpftrace_says(chunks, regions, said["bpftrace"])
@@ -171,7 +173,9 @@ def sums(lab: Lab) -> Counter[tuple[str, str]]:
     for _ in range(120):
         found.clear()
         for line in lab.run("server", "cat", SAID).stdout.splitlines()[1:]:
-            for row in json.loads(line)["rows"]:
+            interval = json.loads(line)
+            assert interval["lost"] == NONE_LOST
+            for row in interval["rows"]:
                 assert row["peer"] == "10.9.1.11"
                 found.update({(row["procedure"], n): c for n, c in row.items() if n in COUNTS})
         if found["WRITE", "calls"] >= WRITES:

@@ -15,6 +15,7 @@ from pathlib import Path
 from nfsrdma_tools.host import mountstats
 from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes.losses import lost
 from nfsrdma_tools.probes.session import session
 
 MOUNT = Path("/mnt")
@@ -111,12 +112,13 @@ def main() -> None:
         }
         stats = mountstats.difference(mountstats.read(MOUNT), before)
         rows = {name: accounts.account(name).records(found[name], clients()) for name in COUNTED}
-        missing = [each.event for each in counting.missing]
+        missing, losses = [each.event for each in counting.missing], lost(counting)
     print(
         json.dumps(
             {
                 "rows": rows,
                 "missing": missing,
+                "lost": losses._asdict(),
                 "bpftrace": counted_by(tracer),
                 "operations": {n: asdict(o) for n, o in stats.operations.items() if o.operations},
                 "counters": stats.xprts[0].counters,

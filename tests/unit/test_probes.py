@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts without a kernel: which events a program has, and what their counters mean."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -25,6 +26,8 @@ from nfsrdma_tools.probes import (
 )
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, rows, total
+from nfsrdma_tools.probes.losses import Losses, lost
+from nfsrdma_tools.probes.watch import Interval
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
 BPF = Path(__file__).parents[2] / "bpf"
@@ -225,3 +228,19 @@ def test_what_a_program_cost() -> None:
     assert cost.parse(text) == cost.Cost(7, 1234)
     assert cost.parse("pos:\t0\n") == cost.Cost(0, 0)
     assert cost.Cost(7, 1234) - cost.Cost(2, 234) == cost.Cost(5, 1000)
+
+
+def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [(0, [1, 4]), (1, [0, 2])]
+    table = SimpleNamespace(items=lambda: found)
+    asked: list[str] = []
+    counting = SimpleNamespace(table=lambda name: asked.append(name) or table)
+    assert lost(counting) == Losses(rpcs=5, regions=2)
+    assert asked == ["losses"]
+    assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
+    assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
+    for gone, said in ((Losses(0, 0), False), (Losses(0, 3), True)):
+        trace_view.Lines().show(Interval([], gone))
+        assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
+        trace_view.Tables("chunks").show(Interval([], gone))
+        assert ("lost: 0 RPCs, 3 regions" in capsys.readouterr().out) == said
