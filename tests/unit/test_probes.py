@@ -6,10 +6,11 @@ import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 
-from nfsrdma_tools.cli import trace_view
+from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import (
     accounts,
@@ -80,6 +81,14 @@ def test_each_account_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
     assert trace_view.COLUMNS[name]
     assert accounts.account(name).module.__doc__
+
+
+def test_help_and_docs_name_all_accounts() -> None:
+    """The help's own text: commands load nothing of the accounts until they run."""
+    hints = get_type_hints(trace.trace, include_extras=True)
+    assert hints["name"].__metadata__[0].help == f"{', '.join(accounts.NAMES)}."
+    page = (BPF.parent / "docs" / "trace.md").read_text()
+    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(accounts.NAMES)
 
 
 def test_an_account_that_is_none() -> None:
