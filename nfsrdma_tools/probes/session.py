@@ -16,9 +16,10 @@ from typing import Any
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.probes import events
+from nfsrdma_tools.probes.aside import aside
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
 
-__all__ = ["Session", "bcc", "check", "headers", "session"]
+__all__ = ["Session", "bcc", "check", "headers", "load", "session"]
 
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
@@ -48,7 +49,7 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
     """
     check()
     wanted = program(accounts)
-    bpf = _load(wanted.text, wanted.flags)
+    bpf = load(wanted.text, wanted.flags)
     try:
         yield Session(bpf, wanted.missing)
     finally:
@@ -70,14 +71,17 @@ def check() -> None:
         raise UserError(what, "mount something first: nfsrdma mount")
 
 
-def _load(text: str, flags: Sequence[str]) -> Any:
+def load(text: str, flags: Sequence[str]) -> Any:
+    """A program compiled and attached, as bcc's BPF; UserError with the compiler's reason."""
     compiler = bcc()
     headers()
-    with _quiet() as said:
+    with aside("the probes were compiled") as said:
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:
-            raise UserError(_reason(said(), error), "nfsrdma doctor") from error
+            why = said() or printable(str(error))
+            what = f"the probes cannot be attached: {why}"
+            raise UserError(what, "nfsrdma doctor") from error
 
 
 def bcc() -> Any:
@@ -97,29 +101,3 @@ def headers() -> None:
     release = os.uname().release
     if not (_MODULES / release / "build").is_dir() and not _KHEADERS.exists():
         raise UserError(f"no headers of {release}", f"apt install linux-headers-{release}")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[Any]:
-    """The compiler writes to descriptor 2 by itself; what it said is for one line of an error."""
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    kept = os.dup(2)
-    os.dup2(write, 2)
-
-    def said() -> str:
-        with contextlib.suppress(BlockingIOError):
-            return os.read(read, 1 << 16).decode(errors="replace")
-        return ""
-
-    try:
-        yield said
-    finally:
-        os.dup2(kept, 2)
-        for each in (read, write, kept):
-            os.close(each)
-
-
-def _reason(said: str, error: Exception) -> str:
-    lines = [line for line in said.splitlines() if "error" in line.lower()]
-    return f"the probes cannot be attached: {printable(lines[0] if lines else str(error))}"
