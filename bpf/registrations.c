@@ -10,7 +10,8 @@
 /* probes/registrations.py has the same names in the same order */
 enum region_count {
 	MAPPED, REGISTERED, LOCAL_INVALIDATIONS, REMOTE_INVALIDATIONS, UNMAPPED,
-	REGION_PAGES, REGION_BYTES, LIFETIME_NS, HIGH_WATER, REGION_COUNTS
+	REGION_PAGES, REGION_BYTES, LIFETIME_NS, MAPPING_NS, INVALIDATING_NS, HIGH_WATER,
+	REGION_COUNTS
 };
 
 #define OWNERS	1024
@@ -40,6 +41,15 @@ struct region_row {
 	u32 lifetimes[SLOTS];	/* by microseconds */
 };
 
+/* What a thread does with memory regions: since when, and whose they are */
+struct region_work {
+	u64 thread;
+	u64 since;
+	struct region_owner owner;
+	u32 owned;
+};
+
+BPF_ARRAY(region_works, struct region_work, TASK_SLOTS);
 /* at a region's number (the kernel's), or at its key without the byte that changes (ours) */
 BPF_ARRAY(regions, struct region, KEY_SLOTS);
 BPF_ARRAY(region_rows, struct region_row, OWNERS);
@@ -69,6 +79,72 @@ static inline void region_add(struct region_row *row, enum region_count what, u6
 	__sync_fetch_and_add(&row->counts[what], amount);
 }
 
+static inline struct region_work *region_work_slot(void)
+{
+	int slot = bpf_get_current_pid_tgid() & (TASK_SLOTS - 1);
+
+	return region_works.lookup(&slot);
+}
+
+/* What this thread is at; NULL when nobody told that it began */
+static inline struct region_work *region_work(void)
+{
+	struct region_work *work = region_work_slot();
+
+	return work && work->since && work->thread == bpf_get_current_pid_tgid() ? work : NULL;
+}
+
+/*
+ * Functions that other files of the transports call (probes/registrations.py):
+ * none of them sleeps, so what goes by in them is the CPU's.
+ */
+int registrations_begin(void *context)
+{
+	struct region_work *work = region_work_slot();
+
+	if (!work)
+		return 0;
+	work->thread = bpf_get_current_pid_tgid();
+	work->since = bpf_ktime_get_ns();
+	work->owned = 0;
+	return 0;
+}
+
+int registrations_end(void *context)
+{
+	struct region_work *work = region_work();
+	struct region_row *row;
+
+	if (!work)
+		return 0;
+	row = work->owned ? region_row(&work->owner) : NULL;
+	if (row)
+		region_add(row, INVALIDATING_NS, bpf_ktime_get_ns() - work->since);
+	work->since = 0;
+	return 0;
+}
+
+/* A region is mapped; what follows in the same function is another one's */
+static inline void region_work_mapped(struct region_row *row, u64 now)
+{
+	struct region_work *work = region_work();
+
+	if (!work)
+		return;
+	region_add(row, MAPPING_NS, now - work->since);
+	work->since = now;
+}
+
+static inline void region_work_is(struct region_owner *owner)
+{
+	struct region_work *work = region_work();
+
+	if (!work)
+		return;
+	work->owner = *owner;
+	work->owned = 1;
+}
+
 static inline struct region *region_at(struct region_key *key)
 {
 	int slot = (key->transport ? key->number >> 8 : key->number) & (KEY_SLOTS - 1);
@@ -82,18 +158,19 @@ static inline void region_mapped(struct region_key *key, u32 ours, u32 owner, u6
 	struct region_owner whose = { .ours = ours, .number = owner };
 	struct region *region = region_at(key);
 	struct region_row *row = region_row(&whose);
-	u64 out;
+	u64 out, now = bpf_ktime_get_ns();
 
 	if (!region || !row)
 		return;
 	if (region->mapped_at)
 		lose(LOST_REGIONS);
-	region->mapped_at = bpf_ktime_get_ns();
+	region->mapped_at = now;
 	region->key = *key;
 	region->owner = whose;
 	region_add(row, MAPPED, 1);
 	region_add(row, REGION_PAGES, ((offset & PAGE_REST) + length + PAGE_REST) >> PAGE_BITS);
 	region_add(row, REGION_BYTES, length);
+	region_work_mapped(row, now);
 	out = row->counts[MAPPED] - row->counts[UNMAPPED];
 	if (out > row->counts[HIGH_WATER])
 		row->counts[HIGH_WATER] = out;
@@ -106,6 +183,7 @@ static inline void region_event(u32 ours, u32 owner, enum region_count what)
 
 	if (row)
 		region_add(row, what, 1);
+	region_work_is(&key);
 }
 
 static inline void region_unmapped(struct region_key *key)
@@ -119,6 +197,7 @@ static inline void region_unmapped(struct region_key *key)
 		return;
 	lived = bpf_ktime_get_ns() - region->mapped_at;
 	region->mapped_at = 0;
+	region_work_is(&region->owner);
 	row = region_row(&region->owner);
 	if (!row)
 		return;
@@ -193,52 +272,6 @@ PROBE(rpcrdma, xprtrdma_frwr_alloc)
 PROBE(rpcrdma, xprtrdma_frwr_dereg)
 {
 	region_life(1, 1);
-	return 0;
-}
-#endif
-
-/* --- ours --- */
-
-#ifdef HAVE_nfsrdma_nfsrdma_mr_map
-PROBE(nfsrdma, nfsrdma_mr_map)
-{
-	struct region_key key = { .transport = args->xprt, .number = args->handle };
-
-	region_mapped(&key, 1, args->xprt, args->offset, args->length);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_mr_fastreg
-PROBE(nfsrdma, nfsrdma_mr_fastreg)
-{
-	region_event(1, args->xprt, REGISTERED);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_mr_localinv
-PROBE(nfsrdma, nfsrdma_mr_localinv)
-{
-	region_event(1, args->xprt, LOCAL_INVALIDATIONS);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_mr_remoteinv
-PROBE(nfsrdma, nfsrdma_mr_remoteinv)
-{
-	region_event(1, args->xprt, REMOTE_INVALIDATIONS);
-	return 0;
-}
-#endif
-
-#ifdef HAVE_nfsrdma_nfsrdma_mr_unmap
-PROBE(nfsrdma, nfsrdma_mr_unmap)
-{
-	struct region_key key = { .transport = args->xprt, .number = args->handle };
-
-	region_unmapped(&key);
 	return 0;
 }
 #endif

@@ -28,6 +28,9 @@ def trace(
     count: Annotated[int, typer.Option(min=0, help="So many tables; 0: until ctrl-C.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
     cost: Annotated[bool, typer.Option("--cost", help="And what the probes cost.")] = False,
+    cpu: Annotated[
+        bool, typer.Option("--cpu", help="Of registrations: and the CPU time that they take.")
+    ] = False,
     flame: Annotated[
         Path | None,
         typer.Option(
@@ -48,8 +51,9 @@ def trace(
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     wanted = account(name)
     ended = drawing(wanted, flame) if flame else None
+    asked = Asked(mount, interval, count, cost, cpu)
     try:
-        for each in watch(wanted, Asked(mount, interval, count, cost), shown.missing, ended):
+        for each in watch(wanted, asked, shown.missing, ended):
             shown.show(each)
     except KeyboardInterrupt:
         return

@@ -131,6 +131,11 @@ def mean(total: str, count: str, scale: float) -> Callable[[Record], str]:
     return lambda record: f"{record[total] / record[count] / scale:.4g}" if record[count] else ""
 
 
+def timed(total: str, count: str) -> Callable[[Record], str]:
+    """Microseconds each; nothing when they were not timed."""
+    return lambda record: mean(total, count, 1000)(record) if record[total] else ""
+
+
 def share(record: Record) -> str:
     """A bar of the share, ten letters for half of all."""
     return "#" * round(float(record["share"]) * 20)
@@ -165,6 +170,8 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("unmapped", number("unmapped")),
         ("pages each", mean("pages", "mapped", 1)),
         ("us each", mean("lifetime_ns", "unmapped", 1000)),
+        ("CPU us: map", timed("mapping_ns", "mapped")),
+        ("take back", timed("invalidating_ns", "unmapped")),
         ("out", number("outstanding")),
         ("most", number("high_water")),
         ("made", number("mrs_allocated")),

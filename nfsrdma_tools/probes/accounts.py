@@ -51,6 +51,15 @@ class Account:
         if hasattr(self.module, "attach"):
             self.module.attach(session)
 
+    @property
+    def times(self) -> bool:
+        """Whether it can tell the CPU time of what it counts, with probes that cost more."""
+        return hasattr(self.module, "time_functions")
+
+    def time(self, session: Any) -> None:
+        """Attach those probes."""
+        self.module.time_functions(session)
+
     def read(self, session: Any) -> Any:
         """What was counted since the session began."""
         return self.module.read(session)
@@ -73,9 +82,14 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
 
 
 @contextlib.contextmanager
-def attached(names: Sequence[str]) -> Iterator[Session]:
-    """A session of these accounts, in which each has done what it does besides its program."""
+def attached(names: Sequence[str], timed: bool = False) -> Iterator[Session]:
+    """A session of these accounts, in which each has done what it does besides its program.
+
+    ``timed``: those that can also tell CPU time do so.
+    """
     with session(names) as counting:
-        for name in names:
-            account(name).attach(counting)
+        for each in map(account, names):
+            each.attach(counting)
+            if timed and each.times:
+                each.time(counting)
         yield counting

@@ -27,6 +27,7 @@ _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
 _PARTS = {
     "chunks": ("chunks", "chunks_ours"),
     "connections": ("connections", "credits"),
+    "registrations": ("registrations", "registrations_ours"),
     "server": ("server", "server_ours"),
 }
 

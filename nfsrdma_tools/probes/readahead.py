@@ -10,6 +10,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.effect import mounts
 from nfsrdma_tools.host.readahead import get_kb
 from nfsrdma_tools.probes.counting import increase, total
+from nfsrdma_tools.probes.functions import probe
 
 __all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "records"]
 
@@ -29,7 +30,7 @@ class ReadAhead:
 
 def attach(session: Any) -> None:
     """Know when a program begins to read, to tell pages that came too late."""
-    session.bpf.attach_kprobe(event="nfs_file_read", fn_name="readahead_enters")
+    probe(session, "nfs_file_read", "readahead_enters")
 
 
 def read(session: Any) -> ReadAhead:

@@ -9,20 +9,41 @@ from typing import Any
 from nfsrdma_tools.host import mountstats
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import increase
+from nfsrdma_tools.probes.events import system
+from nfsrdma_tools.probes.functions import probe, probe_return
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
-__all__ = ["COUNTS", "Owner", "Registrations", "difference", "read", "records"]
+__all__ = [
+    "COUNTS",
+    "MAPS",
+    "TAKES_BACK",
+    "Owner",
+    "Registrations",
+    "difference",
+    "read",
+    "records",
+    "time_functions",
+]
 
 # enum region_count of bpf/registrations.c
 COUNTS = (
     *("mapped", "registered", "local_invalidations", "remote_invalidations", "unmapped"),
-    *("pages", "bytes", "lifetime_ns", "high_water"),
+    *("pages", "bytes", "lifetime_ns", "mapping_ns", "invalidating_ns", "high_water"),
 )
 """``mapped`` regions got a new key, ``registered`` were posted; each is invalidated by the peer's
 Send (``remote_``) or by a work request of its own (``local_``) and ``unmapped`` then.  ``pages``
 are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped,
+``mapping_ns`` and ``invalidating_ns`` the CPU's in MAPS and TAKES_BACK, 0 if they are not timed;
 ``high_water`` the most that were out at once since the session began.
 """
+MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_reg_map",)}
+"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/registration.c).  None that is
+probed here sleeps, and each is called from another file, so that it is one."""
+TAKES_BACK = {
+    "rpcrdma": ("frwr_reminv", "frwr_unmap_async"),
+    "nfsrdma": ("nfr_queue_invalidate", "nfr_reg_release"),
+}
+"""Functions that post invalidations, or take note of the peer's, and unmap regions."""
 _HIGH_WATER = COUNTS.index("high_water")
 # the kernel's names of the columns of mountstats, RDMA only
 _MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
@@ -47,6 +68,15 @@ class Registrations:
     def count(self, name: str) -> int:
         """One counter, of all owners."""
         return sum(counts[COUNTS.index(name)] for counts in self.counts.values())
+
+
+def time_functions(session: Any) -> None:
+    """Know when functions of MAPS and TAKES_BACK begin and end."""
+    for transport in filter(system, MAPS):
+        for name in (*MAPS[transport], *TAKES_BACK[transport]):
+            probe(session, name, "registrations_begin")
+        for name in TAKES_BACK[transport]:
+            probe_return(session, name, "registrations_end")
 
 
 def read(session: Any) -> Registrations:

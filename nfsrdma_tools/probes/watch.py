@@ -26,13 +26,14 @@ Records = list[dict[str, Any]]
 class Asked:
     """What is to be watched: one mount or all, every so many seconds, so often (0: without end).
 
-    With ``cost`` the kernel is asked what the probes themselves cost, too.
+    ``cpu``: with the CPU time of what is counted.  ``cost``: with what the probes themselves cost.
     """
 
     directory: Path | None = None
     interval: float = 1.0
     count: int = 0
     cost: bool = False
+    cpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,16 @@ def watch(
     """
     if asked.directory and account.host_wide:
         raise UserError(f"{account.name} is of the whole host", "leave --mount away")
+    if asked.cpu and not account.times:
+        raise UserError(
+            f"{account.name} knows no CPU time", "ask registrations, or the account cpu"
+        )
     mount = _mount(asked.directory) if asked.directory else None
     heard: dict[str, int | None] = {}
     if not account.host_wide:
         # before anything is counted: it may have to ask servers
         clients(heard)
-    with attached([account.name]) as open_session, counted(asked.cost):
+    with attached([account.name], asked.cpu) as open_session, counted(asked.cost):
         begun(open_session.missing)
         first = last = _read(account, open_session)
         done = 0

@@ -114,6 +114,9 @@ def as_bpftrace_says(
     assert regions["mapped"] == regions["unmapped"] == maps["mapped"]
     assert regions["remote_invalidations"] == maps.get("remote", 0)
     assert regions["local_invalidations"] == maps.get("local", 0)
+    # each has the other's probes within its own time
+    for spent in ("mapping_ns", "invalidating_ns"):
+        assert maps[spent] / 5 < regions[spent] < maps[spent] * 5
 
 
 def as_on_the_wire(chunks: dict[str, dict[str, Any]], headers: list[Header]) -> None:

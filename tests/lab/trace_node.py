@@ -16,7 +16,6 @@ from nfsrdma_tools.host import mountstats
 from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.clients import clients
 from nfsrdma_tools.probes.losses import lost
-from nfsrdma_tools.probes.session import session
 
 MOUNT = Path("/mnt")
 NAMES, READS, READ_SIZE, WRITES, WRITE_SIZE, ATTRS = 10_000, 23, 65536, 17, 300, 5
@@ -32,6 +31,12 @@ tracepoint:rpcrdma:xprtrdma_decode_seg { @used = sum(args->length); }
 tracepoint:rpcrdma:xprtrdma_mr_map { @mapped = count(); }
 tracepoint:rpcrdma:xprtrdma_mr_reminv { @remote = count(); }
 tracepoint:rpcrdma:xprtrdma_mr_localinv { @local = count(); }
+kprobe:frwr_map { @begun[tid] = nsecs; }
+kretprobe:frwr_map /@begun[tid]/ { @mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]); }
+kprobe:frwr_reminv, kprobe:frwr_unmap_async { @since[tid] = nsecs; }
+kretprobe:frwr_reminv, kretprobe:frwr_unmap_async /@since[tid]/ {
+	@invalidating_ns = sum(nsecs - @since[tid]); delete(@since[tid]);
+}
 """,
     "nfsrdma": """
 tracepoint:nfsrdma:nfsrdma_marshal { @calls = count(); @ways[args->call, args->reply] = count(); }
@@ -41,6 +46,12 @@ tracepoint:nfsrdma:nfsrdma_reply { @used = sum(args->by_chunk); }
 tracepoint:nfsrdma:nfsrdma_mr_map { @mapped = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_remoteinv { @remote = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_localinv { @local = count(); }
+kprobe:nfr_reg_map { @begun[tid] = nsecs; }
+kretprobe:nfr_reg_map /@begun[tid]/ { @mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]); }
+kprobe:nfr_queue_invalidate, kprobe:nfr_reg_release { @since[tid] = nsecs; }
+kretprobe:nfr_queue_invalidate, kretprobe:nfr_reg_release /@since[tid]/ {
+	@invalidating_ns = sum(nsecs - @since[tid]); delete(@since[tid]);
+}
 """,
 }
 
@@ -102,7 +113,7 @@ def settled(session_: object, name: str) -> object:
 def main() -> None:
     prepare()
     tracer = bpftrace()
-    with session(COUNTED) as counting:
+    with accounts.attached(COUNTED, timed=True) as counting:
         before = mountstats.read(MOUNT)
         firsts = {name: settled(counting, name) for name in COUNTED}
         work()

@@ -18,6 +18,7 @@ from nfsrdma_tools.probes import (
     connections,
     cost,
     events,
+    functions,
     latency,
     program,
     registrations,
@@ -28,7 +29,7 @@ from nfsrdma_tools.probes import (
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, rows, total
 from nfsrdma_tools.probes.losses import Losses, lost
-from nfsrdma_tools.probes.watch import Interval
+from nfsrdma_tools.probes.watch import Asked, Interval, watch
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
 BPF = Path(__file__).parents[2] / "bpf"
@@ -253,3 +254,45 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace_view.Tables("chunks").show(Interval([], gone))
         assert ("lost: 0 RPCs, 3 regions" in capsys.readouterr().out) == said
+
+
+def test_functions_that_are_not_there_are_named_once() -> None:
+    attached: list[str] = []
+
+    def note(event: str, fn_name: str) -> None:
+        attached.append(f"{event} {fn_name}")
+
+    there = {b"frwr_map": 0xFFFF}
+    bpf = SimpleNamespace(
+        ksymname=lambda name: there.get(name, -1), attach_kprobe=note, attach_kretprobe=note
+    )
+    counting = session.Session(bpf, ())
+    for name in ("frwr_map", "frwr_gone"):
+        functions.probe(counting, name, "begin")
+        functions.probe_return(counting, name, "end")
+    assert attached == ["frwr_map begin", "frwr_map end"]
+    (missing,) = counting.missing
+    assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
+
+
+def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel: Path) -> None:
+    has(kernel, "nfsrdma", "nfsrdma_mr_map")
+    begun: list[str] = []
+    ended: list[str] = []
+    bpf = SimpleNamespace(
+        ksymname=lambda _name: 1,
+        attach_kprobe=lambda event, fn_name: begun.append(event),
+        attach_kretprobe=lambda event, fn_name: ended.append(event),
+    )
+    accounts.account("registrations").time(session.Session(bpf, ()))
+    assert begun == ["nfr_reg_map", "nfr_queue_invalidate", "nfr_reg_release"]
+    assert ended == ["nfr_queue_invalidate", "nfr_reg_release"]
+    text = "".join(path.read_text() for path in (BPF.parent / "kmod").glob("*.c"))
+    # a function that is not static
+    assert all(re.search(rf"^(int|void) {name}\(", text, re.MULTILINE) for name in begun)
+
+
+def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
+    assert [name for name in accounts.NAMES if accounts.account(name).times] == ["registrations"]
+    with pytest.raises(UserError, match="chunks knows no CPU time"):
+        next(watch(accounts.account("chunks"), Asked(cpu=True), lambda _missing: None))
