@@ -13,18 +13,24 @@ enum server_phase {
 	SERVER_READ_IN,		/* its Read chunks are fetched */
 	SERVER_NFSD,		/* the procedure is carried out */
 	SERVER_WRITE_OUT,	/* results go into chunks, the reply is made */
+	SERVER_SEND,		/* the reply is on its way: from posted to completed */
 	SERVER_PHASES
 };
 
 enum server_count {
 	SERVER_CALLS, SERVER_READ_CALLS, SERVER_WRITE_CALLS, SERVER_REPLY_CALLS,
 	SERVER_READ_SEGMENTS, SERVER_READ_BYTES, SERVER_ROOM, SERVER_WRITTEN, SERVER_INVALIDATES,
-	SERVER_COUNTS
+	SERVER_SENDS, SERVER_COUNTS
 };
 
 struct server_key {
 	u32 queue;		/* 0: a Call of our server, by its xid */
 	u32 number;
+};
+
+struct server_id {
+	char peer[TEXT * 2];
+	char procedure[TEXT];
 };
 
 struct server_call {
@@ -33,13 +39,7 @@ struct server_call {
 	u64 last;
 	u64 phases[SERVER_PHASES];
 	u32 counts[SERVER_COUNTS];
-	char peer[TEXT * 2];
-	char procedure[TEXT];
-};
-
-struct server_id {
-	char peer[TEXT * 2];
-	char procedure[TEXT];
+	struct server_id id;
 };
 
 struct server_row {
@@ -57,6 +57,8 @@ struct server_thread {
 BPF_ARRAY(server_calls, struct server_call, TASK_SLOTS);
 BPF_ARRAY(server_threads, struct server_thread, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", struct server_id, struct server_row, server_rows, ROWS, WHEN_NEEDED);
+/* never written: a new row's content is too large for a stack */
+BPF_ARRAY(server_nothing, struct server_row, 1);
 
 static inline int server_same(struct server_key *one, struct server_key *other)
 {
@@ -137,15 +139,16 @@ static inline void server_done(void)
 {
 	struct server_thread *here = server_thread();
 	struct server_call *call = server_call_here();
-	struct server_row fresh = {}, *row;
-	struct server_id id = {};
+	struct server_row *nothing, *row;
+	struct server_id id;
+	int first = 0;
 
-	if (!call || !here)
+	nothing = server_nothing.lookup(&first);
+	if (!call || !here || !nothing)
 		return;
 	server_phase(call, SERVER_WRITE_OUT);
-	__builtin_memcpy(id.peer, call->peer, sizeof(id.peer));
-	__builtin_memcpy(id.procedure, call->procedure, sizeof(id.procedure));
-	row = server_rows.lookup_or_try_init(&id, &fresh);
+	id = call->id;
+	row = server_rows.lookup_or_try_init(&id, nothing);
 	if (row) {
 		row->sum += call->last - call->begin;
 		row->times[slot_of((call->last - call->begin) >> 10)]++;
@@ -172,8 +175,8 @@ PROBE(sunrpc, svc_process)
 	if (!call)
 		return 0;
 	server_phase(call, call->counts[SERVER_READ_CALLS] ? SERVER_READ_IN : SERVER_QUEUE);
-	TP_DATA_LOC_READ_STR(call->peer, addr, sizeof(call->peer));
-	TP_DATA_LOC_READ_STR(call->procedure, procedure, TEXT);
+	TP_DATA_LOC_READ_STR(call->id.peer, addr, sizeof(call->id.peer));
+	TP_DATA_LOC_READ_STR(call->id.procedure, procedure, TEXT);
 	return 0;
 }
 #endif
@@ -283,18 +286,6 @@ PROBE(rpcrdma, svcrdma_encode_wseg)
 
 	if (call)
 		call->counts[SERVER_WRITTEN] += args->length;
-	return 0;
-}
-#endif
-
-#ifdef HAVE_rpcrdma_svcrdma_post_send
-PROBE(rpcrdma, svcrdma_post_send)
-{
-	struct server_call *call = server_call_here();
-
-	if (call)
-		call->counts[SERVER_INVALIDATES] = !!args->inv_rkey;
-	server_done();
 	return 0;
 }
 #endif

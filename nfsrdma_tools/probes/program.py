@@ -28,7 +28,7 @@ _PARTS = {
     "chunks": ("chunks", "chunks_ours"),
     "connections": ("connections", "credits"),
     "registrations": ("registrations", "registrations_ours"),
-    "server": ("server", "server_ours"),
+    "server": ("server", "server_sends", "server_ours"),
 }
 
 

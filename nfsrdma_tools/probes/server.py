@@ -11,15 +11,16 @@ from nfsrdma_tools.probes.counting import increase, text, total
 __all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
 
 # enum server_phase and server_count of bpf/server.c
-PHASES = ("queue", "read_in", "nfsd", "write_out")
-"""Waited for a thread; its Read chunks were fetched; carried out; results written and answered."""
+PHASES = ("queue", "read_in", "nfsd", "write_out", "send")
+"""Waited for a thread; its Read chunks were fetched; carried out; results written and answered;
+then the answer is on its way, until its Send is completed."""
 COUNTS = (
     *("calls", "read_calls", "write_calls", "reply_calls"),
-    *("read_segments", "read_bytes", "room", "written", "invalidates"),
+    *("read_segments", "read_bytes", "room", "written", "invalidates", "sends"),
 )
 """Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk. Segments and
 bytes that were fetched; ``room`` that clients offered in chunks, bytes ``written`` there; replies
-that invalidated one of the client's keys."""
+that invalidated one of the client's keys; ``sends`` that were completed, with our server none."""
 
 
 class Asked(NamedTuple):
@@ -53,21 +54,28 @@ def difference(after: Server, before: Server) -> Server:
 
 
 def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    """A row for each client and procedure; times in microseconds per Call."""
+    """A row for each client and procedure; times in microseconds per Call.
+
+    "mean_us" ends when the answer is posted; "send" comes on top, per Send, if one was completed.
+    """
     del clients
     return [
-        _row(asked, sums, snapshot.times[asked]) for asked, sums in sorted(snapshot.sums.items())
+        _row(asked, sums, snapshot.times.get(asked, ()))
+        for asked, sums in sorted(snapshot.sums.items())
     ]
 
 
 def _row(asked: Asked, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
     spent, phases, counts = sums[0], sums[1 : 1 + len(PHASES)], sums[1 + len(PHASES) :]
-    calls = counts[0]
+    calls, sends = counts[0], counts[-1]
+    each = [calls] * (len(PHASES) - 1) + [sends]
     return {
         "peer": asked.peer,
         "procedure": asked.procedure,
         **dict(zip(COUNTS, counts, strict=True)),
-        "mean_us": spent / calls / 1000,
-        "phases_us": {n: ns / calls / 1000 for n, ns in zip(PHASES, phases, strict=True)},
+        "mean_us": spent / calls / 1000 if calls else 0.0,
+        "phases_us": {
+            phase: ns / n / 1000 for phase, ns, n in zip(PHASES, phases, each, strict=True) if n
+        },
         "times": list(times),
     }

@@ -153,25 +153,27 @@ def served(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 NFSD = "awk '/^proc3/ { print $9, $10 }' /proc/net/rpc/nfsd"
 
 
-def test_a_server_counts_what_it_is_asked(served: Lab) -> None:
-    lab = served
+def test_a_server_counts_what_it_is_asked(served: Lab, request: pytest.FixtureRequest) -> None:
+    lab, theirs = served, request.node.callspec.params["served"] == THEIRS
     lab.run("server", "sh", "-ec", MAKE)
     with tracing(lab, "server", "server"):
         before = lab.run("server", "sh", "-c", NFSD).stdout.split()
         counted(lab)
         lab.run("client", "umount", "/mnt")
         after = lab.run("server", "sh", "-c", NFSD).stdout.split()
-        found = sums(lab)
+        found = sums(lab, "sends" if theirs else "calls")
     lab.run("server", "rm", "-r", "/export/traced")
     reads, writes = (int(a) - int(b) for a, b in zip(after, before, strict=True))
     assert (found["READ", "calls"], found["WRITE", "calls"]) == (reads, writes) == (READS, WRITES)
     assert found["READ", "write_calls"] == READS
     assert found["READ", "written"] == READS * READ_SIZE
     assert found["WRITE", "read_calls"] == 0
+    # our server asks for no completion of small replies
+    assert (found["READ", "sends"], found["WRITE", "sends"]) == (READS * theirs, WRITES * theirs)
 
 
-def sums(lab: Lab) -> Counter[tuple[str, str]]:
-    """Over all intervals until the last Call was seen; a client's address stands beside each."""
+def sums(lab: Lab, last: str) -> Counter[tuple[str, str]]:
+    """Over all intervals until ``last``, what is counted last of a Call, is complete."""
     found: Counter[tuple[str, str]] = Counter()
     for _ in range(120):
         found.clear()
@@ -180,8 +182,9 @@ def sums(lab: Lab) -> Counter[tuple[str, str]]:
             assert interval["lost"] == NONE_LOST
             for row in interval["rows"]:
                 assert row["peer"] == "10.9.1.11"
+                assert ("send" in row["phases_us"]) == (row["sends"] > 0)
                 found.update({(row["procedure"], n): c for n, c in row.items() if n in COUNTS})
-        if found["WRITE", "calls"] >= WRITES:
+        if found["WRITE", last] >= WRITES:
             return found
         time.sleep(1)
     raise AssertionError(f"not all that was asked was counted: {found}")

@@ -256,6 +256,18 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         assert ("lost: 0 RPCs, 3 regions" in capsys.readouterr().out) == said
 
 
+def test_a_send_that_ends_after_its_interval() -> None:
+    counts = dict.fromkeys(server.COUNTS, 0)
+    asked, after = server.Asked("10.0.0.1", "READ"), dict.fromkeys(server.PHASES, 0)
+    calls = (4000, *{**after, "nfsd": 3000}.values(), *{**counts, "calls": 2}.values())
+    sends = (0, *{**after, "send": 9000}.values(), *{**counts, "sends": 3}.values())
+    (row,) = server.records(server.Server({asked: calls}, {asked: (2,)}), {})
+    assert row["mean_us"] == 2
+    assert row["phases_us"] == {"queue": 0, "read_in": 0, "nfsd": 1.5, "write_out": 0}
+    (row,) = server.records(server.Server({asked: sends}, {}), {})
+    assert (row["mean_us"], row["phases_us"]) == (0, {"send": 3})
+
+
 def test_functions_that_are_not_there_are_named_once() -> None:
     attached: list[str] = []
 

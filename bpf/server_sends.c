@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How long the replies of the kernel's server are on their way: until the Send
+ * is completed. See server.c; our server asks for no completion of most.
+ */
+struct server_send {
+	struct server_key key;	/* of the Send, not of the Call */
+	u64 posted;		/* 0: nobody's */
+	struct server_id id;
+};
+
+BPF_ARRAY(server_sends, struct server_send, TASK_SLOTS);
+
+static inline struct server_send *server_send(struct server_key *key)
+{
+	int slot = server_slot(key);
+
+	return server_sends.lookup(&slot);
+}
+
+#ifdef HAVE_rpcrdma_svcrdma_post_send
+PROBE(rpcrdma, svcrdma_post_send)
+{
+	SERVER_KEY(key);
+	struct server_call *call = server_call_here();
+	struct server_send *send = server_send(&key);
+
+	if (!call || !send)
+		return 0;
+	call->counts[SERVER_INVALIDATES] = !!args->inv_rkey;
+	send->key = key;
+	send->id = call->id;
+	server_done();
+	send->posted = bpf_ktime_get_ns();
+	return 0;
+}
+#endif
+
+#ifdef HAVE_rpcrdma_svcrdma_wc_send
+PROBE(rpcrdma, svcrdma_wc_send)
+{
+	SERVER_KEY(key);
+	struct server_send *send = server_send(&key);
+	struct server_row *row;
+
+	if (!send || !send->posted || !server_same(&send->key, &key))
+		return 0;
+	row = server_rows.lookup(&send->id);
+	if (row) {
+		row->phases[SERVER_SEND] += bpf_ktime_get_ns() - send->posted;
+		row->counts[SERVER_SENDS]++;
+	}
+	send->posted = 0;
+	return 0;
+}
+#endif
