@@ -45,11 +45,16 @@ struct slow_call {
 	char procedure[TEXT];
 };
 
+struct slow_calls {
+	u64 least;		/* an RPC that took no longer is none of them */
+	struct slow_call calls[SLOWEST];
+};
+
 BPF_ARRAY(timings, struct timing, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", struct row, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(latency_nothing, struct latency_row, 1);
-BPF_PERCPU_ARRAY(slowest, struct slow_call, SLOWEST);
+BPF_PERCPU_ARRAY(slowest, struct slow_calls, 1);
 
 static inline u32 fine_slot(u64 ns)
 {
@@ -95,28 +100,38 @@ static inline void phase_ends(u32 client, u32 task, enum phase phase)
 }
 
 /* One of the slowest of this CPU since it was read last, if it is slower than one of them */
-static inline void keep_if_slow(struct slow_call *call)
+static inline void keep_if_slow(struct row *row, struct timing *timing, u32 xid, u64 now)
 {
-	struct slow_call *least = NULL;
-	int i;
+	u64 total = now - timing->begin, least = ~0ULL;
+	struct slow_calls *kept;
+	struct slow_call *call;
+	int first = 0;
 
+	kept = slowest.lookup(&first);
+	if (!kept || total <= kept->least)
+		return;
+	call = &kept->calls[0];
 #pragma unroll
-	for (i = 0; i < SLOWEST; i++) {
-		int index = i;
-		struct slow_call *kept = slowest.lookup(&index);
-
-		if (kept && (!least || kept->total < least->total))
-			least = kept;
-	}
-	if (least && least->total < call->total)
-		*least = *call;
+	for (int i = 1; i < SLOWEST; i++)
+		if (kept->calls[i].total < call->total)
+			call = &kept->calls[i];
+	call->end = now;
+	call->total = total;
+	call->client = row->client;
+	call->xid = xid;
+	__builtin_memcpy(call->procedure, row->procedure, TEXT);
+	__builtin_memcpy(call->phases, timing->phases, sizeof(call->phases));
+#pragma unroll
+	for (int i = 0; i < SLOWEST; i++)
+		if (kept->calls[i].total < least)
+			least = kept->calls[i].total;
+	kept->least = least;
 }
 
 static inline void timing_done(struct row *row, u32 task, u32 xid)
 {
 	struct timing *timing = timing_of(row->client, task);
 	struct latency_row *nothing, *sum;
-	struct slow_call call = {};
 	u64 now = bpf_ktime_get_ns();
 	int first = 0;
 
@@ -124,25 +139,19 @@ static inline void timing_done(struct row *row, u32 task, u32 xid)
 	if (!timing || !nothing)
 		return;
 	timing->phases[DECODE] += now - timing->last;
-	call.end = now;
-	call.total = now - timing->begin;
-	call.client = row->client;
-	call.xid = xid;
-	__builtin_memcpy(call.procedure, row->procedure, TEXT);
-	__builtin_memcpy(call.phases, timing->phases, sizeof(call.phases));
 	timing->rpc.live = 0;
 	sum = latency_rows.lookup_or_try_init(row, nothing);
 	if (sum) {
 		sum->count++;
-		sum->sum += call.total;
-		sum->times[fine_slot(call.total)]++;
+		sum->sum += now - timing->begin;
+		sum->times[fine_slot(now - timing->begin)]++;
 #pragma unroll
 		for (int i = 0; i < PHASES; i++) {
-			sum->phases[i] += call.phases[i];
-			sum->phase_times[i * SLOTS + slot_of(call.phases[i] >> 10)]++;
+			sum->phases[i] += timing->phases[i];
+			sum->phase_times[i * SLOTS + slot_of(timing->phases[i] >> 10)]++;
 		}
 	}
-	keep_if_slow(&call);
+	keep_if_slow(row, timing, xid, now);
 }
 
 #ifdef HAVE_sunrpc_rpc_request

@@ -112,7 +112,7 @@ def _phases(phases: Any, count: int) -> dict[str, float]:
 
 def _slowest(table: Any) -> tuple[Slow, ...]:
     # of each CPU its own; emptied, so that the next reading has those that come from now on
-    calls = [call for _, cpus in table.items() for call in cpus if call.total]
+    calls = [c for _, cpus in table.items() for kept in cpus for c in kept.calls if c.total]
     found = [
         Slow(c.end, c.total, tuple(c.phases), c.client, c.xid, text(c.procedure)) for c in calls
     ]
