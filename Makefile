@@ -51,7 +51,7 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic --server ours $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed
 
-bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=2 KERNEL=6.12
+bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
@@ -61,8 +61,8 @@ matrix: setup image ## Which clients and servers work together, into docs/intero
 module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
-probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=2 KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
+probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=3 KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
 	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x \

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What bench/probes.py does inside a node: reads of 4 KiB, with and without who counts them.
 
-Prints JSON: for each way of counting, microseconds per read of each round.
+Prints JSON: for each way of counting, pairs of microseconds per read: without it, with it.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from nfsrdma_tools.probes import cpu
 from nfsrdma_tools.probes.accounts import NAMES, attached
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
@@ -41,29 +42,86 @@ WAYS = {
     "nobody": (),
     "chunks": ("chunks",),
     "registrations": ("registrations",),
+    "registrations, timed": ("registrations",),
     "chunks and registrations": ("chunks", "registrations"),
     "latency": ("latency",),
     "connections": ("connections",),
     "server": ("server",),
+    "readahead": ("readahead",),
     "cpu": ("cpu",),
     "all": NAMES,
 }
 
 
+PAIRS = 6
+
+
+class Switch:
+    """All programs of a session: nothing is compiled or loaded when they go off and on."""
+
+    def __init__(self, session):
+        self.session, self.bpf = session, session.bpf
+        self.points = list(self.bpf.tracepoint_fds)
+        self.functions = [(e, n) for e, names in self.bpf.kprobe_fds.items() for n in names]
+        self.samples = list(self.bpf.open_perf_events)
+
+    def off(self):
+        for point in self.points:
+            self.bpf.detach_tracepoint(point)
+        for event in {event for event, _ in self.functions}:
+            self.bpf.detach_kprobe_event(event)
+        for kind in self.samples:
+            self.bpf.detach_perf_event(*kind)
+
+    def on(self):
+        for point in self.points:
+            name = b"tracepoint__" + point.replace(b":", b"__")
+            self.bpf.attach_tracepoint(tp=point, fn_name=name)
+        for event, name in self.functions:
+            # p_FUNCTION or r_FUNCTION
+            kind = self.bpf.attach_kprobe if event[:1] == b"p" else self.bpf.attach_kretprobe
+            kind(event=event[2:], fn_name=name)
+        if self.samples:
+            cpu.attach(self.session)
+
+
+@contextlib.contextmanager
+def accounts(way):
+    with attached(WAYS[way], timed="timed" in way) as session:
+        yield Switch(session)
+
+
+class Bpftrace:
+    def on(self):
+        argv = ("bpftrace", "-e", BPFTRACE)
+        self.tracer = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        while b"ready" not in self.tracer.stdout.readline():
+            assert self.tracer.poll() is None, "bpftrace ended"
+
+    def off(self):
+        self.tracer.terminate()
+        self.tracer.communicate()
+
+
 @contextlib.contextmanager
 def bpftrace():
-    tracer = subprocess.Popen(("bpftrace", "-e", BPFTRACE), stdout=subprocess.PIPE)
-    while b"ready" not in tracer.stdout.readline():
-        assert tracer.poll() is None, "bpftrace ended"
-    yield
-    tracer.terminate()
-    tracer.communicate()
+    switch = Bpftrace()
+    switch.on()
+    yield switch
+    switch.off()
+
+
+class Nobody:
+    def on(self):
+        pass
+
+    off = on
 
 
 def counting(way):
     if way == "bpftrace":
         return bpftrace()
-    return attached(WAYS[way]) if WAYS[way] else contextlib.nullcontext()
+    return accounts(way) if WAYS[way] else contextlib.nullcontext(Nobody())
 
 
 def one_read(file, room, offsets):
@@ -73,6 +131,12 @@ def one_read(file, room, offsets):
     return (time.perf_counter() - start) * 1e6 / len(offsets)
 
 
+def warm_read(file, room, offsets):
+    # what is met for the first time is dearer
+    one_read(file, room, offsets[:50])
+    return one_read(file, room, offsets)
+
+
 def main():
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
@@ -80,10 +144,12 @@ def main():
     found = {way: [] for way in (*WAYS, "bpftrace")}
     for _ in range(ROUNDS):
         for way, times in found.items():
-            with counting(way):
-                # what is met for the first time is dearer
-                one_read(file, room, offsets[:50])
-                times.append(one_read(file, room, offsets))
+            with counting(way) as switch:
+                for _ in range(PAIRS):
+                    during = warm_read(file, room, offsets)
+                    switch.off()
+                    times.append((warm_read(file, room, offsets), during))
+                    switch.on()
     print(json.dumps(found))
 
 
