@@ -22,7 +22,7 @@ _STORE = "/root/sweep.db"
 
 
 def sweep_in_lab(
-    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None]
+    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], accounts: bool
 ) -> Generator[Event, None, None]:
     """Bring a lab up and let its node go on with what ``store`` has of ``plan``; yields its events.
 
@@ -31,7 +31,8 @@ def sweep_in_lab(
     store.add_plan(plan)
     with Lab(config, step) as lab:
         lab.run("client", "tee", _STORE, stdin=_store_of(plan, store.trials(plan)))
-        argv = lab.ssh("client").argv("nfsrdma", "sweep", "--resume", _STORE, "--json")
+        words = ("--resume", _STORE, "--json", "--accounts" if accounts else "--no-accounts")
+        argv = lab.ssh("client").argv("nfsrdma", "sweep", *words)
         try:
             yield from follow(stream(*argv, watch=lab.check), store)
         except CommandError as error:

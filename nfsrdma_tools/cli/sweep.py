@@ -60,6 +60,9 @@ def sweep(
     store: Annotated[Path, typer.Option(help="Where trials are kept.")] = Path("sweep.db"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a store's sweep.")] = False,
     keep_file: Annotated[bool, typer.Option("--keep-file", help="Leave the test file.")] = False,
+    accounts: Annotated[
+        bool, typer.Option(help="Keep CPU by layer, chunks and registrations of each trial.")
+    ] = True,
     server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
     lab: Annotated[bool, typer.Option("--lab", help="In a lab made for it; no target.")] = False,
     lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = _LAB["clock"],
@@ -75,8 +78,8 @@ def sweep(
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    options = Options(server_ssh=server_ssh, keep_file=keep_file)
-    source = _in_lab(lab_clock, lab_kernel, lab_link) if lab else _here(options)
+    options = Options(server_ssh=server_ssh, keep_file=keep_file, accounts=accounts)
+    source = _in_lab(lab_clock, lab_kernel, lab_link, accounts) if lab else _here(options)
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
     again = _again(options, where)
     if resume:
@@ -118,7 +121,7 @@ def _here(options: Options) -> Source:
     return run
 
 
-def _in_lab(clock: str, kernel: str, link: str) -> Source:
+def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
     import os
     import sys
 
@@ -140,7 +143,7 @@ def _in_lab(clock: str, kernel: str, link: str) -> Source:
         lab = config(plan)
         if lab.shape == "pair":
             step("the node builds our module first, which takes minutes where it is emulated")
-        return sweep_in_lab(lab, plan, store, step)
+        return sweep_in_lab(lab, plan, store, step, accounts)
 
     return run
 
@@ -184,7 +187,8 @@ def _again(options: Options, lab: dict[str, str]) -> list[str]:
     words = ["--lab"] if lab else []
     words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
     words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
-    return words + ["--keep-file"] * options.keep_file
+    words += ["--keep-file"] * options.keep_file
+    return words + ["--no-accounts"] * (not options.accounts)
 
 
 def _run(

@@ -11,7 +11,7 @@ from typing import Self
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
-from nfsrdma_tools.sweep.events import Event, Finished, TrialDone, to_line
+from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
 from nfsrdma_tools.sweep.spread import Summary
@@ -72,14 +72,18 @@ class Progress:
 
     def show(self, event: Event) -> None:
         """Move the bar, and say what a trial came to."""
+        if isinstance(event, Planned):
+            self._say(f"accounts: {event.environment.get('accounts', 'none')}")
         if isinstance(event, TrialDone):
-            text = _line(event.trial)
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._say(_line(event.trial))
         total = event.done if isinstance(event, Finished) else event.expected
         self._bar.update(self._task, completed=event.done, total=total)
 
     def stopped(self, reason: str) -> None:
         """Nothing: the command's end says it."""
+
+    def _say(self, text: str) -> None:
+        self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) -> list[str]:

@@ -26,7 +26,7 @@ from nfsrdma_tools.host.transports import ASIDE, CARRIERS, KERNELS, owner, would
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["beside", "check_room", "load", "prepare", "ready", "unload"]
+__all__ = ["beside", "check_room", "is_ready", "load", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
 # parameters that are asked for when the module is loaded, and never again; with their defaults
@@ -113,16 +113,22 @@ def prepare(book: Journal, file: ModuleFile | None = None) -> None:
         book.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
 
 
+def is_ready(transport: str) -> bool:
+    """Whether the right module carries ``transport`` already, or tcp, which needs none."""
+    wanted, now = CARRIERS.get(transport, ""), owner()
+    # a vendor's rpcrdma of another name is the kernel's, to us
+    return not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS))
+
+
 @locked()
 def ready(transport: str) -> None:
     """Have the right module carry ``transport``; nothing to do for tcp, or when it does already.
 
     UserError that names who uses the other one.  ``prepare`` has noted the way back.
     """
-    wanted, now = CARRIERS.get(transport, ""), owner()
-    # a vendor's rpcrdma of another name is the kernel's, to us
-    if not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS)):
+    if is_ready(transport):
         return
+    wanted, now = CARRIERS[transport], owner()
     if wanted == OURS and OURS in modules.loaded():
         raise UserError(f"{OURS} is loaded without its client", "nfsrdma module unload")
     if now:

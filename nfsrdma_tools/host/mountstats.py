@@ -19,6 +19,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo
 
 __all__ = [
+    "DATA",
     "ByteCounts",
     "MountStats",
     "Operation",
@@ -46,7 +47,8 @@ _COLUMNS = {
 }
 # NFSv4.2 over TCP reads with READ_PLUS where the kernel has it, over RDMA never
 # (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
-_DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
+DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
+"""What moves data in a direction, in the names of mountstats."""
 # the state of a connection, not a count of what happened on it
 _STATES = {"port", "idle_time", "max_slots"}
 
@@ -114,7 +116,7 @@ class MountStats:
 
     def data(self, direction: str) -> Operation:
         """What moved data in a direction, "read" or "write", whichever operation that was."""
-        done = [self.operations.get(name, _NOTHING) for name in _DATA[direction]]
+        done = [self.operations.get(name, _NOTHING) for name in DATA[direction]]
         return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
 
 

@@ -19,7 +19,7 @@ from nfsrdma_tools.probes import events
 from nfsrdma_tools.probes.aside import aside
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
 
-__all__ = ["Session", "bcc", "check", "headers", "load", "session"]
+__all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
@@ -47,7 +47,8 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
 
     Raises UserError that says what this machine lacks: root, bcc, headers, events.
     """
-    check()
+    # CPU time is spent without any transport, too
+    check(carried="cpu" not in accounts)
     wanted = program(accounts)
     bpf = load(wanted.text, wanted.flags)
     try:
@@ -56,8 +57,11 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
         bpf.cleanup()
 
 
-def check() -> None:
-    """Whether anything can be attached here; UserError with what is missing."""
+def check(carried: bool = True) -> None:
+    """Whether anything can be attached here; UserError with what is missing.
+
+    With ``carried`` a transport has to be loaded.
+    """
     if os.geteuid() != 0:
         raise UserError("only root may attach probes", "run this as root")
     if "[confidentiality]" in files.read(_LOCKDOWN):
@@ -66,9 +70,16 @@ def check() -> None:
     if not events.TRACEFS.joinpath("events").is_dir():
         what = f"no trace events at {events.TRACEFS}"
         raise UserError(what, f"mount -t tracefs tracefs {events.TRACEFS}")
-    if not any(events.system(name) for name in TRANSPORTS):
+    if carried and not any(events.system(name) for name in TRANSPORTS):
         what = "neither rpcrdma nor nfsrdma is loaded: nothing carries NFS over RDMA here"
         raise UserError(what, "mount something first: nfsrdma mount")
+
+
+def available() -> None:
+    """Whether accounts can be compiled here, loaded or not; UserError with what is missing."""
+    check(carried=False)
+    bcc()
+    headers()
 
 
 def load(text: str, flags: Sequence[str]) -> Any:

@@ -17,7 +17,7 @@ from nfsrdma_tools.probes.cost import Cost, counted, spent
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.program import Missing
 
-__all__ = ["Asked", "Interval", "watch"]
+__all__ = ["Asked", "Interval", "of_mount", "watch"]
 
 Records = list[dict[str, Any]]
 
@@ -84,7 +84,7 @@ def watch(
                 now = _read(account, open_session)
                 known = {} if account.host_wide else clients(heard)
                 added = account.difference(now.counted, last.counted)
-                rows = _of(account.records(added, known), mount)
+                rows = of_mount(account.records(added, known), mount)
                 cost = now.cost - last.cost if asked.cost else None
                 yield Interval(rows, now.lost - last.lost, cost)
                 last, done = now, done + 1
@@ -104,5 +104,10 @@ def _mount(directory: Path) -> str:
     return str(found.directory)
 
 
-def _of(records: Records, mount: str | None) -> Records:
-    return [r for r in records if mount is None or mount in r.get("mount", "").split(", ")]
+def of_mount(records: Records, mount: str | None) -> Records:
+    """The rows of a mount point, or all; rows of the whole host are everybody's."""
+    return [
+        row
+        for row in records
+        if mount is None or "mount" not in row or mount in row["mount"].split(", ")
+    ]

@@ -113,9 +113,9 @@ def bars(
 def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
     """Name lines at their right ends: (x, y, text, colour) each, pushed apart vertically."""
     ordered = sorted(ends, key=lambda end: end[1])
-    top = ax.get_ylim()[1]
     inches = ax.get_window_extent().height / ax.figure.dpi
-    places = apart([y / top for _, y, _, _ in ordered], LINE / inches)
+    heights = ax.transAxes.inverted().transform(ax.transData.transform([e[:2] for e in ordered]))
+    places = apart([float(height) for _, height in heights], LINE / inches)
     for (x, y, text, color), place in zip(ordered, places, strict=True):
         ax.annotate(
             printable(text), (x, y), (1.035, place), textcoords="axes fraction", va="center",

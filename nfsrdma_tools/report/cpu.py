@@ -43,7 +43,7 @@ def against_throughput(study: Study) -> Drawing | None:
         ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
         ax.tick_params(length=3, color=style.GRID)
         mine = [p for p in points if p.variant == variant]
-        _lines(ax, study, mine, _at_throughput, _host)
+        _lines(ax, study, mine, _at_throughput, _host, _host_alone)
         name_points(ax, [_named(mine, name) for name in study.transports])
     title = f"CPU against throughput, {words.ahead(study, ahead)}"
     describe(figure, title, words.cpu_finding(study, points), words.small_print(study))
@@ -63,7 +63,8 @@ def of_the_reader(study: Study) -> Drawing | None:
         ax.set_ylim(0, top or 1)
         ax.set_ylabel("system CPU (ms per MiB)")
         rsize_axis(ax, study)
-        _lines(ax, study, [p for p in points if p.variant == variant], _at_rsize, _own)
+        mine = [p for p in points if p.variant == variant]
+        _lines(ax, study, mine, _at_rsize, _own, _own_alone)
     title = f"The {words.actor(study)}'s own system CPU, {words.ahead(study, ahead)}"
     describe(figure, title, words.reader_finding(study, points), words.small_print(study))
     caption = words.reader_caption(study, ahead)
@@ -76,6 +77,7 @@ def _lines(
     points: list[Point],
     where: Callable[[Point], float],
     what: Callable[[Point], Spread],
+    alone: Callable[[Point], Spread | None],
 ) -> None:
     ends = []
     for name in study.transports:
@@ -86,7 +88,20 @@ def _lines(
             color, mark = style.transport(name), style.marker(study.transports, name)
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
             ends.append((xs[-1], what(line[-1]).mean, words.transport(name), color))
+            ends += _without_nic(ax, xs, [alone(p) for p in line], line)
     label_ends(ax, ends)
+
+
+def _without_nic(
+    ax: Axes, xs: list[float], values: list[Spread | None], line: list[Point]
+) -> list[tuple[float, float, str, str]]:
+    """A dashed line where an emulated NIC took a share, and what its end is called."""
+    if not any(p.spent and p.spent.emulated for p in line):
+        return []
+    known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
+    color = style.transport(line[0].cell.transport)
+    ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
+    return [(*known[-1], "without its NIC", color)]
 
 
 def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:
@@ -104,6 +119,14 @@ def _at_rsize(point: Point) -> float:
 
 def _host(point: Point) -> Spread:
     return point.cpu or Spread(0, 0, 0)
+
+
+def _host_alone(point: Point) -> Spread | None:
+    return point.cpu_of_host
+
+
+def _own_alone(point: Point) -> Spread | None:
+    return point.reader_of_host
 
 
 def _own(point: Point) -> Spread:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.choice import Choice
 from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.spending import Spending
 
 __all__ = ["Missing", "Point", "Spread", "Study"]
 
@@ -42,6 +43,9 @@ class Spread:
 class Point:
     """One cell as measured; ``ceiling`` is rsize / round trip in MB/s.
 
+    ``spent`` is what its accounts say, ``cpu_of_host`` and ``reader_of_host`` are ``cpu`` and
+    ``reader`` without what an emulated NIC took; None without accounts.
+
     ``variant`` names its place on further axes ("nconnect 4, sunrpc.x=1"), "" without any.
     """
 
@@ -59,6 +63,9 @@ class Point:
     pareto: bool = False
     verified: bool = False
     variant: str = ""
+    spent: Spending | None = None
+    cpu_of_host: Spread | None = None
+    reader_of_host: Spread | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,11 @@ class Study:
         """The wire's speed when what was measured comes near it, 0.0 otherwise."""
         top = max(point.throughput.high for point in self.points)
         return self.wire if self.wire and top > 0.4 * self.wire else 0.0
+
+    @property
+    def emulated(self) -> bool:
+        """Whether accounts tell what an emulated NIC took."""
+        return any(point.spent and point.spent.emulated for point in self.points)
 
     @property
     def transports(self) -> list[str]:

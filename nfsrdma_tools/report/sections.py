@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from nfsrdma_tools.report import conditions, recommend, style, words
+from nfsrdma_tools.report import conditions, overhead, recommend, style, words
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.recommend import Advice
+from nfsrdma_tools.report.tables import table
 
 __all__ = ["details", "opening"]
 
 SHOWN = 6
-LONG = 40
 
 
 def opening(study: Study) -> list[Markup]:
@@ -36,8 +36,9 @@ def details(study: Study) -> list[Markup]:
         tag("p", _legend(study), class_="muted"),
         _cells(study),
         *_missing(study),
+        *overhead.section(study),
         tag("h2", "Where it was measured"),
-        _table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
+        table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
         _plan(study),
     ]  # fmt: skip
 
@@ -111,7 +112,7 @@ def _front(study: Study, one: Advice) -> Markup:
     heads = (words.transport(one.transport), "MB/s", "CPU ms per MiB")
     rows = [(words.cell(study, p), words.figure(p.throughput.mean), _mean(p.cpu_per_mib))
             for p in one.front]  # fmt: skip
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def _legend(study: Study) -> str:
@@ -125,12 +126,12 @@ def _cells(study: Study) -> Markup:
     variant = ("further axes",) if len(study.variants) > 1 else ()
     heads = ("", words.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
              "highest", "CPU %", "CPU ms per MiB", f"{words.actor(study)}'s system ms per MiB",
-             "round trip ms", "")  # fmt: skip
-    rows = [_row(point, bool(variant)) for point in study.points]
-    return _table(heads, rows, [point.best for point in study.points])
+             "round trip ms", *_account_heads(study), "")  # fmt: skip
+    rows = [_row(study, point, bool(variant)) for point in study.points]
+    return table(heads, rows, [point.best for point in study.points])
 
 
-def _row(point: Point, variant: bool) -> tuple[str, ...]:
+def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
     marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
              "spread": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
@@ -144,8 +145,27 @@ def _row(point: Point, variant: bool) -> tuple[str, ...]:
         f"{point.cpu.mean:.1f}" if point.cpu else "",
         *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
         f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
+        *_account_cells(study, point),
         ", ".join(name for name, there in marks.items() if there),
     )
+
+
+def _account_heads(study: Study) -> tuple[str, ...]:
+    each = study.plan.direction
+    nic = ("CPU % without emulated NIC",) * study.emulated
+    kept = any(point.spent for point in study.points)
+    return (*nic, "data by", f"segments per {each}", f"registrations per {each}") if kept else ()
+
+
+def _account_cells(study: Study, point: Point) -> tuple[str, ...]:
+    spent = point.spent
+    if not spent:
+        return ("",) * len(_account_heads(study))
+    ways = {name: share for name, share in spent.ways.items() if share >= 0.0005}
+    by = ", ".join(f"{name} {share:.1%}" if len(ways) > 1 else name for name, share in ways.items())
+    nic = (f"{point.cpu_of_host.mean:.1f}" if point.cpu_of_host else "",) * study.emulated
+    counts = (f"{n:.2f}" if spent.ways else "" for n in (spent.segments, spent.registrations))
+    return (*nic, by, *counts)
 
 
 def _mean(spread: Spread | None) -> str:
@@ -164,32 +184,9 @@ def _missing(study: Study) -> list[Markup]:
         for (name, size, offered, why), group in groups.items()
     ]
     heads = ("", words.size_word(study), "cells", "", "reason")
-    return [tag("h2", "Failed or not offered"), _table(heads, rows)]
+    return [tag("h2", "Failed or not offered"), table(heads, rows)]
 
 
 def _plan(study: Study) -> Markup:
     told = {name: str(value) for name, value in study.plan.to_json().items()}
-    return tag("details", tag("summary", "The plan"), _table(("", ""), sorted(told.items())))
-
-
-def _table(
-    heads: Iterable[str], rows: Iterable[Sequence[str]], best: Sequence[bool] = ()
-) -> Markup:
-    lines = list(rows)
-    numeric = {i for i in range(len(lines[0]) if lines else 0) if all(_number(r[i]) for r in lines)}
-    head = tag("tr", *(_cell("th", text, i in numeric) for i, text in enumerate(heads)))
-    body = [
-        tag("tr", *(_cell("td", text, i in numeric) for i, text in enumerate(line)),
-            **({"class_": "best"} if best and best[n] else {}))
-        for n, line in enumerate(lines)
-    ]  # fmt: skip
-    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
-
-
-def _cell(name: str, text: str, numeric: bool) -> Markup:
-    kind = "n" if numeric else "long" if len(text) > LONG else ""
-    return tag(name, text, class_=kind) if kind else tag(name, text)
-
-
-def _number(text: str) -> bool:
-    return not text or text.replace(".", "", 1).isdigit()
+    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(told.items())))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import conditions
@@ -11,6 +12,7 @@ from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.spending import spending
 from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["load"]
@@ -69,7 +71,7 @@ def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:
     )  # fmt: skip
 
 
-def _point(plan: Plan, trials: Sequence[Trial], **marks: bool) -> Point:
+def _point(plan: Plan, trials: Sequence[Trial], **marks: Any) -> Point:
     return Point(
         cell=trials[0].cell,
         variant=_variant(plan, trials[0].cell),
@@ -81,8 +83,24 @@ def _point(plan: Plan, trials: Sequence[Trial], **marks: bool) -> Point:
         round_trip_ms=_mean(t.rtt_ms for t in trials),
         ceiling=_mean(t.ceiling for t in trials),
         verified=any(t.verified for t in trials),
+        **_of_accounts(plan, trials),
         **marks,
     )
+
+
+def _of_accounts(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
+    spent = spending(trials, plan.direction)
+    if not spent or not spent.cpu:
+        return {"spent": spent}
+    kept = [(t, one) for t in trials if (one := spending([t], plan.direction))]
+    return {
+        "spent": spent,
+        "cpu_of_host": _known(100 * t.cpu_share * (1 - one.emulated) for t, one in kept),
+        "reader_of_host": _known(
+            max(1e3 * t.reader_system_s - 1e-6 * one.called * t.operations, 0) / _mib(t)
+            for t, one in kept
+        ),
+    }
 
 
 def _variant(plan: Plan, cell: Cell) -> str:

@@ -175,7 +175,7 @@ def cpu_caption(study: Study, count: int) -> str:
     return (
         f"Like figure 17 of the 2003 paper: busy time of the whole host against the throughput it "
         f"bought, {ahead(study, count)}, one point per {size_word(study)}. Further right and lower "
-        f"is better.{one}"
+        f"is better.{one}{dashed(study)}"
     )
 
 
@@ -192,7 +192,16 @@ def reader_caption(study: Study, count: int) -> str:
     return (
         f"Like figure 18 of the 2003 paper: the {actor(study)}'s own system time per MiB, "
         f"{ahead(study, count)}, so that no kernel thread works for it unseen. Soft interrupts "
-        "that happen to run on its time are in it."
+        f"that happen to run on its time are in it.{dashed(study)}"
+    )
+
+
+def dashed(study: Study) -> str:
+    """What the dashed lines are, where there are any."""
+    return (
+        " Dashed: the same without what the emulated NIC took, which a card does by itself."
+        if study.emulated
+        else ""
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.command import run
@@ -16,6 +16,7 @@ from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.mounts import mount, undo_for, unmount
 from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.undo import Journal, state_dir
 
@@ -27,13 +28,17 @@ _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo
 
 @dataclass(frozen=True)
 class Bench:
-    """A plan's mount point on this machine, the journal, and how to reach the server's tunables."""
+    """A plan's mount point on this machine, the journal, how to reach the server's tunables.
+
+    ``accounts`` are kept of each trial.
+    """
 
     plan: Plan
     directory: Path
     book: Journal
     server_ssh: str = ""
     environment: str = ""
+    accounts: Accounts = field(default_factory=Accounts)
 
     @property
     def log(self) -> Path:
@@ -67,7 +72,9 @@ def ready(bench: Bench, transport: str) -> None:
 
     Elsewhere modules are left alone, and a mount that would get the wrong one is refused.
     """
-    if OURS in bench.plan.transports:
+    if OURS in bench.plan.transports and not module_swap.is_ready(transport):
+        # a probe on a module's events holds the module
+        bench.accounts.release()
         module_swap.ready(transport)
 
 

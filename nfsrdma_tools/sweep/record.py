@@ -29,6 +29,7 @@ class Trial:
     and ``steal_s`` (seconds, in ticks) span ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
+    ``accounts`` has the rows of each account that was attached (sweep/accounts.py), by its name.
     """
 
     plan: str
@@ -67,6 +68,7 @@ class Trial:
     read_ahead_kb_before: int = 0
     read_ahead_kb_after: int = 0
     axes: dict[str, str] = field(default_factory=dict)
+    accounts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

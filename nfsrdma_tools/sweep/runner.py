@@ -21,6 +21,7 @@ from nfsrdma_tools.host import module_build, module_swap, modules
 from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.fio import log_file
@@ -44,6 +45,7 @@ class Options:
 
     server_ssh: str = ""
     keep_file: bool = False
+    accounts: bool = True
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
 
@@ -59,9 +61,11 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         if plan.directory:
             stack.enter_context(only_one(os.path.realpath(plan.directory)))
         book = stack.enter_context(journal())
-        facts = _conditions(plan, book)
+        accounts = Accounts(options.accounts)
+        stack.callback(accounts.release)
+        facts = {**_conditions(plan, book), "accounts": accounts.said}
         store.add_plan(plan)
-        bench = Bench(plan, _directory(plan, book), book, options.server_ssh)
+        bench = Bench(plan, _directory(plan, book), book, options.server_ssh, accounts=accounts)
         bench = replace(bench, environment=store.add_environment(facts))
         book.add(Remove(str(log_file(bench.log))))
         trials = store.trials(plan)

@@ -26,11 +26,13 @@ from nfsrdma_tools.sweep.record import Trial
 __all__ = ["VERSION", "Store", "StoreError", "environment_uid"]
 
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)
 _NAMES = [item.name for item in fields(Trial)]
+# columns that came later than the table, by the version of the store that has them first
+_LATER = {"accounts": 2}
 
 
 class StoreError(UserError):
@@ -108,7 +110,9 @@ class Store:
 
     def trials(self, plan: Plan | None = None) -> list[Trial]:
         """All trials, or a plan's, in the order they ran."""
-        return self._read(_SELECT, (plan.uid if plan else None,), _trial)
+        names = [name for name in _NAMES if _LATER.get(name, 1) <= self._version]
+        uid = plan.uid if plan else None
+        return self._read(_select(names), (uid,), lambda row: _trial(names, row))
 
     def environments(self) -> dict[str, dict[str, str]]:
         """Facts about each environment by its uid."""
@@ -122,11 +126,14 @@ class Store:
             self._create()
         elif application != APPLICATION:
             raise StoreError(f"{self.path} is not a store of nfsrdma", "name another file")
-        elif version != VERSION:
+        elif not 1 <= version <= VERSION:
             raise StoreError(
                 f"{self.path}: expected a store of version {VERSION}, found {version}",
                 "use the nfsrdma that wrote it, or a newer one",
             )
+        elif version < VERSION and not read_only:
+            self._db.executescript(_migration(version))
+        self._version = self._pragma("user_version")
 
     def _empty(self) -> bool:
         return not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -188,8 +195,8 @@ def _encode(value: object) -> object:
     return _json(value) if isinstance(value, dict) else value
 
 
-def _trial(row: tuple[Any, ...]) -> Trial:
-    return Trial(**{name: _decode(name, value) for name, value in zip(_NAMES, row, strict=True)})
+def _trial(names: list[str], row: tuple[Any, ...]) -> Trial:
+    return Trial(**{name: _decode(name, value) for name, value in zip(names, row, strict=True)})
 
 
 def _decode(name: str, value: Any) -> Any:
@@ -200,9 +207,26 @@ def _decode(name: str, value: Any) -> Any:
 
 
 # "order" is a word of SQL, so names are quoted; they are the fields of Trial, nobody's input
-_COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
-_INSERT = f"INSERT OR IGNORE INTO trials ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
-_SELECT = f"SELECT {_COLUMNS} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
+def _columns(names: list[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _select(names: list[str]) -> str:
+    return f"SELECT {_columns(names)} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
+
+
+def _migration(version: int) -> str:
+    added = [name for name, since in _LATER.items() if since > version]
+    columns = "".join(
+        f"ALTER TABLE trials ADD COLUMN \"{name}\" TEXT NOT NULL DEFAULT '{{}}';\n"
+        for name in added
+    )
+    return f"BEGIN IMMEDIATE;\n{columns}PRAGMA user_version = {VERSION};\nCOMMIT;\n"
+
+
+_INSERT = (
+    f"INSERT OR IGNORE INTO trials ({_columns(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
+)
 _TYPED = "\n".join(
     f'  "{name}" {_SQL_TYPES.get(_HINTS[name], "TEXT")} NOT NULL,' for name in _NAMES
 )

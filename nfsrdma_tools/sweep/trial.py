@@ -114,6 +114,7 @@ def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
 
 def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once with the accounts around it."""
+    probed = bench.accounts.begin()
     stats = mountstats.read(bench.directory)
     times, own = cpu.snapshot(), cpu.own_ns()
     job = _work(bench, cell)
@@ -123,6 +124,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
         **_of_job(job),
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
+        "accounts": bench.accounts.end(probed, str(bench.directory)),
     }
 
 

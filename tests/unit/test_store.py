@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import csv
 import json
 import os
@@ -101,7 +102,27 @@ def test_newer_schema(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    refused(path, "version 1, found 99")
+    refused(path, "version 2, found 99")
+
+
+def test_a_store_of_an_older_version_is_read_as_it_is_and_grows_when_written(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as store:
+        store.add_plan(PLAN)
+        store.add_trial(TRIAL)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript("ALTER TABLE trials DROP COLUMN accounts; PRAGMA user_version = 1")
+    before = path.read_bytes()
+    with Store(path, read_only=True) as store:
+        assert store.trials() == [TRIAL]
+    assert path.read_bytes() == before
+    kept = replace(TRIAL, run=2, accounts={"chunks": [{"procedure": "READ", "rpcs": 3}]})
+    with Store(path) as store:
+        store.add_trial(kept)
+    with Store(path, read_only=True) as store:
+        assert store.trials() == [TRIAL, kept]
 
 
 def test_missing_and_unreachable(tmp_path: Path) -> None:

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time per operation over its size, with the lines fitted through it: o(m) = m o_byte + o_io.
+
+Client and server apart, an emulated NIC taken out, and all of it together.  Cells without
+read-ahead are left out where others do read ahead: there a page is asked for at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FormatStrFormatter
+
+from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.fit import Estimate, Fit, fit
+from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.tables import table
+from nfsrdma_tools.sweep.spending import NIC, SIDES, Spending
+
+__all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]
+
+HOST, RAW = "host without emulated NIC", "host as it is"
+
+
+@dataclass(frozen=True)
+class Line:
+    """Of a transport, for whom it is, and its points: bytes and CPU ns of an operation."""
+
+    transport: str
+    whose: str
+    points: tuple[tuple[float, float], ...]
+    fit: Fit
+
+
+def lines(study: Study) -> list[Line]:
+    """All lines that can be fitted; none without accounts of CPU time."""
+    found = []
+    for name in study.transports:
+        points = [p.spent for p in _asked(study, name) if p.spent and p.spent.cpu]
+        for whose in _whose(points):
+            pairs = tuple((p.bytes, _cost(p, whose)) for p in points)
+            line = fit(*zip(*pairs, strict=True)) if pairs else None
+            if line:
+                found.append(Line(name, whose, pairs, line))
+    return found
+
+
+def draw(study: Study) -> Drawing | None:
+    """The figure, or None when nothing can be fitted."""
+    found = lines(study)
+    shown = [whose for whose in (*SIDES, HOST) if any(line.whose == whose for line in found)]
+    if not found:
+        return None
+    figure, axes = panels(shown)
+    costs = [ns / 1e3 for line in found if line.whose != RAW for _, ns in line.points]
+    for ax in axes:
+        ax.set(xscale="log", yscale="log")
+        ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+    axes[0].set_ylim(min(costs) / 2, max(costs) * 2)
+    for ax, whose in zip(axes, shown, strict=True):
+        _panel(ax, study, [line for line in found if line.whose == whose])
+    title = f"CPU time per {study.plan.direction} against its size"
+    describe(figure, title, _finding(study, found), words.small_print(study))
+    alt = "; ".join(f"{line.whose}, {words.transport(line.transport)}: {formula(line.fit)}"
+                    for line in found)  # fmt: skip
+    caption = (
+        f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} What the "
+        "emulated NIC took is in none of these."
+    )
+    return Drawing("overhead", title, caption, f"Charts, both scales logarithmic. {alt}.", figure)
+
+
+def section(study: Study) -> list[Markup]:
+    """What a byte and an operation cost, as a table; nothing without accounts of CPU time."""
+    found = lines(study)
+    if not found:
+        return []
+    heads = ("", "CPU of", "ns per byte", "±", f"µs per {study.plan.direction}", "±", "cells",
+             *_limit_heads(study))  # fmt: skip
+    return [
+        tag("h2", "Overhead per byte and per I/O"),
+        tag("p", _explained(study)),
+        table(heads, [_row(study, line) for line in found]),
+    ]
+
+
+def formula(line: Fit) -> str:
+    """A fit in words: "0.25 ns per byte + 20.0 µs"."""
+    return f"{line.per_byte.value:.3g} ns per byte + {line.per_io.value / 1e3:.3g} µs"
+
+
+def _asked(study: Study, transport: str) -> list[Point]:
+    points = study.of(transport)
+    return [p for p in points if p.cell.read_ahead] or points
+
+
+def _whose(points: list[Spending]) -> Iterator[str]:
+    yield from (side for side in SIDES if any(p.cpu[side] for p in points))
+    yield HOST
+    if any(p.emulated for p in points):
+        yield RAW
+
+
+def _cost(point: Spending, whose: str) -> float:
+    if whose in (HOST, RAW):
+        return point.host + (point.cpu[NIC] if whose == RAW else 0.0)
+    return point.cpu[whose]
+
+
+def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
+    ax.set_xlabel(f"KiB per {study.plan.direction}")
+    ax.set_ylabel(f"µs of CPU per {study.plan.direction}")
+    sizes = sorted({round(size) for line in found for size, _ in line.points})
+    ticks = [size for size in sizes if size & (size - 1) == 0] or sizes
+    ax.set_xticks(ticks, [f"{size / 1024:g}" for size in ticks])
+    ax.minorticks_off()
+    ends = []
+    for line in found:
+        color = style.transport(line.transport)
+        mark = style.marker(study.transports, line.transport)
+        xs, ys = (np.array(values) for values in zip(*line.points, strict=True))
+        ax.plot(xs, ys / 1e3, mark, color=color, mec=style.PAPER, mew=0.7, zorder=3)
+        grid = np.geomspace(min(xs), max(xs), 60)
+        ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
+        ends.append((max(xs), line.fit.at(max(xs)) / 1e3, words.transport(line.transport), color))
+    label_ends(ax, ends)
+
+
+def _finding(study: Study, found: list[Line]) -> str:
+    said = [f"{words.transport(line.transport)} {formula(line.fit)}"
+            for line in found if line.whose == HOST]  # fmt: skip
+    return f"Host, {study.plan.direction}: {'; '.join(said)}"
+
+
+def _left_out(study: Study) -> str:
+    return " Cells that read nothing ahead are left out." if study.plan.reads_ahead else ""
+
+
+def _explained(study: Study) -> str:
+    each = study.plan.direction
+    return (
+        f"A {each} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., FAST "
+        "2003, section 2.2). Fitted to the cells above by least squares of relative errors; ± is "
+        "the 95 % confidence interval. Time is divided by samples of stacks: client is programs "
+        "and the client's halves of NFS, RPC and transport, server is nfsd and the same for it, "
+        "shared is interrupts, packets and switches of threads, which cannot be told apart."
+        + (" From the last column on, the CPUs of this host carry what the wire does: throughput "
+           "is not limited by them any more." if study.wire else "")
+    )  # fmt: skip
+
+
+def _limit_heads(study: Study) -> tuple[str, ...]:
+    return (f"enough for {words.rate(study.wire)} from",) if study.wire else ()
+
+
+def _row(study: Study, line: Line) -> tuple[str, ...]:
+    byte, io = line.fit.per_byte, line.fit.per_io
+    limit = (_limit(study, line),) if study.wire else ()
+    scaled = Estimate(io.value / 1e3, io.margin / 1e3)
+    values = (byte.value, byte.margin, scaled.value, scaled.margin)
+    numbers = (f"{value:.3g}" for value in values)
+    return (words.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
+
+
+def _limit(study: Study, line: Line) -> str:
+    """The block size from which on the host's CPUs are no limit; only of all it does."""
+    if line.whose not in (HOST, RAW) or not study.wire:
+        return ""
+    cpus = int(study.conditions.get("cpus", "1").split()[0])
+    size = line.fit.enough_from(cpus * 1e3 / study.wire)
+    if math.isinf(size):
+        return "never: bytes alone take more"
+    return "any size" if size < 1024 else f"{size / 1024:.0f} KiB"

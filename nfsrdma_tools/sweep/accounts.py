@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accounts that are kept of each trial: attached while trials run, off while modules change."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.probes import session
+from nfsrdma_tools.probes.accounts import account, attached
+from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes.watch import of_mount
+
+__all__ = ["NAMES", "Accounts"]
+
+NAMES = ("cpu", "chunks", "registrations")
+"""They cost a 4 KiB read some 3 % together; docs/trace.md has the measurement."""
+
+
+class Accounts:
+    """Attached when first asked for, and off with ``release``, as often as wanted.
+
+    ``said`` names them, or says why there are none: not wanted, or what this machine lacks.
+    """
+
+    def __init__(self, wanted: bool = False) -> None:
+        self.said = _said(wanted)
+        self.kept = self.said == ", ".join(NAMES)
+        self._open = contextlib.ExitStack()
+        self._session: Any = None
+        self._clients: dict[int, tuple[str, ...]] = {}
+
+    def begin(self) -> dict[str, Any]:
+        """A reading of each account, for ``end``; UserError when they cannot be attached."""
+        if not self.kept:
+            return {}
+        if not self._session:
+            self._session = self._attached()
+        # before anything is counted: it may have to ask servers
+        self._clients = clients()
+        return {name: account(name).read(self._session) for name in NAMES}
+
+    def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
+        """What was added since, in rows: those of the mount, or of the host where it has none."""
+        found = {}
+        for name, reading in before.items():
+            kind = account(name)
+            grown = kind.difference(kind.read(self._session), reading)
+            found[name] = of_mount(kind.records(grown, self._clients), directory)
+        return found
+
+    def release(self) -> None:
+        """Detach; the next trial attaches again."""
+        self._open.close()
+        self._session = None
+
+    def _attached(self) -> Any:
+        try:
+            return self._open.enter_context(attached(NAMES))
+        except UserError as error:
+            raise UserError(error.message, f"{error.hint}; or sweep with --no-accounts") from error
+
+
+def _said(wanted: bool) -> str:
+    if not wanted:
+        return "none: not asked for"
+    try:
+        session.available()
+    except UserError as error:
+        return f"none: {error.message}"
+    return ", ".join(NAMES)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the accounts of trials say: CPU time by who spent it, and how the data travelled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfsrdma_tools.host.mountstats import DATA
+from nfsrdma_tools.probes.layer_names import EMULATED, IDLE, TRACING
+from nfsrdma_tools.probes.layers import NEITHER, SERVER
+from nfsrdma_tools.sweep.record import Trial
+
+__all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
+
+CLIENT, SHARED, NIC = "client", "shared", EMULATED
+SIDES = (CLIENT, SERVER, SHARED)
+"""Who spends CPU time, an emulated NIC apart: what is shared works for both, or cannot be told."""
+# rows of the account that are no work of the mount's
+_NOT_WORK = {TRACING, IDLE, "busy"}
+# the ways that data can go, by the columns of the account (RFC 8166, section 3)
+_WAYS = {
+    "read": {
+        "replies_inline": "inline",
+        "replies_write": "Write chunk",
+        "replies_reply": "Reply chunk",
+    },
+    "write": {
+        "calls_inline": "inline",
+        "calls_pulled_up": "inline, copied",
+        "calls_gathered": "inline, gathered",
+        "calls_read": "Read chunk",
+        "calls_position_zero": "position-zero chunk",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a data operation took on average, in some trials.
+
+    ``bytes`` of data, ``cpu`` nanoseconds by SIDES and NIC (empty without that account), of the
+    NIC's ``called`` ones on threads of the client.  ``segments`` of the chunks offered for its
+    data, ``registrations`` of memory; ``ways`` says what share of the messages with data went
+    which way (0 to 1).
+    """
+
+    bytes: float
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    called: float = 0.0
+    segments: float = 0.0
+    registrations: float = 0.0
+    ways: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def host(self) -> float:
+        """Nanoseconds of all but an emulated NIC."""
+        return sum(self.cpu.get(side, 0.0) for side in SIDES)
+
+    @property
+    def emulated(self) -> float:
+        """The emulated NIC's share of all, 0 to 1."""
+        return self.cpu.get(NIC, 0.0) / sum(self.cpu.values()) if any(self.cpu.values()) else 0.0
+
+
+def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
+    """Of the trials that kept accounts, "read" or "write"; None if there are none."""
+    kept = [trial for trial in trials if trial.accounts and trial.operations]
+    count = sum(trial.operations for trial in kept)
+    if not count:
+        return None
+    cpu, nic = _sums(map(_cpu, kept)), _sums(_rows(kept, "cpu", {NIC}))
+    chunks = _sums(_rows(kept, "chunks", DATA[direction]))
+    ways = {name: chunks[key] for key, name in _WAYS[direction].items() if chunks[key]}
+    return Spending(
+        bytes=sum(trial.bytes for trial in kept) / count,
+        cpu={name: max(ns, 0) / count for name, ns in cpu.items()},
+        called=nic[f"{CLIENT}_ns"] / count,
+        segments=chunks["write_segments" if direction == "read" else "read_segments"] / count,
+        registrations=_sums(_rows(kept, "registrations"))["mapped"] / count,
+        ways={name: value / sum(ways.values()) for name, value in ways.items()},
+    )
+
+
+def _cpu(trial: Trial) -> dict[str, int]:
+    """Busy time is the trial's own; the account, read around it, says whose it was."""
+    rows = [row for row in _rows([trial], "cpu") if row["layer"] not in _NOT_WORK]
+    if not rows:
+        return {}
+    work = _sums(row for row in rows if row["layer"] != NIC)
+    found = {
+        SERVER: work[f"{SERVER}_ns"],
+        SHARED: work[f"{NEITHER}_ns"],
+        NIC: sum(row["ns"] for row in rows if row["layer"] == NIC),
+    }
+    # the account has the harness among the client's; of busy time that is taken off
+    return {CLIENT: trial.busy_ns - sum(found.values()), **found}
+
+
+def _rows(
+    trials: Iterable[Trial], account: str, names: Container[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of an account; of these layers or procedures."""
+    for trial in trials:
+        for row in trial.accounts.get(account, ()):
+            if names is None or row.get("layer", row.get("procedure")) in names:
+                yield row
+
+
+def _sums(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({key: n for key, n in row.items() if isinstance(n, int)})
+    return found

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+import math
+import random
+
+import numpy as np
+import pytest
+from scipy.optimize import curve_fit
+
+from nfsrdma_tools.report.fit import fit
+
+SIZES = [8192, 32768, 131072, 524288] * 3
+
+
+def noisy(luck: random.Random, spread: float) -> list[float]:
+    return [(0.25 * m + 20000) * luck.gauss(1, spread) for m in SIZES]
+
+
+def test_a_line_is_found_exactly() -> None:
+    found = fit(SIZES, [0.25 * m + 20000 for m in SIZES])
+    assert found
+    assert found.per_byte.value == pytest.approx(0.25)
+    assert found.per_io.value == pytest.approx(20000)
+    assert found.per_byte.margin < 1e-9
+    assert found.at(1000) == pytest.approx(20250)
+
+
+def test_another_program_finds_the_same() -> None:
+    costs = noisy(random.Random(3), 0.05)  # noqa: S311 - no secret
+    found = fit(SIZES, costs)
+    assert found
+    both, covariance = curve_fit(
+        lambda m, byte, io: m * byte + io, SIZES, costs, p0=(1, 1), sigma=costs
+    )
+    assert (found.per_byte.value, found.per_io.value) == pytest.approx(tuple(both), rel=1e-5)
+    # t(10) at 97.5 %, out of a table
+    margins = 2.2281 * np.sqrt(np.diag(covariance))
+    assert (found.per_byte.margin, found.per_io.margin) == pytest.approx(tuple(margins), rel=1e-4)
+
+
+def test_the_truth_lies_in_the_interval_as_often_as_promised() -> None:
+    luck, inside = random.Random(1), 0  # noqa: S311 - no secret
+    for _ in range(1000):
+        found = fit(SIZES, noisy(luck, 0.05))
+        assert found
+        inside += abs(found.per_io.value - 20000) <= found.per_io.margin
+    # of 950 that are expected; three deviations of a binomial are 21, weights that err add some
+    assert 920 < inside < 980
+
+
+def test_too_little_to_say_anything() -> None:
+    assert fit([1, 2], [1, 2]) is None
+    assert fit([8, 8, 8], [1, 2, 3]) is None
+    assert fit([1, 2, 3], [1, 0, 3]) is None
+
+
+def test_from_which_size_the_cpu_is_enough() -> None:
+    found = fit(SIZES, [0.25 * m + 20000 for m in SIZES])
+    assert found
+    assert found.enough_from(1.25) == pytest.approx(20000)
+    assert found.enough_from(0.2) == math.inf
