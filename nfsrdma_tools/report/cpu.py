@@ -101,7 +101,7 @@ def _without_nic(
     known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
     color = style.transport(line[0].cell.transport)
     ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
-    return [(*known[-1], "without its NIC", color)]
+    return [(*known[-1], "NIC taken out", color)]
 
 
 def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:

@@ -2,8 +2,8 @@
 """Overhead per byte and per I/O, fitted: o(m) = m * o_byte + o_io.
 
 Magoutis, Addetia, Fedorova, Seltzer: "Making the Most out of Direct-Access Network Attached
-Storage" (FAST 2003), section 2.2.  What is measured is known to a share of itself, so that
-relative errors are minimized; else the largest transfers alone would decide.
+Storage" (FAST 2003), section 2.2.  Errors are minimized relative to a scale for each point; else
+the largest transfers alone would decide.
 """
 
 from __future__ import annotations
@@ -45,20 +45,21 @@ class Fit:
         return max(self.per_io.value, 0.0) / left if left > 0 else math.inf
 
 
-def fit(sizes: Sequence[float], costs: Sequence[float]) -> Fit | None:
-    """The line through costs (ns, above 0) over sizes (bytes); None if it has nothing to err from.
+def fit(sizes: Sequence[float], costs: Sequence[float], scales: Sequence[float]) -> Fit | None:
+    """The line through ``costs`` (ns) over ``sizes`` (bytes), known to a share of ``scales`` (ns).
 
-    That takes three points, of two sizes at least.  Student's t for as many points as there are.
+    None where it has nothing to err from: that takes three points, of two sizes at least.
+    Intervals are Student's t for as many points as there are.
     """
-    if len(sizes) < 3 or len(set(sizes)) < 2 or min(costs) <= 0:
+    if len(sizes) < 3 or len(set(sizes)) < 2 or min(scales) <= 0:
         return None
     from scipy.special import stdtrit
 
-    cost = np.array(costs, float)
-    terms = np.column_stack([np.array(sizes, float), np.ones(len(cost))]) / cost[:, None]
-    found, *_ = np.linalg.lstsq(terms, np.ones(len(cost)), rcond=None)
+    scale, cost = np.array(scales, float), np.array(costs, float)
+    terms = np.column_stack([np.array(sizes, float), np.ones(len(cost))]) / scale[:, None]
+    found, *_ = np.linalg.lstsq(terms, cost / scale, rcond=None)
     degrees = len(cost) - 2
-    variance = float(np.sum((terms @ found - 1) ** 2)) / degrees
+    variance = float(np.sum((terms @ found - cost / scale) ** 2)) / degrees
     spread = np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
     margins = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * spread
     byte, io = (Estimate(float(v), float(m)) for v, m in zip(found, margins, strict=True))

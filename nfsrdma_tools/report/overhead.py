@@ -25,7 +25,7 @@ from nfsrdma_tools.sweep.spending import NIC, SIDES, Spending
 
 __all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]
 
-HOST, RAW = "host without emulated NIC", "host as it is"
+HOST, RAW = "host", "host with emulated NIC"
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,12 @@ def lines(study: Study) -> list[Line]:
     found = []
     for name in study.transports:
         points = [p.spent for p in _asked(study, name) if p.spent and p.spent.cpu]
-        for whose in _whose(points):
+        for whose in _whose(points) if points else ():
             pairs = tuple((p.bytes, _cost(p, whose)) for p in points)
-            line = fit(*zip(*pairs, strict=True)) if pairs else None
-            if line:
+            # samples divide all of an operation's time, and so one's error is a share of all
+            scales = [_cost(p, RAW) for p in points]
+            sizes, costs = zip(*pairs, strict=True)
+            if line := fit(sizes, costs, scales):
                 found.append(Line(name, whose, pairs, line))
     return found
 
@@ -58,7 +60,7 @@ def draw(study: Study) -> Drawing | None:
     if not found:
         return None
     figure, axes = panels(shown)
-    costs = [ns / 1e3 for line in found if line.whose != RAW for _, ns in line.points]
+    costs = [ns / 1e3 for line in found if line.whose != RAW for _, ns in line.points if ns > 0]
     for ax in axes:
         ax.set(xscale="log", yscale="log")
         ax.yaxis.set_major_formatter(FormatStrFormatter("%g"))
@@ -116,9 +118,8 @@ def _cost(point: Spending, whose: str) -> float:
 def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
     ax.set_xlabel(f"KiB per {study.plan.direction}")
     ax.set_ylabel(f"µs of CPU per {study.plan.direction}")
-    sizes = sorted({round(size) for line in found for size, _ in line.points})
-    ticks = [size for size in sizes if size & (size - 1) == 0] or sizes
-    ax.set_xticks(ticks, [f"{size / 1024:g}" for size in ticks])
+    sizes = sorted({point.cell.rsize for point in study.points})
+    ax.set_xticks(sizes, [f"{size / 1024:g}" for size in sizes])
     ax.minorticks_off()
     ends = []
     for line in found:
@@ -146,10 +147,12 @@ def _explained(study: Study) -> str:
     each = study.plan.direction
     return (
         f"A {each} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., FAST "
-        "2003, section 2.2). Fitted to the cells above by least squares of relative errors; ± is "
-        "the 95 % confidence interval. Time is divided by samples of stacks: client is programs "
-        "and the client's halves of NFS, RPC and transport, server is nfsd and the same for it, "
-        "shared is interrupts, packets and switches of threads, which cannot be told apart."
+        "2003, section 2.2). Fitted to the cells above by least squares of errors relative to "
+        "a cell's whole time; ± is the 95 % confidence interval. Time is divided by samples of "
+        "stacks: client is programs and the client's halves of NFS, RPC and transport, server is "
+        "nfsd and the same for it, shared is interrupts, packets and switches of threads, which "
+        "cannot be told apart. What an emulated NIC took, and the network that carries it, is in "
+        "the last row of a transport only."
         + (" From the last column on, the CPUs of this host carry what the wire does: throughput "
            "is not limited by them any more." if study.wire else "")
     )  # fmt: skip

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nfsrdma_tools.host.mountstats import DATA
-from nfsrdma_tools.probes.layer_names import EMULATED, IDLE, TRACING
+from nfsrdma_tools.probes.layer_names import EMULATED, IDLE, TCP_IP, TRACING
+from nfsrdma_tools.probes.layer_names import NIC as NETWORK
 from nfsrdma_tools.probes.layers import NEITHER, SERVER
 from nfsrdma_tools.sweep.record import Trial
 
@@ -17,7 +18,10 @@ __all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
 
 CLIENT, SHARED, NIC = "client", "shared", EMULATED
 SIDES = (CLIENT, SERVER, SHARED)
-"""Who spends CPU time, an emulated NIC apart: what is shared works for both, or cannot be told."""
+"""Who spends CPU time, an emulated NIC apart: what is shared works for both, or cannot be told.
+
+With an emulated NIC go the network's layers: over RDMA there is nothing else for them to carry.
+"""
 # rows of the account that are no work of the mount's
 _NOT_WORK = {TRACING, IDLE, "busy"}
 # the ways that data can go, by the columns of the account (RFC 8166, section 3)
@@ -71,7 +75,8 @@ def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
     count = sum(trial.operations for trial in kept)
     if not count:
         return None
-    cpu, nic = _sums(map(_cpu, kept)), _sums(_rows(kept, "cpu", {NIC}))
+    cpu = _sums(map(_cpu, kept))
+    nic = _sums(row for t in kept for row in _rows([t], "cpu", _offloaded(t)))
     chunks = _sums(_rows(kept, "chunks", DATA[direction]))
     ways = {name: chunks[key] for key, name in _WAYS[direction].items() if chunks[key]}
     return Spending(
@@ -89,14 +94,21 @@ def _cpu(trial: Trial) -> dict[str, int]:
     rows = [row for row in _rows([trial], "cpu") if row["layer"] not in _NOT_WORK]
     if not rows:
         return {}
-    work = _sums(row for row in rows if row["layer"] != NIC)
+    offloaded = _offloaded(trial)
+    work = _sums(row for row in rows if row["layer"] not in offloaded)
     found = {
         SERVER: work[f"{SERVER}_ns"],
         SHARED: work[f"{NEITHER}_ns"],
-        NIC: sum(row["ns"] for row in rows if row["layer"] == NIC),
+        NIC: sum(row["ns"] for row in rows if row["layer"] in offloaded),
     }
     # the account has the harness among the client's; of busy time that is taken off
     return {CLIENT: trial.busy_ns - sum(found.values()), **found}
+
+
+def _offloaded(trial: Trial) -> set[str]:
+    """What a card would do: an emulated one, and the network below it, which carries it alone."""
+    layers = {row["layer"] for row in _rows([trial], "cpu")}
+    return {EMULATED, NETWORK, TCP_IP} if EMULATED in layers else set()
 
 
 def _rows(

@@ -58,8 +58,18 @@ def reads(lab: Lab) -> float:
 def ahead(lab: Lab, which: str) -> str:
     """Sequential reads through the cache, rsize 32 KiB, one ahead: what a sweep's trials found."""
     transport = "nfsrdma" if which == OURS else "rdma"
-    words = ("--transport", transport, "--rsize", "32k", "--read-ahead", "1", "--runs", "3")
-    argv = ("nfsrdma", "sweep", "server:/export", *words, "--exhaustive", "--store", STORE)
+    words = (
+        "--transport",
+        transport,
+        "--rsize",
+        "32k",
+        "--read-ahead",
+        "1",
+        "--runs",
+        "3",
+        "--exhaustive",
+    )
+    argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-accounts", "--store", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)
     said = lab.run("solo", "nfsrdma", "store", "export", STORE, "--format", "json").stdout

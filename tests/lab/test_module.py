@@ -200,6 +200,9 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     (facts,) = stored["environments"].values()
     assert facts["module nfsrdma"].startswith("0.1.0 ")
     assert facts["module rpcrdma"]
+    # probes hold a module: they come off before each swap, and on again
+    assert all(row["rpcs"] for each in stored["trials"] for row in each["accounts"]["chunks"])
+    assert all(each["accounts"]["registrations"] for each in stored["trials"])
     assert "credits=128" in facts["nfsrdma tunables"]
     assert status(node)["owner"] == "rpcrdma"
 

@@ -15,7 +15,8 @@ from nfsrdma_tools.sweep.record import Trial
 pytestmark = pytest.mark.lab
 
 TARGET = "server:/export"
-TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive")
+# attaching takes seconds on emulated processors, and is asked for where it is looked at
+TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-accounts")
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
 cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
@@ -84,6 +85,31 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
     for rdma in (trial for trial in trials if trial.rdma):
         # a busy machine loses soft-RoCE packets, and RPCs are sent again
         assert rdma.rdma["sends"] == sum(rdma.rpc_counts.values()) + rdma.retransmits
+
+
+def test_accounts_are_kept_of_each_trial(node: Lab) -> None:
+    trials = swept(node, "--rsize", "8k,64k", "--read-ahead", "4", "--accounts")
+    assert len(trials) == 4
+    for trial in trials:
+        layers = {row["layer"]: row for row in trial.accounts["cpu"]}
+        # read around the trial: the harness and both readings are in it, too
+        assert layers["busy"]["ns"] >= trial.busy_ns
+        assert layers["nfsd"]["server_ns"] > 0
+        assert ("emulated NIC" in layers) == (trial.cell.transport == "rdma")
+    for trial in (trial for trial in trials if trial.rdma):
+        (reads,) = (row for row in trial.accounts["chunks"] if row["procedure"] == "READ")
+        assert reads["rpcs"] == reads["replies_write"] == trial.operations
+        assert reads["write_segments"] >= trial.rdma["write_chunk_count"] >= trial.operations
+        (regions,) = trial.accounts["registrations"]
+        assert regions["mapped"] == reads["write_segments"]
+    report = node.run(
+        "client",
+        "sh",
+        "-c",
+        f"nfsrdma report {STORE} --out /tmp/report; cat /tmp/report/index.html",
+    ).stdout
+    node.run("client", "rm", "-r", "/tmp/report")
+    assert "CPU % without emulated NIC" in report
 
 
 def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
