@@ -106,9 +106,9 @@ def test_accounts_are_kept_of_each_trial(node: Lab) -> None:
         "client",
         "sh",
         "-c",
-        f"nfsrdma report {STORE} --out /tmp/report; cat /tmp/report/index.html",
+        f"nfsrdma report {STORE} --out /root/report; cat /root/report/index.html",
     ).stdout
-    node.run("client", "rm", "-r", "/tmp/report")
+    node.run("client", "rm", "-r", "/root/report")
     assert "CPU % without emulated NIC" in report
 
 
