@@ -124,7 +124,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
         **_of_job(job),
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
-        "accounts": bench.accounts.end(probed, str(bench.directory)),
+        "accounts": bench.accounts.end(probed, str(stats.directory)),
     }
 
 
