@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, RefusedError, decode
+
 from hostile import rpc
 from hostile.accepts import ACCEPTS
 from hostile.mutate import mutated
@@ -47,6 +49,15 @@ def calmly(play: Play) -> Play:
             exchange.connection.ended = exchange.connection.ended or str(error)
 
     return calm
+
+
+def believable(message: bytes, exchange: Exchange) -> bool:
+    """Whether a client may take it for the answer: what RPC says in it is not looked at."""
+    try:
+        header, _ = decode(message)
+    except RefusedError:
+        return False
+    return header.xid == exchange.xid and header.proc in (RDMA_MSG, RDMA_NOMSG)
 
 
 class Control:
@@ -83,6 +94,7 @@ class Control:
             self.bases = [honest, *self.bases[:7]]
             made = mutated(asked["mutate"], asked["number"], [honest, *self.bases])
             exchange.notes["message"] = made.hex()
+            exchange.notes["believable"] = believable(made, exchange)
             # its client may die of it
             self.last.write_text(f"mutant {asked['number']}: {made.hex()}\n")
             exchange.connection.send(made)

@@ -108,6 +108,8 @@ class Trial:
         again, why = self.honest(kind) if thorough else ("ok", "not done")
         fine = result in may and again == "ok" and self.application.buffer.intact()
         fine = fine and told["played"] and refused(told) == reaches
+        # what cannot be an answer must not be taken for one
+        fine = fine and (result != "wrong" or told.get("believable", False))
         self.outcomes[result] += 1
         if not fine:
             self.fail(name=name, on=kind, again=again, why=why, **told)
