@@ -33,7 +33,7 @@ def main() -> None:
         argv = ("solo", "python3", "-", str(rounds), str(READS))
         found = json.loads(lab.run(*argv, stdin=script, timeout=7200).stdout)
         lab.check()
-    print(f"{'who counts':28}{'thousand instructions':>22}{'more':>9}   half of the turns")
+    print(f"{'who counts':28}{'thousand instructions':>22}{'more':>9}   middle half")
     for way, pairs in found.items():
         more = sorted(during / without * 100 - 100 for without, during in pairs)
         middle = statistics.median(more)
