@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import astuple, dataclass, field, fields, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ __all__ = [
     "ByteCounts",
     "MountStats",
     "Operation",
+    "Reader",
     "Xprt",
     "difference",
     "parse",
@@ -134,16 +136,37 @@ def read_all(path: Path = _PROC) -> list[MountStats]:
     return parse(mountinfo.read_text(path))
 
 
-def parse(text: str) -> list[MountStats]:
+def parse(
+    text: str, known: dict[str, _Table] | None = None, kept: dict[str, _Table] | None = None
+) -> list[MountStats]:
     """Read mountstats' text: its NFS mounts in the kernel's order.
 
+    ``known`` has the operations of an earlier text, ``kept`` is given those of this one.
     Raises UserError when a line is not what the kernel's source says.
     """
     blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
+    kept = {} if kept is None else kept
     try:
-        return [stats for block in blocks if (stats := _block("device " + block))]
+        found = [_block("device " + block, known or {}, kept) for block in blocks]
+        return [stats for stats in found if stats]
     except (ValueError, TypeError) as error:
         raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
+
+
+class Reader:
+    """Reads again and again; of a mount that did nothing meanwhile, the operations are not parsed.
+
+    So an interval costs what was done in it, not what there is.
+    """
+
+    def __init__(self, path: Path = _PROC) -> None:
+        self._path = path
+        self._known: dict[str, _Table] = {}
+
+    def read_all(self) -> list[MountStats]:
+        """The counters of all NFS mounts now, in the kernel's order."""
+        known, self._known = self._known, {}
+        return parse(mountinfo.read_text(self._path), known, self._known)
 
 
 def difference(after: MountStats, before: MountStats) -> MountStats:
@@ -185,25 +208,37 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     )
 
 
-def _block(text: str) -> MountStats | None:
-    head, *lines = text.split("\n")
+@dataclass(frozen=True)
+class _Table:
+    lines: list[str]
+    operations: dict[str, Operation]
+
+
+def _block(text: str, known: dict[str, _Table], kept: dict[str, _Table]) -> MountStats | None:
+    head, _, rest = text.partition("\n")
     match = _DEVICE.fullmatch(head)
     if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
         return None
     device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
-    split = next((i for i, line in enumerate(lines) if "per-op statistics" in line), len(lines))
-    tagged = [line.strip().split(":\t", 1) for line in lines[:split] if ":\t" in line]
+    above, _, below = rest.partition("per-op statistics\n")
+    tagged = [line.strip().split(":\t", 1) for line in above.split("\n") if ":\t" in line]
     one = dict(tagged)
+    table = kept[head] = _table(below.split("\n"), known.get(head))
     return MountStats(
         directory=Path(directory),
         device=device,
         fstype=fstype,
         age_s=int(one.get("age", 0)),
-        options=mountinfo.options(one.get("opts", "")),
+        options=_options(one.get("opts", "")),
         bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
-        operations=_operations(lines[split + 1 :]),
+        operations=table.operations,
     )
+
+
+@lru_cache(maxsize=1024)
+def _options(text: str) -> dict[str, str]:
+    return mountinfo.options(text)
 
 
 def _xprt(text: str) -> Xprt:
@@ -211,6 +246,14 @@ def _xprt(text: str) -> Xprt:
     names = _COLUMNS.get(proto, "").split()
     # a later kernel may add columns at the end, an earlier one may have fewer
     return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+
+
+def _table(lines: list[str], before: _Table | None) -> _Table:
+    if not before or len(before.lines) != len(lines):
+        return _Table(lines, _operations(lines))
+    changed = [line for line, old in zip(lines, before.lines, strict=True) if line != old]
+    # in the kernel's order, which is that of what was known
+    return _Table(lines, {**before.operations, **_operations(changed)})
 
 
 def _operations(lines: list[str]) -> dict[str, Operation]:

@@ -24,8 +24,9 @@ ALLOWED = {
     "lab": {"lab"},
     "probes": {"probes", "host"},
     "sweep": {"sweep", "probes", "host"},
+    "live": {"live", "probes", "host"},
     "report": {"report", "sweep", "host"},
-    "cli": {"cli", "report", "sweep", "probes", "host", "lab"},
+    "cli": {"cli", "report", "sweep", "live", "probes", "host", "lab"},
 }
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.host import mountinfo, readahead
 from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.fstab import asked_transports, family
 from nfsrdma_tools.host.mountinfo import Entry
 
 __all__ = ["fstab", "nfsrahead", "read_ahead", "utils"]
@@ -67,31 +67,17 @@ def fstab(machine: Machine) -> Iterator[Finding]:
     """
     mounted = {entry.directory: entry for entry in _nfs(machine)}
     path = machine.path("etc/fstab")
-    lines = machine.read("etc/fstab").split("\n") if path.exists() else []
-    for directory, asked in filter(None, map(_asked, lines)):
+    text = machine.read("etc/fstab") if path.exists() else ""
+    for directory, asked in asked_transports(text).items():
         if directory not in mounted:
             continue
-        found = _family(mounted[directory].options.get("proto", ""))
+        found = family(mounted[directory].options.get("proto", ""))
         name = f"fstab {directory}"
         if found == asked:
             yield Finding(name, "ok", f"asks for {asked} and has it")
         else:
             remedy = "unmount all mounts of that server, then mount this one first"
             yield Finding(name, "error", f"mounted with {found}", asked, remedy)
-
-
-def _asked(line: str) -> tuple[Path, str] | None:
-    fields = line.split()
-    if len(fields) < 4 or line.lstrip().startswith("#") or fields[2] not in ("nfs", "nfs4"):
-        return None
-    options = mountinfo.options(fields[3])
-    transport = "rdma" if "rdma" in options else _family(options.get("proto", "tcp"))
-    return Path(mountinfo.unescape(fields[1])), transport
-
-
-def _family(proto: str) -> str:
-    # tcp6 and rdma6 are the same transports over IPv6
-    return proto.removesuffix("6")
 
 
 def _nfs(machine: Machine) -> list[Entry]:

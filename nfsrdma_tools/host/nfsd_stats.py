@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nfsd counted of itself: /proc/net/rpc/nfsd (fs/nfsd/stats.c, net/sunrpc/stats.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+
+__all__ = ["Served", "parse", "read"]
+
+_PROC = Path("/proc/net/rpc/nfsd")
+
+
+@dataclass(frozen=True)
+class Served:
+    """Since nfsd's module was loaded: bytes of files read and written, Calls, those refused."""
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    calls: int = 0
+    bad_calls: int = 0
+
+
+def read(path: Path = _PROC) -> Served | None:
+    """The counters; None where there is no nfsd."""
+    text = files.read(path)
+    return parse(text) if text else None
+
+
+def parse(text: str) -> Served:
+    """Read the lines ``io`` and ``rpc``; what is not there is 0."""
+    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.split()}
+    io = [int(word) for word in rows.get("io", ["0", "0"])]
+    rpc = [int(word) for word in rows.get("rpc", ["0", "0"])]
+    return Served(io[0], io[1], rpc[0], rpc[1])

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frozen dataclasses as plain JSON and back.  What has its default value is left out."""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["from_plain", "to_plain"]
+
+_T = TypeVar("_T")
+_SIMPLE = (int, float, str, bool)
+
+
+def to_plain(value: Any) -> Any:
+    """Dicts, lists, numbers and texts that say the same."""
+    if isinstance(value, _SIMPLE) or value is None:
+        return value
+    if isinstance(value, dict):
+        return {key: to_plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [to_plain(part) for part in value]
+    said = {name: (getattr(value, name), default) for name, default in _defaults(value.__class__)}
+    return {name: to_plain(part) for name, (part, default) in said.items() if part != default}
+
+
+def from_plain(kind: type[_T], plain: Any) -> _T:
+    """The dataclass again; fields that are not known are left out, so that old tools read new.
+
+    Raises UserError for anything that ``to_plain`` did not say.
+    """
+    try:
+        made: _T = _made(kind, plain)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise UserError(f"this is no {kind.__name__}: {error}") from error
+    return made
+
+
+@lru_cache(maxsize=64)
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    return tuple((each.name, _default(each)) for each in fields(kind))
+
+
+def _default(each: Field[Any]) -> Any:
+    if each.default_factory is not MISSING:
+        return each.default_factory()
+    return each.default
+
+
+@lru_cache(maxsize=64)
+def _types(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _made(kind: Any, plain: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        wanted = next(each for each in arguments if each is not type(None))
+        return None if plain is None else _made(wanted, plain)
+    if origin is dict:
+        return {key: _made(arguments[1], part) for key, part in dict(plain).items()}
+    if origin is tuple:
+        return _tuple(arguments, plain)
+    if is_dataclass(kind):
+        known, make = _types(typing.cast(type, kind)), typing.cast(type, kind)
+        return make(**{n: _made(known[n], part) for n, part in dict(plain).items() if n in known})
+    return _simple(kind, plain)
+
+
+def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
+    if not isinstance(plain, list):
+        raise ValueError(f"a list was expected, not {plain!r:.40}")
+    if arguments[-1] is Ellipsis:
+        return tuple(_made(arguments[0], part) for part in plain)
+    return tuple(_made(kind, part) for kind, part in zip(arguments, plain, strict=True))
+
+
+def _simple(kind: Any, plain: Any) -> Any:
+    fits = isinstance(plain, (int, float)) if kind is float else type(plain) is kind
+    if not fits or (kind is float and isinstance(plain, bool)):
+        raise ValueError(f"{kind.__name__} was expected, not {plain!r:.40}")
+    return plain

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots in a file, a line of JSON each, and out of it again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.plain import from_plain, to_plain
+from nfsrdma_tools.live.snapshot import Snapshot
+
+__all__ = ["Recorder", "line", "read", "replayed"]
+
+_FORM = {"nfsrdma snapshots": 1}
+
+
+def line(snapshot: Snapshot) -> str:
+    """A snapshot as one line of JSON, in ASCII."""
+    return json.dumps(to_plain(snapshot), separators=(",", ":"))
+
+
+class Recorder:
+    """Adds each snapshot to a new file; what was written is there also after a kill -9."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file: IO[str] = path.open("x", encoding="ascii")
+        except FileExistsError as error:
+            raise UserError(f"{path} is there already", "choose another name") from error
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}") from error
+        self._say(json.dumps(_FORM))
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Write one."""
+        self._say(line(snapshot))
+
+    def close(self) -> None:
+        """No more."""
+        self._file.close()
+
+    def _say(self, text: str) -> None:
+        self._file.write(text + "\n")
+        self._file.flush()
+
+
+def read(path: Path) -> Iterator[Snapshot]:
+    """The snapshots of a file; UserError with the line that is none.
+
+    A last line without its end is left out: whoever wrote it was killed.
+    """
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            if _parsed(file.readline(), path, 1) != _FORM:
+                raise UserError(f"{path} has no snapshots", "make one with --record")
+            for number, text in enumerate(file, start=2):
+                if text.endswith("\n"):
+                    yield from_plain(Snapshot, _parsed(text, path, number))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parsed(text: str, path: Path, number: int) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path}, line {number}: {error}") from error
+
+
+def replayed(
+    snapshots: Iterable[Snapshot],
+    deliver: Callable[[Snapshot], None],
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Deliver them in the rhythm in which they were taken."""
+    last = 0.0
+    for snapshot in snapshots:
+        if last:
+            wait(max(snapshot.time - last, 0.0))
+        last = snapshot.time
+        deliver(snapshot)

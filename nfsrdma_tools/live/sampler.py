@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one sampler: reads host and probes once an interval, and hands the snapshot to all faces.
+
+It runs in a thread of its own.  Probes are attached in another one, because compiling them takes
+seconds; until then, and where they cannot be, the snapshots say what is missing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from nfsrdma_tools.live.counted import (
+    NAMES,
+    Counted,
+    clients,
+    connection_events,
+    counting,
+    on_mounts,
+    with_layers,
+)
+from nfsrdma_tools.live.facts import Facts, Readings, host_name
+from nfsrdma_tools.live.limits import limit
+from nfsrdma_tools.live.owners import Owners
+from nfsrdma_tools.live.snapshot import Server, Snapshot
+from nfsrdma_tools.live.stalls import Finder
+from nfsrdma_tools.live.waits import Waits
+from nfsrdma_tools.probes.events import system
+from nfsrdma_tools.probes.program import TRANSPORTS
+
+__all__ = ["Sampler"]
+
+Deliver = Callable[[Snapshot], None]
+_ATTACHING = "being attached, which takes some seconds"
+
+
+class Sampler:
+    """``run`` delivers a snapshot each ``interval`` seconds until ``stop``.
+
+    ``accounts`` are those wanted of the probes; ``patience`` (seconds) makes an RPC a stall.
+    """
+
+    def __init__(
+        self, interval: float = 1.0, accounts: Sequence[str] = NAMES, patience: float = 5.0
+    ) -> None:
+        self.interval = interval
+        self.ready = threading.Event()
+        self._accounts = accounts
+        self._owners = Owners()
+        self._facts = Facts(self._owners)
+        self._waits = Waits()
+        self._finder = Finder(patience)
+        self._stop = threading.Event()
+        self._before: Readings | None = None
+        self._at = (0.0, 0)
+        self._number = 0
+        self._counted: Counted | None = None
+        self._lock = threading.Lock()
+        self._missing: dict[str, str] = {}
+        self._name = host_name()
+
+    def stop(self) -> None:
+        """End ``run``; may be called from any thread."""
+        self._stop.set()
+
+    def run(self, deliver: Deliver) -> None:
+        """Take snapshots until ``stop``; periods do not drift, and a missed one is left out."""
+        probes = threading.Thread(target=self._probe, daemon=True)
+        probes.start()
+        self.take()
+        due = time.monotonic() + self.interval
+        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
+            deliver(self.take())
+            due = max(due + self.interval, time.monotonic())
+        probes.join()
+
+    def take(self) -> Snapshot:
+        """What happened since the last time; the first has nothing but what is."""
+        spent, now, clock = time.thread_time_ns(), self._facts.read(), time.monotonic()
+        before, (then, _) = self._before or now, self._at
+        self._before, self._at, self._number = now, (clock, 0), self._number + 1
+        snapshot = self._with_probes(
+            Snapshot(
+                time=time.time(),
+                seconds=clock - then if then else 0.0,
+                number=self._number,
+                host=self._name[0],
+                kernel=self._name[1],
+                mounts=self._facts.mounts(now, before),
+                server=self._facts.server(now, before),
+                processors=self._facts.processors(now, before),
+                ports=self._facts.ports(),
+            )
+        )
+        snapshot = self._with_limits(snapshot)
+        events = (*snapshot.events, *self._finder.look(snapshot))
+        missing = {**self._facts.missing, **self._missing}
+        cost = time.thread_time_ns() - spent
+        return replace(snapshot, events=events, missing=missing, cost_ns=cost)
+
+    def _with_probes(self, snapshot: Snapshot) -> Snapshot:
+        known = self._owners.known
+        waiting = self._waits.look(snapshot.mounts, known, time.monotonic())
+        snapshot = replace(snapshot, mounts=waiting)
+        # not while they are taken away
+        with self._lock:
+            found = self._counted.read() if self._counted else None
+        if found is None:
+            return snapshot
+        epoch = time.time() - time.monotonic()
+        return replace(
+            snapshot,
+            mounts=on_mounts(snapshot.mounts, found, known),
+            server=_served(snapshot.server, found),
+            processors=with_layers(snapshot.processors, found),
+            events=connection_events(found, known, epoch),
+        )
+
+    def _with_limits(self, snapshot: Snapshot) -> Snapshot:
+        mounts = tuple(
+            replace(m, limit=limit(m, snapshot.processors, snapshot.seconds))
+            for m in snapshot.mounts
+        )
+        return replace(snapshot, mounts=mounts)
+
+    def _probe(self) -> None:
+        """Attach, and again whenever another transport's module came or went."""
+        while not self._stop.is_set():
+            there = _transports()
+            self._missing = {"probes": _ATTACHING}
+            missing: dict[str, str] = {}
+            with ExitStack() as stack:
+                counted = stack.enter_context(counting(missing, self._accounts))
+                self._missing, self._counted = missing, counted
+                self.ready.set()
+                while _transports() == there and not self._stop.wait(1.0):
+                    pass
+                with self._lock:
+                    self._counted = None
+
+
+def _transports() -> tuple[bool, ...]:
+    return tuple(system(name) for name in TRANSPORTS)
+
+
+def _served(server: Server | None, found: dict[str, Any]) -> Server | None:
+    rows = clients(found["server"])
+    return replace(server, clients=rows) if server else None

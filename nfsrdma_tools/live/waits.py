@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long RPCs have been under way: the kernel lists them without an age, so they are remembered.
+
+An RPC's age is counted from the interval in which it was first seen, so it is that much too young.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from nfsrdma_tools.host.sunrpc import Task, tasks
+from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.snapshot import Mount, Waiting
+
+__all__ = ["Waits"]
+
+_SHOWN = 5
+
+
+class Waits:
+    """Remembers when each RPC was first seen; ``look`` puts the oldest beside their mounts."""
+
+    def __init__(self, ask: Callable[[int], list[Task]] = tasks) -> None:
+        self._ask = ask
+        self._since: dict[tuple[int, int], float] = {}
+
+    def look(self, mounts: Sequence[Mount], known: Known, now: float) -> tuple[Mount, ...]:
+        """The mounts with the oldest RPCs that they had in two looks; ``now`` in seconds."""
+        found = {
+            (task.client, task.number): task
+            for client in {known.clients[m.directory] for m in mounts if _is_busy(m, known)}
+            for task in self._ask(client)
+        }
+        self._since = {key: self._since.get(key, now) for key in found}
+        old = [self._waiting(task, now) for key, task in found.items() if self._since[key] < now]
+        old.sort(key=lambda each: -each.seconds)
+        return tuple(replace(m, waiting=_of(m, known, old)) for m in mounts)
+
+    def _waiting(self, task: Task, now: float) -> Waiting:
+        age = now - self._since[task.client, task.number]
+        return Waiting(task.procedure, age, task.waits_for, task.client, task.number)
+
+
+def _is_busy(mount: Mount, known: Known) -> bool:
+    if mount.directory not in known.clients:
+        return False
+    under_way = any(x.pending or x.sending or x.backlog for x in mount.xprts)
+    return under_way or any(x.connected is not True for x in mount.xprts)
+
+
+def _of(mount: Mount, known: Known, old: Sequence[Waiting]) -> tuple[Waiting, ...]:
+    client = known.clients.get(mount.directory)
+    return tuple(each for each in old if each.client == client)[:_SHOWN]

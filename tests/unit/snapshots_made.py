@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots that tests make: a mount that reads, and what they change of it."""
+
+from dataclasses import replace
+from typing import Any
+
+from nfsrdma_tools.live.snapshot import (
+    Chunks,
+    Client,
+    Credits,
+    Event,
+    Layer,
+    Mount,
+    Op,
+    Port,
+    Processors,
+    Regions,
+    Server,
+    Snapshot,
+    Timing,
+    Xprt,
+)
+
+HOSTILE = "/mnt/<script>alert(1)</script>[bold]\x1b[31m\"'\n{{x}}\udcff"
+"""A directory's name that every face has to show as text."""
+
+
+def op(name: str = "READ", count: int = 100, each_ms: int = 2, **more: Any) -> Op:
+    bytes_ = {"received": count * 65536} if name == "READ" else {"sent": count * 65536}
+    times = {"rtt_ms": count * each_ms, "execute_ms": count * each_ms}
+    return Op(name, count, **{**bytes_, **times, **more})
+
+
+def mount(directory: str = "/mnt", **more: Any) -> Mount:
+    return Mount(
+        **{
+            "device": "0:45",
+            "directory": directory,
+            "target": "server:/export",
+            "fstype": "nfs4",
+            "transport": "rdma",
+            "vers": "4.2",
+            "rsize": 65536,
+            "wsize": 65536,
+            "read_ahead_kb": 1024,
+            "read": 6553600,
+            "ops": (op(), op("GETATTR", 5, 1, sent=900)),
+            "xprts": (xprt(),),
+            "timings": (
+                Timing(
+                    "READ", 100, 200_000_000,
+                    {"slot": 1_000_000, "queue": 9_000_000, "wire": 190_000_000},
+                    ((30, 20), (40, 75), (52, 5)),
+                ),
+            ),
+            "chunks": (
+                Chunks(
+                    "READ",
+                    {"rpcs": 100, "replies_write": 100, "write_used": 6553600},
+                    {"write": ((17, 100),)},
+                ),
+            ),
+            "regions": Regions({"mapped": 100, "registered": 100, "remote_invalidations": 100}),
+            **more,
+        }
+    )  # fmt: skip
+
+
+def xprt(**more: Any) -> Xprt:
+    return Xprt(
+        **{
+            "number": 3,
+            "kind": "rdma",
+            "address": "10.9.1.1",
+            "states": ("CONNECTED", "BOUND"),
+            "connected": True,
+            "credits": Credits(64, 3, 9),
+            "requests": 3,
+            "counters": {"sends": 105, "recvs": 105, "write_chunk_count": 100},
+            **more,
+        }
+    )
+
+
+def snapshot(number: int = 1, mounts: tuple[Mount, ...] | None = None, **more: Any) -> Snapshot:
+    return Snapshot(
+        **{
+            "time": 1_800_000_000.0 + number,
+            "seconds": 1.0,
+            "number": number,
+            "host": "client1",
+            "kernel": "6.12.1",
+            "mounts": (mount(),) if mounts is None else mounts,
+            "processors": Processors(
+                2, 10**9, 10**9, 10**10,
+                (
+                    Layer("emulated NIC", 0, 0, 4 * 10**9), Layer("nfs", 10**9),
+                    Layer("nfsd", 0, 10**9),
+                ),
+            ),
+            "ports": (Port("rxe0/1", "eth1", "ACTIVE", "LinkUp"),),
+            **more,
+        }
+    )  # fmt: skip
+
+
+def served() -> Server:
+    row = Client(
+        "10.9.1.11", "READ", {"calls": 40, "write_calls": 40, "written": 2621440}, 80_000_000,
+        {"queue": 1_000_000, "nfsd": 60_000_000, "write_out": 19_000_000}, ((8, 40),),
+    )  # fmt: skip
+    return Server(8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,))
+
+
+def hostile() -> Snapshot:
+    """Names nobody should have, wherever there is a name."""
+    bad = mount(HOSTILE, target=f"evil:{HOSTILE}", device="0:46", limit=HOSTILE)
+    event = Event(1_800_000_000.5, "stall", HOSTILE, HOSTILE, HOSTILE, "error")
+    return snapshot(1, (mount(), bad), host=HOSTILE, events=(event,), missing={HOSTILE: HOSTILE})
+
+
+def changed(number: int, **more: Any) -> Snapshot:
+    """A snapshot whose one mount has these fields."""
+    return snapshot(number, (replace(mount(), **more),))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stall finder says each thing once, with what is known and what to do."""
+
+from snapshots_made import changed, mount, snapshot, xprt
+
+from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
+from nfsrdma_tools.live.stalls import Finder
+
+
+def kinds(found: tuple[Event, ...]) -> list[str]:
+    return [event.kind for event in found]
+
+
+def test_nothing_is_said_of_a_mount_that_is_well() -> None:
+    finder = Finder()
+    assert [finder.look(snapshot(n)) for n in range(1, 9)] == [()] * 8
+
+
+def test_an_old_rpc_is_a_stall_once_and_its_end_is_told() -> None:
+    finder = Finder(patience=5)
+    old = [(Waiting("READ", age, "xprt_pending", 3, 1093),) for age in (4.0, 5.0, 6.0)]
+    found = [finder.look(changed(n, waiting=each)) for n, each in enumerate(old)]
+    assert list(map(kinds, found)) == [[], ["stall"], []]
+    assert "READ has waited for 5 s (xprt_pending)" in found[1][0].what
+    assert "doctor" in found[1][0].advice
+    assert kinds(finder.look(snapshot(4))) == ["stall ended"]
+
+
+def test_a_stall_without_a_connection_says_so() -> None:
+    down = xprt(connected=False, states=("CONNECTING",))
+    old = (Waiting("READ", 9.0, "xprt_pending", 3, 1),)
+    (event,) = Finder().look(changed(1, waiting=old, xprts=(down,)))
+    assert "the connection is down (CONNECTING)" in event.what
+
+
+def test_silence_is_a_stall_where_rpcs_cannot_be_listed() -> None:
+    finder = Finder(patience=3)
+    silent = [changed(n, ops=(), xprts=(xprt(pending=1),)) for n in range(1, 5)]
+    assert [kinds(finder.look(each)) for each in silent] == [[], [], ["stall"], []]
+
+
+def test_a_connection_that_loops() -> None:
+    finder = Finder()
+    again = [changed(n * 5, xprts=(xprt(connects=1),)) for n in range(1, 6)]
+    found = [kinds(finder.look(each)) for each in again]
+    assert [k.count("reconnect loop") for k in found] == [0, 0, 1, 0, 0]
+    assert all("reconnected" in k for k in found)
+    assert finder.look(snapshot(200)) == ()
+
+
+def test_up_and_down() -> None:
+    finder = Finder()
+    finder.look(snapshot(1))
+    assert kinds(finder.look(changed(2, xprts=(xprt(connected=False),)))) == ["disconnected"]
+    assert kinds(finder.look(snapshot(3))) == ["connected"]
+    assert kinds(finder.look(snapshot(4, ports=(Port("rxe0/1", "eth1", "DOWN", "Disabled"),)))) == [
+        "link down"
+    ]
+    assert kinds(finder.look(snapshot(5))) == ["link up"]
+    assert kinds(finder.look(snapshot(6, ports=()))) == ["device gone"]
+
+
+def test_credits_all_used_for_a_while() -> None:
+    finder = Finder()
+    full = [changed(n, xprts=(xprt(credits=Credits(32, 32, 32, 7)),)) for n in range(1, 6)]
+    found = [finder.look(each) for each in full]
+    assert list(map(kinds, found)) == [[], [], ["credits used up"], [], []]
+    assert "all 32 credits" in found[2][0].what
+    assert "7 calls waited" in found[2][0].what
+
+
+def test_another_transport_than_fstab_asks_for() -> None:
+    finder = Finder()
+    (event,) = finder.look(changed(1, asked="rdma", transport="tcp"))
+    assert event.what == "fstab asks for rdma, the mount has tcp"
+    assert finder.look(changed(2, asked="rdma", transport="tcp")) == ()
+    assert finder.look(changed(3, asked="rdma", transport="nfsrdma")) == ()
+
+
+def test_of_mounts_that_are_gone_nothing_is_kept() -> None:
+    finder = Finder()
+    for n in range(1, 100):
+        finder.look(snapshot(n, (mount(device=f"0:{n}"),)))
+    assert len(finder._mounts) == 1
