@@ -70,7 +70,8 @@ class Counted:
             added = self._added("cpu")
             rows = self._accounts["cpu"].records(added, {})
             self._cpu = {"rows": rows, "ns": added.host.wall_ns}
-        return self._cpu
+            return {**self._cpu, "fresh": True}
+        return {**self._cpu, "fresh": False}
 
 
 @contextmanager
@@ -175,7 +176,7 @@ def with_layers(spent: Processors, found: Mapping[str, Any]) -> Processors:
     layers = tuple(
         Layer(row["layer"], row["client_ns"], row["server_ns"], row["neither_ns"]) for row in rows
     )
-    return replace(spent, layers=layers, layers_ns=cpu["ns"])
+    return replace(spent, layers=layers, layers_ns=cpu["ns"], fresh=cpu["fresh"])
 
 
 def connection_events(found: Mapping[str, Any], known: Known, epoch: float) -> tuple[Event, ...]:

@@ -210,13 +210,18 @@ class Layer:
 
 @dataclass(frozen=True)
 class Processors:
-    """CPU time of the host; ``layers`` are of the last ``layers_ns`` of the clock."""
+    """CPU time of the host.
+
+    ``layers`` are of a time of their own, ``layers_ns`` of the clock, and ``fresh`` when that ended
+    in this interval; else they are those of the last time.
+    """
 
     cpus: int = 1
     wall_ns: int = 0
     busy_ns: int = 0
     layers_ns: int = 0
     layers: tuple[Layer, ...] = ()
+    fresh: bool = False
 
     @property
     def share(self) -> float:

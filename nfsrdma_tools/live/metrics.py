@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots added up into Prometheus' metrics (metric_names.py); no request reads the host.
+
+Series of mounts and ports that are gone go with them.  Needs prometheus-client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+
+from nfsrdma_tools.live.metric_names import COLUMNS, FAMILIES
+from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot, Xprt
+from nfsrdma_tools.probes.latency import slot_ns
+
+__all__ = ["Metrics"]
+
+Labels = tuple[str, ...]
+_OPS = {
+    "requests": ("count", 1.0),
+    "errors": ("errors", 1.0),
+    "timeouts": ("timeouts", 1.0),
+    "retransmissions": ("again", 1.0),
+    "sent_bytes": ("sent", 1.0),
+    "received_bytes": ("received", 1.0),
+    "queue_seconds": ("queue_ms", 1e-3),
+    "response_seconds": ("rtt_ms", 1e-3),
+    "execute_seconds": ("execute_ms", 1e-3),
+}
+_WAYS = ("calls_", "replies_", "reply_unused")
+_FINE, _MICRO, _COARSE, _SIZES = "fine", "microseconds", "1024 ns", "bytes"
+# upper ends of the slots of a histogram, by the kind of its slots
+_EDGES: dict[str, Callable[[int], float]] = {
+    _FINE: lambda slot: slot_ns(slot)[1] / 1e9,
+    _MICRO: lambda slot: (1 << slot) / 1e6,
+    _COARSE: lambda slot: (1 << slot) * 1024 / 1e9,
+    _SIZES: lambda slot: float((1 << slot) - 1),
+}
+_LAST = {_FINE: 107, _MICRO: 24, _COARSE: 24, _SIZES: 24}
+
+
+class _Histogram:
+    """Slots added up, and the sum of what they hold."""
+
+    def __init__(self, slots: str) -> None:
+        self.slots, self.sum = slots, 0.0
+        self.counts: Counter[int] = Counter()
+
+    def add(self, slots: Slots, total: float) -> None:
+        self.sum += total
+        self.counts.update(dict(slots))
+
+    def buckets(self) -> list[tuple[str, float]]:
+        # four fine slots for each power of two are more than Prometheus is to keep
+        step = 4 if self.slots == _FINE else 1
+        ends = range(step - 1, _LAST[self.slots] + 1, step)
+        sums = [sum(self.counts[slot] for slot in range(end - step + 1, end + 1)) for end in ends]
+        edge = _EDGES[self.slots]
+        finite = [
+            (repr(edge(end)), float(n)) for end, n in zip(ends, accumulate(sums), strict=True)
+        ]
+        return [*finite, ("+Inf", float(self.counts.total()))]
+
+
+class Metrics:
+    """``add`` each snapshot; ``text`` is what Prometheus is told, with its content type."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counters: dict[str, Counter[Labels]] = {}
+        self._gauges: dict[str, dict[Labels, float]] = {}
+        self._histograms: dict[str, dict[Labels, _Histogram]] = {}
+        self._mounts: set[str] = set()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics in the form that ``accept`` asks for, OpenMetrics or text."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+    def collect(self) -> Iterator[Metric]:
+        """All families that have something, for prometheus-client."""
+        with self._lock:
+            found = [*map(self._counter, self._counters), *map(self._gauge, self._gauges)]
+            yield from [*found, *map(self._histogram, self._histograms)]
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Count what is in a snapshot; gauges are those of the last one."""
+        with self._lock:
+            self._gauges.clear()
+            self._forget({mount.directory for mount in snapshot.mounts})
+            for mount in snapshot.mounts:
+                self._mount(mount)
+            if snapshot.server:
+                self._server(snapshot.server)
+            self._host(snapshot)
+
+    def _forget(self, there: set[str]) -> None:
+        gone, self._mounts = {*map(_clean, self._mounts - there)}, there
+        if not gone:
+            return
+        for name, family in FAMILIES.items():
+            if family.labels[:1] == ("mount",):
+                for kept in (self._counters.get(name), self._histograms.get(name)):
+                    for labels in [each for each in kept or () if each[0] in gone]:
+                        del kept[labels]  # type: ignore[union-attr]
+
+    def _count(self, name: str, amount: float, *labels: str) -> None:
+        counter = self._counters.setdefault(name, Counter())
+        counter[tuple(map(_clean, labels))] += amount  # type: ignore[assignment]
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        self._gauges.setdefault(name, {})[tuple(map(_clean, labels))] = value
+
+    def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
+        found = self._histograms.setdefault(name, {})
+        found.setdefault(tuple(map(_clean, labels)), _Histogram(kind)).add(slots, total)
+
+    def _mount(self, mount: Mount) -> None:
+        own = (mount.directory, mount.transport)
+        sizes = map(str, (mount.rsize, mount.wsize, mount.nconnect))
+        self._set("nfsrdma_mount_info", 1, *own, mount.target, mount.vers, *sizes)
+        self._set("nfsrdma_mount_read_ahead_bytes", mount.read_ahead_kb * 1024, *own)
+        self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
+        self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
+        oldest = max((each.seconds for each in mount.waiting), default=0.0)
+        self._set("nfsrdma_mount_oldest_rpc_seconds", oldest, *own)
+        if mount.asked:
+            other = mount.asked != ("rdma" if mount.transport == "nfsrdma" else mount.transport)
+            self._set("nfsrdma_mount_other_transport", other, *own, mount.asked)
+        for op in mount.ops:
+            self._op(op, own)
+        for index, xprt in enumerate(mount.xprts):
+            self._xprt(xprt, (*own, str(index)))
+        self._probed(mount, own)
+
+    def _op(self, op: Op, own: Labels) -> None:
+        for name, (field, scale) in _OPS.items():
+            self._count(f"nfsrdma_rpc_{name}_total", getattr(op, field) * scale, *own, op.name)
+
+    def _xprt(self, xprt: Xprt, own: Labels) -> None:
+        self._count("nfsrdma_xprt_connects_total", xprt.connects, *own)
+        for column, value in xprt.counters.items():
+            if column in COLUMNS:
+                self._count(f"nfsrdma_xprt_{COLUMNS[column]}_total", value, *own)
+        if xprt.connected is not None:
+            self._set("nfsrdma_xprt_connected", xprt.connected, *own)
+            for name in ("requests", "pending", "backlog"):
+                self._set(f"nfsrdma_xprt_{name}", getattr(xprt, name), *own)
+        if xprt.credits.granted:
+            self._set("nfsrdma_xprt_credits", xprt.credits.granted, *own)
+            self._set("nfsrdma_xprt_credits_used", xprt.credits.used, *own)
+            self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
+
+    def _probed(self, mount: Mount, own: Labels) -> None:
+        for each in mount.timings:
+            labels = (*own, each.procedure)
+            self._time("nfsrdma_rpc_duration_seconds", _FINE, each.times, each.ns / 1e9, *labels)
+            for phase, ns in each.phases.items():
+                self._count("nfsrdma_rpc_phase_seconds_total", ns / 1e9, *labels, phase)
+        self._chunks(mount.chunks, own)
+        if mount.regions:
+            self._regions(mount.regions.counts, mount.regions.lifetimes, own)
+        for what, pages in (mount.ahead.counts if mount.ahead else {}).items():
+            self._count("nfsrdma_read_ahead_pages_total", pages, *own, what)
+
+    def _chunks(self, rows: Iterable[Chunks], own: Labels) -> None:
+        for row in rows:
+            for name, count in row.counts.items():
+                if name.startswith(_WAYS):
+                    self._count("nfsrdma_messages_total", count, *own, row.procedure, name)
+            for kind, slots in row.sizes.items():
+                total = row.counts.get(f"{kind}_bytes", 0)
+                labels = (*own, row.procedure, kind)
+                self._time("nfsrdma_chunk_size_bytes", _SIZES, slots, total, *labels)
+
+    def _regions(self, counts: dict[str, int], lifetimes: Slots, own: Labels) -> None:
+        for what in ("mapped", "registered", "local_invalidations", "remote_invalidations",
+                     "unmapped"):  # fmt: skip
+            self._count("nfsrdma_regions_total", counts.get(what, 0), *own, what)
+        spent = counts.get("lifetime_ns", 0) / 1e9
+        self._time("nfsrdma_region_lifetime_seconds", _MICRO, lifetimes, spent, *own)
+
+    def _server(self, server: Server) -> None:
+        self._set("nfsrdma_server_threads", server.threads)
+        for name, value in (("read_bytes", server.read), ("written_bytes", server.written),
+                            ("calls", server.calls), ("bad_calls", server.bad_calls)):  # fmt: skip
+            self._count(f"nfsrdma_server_{name}_total", value)
+        for client in server.clients:
+            self._client(client, (client.peer, client.procedure))
+
+    def _client(self, client: Client, own: Labels) -> None:
+        counts = client.counts
+        self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
+        for direction, name in (("fetched", "read_bytes"), ("written", "written")):
+            moved = counts.get(name, 0)
+            self._count("nfsrdma_server_client_bytes_total", moved, *own, direction)
+        spent = client.ns / 1e9
+        self._time("nfsrdma_server_call_duration_seconds", _COARSE, client.times, spent, *own)
+        for phase, ns in client.phases.items():
+            self._count("nfsrdma_server_phase_seconds_total", ns / 1e9, *own, phase)
+
+    def _host(self, snapshot: Snapshot) -> None:
+        cpu = snapshot.processors
+        self._count("nfsrdma_cpu_busy_seconds_total", cpu.busy_ns / 1e9)
+        for layer in cpu.layers if cpu.fresh else ():
+            for side in ("client", "server", "neither"):
+                spent = getattr(layer, side) / 1e9
+                self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
+        for port in snapshot.ports:
+            self._set("nfsrdma_port_active", port.state == "ACTIVE", port.name, port.netdev)
+        for event in snapshot.events:
+            self._count("nfsrdma_events_total", 1, event.kind, event.where)
+        for what in snapshot.missing:
+            self._set("nfsrdma_missing", 1, what)
+        self._count("nfsrdma_sampler_snapshots_total", 1)
+        self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
+        self._set("nfsrdma_sampler_last_snapshot_timestamp_seconds", snapshot.time)
+
+    def _counter(self, name: str) -> Metric:
+        family = FAMILIES[name]
+        made = CounterMetricFamily(name, family.help, labels=family.labels)
+        return _filled(made, sorted(self._counters[name].items()))
+
+    def _gauge(self, name: str) -> Metric:
+        family = FAMILIES[name]
+        made = GaugeMetricFamily(name, family.help, labels=family.labels)
+        return _filled(made, sorted(self._gauges[name].items()))
+
+    def _histogram(self, name: str) -> Metric:
+        family = FAMILIES[name]
+        made = HistogramMetricFamily(name, family.help, labels=family.labels)
+        for labels, each in sorted(self._histograms[name].items()):
+            made.add_metric(labels, each.buckets(), each.sum)
+        return made
+
+
+def _filled(made: Any, rows: Iterable[tuple[Labels, float]]) -> Metric:
+    for labels, value in rows:
+        made.add_metric(labels, float(value))
+    metric: Metric = made
+    return metric
+
+
+def _clean(text: str) -> str:
+    # a path's bytes that are not UTF-8 cannot be a label
+    return text.encode("utf-8", "backslashreplace").decode()

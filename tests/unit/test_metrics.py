@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: named as Prometheus wants it, added up rightly, and as many as there are things."""
+
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from snapshots_made import HOSTILE, changed, hostile, mount, served, snapshot, xprt
+
+from nfsrdma_tools.live.metric_names import FAMILIES
+from nfsrdma_tools.live.metrics import Metrics
+from nfsrdma_tools.live.snapshot import Ahead, Event, Waiting
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = metrics.text()[0].decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    found = {"mount": "/mnt", "transport": "rdma", **labels} if name.startswith(MOUNTS) else labels
+    return samples(metrics)[name, frozenset(found.items())]
+
+
+MOUNTS = ("nfsrdma_mount", "nfsrdma_rpc", "nfsrdma_xprt", "nfsrdma_chunk", "nfsrdma_mess",
+          "nfsrdma_regi", "nfsrdma_read")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_names_are_by_convention(name: str) -> None:
+    family = FAMILIES[name]
+    assert re.fullmatch(r"nfsrdma_[a-z_]+", name)
+    assert (family.kind == "counter") == name.endswith("_total")
+    if family.kind == "histogram":
+        assert name.endswith(("_seconds", "_bytes"))
+    assert family.help.endswith(".")
+    assert not re.search(r"_(ms|us|ns|kb)(_|$)", name)
+
+
+def test_counters_add_up() -> None:
+    metrics = Metrics()
+    for number in (1, 2, 3):
+        metrics.add(snapshot(number, server=served()))
+    assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 300
+    assert value(metrics, "nfsrdma_rpc_response_seconds_total", op="READ") == pytest.approx(0.6)
+    assert value(metrics, "nfsrdma_mount_read_bytes_total") == 3 * 6553600
+    assert value(metrics, "nfsrdma_xprt_write_segments_total", xprt="0") == 300
+    assert value(metrics, "nfsrdma_xprt_credits", xprt="0") == 64
+    assert value(metrics, "nfsrdma_server_calls_total") == 135
+    assert value(metrics, "nfsrdma_sampler_snapshots_total") == 3
+
+
+def test_histograms_are_histograms() -> None:
+    metrics = Metrics()
+    metrics.add(snapshot(server=served()))
+    metrics.add(snapshot())
+    found = samples(metrics)
+    own = {"mount": "/mnt", "transport": "rdma", "op": "READ"}
+    buckets = sorted(
+        (float(dict(labels)["le"]), count)
+        for (name, labels), count in found.items()
+        if name == "nfsrdma_rpc_duration_seconds_bucket"
+    )
+    counts = [count for _, count in buckets]
+    assert counts == sorted(counts)
+    assert buckets[-1] == (float("inf"), 200)
+    assert found["nfsrdma_rpc_duration_seconds_count", frozenset(own.items())] == 200
+    assert value(metrics, "nfsrdma_rpc_duration_seconds_sum", op="READ") == pytest.approx(0.4)
+    # slot 40 begins at 2^21 ns: all but the five of slot 52 are below 2^22
+    assert dict(buckets)[4194304e-9] == 190
+
+
+def test_layers_are_counted_once() -> None:
+    metrics, one = Metrics(), snapshot()
+    fresh = snapshot(
+        2, processors=one.processors.__class__(2, 1, 1, 1, one.processors.layers, True)
+    )
+    for each in (one, fresh, one):
+        metrics.add(each)
+    labels = {"layer": "nfs", "side": "client"}
+    assert value(metrics, "nfsrdma_cpu_layer_seconds_total", **labels) == 1.0
+
+
+def test_a_mount_that_is_gone_goes() -> None:
+    metrics = Metrics()
+    metrics.add(hostile())
+    assert any(dict(labels).get("mount", "").startswith("/mnt/<") for _, labels in samples(metrics))
+    metrics.add(snapshot(2))
+    left = {name for name, labels in samples(metrics) if "<script>" in str(sorted(labels))}
+    # that it happened stays
+    assert left == {"nfsrdma_events_total"}
+    assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 200
+
+
+def test_hostile_names_are_labels() -> None:
+    metrics = Metrics()
+    metrics.add(hostile())
+    shown = HOSTILE.encode("utf-8", "backslashreplace").decode()
+    labels = frozenset({"mount": shown, "transport": "rdma"}.items())
+    assert samples(metrics)["nfsrdma_mount_read_bytes_total", labels] == 6553600
+    assert metrics.text("application/openmetrics-text")[0].endswith(b"# EOF\n")
+
+
+def test_all_families_appear_with_something_to_tell() -> None:
+    """And none by another name: a dashboard is checked against this table."""
+    counters = dict.fromkeys(
+        ("sends", "recvs", "bad_xids", "read_chunk_count", "write_chunk_count", "reply_chunk_count",
+         "total_rdma_request", "total_rdma_reply", "pullup_copy_count", "fixup_copy_count",
+         "hardway_register_count", "failed_marshal_count", "bad_reply_count", "nomsg_call_count",
+         "mrs_recycled", "mrs_orphaned", "mrs_allocated", "local_inv_needed", "empty_sendctx_q",
+         "reply_waits_for_send"), 1,
+    )  # fmt: skip
+    whole = changed(
+        1, xprts=(xprt(counters=counters),), asked="tcp", ahead=Ahead({"used": 3}),
+        waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
+    )  # fmt: skip
+    metrics = Metrics()
+    more = {"server": served(), "events": (Event(1, "stall", "/mnt", "x"),), "missing": {"a": "b"}}
+    processors = whole.processors.__class__(2, 1, 1, 1, whole.processors.layers, True)
+    metrics.add(snapshot(1, whole.mounts, processors=processors, **more))
+    text = metrics.text()[0].decode()
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(FAMILIES)
+    assert mount().directory in text
