@@ -10,6 +10,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     labs.addoption("--kernel", default="6.12", help=kernels)
     labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
+    parser.addoption("--redraw", action="store_true", help="test_top: draw its screens anew")
     labs.addoption("--long", action="store_true", help="test_module_*: minutes of each, figures")
 
 

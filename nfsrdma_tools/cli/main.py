@@ -13,6 +13,7 @@ from nfsrdma_tools.cli import (
     doctor,
     lab,
     link,
+    live,
     module,
     mount,
     report,
@@ -44,6 +45,9 @@ app.add_typer(store.app, name="store")
 app.command()(report.report)
 app.add_typer(tune.app, name="tune")
 app.command()(trace.trace)
+app.command()(live.top)
+app.command()(live.dashboard)
+app.command()(live.exporter)
 
 
 def main() -> None:

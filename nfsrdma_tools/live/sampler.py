@@ -36,12 +36,14 @@ __all__ = ["Sampler"]
 
 Deliver = Callable[[Snapshot], None]
 _ATTACHING = "being attached, which takes some seconds"
+_NOT_WANTED = "not asked for"
 
 
 class Sampler:
     """``run`` delivers a snapshot each ``interval`` seconds until ``stop``.
 
-    ``accounts`` are those wanted of the probes; ``patience`` (seconds) makes an RPC a stall.
+    ``accounts`` are those wanted of the probes, none for no probes; ``patience`` (seconds) makes an
+    RPC a stall.
     """
 
     def __init__(
@@ -70,13 +72,16 @@ class Sampler:
     def run(self, deliver: Deliver) -> None:
         """Take snapshots until ``stop``; periods do not drift, and a missed one is left out."""
         probes = threading.Thread(target=self._probe, daemon=True)
-        probes.start()
+        self._missing = {"probes": _ATTACHING if self._accounts else _NOT_WANTED}
+        if self._accounts:
+            probes.start()
         self.take()
         due = time.monotonic() + self.interval
         while not self._stop.wait(max(due - time.monotonic(), 0.0)):
             deliver(self.take())
             due = max(due + self.interval, time.monotonic())
-        probes.join()
+        if self._accounts:
+            probes.join()
 
     def take(self) -> Snapshot:
         """What happened since the last time; the first has nothing but what is."""

@@ -7,11 +7,25 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("matplotlib", "scipy", "numpy", "rich", "pyroute2", "psutil", "bcc", "textual", "qemu")
+HEAVY = (
+    "matplotlib",
+    "scipy",
+    "numpy",
+    "rich",
+    "pyroute2",
+    "psutil",
+    "bcc",
+    "textual",
+    "qemu",
+    "starlette",
+    "uvicorn",
+    "prometheus_client",
+    "asyncio",
+)
 COMMANDS = (
     ("doctor",), ("mount",), ("mounts",), ("umount",), ("server",), ("link",), ("sweep",),
     ("store",), ("report",), ("tune",), ("lab",), ("lab", "up"), ("tune", "apply"), ("link", "add"),
-    ("trace",),
+    ("trace",), ("top",), ("dashboard",), ("exporter",),
 )  # fmt: skip
 
 

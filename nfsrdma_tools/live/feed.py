@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a face gets its snapshots: the sampler or a record, in a thread, recorded meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live import record
+from nfsrdma_tools.live.counted import NAMES
+from nfsrdma_tools.live.sampler import Sampler
+from nfsrdma_tools.live.snapshot import Snapshot
+
+__all__ = ["Asked", "Feed", "fed"]
+
+Deliver = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for: seconds between snapshots, and after how many an RPC is a stall."""
+
+    interval: float = 1.0
+    patience: float = 5.0
+    probes: bool = True
+    record: Path | None = None
+    replay: Path | None = None
+
+
+class Feed:
+    """Delivers until ``stop``; ``failure`` is why it ended by itself, if it did."""
+
+    def __init__(self, asked: Asked, deliver: Deliver, failed: Callable[[], None]) -> None:
+        if asked.replay and asked.record:
+            raise UserError("--record and --replay exclude each other", "leave one away")
+        self.sampler = Sampler(asked.interval, NAMES if asked.probes else (), asked.patience)
+        self.failure: UserError | None = None
+        self._recorder = record.Recorder(asked.record) if asked.record else None
+        # here, so that a file that is none is an error before any face is shown
+        self._past = list(record.read(asked.replay)) if asked.replay else None
+        self._deliver, self._failed = deliver, failed
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what was attached to the kernel is detached then."""
+        self._over.set()
+        self.sampler.stop()
+        self._thread.join(timeout=30)
+        if self._recorder:
+            self._recorder.close()
+
+    def _run(self) -> None:
+        try:
+            if self._past is None:
+                self.sampler.run(self._hand_on)
+            else:
+                record.replayed(self._past, self._hand_on, self._over.wait)
+        except (OSError, UserError) as error:
+            self.failure = error if isinstance(error, UserError) else UserError(str(error))
+            self._failed()
+
+    def _hand_on(self, snapshot: Snapshot) -> None:
+        if self._recorder:
+            self._recorder.add(snapshot)
+        self._deliver(snapshot)
+
+
+@contextmanager
+def fed(asked: Asked, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
+    """A feed that runs within the block; UserError after it when the feed failed."""
+    feed = Feed(asked, deliver, failed)
+    feed.start()
+    try:
+        yield feed
+    finally:
+        feed.stop()
+    if feed.failure:
+        raise feed.failure

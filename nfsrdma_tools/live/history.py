@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last hour, small: of each snapshot a frame of sums, and of old ones one frame for many.
+
+A frame is nested dicts of numbers.  Two are merged by adding, but for what is below "max", of which
+the larger stays, and the time, of which the later does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
+from nfsrdma_tools.probes.latency import slot_ns
+
+__all__ = ["History", "frame", "merged"]
+
+Frame = dict[str, Any]
+_HOUR = 3600.0
+_RECENT = 600.0
+# so many frames become one when they are older than that
+_TOGETHER = 10
+
+
+class History:
+    """Frames of the last hour; the last ten minutes whole."""
+
+    def __init__(self) -> None:
+        self._recent: deque[Frame] = deque()
+        self._old: deque[Frame] = deque()
+
+    def add(self, new: Frame) -> None:
+        """One more; what is older than an hour goes."""
+        self._recent.append(new)
+        full = len(self._recent) > _TOGETHER
+        if full and new["t"] - self._recent[_TOGETHER - 1]["t"] > _RECENT:
+            self._old.append(merged(self._recent.popleft() for _ in range(_TOGETHER)))
+        while self._old and new["t"] - self._old[0]["t"] > _HOUR:
+            self._old.popleft()
+
+    def frames(self) -> list[Frame]:
+        """All of them, the oldest first."""
+        return [*self._old, *self._recent]
+
+
+def merged(frames: Iterable[Frame]) -> Frame:
+    """One frame for several."""
+    whole: Frame = {}
+    for each in frames:
+        _add(whole, {key: value for key, value in each.items() if key not in ("t", "max")})
+        _larger(whole.setdefault("max", {}), each.get("max", {}))
+        whole["t"] = each["t"]
+    return whole
+
+
+def _add(into: Frame, other: Frame) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict):
+            _add(into.setdefault(key, {}), value)
+        else:
+            into[key] = into.get(key, 0) + value
+
+
+def _larger(into: Frame, other: Frame) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict):
+            _larger(into.setdefault(key, {}), value)
+        else:
+            into[key] = max(into.get(key, 0), value)
+
+
+def frame(snapshot: Snapshot) -> Frame:
+    """What the charts need of a snapshot.
+
+    Below "who" a mount is "m:DIRECTORY", a client "c:ADDRESS" and the server "s:"; each has bytes
+    read and written (r, w), RPCs (n), their ms (x: in all, q: before they were sent, a: until
+    answered), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
+    (g).  Below "max" are credits granted and used.
+    """
+    mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts}
+    credits = {f"m:{m.directory}": _credits(m) for m in snapshot.mounts}
+    clients = _clients(snapshot.server) if snapshot.server else {}
+    cpu = snapshot.processors
+    spent: Frame = {"b": cpu.busy_ns, "w": cpu.wall_ns * cpu.cpus}
+    if cpu.fresh:
+        spent |= {"L": {x.name: x.ns for x in cpu.layers}, "lw": cpu.layers_ns * cpu.cpus}
+    return {
+        "t": round(snapshot.time, 3),
+        "s": round(snapshot.seconds, 4),
+        "who": {name: each for name, each in {**mounts, **clients}.items() if each},
+        "cpu": spent,
+        "max": {name: each for name, each in credits.items() if each},
+    }
+
+
+def _mount(mount: Mount) -> Frame:
+    ops = mount.ops
+    regions = mount.regions.counts if mount.regions else {}
+    return _without_nothing(
+        {
+            "r": mount.read,
+            "w": mount.written,
+            "n": mount.rpcs,
+            "x": sum(op.execute_ms for op in ops),
+            "q": sum(op.queue_ms for op in ops),
+            "a": sum(op.rtt_ms for op in ops),
+            "k": sum(each.count for each in mount.timings),
+            "p": _sums(each.phases for each in mount.timings),
+            "l": _sums(_by_power(each.times) for each in mount.timings),
+            "z": _sums(_texts(slots) for row in mount.chunks for slots in row.sizes.values()),
+            "g": {name: regions[name] for name in _REGIONS if name in regions},
+        }
+    )
+
+
+_REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
+
+
+def _credits(mount: Mount) -> Frame:
+    each = [xprt.credits for xprt in mount.xprts]
+    granted = sum(has.granted for has in each)
+    used = sum(max(has.used, has.most_used if has.waits else 0) for has in each)
+    return {"granted": granted, "used": used} if granted else {}
+
+
+def _clients(server: Server) -> Frame:
+    found: Frame = {"s:": _without_nothing({"r": server.read, "w": server.written,
+                                            "n": server.calls})}  # fmt: skip
+    for client in server.clients:
+        _add(found.setdefault(f"c:{client.peer}", {}), _client(client))
+    for client in server.clients:
+        _add(found["s:"], {key: _client(client)[key] for key in ("k", "x", "p", "l")})
+    return found
+
+
+def _client(client: Client) -> Frame:
+    calls = client.counts.get("calls", 0)
+    return {
+        # as mounts have it: what a client reads is what the server writes to it
+        "r": client.counts.get("written", 0),
+        "w": client.counts.get("read_bytes", 0),
+        "n": calls,
+        "k": calls,
+        "x": client.ns / 1e6,
+        "p": client.phases,
+        "l": _texts(client.times),
+    }
+
+
+def _by_power(times: Slots) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for slot, count in times:
+        key = str((slot_ns(slot)[0] >> 10).bit_length())
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def _texts(slots: Slots) -> dict[str, int]:
+    # JSON's keys are texts
+    return {str(slot): count for slot, count in slots}
+
+
+def _sums(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    whole: dict[str, int] = {}
+    for part in parts:
+        _add(whole, part)
+    return whole
+
+
+def _without_nothing(values: Frame) -> Frame:
+    return {name: value for name, value in values.items() if value}

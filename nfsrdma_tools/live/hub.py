@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between the sampler's thread and the browsers: the last snapshot, the hour, and who listens.
+
+A listener has a queue of a few events, which are the same bytes for all; one whose queue is full is
+sent away, and comes back by itself when it can (EventSource).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import deque
+from collections.abc import AsyncIterator
+
+from nfsrdma_tools.live.history import History, frame
+from nfsrdma_tools.live.plain import to_plain
+from nfsrdma_tools.live.snapshot import Snapshot
+
+__all__ = ["Full", "Hub"]
+
+_QUEUE = 8
+_EVENTS = 500
+
+
+class Full(Exception):  # noqa: N818 - it is a state, and not a fault
+    """As many listen as may."""
+
+
+class Hub:
+    """``deliver`` may be called from any thread, all else from that of the event loop."""
+
+    def __init__(self, most: int = 256) -> None:
+        self.most = most
+        self.latest: Snapshot | None = None
+        self._history = History()
+        self._events: deque[object] = deque(maxlen=_EVENTS)
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+
+    @property
+    def listening(self) -> int:
+        """How many listen."""
+        return len(self._listeners)
+
+    def open(self) -> None:
+        """From now on events go to listeners of the running loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def deliver(self, snapshot: Snapshot) -> None:
+        """Keep a snapshot and tell all who listen."""
+        plain, small = to_plain(snapshot), frame(snapshot)
+        with self._lock:
+            self.latest = snapshot
+            self._history.add(small)
+            self._events.extend(plain.get("events", ()))
+        if self._loop and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._tell, _event({"frame": small, "now": plain}))
+
+    def past(self) -> bytes:
+        """The hour, and the last events, as JSON."""
+        with self._lock:
+            frames, events = self._history.frames(), list(self._events)
+        return json.dumps({"frames": frames, "events": events}, separators=(",", ":")).encode()
+
+    async def listen(self) -> AsyncIterator[bytes]:
+        """Each snapshot from now on, as a server-sent event; Full when too many listen."""
+        if len(self._listeners) >= self.most:
+            raise Full
+        queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
+        self._listeners.add(queue)
+        try:
+            yield b"retry: 2000\n\n"
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(queue)
+
+    def close(self) -> None:
+        """Send everybody away."""
+        for queue in list(self._listeners):
+            self._dismiss(queue)
+
+    def _tell(self, event: bytes) -> None:
+        for queue in list(self._listeners):
+            try:
+                queue.put_nowait(event)
+            except asyncio.QueueFull:
+                self._dismiss(queue)
+
+    def _dismiss(self, queue: asyncio.Queue[bytes | None]) -> None:
+        self._listeners.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+
+def _event(value: object) -> bytes:
+    # JSON in ASCII has no newline of its own
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A histogram over time: a column for each time, a row for each power of two, darker for more.
+import { css, element } from "./dom.js";
+import { card } from "./charts.js";
+
+const LEFT = 62, BOTTOM = 20, COLUMNS = 150;
+
+export class Heat {
+  // label: what the upper end of row n is called
+  constructor(where, title, label, what) {
+    Object.assign(this, card(where, title), { label, what });
+    this.canvas = element("canvas", "", "heat");
+    this.plot.append(this.canvas);
+    new ResizeObserver(() => this.frames && this.draw(...this.frames)).observe(this.plot);
+  }
+
+  // rows: for each time a {slot: count}; seconds: how long each is
+  draw(times, rows, seconds) {
+    this.frames = [times, rows, seconds];
+    const slots = rows.flatMap((row) => Object.keys(row).map(Number));
+    const [low, high] = slots.length ? [Math.max(Math.min(...slots) - 1, 0), Math.max(...slots) + 1] : [0, 8];
+    const context = this.fit();
+    const [width, height] = [this.plot.clientWidth, this.plot.clientHeight];
+    context.clearRect(0, 0, width, height);
+    if (times.length) this.cells(context, columns(times, rows, seconds), { low, high, width, height });
+    this.axes(context, { low, high, width, height, times });
+    const most = rows.length ? Object.entries(rows.at(-1)).sort((a, b) => b[1] - a[1])[0] : null;
+    this.legend.replaceChildren(element("li", most ? `now mostly up to ${this.label(Number(most[0]))}` : `no ${this.what}`, "soft"));
+  }
+
+  fit() {
+    const scale = window.devicePixelRatio || 1;
+    const [width, height] = [this.plot.clientWidth * scale, this.plot.clientHeight * scale].map(Math.round);
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    const context = this.canvas.getContext("2d");
+    context.setTransform(scale, 0, 0, scale, 0, 0);
+    return context;
+  }
+
+  cells(context, found, { low, high, width, height }) {
+    const wide = (width - LEFT) / found.length, tall = (height - BOTTOM) / (high - low + 1);
+    const most = Math.max(...found.flatMap((row) => Object.values(row)), 1e-9);
+    found.forEach((row, i) => {
+      for (const [slot, rate] of Object.entries(row)) {
+        const strength = 0.12 + 0.88 * (Math.log1p(rate) / Math.log1p(most));
+        context.fillStyle = `rgba(${css("--heat")}, ${strength})`;
+        context.fillRect(LEFT + i * wide, (high - slot) * tall, Math.ceil(wide), Math.ceil(tall));
+      }
+    });
+  }
+
+  axes(context, { low, high, width, height, times }) {
+    const tall = (height - BOTTOM) / (high - low + 1);
+    const step = Math.max(Math.ceil(18 / tall), 1);
+    context.fillStyle = css("--soft");
+    context.font = "12px system-ui";
+    context.textAlign = "right";
+    for (let slot = low; slot <= high; slot += step) context.fillText(this.label(slot), LEFT - 6, (high - slot) * tall + Math.min(tall, 12));
+    if (!times.length) return;
+    context.textAlign = "left";
+    context.fillText(hours(times[0]), LEFT, height - 5);
+    context.textAlign = "right";
+    context.fillText(hours(times.at(-1)), width, height - 5);
+  }
+}
+
+const hours = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
+
+// at most so many columns, of equal time, in counts per second
+function columns(times, rows, seconds) {
+  const count = Math.min(COLUMNS, times.length);
+  const first = times[0], length = (times.at(-1) - first) || 1;
+  const made = Array.from({ length: count }, () => ({ row: {}, seconds: 0 }));
+  times.forEach((time, i) => {
+    const place = made[Math.min(Math.floor(((time - first) / length) * count), count - 1)];
+    place.seconds += seconds[i];
+    for (const [slot, n] of Object.entries(rows[i])) place.row[slot] = (place.row[slot] || 0) + n;
+  });
+  return made.map(({ row, seconds: long }) => Object.fromEntries(Object.entries(row).map(([s, n]) => [s, n / (long || 1)])));
+}

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: keys, the snapshots that come, and which screen they go to."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import DataTable, Input, Static
+
+from nfsrdma_tools.live.snapshot import Event, Snapshot
+from nfsrdma_tools.live.top.detail import Detail
+from nfsrdma_tools.live.top.events import Log, line
+from nfsrdma_tools.live.top.host import Host
+from nfsrdma_tools.live.top.overview import SORTS, Overview, status
+from nfsrdma_tools.live.top.trail import Trail
+
+__all__ = ["Taken", "Top"]
+
+_INTERVALS = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Taken(Message):
+    """A snapshot came."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.snapshot = snapshot
+
+
+class Top(App[None]):
+    """``interval`` is what was asked for; ``set_interval_of`` tells the sampler another."""
+
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("enter", "deeper", "Open", priority=True),
+        Binding("escape", "leave", "Back", priority=True),
+        Binding("p", "pause", "Pause"),
+        Binding("s", "sort", "Sort"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("e", "log", "Events"),
+        Binding("h", "host", "Host"),
+        Binding("plus", "slower", "Slow", key_display="+"),
+        Binding("minus", "faster", "Fast", key_display="-"),
+        Binding("question_mark", "help", "Help", show=False),
+    ]
+
+    def __init__(self, interval: float = 1.0) -> None:
+        super().__init__()
+        self.pace = interval
+        self.sort = "bytes"
+        self.paused = False
+        self.trail = Trail()
+        self.events: deque[Event] = deque(maxlen=500)
+        self.taken: Snapshot | None = None
+        self.overview = Overview()
+
+    def on_mount(self) -> None:
+        """A terminal that is closed or a kill ends it in order."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, self.exit)
+        self.push_screen(self.overview)
+
+    def on_taken(self, message: Taken) -> None:
+        """Keep a snapshot, and show it unless the screen is to stand still."""
+        self.trail.add(message.snapshot)
+        self.events.extend(message.snapshot.events)
+        if not self.paused:
+            self.taken = message.snapshot
+            self.refresh_screens()
+
+    def refresh_screens(self) -> None:
+        """Show the last snapshot on the screen that is seen."""
+        screen, taken = self.screen, self.taken
+        if taken is None:
+            return
+        if isinstance(screen, Detail):
+            screen.show(taken, self.trail)
+        elif isinstance(screen, Log):
+            screen.show(tuple(self.events), taken.missing)
+        elif isinstance(screen, Host):
+            screen.show(taken)
+        elif isinstance(screen, Overview):
+            screen.show(taken, self.trail, self.sort, [line(event) for event in self.events])
+            self.tell()
+
+    def tell(self) -> None:
+        """How it is shown."""
+        if self.taken:
+            state = "PAUSED" if self.paused else f"every {self.pace:g} s"
+            self.overview.query_one("#status", Static).update(
+                status(self.taken, f"by {self.sort}  {state}")
+            )
+
+    def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
+        """Another mount, another sentence."""
+        self.overview.tell()
+
+    def on_input_submitted(self, message: Input.Submitted) -> None:
+        """Only mounts with this in their name from now on."""
+        self.overview.wanted = message.value
+        self._close_filter()
+
+    def action_deeper(self) -> None:
+        """Show the mount that the cursor is on, or take over the filter."""
+        given = self.overview.query_one("#filter", Input)
+        if given.has_focus:
+            self.overview.wanted = given.value
+            self._close_filter()
+        elif self.screen is self.overview and self.overview.chosen:
+            self._go(Detail(self.overview.chosen.device))
+
+    def action_leave(self) -> None:
+        """One screen back; on the first, all mounts again."""
+        if self.screen is not self.overview:
+            self.pop_screen()
+        else:
+            self.overview.wanted = ""
+            self.overview.query_one("#filter", Input).value = ""
+            self._close_filter()
+        self.refresh_screens()
+
+    def action_pause(self) -> None:
+        """Stand still, or go on."""
+        self.paused = not self.paused
+        self.tell()
+
+    def action_sort(self) -> None:
+        """By the next thing."""
+        names = list(SORTS)
+        self.sort = names[(names.index(self.sort) + 1) % len(names)]
+        self.refresh_screens()
+
+    def action_filter(self) -> None:
+        """Ask for a part of a name."""
+        if self.screen is self.overview:
+            given = self.overview.query_one("#filter", Input)
+            given.display = True
+            given.focus()
+
+    def action_log(self) -> None:
+        """All events, and what is missing."""
+        if not isinstance(self.screen, Log):
+            self._go(Log())
+
+    def action_host(self) -> None:
+        """CPU, ports and the server."""
+        if not isinstance(self.screen, Host):
+            self._go(Host())
+
+    def action_help(self) -> None:
+        """The keys, all of them."""
+        if self.screen.query("HelpPanel"):
+            self.action_hide_help_panel()
+        else:
+            self.action_show_help_panel()
+
+    def action_slower(self) -> None:
+        """A longer interval."""
+        self._pace(next((each for each in _INTERVALS if each > self.pace), _INTERVALS[-1]))
+
+    def action_faster(self) -> None:
+        """A shorter interval."""
+        shorter = [each for each in _INTERVALS if each < self.pace]
+        self._pace(shorter[-1] if shorter else _INTERVALS[0])
+
+    def _pace(self, seconds: float) -> None:
+        self.pace = seconds
+        self.tell()
+
+    def _go(self, screen: Detail | Log | Host) -> None:
+        self.push_screen(screen)
+        self.call_after_refresh(self.refresh_screens)
+
+    def _close_filter(self) -> None:
+        self.overview.query_one("#filter", Input).display = False
+        self.overview.query_one("#mounts", DataTable).focus()
+        self.refresh_screens()

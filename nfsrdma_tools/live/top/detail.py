@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One mount in depth: what was, the phases of its RPCs, operations, chunks, connections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
+from nfsrdma_tools.live.top.trail import Trail, spark
+from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.probes.latency import percentile
+
+__all__ = ["Detail", "body"]
+
+_BAR = 24
+_FINE = 128
+
+
+class Detail(Screen[None]):
+    """The mount on a device, for as long as it is there."""
+
+    CSS = "#body { padding: 0 1; } #title { height: 1; padding: 0 1; text-style: bold; }"
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def compose(self) -> ComposeResult:
+        """A title that stays, and a text that scrolls."""
+        yield Static(id="title", markup=False)
+        with VerticalScroll():
+            yield Static(id="body", markup=False)
+        yield Footer(compact=True)
+
+    def show(self, taken: Snapshot, trail: Trail) -> None:
+        """A new snapshot."""
+        mount = next((m for m in taken.mounts if m.device == self.device), None)
+        if mount is None:
+            self.query_one("#body", Static).update(Text("It is not mounted any more."))
+            return
+        facts = f"{mount.transport} v{mount.vers} rsize {number_of(mount.rsize)} "
+        facts += f"read-ahead {mount.read_ahead_kb}K nconnect {mount.nconnect}"
+        self.query_one("#title", Static).update(
+            text(mount.directory, width=24) + text(f"  {facts}")
+        )
+        self.query_one("#body", Static).update(body(mount, taken, trail))
+
+
+def number_of(size: int) -> str:
+    """A size in KiB."""
+    return f"{size // 1024}K"
+
+
+def body(mount: Mount, taken: Snapshot, trail: Trail) -> Text:
+    """All about a mount, section after section; what there is nothing of is left out."""
+    limit = text(mount.limit, "bold")
+    limit.no_wrap = False
+    parts: list[Sequence[Text]] = [
+        [limit],
+        _sparks(mount, taken.seconds, trail),
+        _times(mount),
+        _operations(mount, taken),
+        _chunks(mount, taken),
+        _regions(mount, taken),
+        [_xprt(xprt) for xprt in mount.xprts],
+        _waiting(mount),
+    ]
+    return Text("\n\n").join(Text("\n").join(part) for part in parts if part)
+
+
+def _sparks(mount: Mount, seconds: float, trail: Trail) -> list[Text]:
+    now = {
+        "read": f"{rate(mount.read, seconds) or 0}B/s",
+        "written": f"{rate(mount.written, seconds) or 0}B/s",
+        "rpcs": f"{rate(mount.rpcs, seconds) or 0}/s",
+        "mean": span(mount.mean_ms),
+    }
+    return [
+        Text(f"{name:8} {said:>10} ") + Text(spark(trail.of(mount.device, name), 56), "cyan")
+        for name, said in now.items()
+    ]
+
+
+def _times(mount: Mount) -> list[Text]:
+    """By phase where probes tell, for the procedure with most time."""
+    if not mount.timings:
+        return []
+    most = max(mount.timings, key=lambda each: each.ns)
+    slots = dict(most.times)
+    times = tuple(slots.get(slot, 0) for slot in range(_FINE))
+    p50, p95, p99 = (span(percentile(times, p) / 1e6) for p in (50, 95, 99))
+    mean = span(most.ns / most.count / 1e6)
+    head = text(f"{most.procedure}: mean {mean}, half below {p50}, 95 % {p95}, 99 % {p99}")
+    return [head, *(_bar(name, ns, most.ns, most.count) for name, ns in most.phases.items())]
+
+
+def _bar(name: str, ns: int, whole: int, count: int) -> Text:
+    length = round(ns / whole * _BAR) if whole else 0
+    return Text(f"  {name:9}{span(ns / count / 1e6):>9} ") + Text("#" * length, "cyan")
+
+
+def _operations(mount: Mount, taken: Snapshot) -> list[Text]:
+    rows = sorted(mount.ops, key=lambda op: -op.execute_ms)
+    if not rows:
+        return []
+    head = f"{'operation':14}{'each s':>8}{'bytes/s':>9}{'before':>10}{'answer':>10}{'in all':>10}"
+    return [
+        Text(f"{head}{'again':>7}{'errors':>8}", "bold"),
+        *(
+            Text(
+                f"{op.name[:13]:14}{rate(op.count, taken.seconds):>8}"
+                f"{rate(op.sent + op.received, taken.seconds):>9}"
+                f"{_each(op.queue_ms, op.count):>10}{_each(op.rtt_ms, op.count):>10}"
+                f"{_each(op.execute_ms, op.count):>10}{op.again or '':>7}{op.errors or '':>8}"
+            )
+            for op in rows
+        ),
+    ]
+
+
+def _each(ms: int, count: int) -> str:
+    return span(ms / count) if count else ""
+
+
+_WAYS = {
+    "calls_inline": "call inline",
+    "calls_pulled_up": "call copied in",
+    "calls_gathered": "call gathered",
+    "calls_read": "call by Read",
+    "calls_position_zero": "call long",
+    "replies_inline": "reply inline",
+    "replies_write": "reply by Write",
+    "replies_reply": "Reply chunk",
+}
+
+
+def _chunks(mount: Mount, taken: Snapshot) -> list[Text]:
+    rows = [
+        (row.procedure, {way: row.counts[key] for key, way in _WAYS.items() if row.counts.get(key)})
+        for row in mount.chunks
+    ]
+    return [Text("messages each second", "bold")] * bool(rows) + [
+        text(f"  {name:12}")
+        + Text(", ".join(f"{way} {rate(n, taken.seconds)}" for way, n in ways.items()))
+        for name, ways in rows
+    ]
+
+
+def _regions(mount: Mount, taken: Snapshot) -> list[Text]:
+    if not mount.regions:
+        return []
+    counts = mount.regions.counts
+    said = [
+        f"{name.replace('_', ' ')} {rate(counts[name], taken.seconds)}/s"
+        for name in ("mapped", "remote_invalidations", "local_invalidations")
+        if counts.get(name)
+    ]
+    return [Text("regions  " + ", ".join(said))]
+
+
+def _xprt(xprt: Xprt) -> Text:
+    state = "" if xprt.connected is None else "connected" if xprt.connected else "NOT CONNECTED"
+    style = "bold red" if xprt.connected is False else ""
+    said = text(f"{xprt.kind} {xprt.address}  ") + Text(state, style)
+    has = xprt.credits
+    if has.granted:
+        said += Text(f"  credits {has.used} of {has.granted}, waited for {number(has.waits) or 0}")
+    return said + Text(f"  slots {xprt.requests}, pending {xprt.pending}, backlog {xprt.backlog}")
+
+
+def _waiting(mount: Mount) -> Sequence[Text]:
+    return [
+        text(
+            f"{each.procedure} under way for {each.seconds:.0f} s, in {each.waits_for}", "bold red"
+        )
+        for each in mount.waiting
+    ]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host: CPU by layer, RDMA ports, and where the server's calls spend their time."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from nfsrdma_tools.live.snapshot import Client, Processors, Server, Snapshot
+from nfsrdma_tools.live.top.words import number, rate, span, text
+
+__all__ = ["Host", "body"]
+
+_BAR = 40
+
+
+class Host(Screen[None]):
+    """One text that scrolls."""
+
+    CSS = "#host { padding: 0 1; }"
+
+    def compose(self) -> ComposeResult:
+        """The text, and the keys."""
+        with VerticalScroll():
+            yield Static(id="host", markup=False)
+        yield Footer(compact=True)
+
+    def show(self, taken: Snapshot) -> None:
+        """A new snapshot."""
+        self.query_one("#host", Static).update(body(taken))
+
+
+def body(taken: Snapshot) -> Text:
+    """All about the host."""
+    ports = [text(f"port {p.name} on {p.netdev}: {p.state}, {p.physical}") for p in taken.ports]
+    parts = [_processors(taken.processors), ports]
+    if taken.server:
+        parts.append(_server(taken.server, taken.seconds))
+    return Text("\n\n").join(Text("\n").join(part) for part in parts if part)
+
+
+def _processors(cpu: Processors) -> list[Text]:
+    head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
+    if not cpu.layers:
+        return [head + Text("; by layer: needs probes", "")]
+    whole = cpu.layers_ns * cpu.cpus
+    return [head, *(_layer(each.name, each.ns / whole) for each in cpu.layers if whole)]
+
+
+def _layer(name: str, share: float) -> Text:
+    return Text(f"  {name:20}{share:>7.1%} ") + Text("#" * round(share * _BAR), "cyan")
+
+
+def _server(server: Server, seconds: float) -> list[Text]:
+    head = text(
+        f"nfsd: {server.threads} threads on {', '.join(server.listeners)}; "
+        f"{rate(server.calls, seconds) or 0} calls/s, reads {rate(server.read, seconds) or 0}B/s, "
+        f"writes {rate(server.written, seconds) or 0}B/s",
+        "bold",
+    )
+    head.no_wrap = False
+    return [head, *(_client(each, seconds) for each in server.clients)]
+
+
+def _client(client: Client, seconds: float) -> Text:
+    calls = client.counts.get("calls", 0)
+    phases = [f"{n} {span(ns / calls / 1e6)}" for n, ns in client.phases.items() if calls]
+    head = f"  {client.peer} {client.procedure}: {rate(calls, seconds)}/s, "
+    said = text(head + f"{span(client.ns / calls / 1e6) if calls else number(0)}: ")
+    return said + Text(", ".join(phases))

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An hour of frames: sums stay what they are when old frames are put together."""
+
+from snapshots_made import served, snapshot
+
+from nfsrdma_tools.live.history import History, frame, merged
+
+
+def test_a_frame_has_what_charts_need() -> None:
+    found = frame(snapshot(server=served()))
+    mount = found["who"]["m:/mnt"]
+    assert (mount["r"], mount["n"], mount["x"]) == (6553600, 105, 205)
+    assert mount["p"]["wire"] == 190_000_000
+    # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
+    assert mount["l"] == {"9": 20, "12": 75, "15": 5}
+    assert mount["z"] == {"17": 100}
+    assert found["max"]["m:/mnt"] == {"granted": 64, "used": 3}
+    assert found["who"]["c:10.9.1.11"]["n"] == 40
+    assert found["who"]["s:"]["p"] == found["who"]["c:10.9.1.11"]["p"]
+
+
+def test_frames_together_are_their_sums() -> None:
+    whole = merged([frame(snapshot(1)), frame(snapshot(2))])
+    assert whole["t"] == snapshot(2).time
+    assert whole["s"] == 2.0
+    assert whole["who"]["m:/mnt"]["l"] == {"9": 40, "12": 150, "15": 10}
+    assert whole["max"]["m:/mnt"]["granted"] == 64
+
+
+def test_an_hour_is_kept_and_no_more() -> None:
+    history = History()
+    for number in range(5000):
+        history.add(frame(snapshot(number)))
+    found = history.frames()
+    assert found[-1]["t"] - found[0]["t"] <= 3610
+    assert len(found) < 1000
+    inside = [f for f in found if f["t"] > found[-1]["t"] - 3500]
+    assert sum(f["who"]["m:/mnt"]["n"] for f in inside) == 105 * round(sum(f["s"] for f in inside))
