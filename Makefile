@@ -27,6 +27,7 @@ unit: setup ## Tests that need nothing but Python
 	$(BIN)/python -m pytest -q tests/unit
 
 lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
+	@tools/setup browser
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/lab
 
 image: setup ## The labs' disk image (three minutes, then cached)

@@ -86,7 +86,7 @@ def _serve(asked: Asked, address: str, port: int, token: Path | None, page: bool
     with _needed("starlette, uvicorn or prometheus-client"):
         from nfsrdma_tools.live.serving import Place, serve
 
-        serve(asked, Place(address, port, token, page), print)
+        serve(asked, Place(address, port, token, page), lambda said: print(said, flush=True))
 
 
 class _needed:  # noqa: N801 - it reads as a word of the sentence

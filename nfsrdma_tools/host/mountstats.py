@@ -184,7 +184,7 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
         bytes=_minus(after.bytes, before.bytes),
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
-            name: _minus(operation, before.operations.get(name, _NOTHING))
+            name: _operation_minus(operation, before.operations.get(name, _NOTHING))
             for name, operation in after.operations.items()
         },
     )
@@ -196,6 +196,11 @@ _Counts = TypeVar("_Counts", ByteCounts, Operation)
 def _minus(after: _Counts, before: _Counts) -> _Counts:
     names = [f.name for f in fields(after)]
     return type(after)(**{n: getattr(after, n) - getattr(before, n) for n in names})
+
+
+def _operation_minus(after: Operation, before: Operation) -> Operation:
+    # a Reader gives the same object again when nothing was done
+    return _NOTHING if after is before else _minus(after, before)
 
 
 def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:

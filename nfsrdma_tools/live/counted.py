@@ -16,7 +16,6 @@ from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,
     Credits,
-    Event,
     Layer,
     Mount,
     Processors,
@@ -29,7 +28,6 @@ __all__ = [
     "NAMES",
     "Counted",
     "clients",
-    "connection_events",
     "counting",
     "on_mounts",
     "with_layers",
@@ -39,7 +37,6 @@ NAMES = ("latency", "chunks", "registrations", "connections", "readahead", "serv
 """The accounts that are wanted."""
 # naming stacks costs more than all the rest: CPU by layer is read less often
 CPU_EVERY = 10.0
-_BAD = ("disconnect", "completion error", "timeout", "error", "device removed")
 
 
 class Counted:
@@ -177,26 +174,6 @@ def with_layers(spent: Processors, found: Mapping[str, Any]) -> Processors:
         Layer(row["layer"], row["client_ns"], row["server_ns"], row["neither_ns"]) for row in rows
     )
     return replace(spent, layers=layers, layers_ns=cpu["ns"], fresh=cpu["fresh"])
-
-
-def connection_events(found: Mapping[str, Any], known: Known, epoch: float) -> tuple[Event, ...]:
-    """What happened to connections; ``epoch`` is when the monotonic clock was 0."""
-    mounts: dict[tuple[bool, int], str] = {}
-    for directory, client in known.clients.items():
-        mounts.setdefault((False, client), directory)
-        for number in known.xprts.get(directory, ()):
-            mounts.setdefault((True, number), directory)
-    return tuple(
-        Event(
-            time=epoch + each.time / 1e9,
-            kind=each.kind,
-            where=mounts.get((each.ours, each.number), "") or each.peer,
-            what=f"{each.words} ({each.peer})" if each.peer else each.words,
-            severity="warning" if each.kind in _BAD else "note",
-        )
-        for each in found["connections"].events
-        if each.words
-    )
 
 
 def _named(names: Sequence[str], counts: Sequence[int]) -> dict[str, int]:

@@ -33,6 +33,8 @@ _FSTAB = Path("/etc/fstab")
 _INFO = Path("/proc/self/mountinfo")
 # what changes only by hand is read every so many intervals, a part of it each time
 _SLOWLY = 10
+# what mountstats says of a connection that is no count of what happened
+_STATES = ("port", "bind_count", "connect_time", "idle_time", "max_slots")
 _T = TypeVar("_T")
 
 
@@ -180,6 +182,7 @@ def _done(
         mount,
         read=added.bytes.server_read,
         written=added.bytes.server_write,
+        direct=added.bytes.direct_read + added.bytes.direct_write,
         ops=tuple(
             _op(n, o) for n, o in added.operations.items() if o.operations or o.transmissions
         ),
@@ -206,7 +209,7 @@ def _xprts(
 
 
 def _counted(xprt: mountstats.Xprt) -> Xprt:
-    counters = {name: value for name, value in xprt.counters.items() if value}
+    counters = {n: value for n, value in xprt.counters.items() if value and n not in _STATES}
     return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
 
 

@@ -13,8 +13,8 @@ __all__ = ["limit"]
 _DATA = {"READ": "READ", "READ_PLUS": "READ", "WRITE": "WRITE"}
 # the host is full above this share of its CPUs
 _FULL = 0.92
-# few enough in flight to say that one waits for the other
-_ONE_BY_ONE = 1.6
+# READs in a read-ahead window that is large enough not to be suspected
+_WINDOWS = 8
 # of an RPC's time, what makes it the thing that counts
 _MOST = 0.5
 
@@ -82,18 +82,18 @@ def _processors(case: _Case) -> str:
 
 
 def _read_ahead(case: _Case) -> str:
+    """One window is read ahead while another is waited for: no more can be under way."""
     mount, data = case.mount, case.data
-    small = mount.read_ahead_kb * 1024 < 4 * mount.rsize
-    one_by_one = case.in_flight <= _ONE_BY_ONE * max(mount.nconnect, 1)
-    if not data or data.name not in ("READ", "READ_PLUS") or not small or not one_by_one:
+    window = mount.read_ahead_kb * 1024 / mount.rsize if mount.rsize else 0.0
+    reads = data is not None and _DATA[data.name] == "READ" and mount.direct < mount.read / 2
+    if not data or not reads or window >= _WINDOWS or case.in_flight < _MOST:
         return ""
-    if case.in_flight < _MOST:
+    if data.execute_ms / 1000 / case.seconds > 2 * window + 1:
         return ""
-    each = data.rtt_ms / data.count
     return (
-        f"Read-ahead: {mount.read_ahead_kb} KiB is {mount.read_ahead_kb * 1024 / mount.rsize:.3g} "
-        f"READs of rsize, so one waits for another ({each:.3g} ms each); "
-        "try a larger window (nfsrdma tune apply)."
+        f"Read-ahead: {mount.read_ahead_kb} KiB is {window:.3g} READs of rsize, so only "
+        f"{case.in_flight:.2g} are under way, {_each(data)}; try a larger window "
+        "(nfsrdma sweep finds it, nfsrdma tune apply keeps it)."
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -255,6 +256,7 @@ def _filled(made: Any, rows: Iterable[tuple[Labels, float]]) -> Metric:
     return metric
 
 
+@lru_cache(maxsize=4096)
 def _clean(text: str) -> str:
     # a path's bytes that are not UTF-8 cannot be a label
     return text.encode("utf-8", "backslashreplace").decode()

@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from nfsrdma_tools.live import happened
 from nfsrdma_tools.live.counted import (
     NAMES,
     Counted,
     clients,
-    connection_events,
     counting,
     on_mounts,
     with_layers,
@@ -122,7 +122,7 @@ class Sampler:
             mounts=on_mounts(snapshot.mounts, found, known),
             server=_served(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
-            events=connection_events(found, known, epoch),
+            events=happened.events(found["connections"].events, snapshot.mounts, known, epoch),
         )
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:

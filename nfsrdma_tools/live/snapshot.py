@@ -146,6 +146,8 @@ class Mount:
     """Bytes that came from the server."""
     written: int = 0
     """Bytes that went to the server."""
+    direct: int = 0
+    """Bytes that programs read or wrote with O_DIRECT."""
     ops: tuple[Op, ...] = ()
     xprts: tuple[Xprt, ...] = ()
     timings: tuple[Timing, ...] = ()

@@ -62,11 +62,16 @@ class Credit:
 
 @dataclass(frozen=True)
 class Connections:
-    """Events since the session began, those ``lost``, and credits by owner (ours, number)."""
+    """Events since the session began, those ``lost``, and credits by owner (ours, number).
+
+    ``came`` is how many events there were in all: CPUs are heard one after the other, so that they
+    are not in the order of their times.
+    """
 
     events: tuple[Event, ...]
     lost: int
     credits: dict[tuple[bool, int], Credit]
+    came: int = 0
 
 
 @dataclass
@@ -75,6 +80,7 @@ class Heard:
 
     events: list[Event] = field(default_factory=list)
     lost: int = 0
+    came: int = 0
 
 
 def attach(session: Any) -> None:
@@ -83,6 +89,7 @@ def attach(session: Any) -> None:
 
     def come(_cpu: int, data: Any, _size: int) -> None:
         heard.events.append(told(session.table("connection_records").event(data)))
+        heard.came += 1
         heard.lost += len(heard.events) > _KEPT
         del heard.events[:-_KEPT]
 
@@ -100,20 +107,21 @@ def read(session: Any) -> Connections:
         (bool(k.ours), k.number): Credit(row.granted, row.used, row.most_used, row.waits)
         for k, row in session.table("credits").items()
     }
-    return Connections(tuple(heard.events), heard.lost, found)
+    return Connections(tuple(heard.events), heard.lost, found, heard.came)
 
 
 def difference(after: Connections, before: Connections) -> Connections:
     """What happened between two readings; credits are as they are now, but for the waits."""
-    last = before.events[-1].time if before.events else -1
+    new = min(after.came - before.came, len(after.events))
     none = Credit(0, 0, 0, 0)
     return Connections(
-        tuple(event for event in after.events if event.time > last),
+        after.events[len(after.events) - new :],
         after.lost - before.lost,
         {
             key: replace(credit, waits=credit.waits - before.credits.get(key, none).waits)
             for key, credit in after.credits.items()
         },
+        new,
     )
 
 

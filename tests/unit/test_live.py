@@ -194,6 +194,8 @@ def test_a_sampler_ends_when_it_is_told_to() -> None:
         ({"xprts": (xprt(credits=Credits(32, 32, 32, 40)),)}, "Credits: all 32"),
         ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
         ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
+        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "The wire and the server"),
+        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "The wire"),
         ({"ops": (op(count=500, queue_ms=900),)}, "Waiting to be sent"),
         ({"ops": (op(count=10),)}, "The application"),
         ({"ops": (op(count=9000),)}, "The wire and the server"),

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics: named as Prometheus wants it, added up rightly, and as many as there are things."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -10,6 +12,9 @@ from snapshots_made import HOSTILE, changed, hostile, mount, served, snapshot, x
 from nfsrdma_tools.live.metric_names import FAMILIES
 from nfsrdma_tools.live.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Ahead, Event, Waiting
+
+
+MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -125,3 +130,28 @@ def test_all_families_appear_with_something_to_tell() -> None:
     text = metrics.text()[0].decode()
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(FAMILIES)
     assert mount().directory in text
+
+
+@pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json", "rules.yml"])
+def test_dashboards_and_alerts_ask_for_metrics_that_exist(file: str) -> None:
+    text = (MONITORING / file).read_text()
+    asked = set(re.findall(r"\bnfsrdma_[a-z_]+", text))
+    assert asked
+    for name in asked:
+        family = re.sub(r"_(bucket|sum|count)$", "", name)
+        known = FAMILIES.get(name) or FAMILIES.get(family)
+        assert known, name
+        assert known.kind == "histogram" or name in FAMILIES
+
+
+@pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json"])
+def test_grafanas_dashboards_are_whole(file: str) -> None:
+    board = json.loads((MONITORING / file).read_text())
+    names = {each["name"] for each in board["templating"]["list"]}
+    asked = set(re.findall(r"\$\{?([a-z]+)", json.dumps(board))) - {"__rate_interval"}
+    assert asked <= names
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids) > 5
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board["panels"]]
+    assert len(set(places)) == len(places)
+    assert all(p["targets"] and p["title"] for p in board["panels"])

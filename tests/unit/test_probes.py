@@ -308,3 +308,19 @@ def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
     assert [name for name in accounts.NAMES if accounts.account(name).times] == ["registrations"]
     with pytest.raises(UserError, match="chunks knows no CPU time"):
         next(watch(accounts.account("chunks"), Asked(cpu=True), lambda _missing: None))
+
+
+def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:
+    """CPUs' buffers are read one after the other: a later one may have earlier events."""
+
+    def taken(*times: int, came: int) -> connections.Connections:
+        heard = tuple(connections.Event(t, "connect", False, 1, "", "done") for t in times)
+        return connections.Connections(heard, 0, {}, came)
+
+    first = taken(100, 20, came=2)
+    assert connections.difference(taken(100, 20, came=2), first).events == ()
+    second = connections.difference(taken(100, 20, 10, came=3), first)
+    assert [event.time for event in second.events] == [10]
+    # only the last are kept
+    third = connections.difference(taken(7, 8, came=9), first)
+    assert [event.time for event in third.events] == [7, 8]

@@ -3,8 +3,11 @@
 
 from snapshots_made import changed, mount, snapshot, xprt
 
+from nfsrdma_tools.live.happened import events
+from nfsrdma_tools.live.owners import Known
 from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
 from nfsrdma_tools.live.stalls import Finder
+from nfsrdma_tools.probes.connections import Event as Heard
 
 
 def kinds(found: tuple[Event, ...]) -> list[str]:
@@ -82,3 +85,36 @@ def test_of_mounts_that_are_gone_nothing_is_kept() -> None:
     for n in range(1, 100):
         finder.look(snapshot(n, (mount(device=f"0:{n}"),)))
     assert len(finder._mounts) == 1
+
+
+def heard(time: int, kind: str, words: str, number: int = 0, peer: str = "10.9.1.1") -> Heard:
+    return Heard(time * 10**9, kind, False, number, peer, words)
+
+
+def test_what_connections_did_is_few_events() -> None:
+    """As in a lab whose server was restarted: refused again and again, all requests flushed."""
+    flushed = "flushed: the connection broke before; look for the first error (vendor 0x0)"
+    all_ = [
+        heard(1, "cm", "disconnected"), heard(1, "disconnect", "Software caused connection abort"),
+        *[heard(2, "completion error", flushed, peer="")] * 70,
+        *[heard(3, "connect", "Connection refused"), heard(3, "cm", "address resolved")] * 9,
+        heard(4, "cm", "established"), heard(4, "connect", "done"),
+        heard(5, "retransmission", "READ, sent 2 times", number=7, peer=""),
+        heard(5, "disconnect", ""), heard(6, "timeout", "READ", peer="192.0.2.1"),
+    ]  # fmt: skip
+    found = events(all_, (mount(),), Known({"/srv": 7}), 1000.0)
+    assert [(e.time, e.kind, e.where, e.severity) for e in found] == [
+        (1001, "cm", "/mnt", "note"),
+        (1001, "disconnect", "/mnt", "warning"),
+        (1002, "completion error", "a connection", "note"),
+        (1003, "connect", "/mnt", "warning"),
+        (1004, "connect", "/mnt", "note"),
+        (1005, "retransmission", "/srv", "note"),
+        (1006, "timeout", "192.0.2.1", "warning"),
+    ]
+    assert found[3].what == "Connection refused (10.9.1.1), 9 times"
+
+
+def test_events_of_an_interval_are_bounded() -> None:
+    many = [heard(1, "error", f"number {n}") for n in range(10_000)]
+    assert len(events(many, (), Known(), 0.0)) == 50

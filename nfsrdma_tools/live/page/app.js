@@ -42,6 +42,11 @@ function draw() {
   charts.regions.draw(times, series.regions(frames, who));
   charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds);
   charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds);
+  const any = (key) => frames.some((frame) => Object.keys(series.together(frame, who, key)).length);
+  charts.credits.box.hidden = !frames.some((frame) => Object.keys(frame.max || {}).length) || /^[cs]:/.test(who);
+  charts.regions.box.hidden = !any("g");
+  charts.sizes.box.hidden = !any("z");
+  charts.times.box.hidden = !any("l");
   if (state.now) tables(state.now, state.who, choose);
   tellEvents(state.events);
 }

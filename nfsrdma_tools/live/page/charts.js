@@ -29,7 +29,6 @@ export class Chart {
   // times: seconds; lines: [[name, values], ...]
   draw(times, lines) {
     this.lines = lines.length ? lines : [["nothing", times.map(() => null)]];
-    this.box.hidden = false;
     const data = [times, ...(this.stacked ? stack(this.lines) : this.lines.map(([, v]) => v))];
     const names = this.lines.map(([name]) => name).join("\n") + css("--back");
     if (!this.uplot || names !== this.names) this.build(names, data);

@@ -66,15 +66,18 @@ export class Heat {
 
 const hours = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
 
-// at most so many columns, of equal time, in counts per second
+// so many columns of equal time at most, in counts per second; a time longer than a column fills several
 function columns(times, rows, seconds) {
-  const count = Math.min(COLUMNS, times.length);
-  const first = times[0], length = (times.at(-1) - first) || 1;
+  const first = times[0] - seconds[0], length = times.at(-1) - first || 1;
+  const count = COLUMNS, wide = length / count;
   const made = Array.from({ length: count }, () => ({ row: {}, seconds: 0 }));
   times.forEach((time, i) => {
-    const place = made[Math.min(Math.floor(((time - first) / length) * count), count - 1)];
-    place.seconds += seconds[i];
-    for (const [slot, n] of Object.entries(rows[i])) place.row[slot] = (place.row[slot] || 0) + n;
+    const from = Math.max(Math.floor((time - seconds[i] - first) / wide), 0);
+    const to = Math.min(Math.max(Math.ceil((time - first) / wide), from + 1), count);
+    for (let c = from; c < to; c += 1) {
+      made[c].seconds += seconds[i] / (to - from);
+      for (const [slot, n] of Object.entries(rows[i])) made[c].row[slot] = (made[c].row[slot] || 0) + n / (to - from);
+    }
   });
   return made.map(({ row, seconds: long }) => Object.fromEntries(Object.entries(row).map(([s, n]) => [s, n / (long || 1)])));
 }

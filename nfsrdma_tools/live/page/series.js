@@ -68,14 +68,19 @@ export function layers(frames) {
       found.get(name)[i] = share * 100;
     }
   });
-  return [...found];
+  const order = (name) => (LAYERS.includes(name) ? LAYERS.indexOf(name) : -1);
+  return [...found].sort(([a], [b]) => order(a) - order(b));
 }
+
+// probes/layer_names.py has the same, in the same order
+const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
+  "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
 export function credits(frames, who, key) {
   return frames.map((f) => {
     const all = f.max || {};
-    const names = who ? [who] : Object.keys(all);
-    return names.reduce((have, name) => have + ((all[name] || {})[key] || 0), 0) || null;
+    const found = (who ? [who] : Object.keys(all)).filter((name) => all[name]);
+    return found.length ? found.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
   });
 }
 

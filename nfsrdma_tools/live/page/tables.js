@@ -13,7 +13,8 @@ export function tables(now, who, choose) {
   document.title = `${plain(now.host || "")} · nfsrdma dashboard`;
   const all = now.mounts || [];
   const mount = all.find((m) => `m:${m.directory}` === who) || (who === "" && all.length === 1 ? all[0] : null);
-  get("limit").textContent = plain((mount && mount.limit) || "");
+  get("limit").textContent = plain((all.length > 1 && mount && mount.limit) || "");
+  for (const id of ["ops", "chunks"]) get(id).closest("section").hidden = !all.length;
   mounts(now, all, who, choose);
   server(now, who, choose);
   const shown = mount ? [mount] : who ? [] : all;

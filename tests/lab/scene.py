@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client that is watched: a mount, a dashboard in the node, and a way to it from this host."""
+
+import contextlib
+import json
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.lab.lab import Lab
+
+__all__ = ["MOUNT", "Scene", "fetched", "scene", "until"]
+
+MOUNT = "/mnt/<b>watched"
+"""A name that would be bold if it were taken for more than text."""
+BEGIN = """
+set -e
+mkdir -p "$1"
+mount -t nfs -o vers=4.2,proto=rdma,port=20049,rsize=65536,wsize=65536 server:/export "$1"
+dd if=/dev/zero of="$1/watched" bs=1M count=32 status=none
+nohup nfsrdma dashboard --record /run/watched.json >/run/dashboard 2>&1 </dev/null &
+echo $! > /run/dashboard.pid
+"""
+END = """
+kill $(cat /run/dashboard.pid); tail --pid=$(cat /run/dashboard.pid) -f /dev/null
+umount "$1"; rmdir "$1"; rm -f /run/watched.json /run/dashboard*
+"""
+FIO = """
+cd "$1"
+fio --name=j --filename=watched --rw=read --bs=64k --direct=1 --ioengine=libaio --iodepth=4 \\
+	--size=32M --time_based --runtime="$2" --output-format=json > /run/fio.json
+"""
+
+
+def until(true: Callable[[], Any], what: str, seconds: int = 300) -> Any:
+    """What ``true`` gives once it is something."""
+    for _ in range(seconds * 2):
+        if found := true():
+            return found
+        time.sleep(0.5)
+    raise AssertionError(f"it never came: {what}")
+
+
+def fetched(url: str) -> bytes:
+    """The body of an answer."""
+    with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - an address of ours
+        body: bytes = answer.read()
+    return body
+
+
+@dataclass
+class Scene:
+    """The lab, and the dashboard's address on this host."""
+
+    lab: Lab
+    url: str
+
+    def past(self) -> dict[str, Any]:
+        """The hour as the dashboard has it."""
+        found: dict[str, Any] = json.loads(fetched(f"{self.url}past"))
+        return found
+
+    def metrics(self) -> bytes:
+        """What Prometheus is told."""
+        return fetched(f"{self.url}metrics")
+
+    @contextlib.contextmanager
+    def load(self, seconds: int) -> Iterator[Callable[[], dict[str, Any]]]:
+        """fio reads meanwhile; gives what asks for fio's own account once it has ended."""
+        argv = self.lab.ssh("client").argv("sh", "-c", FIO, "sh", MOUNT, str(seconds))
+        fio = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
+
+        def account() -> dict[str, Any]:
+            assert fio.wait(timeout=600) == 0
+            said = json.loads(self.lab.run("client", "cat", "/run/fio.json").stdout)
+            job: dict[str, Any] = said["jobs"][0]
+            return job
+
+        try:
+            yield account
+        finally:
+            fio.wait(timeout=600)
+
+
+@contextlib.contextmanager
+def scene(lab: Lab) -> Iterator[Scene]:
+    """Everything is there within the block, and gone after it."""
+    lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT)
+    try:
+        with _forwarded(lab, 8949) as port:
+            found = Scene(lab, f"http://127.0.0.1:{port}/")
+            until(lambda: _answers(found), "the dashboard's first frames")
+            # all the probes are attached, which takes the compiler a while here
+            until(lambda: b'nfsrdma_missing{what="probes"}' not in found.metrics(), "probes", 600)
+            yield found
+    finally:
+        lab.run("client", "sh", "-c", END, "sh", MOUNT)
+
+
+def _answers(found: Scene) -> bool:
+    try:
+        return bool(found.past()["frames"])
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _forwarded(lab: Lab, port: int) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        here = free.getsockname()[1]
+    ssh = lab.ssh("client")
+    way = f"{here}:127.0.0.1:{port}"
+    control = ("ssh", "-F", "none", "-S", str(ssh.control))
+    subprocess.run((*control, "-O", "forward", "-L", way, "root@lab"), check=True)
+    try:
+        yield here
+    finally:
+        subprocess.run((*control, "-O", "cancel", "-L", way, "root@lab"), check=False)

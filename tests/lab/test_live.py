@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dashboard of a client in the lab, in a real browser; and Prometheus, and the terminal."""
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import traces
+from programs import chromium, prometheus
+from scene import MOUNT, Scene, fetched, scene, until
+
+from nfsrdma_tools.lab.lab import Lab
+
+MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
+TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def watched(pair_lab: Lab) -> Iterator[Scene]:
+    """One dashboard for all tests here."""
+    before = traces(pair_lab)
+    with scene(pair_lab) as found:
+        yield found
+    assert traces(pair_lab) == before, "the tests left something behind in the lab"
+
+
+class Browser:
+    """The page in Chromium, what it said, and whom it asked."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: set[str] = set()
+        page.on("console", lambda message: self.said.append(message.text))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on(
+            "request", lambda request: self.asked.add(urllib.parse.urlsplit(request.url).netloc)
+        )
+        # the page's own policy lets nobody evaluate anything in it; the debugger may
+        self._debugger = page.context.new_cdp_session(page)
+
+    def state(self, what: str) -> Any:
+        """A part of what the page knows."""
+        ask = {"expression": f"JSON.stringify(window.nfsrdma.{what})", "returnByValue": True}
+        return json.loads(self._debugger.send("Runtime.evaluate", ask)["result"]["value"])
+
+    def text(self, selector: str) -> str:
+        found: str = self.page.inner_text(selector)
+        return found
+
+
+@pytest.fixture(scope="module")
+def browser(watched: Scene) -> Iterator[Browser]:
+    """One page for all tests here, open from the first to the last."""
+    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    # as root, and in most containers, Chromium has no sandbox
+    with sync.sync_playwright() as player:
+        chrome = player.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        found = Browser(chrome.new_page())
+        found.page.goto(watched.url)
+        found.page.wait_for_selector("#mounts tbody tr", timeout=120_000)
+        yield found
+        chrome.close()
+
+
+def shown(browser: Browser, since: float) -> int:
+    """Bytes that were read, as the page drew them since a time of the node's clock."""
+    frames = [frame for frame in browser.state("frames") if frame["t"] > since]
+    return sum(frame["who"].get(f"m:{MOUNT}", {}).get("r", 0) for frame in frames)
+
+
+def now(watched: Scene) -> float:
+    return float(watched.lab.run("client", "date", "+%s.%N").stdout)
+
+
+def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> None:
+    since = now(watched)
+    with watched.load(20) as account:
+        job = account()["read"]
+    last = now(watched)
+    until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
+    rate = shown(browser, since) / (job["runtime"] / 1000)
+    assert rate == pytest.approx(job["bw_bytes"], rel=0.02)
+    row = browser.text("#mounts tbody")
+    assert MOUNT in row
+    assert "rdma v4.2" in row
+
+
+def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
+    watched: Scene, browser: Browser
+) -> None:
+    with watched.load(20) as account:
+        since = now(watched)
+        watched.lab.run("client", "ip", "link", "set", "eth1", "down")
+        try:
+            (event,) = until(lambda: told(browser, "link down", since), "link down")
+        finally:
+            watched.lab.run("client", "ip", "link", "set", "eth1", "up")
+        until(lambda: told(browser, "link up", since), "link up")
+        assert account()["error"] == 0
+    assert event["where"] == "rxe0/1"
+    after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
+    assert len(after) <= 2
+    assert "link down" in browser.text("#events")
+
+
+def told(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
+    events = browser.state("events")
+    return [e for e in events if e["kind"] == kind and e["time"] > since]
+
+
+def test_a_restart_of_the_server_is_survived_and_told(watched: Scene, browser: Browser) -> None:
+    since = now(watched)
+    with watched.load(40) as account:
+        until(lambda: shown(browser, since) > 0, "reads before")
+        watched.lab.run("server", "systemctl", "restart", "nfs-server", timeout=300)
+        assert account()["error"] == 0
+    kinds = {e["kind"] for e in browser.state("events") if e["time"] > since}
+    assert "disconnect" in kinds
+    assert kinds & {"connect", "connected", "reconnected"}
+    again = now(watched)
+    with watched.load(5) as account:
+        account()
+    until(lambda: shown(browser, again) > 0, "reads after")
+    assert browser.text("#link") == "live"
+
+
+def test_the_browser_had_nothing_to_complain_of(watched: Scene, browser: Browser) -> None:
+    """And asked nobody but the dashboard."""
+    browser.page.emulate_media(color_scheme="dark")
+    browser.page.set_viewport_size({"width": 390, "height": 844})
+    frames = browser.state("frames.length")
+    until(lambda: browser.state("frames.length") > frames + 1, "frames on a phone, in the dark")
+    wide = browser.page.locator("body").bounding_box()["width"]
+    assert wide <= 390
+    assert browser.said == []
+    assert browser.asked == {urllib.parse.urlsplit(watched.url).netloc}
+
+
+def test_accounts_of_probes_and_of_the_kernel_agree(watched: Scene) -> None:
+    """RPCs by mountstats and by the probe of latency, over the same snapshots."""
+    with watched.load(5) as account:
+        job = account()
+    ended = now(watched)
+    until(lambda: watched.past()["frames"][-1]["t"] > ended + 1, "the last frame")
+    frames = watched.past()["frames"]
+    mine = [f["who"].get(f"m:{MOUNT}", {}) for f in frames if f["t"] > ended - 60]
+    rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("n", "k"))
+    assert rpcs >= job["read"]["total_ios"]
+    # an RPC is counted by both, perhaps not in the same interval
+    assert probed == pytest.approx(rpcs, rel=0.02)
+
+
+def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
+    tool = prometheus() / "promtool"
+    checked = subprocess.run(
+        (tool, "check", "metrics"), input=watched.metrics(), capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    for argv in (("check", "rules", "rules.yml"), ("test", "rules", "rules-test.yml"),
+                 ("check", "config", "prometheus.yml")):  # fmt: skip
+        subprocess.run((tool, *argv), cwd=MONITORING, check=True, capture_output=True)
+    with scraped(watched, tmp_path) as query, watched.load(15) as account:
+        account()
+        until(lambda: query(f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'), "a scrape")
+        assert query("nfsrdma_rpc_duration_seconds_count > 0")
+        assert query("histogram_quantile(0.9, sum by (le) (nfsrdma_rpc_duration_seconds_bucket))")
+        assert query('up{job="nfsrdma"} == 1')
+        dashboards(query)
+
+
+def dashboards(query: Any) -> None:
+    """Each expression of Grafana's is one that Prometheus can answer."""
+    for file in sorted(MONITORING.glob("grafana-*.json")):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel["targets"]:
+                asked = target["expr"].replace("$__rate_interval", "1m")
+                for name in ("instance", "mount", "client"):
+                    asked = asked.replace(f"${name}", ".*")
+                query(asked)
+
+
+class scraped:  # noqa: N801 - it reads as a word of the sentence
+    """A Prometheus that scrapes the dashboard, and a way to ask it."""
+
+    def __init__(self, watched: Scene, folder: Path) -> None:
+        target = urllib.parse.urlsplit(watched.url).netloc
+        config = (MONITORING / "prometheus.yml").read_text()
+        config = config.replace("15s", "2s").replace("localhost:9949", target)
+        (folder / "prometheus.yml").write_text(config)
+        (folder / "rules.yml").write_text((MONITORING / "rules.yml").read_text())
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.argv = (
+            *(str(prometheus() / "prometheus"), f"--config.file={folder}/prometheus.yml"),
+            *(f"--storage.tsdb.path={folder}/data", f"--web.listen-address={self.address}"),
+        )
+        self.log = folder / "log"
+
+    def __enter__(self) -> Any:
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(self.argv, stdout=log, stderr=log)
+        return self.query
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(timeout=60)
+
+    def query(self, expression: str) -> list[Any]:
+        """The result; none while Prometheus starts."""
+        asked = urllib.parse.urlencode({"query": expression})
+        for _ in range(120):
+            try:
+                answer = json.loads(fetched(f"http://{self.address}/api/v1/query?{asked}"))
+                found: list[Any] = answer["data"]["result"]
+                return found
+            except urllib.error.HTTPError as error:
+                if error.code != 503:
+                    raise AssertionError(f"{expression}: {error.read().decode()}") from error
+            except OSError:
+                pass
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.5)
+        raise AssertionError("prometheus never answered")
+
+
+def test_the_terminal_shows_the_mount_and_is_left_as_it_was(watched: Scene) -> None:
+    said = watched.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600)
+    found = json.loads(said.stdout)
+    assert found["status"] == 0
+    assert "<b>watched" in found["seen"]
+    assert found["settings_kept"]
+    assert found["left_the_screen"]
