@@ -13,7 +13,6 @@ from nfsrdma_tools.live.metric_names import FAMILIES
 from nfsrdma_tools.live.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Ahead, Event, Waiting
 
-
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 
 
