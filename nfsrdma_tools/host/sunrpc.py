@@ -18,6 +18,8 @@ __all__ = ["Task", "Transport", "parse_tasks", "tasks", "transports"]
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 _CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
 _PAIR = re.compile(r"^(\w+)=(\S*)", re.MULTILINE)
+# number ... operations [module] program and version, procedure, a:action [module] q:queue
+_TASK = re.compile(r"^ *(\d+) [^\n]* (\S+) a:\S+(?: \[\w+\])? q:([^\n]*)$", re.MULTILINE)
 _SHIFT = 8
 
 
@@ -90,10 +92,7 @@ def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
 
 def parse_tasks(client: int, text: str) -> list[Task]:
     """Read debugfs' text; what has another form is left out."""
-    rows = [line.split() for line in text.splitlines()]
-    found = [row for row in rows if len(row) >= 10 and row[0].isdigit() and row[-1][:2] == "q:"]
-    # the procedure stands before the action: ... nfsv4 READ a:call_status q:xprt_pending
-    return [Task(client, int(row[0]), row[-3], row[-1][2:]) for row in found]
+    return [Task(client, int(m[1]), m[2], m[3]) for m in _TASK.finditer(text)]
 
 
 def _text(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "SILENT", "SOUND", "Fault"]
+__all__ = ["FAULTS", "LINK_DOWN", "LINK_UP", "SILENT", "SOUND", "Fault"]
 
 # rxe0 or siw0
 _AGAIN = """
@@ -16,12 +16,12 @@ rdma link add "$device" type "${device%0}" netdev eth1
 # Soft RoCE ends its queue pair for datagrams when one cannot be sent, for good (rxe_requester() in
 # drivers/infiniband/sw/rxe/rxe_req.c): after that only a new device connects to anybody. It is not
 # made before the link is up: a network card that is down keeps packets that the old one waits for.
-_DOWN = f"""
+LINK_DOWN = """
 sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1
 ip link set eth1 down
-sleep 0.3
-ip link set eth1 up
-{_AGAIN}"""
+"""
+LINK_UP = f"ip link set eth1 up\n{_AGAIN}"
+_DOWN = f"{LINK_DOWN}sleep 0.3\n{LINK_UP}"
 # RoCE; and iWARP, whose TCP port is the one that NFS asked for
 _ROCE, _IWARP = "udp dport 4791 drop;", "tcp dport 20049 drop; tcp sport 20049 drop;"
 _IN = f"chain in {{ type filter hook input priority 0; {_ROCE} {_IWARP} }};"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import traces
+from faults import LINK_DOWN, LINK_UP
 from programs import chromium, prometheus
 from scene import MOUNT, Scene, fetched, scene, until
 
@@ -98,12 +99,11 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
 ) -> None:
     with watched.load(20) as account:
         since = now(watched)
-        watched.lab.run("client", "ip", "link", "set", "eth1", "down")
+        watched.lab.run("client", "sh", "-ec", LINK_DOWN)
         try:
             (event,) = until(lambda: told(browser, "link down", since), "link down")
         finally:
-            watched.lab.run("client", "ip", "link", "set", "eth1", "up")
-        until(lambda: told(browser, "link up", since), "link up")
+            watched.lab.run("client", "sh", "-ec", LINK_UP)
         assert account()["error"] == 0
     assert event["where"] == "rxe0/1"
     after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]

@@ -95,7 +95,7 @@ def test_mountstats_of_mounts_that_did_nothing_are_not_parsed_again(
 
 
 TASKS = """\
- 1093 2281 -11 0x3 0x5b6d2d7e    14999 nfs_commit_ops nfsv4 READ a:call_status q:xprt_pending
+ 1093 2281 -11 0x3 0x5b6d2d7e 14999 nfs_ops [nfs] nfsv4 READ a:call_status [sunrpc] q:xprt_pending
  what else
  1094 2281 0 0x3 0x0        0 nfs_ops nfsv3 GETATTR a:call_reserveresult q:none
 """

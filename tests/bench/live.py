@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the dashboard costs, and whether it grows: ``make live-bench``.
+
+On the instruction clock: one machine with many mounts, one of which is read from, a dashboard, and
+those who listen to it.  CPU time of the dashboard's process and all its threads is instructions.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+
+def main() -> None:
+    mounts, seconds, kernel = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    script = Path(__file__).with_name("live_node.py").read_bytes()
+    with Lab(LabConfig("bench-live", clock="instructions", link="none", kernel=kernel)) as lab:
+        argv = ("solo", "python3", "-", str(mounts), str(seconds))
+        said = lab.run(*argv, stdin=script, timeout=14400).stdout
+        lab.check()
+    print(
+        f"{'probes':8}{'listen':>8}{'of a CPU':>10}{'snapshot':>12}{'period':>20}{'memory at':>22}"
+    )
+    for line in said.splitlines():
+        row = json.loads(line)
+        period = f"{row['period']:.3f} s, {row['worst']:.3f}"
+        memory = f"{row['memory'][0]:.1f}, {row['memory'][-1]:.1f} MiB"
+        print(
+            f"{row['probes']:8}{row['listeners']:8}{row['share']:10.2%}"
+            f"{row['snapshot_ms']:9.2f} ms{period:>20}{memory:>22}"
+        )
+
+
+if __name__ == "__main__":
+    main()
