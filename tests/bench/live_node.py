@@ -17,7 +17,8 @@ MOUNTS, SECONDS = int(sys.argv[1]), int(sys.argv[2])
 PORT = 8949
 # a read now and then, so that something is counted
 LOAD = """
-while :; do dd if=/mnt/m0/data of=/dev/null bs=64k count=16 iflag=direct status=none; sleep 0.5; done
+while :; do dd if=/mnt/m0/data of=/dev/null bs=64k count=16 iflag=direct status=none
+	sleep 0.5; done
 """
 
 
