@@ -49,7 +49,7 @@ export class Chart {
       cursor: { y: false, drag: { x: false, y: false } },
       scales: { y: { range } },
       axes: [{ ...axis, size: 26, gap: 3, space: 70, values: (u, at) => at.map((t) => hours(t)) },
-        { ...axis, size: 62, values: (u, at) => at.map((v) => this.format(v)) }],
+        { ...axis, size: 72, values: (u, at) => at.map((v) => this.format(v)) }],
       series: [{}, ...this.series()],
       hooks: { setCursor: [(u) => { this.cursor = u.cursor.idx; this.tell(); }] },
     }, data, this.plot);

@@ -3,7 +3,7 @@
 import { css, element } from "./dom.js";
 import { card } from "./charts.js";
 
-const LEFT = 62, BOTTOM = 20, COLUMNS = 150;
+const LEFT = 72, BOTTOM = 20, COLUMNS = 150;
 
 export class Heat {
   // label: what the upper end of row n is called

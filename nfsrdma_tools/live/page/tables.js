@@ -29,15 +29,15 @@ function mounts(now, all, who, choose) {
   const rpcs = (m) => add(m.ops, "count");
   table(get("mounts"), [
     ["mount", (m) => m.directory, "name"],
-    ["of", (m) => m.target, "name"],
-    ["transport", (m) => `${m.transport || "?"} v${m.vers || "?"}`],
     ["read", (m) => bytes(now, m.read), "number"],
     ["written", (m) => bytes(now, m.written), "number"],
     ["RPC/s", (m) => short(perSecond(now, rpcs(m))), "number"],
     ["mean", (m) => (rpcs(m) ? time((add(m.ops, "execute_ms") * 1000) / rpcs(m)) : ""), "number"],
+    ["state", (m) => state(m)],
+    ["transport", (m) => `${m.transport || "?"} v${m.vers || "?"}`],
+    ["of", (m) => m.target, "name"],
     ["rsize", (m) => kib(m.rsize), "number"],
     ["read-ahead", (m) => (m.read_ahead_kb ? `${m.read_ahead_kb}K` : ""), "number"],
-    ["state", (m) => state(m)],
   ], all, {
     chosen: (m) => `m:${m.directory}` === who,
     choose: (m) => choose(`m:${m.directory}` === who ? "" : `m:${m.directory}`),
