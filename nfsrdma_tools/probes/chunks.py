@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, rows, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, total
+from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
 
@@ -30,6 +31,7 @@ the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were c
 receive buffer.
 """
 _SLOTS = 32
+_Counts = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,18 @@ class Chunks:
 
 def read(session: Any) -> Chunks:
     """What was counted since the session began."""
-    counts, sizes = {}, {}
-    for row, leaves in rows(session.table("chunk_rows")).items():
-        counts[row] = total(leaf.counts for leaf in leaves)
-        all_sizes = total(leaf.sizes for leaf in leaves)
-        for number, kind in enumerate(KINDS):
-            sizes[row, kind] = all_sizes[number * _SLOTS : (number + 1) * _SLOTS]
-    return Chunks(counts, sizes)
+    found = decoded(session, "chunk_rows", _decoded)
+    return Chunks(
+        counts={row: counts for row, counts, _ in found},
+        sizes={(row, kind): slots for row, _, sizes in found for kind, slots in sizes},
+    )
+
+
+def _decoded(key: Any, leaves: Any) -> tuple[Row, _Counts, tuple[tuple[str, _Counts], ...]]:
+    every = total(leaf.sizes for leaf in leaves)
+    slots = [every[n * _SLOTS : (n + 1) * _SLOTS] for n in range(len(KINDS))]
+    counts = total(leaf.counts for leaf in leaves)
+    return row_of(key), counts, tuple(zip(KINDS, slots, strict=True))
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Row", "increase", "rows", "text", "total"]
+__all__ = ["Row", "increase", "row_of", "text", "total"]
 
 
 class Row(NamedTuple):
@@ -19,9 +19,9 @@ class Row(NamedTuple):
 _Key = TypeVar("_Key")
 
 
-def rows(table: Any) -> dict[Row, list[Any]]:
-    """A map per CPU whose key is a ``struct row``: for each row its leaves, one per CPU."""
-    return {Row(key.client, text(key.procedure)): list(leaves) for key, leaves in table.items()}
+def row_of(key: Any) -> Row:
+    """The row that a ``struct row`` is the key of."""
+    return Row(key.client, text(key.procedure))
 
 
 def total(leaves: Iterable[Iterable[int]]) -> tuple[int, ...]:
@@ -33,7 +33,9 @@ def increase(
     after: Mapping[_Key, tuple[int, ...]], before: Mapping[_Key, tuple[int, ...]]
 ) -> dict[_Key, tuple[int, ...]]:
     """What was added to each key's counters; keys to which nothing was are left out."""
-    grown = {key: _minus(value, before.get(key, ())) for key, value in after.items()}
+    # what did not change is the very same object
+    changed = ((key, value, before.get(key, ())) for key, value in after.items())
+    grown = {key: _minus(value, was) for key, value, was in changed if value is not was}
     return {key: value for key, value in grown.items() if any(value)}
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, rows, text, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, text, total
+from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
 
@@ -16,6 +17,8 @@ PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
 """Waited for a slot; for a credit and its turn; registered, built and posted; on the wire and in
 the server; reply read and memory invalidated; its task woken; result decoded."""
 _SLOTS = 32
+_Counts = tuple[int, ...]
+_Decoded = tuple[Row, _Counts, _Counts, tuple[tuple[str, _Counts], ...]]
 _SHOWN = 8
 
 
@@ -48,14 +51,24 @@ class Latency:
 
 def read(session: Any) -> Latency:
     """What was counted since the session began, and the slowest RPCs since the last reading."""
-    sums, times, phase_times = {}, {}, {}
-    for row, leaves in rows(session.table("latency_rows")).items():
-        sums[row] = total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves)
-        times[row] = total(leaf.times for leaf in leaves)
-        every = total(leaf.phase_times for leaf in leaves)
-        for number, phase in enumerate(PHASES):
-            phase_times[row, phase] = every[number * _SLOTS : (number + 1) * _SLOTS]
-    return Latency(sums, times, phase_times, _slowest(session.table("slowest")))
+    found = decoded(session, "latency_rows", _decoded)
+    return Latency(
+        sums={row: sums for row, sums, _, _ in found},
+        times={row: times for row, _, times, _ in found},
+        phase_times={(row, name): slots for row, _, _, each in found for name, slots in each},
+        slow=_slowest(session.table("slowest")),
+    )
+
+
+def _decoded(key: Any, leaves: Any) -> _Decoded:
+    every = total(leaf.phase_times for leaf in leaves)
+    slots = [every[n * _SLOTS : (n + 1) * _SLOTS] for n in range(len(PHASES))]
+    return (
+        row_of(key),
+        total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves),
+        total(leaf.times for leaf in leaves),
+        tuple(zip(PHASES, slots, strict=True)),
+    )
 
 
 def difference(after: Latency, before: Latency) -> Latency:

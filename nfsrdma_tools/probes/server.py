@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.probes.counting import increase, text, total
+from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
 
@@ -40,12 +41,13 @@ class Server:
 
 def read(session: Any) -> Server:
     """What was counted since the session began."""
-    sums, times = {}, {}
-    for key, leaves in session.table("server_rows").items():
-        asked = Asked(text(key.peer), text(key.procedure))
-        sums[asked] = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
-        times[asked] = total(leaf.times for leaf in leaves)
-    return Server(sums, times)
+    found = decoded(session, "server_rows", _decoded)
+    return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
+
+
+def _decoded(key: Any, leaves: Any) -> tuple[Asked, tuple[int, ...], tuple[int, ...]]:
+    sums = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
+    return Asked(text(key.peer), text(key.procedure)), sums, total(leaf.times for leaf in leaves)
 
 
 def difference(after: Server, before: Server) -> Server:

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accounts without a kernel: which events a program has, and what their counters mean."""
 
+import ctypes
+import errno
+import functools
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_type_hints
@@ -20,6 +24,7 @@ from nfsrdma_tools.probes import (
     events,
     functions,
     latency,
+    maps,
     program,
     registrations,
     server,
@@ -27,7 +32,7 @@ from nfsrdma_tools.probes import (
     statuses,
 )
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, rows, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, total
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.watch import Asked, Interval, watch
 from nfsrdma_tools.probes.xprts import mounts_of_transports
@@ -123,7 +128,7 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
 
 def test_sums_over_cpus_and_differences() -> None:
     key = Row(3, b"READ\0junk")  # type: ignore[arg-type]
-    assert rows({key: ["a", "b"]}) == {Row(3, "READ"): ["a", "b"]}
+    assert row_of(key) == Row(3, "READ")
     assert total([(1, 2), (3, 4)]) == (4, 6)
     before, after = {"a": (1, 2)}, {"a": (1, 5), "b": (7, 0), "c": (0, 0)}
     assert increase(after, before) == {"a": (0, 3), "b": (7, 0)}
@@ -324,3 +329,62 @@ def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:
     # only the last are kept
     third = connections.difference(taken(7, 8, came=9), first)
     assert [event.time for event in third.events] == [7, 8]
+
+
+class Counter(ctypes.Structure):
+    _fields_ = (("value", ctypes.c_uint64),)
+
+
+class Counters:
+    """A map per CPU of two CPUs, whose batches come in threes."""
+
+    Key, Leaf, map_fd = ctypes.c_uint32, Counter * 2, 7
+
+    def __init__(self, **errors: int) -> None:
+        self.values: dict[int, tuple[int, int]] = {}
+        self.error = errors.get("error", 0)
+
+    def items(self) -> list[tuple[ctypes.c_uint32, object]]:
+        made = {k: self.Leaf(*(Counter(v) for v in pair)) for k, pair in self.values.items()}
+        return [(self.Key(key), leaf) for key, leaf in made.items()]
+
+    def bpf_lookup_batch(
+        self, _fd: int, before: object, after: object, keys: object, values: object, count: object
+    ) -> int:
+        place = before._obj.value if before else 0  # type: ignore[attr-defined]
+        part = self.items()[place : place + 3]
+        for n, (key, leaf) in enumerate(part):
+            keys._obj[n], values._obj[n] = key, leaf  # type: ignore[attr-defined]
+        count._obj.value = len(part)  # type: ignore[attr-defined]
+        after._obj.value = place + 3  # type: ignore[attr-defined]
+        ctypes.set_errno(self.error or errno.ENOENT)
+        return -1 if self.error or place + 3 >= len(self.values) else 0
+
+
+@pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 8])
+def test_rows_come_in_batches_and_only_those_that_changed_are_decoded(
+    count: int, error: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Counters(error=error)
+    table.values = {key: (key, 10 * key) for key in range(count)}
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=table))
+    session_ = SimpleNamespace(state={}, table=lambda _: table)
+    made: list[int] = []
+
+    def decode(key: ctypes.c_uint32, leaves: list[Counter]) -> tuple[int, int]:
+        made.append(key.value)
+        return key.value, sum(leaf.value for leaf in leaves)
+
+    read = functools.partial(maps.decoded, session_, "x", decode)
+    assert sorted(read()) == [(key, 11 * key) for key in range(count)]
+    first = read()
+    assert len(made) == count
+    if count:
+        table.values[count - 1] = (5, 6)
+        assert (count - 1, 11) in read()
+        assert made[count:] == [count - 1]
+        table.values.clear()
+        assert read() == []
+        assert len(first) == count
