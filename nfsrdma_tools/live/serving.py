@@ -40,8 +40,8 @@ def serve(asked: Asked, place: Place, say: Callable[[str], None]) -> None:
 
     with bound(place.address, place.port) as listener:
         web = server(application(hub, metrics, token, place.page))
-        say(_address(place, listener.getsockname()[1], token))
         with fed(asked, deliver, lambda: setattr(web, "should_exit", True)):
+            say(_address(place, listener.getsockname()[1], token))
             web.run(sockets=[listener])
 
 
