@@ -64,8 +64,12 @@ class Feed:
                 self.sampler.run(self._hand_on)
             else:
                 record.replayed(self._past, self._hand_on, self._over.wait)
-        except (OSError, UserError) as error:
-            self.failure = error if isinstance(error, UserError) else UserError(str(error))
+        except UserError as error:
+            self.failure = error
+            self._failed()
+        # whatever it is: who looks is told, instead of seeing old figures for ever
+        except Exception as error:
+            self.failure = UserError(f"no more snapshots: {error!r}")
             self._failed()
 
     def _hand_on(self, snapshot: Snapshot) -> None:

@@ -111,9 +111,7 @@ class Sampler:
         known = self._owners.known
         waiting = self._waits.look(snapshot.mounts, known, time.monotonic())
         snapshot = replace(snapshot, mounts=waiting)
-        # not while they are taken away
-        with self._lock:
-            found = self._counted.read() if self._counted else None
+        found = self._found()
         if found is None:
             return snapshot
         epoch = time.time() - time.monotonic()
@@ -124,6 +122,16 @@ class Sampler:
             processors=with_layers(snapshot.processors, found),
             events=happened.events(found["connections"].events, snapshot.mounts, known, epoch),
         )
+
+    def _found(self) -> dict[str, Any] | None:
+        # not while they are taken away
+        with self._lock:
+            try:
+                return self._counted.read() if self._counted else None
+            except Exception as error:
+                self._counted = None
+                self._missing["probes"] = f"they cannot be read any more: {error!r}"
+                return None
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:
         mounts = tuple(
@@ -139,13 +147,21 @@ class Sampler:
             self._missing = {"probes": _ATTACHING}
             missing: dict[str, str] = {}
             with ExitStack() as stack:
-                counted = stack.enter_context(counting(missing, self._accounts))
+                counted = self._attached(stack, missing)
                 self._missing, self._counted = missing, counted
                 self.ready.set()
                 while _transports() == there and not self._stop.wait(1.0):
                     pass
                 with self._lock:
                     self._counted = None
+
+    def _attached(self, stack: ExitStack, missing: dict[str, str]) -> Counted | None:
+        try:
+            return stack.enter_context(counting(missing, self._accounts))
+        # whatever bcc or a kernel does: the rest goes on without probes
+        except Exception as error:
+            missing["probes"] = f"they cannot be read: {error!r}"
+            return None
 
 
 def _transports() -> tuple[bool, ...]:

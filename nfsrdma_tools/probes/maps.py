@@ -53,7 +53,7 @@ def _batches(table: Any) -> Iterator[tuple[bytes, bytes]]:
     from bcc.libbcc import lib
 
     keys, values = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
-    place = ctypes.c_uint64(0)
+    place = ctypes.c_uint32(0)
     begun = False
     while True:
         count = ctypes.c_uint32(_AT_ONCE)

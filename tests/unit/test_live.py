@@ -2,6 +2,7 @@
 """Snapshots as JSON, in files, and what the sampler's parts make of a host."""
 
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
 from nfsrdma_tools.host.cpu import CpuTimes
 from nfsrdma_tools.live import facts, record
+from nfsrdma_tools.live.feed import Asked, Feed
 from nfsrdma_tools.live.limits import limit
 from nfsrdma_tools.live.owners import Known, Owners
 from nfsrdma_tools.live.plain import from_plain, to_plain
@@ -218,3 +220,26 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     recorder.add(hostile())
     recorder.close()
     assert next(record.read(tmp_path / "r")).mounts[1].directory == HOSTILE
+
+
+def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def read(self) -> None:
+            raise TypeError("expected LP_c_uint")
+
+    sampler = Sampler()
+    sampler._counted = Broken()  # type: ignore[assignment]
+    assert "expected LP_c_uint" in sampler.take().missing["probes"]
+    assert sampler.take().number == 2
+
+
+def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deliver(_: Snapshot) -> None:
+        raise ZeroDivisionError("x")
+
+    over = threading.Event()
+    feed = Feed(Asked(interval=0.01, probes=False), deliver, over.set)
+    feed.start()
+    assert over.wait(30)
+    feed.stop()
+    assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
