@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "LINK_DOWN", "LINK_UP", "SILENT", "SOUND", "Fault"]
+__all__ = ["FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
 
 # rxe0 or siw0
 _AGAIN = """
@@ -20,8 +20,10 @@ LINK_DOWN = """
 sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1
 ip link set eth1 down
 """
-LINK_UP = f"ip link set eth1 up\n{_AGAIN}"
-_DOWN = f"{LINK_DOWN}sleep 0.3\n{LINK_UP}"
+_DOWN = f"""{LINK_DOWN}
+sleep 0.3
+ip link set eth1 up
+{_AGAIN}"""
 # RoCE; and iWARP, whose TCP port is the one that NFS asked for
 _ROCE, _IWARP = "udp dport 4791 drop;", "tcp dport 20049 drop; tcp sport 20049 drop;"
 _IN = f"chain in {{ type filter hook input priority 0; {_ROCE} {_IWARP} }};"
