@@ -26,11 +26,6 @@ class Port:
     state: str
     physical: str
 
-    @property
-    def active(self) -> bool:
-        """Whether it can carry data."""
-        return self.state == "ACTIVE"
-
 
 def ports(sysfs: Path = _SYSFS) -> list[Port]:
     """All ports of all RDMA devices, sorted by name."""

@@ -38,7 +38,6 @@ class Transport:
     credits: int = 0
     used: int = 0
     requests: int = 0
-    max_requests: int = 0
     sending: int = 0
     pending: int = 0
     backlog: int = 0
@@ -78,7 +77,6 @@ def _transport(number: int, folder: Path) -> Transport:
         credits=has.get("cong_win", 0) >> _SHIFT if window else 0,
         used=has.get("cur_cong", 0) >> _SHIFT if window else 0,
         requests=has.get("num_reqs", 0),
-        max_requests=has.get("max_num_slots", 0),
         sending=has.get("sending_q_len", 0),
         pending=has.get("pending_q_len", 0),
         backlog=has.get("backlog_q_len", 0),

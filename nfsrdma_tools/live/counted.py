@@ -46,7 +46,7 @@ class Counted:
         self.session = session
         self._accounts = {name: accounts.account(name) for name in names}
         self._last = {name: each.read(session) for name, each in self._accounts.items()}
-        self._read_at = dict.fromkeys(names, time.monotonic())
+        self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
 
     def read(self) -> dict[str, Any]:
@@ -59,12 +59,12 @@ class Counted:
     def _added(self, name: str) -> Any:
         account = self._accounts[name]
         now, before = account.read(self.session), self._last[name]
-        self._last[name], self._read_at[name] = now, time.monotonic()
+        self._last[name] = now
         return account.difference(now, before)
 
     def _layers(self) -> dict[str, Any]:
-        if not self._cpu or time.monotonic() - self._read_at["cpu"] > CPU_EVERY:
-            added = self._added("cpu")
+        if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
+            added, self._cpu_at = self._added("cpu"), time.monotonic()
             rows = self._accounts["cpu"].records(added, {})
             self._cpu = {"rows": rows, "ns": added.host.wall_ns}
             return {**self._cpu, "fresh": True}

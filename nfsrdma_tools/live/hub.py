@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the sampler's thread and the browsers: the last snapshot, the hour, and who listens.
+"""Between the sampler's thread and the browsers: the hour, and who listens.
 
 A listener has a queue of a few events, which are the same bytes for all; one whose queue is full is
 sent away, and comes back by itself when it can (EventSource).
@@ -32,7 +32,6 @@ class Hub:
 
     def __init__(self, most: int = 256) -> None:
         self.most = most
-        self.latest: Snapshot | None = None
         self._history = History()
         self._events: deque[object] = deque(maxlen=_EVENTS)
         self._lock = threading.Lock()
@@ -52,7 +51,6 @@ class Hub:
         """Keep a snapshot and tell all who listen."""
         plain, small = to_plain(snapshot), frame(snapshot)
         with self._lock:
-            self.latest = snapshot
             self._history.add(small)
             self._events.extend(plain.get("events", ()))
         if self._loop and not self._loop.is_closed():

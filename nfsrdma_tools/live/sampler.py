@@ -50,7 +50,6 @@ class Sampler:
         self, interval: float = 1.0, accounts: Sequence[str] = NAMES, patience: float = 5.0
     ) -> None:
         self.interval = interval
-        self.ready = threading.Event()
         self._accounts = accounts
         self._owners = Owners()
         self._facts = Facts(self._owners)
@@ -58,7 +57,7 @@ class Sampler:
         self._finder = Finder(patience)
         self._stop = threading.Event()
         self._before: Readings | None = None
-        self._at = (0.0, 0)
+        self._at = 0.0
         self._number = 0
         self._counted: Counted | None = None
         self._lock = threading.Lock()
@@ -86,8 +85,8 @@ class Sampler:
     def take(self) -> Snapshot:
         """What happened since the last time; the first has nothing but what is."""
         spent, now, clock = time.thread_time_ns(), self._facts.read(), time.monotonic()
-        before, (then, _) = self._before or now, self._at
-        self._before, self._at, self._number = now, (clock, 0), self._number + 1
+        before, then = self._before or now, self._at
+        self._before, self._at, self._number = now, clock, self._number + 1
         snapshot = self._with_probes(
             Snapshot(
                 time=time.time(),
@@ -149,7 +148,6 @@ class Sampler:
             with ExitStack() as stack:
                 counted = self._attached(stack, missing)
                 self._missing, self._counted = missing, counted
-                self.ready.set()
                 while _transports() == there and not self._stop.wait(1.0):
                     pass
                 with self._lock:
