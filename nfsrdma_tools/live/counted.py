@@ -25,7 +25,6 @@ from nfsrdma_tools.live.snapshot import (
 from nfsrdma_tools.probes import accounts, chunks, latency, readahead, registrations, server
 
 __all__ = [
-    "NAMES",
     "Counted",
     "clients",
     "counting",
@@ -33,8 +32,6 @@ __all__ = [
     "with_layers",
 ]
 
-NAMES = ("latency", "chunks", "registrations", "connections", "readahead", "server", "cpu")
-"""The accounts that are wanted."""
 # naming stacks costs more than all the rest: CPU by layer is read less often
 CPU_EVERY = 10.0
 
@@ -72,7 +69,9 @@ class Counted:
 
 
 @contextmanager
-def counting(missing: dict[str, str], names: Sequence[str] = NAMES) -> Iterator[Counted | None]:
+def counting(
+    missing: dict[str, str], names: Sequence[str] = accounts.NAMES
+) -> Iterator[Counted | None]:
     """All accounts in one session; None where that cannot be, and ``missing`` says why."""
     with ExitStack() as stack:
         try:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live import record
-from nfsrdma_tools.live.counted import NAMES
 from nfsrdma_tools.live.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
+from nfsrdma_tools.probes.accounts import NAMES
 
 __all__ = ["Asked", "Feed", "fed"]
 

@@ -120,7 +120,7 @@ _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 def _credits(mount: Mount) -> Frame:
     each = [xprt.credits for xprt in mount.xprts]
     granted = sum(has.granted for has in each)
-    used = sum(max(has.used, has.most_used if has.waits else 0) for has in each)
+    used = sum(has.peak for has in each)
     return {"granted": granted, "used": used} if granted else {}
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nfsrdma_tools.host.mountstats import DATA
 from nfsrdma_tools.live.snapshot import Mount, Op, Processors, Xprt
 
 __all__ = ["limit"]
 
-_DATA = {"READ": "READ", "READ_PLUS": "READ", "WRITE": "WRITE"}
+_READS = DATA["read"]
+_DATA = (*_READS, *DATA["write"])
 # the host is full above this share of its CPUs
 _FULL = 0.92
 # READs in a read-ahead window that is large enough not to be suspected
@@ -69,8 +71,7 @@ def _credits(case: _Case) -> str:
 
 def _starved(xprt: Xprt) -> bool:
     has = xprt.credits
-    busy = max(has.used, has.most_used if has.waits else 0) >= has.granted > 0
-    return busy and (has.waits > 0 or xprt.sending > 0)
+    return has.peak >= has.granted > 0 and (has.waits > 0 or xprt.sending > 0)
 
 
 def _processors(case: _Case) -> str:
@@ -85,7 +86,7 @@ def _read_ahead(case: _Case) -> str:
     """One window is read ahead while another is waited for: no more can be under way."""
     mount, data = case.mount, case.data
     window = mount.read_ahead_kb * 1024 / mount.rsize if mount.rsize else 0.0
-    reads = data is not None and _DATA[data.name] == "READ" and mount.direct < mount.read / 2
+    reads = data is not None and data.name in _READS and mount.direct < mount.read / 2
     if not data or not reads or window >= _WINDOWS or case.in_flight < _MOST:
         return ""
     if data.execute_ms / 1000 / case.seconds > 2 * window + 1:

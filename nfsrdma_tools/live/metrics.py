@@ -140,8 +140,7 @@ class Metrics:
         oldest = max((each.seconds for each in mount.waiting), default=0.0)
         self._set("nfsrdma_mount_oldest_rpc_seconds", oldest, *own)
         if mount.asked:
-            other = mount.asked != ("rdma" if mount.transport == "nfsrdma" else mount.transport)
-            self._set("nfsrdma_mount_other_transport", other, *own, mount.asked)
+            self._set("nfsrdma_mount_other_transport", mount.has_another, *own, mount.asked)
         for op in mount.ops:
             self._op(op, own)
         for index, xprt in enumerate(mount.xprts):
@@ -222,7 +221,7 @@ class Metrics:
                 spent = getattr(layer, side) / 1e9
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
         for port in snapshot.ports:
-            self._set("nfsrdma_port_active", port.state == "ACTIVE", port.name, port.netdev)
+            self._set("nfsrdma_port_active", port.active, port.name, port.netdev)
         for event in snapshot.events:
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
         for what in snapshot.missing:

@@ -16,7 +16,6 @@ from typing import Any
 
 from nfsrdma_tools.live import happened
 from nfsrdma_tools.live.counted import (
-    NAMES,
     Counted,
     clients,
     counting,
@@ -29,6 +28,7 @@ from nfsrdma_tools.live.owners import Owners
 from nfsrdma_tools.live.snapshot import Server, Snapshot
 from nfsrdma_tools.live.stalls import Finder
 from nfsrdma_tools.live.waits import Waits
+from nfsrdma_tools.probes.accounts import NAMES
 from nfsrdma_tools.probes.events import system
 from nfsrdma_tools.probes.program import TRANSPORTS
 

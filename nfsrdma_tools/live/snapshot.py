@@ -94,6 +94,11 @@ class Credits:
     most_used: int = 0
     waits: int = 0
 
+    @property
+    def peak(self) -> int:
+        """The most in use within the interval: that of the session only where Calls waited."""
+        return max(self.used, self.most_used if self.waits else 0)
+
 
 @dataclass(frozen=True)
 class Xprt:
@@ -158,6 +163,12 @@ class Mount:
     """The oldest RPCs under way."""
     limit: str = ""
     """In a sentence, what limits it now."""
+
+    @property
+    def has_another(self) -> bool:
+        """Whether it has another transport than fstab asks for, to which ours is "rdma"."""
+        found = "rdma" if self.transport == "nfsrdma" else self.transport
+        return self.asked not in ("", found)
 
     @property
     def rpcs(self) -> int:
@@ -239,6 +250,11 @@ class Port:
     netdev: str = ""
     state: str = ""
     physical: str = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether it can carry data."""
+        return self.state == "ACTIVE"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ __all__ = ["Finder"]
 
 _LOOP_SECONDS, _LOOP_CONNECTS = 60.0, 3
 _CREDITS_SECONDS = 3.0
-_FAMILY = {"rdma": "rdma", "nfsrdma": "rdma"}
 _CONNECTING = ("connect", "cm")
 
 
@@ -88,7 +87,7 @@ def _ended(name: str, memory: _Memory) -> bool:
 
 
 def _link(time: float, port: Port, was: str) -> Event:
-    if port.state == "ACTIVE":
+    if port.active:
         return Event(time, "link up", port.name, f"{port.netdev}: {was} to {port.state}")
     what = f"{port.netdev}: {was} to {port.state}, physically {port.physical}"
     advice = "look at the cable, the switch port and `ip link`; mounts go on when it is back"
@@ -167,8 +166,7 @@ def _waits(xprt: Xprt) -> bool:
 
 
 def _transport(mount: Mount, memory: _Memory, now: Snapshot) -> Iterable[Event]:
-    found = _FAMILY.get(mount.transport, mount.transport)
-    if not mount.asked or mount.asked == found:
+    if not mount.has_another:
         memory.said.discard("transport")
     elif _begins("transport", memory):
         what = f"fstab asks for {mount.asked}, the mount has {mount.transport}"

@@ -149,7 +149,7 @@ def _right(plain: str, width: int) -> Text:
 def status(taken: Snapshot, more: str) -> Text:
     """The first line: who, how busy, when, and how often."""
     cpu = taken.processors
-    down = [port.name for port in taken.ports if port.state != "ACTIVE"]
+    down = [port.name for port in taken.ports if not port.active]
     said = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  CPU {cpu.share:.0%}")
     if taken.server:
         said += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} calls/s")
