@@ -14,7 +14,7 @@ from typing import Any
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
 
-__all__ = ["History", "frame", "merged"]
+__all__ = ["Frame", "History", "frame", "merged"]
 
 Frame = dict[str, Any]
 _HOUR = 3600.0
@@ -128,9 +128,9 @@ def _clients(server: Server) -> Frame:
     found: Frame = {"s:": _without_nothing({"r": server.read, "w": server.written,
                                             "n": server.calls})}  # fmt: skip
     for client in server.clients:
-        _add(found.setdefault(f"c:{client.peer}", {}), _client(client))
-    for client in server.clients:
-        _add(found["s:"], {key: _client(client)[key] for key in ("k", "x", "p", "l")})
+        each = _client(client)
+        _add(found.setdefault(f"c:{client.peer}", {}), each)
+        _add(found["s:"], {key: each[key] for key in ("k", "x", "p", "l")})
     return found
 
 

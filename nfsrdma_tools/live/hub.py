@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 
-from nfsrdma_tools.live.history import History, frame
+from nfsrdma_tools.live.history import Frame, History, frame
 from nfsrdma_tools.live.plain import to_plain
 from nfsrdma_tools.live.snapshot import Snapshot
 
@@ -49,12 +49,12 @@ class Hub:
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep a snapshot and tell all who listen."""
-        plain, small = to_plain(snapshot), frame(snapshot)
+        small, events = frame(snapshot), to_plain(snapshot.events)
         with self._lock:
             self._history.add(small)
-            self._events.extend(plain.get("events", ()))
+            self._events.extend(events)
         if self._loop and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, _event({"frame": small, "now": plain}))
+            self._loop.call_soon_threadsafe(self._tell, small, snapshot)
 
     def past(self) -> bytes:
         """The hour, and the last events, as JSON."""
@@ -80,7 +80,10 @@ class Hub:
         for queue in list(self._listeners):
             self._dismiss(queue)
 
-    def _tell(self, event: bytes) -> None:
+    def _tell(self, small: Frame, snapshot: Snapshot) -> None:
+        if not self._listeners:
+            return
+        event = _event({"frame": small, "now": to_plain(snapshot)})
         for queue in list(self._listeners):
             try:
                 queue.put_nowait(event)

@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Input, Static
 
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 from nfsrdma_tools.live.top.detail import Detail
-from nfsrdma_tools.live.top.events import Log, line
+from nfsrdma_tools.live.top.events import Log
 from nfsrdma_tools.live.top.host import Host
 from nfsrdma_tools.live.top.overview import SORTS, Overview, status
 from nfsrdma_tools.live.top.trail import Trail
@@ -87,7 +87,7 @@ class Top(App[None]):
         elif isinstance(screen, Host):
             screen.show(taken)
         elif isinstance(screen, Overview):
-            screen.show(taken, self.trail, self.sort, [line(event) for event in self.events])
+            screen.show(taken, self.trail, self.sort, tuple(self.events))
             self.tell()
 
     def tell(self) -> None:

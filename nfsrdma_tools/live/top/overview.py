@@ -11,7 +11,8 @@ from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from nfsrdma_tools.live.snapshot import Client, Mount, Snapshot
+from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
+from nfsrdma_tools.live.top.events import line
 from nfsrdma_tools.live.top.trail import Trail, spark
 from nfsrdma_tools.live.top.words import number, rate, span, text
 
@@ -73,7 +74,7 @@ class Overview(Screen[None]):
         row = self.query_one("#mounts", DataTable).cursor_row
         return self.shown[row] if 0 <= row < len(self.shown) else None
 
-    def show(self, taken: Snapshot, trail: Trail, sort: str, events: Sequence[Text]) -> None:
+    def show(self, taken: Snapshot, trail: Trail, sort: str, events: Sequence[Event]) -> None:
         """A new snapshot; the cursor stays on its mount."""
         self.taken = taken
         before = self.chosen
@@ -87,7 +88,7 @@ class Overview(Screen[None]):
         if before and before.device in devices:
             table.move_cursor(row=devices.index(before.device), animate=False)
         self._clients(taken)
-        self.query_one("#events", Static).update(Text("\n").join(events[-_EVENTS:]))
+        self.query_one("#events", Static).update(Text("\n").join(map(line, events[-_EVENTS:])))
         self.tell()
 
     def tell(self) -> None:
