@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, split, total
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
@@ -30,7 +30,6 @@ was sent from its pages.  ``*_bytes`` were offered in ``*_segments``, ``*_used``
 the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were copied out of the
 receive buffer.
 """
-_SLOTS = 32
 _Counts = tuple[int, ...]
 
 
@@ -57,10 +56,8 @@ def read(session: Any) -> Chunks:
 
 
 def _decoded(key: Any, leaves: Any) -> tuple[Row, _Counts, tuple[tuple[str, _Counts], ...]]:
-    every = total(leaf.sizes for leaf in leaves)
-    slots = [every[n * _SLOTS : (n + 1) * _SLOTS] for n in range(len(KINDS))]
     counts = total(leaf.counts for leaf in leaves)
-    return row_of(key), counts, tuple(zip(KINDS, slots, strict=True))
+    return row_of(key), counts, split(total(leaf.sizes for leaf in leaves), KINDS)
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Row", "increase", "row_of", "text", "total"]
+__all__ = ["Row", "increase", "row_of", "split", "text", "total"]
+
+# SLOTS of bpf/account.h
+_SLOTS = 32
 
 
 class Row(NamedTuple):
@@ -27,6 +30,13 @@ def row_of(key: Any) -> Row:
 def total(leaves: Iterable[Iterable[int]]) -> tuple[int, ...]:
     """The sums over CPUs of arrays of counters."""
     return tuple(map(sum, zip(*leaves, strict=True)))
+
+
+def split(slots: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Histograms that lie one behind the other, by their names."""
+    return tuple(
+        (name, tuple(slots[n * _SLOTS : (n + 1) * _SLOTS])) for n, name in enumerate(names)
+    )
 
 
 def increase(

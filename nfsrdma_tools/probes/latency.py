@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, text, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, split, text, total
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
@@ -16,7 +16,6 @@ __all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "rec
 PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
 """Waited for a slot; for a credit and its turn; registered, built and posted; on the wire and in
 the server; reply read and memory invalidated; its task woken; result decoded."""
-_SLOTS = 32
 _Counts = tuple[int, ...]
 _Decoded = tuple[Row, _Counts, _Counts, tuple[tuple[str, _Counts], ...]]
 _SHOWN = 8
@@ -61,13 +60,11 @@ def read(session: Any) -> Latency:
 
 
 def _decoded(key: Any, leaves: Any) -> _Decoded:
-    every = total(leaf.phase_times for leaf in leaves)
-    slots = [every[n * _SLOTS : (n + 1) * _SLOTS] for n in range(len(PHASES))]
     return (
         row_of(key),
         total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves),
         total(leaf.times for leaf in leaves),
-        tuple(zip(PHASES, slots, strict=True)),
+        split(total(leaf.phase_times for leaf in leaves), PHASES),
     )
 
 

@@ -48,7 +48,7 @@ class Interval:
 class _Reading(NamedTuple):
     counted: Any
     lost: Losses
-    cost: Cost
+    cost: Cost | None
 
 
 def watch(
@@ -76,16 +76,16 @@ def watch(
         clients(heard)
     with attached([account.name], asked.cpu) as open_session, counted(asked.cost):
         begun(open_session.missing)
-        first = last = _read(account, open_session)
+        first = last = _read(account, open_session, asked.cost)
         done = 0
         try:
             while not asked.count or done < asked.count:
                 time.sleep(asked.interval)
-                now = _read(account, open_session)
+                now = _read(account, open_session, asked.cost)
                 known = {} if account.host_wide else clients(heard)
                 added = account.difference(now.counted, last.counted)
                 rows = of_mount(account.records(added, known), mount)
-                cost = now.cost - last.cost if asked.cost else None
+                cost = now.cost - last.cost if now.cost and last.cost else None
                 yield Interval(rows, now.lost - last.lost, cost)
                 last, done = now, done + 1
         finally:
@@ -93,8 +93,8 @@ def watch(
                 ended(account.difference(last.counted, first.counted))
 
 
-def _read(account: Account, session: Any) -> _Reading:
-    return _Reading(account.read(session), lost(session), spent(session))
+def _read(account: Account, session: Any, cost: bool) -> _Reading:
+    return _Reading(account.read(session), lost(session), spent(session) if cost else None)
 
 
 def _mount(directory: Path) -> str:
