@@ -25,8 +25,9 @@ class Accounts:
     """
 
     def __init__(self, wanted: bool = False) -> None:
-        self.said = _said(wanted)
-        self.kept = self.said == ", ".join(NAMES)
+        why_not = _why_not(wanted)
+        self.kept = not why_not
+        self.said = f"none: {why_not}" if why_not else ", ".join(NAMES)
         self._open = contextlib.ExitStack()
         self._session: Any = None
         self._clients: dict[int, tuple[str, ...]] = {}
@@ -62,11 +63,11 @@ class Accounts:
             raise UserError(error.message, f"{error.hint}; or sweep with --no-accounts") from error
 
 
-def _said(wanted: bool) -> str:
+def _why_not(wanted: bool) -> str:
     if not wanted:
-        return "none: not asked for"
+        return "not asked for"
     try:
         session.available()
     except UserError as error:
-        return f"none: {error.message}"
-    return ", ".join(NAMES)
+        return error.message
+    return ""
