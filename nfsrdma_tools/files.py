@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["read", "write_atomically"]
+__all__ = ["read", "readable", "write_atomically"]
 
 
 def read(path: Path) -> str:
@@ -15,6 +15,14 @@ def read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
+        return ""
+
+
+def readable(path: Path) -> str:
+    """The same, and "" also when it cannot be read: the kernel's files come and go, or say no."""
+    try:
+        return read(path)
+    except OSError:
         return ""
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import readable
 
 __all__ = [
     "CpuTimes",
@@ -57,9 +58,9 @@ class CpuTimes:
 
 def accounting(proc: Path = _PROC) -> str:
     """Where busy time comes from here: "idle time" and "schedstat" are in ns, else "ticks"."""
-    if parse_idle(_text(proc / "timer_list")):
+    if parse_idle(readable(proc / "timer_list")):
         return "idle time"
-    return "schedstat" if _text(proc / "schedstat") else "ticks"
+    return "schedstat" if readable(proc / "schedstat") else "ticks"
 
 
 def snapshot(proc: Path = _PROC) -> CpuTimes:
@@ -68,8 +69,8 @@ def snapshot(proc: Path = _PROC) -> CpuTimes:
 
     # a task's time is counted when it is switched out: let that be this one's, too
     time.sleep(1e-6)
-    tasks = parse_tasks(_text(proc / "schedstat"))
-    idle = parse_idle(_text(proc / "timer_list"))
+    tasks = parse_tasks(readable(proc / "schedstat"))
+    idle = parse_idle(readable(proc / "timer_list"))
     wall = time.monotonic_ns()
     modes = psutil.cpu_times()._asdict()
     cpus = len(idle or tasks) or psutil.cpu_count() or 1
@@ -97,7 +98,7 @@ def not_idle(proc: Path = _PROC) -> tuple[int, int]:
     What is left of it when idle ticks are taken off: ticks of a busy CPU can get lost.
     """
     now = time.monotonic_ns()
-    rows = [row.split() for row in _text(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
+    rows = [row.split() for row in readable(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
     ticks = sum(int(row[4]) + int(row[5]) for row in rows)
     return now, now * len(rows) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
 
@@ -127,10 +128,3 @@ def parse_idle(timer_list: str) -> list[int]:
         slept + waited + (max(int(now[1]) - since, 0) if stopped else 0)
         for stopped, since, slept, waited in zip(*found, strict=True)
     ]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -13,6 +13,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools.files import readable
+
 __all__ = ["Task", "Transport", "parse_tasks", "tasks", "transports"]
 
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
@@ -66,14 +68,14 @@ def transports(numbers: set[int] | None = None, switches: Path = _SWITCHES) -> l
 
 
 def _transport(number: int, folder: Path) -> Transport:
-    has = {name: int(v) for name, v in _PAIR.findall(_text(folder / "xprt_info")) if v.isdigit()}
+    has = {name: int(v) for name, v in _PAIR.findall(readable(folder / "xprt_info")) if v.isdigit()}
     kind = folder.name.rsplit("-", 1)[1]
     window = kind == "rdma"
     return Transport(
         number=number,
         kind=kind,
-        address=_text(folder / "dstaddr").strip(),
-        states=tuple(_text(folder / "xprt_state").strip().removeprefix("state=").split()),
+        address=readable(folder / "dstaddr").strip(),
+        states=tuple(readable(folder / "xprt_state").strip().removeprefix("state=").split()),
         credits=has.get("cong_win", 0) >> _SHIFT if window else 0,
         used=has.get("cur_cong", 0) >> _SHIFT if window else 0,
         requests=has.get("num_reqs", 0),
@@ -85,16 +87,9 @@ def _transport(number: int, folder: Path) -> Transport:
 
 def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
     """The RPCs of a client that are under way; none for others than root."""
-    return parse_tasks(client, _text(clients / f"{client:x}" / "tasks"))
+    return parse_tasks(client, readable(clients / f"{client:x}" / "tasks"))
 
 
 def parse_tasks(client: int, text: str) -> list[Task]:
     """Read debugfs' text; what has another form is left out."""
     return [Task(client, int(m[1]), m[2], m[3]) for m in _TASK.finditer(text)]
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
