@@ -21,6 +21,7 @@ from nfsrdma_tools.host import mountinfo
 
 __all__ = [
     "DATA",
+    "STATES",
     "ByteCounts",
     "MountStats",
     "Operation",
@@ -51,8 +52,8 @@ _COLUMNS = {
 # (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
 DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 """What moves data in a direction, in the names of mountstats."""
-# the state of a connection, not a count of what happened on it
-_STATES = {"port", "idle_time", "max_slots"}
+STATES = frozenset({"port", "idle_time", "max_slots"})
+"""A connection's figures that are its state, not a count of what happened on it."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +208,7 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     return Xprt(
         after.proto,
         {
-            name: value if name in _STATES else value - before.counters.get(name, 0)
+            name: value if name in STATES else value - before.counters.get(name, 0)
             for name, value in after.counters.items()
         },
     )

@@ -30,7 +30,6 @@ from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
 __all__ = ["run_trial", "tunables"]
 
 _MEGA = 1_000_000
-_STATES = {"port", "idle_time"}  # not counts
 
 
 class _NotOfferedError(Exception):
@@ -181,6 +180,6 @@ def _rdma(stats: MountStats) -> dict[str, int]:
     total: dict[str, int] = {}
     for xprt in stats.xprts:
         for name, value in xprt.counters.items() if xprt.proto == "rdma" else ():
-            if name not in _STATES:
+            if name not in mountstats.STATES:
                 total[name] = total.get(name, 0) + value
     return total
