@@ -24,7 +24,7 @@ lint: setup ## ruff, mypy --strict, codespell
 	$(BIN)/codespell
 
 unit: setup ## Tests that need nothing but Python
-	$(BIN)/python -m pytest -q tests/unit
+	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
 	@tools/setup browser
