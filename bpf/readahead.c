@@ -32,6 +32,7 @@ struct ahead_row {
 
 /* a thread that reads: since when, and the window that was asked for on its way */
 struct ahead_thread {
+	u64 thread;
 	u64 entered;
 	u64 inode;
 	u64 device;
@@ -40,7 +41,8 @@ struct ahead_thread {
 };
 
 BPF_TABLE("lru_hash", struct ahead_key, struct ahead_word, ahead_words, WORDS);
-BPF_TABLE("lru_hash", u64, struct ahead_thread, ahead_threads, 4096);
+/* at a thread's number; one that comes to another's place takes it */
+BPF_ARRAY(ahead_threads, struct ahead_thread, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", u64, struct ahead_row, ahead_rows, ROWS, WHEN_NEEDED);
 
 /* The bits of word number @word that are pages @first to @last */
@@ -107,13 +109,31 @@ static __always_inline u32 ahead_range(u64 device, u64 inode, u64 first, u64 las
 	return met;
 }
 
+static __always_inline struct ahead_thread *ahead_slot(void)
+{
+	int slot = bpf_get_current_pid_tgid() & (TASK_SLOTS - 1);
+
+	return ahead_threads.lookup(&slot);
+}
+
+/* This thread, if it has read a file on NFS */
+static __always_inline struct ahead_thread *ahead_thread(void)
+{
+	struct ahead_thread *here = ahead_slot();
+
+	return here && here->thread == bpf_get_current_pid_tgid() ? here : NULL;
+}
+
 /* A program reads a file on NFS: attached to nfs_file_read() by probes/readahead.py */
 int readahead_enters(void *context)
 {
-	u64 thread = bpf_get_current_pid_tgid();
-	struct ahead_thread here = { .entered = bpf_ktime_get_ns() };
+	struct ahead_thread *here = ahead_slot();
 
-	ahead_threads.update(&thread, &here);
+	if (!here)
+		return 0;
+	here->thread = bpf_get_current_pid_tgid();
+	here->entered = bpf_ktime_get_ns();
+	here->device = 0;
 	return 0;
 }
 
@@ -139,8 +159,8 @@ static __always_inline void ahead_demanded(struct ahead_thread *here, u64 device
 #ifdef HAVE_filemap_mm_filemap_get_pages
 PROBE(filemap, mm_filemap_get_pages)
 {
-	u64 thread = bpf_get_current_pid_tgid(), device = args->s_dev;
-	struct ahead_thread *here = ahead_threads.lookup(&thread);
+	struct ahead_thread *here = ahead_thread();
+	u64 device = args->s_dev;
 
 	/* NFS has no device of its own: major number 0 */
 	if (device >> 20)
@@ -176,9 +196,9 @@ PROBE(filemap, mm_filemap_map_pages)
 #ifdef HAVE_nfs_nfs_aop_readahead
 PROBE(nfs, nfs_aop_readahead)
 {
-	u64 thread = bpf_get_current_pid_tgid(), first = args->offset >> PAGE_BITS;
-	struct ahead_thread *here = ahead_threads.lookup(&thread);
-	u64 device = args->dev, last = first + args->nr_pages - 1;
+	u64 first = args->offset >> PAGE_BITS, last = first + args->nr_pages - 1;
+	struct ahead_thread *here = ahead_thread();
+	u64 device = args->dev;
 	struct ahead_row *row;
 
 	if (!args->nr_pages)
