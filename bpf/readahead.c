@@ -124,7 +124,7 @@ static __always_inline struct ahead_thread *ahead_thread(void)
 	return here && here->thread == bpf_get_current_pid_tgid() ? here : NULL;
 }
 
-/* A program reads a file on NFS: attached to nfs_file_read() by probes/readahead.py */
+/* A program reads a file on NFS: attached to nfs_start_io_read() by probes/readahead.py */
 int readahead_enters(void *context)
 {
 	struct ahead_thread *here = ahead_slot();

@@ -29,8 +29,11 @@ class ReadAhead:
 
 
 def attach(session: Any) -> None:
-    """Know when a program begins to read, to tell pages that came too late."""
-    probe(session, "nfs_file_read", "readahead_enters")
+    """Know when a program begins to read through the page cache, to tell pages that came too late.
+
+    All such reads call that function, and direct ones do not (fs/nfs/file.c).
+    """
+    probe(session, "nfs_start_io_read", "readahead_enters")
 
 
 def read(session: Any) -> ReadAhead:
