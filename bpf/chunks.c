@@ -29,6 +29,7 @@ struct flight {
 };
 
 struct chunk_row {
+	struct row row;
 	u64 counts[CHUNK_COUNTS];
 	u32 sizes[KINDS * SLOTS];
 };
@@ -42,7 +43,7 @@ struct chunk_handle {
 
 BPF_ARRAY(chunk_flights, struct flight, TASK_SLOTS);
 BPF_ARRAY(chunk_handles, struct chunk_handle, KEY_SLOTS);
-BPF_F_TABLE("percpu_hash", struct row, struct chunk_row, chunk_rows, ROWS, WHEN_NEEDED);
+BPF_F_TABLE("percpu_hash", u32, struct chunk_row, chunk_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(chunk_nothing, struct chunk_row, 1);
 
@@ -144,16 +145,28 @@ static inline void chunk_copied(u32 client, u32 task, enum chunk_count what, u32
 		flight->counts[what] += bytes;
 }
 
+static inline struct chunk_row *chunk_row(struct row *row)
+{
+	u32 number = number_of(row, sizeof(*row));
+	struct chunk_row *found = chunk_rows.lookup(&number), *nothing;
+	int first = 0;
+
+	if (!found) {
+		nothing = chunk_nothing.lookup(&first);
+		if (nothing)
+			found = chunk_rows.lookup_or_try_init(&number, nothing);
+	}
+	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+}
+
 static inline void chunk_done(struct row *row, u32 task)
 {
 	struct flight *flight = chunk_flight(row->client, task);
-	struct chunk_row *nothing, *sum;
-	int first = 0;
+	struct chunk_row *sum;
 
-	nothing = chunk_nothing.lookup(&first);
-	if (!flight || !nothing)
+	if (!flight)
 		return;
-	sum = chunk_rows.lookup_or_try_init(row, nothing);
+	sum = chunk_row(row);
 	if (sum) {
 		sum->counts[RPCS]++;
 		if (flight->length[REPLY_CHUNK] && !flight->replied)

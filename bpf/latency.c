@@ -29,6 +29,7 @@ struct timing {
 };
 
 struct latency_row {
+	struct row row;
 	u64 count;
 	u64 sum;
 	u64 phases[PHASES];
@@ -51,7 +52,7 @@ struct slow_calls {
 };
 
 BPF_ARRAY(timings, struct timing, TASK_SLOTS);
-BPF_F_TABLE("percpu_hash", struct row, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
+BPF_F_TABLE("percpu_hash", u32, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(latency_nothing, struct latency_row, 1);
 BPF_PERCPU_ARRAY(slowest, struct slow_calls, 1);
@@ -128,19 +129,31 @@ static inline void keep_if_slow(struct row *row, struct timing *timing, u32 xid,
 	kept->least = least;
 }
 
+static inline struct latency_row *latency_row(struct row *row)
+{
+	u32 number = number_of(row, sizeof(*row));
+	struct latency_row *found = latency_rows.lookup(&number), *nothing;
+	int first = 0;
+
+	if (!found) {
+		nothing = latency_nothing.lookup(&first);
+		if (nothing)
+			found = latency_rows.lookup_or_try_init(&number, nothing);
+	}
+	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+}
+
 static inline void timing_done(struct row *row, u32 task, u32 xid)
 {
 	struct timing *timing = timing_of(row->client, task);
-	struct latency_row *nothing, *sum;
 	u64 now = bpf_ktime_get_ns();
-	int first = 0;
+	struct latency_row *sum;
 
-	nothing = latency_nothing.lookup(&first);
-	if (!timing || !nothing)
+	if (!timing)
 		return;
 	timing->phases[DECODE] += now - timing->last;
 	timing->rpc.live = 0;
-	sum = latency_rows.lookup_or_try_init(row, nothing);
+	sum = latency_row(row);
 	if (sum) {
 		sum->count++;
 		sum->sum += now - timing->begin;

@@ -43,6 +43,7 @@ struct server_call {
 };
 
 struct server_row {
+	struct server_id id;
 	u64 sum;
 	u64 phases[SERVER_PHASES];
 	u64 counts[SERVER_COUNTS];
@@ -56,7 +57,7 @@ struct server_thread {
 };
 BPF_ARRAY(server_calls, struct server_call, TASK_SLOTS);
 BPF_ARRAY(server_threads, struct server_thread, TASK_SLOTS);
-BPF_F_TABLE("percpu_hash", struct server_id, struct server_row, server_rows, ROWS, WHEN_NEEDED);
+BPF_F_TABLE("percpu_hash", u32, struct server_row, server_rows, ROWS, WHEN_NEEDED);
 /* never written: a new row's content is too large for a stack */
 BPF_ARRAY(server_nothing, struct server_row, 1);
 
@@ -135,20 +136,27 @@ static inline struct server_call *server_call_here(void)
 	return call && call->begin ? call : NULL;
 }
 
-static inline void server_done(void)
+static inline struct server_row *server_row(struct server_id *id, u32 number)
 {
-	struct server_thread *here = server_thread();
-	struct server_call *call = server_call_here();
-	struct server_row *nothing, *row;
-	struct server_id id;
+	struct server_row *found = server_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	nothing = server_nothing.lookup(&first);
-	if (!call || !here || !nothing)
-		return;
+	if (!found) {
+		nothing = server_nothing.lookup(&first);
+		if (nothing)
+			found = server_rows.lookup_or_try_init(&number, nothing);
+	}
+	return found && row_is(&found->id, id, sizeof(*id)) ? found : NULL;
+}
+
+/* A Call is answered; @number is its row's */
+static inline void server_done(struct server_call *call, u32 number)
+{
+	struct server_thread *here = server_thread();
+	struct server_row *row;
+
 	server_phase(call, SERVER_WRITE_OUT);
-	id = call->id;
-	row = server_rows.lookup_or_try_init(&id, nothing);
+	row = server_row(&call->id, number);
 	if (row) {
 		row->sum += call->last - call->begin;
 		row->times[slot_of((call->last - call->begin) >> 10)]++;
@@ -161,7 +169,8 @@ static inline void server_done(void)
 			row->counts[i] += call->counts[i];
 	}
 	call->begin = 0;
-	here->has = 0;
+	if (here)
+		here->has = 0;
 }
 
 /* nfsd begins: a Call of ours is found by its xid, the kernel's by the thread */

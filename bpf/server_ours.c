@@ -48,9 +48,10 @@ PROBE(nfsrdma, nfsrdma_svc_reply)
 {
 	struct server_call *call = server_call_here();
 
-	if (call)
-		call->counts[SERVER_INVALIDATES] = args->invalidates;
-	server_done();
+	if (!call)
+		return 0;
+	call->counts[SERVER_INVALIDATES] = args->invalidates;
+	server_done(call, number_of(&call->id, sizeof(call->id)));
 	return 0;
 }
 #endif

@@ -7,6 +7,7 @@ struct server_send {
 	struct server_key key;	/* of the Send, not of the Call */
 	u64 posted;		/* 0: nobody's */
 	struct server_id id;
+	u32 number;		/* of the Call's row */
 };
 
 BPF_ARRAY(server_sends, struct server_send, TASK_SLOTS);
@@ -30,8 +31,9 @@ PROBE(rpcrdma, svcrdma_post_send)
 	call->counts[SERVER_INVALIDATES] = !!args->inv_rkey;
 	send->key = key;
 	send->id = call->id;
-	server_done();
-	send->posted = bpf_ktime_get_ns();
+	send->number = number_of(&call->id, sizeof(call->id));
+	server_done(call, send->number);
+	send->posted = call->last;
 	return 0;
 }
 #endif
@@ -45,7 +47,7 @@ PROBE(rpcrdma, svcrdma_wc_send)
 
 	if (!send || !send->posted || !server_same(&send->key, &key))
 		return 0;
-	row = server_rows.lookup(&send->id);
+	row = server_row(&send->id, send->number);
 	if (row) {
 		row->phases[SERVER_SEND] += bpf_ktime_get_ns() - send->posted;
 		row->counts[SERVER_SENDS]++;

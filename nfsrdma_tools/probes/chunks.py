@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, split, total
+from nfsrdma_tools.probes.counting import Row, increase, named, row_of, split, total
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
@@ -31,6 +32,7 @@ the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were c
 receive buffer.
 """
 _Counts = tuple[int, ...]
+_Decoded = tuple[Row, _Counts, tuple[tuple[str, _Counts], ...]]
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,21 @@ class Chunks:
 
 def read(session: Any) -> Chunks:
     """What was counted since the session began."""
-    found = decoded(session, "chunk_rows", _decoded)
+    found = list(chain.from_iterable(decoded(session, "chunk_rows", _all)))
     return Chunks(
         counts={row: counts for row, counts, _ in found},
         sizes={(row, kind): slots for row, _, sizes in found for kind, slots in sizes},
     )
 
 
-def _decoded(key: Any, leaves: Any) -> tuple[Row, _Counts, tuple[tuple[str, _Counts], ...]]:
+def _all(number: Any, leaves: Any) -> list[_Decoded]:
+    del number
+    return [_decoded(row, own) for row, own in named(leaves, row_of).items()]
+
+
+def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
     counts = total(leaf.counts for leaf in leaves)
-    return row_of(key), counts, split(total(leaf.sizes for leaf in leaves), KINDS)
+    return row, counts, split(total(leaf.sizes for leaf in leaves), KINDS)
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:

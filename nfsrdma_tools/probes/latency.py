@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, split, text, total
+from nfsrdma_tools.probes.counting import Row, increase, named, row_of, split, text, total
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
@@ -50,7 +51,7 @@ class Latency:
 
 def read(session: Any) -> Latency:
     """What was counted since the session began, and the slowest RPCs since the last reading."""
-    found = decoded(session, "latency_rows", _decoded)
+    found = list(chain.from_iterable(decoded(session, "latency_rows", _all)))
     return Latency(
         sums={row: sums for row, sums, _, _ in found},
         times={row: times for row, _, times, _ in found},
@@ -59,9 +60,14 @@ def read(session: Any) -> Latency:
     )
 
 
-def _decoded(key: Any, leaves: Any) -> _Decoded:
+def _all(number: Any, leaves: Any) -> list[_Decoded]:
+    del number
+    return [_decoded(row, own) for row, own in named(leaves, row_of).items()]
+
+
+def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
     return (
-        row_of(key),
+        row,
         total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves),
         total(leaf.times for leaf in leaves),
         split(total(leaf.phase_times for leaf in leaves), PHASES),

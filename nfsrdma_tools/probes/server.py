@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.probes.counting import increase, text, total
+from nfsrdma_tools.probes.counting import increase, named, text, total
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
@@ -31,6 +32,9 @@ class Asked(NamedTuple):
     procedure: str
 
 
+_Decoded = tuple[Asked, tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Server:
     """``sums``: ns in all, ns in each of PHASES, then COUNTS; ``times`` by units of 1024 ns."""
@@ -41,13 +45,22 @@ class Server:
 
 def read(session: Any) -> Server:
     """What was counted since the session began."""
-    found = decoded(session, "server_rows", _decoded)
+    found = list(chain.from_iterable(decoded(session, "server_rows", _all)))
     return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
 
 
-def _decoded(key: Any, leaves: Any) -> tuple[Asked, tuple[int, ...], tuple[int, ...]]:
+def _asked(leaf: Any) -> Asked:
+    return Asked(text(leaf.id.peer), text(leaf.id.procedure))
+
+
+def _all(number: Any, leaves: Any) -> list[_Decoded]:
+    del number
+    return [_decoded(asked, own) for asked, own in named(leaves, _asked).items()]
+
+
+def _decoded(asked: Asked, leaves: list[Any]) -> _Decoded:
     sums = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
-    return Asked(text(key.peer), text(key.procedure)), sums, total(leaf.times for leaf in leaves)
+    return asked, sums, total(leaf.times for leaf in leaves)
 
 
 def difference(after: Server, before: Server) -> Server:

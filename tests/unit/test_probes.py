@@ -32,7 +32,7 @@ from nfsrdma_tools.probes import (
     statuses,
 )
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, total
+from nfsrdma_tools.probes.counting import Row, increase, named, row_of, total
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.watch import Asked, Interval, watch
 from nfsrdma_tools.probes.xprts import mounts_of_transports
@@ -127,8 +127,15 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
 
 
 def test_sums_over_cpus_and_differences() -> None:
-    key = Row(3, b"READ\0junk")  # type: ignore[arg-type]
-    assert row_of(key) == Row(3, "READ")
+    read, write, nobodys = (
+        SimpleNamespace(row=SimpleNamespace(client=3, procedure=name))
+        for name in (b"READ\0junk", b"WRITE\0", b"\0")
+    )
+    # one number, two names: on two CPUs
+    assert named([read, write, read, nobodys], row_of) == {
+        Row(3, "READ"): [read, read],
+        Row(3, "WRITE"): [write],
+    }
     assert total([(1, 2), (3, 4)]) == (4, 6)
     before, after = {"a": (1, 2)}, {"a": (1, 5), "b": (7, 0), "c": (0, 0)}
     assert increase(after, before) == {"a": (0, 3), "b": (7, 0)}
