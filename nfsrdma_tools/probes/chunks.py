@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, named, row_of, split, total
-from nfsrdma_tools.probes.maps import decoded
+from nfsrdma_tools.probes.counting import Row, increase, row_of, split, total
+from nfsrdma_tools.probes.maps import rows
 
 __all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
 
@@ -50,16 +49,11 @@ class Chunks:
 
 def read(session: Any) -> Chunks:
     """What was counted since the session began."""
-    found = list(chain.from_iterable(decoded(session, "chunk_rows", _all)))
+    found = rows(session, "chunk_rows", row_of, _decoded)
     return Chunks(
         counts={row: counts for row, counts, _ in found},
         sizes={(row, kind): slots for row, _, sizes in found for kind, slots in sizes},
     )
-
-
-def _all(number: Any, leaves: Any) -> list[_Decoded]:
-    del number
-    return [_decoded(row, own) for row, own in named(leaves, row_of).items()]
 
 
 def _decoded(row: Row, leaves: list[Any]) -> _Decoded:

@@ -3,21 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Row", "increase", "named", "row_of", "split", "text", "total"]
+__all__ = ["Row", "increase", "row_of", "split", "text", "total"]
 
 # SLOTS of bpf/account.h
 _SLOTS = 32
-
-
-class _Named(Protocol):
-    @property
-    def procedure(self) -> str: ...
-
-
-_Name = TypeVar("_Name", bound=_Named)
 
 
 class Row(NamedTuple):
@@ -33,19 +25,6 @@ _Key = TypeVar("_Key")
 def row_of(leaf: Any) -> Row:
     """The row whose name, a ``struct row``, a leaf begins with."""
     return Row(leaf.row.client, text(leaf.row.procedure))
-
-
-def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, list[Any]]:
-    """The leaves of one number, by the name in each.
-
-    A row's number may be another one's on another CPU (row_is() of bpf/account.h), and a leaf of a
-    CPU that never counted there has no name, and nothing in it: it is left out.
-    """
-    found: dict[_Name, list[Any]] = {}
-    for leaf in leaves:
-        if (key := name(leaf)).procedure:
-            found.setdefault(key, []).append(leaf)
-    return found
 
 
 def total(leaves: Iterable[Iterable[int]]) -> tuple[int, ...]:

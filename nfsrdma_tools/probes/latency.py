@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, named, row_of, split, text, total
-from nfsrdma_tools.probes.maps import decoded
+from nfsrdma_tools.probes.counting import Row, increase, row_of, split, text, total
+from nfsrdma_tools.probes.maps import rows
 
 __all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
 
@@ -51,18 +50,13 @@ class Latency:
 
 def read(session: Any) -> Latency:
     """What was counted since the session began, and the slowest RPCs since the last reading."""
-    found = list(chain.from_iterable(decoded(session, "latency_rows", _all)))
+    found = rows(session, "latency_rows", row_of, _decoded)
     return Latency(
         sums={row: sums for row, sums, _, _ in found},
         times={row: times for row, _, times, _ in found},
         phase_times={(row, name): slots for row, _, _, each in found for name, slots in each},
         slow=_slowest(session.table("slowest")),
     )
-
-
-def _all(number: Any, leaves: Any) -> list[_Decoded]:
-    del number
-    return [_decoded(row, own) for row, own in named(leaves, row_of).items()]
 
 
 def _decoded(row: Row, leaves: list[Any]) -> _Decoded:

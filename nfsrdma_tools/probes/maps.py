@@ -11,13 +11,49 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["decoded"]
+__all__ = ["decoded", "named", "rows"]
 
 _AT_ONCE = 64
+
+
+class _Named(Protocol):
+    @property
+    def procedure(self) -> str: ...
+
+
+_Name = TypeVar("_Name", bound=_Named)
 _Row = TypeVar("_Row")
+
+
+def rows(
+    session: Any,
+    table: str,
+    name: Callable[[Any], _Name],
+    decode: Callable[[_Name, list[Any]], _Row],
+) -> list[_Row]:
+    """What ``decode`` makes of each name's leaves in a map whose keys are numbers made of names."""
+
+    def of_number(_number: Any, leaves: Any) -> list[_Row]:
+        return [decode(key, own) for key, own in named(leaves, name).items()]
+
+    return list(chain.from_iterable(decoded(session, table, of_number)))
+
+
+def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, list[Any]]:
+    """The leaves of one number, by the name in each.
+
+    A row's number may be another one's on another CPU (row_is() of bpf/account.h), and a leaf of a
+    CPU that never counted there has no name, and nothing in it: it is left out.
+    """
+    found: dict[_Name, list[Any]] = {}
+    for leaf in leaves:
+        if (key := name(leaf)).procedure:
+            found.setdefault(key, []).append(leaf)
+    return found
 
 
 def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:

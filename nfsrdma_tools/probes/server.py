@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.probes.counting import increase, named, text, total
-from nfsrdma_tools.probes.maps import decoded
+from nfsrdma_tools.probes.counting import increase, text, total
+from nfsrdma_tools.probes.maps import rows
 
 __all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
 
@@ -45,17 +44,12 @@ class Server:
 
 def read(session: Any) -> Server:
     """What was counted since the session began."""
-    found = list(chain.from_iterable(decoded(session, "server_rows", _all)))
+    found = rows(session, "server_rows", _asked, _decoded)
     return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
 
 
 def _asked(leaf: Any) -> Asked:
     return Asked(text(leaf.id.peer), text(leaf.id.procedure))
-
-
-def _all(number: Any, leaves: Any) -> list[_Decoded]:
-    del number
-    return [_decoded(asked, own) for asked, own in named(leaves, _asked).items()]
 
 
 def _decoded(asked: Asked, leaves: list[Any]) -> _Decoded:

@@ -32,7 +32,7 @@ from nfsrdma_tools.probes import (
     statuses,
 )
 from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, named, row_of, total
+from nfsrdma_tools.probes.counting import Row, increase, row_of, total
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.watch import Asked, Interval, watch
 from nfsrdma_tools.probes.xprts import mounts_of_transports
@@ -132,7 +132,7 @@ def test_sums_over_cpus_and_differences() -> None:
         for name in (b"READ\0junk", b"WRITE\0", b"\0")
     )
     # one number, two names: on two CPUs
-    assert named([read, write, read, nobodys], row_of) == {
+    assert maps.named([read, write, read, nobodys], row_of) == {
         Row(3, "READ"): [read, read],
         Row(3, "WRITE"): [write],
     }
