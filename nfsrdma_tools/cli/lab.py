@@ -109,7 +109,7 @@ def down(name: Name) -> None:
 
 @app.command()
 def clean() -> None:
-    """Remove images and snapshots of other recipes from the cache."""
+    """Remove what is of other recipes, or of labs whose owner was killed, from the cache."""
     from nfsrdma_tools.lab.cache import clean
 
     print(f"{clean() >> 20} MiB freed")

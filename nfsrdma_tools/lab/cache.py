@@ -3,26 +3,26 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from nfsrdma_tools.lab import kernels
+from nfsrdma_tools.lab import kernels, leftovers
 from nfsrdma_tools.lab.image import recipe_hash
+from nfsrdma_tools.lab.leftovers import removed
 from nfsrdma_tools.lab.places import cache_dir, locked
 
 __all__ = ["clean"]
 
 
 def clean() -> int:
-    """Remove images, kernels and snapshots of other recipes than the present one; bytes freed."""
-    keep, freed = kernels.present(), 0
+    """Remove what belongs to other recipes than the present one, or to no lab; bytes freed."""
+    keep, freed = kernels.present(), leftovers.remove()
     for name in ("images", "kernels"):
         folder = cache_dir() / name
         if folder.is_dir():
             with locked(folder / "lock"):
-                freed += sum(_remove(path) for path in folder.iterdir() if _is_old(path, keep))
+                freed += sum(removed(path) for path in folder.iterdir() if _is_old(path, keep))
     warm = (cache_dir() / "warm").glob("*")
-    return freed + sum(_remove(path) for path in warm if _is_old(path, keep))
+    return freed + sum(removed(path) for path in warm if _is_old(path, keep))
 
 
 def _is_old(path: Path, kernels_kept: set[str]) -> bool:
@@ -31,12 +31,3 @@ def _is_old(path: Path, kernels_kept: set[str]) -> bool:
     if path.name == "lock" or path.name in kernels_kept:
         return False
     return first != recipe_hash() or (len(parts) > 1 and "-".join(parts[:2]) not in kernels_kept)
-
-
-def _remove(path: Path) -> int:
-    size = sum(p.stat().st_blocks * 512 for p in [path, *path.rglob("*")] if not p.is_symlink())
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-    return size

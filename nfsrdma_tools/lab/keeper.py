@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
@@ -30,7 +31,7 @@ def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
         raise UserError(f"the lab {config.name} is up already", f"nfsrdma lab down {config.name}")
     prepare(config, step)
     step("starting")
-    log = places.labs_dir() / f"{config.name}.keeper"
+    log = _log(config.name)
     with log.open("wb") as output:
         keeper = subprocess.Popen(
             (sys.executable, "-m", __name__, json.dumps(config.to_dict())),
@@ -57,6 +58,11 @@ def down(name: str) -> None:
                 f"the lab {name} is still up after {_SECONDS} s", f"kill -9 {state['pid']}"
             )
         time.sleep(0.05)
+    _log(name).unlink(missing_ok=True)
+
+
+def _log(name: str) -> Path:
+    return places.labs_dir() / f"{name}.keeper"
 
 
 def _keep(config: LabConfig) -> None:

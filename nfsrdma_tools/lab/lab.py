@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, image, kernels, places, snapshot
+from nfsrdma_tools.lab import accel, image, kernels, leftovers, places, snapshot
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
@@ -86,16 +86,20 @@ class Lab(Nodes):
         self.__enter__()
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
-        stack.callback(os.close, _lock(self.config.name))
+        stack.callback(places.give_back, *_lock(self.config.name))
+        leftovers.remove()
         for folder in (self.folder, self._disks):
             # an owner that was killed had no time to tidy up
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
+            held = places.hold(folder)
+            if held is not None:
+                stack.callback(os.close, held)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def _disks(self) -> Path:
-        return places.cache_dir() / "labs" / self.config.name
+        return places.disks_dir() / self.config.name
 
     def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
@@ -118,11 +122,12 @@ class Lab(Nodes):
                 self.run(node, "lab-nic", self.config.nic)
 
 
-def _lock(name: str) -> int:
+def _lock(name: str) -> tuple[Path, int]:
+    path = places.lab_lock(name)
     for _ in range(20):
-        descriptor = places.try_lock(places.labs_dir() / f"{name}.lock")
+        descriptor = places.try_lock(path)
         if descriptor is not None:
-            return descriptor
+            return path, descriptor
         # somebody who only looks whether the lab is up holds it for an instant
         time.sleep(0.05)
     raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")

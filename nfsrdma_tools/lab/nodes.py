@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -87,12 +86,12 @@ class Nodes:
 
 def read_state(name: str) -> dict[str, Any]:
     """What the owner of a lab last wrote; empty when the lab is not up."""
-    lock = places.labs_dir() / f"{name}.lock"
+    lock = places.lab_lock(name)
     if not lock.exists():
         return {}
     descriptor = places.try_lock(lock)
     if descriptor is not None:
-        os.close(descriptor)
+        places.give_back(lock, descriptor)
         return {}
     return {"phase": "starting", **_state(name)}
 

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["cache_dir", "lab_dir", "labs_dir", "locked", "try_lock"]
+__all__ = [
+    "cache_dir",
+    "disks_dir",
+    "give_back",
+    "hold",
+    "lab_dir",
+    "lab_lock",
+    "labs_dir",
+    "locked",
+    "try_lock",
+]
 
 
 def cache_dir() -> Path:
@@ -35,23 +45,57 @@ def lab_dir(name: str) -> Path:
     return labs_dir() / name
 
 
+def lab_lock(name: str) -> Path:
+    """What a lab's owner holds for as long as the lab is up."""
+    return labs_dir() / f"{name}.lock"
+
+
+def disks_dir() -> Path:
+    """Where labs that are up have the disks of their machines, a folder for each lab."""
+    return cache_dir() / "labs"
+
+
 def _made(path: Path) -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the lock at ``path``; returns its descriptor, or None when another process has it.
+    """Take the lock at ``path``; returns its descriptor, or None when another process has it."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_at(path, descriptor):
+            return descriptor
+        # its holder gave it back just now, and its file went
+        os.close(descriptor)
 
-    Lock files are never removed: whoever waits on a removed one would hold nothing.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+def hold(folder: Path) -> int | None:
+    """Hold a folder, so that nobody takes it for one that was left behind; None: it is held."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    return False
+
+
+def give_back(path: Path, descriptor: int) -> None:
+    """Give back what ``try_lock`` took; its file goes, too."""
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
 
 
 @contextlib.contextmanager

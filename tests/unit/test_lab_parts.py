@@ -4,6 +4,7 @@ import importlib.resources
 import io
 import os
 import re
+import shutil
 import socket
 import tarfile
 import threading
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import leftovers, places
 from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.lan import Lan
@@ -241,4 +242,31 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
     os.close(first)
     again = places.try_lock(tmp_path / "lock")
     assert again is not None
-    os.close(again)
+    places.give_back(tmp_path / "lock", again)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_killed_owners_left_goes_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("dead", "alive", "elsewhere"):
+        for folder in (places.lab_dir(name), places.disks_dir() / name):
+            folder.mkdir(parents=True)
+            (folder / "disk").write_bytes(bytes(8192))
+    lock = places.lab_lock("alive")
+    held = places.try_lock(lock)
+    # brought up with another XDG_RUNTIME_DIR
+    shutil.rmtree(places.lab_dir("elsewhere"))
+    disks = places.hold(places.disks_dir() / "elsewhere")
+    assert held is not None
+    assert disks is not None
+    assert leftovers.remove() >= 8192
+    assert leftovers.remove() == 0
+    assert sorted(path.name for path in places.disks_dir().iterdir()) == ["alive", "elsewhere"]
+    assert sorted(path.name for path in places.labs_dir().iterdir()) == ["alive", "alive.lock"]
+    places.give_back(lock, held)
+    os.close(disks)
+    assert leftovers.remove() >= 8192
+    assert list(places.labs_dir().iterdir()) == []

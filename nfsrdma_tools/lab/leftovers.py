@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What labs whose owners were killed left behind: folders, and gigabytes of disks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from nfsrdma_tools.lab import places
+
+__all__ = ["remove", "removed"]
+
+
+def remove() -> int:
+    """Remove what is there of labs that nobody holds; returns the bytes freed."""
+    made = [*places.labs_dir().iterdir(), *_folders(places.disks_dir())]
+    return sum(_of_lab(name) for name in sorted({path.name for path in made if path.is_dir()}))
+
+
+def removed(path: Path) -> int:
+    """Remove a file or a folder; returns the bytes freed."""
+    size = sum(p.stat().st_blocks * 512 for p in [path, *path.rglob("*")] if not p.is_symlink())
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink()
+    return size
+
+
+def _folders(path: Path) -> list[Path]:
+    return list(path.iterdir()) if path.is_dir() else []
+
+
+def _of_lab(name: str) -> int:
+    lock = places.lab_lock(name)
+    descriptor = places.try_lock(lock)
+    if descriptor is None:
+        return 0
+    try:
+        folders = places.lab_dir(name), places.disks_dir() / name
+        return sum(_gone(folder) for folder in folders if folder.is_dir())
+    finally:
+        places.give_back(lock, descriptor)
+
+
+def _gone(folder: Path) -> int:
+    # a lab that was brought up with another run folder has its lock there
+    held = places.hold(folder)
+    if held is None:
+        return 0
+    size = removed(folder)
+    os.close(held)
+    return size
