@@ -15,6 +15,7 @@ enum region_count {
 };
 
 #define OWNERS	1024
+#define MAPPABLE	1024	/* BPF_F_MMAPABLE */
 
 /* by client (the kernel's) or by transport (ours) */
 struct region_owner {
@@ -52,7 +53,8 @@ struct region_work {
 BPF_ARRAY(region_works, struct region_work, TASK_SLOTS);
 /* at a region's number (the kernel's), or at its key without the byte that changes (ours) */
 BPF_ARRAY(regions, struct region, KEY_SLOTS);
-BPF_ARRAY(region_rows, struct region_row, OWNERS);
+/* read from memory: to ask for each row would cost more than all other accounts */
+BPF_F_TABLE("array", int, struct region_row, region_rows, OWNERS, MAPPABLE);
 /* made, destroyed */
 BPF_PERCPU_ARRAY(region_lives, u64, 2);
 

@@ -31,15 +31,18 @@ the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were c
 receive buffer.
 """
 _Counts = tuple[int, ...]
-_Decoded = tuple[Row, _Counts, tuple[tuple[str, _Counts], ...]]
+_Decoded = tuple[Row, _Counts, _Counts]
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Counters by COUNTS, and histograms of chunks' sizes: slot n is 2^(n-1) to below 2^n bytes."""
+    """Counters by COUNTS, and histograms of chunks' sizes, those of KINDS behind one another.
+
+    Slot n of each is 2^(n-1) to below 2^n bytes.
+    """
 
     counts: dict[Row, tuple[int, ...]]
-    sizes: dict[tuple[Row, str], tuple[int, ...]]
+    sizes: dict[Row, tuple[int, ...]]
 
     def count(self, name: str, procedure: str = "") -> int:
         """One counter, of one procedure or of all."""
@@ -52,13 +55,12 @@ def read(session: Any) -> Chunks:
     found = rows(session, "chunk_rows", row_of, _decoded)
     return Chunks(
         counts={row: counts for row, counts, _ in found},
-        sizes={(row, kind): slots for row, _, sizes in found for kind, slots in sizes},
+        sizes={row: sizes for row, _, sizes in found},
     )
 
 
 def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
-    counts = total(leaf.counts for leaf in leaves)
-    return row, counts, split(total(leaf.sizes for leaf in leaves), KINDS)
+    return row, total(leaf.counts for leaf in leaves), total(leaf.sizes for leaf in leaves)
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:
@@ -74,7 +76,7 @@ def records(snapshot: Chunks, clients: dict[int, tuple[str, ...]]) -> list[dict[
             "client": row.client,
             "procedure": row.procedure,
             **dict(zip(COUNTS, counts, strict=True)),
-            "sizes": {k: list(snapshot.sizes[row, k]) for k in KINDS if (row, k) in snapshot.sizes},
+            "sizes": split(snapshot.sizes.get(row, ()), KINDS),
         }
         for row, counts in sorted(snapshot.counts.items())
     ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import text
+from nfsrdma_tools.probes.maps import decoded
 from nfsrdma_tools.probes.statuses import cm_event, completion
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
@@ -103,11 +104,13 @@ def read(session: Any) -> Connections:
     """What happened since the session began."""
     session.bpf.perf_buffer_poll(timeout=0)
     heard = session.state["connections"]
-    found = {
-        (bool(k.ours), k.number): Credit(row.granted, row.used, row.most_used, row.waits)
-        for k, row in session.table("credits").items()
-    }
+    found = dict(decoded(session, "credits", _credit))
     return Connections(tuple(heard.events), heard.lost, found, heard.came)
+
+
+def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
+    credit = Credit(row.granted, row.used, row.most_used, row.waits)
+    return (bool(key.ours), key.number), credit
 
 
 def difference(after: Connections, before: Connections) -> Connections:
@@ -118,11 +121,16 @@ def difference(after: Connections, before: Connections) -> Connections:
         after.events[len(after.events) - new :],
         after.lost - before.lost,
         {
-            key: replace(credit, waits=credit.waits - before.credits.get(key, none).waits)
+            key: _since(credit, before.credits.get(key, none))
             for key, credit in after.credits.items()
         },
         new,
     )
+
+
+def _since(after: Credit, before: Credit) -> Credit:
+    waits = after.waits - before.waits
+    return after if waits == after.waits else replace(after, waits=waits)
 
 
 def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:

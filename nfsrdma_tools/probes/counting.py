@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import sub
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Row", "increase", "row_of", "split", "text", "total"]
@@ -27,16 +28,17 @@ def row_of(leaf: Any) -> Row:
     return Row(leaf.row.client, text(leaf.row.procedure))
 
 
-def total(leaves: Iterable[Iterable[int]]) -> tuple[int, ...]:
+def total(leaves: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """The sums over CPUs of arrays of counters."""
-    return tuple(map(sum, zip(*leaves, strict=True)))
+    # a slice of ctypes' arrays is made at once
+    first, *more = [leaf[:] for leaf in leaves]
+    return tuple(map(sum, zip(first, *more, strict=True))) if more else tuple(first)
 
 
-def split(slots: Sequence[int], names: Sequence[str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Histograms that lie one behind the other, by their names."""
-    return tuple(
-        (name, tuple(slots[n * _SLOTS : (n + 1) * _SLOTS])) for n, name in enumerate(names)
-    )
+def split(slots: Sequence[int], names: Sequence[str]) -> dict[str, list[int]]:
+    """Histograms that lie one behind the other, by their names; what has no count is left out."""
+    parts = {name: list(slots[n * _SLOTS : (n + 1) * _SLOTS]) for n, name in enumerate(names)}
+    return {name: part for name, part in parts.items() if any(part)}
 
 
 def increase(
@@ -44,13 +46,13 @@ def increase(
 ) -> dict[_Key, tuple[int, ...]]:
     """What was added to each key's counters; keys to which nothing was are left out."""
     # what did not change is the very same object
-    changed = ((key, value, before.get(key, ())) for key, value in after.items())
-    grown = {key: _minus(value, was) for key, value, was in changed if value is not was}
+    changed = {key: value for key, value in after.items() if before.get(key) is not value}
+    grown = {key: _minus(value, before.get(key, ())) for key, value in changed.items()}
     return {key: value for key, value in grown.items() if any(value)}
 
 
 def _minus(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a - b for a, b in zip(after, before or (0,) * len(after), strict=True))
+    return tuple(map(sub, after, before or (0,) * len(after)))
 
 
 def text(raw: bytes) -> str:

@@ -17,7 +17,7 @@ PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
 """Waited for a slot; for a credit and its turn; registered, built and posted; on the wire and in
 the server; reply read and memory invalidated; its task woken; result decoded."""
 _Counts = tuple[int, ...]
-_Decoded = tuple[Row, _Counts, _Counts, tuple[tuple[str, _Counts], ...]]
+_Decoded = tuple[Row, _Counts, _Counts, _Counts]
 _SHOWN = 8
 
 
@@ -38,13 +38,14 @@ class Latency:
     """Per client and procedure, in nanoseconds.
 
     ``sums``: how many RPCs, their time, and their time in each of PHASES.  ``times``: a histogram
-    of times, whose slots ``slot_ns`` explains.  ``phase_times``: one for each phase, slot n being
-    2^(n-1) to below 2^n units of 1024 ns.  ``slow``: the slowest since the last reading.
+    of times, whose slots ``slot_ns`` explains.  ``phase_times``: those of phases behind one
+    another, slot n being 2^(n-1) to below 2^n units of 1024 ns.  ``slow``: the slowest since the
+    last reading.
     """
 
     sums: dict[Row, tuple[int, ...]]
     times: dict[Row, tuple[int, ...]]
-    phase_times: dict[tuple[Row, str], tuple[int, ...]]
+    phase_times: dict[Row, tuple[int, ...]]
     slow: tuple[Slow, ...]
 
 
@@ -54,7 +55,7 @@ def read(session: Any) -> Latency:
     return Latency(
         sums={row: sums for row, sums, _, _ in found},
         times={row: times for row, _, times, _ in found},
-        phase_times={(row, name): slots for row, _, _, each in found for name, slots in each},
+        phase_times={row: slots for row, _, _, slots in found},
         slow=_slowest(session.table("slowest")),
     )
 
@@ -64,7 +65,7 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
         row,
         total((leaf.count, leaf.sum, *leaf.phases) for leaf in leaves),
         total(leaf.times for leaf in leaves),
-        split(total(leaf.phase_times for leaf in leaves), PHASES),
+        total(leaf.phase_times for leaf in leaves),
     )
 
 
@@ -91,6 +92,7 @@ def _row(
 ) -> dict[str, Any]:
     count, spent, *phases = sums
     times = snapshot.times.get(row, ())
+    histograms = split(snapshot.phase_times.get(row, ()), PHASES)
     return {
         "mount": owner(row.client, clients),
         "procedure": row.procedure,
@@ -98,9 +100,7 @@ def _row(
         "mean_us": spent / count / 1000,
         **{f"p{p}_us": percentile(times, p) / 1000 for p in (50, 95, 99)},
         "phases_us": _phases(phases, count),
-        "phase_histograms": {
-            phase: list(snapshot.phase_times.get((row, phase), ())) for phase in PHASES
-        },
+        "phase_histograms": {phase: histograms.get(phase, []) for phase in PHASES},
         "times": list(times),
     }
 

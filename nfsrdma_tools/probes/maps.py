@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's maps per CPU, read in batches; of a row that did not change nothing is read anew.
+"""A program's maps, read in batches; of a row that did not change nothing is read anew.
 
 bcc asks the kernel twice for each row, and each counter is an object of Python's by then.  Here 64
-rows come at once, as bytes (BPF_MAP_LOOKUP_BATCH, Linux 5.6 on; kernel/bpf/hashtab.c), and only
+rows come at once, as bytes (BPF_MAP_LOOKUP_BATCH, Linux 5.6 on; kernel/bpf/syscall.c), and only
 those that differ from what came before are taken apart.
 """
 
@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["decoded", "named", "rows"]
+__all__ = ["decoded", "mapped", "named", "rows"]
 
 _AT_ONCE = 64
 
@@ -27,6 +29,15 @@ class _Named(Protocol):
 
 _Name = TypeVar("_Name", bound=_Named)
 _Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Rows as the kernel gave them, and what was made of them."""
+
+    keys: bytes
+    values: bytes
+    rows: list[Any]
 
 
 def rows(
@@ -57,64 +68,92 @@ def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, li
 
 
 def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
-    """What ``decode`` makes of each row's key and leaves, one leaf per CPU.
+    """What ``decode`` makes of each row's key and leaf, or leaves in a map per CPU.
 
     Of a row that is as it was at the last reading of this session, it is what was made then.
     """
+    return _taken_apart(session, name, _entries(session, name, session.table(name)), decode)
+
+
+def mapped(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
+    """The same of an array that may be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on)."""
     table = session.table(name)
-    known: dict[bytes, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
-    found: dict[bytes, tuple[bytes, _Row]] = {}
-    for key, leaves in _entries(table):
-        have = known.get(key)
-        if have is None or have[0] != leaves:
-            have = leaves, decode(table.Key.from_buffer_copy(key), _leaves(table, leaves))
-        found[key] = have
+    memory, keys = session.state.get(f"memory of {name}") or _memory(session, name, table)
+    long = _AT_ONCE * ctypes.sizeof(table.Leaf)
+    slices = ((part, memory[n * long : (n + 1) * long]) for n, part in enumerate(keys))
+    return _taken_apart(session, name, slices, decode)
+
+
+def _memory(session: Any, name: str, table: Any) -> tuple[mmap.mmap, list[bytes]]:
+    count = table.max_entries
+    size = count * ctypes.sizeof(table.Leaf)
+    memory = mmap.mmap(table.map_fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
+    parts = (range(n, min(n + _AT_ONCE, count)) for n in range(0, count, _AT_ONCE))
+    keys = [bytes((table.Key * len(part))(*part)) for part in parts]
+    session.state[f"memory of {name}"] = memory, keys
+    return memory, keys
+
+
+def _taken_apart(
+    session: Any,
+    name: str,
+    entries: Iterable[tuple[bytes, bytes]],
+    decode: Callable[[Any, Any], _Row],
+) -> list[_Row]:
+    before: list[_Batch] = session.state.get(f"rows of {name}", [])
+    table = session.table(name)
+    pairs = zip(entries, chain(before, repeat(None)), strict=False)
+    found = [_batch(table, keys, values, was, decode) for (keys, values), was in pairs]
     session.state[f"rows of {name}"] = found
-    return [row for _, row in found.values()]
+    return [row for batch in found for row in batch.rows]
 
 
-def _leaves(table: Any, raw: bytes) -> Any:
-    return table.Leaf.from_buffer_copy(raw)
+def _batch(
+    table: Any, keys: bytes, values: bytes, was: _Batch | None, decode: Callable[[Any, Any], Any]
+) -> _Batch:
+    if was and was.keys == keys and was.values == values:
+        return was
+    wide, long = ctypes.sizeof(table.Key), ctypes.sizeof(table.Leaf)
+    rows = list(was.rows) if was and was.keys == keys else []
+    for n in range(len(keys) // wide):
+        part = values[n * long : (n + 1) * long]
+        if not was or was.keys != keys or was.values[n * long : (n + 1) * long] != part:
+            key = table.Key.from_buffer_copy(keys, n * wide)
+            rows[n : n + 1] = [decode(key, table.Leaf.from_buffer_copy(part))]
+    return _Batch(keys, values, rows)
 
 
-def _entries(table: Any) -> Iterator[tuple[bytes, bytes]]:
+def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
     try:
-        return iter(list(_batches(table)))
+        return list(_batches(session, name, table))
     except OSError:
         # an older kernel, or a bucket that has more rows than are asked for at once
-        return ((bytes(key), bytes(leaves)) for key, leaves in table.items())
+        rows = [(bytes(key), bytes(leaf)) for key, leaf in table.items()]
+        return [(b"".join(k for k, _ in rows), b"".join(v for _, v in rows))]
 
 
-def _batches(table: Any) -> Iterator[tuple[bytes, bytes]]:
+def _batches(session: Any, name: str, table: Any) -> Iterator[tuple[bytes, bytes]]:
     from bcc.libbcc import lib
 
-    keys, values = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
-    place = ctypes.c_uint32(0)
-    begun = False
-    while True:
+    room = session.state.get(f"room for {name}")
+    if room is None:
+        room = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
+        session.state[f"room for {name}"] = room
+    place, before, failed = ctypes.c_uint32(0), None, 0
+    while not failed:
         count = ctypes.c_uint32(_AT_ONCE)
-        before = ctypes.byref(place) if begun else None
+        after, keys, values = map(ctypes.byref, (place, *room))
         failed = lib.bpf_lookup_batch(
-            table.map_fd,
-            before,
-            ctypes.byref(place),
-            ctypes.byref(keys),
-            ctypes.byref(values),
-            ctypes.byref(count),
+            table.map_fd, before, after, keys, values, ctypes.byref(count)
         )
         error = ctypes.get_errno()
+        # that was all
         if failed and error != errno.ENOENT:
             raise OSError(error, os.strerror(error))
-        yield from _cut(keys, values, count.value)
-        if failed:
-            # that was all
-            return
-        begun = True
+        if count.value:
+            yield _part(room[0], count.value), _part(room[1], count.value)
+        before = after
 
 
-def _cut(keys: Any, values: Any, count: int) -> Iterator[tuple[bytes, bytes]]:
-    wide, long = ctypes.sizeof(keys) // _AT_ONCE, ctypes.sizeof(values) // _AT_ONCE
-    all_keys, all_values = memoryview(keys).cast("B"), memoryview(values).cast("B")
-    for n in range(count):
-        key = bytes(all_keys[n * wide : (n + 1) * wide])
-        yield key, bytes(all_values[n * long : (n + 1) * long])
+def _part(rows: Any, count: int) -> bytes:
+    return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * count])

@@ -11,6 +11,7 @@ from nfsrdma_tools.host.effect import mounts
 from nfsrdma_tools.host.readahead import get_kb
 from nfsrdma_tools.probes.counting import increase, total
 from nfsrdma_tools.probes.functions import probe
+from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "records"]
 
@@ -38,8 +39,11 @@ def attach(session: Any) -> None:
 
 def read(session: Any) -> ReadAhead:
     """What was counted since the session began."""
-    found = session.table("ahead_rows").items()
-    return ReadAhead({device(key.value): total(leaf.counts for leaf in v) for key, v in found})
+    return ReadAhead(dict(decoded(session, "ahead_rows", _decoded)))
+
+
+def _decoded(key: Any, leaves: Any) -> tuple[str, tuple[int, ...]]:
+    return device(key.value), total(leaf.counts for leaf in leaves)
 
 
 def device(number: int) -> str:

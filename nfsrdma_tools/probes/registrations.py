@@ -11,6 +11,7 @@ from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import increase
 from nfsrdma_tools.probes.events import system
 from nfsrdma_tools.probes.functions import probe, probe_return
+from nfsrdma_tools.probes.maps import mapped
 from nfsrdma_tools.probes.xprts import mounts_of_transports
 
 __all__ = [
@@ -81,15 +82,20 @@ def time_functions(session: Any) -> None:
 
 def read(session: Any) -> Registrations:
     """What was counted since the session began."""
-    rows = [row for _, row in session.table("region_rows").items() if row.used]
-    found = {(bool(row.owner.ours), row.owner.number): row for row in rows}
+    found = [row for row in mapped(session, "region_rows", _decoded) if row]
     made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
     return Registrations(
-        counts={key: tuple(row.counts) for key, row in found.items()},
-        lifetimes={key: tuple(row.lifetimes) for key, row in found.items()},
+        counts={owner: counts for owner, counts, _ in found},
+        lifetimes={owner: lifetimes for owner, _, lifetimes in found},
         made=made,
         destroyed=destroyed,
     )
+
+
+def _decoded(_: Any, row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]] | None:
+    if not row.used:
+        return None
+    return (bool(row.owner.ours), row.owner.number), tuple(row.counts), tuple(row.lifetimes)
 
 
 def difference(after: Registrations, before: Registrations) -> Registrations:

@@ -368,6 +368,30 @@ class Counters:
         return -1 if self.error or place + 3 >= len(self.values) else 0
 
 
+@pytest.mark.parametrize("count", [1, 64, 100])
+def test_an_array_is_read_from_memory(count: int, tmp_path: Path) -> None:
+    rows = (Counter * count)(*(Counter(n) for n in range(count)))
+    with (tmp_path / "map").open("w+b") as file:
+        file.write(bytes(rows))
+        file.flush()
+        table = SimpleNamespace(
+            Key=ctypes.c_uint32, Leaf=Counter, max_entries=count, map_fd=file.fileno()
+        )
+        session_ = SimpleNamespace(state={}, table=lambda _: table)
+        made: list[int] = []
+
+        def decode(key: ctypes.c_uint32, row: Counter) -> tuple[int, int]:
+            made.append(key.value)
+            return key.value, row.value
+
+        assert maps.mapped(session_, "x", decode) == [(n, n) for n in range(count)]
+        file.seek(8 * (count - 1))
+        file.write(bytes(Counter(7)))
+        file.flush()
+        assert maps.mapped(session_, "x", decode)[-1] == (count - 1, 7)
+        assert made[count:] == [count - 1]
+
+
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 8])
 def test_rows_come_in_batches_and_only_those_that_changed_are_decoded(
