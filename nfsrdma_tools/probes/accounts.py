@@ -22,10 +22,10 @@ NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahe
 class Account:
     """What a module of this room offers under its account's name.
 
-    ``attach(session)`` is optional.  ``read(session)`` is a snapshot,
-    ``difference(after, before)`` another, and
-    ``records(snapshot, clients)`` its rows, whose values are plain: numbers, texts, and lists of
-    numbers for histograms.  One that is HOST_WIDE knows no mounts.
+    ``attach(session)`` and ``forget(session, reading)`` are optional.  ``read(session)`` is a
+    snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
+    whose values are plain: numbers, texts, and lists of numbers for histograms.  One that is
+    HOST_WIDE knows no mounts.
     """
 
     name: str
@@ -60,6 +60,11 @@ class Account:
         """Attach those probes."""
         self.module.time_functions(session)
 
+    def forget(self, session: Any, reading: Any) -> None:
+        """Free what only differences to readings before this one would need."""
+        if hasattr(self.module, "forget"):
+            self.module.forget(session, reading)
+
     def read(self, session: Any) -> Any:
         """What was counted since the session began."""
         return self.module.read(session)
@@ -82,12 +87,17 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
 
 
 @contextlib.contextmanager
-def attached(names: Sequence[str], timed: bool = False) -> Iterator[Session]:
+def attached(
+    names: Sequence[str], timed: bool = False, rate: int | None = None
+) -> Iterator[Session]:
     """A session of these accounts, in which each has done what it does besides its program.
 
-    ``timed``: those that can also tell CPU time do so.
+    ``timed``: those that can also tell CPU time do so.  ``rate``: samples a second on each CPU,
+    for those that sample.
     """
     with session(names) as counting:
+        if rate:
+            counting.state["rate"] = rate
         for each in map(account, names):
             each.attach(counting)
             if timed and each.times:

@@ -19,12 +19,13 @@ from nfsrdma_tools.probes.cpu_flame import flame
 from nfsrdma_tools.probes.cpu_reader import Reader, Reading
 from nfsrdma_tools.probes.program import Missing
 
-__all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "read", "records"]
+__all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "forget", "read", "records"]
 
 HOST_WIDE = True
 """Its rows are of no mount."""
 RATE = 499
-"""Samples a second on each CPU: a prime, so as not to run in step with timers."""
+"""Samples a second on each CPU, if no other is asked for: a prime, so as not to run in step with
+timers."""
 
 
 def attach(session: Any) -> None:
@@ -37,23 +38,29 @@ def attach(session: Any) -> None:
 def _sample(session: Any) -> int:
     from bcc import PerfSWConfig, PerfType
 
+    rate: int = session.state.get("rate", RATE)
     try:
         session.bpf.attach_perf_event(
             ev_type=PerfType.SOFTWARE,
             ev_config=PerfSWConfig.CPU_CLOCK,
             fn_name="cpu_sampled",
-            sample_freq=RATE,
+            sample_freq=rate,
         )
     except Exception as error:
         session.missing += (Missing("perf:cpu-clock", f"no stacks can be sampled: {error}"),)
         return 0
-    return RATE
+    return rate
 
 
 def read(session: Any) -> Reading:
     """What was counted since the session began."""
     reading: Reading = session.state["cpu"].read()
     return reading
+
+
+def forget(session: Any, reading: Reading) -> None:
+    """Free samples of threads that were gone then, and stacks: who watches for hours has many."""
+    session.state["cpu"].forget(reading)
 
 
 def difference(after: Reading, before: Reading) -> Cpu:
@@ -63,7 +70,8 @@ def difference(after: Reading, before: Reading) -> Cpu:
     return Cpu(
         threads=threads.difference(after.threads, before.threads, spent.wall_ns),
         groups=after.groups,
-        samples={key: n for key, n in samples.items() if n},
+        # less than before has a thread of the number of one that was forgotten
+        samples={key: n for key, n in samples.items() if n > 0},
         stacks=after.stacks,
         host=spent,
         stat_ns=_stat(after, before, spent.wall_ns),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import Counter
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -15,13 +16,13 @@ from nfsrdma_tools.host.threads import Ran
 from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.counting import text
-from nfsrdma_tools.probes.cpu_context import NFSD, Placed, Seen, group
+from nfsrdma_tools.probes.cpu_context import NFSD, Placed, Seen, Stack, Where, group
 from nfsrdma_tools.probes.symbols import Symbols
 
 __all__ = ["Reader", "Reading"]
 
-# stacks that are remembered with their names
-_KEPT = 20_000
+# stacks that are remembered with their names, and those whose layer is
+_KEPT, _PLACED = 20_000, 4096
 
 
 class Reading(NamedTuple):
@@ -37,6 +38,11 @@ class Reading(NamedTuple):
     lost: int
 
 
+@lru_cache(maxsize=_PLACED)
+def _placed(stack: Stack, nfsd: bool) -> Where:
+    return layers.layer(stack), layers.side(stack, nfsd=nfsd)
+
+
 class Reader:
     """A session's sums, of which the kernel keeps only what is new; ``rate`` as in Cpu."""
 
@@ -46,7 +52,6 @@ class Reader:
         self.groups: dict[int, str] = {}
         self.samples: Counter[Placed] = Counter()
         self.stacks: Counter[Seen] = Counter()
-        self.known: dict[bytes, Seen] = {}
         self.symbols = Symbols(bpf.ksym)
         # what these load is not to be loaded while clocks are compared
         host.snapshot()
@@ -63,21 +68,27 @@ class Reader:
         return Reading(now, stat, ran, self.groups, samples, self.stacks, self.rate, lost)
 
     def _drain(self) -> None:
+        own = os.getpid()
         for key, count in self.bpf["cpu_samples"].items_lookup_and_delete_batch():
-            seen = self._seen(key)
+            seen = self._seen(key, key.thread == own)
             self.samples[key.thread, *seen.where] += count.value
             if seen in self.stacks or len(self.stacks) < _KEPT:
                 self.stacks[seen] += count.value
 
-    def _seen(self, key: Any) -> Seen:
-        raw = bytes(key.name) + bytes(key.stack) + bytes([key.thread == os.getpid()])
-        if raw not in self.known:
-            if len(self.known) > _KEPT:
-                self.known.clear()
-            stack = tuple(self.symbols.frame(address) for address in takewhile(bool, key.stack))
-            name = group(text(key.name)) or text(key.name)
-            where = layers.layer(stack), layers.side(stack, nfsd=name == NFSD)
-            if key.thread == os.getpid():
-                where = names.TRACING, layers.NEITHER
-            self.known[raw] = Seen(name, stack, where)
-        return self.known[raw]
+    def forget(self, reading: Reading) -> None:
+        """Keep samples and groups of threads that were there then, and no stacks."""
+        there = reading.threads
+        for key in [key for key in self.samples if key[0] not in there]:
+            del self.samples[key]
+        for thread in self.groups.keys() - there.keys():
+            del self.groups[thread]
+        self.stacks.clear()
+
+    def _seen(self, key: Any, own: bool) -> Seen:
+        # a slice of ctypes' arrays is made at once
+        addresses = takewhile(bool, key.stack[:])
+        stack = tuple(map(self.symbols.frame, addresses))
+        name = text(key.name)
+        name = group(name) or name
+        where = (names.TRACING, layers.NEITHER) if own else _placed(stack, name == NFSD)
+        return Seen(name, stack, where)

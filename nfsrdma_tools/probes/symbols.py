@@ -28,12 +28,13 @@ class Symbols:
 
     def frame(self, address: int) -> Frame:
         """The function at an address."""
-        if address not in self.known:
+        found = self.known.get(address)
+        if found is None:
             said = self.ksym(address, show_module=True).decode(errors="replace")
             function, _, module = said.partition(" [")
             named = Frame(function, module.rstrip("]").removeprefix("kernel"))
-            self.known[address] = self._live(named, address)
-        return self.known[address]
+            found = self.known[address] = self._live(named, address)
+        return found
 
     def _live(self, frame: Frame, address: int) -> Frame:
         """The frame, or that of another module, whose code is where its initialisation was.
