@@ -29,6 +29,7 @@ from nfsrdma_tools.files import readable
 __all__ = [
     "CpuTimes",
     "accounting",
+    "busy",
     "difference",
     "not_idle",
     "own_ns",
@@ -80,6 +81,16 @@ def snapshot(proc: Path = _PROC) -> CpuTimes:
     return CpuTimes(busy_ns, task_ns, wall, cpus, modes)
 
 
+def busy(proc: Path = _PROC) -> CpuTimes:
+    """The same at a third of the cost where idle time is told: without tasks and modes."""
+    idle = parse_idle(readable(f"{proc}/timer_list"))
+    wall = time.monotonic_ns()
+    if not idle:
+        return snapshot(proc)
+    busy_ns = wall * len(idle) - sum(idle)
+    return CpuTimes(busy_ns, busy_ns, wall, len(idle), {})
+
+
 def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
     """What went by between two snapshots; ticks that went backwards count as none."""
     modes = {mode: max(after.modes[mode] - before.modes[mode], 0.0) for mode in after.modes}
@@ -120,11 +131,18 @@ def parse_tasks(schedstat: str) -> list[int]:
 
 def parse_idle(timer_list: str) -> list[int]:
     """Nanoseconds of idleness since boot, per CPU; nothing when the text does not tell."""
-    found = [[int(v) for v in re.findall(rf"\.{n}\s*: (\d+)", timer_list)] for n in _IDLE]
-    now = re.search(r"^now at (\d+) nsecs", timer_list, re.MULTILINE)
-    if not now or len({len(values) for values in found}) != 1:
+    found = [_numbers(timer_list, name) for name in _IDLE]
+    now = timer_list.partition("now at ")[2].partition(" nsecs")[0]
+    if not now.isdigit() or len({len(values) for values in found}) != 1:
         return []
     return [
-        slept + waited + (max(int(now[1]) - since, 0) if stopped else 0)
+        slept + waited + (max(int(now) - since, 0) if stopped else 0)
         for stopped, since, slept, waited in zip(*found, strict=True)
     ]
+
+
+def _numbers(text: str, name: str) -> list[int]:
+    """Those that stand behind a name and a colon."""
+    parts = (part.partition(":") for part in text.split(f".{name}")[1:])
+    words = (rest.split(None, 1) for blanks, _, rest in parts if not blanks.strip())
+    return [int(word[0]) for word in words if word and word[0].isdigit()]

@@ -11,15 +11,29 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["Entry", "at", "canonical", "options", "parse", "read", "read_text", "unescape"]
+__all__ = [
+    "PROC",
+    "Entry",
+    "Watch",
+    "at",
+    "canonical",
+    "options",
+    "parse",
+    "read",
+    "read_text",
+    "unescape",
+]
 
-_PROC = Path("/proc/self/mountinfo")
+PROC = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # security labels hold commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
@@ -55,14 +69,30 @@ def parse(text: str) -> list[Entry]:
     return [_entry(line) for line in text.split("\n") if line]
 
 
-def read(path: Path = _PROC) -> list[Entry]:
+def read(path: Path = PROC) -> list[Entry]:
     """All mounts this process sees."""
     return parse(read_text(path))
 
 
+class Watch:
+    """Tells when there are other mounts, or other options (mounts_poll in fs/proc_namespace.c)."""
+
+    def __init__(self, path: Path = PROC) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, handle)
+        self._poll = select.poll()
+        self._poll.register(handle, select.POLLPRI)
+        self._new = True
+
+    def changed(self) -> bool:
+        """Whether they changed since it was asked last; True at first."""
+        new, self._new = self._new, False
+        return bool(self._poll.poll(0)) or new
+
+
 def read_text(path: Path) -> str:
     """A kernel file as text in which nothing was translated."""
-    return os.fsdecode(path.read_bytes())
+    return os.fsdecode(files.raw(path))
 
 
 def at(directory: Path, entries: Sequence[Entry] | None = None) -> Entry | None:

@@ -11,8 +11,9 @@ a connection's counters belong to everybody who shares it.
 from __future__ import annotations
 
 import re
-from dataclasses import astuple, dataclass, field, fields, replace
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field, replace
+from operator import sub
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,40 +21,49 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo
 
 __all__ = [
+    "COLUMNS",
     "DATA",
+    "PROC",
     "STATES",
     "ByteCounts",
     "MountStats",
     "Operation",
-    "Reader",
     "Xprt",
+    "byte_counts",
     "difference",
+    "minus",
+    "operations",
     "parse",
+    "place",
     "read",
     "read_all",
 ]
 
-_PROC = Path("/proc/self/mountstats")
 _DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
 _OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
 _COMMON = (
     "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
 )
-_COLUMNS = {
-    "tcp": f"port bind_count {_COMMON} max_slots sending_u pending_u",
-    "udp": "port bind_count sends recvs bad_xids req_u bklog_u max_slots sending_u pending_u",
-    "rdma": f"port bind_count {_COMMON} read_chunk_count write_chunk_count reply_chunk_count "
-    "total_rdma_request total_rdma_reply pullup_copy_count fixup_copy_count "
-    "hardway_register_count failed_marshal_count bad_reply_count nomsg_call_count "
-    "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
-    "reply_waits_for_send",
+COLUMNS = {
+    proto: tuple(names.split())
+    for proto, names in {
+        "tcp": f"port bind_count {_COMMON} max_slots sending_u pending_u",
+        "udp": "port bind_count sends recvs bad_xids req_u bklog_u max_slots sending_u pending_u",
+        "rdma": f"port bind_count {_COMMON} read_chunk_count write_chunk_count reply_chunk_count "
+        "total_rdma_request total_rdma_reply pullup_copy_count fixup_copy_count "
+        "hardway_register_count failed_marshal_count bad_reply_count nomsg_call_count "
+        "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
+        "reply_waits_for_send",
+    }.items()
 }
+"""What an ``xprt:`` line counts after the transport's name."""
 # NFSv4.2 over TCP reads with READ_PLUS where the kernel has it, over RDMA never
 # (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
 DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 """What moves data in a direction, in the names of mountstats."""
-STATES = frozenset({"port", "idle_time", "max_slots"})
-"""A connection's figures that are its state, not a count of what happened on it."""
+STATES = frozenset(("port", "idle_time", "max_slots"))
+"""Columns that are the state of a connection, not a count of what happened on it."""
+PROC = Path("/proc/self/mountstats")
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,7 @@ class MountStats:
         return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
 
 
-def read(directory: Path, path: Path = _PROC) -> MountStats:
+def read(directory: Path, path: Path = PROC) -> MountStats:
     """The counters of what is mounted on ``directory`` now; UserError when that is not NFS."""
     where = mountinfo.canonical(directory, mountinfo.read())
     found = [s for s in read_all(path) if s.directory == where]
@@ -132,42 +142,22 @@ def read(directory: Path, path: Path = _PROC) -> MountStats:
     return found[-1]
 
 
-def read_all(path: Path = _PROC) -> list[MountStats]:
+def read_all(path: Path = PROC) -> list[MountStats]:
     """The counters of all NFS mounts, in the kernel's order."""
     return parse(mountinfo.read_text(path))
 
 
-def parse(
-    text: str, known: dict[str, _Table] | None = None, kept: dict[str, _Table] | None = None
-) -> list[MountStats]:
+def parse(text: str) -> list[MountStats]:
     """Read mountstats' text: its NFS mounts in the kernel's order.
 
-    ``known`` has the operations of an earlier text, ``kept`` is given those of this one.
     Raises UserError when a line is not what the kernel's source says.
     """
     blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
-    kept = {} if kept is None else kept
     try:
-        found = [_block("device " + block, known or {}, kept) for block in blocks]
+        found = [_block("device " + block) for block in blocks]
         return [stats for stats in found if stats]
     except (ValueError, TypeError) as error:
         raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
-
-
-class Reader:
-    """Reads again and again; of a mount that did nothing meanwhile, the operations are not parsed.
-
-    So an interval costs what was done in it, not what there is.
-    """
-
-    def __init__(self, path: Path = _PROC) -> None:
-        self._path = path
-        self._known: dict[str, _Table] = {}
-
-    def read_all(self) -> list[MountStats]:
-        """The counters of all NFS mounts now, in the kernel's order."""
-        known, self._known = self._known, {}
-        return parse(mountinfo.read_text(self._path), known, self._known)
 
 
 def difference(after: MountStats, before: MountStats) -> MountStats:
@@ -182,10 +172,10 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
     return replace(
         after,
         age_s=after.age_s - before.age_s,
-        bytes=_minus(after.bytes, before.bytes),
+        bytes=minus(after.bytes, before.bytes),
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
-            name: _operation_minus(operation, before.operations.get(name, _NOTHING))
+            name: minus(operation, before.operations.get(name, _NOTHING))
             for name, operation in after.operations.items()
         },
     )
@@ -194,14 +184,9 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
 _Counts = TypeVar("_Counts", ByteCounts, Operation)
 
 
-def _minus(after: _Counts, before: _Counts) -> _Counts:
-    names = [f.name for f in fields(after)]
-    return type(after)(**{n: getattr(after, n) - getattr(before, n) for n in names})
-
-
-def _operation_minus(after: Operation, before: Operation) -> Operation:
-    # a Reader gives the same object again when nothing was done
-    return _NOTHING if after is before else _minus(after, before)
+def minus(after: _Counts, before: _Counts) -> _Counts:
+    """What was added to each counter."""
+    return type(after)(*map(sub, vars(after).values(), vars(before).values()))
 
 
 def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
@@ -214,54 +199,49 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     )
 
 
-@dataclass(frozen=True)
-class _Table:
-    lines: list[str]
-    operations: dict[str, Operation]
-
-
-def _block(text: str, known: dict[str, _Table], kept: dict[str, _Table]) -> MountStats | None:
-    head, _, rest = text.partition("\n")
+def place(head: str) -> tuple[str, str, str] | None:
+    """Device, mount point and kind of the NFS mount whose first line this is; None for another."""
     match = _DEVICE.fullmatch(head)
     if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
         return None
     device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
+    return device, directory, fstype
+
+
+def _block(text: str) -> MountStats | None:
+    head, _, rest = text.partition("\n")
+    known = place(head)
+    if not known:
+        return None
+    device, directory, fstype = known
     above, _, below = rest.partition("per-op statistics\n")
     tagged = [line.strip().split(":\t", 1) for line in above.split("\n") if ":\t" in line]
     one = dict(tagged)
-    table = kept[head] = _table(below.split("\n"), known.get(head))
     return MountStats(
         directory=Path(directory),
         device=device,
         fstype=fstype,
         age_s=int(one.get("age", 0)),
-        options=_options(one.get("opts", "")),
-        bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
+        options=mountinfo.options(one.get("opts", "")),
+        bytes=byte_counts(one.get("bytes", "")),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
-        operations=table.operations,
+        operations=operations(below.split("\n")),
     )
 
 
-@lru_cache(maxsize=1024)
-def _options(text: str) -> dict[str, str]:
-    return mountinfo.options(text)
+def byte_counts(text: str) -> ByteCounts:
+    """The numbers of a line ``bytes:``."""
+    return ByteCounts(*map(int, text.split()))
 
 
 def _xprt(text: str) -> Xprt:
     proto, *values = text.split()
-    names = _COLUMNS.get(proto, "").split()
+    names = COLUMNS.get(proto, ())
     # a later kernel may add columns at the end, an earlier one may have fewer
     return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
 
 
-def _table(lines: list[str], before: _Table | None) -> _Table:
-    if not before or len(before.lines) != len(lines):
-        return _Table(lines, _operations(lines))
-    changed = [line for line, old in zip(lines, before.lines, strict=True) if line != old]
-    # in the kernel's order, which is that of what was known
-    return _Table(lines, {**before.operations, **_operations(changed)})
-
-
-def _operations(lines: list[str]) -> dict[str, Operation]:
+def operations(lines: Iterable[str]) -> dict[str, Operation]:
+    """By their names, those whose lines these are; other lines are left out."""
     matches = (_OPERATION.fullmatch(line) for line in lines)
     return {m[1]: Operation(*map(int, m[2].split())) for m in matches if m}

@@ -31,7 +31,9 @@ def read(path: Path = _PROC) -> Served | None:
 
 def parse(text: str) -> Served:
     """Read the lines ``io`` and ``rpc``; what is not there is 0."""
-    rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.split()}
-    io = [int(word) for word in rows.get("io", ["0", "0"])]
-    rpc = [int(word) for word in rows.get("rpc", ["0", "0"])]
-    return Served(io[0], io[1], rpc[0], rpc[1])
+    return Served(*_two(text, "io"), *_two(text, "rpc"))
+
+
+def _two(text: str, name: str) -> tuple[int, int]:
+    words = f"\n{text}".partition(f"\n{name} ")[2].split(None, 2)
+    return (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 
@@ -41,7 +42,7 @@ def blocks_for(kb: int, rsize: int) -> float:
 def get_kb(device: str, bdi: Path = _BDI) -> int:
     """The window in effect on ``device`` ("0:45"), in KiB.  Raises UserError when it is gone."""
     try:
-        return int(_file(device, bdi).read_text())
+        return int(files.raw(f"{bdi}/{device}/read_ahead_kb"))
     except (OSError, ValueError) as error:
         raise UserError(f"read-ahead of device {device} cannot be read: {error}") from error
 

@@ -10,12 +10,13 @@ transport's state and its window: for RDMA, credits (RFC 8166, section 3.3), 256
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.files import readable
 
-__all__ = ["Task", "Transport", "parse_tasks", "tasks", "transports"]
+__all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks"]
 
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
 _CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
@@ -60,22 +61,44 @@ class Task:
     waits_for: str
 
 
-def transports(numbers: set[int] | None = None, switches: Path = _SWITCHES) -> list[Transport]:
-    """All transports of this network namespace, or those of these numbers."""
-    folders = [(int(path.name.split("-")[1]), path) for path in switches.glob("switch-*/xprt-*-*")]
-    wanted = [(n, path) for n, path in sorted(folders) if numbers is None or n in numbers]
-    return [_transport(number, path) for number, path in wanted]
+class Transports:
+    """``read`` again and again: one that is as it was is the very same object."""
+
+    def __init__(self, numbers: Container[int], switches: Path = _SWITCHES) -> None:
+        """Those of these numbers, in this network namespace, that there are now."""
+        folders = ((int(p.name.split("-")[1]), p) for p in switches.glob("switch-*/xprt-*-*"))
+        self._folders = {n: str(path) for n, path in sorted(folders) if n in numbers}
+        self._known: dict[int, tuple[str, str, Transport]] = {}
+
+    def read(self) -> dict[int, Transport]:
+        """By number, without those that are gone."""
+        found = {number: self._one(number, folder) for number, folder in self._folders.items()}
+        return {number: each for number, each in found.items() if each}
+
+    def _one(self, number: int, folder: str) -> Transport | None:
+        state, info = readable(f"{folder}/xprt_state"), readable(f"{folder}/xprt_info")
+        if not state:
+            return None
+        have = self._known.get(number)
+        if have and have[:2] == (state, info):
+            return have[2]
+        found = _transport(number, folder, state, info)
+        # when it was last used is part of the text
+        if have and have[2] == found:
+            found = have[2]
+        self._known[number] = state, info, found
+        return found
 
 
-def _transport(number: int, folder: Path) -> Transport:
-    has = {name: int(v) for name, v in _PAIR.findall(readable(folder / "xprt_info")) if v.isdigit()}
-    kind = folder.name.rsplit("-", 1)[1]
+def _transport(number: int, folder: str, state: str, info: str) -> Transport:
+    has = {name: int(v) for name, v in _PAIR.findall(info) if v.isdigit()}
+    kind = folder.rsplit("-", 1)[1]
     window = kind == "rdma"
     return Transport(
         number=number,
         kind=kind,
-        address=readable(folder / "dstaddr").strip(),
-        states=tuple(readable(folder / "xprt_state").strip().removeprefix("state=").split()),
+        address=readable(f"{folder}/dstaddr").strip(),
+        states=tuple(state.strip().removeprefix("state=").split()),
         credits=has.get("cong_win", 0) >> _SHIFT if window else 0,
         used=has.get("cur_cong", 0) >> _SHIFT if window else 0,
         requests=has.get("num_reqs", 0),
@@ -87,7 +110,7 @@ def _transport(number: int, folder: Path) -> Transport:
 
 def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
     """The RPCs of a client that are under way; none for others than root."""
-    return parse_tasks(client, readable(clients / f"{client:x}" / "tasks"))
+    return parse_tasks(client, readable(f"{clients}/{client:x}/tasks"))
 
 
 def parse_tasks(client: int, text: str) -> list[Task]:

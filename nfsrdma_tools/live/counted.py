@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.kept import changed
 from nfsrdma_tools.live.owners import Known
 from nfsrdma_tools.live.snapshot import (
     Ahead,
@@ -21,8 +22,10 @@ from nfsrdma_tools.live.snapshot import (
     Processors,
     Regions,
     Timing,
+    Xprt,
 )
 from nfsrdma_tools.probes import accounts, chunks, latency, readahead, registrations, server
+from nfsrdma_tools.probes.counting import Row, split
 
 __all__ = [
     "Counted",
@@ -32,8 +35,8 @@ __all__ = [
     "with_layers",
 ]
 
-# naming stacks costs more than all the rest: CPU by layer is read less often
-CPU_EVERY = 10.0
+# naming stacks costs more than all the rest: CPU by layer is read less often, of fewer samples
+CPU_EVERY, CPU_RATE = 10.0, 97
 
 
 class Counted:
@@ -62,6 +65,7 @@ class Counted:
     def _layers(self) -> dict[str, Any]:
         if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
             added, self._cpu_at = self._added("cpu"), time.monotonic()
+            self._accounts["cpu"].forget(self.session, self._last["cpu"])
             rows = self._accounts["cpu"].records(added, {})
             self._cpu = {"rows": rows, "ns": added.host.wall_ns}
             return {**self._cpu, "fresh": True}
@@ -75,7 +79,7 @@ def counting(
     """All accounts in one session; None where that cannot be, and ``missing`` says why."""
     with ExitStack() as stack:
         try:
-            session = stack.enter_context(accounts.attached(names))
+            session = stack.enter_context(accounts.attached(names, rate=CPU_RATE))
         except UserError as error:
             missing["probes"] = str(error)
             yield None
@@ -85,48 +89,84 @@ def counting(
 
 
 def on_mounts(mounts: Sequence[Mount], found: Mapping[str, Any], known: Known) -> tuple[Mount, ...]:
-    """The mounts with what was counted on them."""
-    return tuple(_on(mount, found, known) for mount in mounts)
-
-
-def _on(mount: Mount, found: Mapping[str, Any], known: Known) -> Mount:
-    client = known.clients.get(mount.directory)
-    ahead = found["readahead"].counts.get(mount.device)
-    mount = replace(mount, ahead=Ahead(_named(readahead.COUNTS, ahead)) if ahead else None)
-    if client is None:
-        return mount
-    xprts = known.xprts.get(mount.directory, ())
-    ours = mount.transport == "nfsrdma"
-    owners = [(True, n) for n in xprts] if ours else [(False, client)]
-    return replace(
-        mount,
-        timings=_timings(found["latency"], client),
-        chunks=_chunks(found["chunks"], client),
-        regions=_regions(found["registrations"], owners),
-        xprts=_with_credits(mount, found["connections"].credits, ours, client),
+    """The mounts with what was counted on them; one on which nothing was is the same object."""
+    rows = _Rows(found, _by_client(found["latency"].sums), _by_client(found["chunks"].counts))
+    seen = rows.owners()
+    return tuple(
+        _on(mount, rows, known) if _is_in(mount, seen, known) else mount for mount in mounts
     )
 
 
-def _timings(added: latency.Latency, client: int) -> tuple[Timing, ...]:
-    return tuple(
-        Timing(
-            row.procedure, sums[0], sums[1], _named(latency.PHASES, sums[2:]),
-            _slots(added.times.get(row, ())),
-        )
-        for row, sums in sorted(added.sums.items())
-        if row.client == client
-    )  # fmt: skip
+class _Rows(NamedTuple):
+    """What was counted, and by client the rows of two of the accounts."""
+
+    found: Mapping[str, Any]
+    timings: dict[int, list[Row]]
+    messages: dict[int, list[Row]]
+
+    def owners(self) -> set[Any]:
+        """Clients, transports of ours, and devices of which there is something."""
+        clients = {(False, client) for client in (*self.timings, *self.messages)}
+        regions, credits = self.found["registrations"].counts, self.found["connections"].credits
+        return clients.union(regions, credits, self.found["readahead"].counts)
 
 
-def _chunks(added: chunks.Chunks, client: int) -> tuple[Chunks, ...]:
+def _by_client(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    by_client: dict[int, list[Row]] = {}
+    for row in sorted(rows):
+        by_client.setdefault(row.client, []).append(row)
+    return by_client
+
+
+def _is_in(mount: Mount, seen: set[Any], known: Known) -> bool:
+    client = (False, known.clients.get(mount.directory))
+    return client in seen or mount.device in seen or mount.transport == "nfsrdma"
+
+
+def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
+    parts: dict[str, Any] = {}
+    if ahead := rows.found["readahead"].counts.get(mount.device):
+        parts["ahead"] = Ahead(_named(readahead.COUNTS, ahead))
+    client = known.clients.get(mount.directory)
+    if client in rows.timings:
+        parts["timings"] = _timings(rows.found["latency"], rows.timings[client])
+    if client in rows.messages:
+        parts["chunks"] = _chunks(rows.found["chunks"], rows.messages[client])
+    owners = _owners(mount, client, known)
+    if regions := _regions(rows.found["registrations"], owners):
+        parts["regions"] = regions
+    credits = rows.found["connections"].credits
+    if client is not None and not credits.keys().isdisjoint(owners):
+        parts["xprts"] = _with_credits(mount, credits, client)
+    return changed(mount, **parts) if parts else mount
+
+
+def _owners(mount: Mount, client: int | None, known: Known) -> list[tuple[bool, int]]:
+    """Whose regions and credits are the mount's: our transport's are a connection's."""
+    if client is None:
+        return []
+    if mount.transport != "nfsrdma":
+        return [(False, client)]
+    return [(True, number) for number in known.xprts.get(mount.directory, ())]
+
+
+def _timings(added: latency.Latency, rows: Iterable[Row]) -> tuple[Timing, ...]:
+    return tuple(_timing(row, added.sums[row], added.times.get(row, ())) for row in rows)
+
+
+def _timing(row: Row, sums: Sequence[int], times: Sequence[int]) -> Timing:
+    phases = _named(latency.PHASES, sums[2:])
+    return Timing(row.procedure, sums[0], sums[1], phases, _slots(times))
+
+
+def _chunks(added: chunks.Chunks, rows: Iterable[Row]) -> tuple[Chunks, ...]:
     return tuple(
         Chunks(
             row.procedure,
-            _named(chunks.COUNTS, counts),
-            {k: _slots(added.sizes[row, k]) for k in chunks.KINDS if (row, k) in added.sizes},
+            _named(chunks.COUNTS, added.counts[row]),
+            {k: _slots(s) for k, s in split(added.sizes.get(row, ()), chunks.KINDS).items()},
         )
-        for row, counts in sorted(added.counts.items())
-        if row.client == client
+        for row in rows
     )
 
 
@@ -142,13 +182,14 @@ def _regions(
 
 
 def _with_credits(
-    mount: Mount, credits: Mapping[tuple[bool, int], Any], ours: bool, client: int
-) -> tuple[Any, ...]:
-    def of(number: int) -> Credits | None:
-        row = credits.get((True, number) if ours else (False, client))
-        return row and Credits(row.granted, row.used, row.most_used, row.waits)
-
-    return tuple(replace(x, credits=of(x.number) or x.credits) for x in mount.xprts)
+    mount: Mount, credits: Mapping[tuple[bool, int], Any], client: int
+) -> tuple[Xprt, ...]:
+    ours = mount.transport == "nfsrdma"
+    rows = [credits.get((True, x.number) if ours else (False, client)) for x in mount.xprts]
+    return tuple(
+        changed(x, credits=Credits(row.granted, row.used, row.most_used, row.waits)) if row else x
+        for x, row in zip(mount.xprts, rows, strict=True)
+    )
 
 
 def clients(added: server.Server) -> tuple[Client, ...]:

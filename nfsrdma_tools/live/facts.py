@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import (
     cpu,
     fstab,
+    mountchanges,
     mountinfo,
     mountstats,
     nfsd,
@@ -24,8 +25,18 @@ from nfsrdma_tools.host import (
     sunrpc,
 )
 from nfsrdma_tools.host.effect import Mount as Effect
-from nfsrdma_tools.live.owners import Owners
-from nfsrdma_tools.live.snapshot import Credits, Mount, Op, Port, Processors, Server, Xprt
+from nfsrdma_tools.live.kept import Kept, changed
+from nfsrdma_tools.live.limits import IDLE
+from nfsrdma_tools.live.owners import Known, Owners
+from nfsrdma_tools.live.snapshot import (
+    Credits,
+    Mount,
+    Op,
+    Port,
+    Processors,
+    Server,
+    Xprt,
+)
 
 __all__ = ["Facts", "Readings", "host_name"]
 
@@ -33,16 +44,14 @@ _FSTAB = Path("/etc/fstab")
 _INFO = Path("/proc/self/mountinfo")
 # what changes only by hand is read every so many intervals, a part of it each time
 _SLOWLY = 10
-# what mountstats says of a connection that is no count of what happened
-_STATES = ("port", "bind_count", "connect_time", "idle_time", "max_slots")
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What the kernel counted until now; two of them make an interval."""
+    """What mounts did since the last reading; of the rest two readings make an interval."""
 
-    stats: dict[str, mountstats.MountStats] = field(default_factory=dict)
+    added: Mapping[str, mountchanges.Added] = field(default_factory=dict)
     cpu: cpu.CpuTimes | None = None
     nfsd: nfsd_stats.Served | None = None
 
@@ -53,32 +62,49 @@ class Facts:
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
         self.missing: dict[str, str] = {}
-        self._stats = mountstats.Reader()
-        self._info = ""
+        self._changes = mountchanges.Changes()
+        self._watch = mountinfo.Watch(_INFO)
         self._mounts: list[Mount] = []
+        self._known = Known()
+        self._transports = sunrpc.Transports(())
+        self._connections = Kept(_xprts)
+        self._done = Kept(_done)
+        self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
 
     def read(self) -> Readings:
         """What was counted until now."""
-        stats = self._tried("mountstats", self._stats.read_all) or ()
         return Readings(
-            stats={str(each.directory): each for each in stats},
-            cpu=self._tried("CPU", cpu.snapshot),
+            added=self._tried("mountstats", self._changes.read) or {},
+            cpu=self._tried("CPU", cpu.busy),
             nfsd=self._tried("nfsd", nfsd_stats.read),
         )
 
-    def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
-        """All superblocks of NFS, with what was done on them in between."""
+    def mounts(self, now: Readings) -> tuple[Mount, ...]:
+        """All superblocks of NFS, with what was done on them; one as it was is the same object."""
         self._look()
-        known = self.owners.known.xprts
-        there = {n for numbers in known.values() for n in numbers}
-        transports = {t.number: t for t in sunrpc.transports(there)} if there else {}
+        self._connections.turn()
+        self._done.turn()
+        known, told = self._known.xprts, self._transports.read()
+        there = {all_: tuple(told[n] for n in all_ if n in told) for all_ in {*known.values()}}
         return tuple(
-            _done(mount, now, before, [transports[n] for n in numbers if n in transports])
+            self._mount(mount, added, known.get(mount.directory, ()), there) if added else mount
             for mount in self._mounts
-            for numbers in [known.get(mount.directory, ())]
+            for added in [now.added.get(mount.directory)]
         )
+
+    def _mount(
+        self,
+        mount: Mount,
+        added: mountchanges.Added,
+        numbers: tuple[int, ...],
+        there: dict[tuple[int, ...], tuple[sunrpc.Transport, ...]],
+    ) -> Mount:
+        # those that share connections share what is made of them
+        key = (numbers or mount.directory, mount.transport)
+        xprts = self._connections.of(key, added.xprts, there.get(numbers, ()), mount.transport)
+        return self._done.of(mount.device, mount, added.bytes, added.operations, xprts)
 
     def processors(self, now: Readings, before: Readings) -> Processors:
         """CPU time in between."""
@@ -103,7 +129,7 @@ class Facts:
         """The RDMA ports."""
         return tuple(
             Port(p.name, p.netdev, p.state, p.physical)
-            for p in self._tried("RDMA ports", rdma_ports.ports) or ()
+            for p in self._tried("RDMA ports", self._ports.read) or ()
         )
 
     def _tried(self, name: str, read: Callable[[], _T]) -> _T | None:
@@ -116,18 +142,18 @@ class Facts:
         return found
 
     def _look(self) -> None:
-        """Mounts anew when there are others, and a part of their slow facts."""
+        """Mounts and connections anew when there are others, and a part of their slow facts."""
         self._turn += 1
-        info = mountinfo.read_text(_INFO)
-        if info != self._info:
-            self._info = info
-            entries = [e for e in mountinfo.parse(info) if e.fstype in ("nfs", "nfs4")]
+        if self._watch.changed():
+            entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
             self._mounts = _grouped(map(Effect.of, entries))
             self.owners.look()
-        self._mounts = [
-            _slow(m) if i % _SLOWLY == self._turn % _SLOWLY or not m.read_ahead_kb else m
-            for i, m in enumerate(self._mounts)
-        ]
+        if self._known is not self.owners.known:
+            self._known = self.owners.known
+            self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
+        for i, mount in enumerate(self._mounts):
+            if i % _SLOWLY == self._turn % _SLOWLY or not mount.read_ahead_kb:
+                self._mounts[i] = _slow(mount)
 
 
 def host_name() -> tuple[str, str]:
@@ -142,7 +168,7 @@ def _grouped(found: Iterable[Effect]) -> list[Mount]:
         directory = str(each.directory)
         first = by_device.get(each.device)
         if first:
-            by_device[each.device] = replace(first, also=(*first.also, directory))
+            by_device[each.device] = changed(first, also=(*first.also, directory))
             continue
         by_device[each.device] = Mount(
             device=each.device,
@@ -155,38 +181,32 @@ def _grouped(found: Iterable[Effect]) -> list[Mount]:
             rsize=each.rsize,
             wsize=each.wsize,
             nconnect=each.nconnect,
+            limit=IDLE,
         )
     return list(by_device.values())
 
 
 def _slow(mount: Mount) -> Mount:
     try:
-        return replace(mount, read_ahead_kb=readahead.get_kb(mount.device))
+        window = readahead.get_kb(mount.device)
     except UserError:
         return mount
+    return mount if window == mount.read_ahead_kb else changed(mount, read_ahead_kb=window)
 
 
 def _done(
-    mount: Mount, now: Readings, before: Readings, transports: list[sunrpc.Transport]
+    mount: Mount,
+    counted: mountstats.ByteCounts,
+    operations: Mapping[str, mountstats.Operation],
+    xprts: tuple[Xprt, ...],
 ) -> Mount:
-    after = now.stats.get(mount.directory)
-    if after is None:
-        return mount
-    earlier = before.stats.get(mount.directory)
-    try:
-        added = mountstats.difference(after, earlier or after)
-    except UserError:
-        # mounted anew: it begins with the next interval
-        added = mountstats.difference(after, after)
-    return replace(
+    return changed(
         mount,
-        read=added.bytes.server_read,
-        written=added.bytes.server_write,
-        direct=added.bytes.direct_read + added.bytes.direct_write,
-        ops=tuple(
-            _op(n, o) for n, o in added.operations.items() if o.operations or o.transmissions
-        ),
-        xprts=_xprts(added.xprts, transports, mount.transport),
+        read=counted.server_read,
+        written=counted.server_write,
+        direct=counted.direct_read + counted.direct_write,
+        ops=tuple(_op(name, done) for name, done in operations.items()),
+        xprts=xprts,
     )
 
 
@@ -199,24 +219,23 @@ def _op(name: str, done: mountstats.Operation) -> Op:
 
 
 def _xprts(
-    counted: tuple[mountstats.Xprt, ...], transports: list[sunrpc.Transport], transport: str
+    counted: tuple[mountstats.Xprt, ...], told: tuple[sunrpc.Transport, ...], transport: str
 ) -> tuple[Xprt, ...]:
     # both are in the order in which they were made
-    pairs = zip(counted, transports, strict=True) if len(counted) == len(transports) else None
-    if pairs is None:
-        return tuple(_counted(each) for each in counted)
-    return tuple(_shown(_counted(c), t, transport) for c, t in pairs)
+    if len(counted) != len(told):
+        return tuple(map(_counted, counted))
+    return tuple(_shown(_counted(c), t, transport) for c, t in zip(counted, told, strict=True))
 
 
 def _counted(xprt: mountstats.Xprt) -> Xprt:
-    counters = {n: value for n, value in xprt.counters.items() if value and n not in _STATES}
+    counters = dict(xprt.counters)
     return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
 
 
 def _shown(xprt: Xprt, told: sunrpc.Transport, transport: str) -> Xprt:
     # our module counts credits by itself, and sunrpc's window stays as it was made
     credits = Credits(told.credits, told.used) if transport == "rdma" else Credits()
-    return replace(
+    return changed(
         xprt,
         number=told.number,
         address=told.address,

@@ -29,7 +29,7 @@ def events(
     heard: Sequence[connections.Event], mounts: Sequence[Mount], known: Known, epoch: float
 ) -> tuple[Event, ...]:
     """The events of an interval in their order; ``epoch`` is when the monotonic clock was 0."""
-    owners = _owners(mounts, known)
+    owners = _owners(mounts, known) if heard else {}
     found: dict[tuple[str, str, str], Event] = {}
     times: dict[tuple[str, str, str], int] = {}
     for each in heard:

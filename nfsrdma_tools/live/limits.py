@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nfsrdma_tools.host.mountstats import DATA
 from nfsrdma_tools.live.snapshot import Mount, Op, Processors, Xprt
 
-__all__ = ["limit"]
+__all__ = ["IDLE", "limit"]
 
 _READS = DATA["read"]
 _DATA = (*_READS, *DATA["write"])
@@ -19,6 +19,10 @@ _FULL = 0.92
 _WINDOWS = 8
 # of an RPC's time, what makes it the thing that counts
 _MOST = 0.5
+
+
+IDLE = "Idle: nothing was asked for."
+"""Said of a mount on which nothing was done and nothing waits."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class _Case:
 
 def limit(mount: Mount, processors: Processors, seconds: float) -> str:
     """What limits ``mount`` in this interval; the first thing that fits."""
+    if not mount.ops and not mount.waiting:
+        return IDLE
     case = _Case(mount, processors, seconds)
     return next(filter(None, (rule(case) for rule in _RULES)), "")
 
@@ -55,7 +61,7 @@ def _stalled(case: _Case) -> str:
 
 
 def _idle(case: _Case) -> str:
-    return "" if case.mount.rpcs else "Idle: nothing was asked for."
+    return "" if case.mount.rpcs else IDLE
 
 
 def _credits(case: _Case) -> str:

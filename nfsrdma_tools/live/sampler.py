@@ -23,9 +23,10 @@ from nfsrdma_tools.live.counted import (
     with_layers,
 )
 from nfsrdma_tools.live.facts import Facts, Readings, host_name
+from nfsrdma_tools.live.kept import changed
 from nfsrdma_tools.live.limits import limit
 from nfsrdma_tools.live.owners import Owners
-from nfsrdma_tools.live.snapshot import Server, Snapshot
+from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.live.stalls import Finder
 from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes.accounts import NAMES
@@ -94,7 +95,7 @@ class Sampler:
                 number=self._number,
                 host=self._name[0],
                 kernel=self._name[1],
-                mounts=self._facts.mounts(now, before),
+                mounts=self._facts.mounts(now),
                 server=self._facts.server(now, before),
                 processors=self._facts.processors(now, before),
                 ports=self._facts.ports(),
@@ -133,11 +134,11 @@ class Sampler:
                 return None
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:
-        mounts = tuple(
-            replace(m, limit=limit(m, snapshot.processors, snapshot.seconds))
-            for m in snapshot.mounts
-        )
-        return replace(snapshot, mounts=mounts)
+        def said(mount: Mount) -> Mount:
+            now = limit(mount, snapshot.processors, snapshot.seconds)
+            return mount if mount.limit == now else changed(mount, limit=now)
+
+        return replace(snapshot, mounts=tuple(map(said, snapshot.mounts)))
 
     def _probe(self) -> None:
         """Attach, and again whenever another transport's module came or went."""

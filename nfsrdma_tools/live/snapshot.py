@@ -171,6 +171,12 @@ class Mount:
         return self.asked not in ("", found)
 
     @property
+    def did_something(self) -> bool:
+        """Whether anything was counted of it, besides its connections, which others may use."""
+        counted = self.ops or self.timings or self.chunks or self.regions or self.ahead
+        return bool(counted or self.read or self.written or self.direct)
+
+    @property
     def rpcs(self) -> int:
         """RPCs done, of all procedures."""
         return sum(op.count for op in self.ops)

@@ -7,9 +7,9 @@ An RPC's age is counted from the interval in which it was first seen, so it is t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from nfsrdma_tools.host.sunrpc import Task, tasks
+from nfsrdma_tools.live.kept import changed
 from nfsrdma_tools.live.owners import Known
 from nfsrdma_tools.live.snapshot import Mount, Waiting
 
@@ -35,7 +35,7 @@ class Waits:
         self._since = {key: self._since.get(key, now) for key in found}
         old = [self._waiting(task, now) for key, task in found.items() if self._since[key] < now]
         old.sort(key=lambda each: -each.seconds)
-        return tuple(replace(m, waiting=_of(m, known, old)) for m in mounts)
+        return tuple(_with(m, known, old) for m in mounts) if old else tuple(mounts)
 
     def _waiting(self, task: Task, now: float) -> Waiting:
         age = now - self._since[task.client, task.number]
@@ -45,10 +45,10 @@ class Waits:
 def _is_busy(mount: Mount, known: Known) -> bool:
     if mount.directory not in known.clients:
         return False
-    under_way = any(x.pending or x.sending or x.backlog for x in mount.xprts)
-    return under_way or any(x.connected is not True for x in mount.xprts)
+    return any(x.pending or x.sending or x.backlog or x.connected is not True for x in mount.xprts)
 
 
-def _of(mount: Mount, known: Known, old: Sequence[Waiting]) -> tuple[Waiting, ...]:
+def _with(mount: Mount, known: Known, old: Sequence[Waiting]) -> Mount:
     client = known.clients.get(mount.directory)
-    return tuple(each for each in old if each.client == client)[:_SHOWN]
+    waiting = tuple(each for each in old if each.client == client)[:_SHOWN]
+    return changed(mount, waiting=waiting) if waiting else mount

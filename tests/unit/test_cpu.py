@@ -8,6 +8,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu import (
     CpuTimes,
     accounting,
+    busy,
     difference,
     own_ns,
     parse_idle,
@@ -82,6 +83,15 @@ def test_the_best_source_is_taken(tmp_path: Path) -> None:
     times = snapshot(tmp_path)
     assert times.busy_ns == times.wall_ns * 2 - 12_500
     assert times.task_ns == 6_500_000_000
+
+
+def test_busy_time_alone_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "timer_list").write_text(TIMER_LIST)
+    found = busy(tmp_path)
+    assert found.wall_ns * found.cpus - found.busy_ns == sum(parse_idle(TIMER_LIST))
+    assert found.cpus == len(parse_idle(TIMER_LIST))
+    (tmp_path / "timer_list").write_text("")
+    assert busy(tmp_path).cpus >= 1
 
 
 def test_own_time_counts_what_this_process_computes() -> None:

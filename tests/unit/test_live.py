@@ -2,6 +2,7 @@
 """Snapshots as JSON, in files, and what the sampler's parts make of a host."""
 
 import json
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +11,18 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
-from nfsrdma_tools.host.cpu import CpuTimes
+from nfsrdma_tools.host import mountchanges, mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
 from nfsrdma_tools.live import facts, record
+from nfsrdma_tools.live.counted import on_mounts
 from nfsrdma_tools.live.feed import Asked, Feed
 from nfsrdma_tools.live.limits import limit
 from nfsrdma_tools.live.owners import Known, Owners
 from nfsrdma_tools.live.plain import from_plain, to_plain
 from nfsrdma_tools.live.sampler import Sampler
-from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Waiting
+from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.waits import Waits
+from nfsrdma_tools.probes import chunks, connections, latency, readahead, registrations
+from nfsrdma_tools.probes.counting import Row
 
 DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
@@ -78,22 +81,75 @@ def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
         list(record.read(tmp_path / "none"))
 
 
-def test_mountstats_of_mounts_that_did_nothing_are_not_parsed_again(
+def test_only_what_changed_in_mountstats_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     file = tmp_path / "mountstats"
     file.write_text(text)
-    reader = mountstats.Reader(file)
-    reader.read_all()
-    again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4048", 1)
+    changes = mountchanges.Changes(file)
+    before = changes.read()
+    assert {where for where, each in before.items() if each.operations} == set()
+    again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
+    again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
+    again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
     file.write_text(again)
-    parsed: list[list[str]] = []
-    real = mountstats._operations
-    monkeypatch.setattr(mountstats, "_operations", lambda ls: parsed.append(ls) or real(ls))
-    after = reader.read_all()
-    assert sum(map(len, parsed)) == 1
-    assert after == mountstats.parse(again)
+    parsed: list[str] = []
+    real = mountchanges.operations
+    monkeypatch.setattr(mountchanges, "operations", lambda ls: parsed.extend(ls) or real(ls))
+    after = changes.read()
+    assert len(parsed) == 2
+    added = after.pop("/mnt/a")
+    assert added.operations == {"READ": mountstats.Operation(1, 2, 0, 100, 0, 0, 0, 0)}
+    assert added.bytes == mountstats.ByteCounts(direct_read=100)
+    assert added.xprts == (mountstats.Xprt("rdma", {"connect_count": 1, "sends": 2, "recvs": 1}),)
+    assert not any(each.operations or each.xprts[0].counters for each in after.values())
+
+
+def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
+    """By the parser that other commands use; counters that grew are any."""
+    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
+    grown = re.sub(r"(?<= )([1-9][0-9]*)(?=[ \n])", lambda m: str(int(m[1]) + 3), text)
+    file = tmp_path / "mountstats"
+    changes = mountchanges.Changes(file)
+    for each in (text, grown):
+        file.write_text(each)
+        added = changes.read()
+    for now, then in zip(mountstats.parse(grown), mountstats.parse(text), strict=True):
+        expected = mountstats.difference(now, then)
+        found = added[str(now.directory)]
+        assert found.bytes == expected.bytes
+        ran = {n: o for n, o in expected.operations.items() if o.operations or o.transmissions}
+        assert found.operations == ran
+        assert [x.proto for x in found.xprts] == [x.proto for x in expected.xprts]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("READ: 23 23 0 4048", "READ: 3 3 0 90"), ("bytes:\t0 0 1507328", "bytes:\t0 0 7"),
+     ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
+     ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
+)  # fmt: skip
+def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, tmp_path: Path) -> None:
+    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
+    file = tmp_path / "mountstats"
+    changes = mountchanges.Changes(file)
+    for each in (text, text.replace(old, new, 1)):
+        file.write_text(each)
+        added = changes.read()["/mnt/a"]
+    assert old in text
+    assert (added.bytes, added.operations) == (mountstats.ByteCounts(), {})
+
+
+def test_a_line_that_is_none_is_said(tmp_path: Path) -> None:
+    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
+    file = tmp_path / "mountstats"
+    changes = mountchanges.Changes(file)
+    file.write_text(text)
+    changes.read()
+    file.write_text(text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1))
+    with pytest.raises(UserError, match="mountstats cannot be read"):
+        changes.read()
 
 
 TASKS = """\
@@ -116,14 +172,20 @@ def test_connections_of_sysfs(tmp_path: Path) -> None:
     (folder / "dstaddr").write_text("10.9.1.1\n")
     (folder / "xprt_state").write_text("state=CONNECTED BOUND\n")
     info = "last_used=4295\ncur_cong=512\ncong_win=16384\nmax_num_slots=128\nnum_reqs=2\n"
-    (folder / "xprt_info").write_text(info + "pending_q_len=2\nsrc_port=0\ndst_port=20049\n")
+    info += "pending_q_len=2\nsrc_port=0\ndst_port=20049\n"
+    (folder / "xprt_info").write_text(info)
     (tmp_path / "switch-0/xprt-8-tcp").mkdir()
-    rdma, gone = sunrpc.transports(switches=tmp_path)
+    watched = sunrpc.Transports({7, 8}, tmp_path)
+    # one that is gone since is left out
+    (rdma,) = watched.read().values()
     assert (rdma.number, rdma.kind, rdma.address) == (7, "rdma", "10.9.1.1")
     assert (rdma.credits, rdma.used, rdma.requests, rdma.pending) == (64, 2, 2, 2)
     assert rdma.connected
-    assert not gone.connected
-    assert sunrpc.transports({8}, tmp_path) == [gone]
+    (folder / "xprt_info").write_text(info.replace("last_used=4295", "last_used=9999"))
+    assert watched.read()[7] is rdma
+    (folder / "xprt_state").write_text("state=CLOSED\n")
+    assert not watched.read()[7].connected
+    assert sunrpc.Transports({8}, tmp_path).read() == {}
 
 
 def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
@@ -133,7 +195,15 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "state").write_text("1: DOWN\n")
     (folder / "phys_state").write_text("3: Disabled\n")
-    assert rdma_ports.ports(tmp_path) == [rdma_ports.Port("rxe0/1", "", "DOWN", "Disabled")]
+    ports = rdma_ports.Ports(tmp_path)
+    assert ports.read() == [rdma_ports.Port("rxe0/1", "", "DOWN", "Disabled")]
+    (folder / "gid_attrs/ndevs").mkdir(parents=True)
+    (folder / "gid_attrs/ndevs/0").write_text("eth1\n")
+    (folder / "state").write_text("4: ACTIVE\n")
+    assert ports.read() == [rdma_ports.Port("rxe0/1", "eth1", "ACTIVE", "Disabled")]
+    (tmp_path / "rxe0").rename(tmp_path / "rxe1")
+    assert [port.name for port in ports.read()] == ["rxe1/1"]
+    assert rdma_ports.Ports(tmp_path / "none").read() == []
 
 
 def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,16 +223,18 @@ def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
     monkeypatch.setattr(Owners, "look", lambda self: None)
     host = facts.Facts(Owners())
-    stats = {str(s.directory): s for s in mountstats.read_all(DATA / "mountstats-6.12.txt")}
-    now = facts.Readings(stats, CpuTimes(5, 5, 9, 2, {}), None)
-    found = {m.directory: m for m in host.mounts(now, now)}
+    host._changes = mountchanges.Changes(DATA / "mountstats-6.12.txt")
+    now = host.read()
+    found = {m.directory: m for m in host.mounts(now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
     assert found["/mnt/b"].asked == "rdma"
     assert found["/mnt/b"].transport == "tcp"
     assert len(found["/mnt/b"].xprts) == 4
     assert found["/mnt/a"].ops == ()
-    before = facts.Readings({}, None, None)
-    assert {m.directory for m in host.mounts(before, now)} == set(found)
+    # where nothing was done, all is as it was
+    again = host.mounts(host.read())
+    assert [m is found[m.directory] for m in again] == [True] * len(found)
+    assert {m.directory for m in host.mounts(facts.Readings())} == set(found)
 
 
 def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
@@ -231,6 +303,52 @@ def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.Mon
     sampler._counted = Broken()  # type: ignore[assignment]
     assert "expected LP_c_uint" in sampler.take().missing["probes"]
     assert sampler.take().number == 2
+
+
+def counted_found() -> dict[str, object]:
+    """What accounts counted of client 3 and of transport 7 of ours, which client 4 has."""
+    row, other = Row(3, "READ"), Row(4, "WRITE")
+    regions = tuple(range(1, 12))
+    credit = connections.Credit(32, 5, 9, 2)
+    return {
+        "latency": latency.Latency(
+            {row: (2, 900, 1, 0, 0, 800, 0, 0, 0), other: (1, 70, 0, 0, 0, 70, 0, 0, 0)},
+            {row: (0, 2)}, {}, (),
+        ),
+        "chunks": chunks.Chunks(
+            {row: (2,) * len(chunks.COUNTS)}, {row: (*[0] * 65, 2, *[0] * 62)}
+        ),
+        "registrations": registrations.Registrations(
+            {(False, 3): regions, (True, 7): regions}, {(False, 3): (0, 4), (True, 7): (1,)}, 0, 0
+        ),
+        "connections": connections.Connections(
+            (), 0, {(False, 3): credit, (True, 7): credit}
+        ),
+        "readahead": readahead.ReadAhead({"0:47": (1, 2, 3, 4, 5, 6)}),
+    }  # fmt: skip
+
+
+def test_what_was_counted_is_put_beside_its_mount() -> None:
+    plain = {"timings": (), "chunks": (), "regions": None}
+    mounts = (
+        mount("/a", **plain),
+        mount("/b", device="0:46", transport="nfsrdma", xprts=(xprt(number=7),), **plain),
+        mount("/c", device="0:47", transport="tcp", **plain),
+        mount("/d", device="0:48", **plain),
+    )
+    known = Known({"/a": 3, "/b": 4, "/c": 5, "/d": 6}, {"/a": (3,), "/b": (7,), "/d": (3,)})
+    kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
+    assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
+    assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
+    assert kernels.xprts[0].credits == ours.xprts[0].credits == Credits(32, 5, 9, 2)
+    assert kernels.regions
+    assert ours.regions
+    assert (kernels.regions.lifetimes, ours.regions.lifetimes) == (((1, 4),), ((0, 1),))
+    assert ours.timings[0].procedure == "WRITE"
+    assert ahead == replace(mounts[2], ahead=ahead.ahead)
+    assert ahead.ahead
+    assert ahead.ahead.counts["windows"] == 1
+    assert idle is mounts[3]
 
 
 def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

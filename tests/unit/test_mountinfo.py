@@ -28,6 +28,13 @@ def test_reads_this_machine() -> None:
     assert {entry.fstype for entry in entries if entry.directory == Path("/proc")} == {"proc"}
 
 
+def test_mounts_are_new_once() -> None:
+    watch = mountinfo.Watch()
+    assert watch.changed()
+    # this machine's may change meanwhile, but not each time
+    assert not all(watch.changed() for _ in range(100))
+
+
 def test_one_entry_in_all_its_parts() -> None:
     (entry,) = parse(line("/mnt/a") + "\n")
     assert (entry.id, entry.parent, entry.device, entry.root) == (40, 25, "0:45", "/")
