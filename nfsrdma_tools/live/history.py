@@ -7,10 +7,12 @@ the larger stays, and the time, of which the later does.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from nfsrdma_tools.live.shown import text
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
 
@@ -24,24 +26,26 @@ _TOGETHER = 10
 
 
 class History:
-    """Frames of the last hour; the last ten minutes whole."""
+    """Frames of the last hour as JSON, with their times; the last ten minutes whole."""
 
     def __init__(self) -> None:
-        self._recent: deque[Frame] = deque()
-        self._old: deque[Frame] = deque()
+        self._recent: deque[tuple[float, str]] = deque()
+        self._old: deque[tuple[float, str]] = deque()
 
-    def add(self, new: Frame) -> None:
+    def add(self, time: float, new: str) -> None:
         """One more; what is older than an hour goes."""
-        self._recent.append(new)
+        self._recent.append((time, new))
         full = len(self._recent) > _TOGETHER
-        if full and new["t"] - self._recent[_TOGETHER - 1]["t"] > _RECENT:
-            self._old.append(merged(self._recent.popleft() for _ in range(_TOGETHER)))
-        while self._old and new["t"] - self._old[0]["t"] > _HOUR:
+        if full and time - self._recent[_TOGETHER - 1][0] > _RECENT:
+            several = [self._recent.popleft() for _ in range(_TOGETHER)]
+            whole = merged(json.loads(each) for _, each in several)
+            self._old.append((several[-1][0], text(whole)))
+        while self._old and time - self._old[0][0] > _HOUR:
             self._old.popleft()
 
-    def frames(self) -> list[Frame]:
+    def frames(self) -> list[str]:
         """All of them, the oldest first."""
-        return [*self._old, *self._recent]
+        return [each for _, each in (*self._old, *self._recent)]
 
 
 def merged(frames: Iterable[Frame]) -> Frame:
@@ -78,7 +82,7 @@ def frame(snapshot: Snapshot) -> Frame:
     answered), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
     (g).  Below "max" are credits granted and used.
     """
-    mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts}
+    mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
     credits = {f"m:{m.directory}": _credits(m) for m in snapshot.mounts}
     clients = _clients(snapshot.server) if snapshot.server else {}
     cpu = snapshot.processors
@@ -118,9 +122,10 @@ _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 
 
 def _credits(mount: Mount) -> Frame:
-    each = [xprt.credits for xprt in mount.xprts]
-    granted = sum(has.granted for has in each)
-    used = sum(has.peak for has in each)
+    granted = used = 0
+    for xprt in mount.xprts:
+        granted += xprt.credits.granted
+        used += xprt.credits.peak
     return {"granted": granted, "used": used} if granted else {}
 
 

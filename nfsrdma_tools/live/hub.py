@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between the sampler's thread and the browsers: the hour, and who listens.
 
-A listener has a queue of a few events, which are the same bytes for all; one whose queue is full is
-sent away, and comes back by itself when it can (EventSource).
+A listener has a queue of a few events: at first all there is, then what changed, the same bytes for
+all.  One whose queue is full is sent away, and comes back by itself when it can (EventSource).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
 
-from nfsrdma_tools.live.history import Frame, History, frame
+from nfsrdma_tools.live.history import History, frame
 from nfsrdma_tools.live.plain import to_plain
+from nfsrdma_tools.live.shown import Shown, text
 from nfsrdma_tools.live.snapshot import Snapshot
 
 __all__ = ["Full", "Hub"]
@@ -36,7 +36,10 @@ class Hub:
         self._events: deque[object] = deque(maxlen=_EVENTS)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._shown = Shown()
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        # those of them who know nothing yet
+        self._new: set[asyncio.Queue[bytes | None]] = set()
 
     @property
     def listening(self) -> int:
@@ -49,9 +52,9 @@ class Hub:
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep a snapshot and tell all who listen."""
-        small, events = frame(snapshot), to_plain(snapshot.events)
+        small, events = text(frame(snapshot)), to_plain(snapshot.events)
         with self._lock:
-            self._history.add(small)
+            self._history.add(snapshot.time, small)
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._tell, small, snapshot)
@@ -60,7 +63,7 @@ class Hub:
         """The hour, and the last events, as JSON."""
         with self._lock:
             frames, events = self._history.frames(), list(self._events)
-        return json.dumps({"frames": frames, "events": events}, separators=(",", ":")).encode()
+        return f'{{"frames":[{",".join(frames)}],"events":{text(events)}}}'.encode()
 
     async def listen(self) -> AsyncIterator[bytes]:
         """Each snapshot from now on, as a server-sent event; Full when too many listen."""
@@ -68,35 +71,42 @@ class Hub:
             raise Full
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
         self._listeners.add(queue)
+        self._new.add(queue)
         try:
             yield b"retry: 2000\n\n"
             while (event := await queue.get()) is not None:
                 yield event
         finally:
-            self._listeners.discard(queue)
+            self._forget(queue)
 
     def close(self) -> None:
         """Send everybody away."""
         for queue in list(self._listeners):
             self._dismiss(queue)
 
-    def _tell(self, small: Frame, snapshot: Snapshot) -> None:
+    def _tell(self, small: str, snapshot: Snapshot) -> None:
         if not self._listeners:
             return
-        event = _event({"frame": small, "now": to_plain(snapshot)})
+        self._shown.take(snapshot)
+        whole = _event(small, self._shown.whole()) if self._new else b""
+        changes = _event(small, self._shown.changes())
         for queue in list(self._listeners):
             try:
-                queue.put_nowait(event)
+                queue.put_nowait(whole if queue in self._new else changes)
             except asyncio.QueueFull:
                 self._dismiss(queue)
+        self._new.clear()
+
+    def _forget(self, queue: asyncio.Queue[bytes | None]) -> None:
+        self._listeners.discard(queue)
+        self._new.discard(queue)
 
     def _dismiss(self, queue: asyncio.Queue[bytes | None]) -> None:
-        self._listeners.discard(queue)
+        self._forget(queue)
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)
 
 
-def _event(value: object) -> bytes:
-    # JSON in ASCII has no newline of its own
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+def _event(small: str, now: str) -> bytes:
+    return f'data: {{"frame":{small},"now":{now}}}\n\n'.encode()

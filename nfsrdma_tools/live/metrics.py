@@ -22,13 +22,14 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from nfsrdma_tools.live.metric_names import COLUMNS, FAMILIES
+from nfsrdma_tools.live.connections import Connections
+from nfsrdma_tools.live.gauges import Labels, gauges
+from nfsrdma_tools.live.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot, Xprt
 from nfsrdma_tools.probes.latency import slot_ns
 
 __all__ = ["Metrics"]
 
-Labels = tuple[str, ...]
 _OPS = {
     "requests": ("count", 1.0),
     "errors": ("errors", 1.0),
@@ -81,7 +82,8 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counters: dict[str, Counter[Labels]] = {}
-        self._gauges: dict[str, dict[Labels, float]] = {}
+        self._connections = Connections()
+        self._last: Snapshot | None = None
         self._histograms: dict[str, dict[Labels, _Histogram]] = {}
         self._mounts: set[str] = set()
         self._registry = CollectorRegistry()
@@ -95,16 +97,25 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """All families that have something, for prometheus-client."""
         with self._lock:
-            found = [*map(self._counter, self._counters), *map(self._gauge, self._gauges)]
+            last = self._last
+            now = [*self._connections.counters(last), *gauges(last)] if last else []
+            kept = [(name, kept.items()) for name, kept in self._counters.items()]
+            found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
             yield from [*found, *map(self._histogram, self._histograms)]
 
     def add(self, snapshot: Snapshot) -> None:
         """Count what is in a snapshot; gauges are those of the last one."""
         with self._lock:
-            self._gauges.clear()
+            self._last = snapshot
+            self._connections.add(snapshot)
+            new = {mount.directory for mount in snapshot.mounts} - self._mounts
             self._forget({mount.directory for mount in snapshot.mounts})
             for mount in snapshot.mounts:
-                self._mount(mount)
+                if mount.did_something or mount.directory in new:
+                    self._mount(mount)
+                for index, xprt in enumerate(mount.xprts):
+                    if xprt.credits.waits or mount.directory in new:
+                        self._waits(xprt, (mount.directory, mount.transport, str(index)))
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
@@ -123,46 +134,24 @@ class Metrics:
         counter = self._counters.setdefault(name, Counter())
         counter[tuple(map(_clean, labels))] += amount  # type: ignore[assignment]
 
-    def _set(self, name: str, value: float, *labels: str) -> None:
-        self._gauges.setdefault(name, {})[tuple(map(_clean, labels))] = value
-
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
         found = self._histograms.setdefault(name, {})
         found.setdefault(tuple(map(_clean, labels)), _Histogram(kind)).add(slots, total)
 
     def _mount(self, mount: Mount) -> None:
         own = (mount.directory, mount.transport)
-        sizes = map(str, (mount.rsize, mount.wsize, mount.nconnect))
-        self._set("nfsrdma_mount_info", 1, *own, mount.target, mount.vers, *sizes)
-        self._set("nfsrdma_mount_read_ahead_bytes", mount.read_ahead_kb * 1024, *own)
         self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
         self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
-        oldest = max((each.seconds for each in mount.waiting), default=0.0)
-        self._set("nfsrdma_mount_oldest_rpc_seconds", oldest, *own)
-        if mount.asked:
-            self._set("nfsrdma_mount_other_transport", mount.has_another, *own, mount.asked)
         for op in mount.ops:
             self._op(op, own)
-        for index, xprt in enumerate(mount.xprts):
-            self._xprt(xprt, (*own, str(index)))
         self._probed(mount, own)
 
     def _op(self, op: Op, own: Labels) -> None:
         for name, (field, scale) in _OPS.items():
             self._count(f"nfsrdma_rpc_{name}_total", getattr(op, field) * scale, *own, op.name)
 
-    def _xprt(self, xprt: Xprt, own: Labels) -> None:
-        self._count("nfsrdma_xprt_connects_total", xprt.connects, *own)
-        for column, value in xprt.counters.items():
-            if column in COLUMNS:
-                self._count(f"nfsrdma_xprt_{COLUMNS[column]}_total", value, *own)
-        if xprt.connected is not None:
-            self._set("nfsrdma_xprt_connected", xprt.connected, *own)
-            for name in ("requests", "pending", "backlog"):
-                self._set(f"nfsrdma_xprt_{name}", getattr(xprt, name), *own)
+    def _waits(self, xprt: Xprt, own: Labels) -> None:
         if xprt.credits.granted:
-            self._set("nfsrdma_xprt_credits", xprt.credits.granted, *own)
-            self._set("nfsrdma_xprt_credits_used", xprt.credits.used, *own)
             self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
 
     def _probed(self, mount: Mount, own: Labels) -> None:
@@ -195,7 +184,6 @@ class Metrics:
         self._time("nfsrdma_region_lifetime_seconds", _MICRO, lifetimes, spent, *own)
 
     def _server(self, server: Server) -> None:
-        self._set("nfsrdma_server_threads", server.threads)
         for name, value in (("read_bytes", server.read), ("written_bytes", server.written),
                             ("calls", server.calls), ("bad_calls", server.bad_calls)):  # fmt: skip
             self._count(f"nfsrdma_server_{name}_total", value)
@@ -220,25 +208,10 @@ class Metrics:
             for side in ("client", "server", "neither"):
                 spent = getattr(layer, side) / 1e9
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
-        for port in snapshot.ports:
-            self._set("nfsrdma_port_active", port.active, port.name, port.netdev)
         for event in snapshot.events:
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
-        for what in snapshot.missing:
-            self._set("nfsrdma_missing", 1, what)
         self._count("nfsrdma_sampler_snapshots_total", 1)
         self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
-        self._set("nfsrdma_sampler_last_snapshot_timestamp_seconds", snapshot.time)
-
-    def _counter(self, name: str) -> Metric:
-        family = FAMILIES[name]
-        made = CounterMetricFamily(name, family.help, labels=family.labels)
-        return _filled(made, sorted(self._counters[name].items()))
-
-    def _gauge(self, name: str) -> Metric:
-        family = FAMILIES[name]
-        made = GaugeMetricFamily(name, family.help, labels=family.labels)
-        return _filled(made, sorted(self._gauges[name].items()))
 
     def _histogram(self, name: str) -> Metric:
         family = FAMILIES[name]
@@ -248,8 +221,20 @@ class Metrics:
         return made
 
 
-def _filled(made: Any, rows: Iterable[tuple[Labels, float]]) -> Metric:
-    for labels, value in rows:
+def _by_name(
+    values: Iterable[tuple[str, float, Labels]],
+) -> Iterable[tuple[str, Iterable[tuple[Labels, float]]]]:
+    found: dict[str, dict[Labels, float]] = {}
+    for name, value, labels in values:
+        found.setdefault(name, {})[tuple(map(_clean, labels))] = value
+    return ((name, rows.items()) for name, rows in found.items())
+
+
+def _family(name: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = FAMILIES[name]
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    made: Any = kind(name, family.help, labels=family.labels)
+    for labels, value in sorted(rows):
         made.add_metric(labels, float(value))
     metric: Metric = made
     return metric

@@ -45,7 +45,10 @@ class Finder:
         self._mounts = {d: memory for d, memory in self._mounts.items() if d in there}
         found = [*self._links(snapshot)]
         for mount in snapshot.mounts:
-            memory = self._mounts.setdefault(mount.device, _Memory())
+            memory = self._mounts.get(mount.device)
+            if memory and _is_well(mount, memory):
+                continue
+            memory = self._mounts.setdefault(mount.device, memory or _Memory())
             for look in (self._stall, _loop, _connection, _credits, _transport):
                 found += look(mount, memory, snapshot)
         return tuple(found)
@@ -63,7 +66,7 @@ class Finder:
             )  # fmt: skip
 
     def _stall(self, mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
-        pending = any(xprt.pending or xprt.sending for xprt in mount.xprts)
+        pending = any(map(_is_silent, mount.xprts))
         memory.silent = memory.silent + now.seconds if pending and not mount.rpcs else 0.0
         oldest = max((each.seconds for each in mount.waiting), default=memory.silent)
         if oldest < self.patience:
@@ -72,6 +75,22 @@ class Finder:
             return
         if _begins("stall", memory):
             yield _stalled(mount, oldest, now.time)
+
+
+def _is_silent(xprt: Xprt) -> bool:
+    # of a connection that others share, their answers are seen
+    return bool(xprt.pending or xprt.sending) and not xprt.counters.get("recvs")
+
+
+def _is_well(mount: Mount, memory: _Memory) -> bool:
+    """Whether there is nothing to be told of it, nor anything that was told and is to be ended."""
+    if memory.said or memory.connects or memory.silent or memory.starved:
+        return False
+    for x in mount.xprts:
+        was_up = memory.connected.get(x.number)
+        if not (x.connected and was_up) or x.connects or x.sending or x.pending or x.credits.waits:
+            return False
+    return not mount.waiting and not mount.has_another
 
 
 def _begins(name: str, memory: _Memory) -> bool:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An hour of frames: sums stay what they are when old frames are put together."""
 
+import json
+
 from snapshots_made import served, snapshot
 
 from nfsrdma_tools.live.history import History, frame, merged
@@ -30,8 +32,9 @@ def test_frames_together_are_their_sums() -> None:
 def test_an_hour_is_kept_and_no_more() -> None:
     history = History()
     for number in range(5000):
-        history.add(frame(snapshot(number)))
-    found = history.frames()
+        taken = snapshot(number)
+        history.add(taken.time, json.dumps(frame(taken)))
+    found = [json.loads(each) for each in history.frames()]
     assert found[-1]["t"] - found[0]["t"] <= 3610
     assert len(found) < 1000
     inside = [f for f in found if f["t"] > found[-1]["t"] - 3500]

@@ -38,8 +38,14 @@ def test_a_stall_without_a_connection_says_so() -> None:
 
 def test_silence_is_a_stall_where_rpcs_cannot_be_listed() -> None:
     finder = Finder(patience=3)
-    silent = [changed(n, ops=(), xprts=(xprt(pending=1),)) for n in range(1, 5)]
+    silent = [changed(n, ops=(), xprts=(xprt(pending=1, counters={}),)) for n in range(1, 5)]
     assert [kinds(finder.look(each)) for each in silent] == [[], [], ["stall"], []]
+
+
+def test_a_mount_is_not_stalled_by_others_on_its_connection() -> None:
+    finder = Finder(patience=3)
+    idle = [changed(n, ops=(), xprts=(xprt(pending=1),)) for n in range(1, 9)]
+    assert [finder.look(each) for each in idle] == [()] * 8
 
 
 def test_a_connection_that_loops() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from snapshots_made import HOSTILE, hostile, snapshot
@@ -204,14 +205,30 @@ def test_whoever_listens_hears_each_snapshot_and_the_past(site: Site) -> None:
     with site.listen() as one, site.listen() as other:
         site.hub.deliver(hostile())
         for client in (one, other):
-            have = b""
-            while not have.endswith(b"}\n\n\r\n"):
-                have += client.recv(65536)
-            (line,) = re.findall(rb"data: (.*)\n", have)
-            assert json.loads(line)["now"]["mounts"][1]["directory"] == HOSTILE
+            assert heard(client)["mounts"][1]["directory"] == HOSTILE
     past = json.loads(site.ask("/past")[2])
     assert f"m:{HOSTILE}" in past["frames"][-1]["who"]
     assert past["events"][-1]["what"] == HOSTILE
+
+
+def heard(client: socket.socket) -> dict[str, Any]:
+    """What the next event says."""
+    have = b""
+    while not have.endswith(b"}\n\n\r\n"):
+        have += client.recv(65536)
+    (line,) = re.findall(rb"data: (.*)\n", have)
+    now: dict[str, Any] = json.loads(line)["now"]
+    return now
+
+
+def test_whoever_comes_is_told_all_and_then_what_changed(site: Site) -> None:
+    with site.listen() as one:
+        site.hub.deliver(snapshot(1))
+        assert heard(one)["mounts"][0]["directory"] == "/mnt"
+        with site.listen() as other:
+            site.hub.deliver(snapshot(2))
+            assert heard(one)["mounts"] == ["0:45"]
+            assert heard(other)["mounts"][0]["directory"] == "/mnt"
 
 
 def test_metrics_are_there_in_both_forms(site: Site) -> None:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the page shows of a snapshot, as JSON: only what it reads, made anew only when it changed.
+
+Browsers are told of each mount: all of it, or its connections alone, or by its name that it is as
+it was (live/page/app.js puts that together again).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.live.kept import Kept
+from nfsrdma_tools.live.plain import to_plain
+from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot, Xprt
+
+__all__ = ["Shown", "text"]
+
+_MOUNT = ("directory", "target", "transport", "vers", "rsize", "read_ahead_kb", "read", "written",
+          "ops", "chunks", "waiting", "limit")  # fmt: skip
+_PARTS = attrgetter(*_MOUNT)
+_XPRT = ("kind", "address", "states", "connected", "credits", "requests", "pending")
+_NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
+_SERVER = ("threads", "listeners", "read", "written", "calls")
+_CLIENT = ("peer", "procedure", "counts", "ns")
+
+
+class _Said(NamedTuple):
+    """Of a mount without its connections, and of those."""
+
+    mount: str
+    connections: str
+
+
+class Shown:
+    """``take`` a snapshot; ``whole`` tells all of it, ``changes`` what the one before had not."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, _Said] = {}
+        self._mounts, self._connections = Kept(_mount), Kept(_connections)
+        self._changes: list[str] = []
+        self._now = "{}"
+
+    def take(self, snapshot: Snapshot) -> None:
+        """What is to be told next."""
+        self._mounts.turn()
+        self._connections.turn()
+        told: dict[int, str] = {}
+        before, self._said = self._said, {m.device: self._mount(m, told) for m in snapshot.mounts}
+        self._changes = [_change(d, said, before.get(d)) for d, said in self._said.items()]
+        now = _some(snapshot, _NOW)
+        if snapshot.server:
+            now["server"] = _server(snapshot.server)
+        self._now = text(now)
+
+    def whole(self) -> str:
+        """For those who know nothing yet."""
+        return self._with(map(_all, self._said.values()))
+
+    def changes(self) -> str:
+        """For those who were told all before."""
+        return self._with(self._changes)
+
+    def _mount(self, mount: Mount, told: dict[int, str]) -> _Said:
+        said = self._mounts.of(mount.device, mount.device, *_PARTS(mount))
+        # many mounts share the connections of a server
+        key = id(mount.xprts)
+        if key not in told:
+            told[key] = self._connections.of(mount.device, mount.xprts)
+        return _Said(said, told[key])
+
+    def _with(self, mounts: Iterable[str]) -> str:
+        return f'{self._now[:-1]},"mounts":[{",".join(mounts)}]}}'
+
+
+def text(value: object) -> str:
+    """JSON in ASCII, without a newline."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+@lru_cache(maxsize=4096)
+def _name(device: str) -> str:
+    return text(device)
+
+
+def _mount(device: str, *parts: Any) -> str:
+    return text({"device": device, **_plain(zip(_MOUNT, parts, strict=True))})[1:-1]
+
+
+def _connections(xprts: tuple[Xprt, ...]) -> str:
+    return text([_some(each, _XPRT) for each in xprts])
+
+
+def _all(said: _Said) -> str:
+    return f'{{{said.mount},"xprts":{said.connections}}}'
+
+
+def _change(device: str, said: _Said, was: _Said | None) -> str:
+    if was == said:
+        return _name(device)
+    if not was or was.mount != said.mount:
+        return _all(said)
+    return f'{{"device":{_name(device)},"xprts":{said.connections}}}'
+
+
+def _server(server: Server) -> dict[str, Any]:
+    return _some(server, _SERVER) | {"clients": [_some(c, _CLIENT) for c in server.clients]}
+
+
+def _some(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return _plain((name, getattr(value, name)) for name in names)
+
+
+def _plain(parts: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields by their names, those that say something."""
+    return {name: to_plain(part) for name, part in parts if part or part is False}
