@@ -14,12 +14,15 @@ from pathlib import Path
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
+# seconds from which on memory is told by the minute
+_LONG = 600
+
 
 def main() -> None:
-    mounts, seconds, kernel = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    mounts, seconds, kernel, only = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:]
     script = Path(__file__).with_name("live_node.py").read_bytes()
     with Lab(LabConfig("bench-live", clock="instructions", link="none", kernel=kernel)) as lab:
-        argv = ("solo", "python3", "-", str(mounts), str(seconds))
+        argv = ("solo", "python3", "-", str(mounts), str(seconds), *only)
         said = lab.run(*argv, stdin=script, timeout=14400).stdout
         lab.check()
     print(
@@ -33,6 +36,8 @@ def main() -> None:
             f"{row['probes']:8}{row['listeners']:8}{row['share']:10.2%}"
             f"{row['snapshot_ms']:9.2f} ms{period:>20}{memory:>22}"
         )
+        if seconds >= _LONG:
+            print("MiB by the minute:", *(f"{size:.1f}" for size in row["memory"]))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-MOUNTS, SECONDS = int(sys.argv[1]), int(sys.argv[2])
+MOUNTS, SECONDS, ONLY = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 PORT = 8949
 # a read now and then, so that something is counted
 LOAD = """
@@ -35,7 +35,7 @@ def prepare() -> None:
 @contextlib.contextmanager
 def dashboard(*options: str) -> Iterator[int]:
     """Its process, once it sees all that it will."""
-    argv = ("nfsrdma", "dashboard", *options, "--record", f"/run/live{time.time_ns()}")
+    argv = ("nfsrdma", "dashboard", *options)
     with Path("/run/live").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log)
     try:
@@ -50,10 +50,26 @@ def dashboard(*options: str) -> Iterator[int]:
 
 def ready(without_probes: bool) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
-            return without_probes or b'what="probes"' not in answer.read()
+        found = metrics()
+        # before the first snapshot nothing is missing
+        begun = "nfsrdma_sampler_snapshots_total" in found
+        return begun and (without_probes or 'what="probes"' not in found)
     except OSError:
         return False
+
+
+def metrics() -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def sampled() -> tuple[float, float]:
+    """How many snapshots were taken, and what that cost in seconds."""
+    found = dict(line.split() for line in metrics().splitlines() if "_sampler_" in line[:20])
+    names = ("snapshots", "cpu_seconds")
+    snapshots, spent = (float(found[f"nfsrdma_sampler_{name}_total"]) for name in names)
+    return snapshots, spent
 
 
 class Listeners:
@@ -94,17 +110,19 @@ def past() -> list[dict[str, float]]:
 def watch(pid: int, listeners: int, probes: str) -> None:
     browsers = Listeners(listeners)
     browsers.read(5)
-    begun, spent, sizes, taken = time.monotonic(), cpu_ns(pid), [memory(pid)], len(past())
+    taken, before = len(past()), sampled()
+    begun, spent, sizes = time.monotonic(), cpu_ns(pid), [memory(pid)]
     while time.monotonic() < begun + SECONDS:
         browsers.read(min(60.0, SECONDS / 4))
         sizes.append(memory(pid))
     wall, used = time.monotonic() - begun, cpu_ns(pid) - spent
     periods = [frame["s"] for frame in past()[taken:] if frame["s"] < 5]
+    snapshots, seconds = (now - then for now, then in zip(sampled(), before, strict=True))
     row = {
         "probes": probes,
         "listeners": listeners,
         "share": used / 1e9 / wall,
-        "snapshot_ms": snapshot_ms(),
+        "snapshot_ms": seconds / snapshots * 1e3,
         "period": sum(periods) / len(periods),
         "worst": max(periods),
         "memory": sizes,
@@ -112,21 +130,16 @@ def watch(pid: int, listeners: int, probes: str) -> None:
     print(json.dumps(row), flush=True)
 
 
-def snapshot_ms() -> float:
-    newest = max(Path("/run").glob("live[0-9]*"), key=lambda path: path.stat().st_mtime)
-    with newest.open() as file:
-        costs = [json.loads(line).get("cost_ns", 0) for line in file.readlines()[-30:]]
-    return sum(costs) / len(costs) / 1e6
-
-
 def main() -> None:
     prepare()
     load = subprocess.Popen(("sh", "-c", LOAD))
     try:
         for options, name in (((), "all"), (("--no-probes",), "none")):
-            with dashboard(*options) as pid:
-                for listeners in (1, 200):
-                    watch(pid, listeners, name)
+            counts = [count for count in (1, 200) if not ONLY or f"{name}:{count}" in ONLY]
+            if counts:
+                with dashboard(*options) as pid:
+                    for listeners in counts:
+                        watch(pid, listeners, name)
     finally:
         load.terminate()
         os.sync()
