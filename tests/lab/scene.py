@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client that is watched: a mount, a dashboard in the node, and a way to it from this host."""
+"""A client that is watched: a mount, a dashboard and an exporter, and ways to them from here."""
 
 import contextlib
 import json
@@ -24,10 +24,14 @@ mount -t nfs -o vers=4.2,proto=rdma,port=20049,rsize=65536,wsize=65536 server:/e
 dd if=/dev/zero of="$1/watched" bs=1M count=32 status=none
 nohup nfsrdma dashboard --record /run/watched.json >/run/dashboard 2>&1 </dev/null &
 echo $! > /run/dashboard.pid
+nohup nfsrdma exporter --interval 1 --no-probes >/run/exporter 2>&1 </dev/null &
+echo $! > /run/exporter.pid
 """
 END = """
-kill $(cat /run/dashboard.pid); tail --pid=$(cat /run/dashboard.pid) -f /dev/null
-umount "$1"; rmdir "$1"; rm -f /run/watched.json /run/dashboard*
+for each in exporter dashboard; do
+	kill $(cat /run/$each.pid); tail --pid=$(cat /run/$each.pid) -f /dev/null
+done
+umount "$1"; rmdir "$1"; rm -f /run/watched.json /run/dashboard* /run/exporter*
 """
 FIO = """
 cd "$1"
@@ -54,10 +58,11 @@ def fetched(url: str) -> bytes:
 
 @dataclass
 class Scene:
-    """The lab, and the dashboard's address on this host."""
+    """The lab, and on this host the addresses of the dashboard and an exporter without probes."""
 
     lab: Lab
     url: str
+    exporter: str
 
     def past(self) -> dict[str, Any]:
         """The hour as the dashboard has it."""
@@ -91,8 +96,8 @@ def scene(lab: Lab) -> Iterator[Scene]:
     """Everything is there within the block, and gone after it."""
     lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT)
     try:
-        with _forwarded(lab, 8949) as port:
-            found = Scene(lab, f"http://127.0.0.1:{port}/")
+        with _forwarded(lab, 8949) as page, _forwarded(lab, 9949) as metrics:
+            found = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
             until(lambda: _answers(found), "the dashboard's first frames")
             # all the probes are attached, which takes the compiler a while here
             until(lambda: b'nfsrdma_missing{what="probes"}' not in found.metrics(), "probes", 600)

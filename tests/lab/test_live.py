@@ -176,7 +176,9 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
         until(lambda: query(f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'), "a scrape")
         assert query("nfsrdma_rpc_duration_seconds_count > 0")
         assert query("histogram_quantile(0.9, sum by (le) (nfsrdma_rpc_duration_seconds_bucket))")
-        assert query('up{job="nfsrdma"} == 1')
+        assert len(query('up{job="nfsrdma"} == 1')) == 2
+        by_exporter = f'nfsrdma_mount_read_bytes_total{{instance="{watched.exporter}"}} > 0'
+        until(lambda: query(by_exporter), "a scrape of the exporter")
         dashboards(query)
 
 
@@ -192,12 +194,13 @@ def dashboards(query: Any) -> None:
 
 
 class scraped:  # noqa: N801 - it reads as a word of the sentence
-    """A Prometheus that scrapes the dashboard, and a way to ask it."""
+    """A Prometheus that scrapes dashboard and exporter, and a way to ask it."""
 
     def __init__(self, watched: Scene, folder: Path) -> None:
         target = urllib.parse.urlsplit(watched.url).netloc
         config = (MONITORING / "prometheus.yml").read_text()
-        config = config.replace("15s", "2s").replace("localhost:9949", target)
+        config = config.replace("15s", "2s")
+        config = config.replace("'localhost:9949'", f"'{target}', '{watched.exporter}'")
         (folder / "prometheus.yml").write_text(config)
         (folder / "rules.yml").write_text((MONITORING / "rules.yml").read_text())
         with socket.create_server(("127.0.0.1", 0)) as free:
