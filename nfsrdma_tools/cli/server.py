@@ -69,6 +69,24 @@ def disable(path: Annotated[str, _PATH]) -> None:
 
 
 @app.command()
+def load(
+    seconds: Annotated[float, typer.Option(min=0, help="For how long.")] = 3600,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds from line to line.")] = 1,
+) -> None:
+    """Print what this machine's processors do while clients measure.
+
+    A line of JSON a second: the time, and how many seconds all CPUs together were busy until then.
+    `nfsrdma store merge` takes them into a report of the clients.
+    """
+    import json
+
+    from nfsrdma_tools.sweep.load import watch
+
+    for one in watch(seconds, interval):
+        print(json.dumps(one), flush=True)
+
+
+@app.command()
 def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nfsrdma_tools.errors import UserError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.sweep.load import Sample
 
 __all__ = ["app"]
 
@@ -38,6 +41,47 @@ def export(
         raise UserError(f"there is no format {form!r}", "choose csv or json")
     with Store(store, read_only=True) as kept:
         sys.stdout.write(forms[form](kept))
+
+
+@app.command()
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The store to fill; may be new.")],
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores of sweeps.")],
+    load: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SERVER=FILE", help="What `server load` printed there; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Put the stores of several hosts into one, for a report of all of them.
+
+    What is there already stays as it is; merging again changes nothing.
+    """
+    import dataclasses
+    import json
+
+    from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.sweep.merge import merge
+
+    found = merge(out, stores, dict(map(_samples, load or ())))
+    if as_json:
+        print(json.dumps(dataclasses.asdict(found)))
+        return
+    hosts = ", ".join(host or "a host without a name" for host in found.hosts)
+    print(printable(f"{out}: {found.trials} trials, {found.new} of them new, of {hosts}"))
+
+
+def _samples(option: str) -> tuple[str, list[Sample]]:
+    from nfsrdma_tools.sweep.load import read
+
+    server, found, path = option.partition("=")
+    if not server or not found:
+        raise UserError(f"{option!r} is not SERVER=FILE", "write it like server=load.txt")
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            return server, read(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
 
 
 @app.command()

@@ -33,11 +33,15 @@ _LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
 def conditions(root: Path = Path("/")) -> dict[str, str]:
     """Facts about this machine by name; what is not there to be known is left out.
 
+    ``host`` is its name; whether its clock is synchronised is timedatectl's word.
+
     ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are our module's
     parameters as they are now, ``rdma NAME`` is what carries a device,
     ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
     """
     facts = {
+        "host": platform.node(),
+        "clock synchronised": _said("timedatectl", "show", "--property=NTPSynchronized", "--value"),
         "toolkit": __version__,
         "kernel": platform.release(),
         "kernel build": platform.version(),

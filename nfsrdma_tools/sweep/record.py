@@ -23,10 +23,11 @@ class Trial:
 
     ``throughput`` and ``ceiling`` are in MB/s of 1,000,000 bytes; the ceiling is rsize divided by
     the mean round trip, what one request at a time can reach.  ``duration_ns`` is the reader's,
-    from its first to its last request.  ``busy_ns`` (not idle), ``task_ns`` (running tasks, by
-    schedstat) and ``cpu_share`` (busy share of all CPUs, 0 to 1) are the whole host's while the
-    reader ran; starting and watching it cost ``harness_ns``, which is taken off.  ``cpu_modes``
-    and ``steal_s`` (seconds, in ticks) span ``wall_ns``, start and end included.
+    from its first to its last request, within ``wall_ns`` from ``began`` (UTC) on.
+    ``busy_ns`` (not idle), ``task_ns`` (running tasks, by schedstat) and ``cpu_share`` (busy share
+    of all CPUs, 0 to 1) are the whole host's while the reader ran; starting and watching it cost
+    ``harness_ns``, which is taken off.  ``cpu_modes`` and ``steal_s`` (seconds, in ticks) span
+    ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
     ``accounts`` has the rows of each account that was attached (sweep/accounts.py), by its name.
@@ -69,6 +70,7 @@ class Trial:
     read_ahead_kb_after: int = 0
     axes: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    began: str = ""
 
     @property
     def ok(self) -> bool:

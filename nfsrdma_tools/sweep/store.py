@@ -13,26 +13,31 @@ import contextlib
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.load import Sample, as_sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.record import Trial
 
 __all__ = ["VERSION", "Store", "StoreError", "environment_uid"]
 
 T = TypeVar("T")
-VERSION = 2
+VERSION = 3
 APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)
 _NAMES = [item.name for item in fields(Trial)]
-# columns that came later than the table, by the version of the store that has them first
-_LATER = {"accounts": 2}
+# columns that came later than the table, by the version of the store that has them first,
+# and what they hold in a row that is older
+_LATER = {"accounts": 2, "began": 3}
+_EMPTY = {"accounts": "{}", "began": ""}
+_NOTE = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
+_LOAD = "load of a server"  # in place of a plan's uid
 
 
 class StoreError(UserError):
@@ -68,29 +73,45 @@ class Store:
 
     def add_plan(self, plan: Plan) -> None:
         """Remember a plan; once is enough."""
-        row = (plan.uid, datetime.now(UTC).isoformat(timespec="seconds"), _json(plan.to_json()))
-        self._write("INSERT OR IGNORE INTO plans (uid, created, plan) VALUES (?, ?, ?)", row)
+        self._write(_plan_row(plan))
 
     def add_environment(self, facts: Mapping[str, str]) -> str:
         """Remember an environment and return its uid; equal facts have equal uids."""
-        uid = environment_uid(facts)
-        row = (uid, _json(dict(facts)))
-        self._write("INSERT OR IGNORE INTO environments (uid, facts) VALUES (?, ?)", row)
-        return uid
+        self._write(_environment_row(facts))
+        return environment_uid(facts)
 
     def add_trial(self, trial: Trial) -> None:
         """Put a trial on disk; one that is there already (plan, cell, run) stays as it is."""
-        self._write(_INSERT, tuple(_encode(getattr(trial, name)) for name in _NAMES))
+        self._write(_trial_row(trial))
+
+    def add_all(
+        self,
+        plans: Iterable[Plan],
+        environments: Iterable[Mapping[str, str]],
+        trials: Iterable[Trial],
+    ) -> None:
+        """The same for many at once: all of it is on disk, or nothing."""
+        rows = [*map(_plan_row, plans), *map(_environment_row, environments)]
+        self._write(*rows, *map(_trial_row, trials))
 
     def note(self, plan: Plan, key: str, value: str) -> None:
         """Keep a word about a plan's progress, for whoever resumes it."""
-        sql = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
-        self._write(sql, (plan.uid, key, value))
+        self._write((_NOTE, (plan.uid, key, value)))
 
     def noted(self, plan: Plan, key: str) -> str:
         """The word kept by ``note``, or nothing."""
         sql = "SELECT value FROM notes WHERE plan = ? AND key = ?"
         return "".join(self._read(sql, (plan.uid, key), lambda row: str(row[0])))
+
+    def add_load(self, host: str, samples: Iterable[Sample]) -> None:
+        """Keep what a server's processors did (sweep/load.py); samples that are there stay."""
+        merged = sorted({*self.loads().get(host, ()), *samples})
+        self._write((_NOTE, (_LOAD, host, _json(merged))))
+
+    def loads(self) -> dict[str, tuple[Sample, ...]]:
+        """The samples of each server by its name, in order of time."""
+        sql = "SELECT key, value FROM notes WHERE plan = ? ORDER BY key"
+        return dict(self._read(sql, (_LOAD,), _of_load))
 
     def plans(self) -> list[Plan]:
         """All plans, oldest first."""
@@ -145,9 +166,10 @@ class Store:
         # one transaction: a store that was never finished is an empty file, and is made anew
         self._db.executescript(_SCHEMA)
 
-    def _write(self, sql: str, values: tuple[Any, ...]) -> None:
+    def _write(self, *rows: tuple[str, tuple[Any, ...]]) -> None:
         with self._explained(), self._db:
-            self._db.execute(sql, values)
+            for sql, values in rows:
+                self._db.execute(sql, values)
 
     def _read(self, sql: str, values: tuple[Any, ...], row: Callable[[Any], T]) -> list[T]:
         with self._explained():
@@ -185,6 +207,24 @@ def _hint(message: str) -> str:
     return next(known, "this is no intact store; name another file")
 
 
+def _of_load(row: tuple[Any, ...]) -> tuple[str, tuple[Sample, ...]]:
+    return str(row[0]), tuple(as_sample(one) for one in json.loads(row[1]))
+
+
+def _plan_row(plan: Plan) -> tuple[str, tuple[Any, ...]]:
+    row = (plan.uid, datetime.now(UTC).isoformat(timespec="seconds"), _json(plan.to_json()))
+    return "INSERT OR IGNORE INTO plans (uid, created, plan) VALUES (?, ?, ?)", row
+
+
+def _environment_row(facts: Mapping[str, str]) -> tuple[str, tuple[Any, ...]]:
+    sql = "INSERT OR IGNORE INTO environments (uid, facts) VALUES (?, ?)"
+    return sql, (environment_uid(facts), _json(dict(facts)))
+
+
+def _trial_row(trial: Trial) -> tuple[str, tuple[Any, ...]]:
+    return _INSERT, tuple(_encode(getattr(trial, name)) for name in _NAMES)
+
+
 def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -218,7 +258,7 @@ def _select(names: list[str]) -> str:
 def _migration(version: int) -> str:
     added = [name for name, since in _LATER.items() if since > version]
     columns = "".join(
-        f"ALTER TABLE trials ADD COLUMN \"{name}\" TEXT NOT NULL DEFAULT '{{}}';\n"
+        f"ALTER TABLE trials ADD COLUMN \"{name}\" TEXT NOT NULL DEFAULT '{_EMPTY[name]}';\n"
         for name in added
     )
     return f"BEGIN IMMEDIATE;\n{columns}PRAGMA user_version = {VERSION};\nCOMMIT;\n"

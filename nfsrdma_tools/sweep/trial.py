@@ -41,7 +41,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     trial = replace(
         trial,
         environment=bench.environment,
-        started=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        started=_now(),
     )
     try:
         with bench.book.section():
@@ -50,6 +50,10 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         return replace(trial, status=NOT_OFFERED, reason=str(error))
     except (UserError, OSError) as error:
         return replace(trial, status=FAILED, reason=str(error))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
@@ -115,7 +119,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once with the accounts around it."""
     probed = bench.accounts.begin()
     stats = mountstats.read(bench.directory)
-    times, own = cpu.snapshot(), cpu.own_ns()
+    began, times, own = _now(), cpu.snapshot(), cpu.own_ns()
     job = _work(bench, cell)
     own, times = cpu.own_ns() - own, cpu.difference(cpu.snapshot(), times)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
@@ -123,6 +127,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
         **_of_job(job),
         **_of_cpu(times, own, job),
         **_of_rpc(stats, cell, bench.plan.direction),
+        "began": began,
         "accounts": bench.accounts.end(probed, str(stats.directory)),
     }
 

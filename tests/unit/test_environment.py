@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import platform
 from pathlib import Path
 
 from nfsrdma_tools.host.environment import conditions
@@ -21,6 +22,7 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
     write(tmp_path / "etc/nfsrdma-lab.json", json.dumps(lab))
     facts = conditions(tmp_path)
+    assert facts["host"] == platform.node()
     assert facts["cpu model"] == "Some CPU"
     assert facts["memory"] == "3072 MiB"
     assert facts["module sunrpc"] == "ABC123"

@@ -102,7 +102,7 @@ def test_newer_schema(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     db.execute("PRAGMA user_version = 99")
     db.close()
-    refused(path, "version 2, found 99")
+    refused(path, "version 3, found 99")
 
 
 def test_a_store_of_an_older_version_is_read_as_it_is_and_grows_when_written(
@@ -113,7 +113,9 @@ def test_a_store_of_an_older_version_is_read_as_it_is_and_grows_when_written(
         store.add_plan(PLAN)
         store.add_trial(TRIAL)
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript("ALTER TABLE trials DROP COLUMN accounts; PRAGMA user_version = 1")
+        for column in ("began", "accounts"):
+            db.execute(f"ALTER TABLE trials DROP COLUMN {column}")
+        db.execute("PRAGMA user_version = 1")
     before = path.read_bytes()
     with Store(path, read_only=True) as store:
         assert store.trials() == [TRIAL]

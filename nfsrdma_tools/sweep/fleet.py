@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several hosts against one server: who read at the same time, how much came out, how fairly.
+
+Hosts agree on nothing but the time of day.  A trial's reader ran for ``duration_ns`` somewhere
+within ``wall_ns`` from ``began`` on; whatever fio did before and after it, it was reading between
+the latest start and the earliest end that leave room for its duration.  That part is proven, and
+only proven parts count as at once.  It is as good as the hosts' clocks agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from nfsrdma_tools.sweep.load import Sample, busy
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import Trial
+
+__all__ = ["Crowd", "Round", "alike", "crowds", "enough", "jain", "rounds"]
+
+SHARE = 0.5
+"""Share of each reader's time that all of a round must have in common."""
+GAIN = 0.05
+"""What one more client must add to the aggregate, relative to it, to be worth it."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One cell, measured on some hosts at once; alone, if it is one host.
+
+    ``rates`` are in MB/s by host, each over its own reading.  ``least`` is all bytes over the time
+    from the first possible start to the last possible end, in MB/s: what surely went through.
+    ``server`` is the number of the server's CPUs that were busy in the common part, if known.
+    """
+
+    cell: Cell
+    rates: Mapping[str, float]
+    least: float
+    server: float | None = None
+
+    @property
+    def clients(self) -> int:
+        """How many hosts."""
+        return len(self.rates)
+
+    @property
+    def aggregate(self) -> float:
+        """All hosts' rates together, in MB/s."""
+        return sum(self.rates.values())
+
+    @property
+    def fairness(self) -> float:
+        """Jain's index of the hosts' rates."""
+        return jain(list(self.rates.values()))
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """All rounds of one cell with the same number of clients, as means."""
+
+    cell: Cell
+    clients: int
+    rounds: int
+    aggregate: float
+    least: float
+    fairness: float
+    server: float | None
+    """Busy CPUs of the server."""
+
+    @property
+    def server_per_client(self) -> float | None:
+        """Busy CPUs of the server for each client."""
+        return None if self.server is None else self.server / self.clients
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's fairness index, from 1/n (one has it all) to 1 (all have the same).
+
+    R. Jain, D. Chiu, W. Hawe: "A Quantitative Measure of Fairness and Discrimination for Resource
+    Allocation in Shared Computer Systems", DEC-TR-301, 1984.
+    """
+    squares = sum(rate * rate for rate in rates)
+    return sum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
+
+
+def alike(one: Plan, other: Plan) -> bool:
+    """Whether two hosts' plans measure the same: the same grid, against the same target."""
+    return _without_names(one) == _without_names(other)
+
+
+def _without_names(plan: Plan) -> Plan:
+    return replace(plan, uid="", directory="", seed=0, preset="")
+
+
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """When a trial may have been reading (low to high), and when it surely was (seconds)."""
+
+    trial: Trial
+    host: str
+    low: float
+    high: float
+
+    @property
+    def since(self) -> float:
+        return self.high - self.trial.duration_ns / 1e9
+
+    @property
+    def until(self) -> float:
+        return self.low + self.trial.duration_ns / 1e9
+
+
+def rounds(
+    trials: Iterable[Trial],
+    hosts: Mapping[str, str],
+    load: Sequence[Sample] = (),
+) -> list[Round]:
+    """The rounds of these trials; ``hosts`` names the host of each environment.
+
+    A trial that another host disturbed with another cell, or for too short a part, is in none.
+    """
+    spans = [span for trial in trials if (span := _span(trial, hosts))]
+    spans.sort(key=lambda span: span.low)
+    groups = [_group(span, near) for span, near in zip(spans, _near(spans), strict=True)]
+    # found once from each of its members
+    different = {frozenset(map(id, group)): group for group in groups if group}
+    return [_round(group, load) for group in different.values()]
+
+
+def crowds(found: Iterable[Round]) -> list[Crowd]:
+    """Rounds put together by cell and number of clients, in that order."""
+    ordered = sorted(found, key=_place)
+    return [_crowd(*place, list(group)) for place, group in itertools.groupby(ordered, key=_place)]
+
+
+def enough(found: Sequence[Crowd]) -> int | None:
+    """The number of clients after which one more brings less than GAIN, for crowds of one cell.
+
+    None when each number that was measured still brought more, or there is only one.
+    """
+    for one, more in itertools.pairwise(sorted(found, key=lambda crowd: crowd.clients)):
+        steps = more.clients - one.clients
+        if one.aggregate and more.aggregate / one.aggregate - 1 < GAIN * steps:
+            return one.clients
+    return None
+
+
+def _span(trial: Trial, hosts: Mapping[str, str]) -> _Span | None:
+    host = hosts.get(trial.environment, "")
+    if not (trial.ok and host and trial.began and trial.duration_ns):
+        return None
+    low = datetime.fromisoformat(trial.began).timestamp()
+    span = _Span(trial, host, low, low + max(trial.wall_ns, trial.duration_ns) / 1e9)
+    return span if span.until > span.since else None
+
+
+def _near(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
+    """For each of the spans, in order of their beginnings, what other hosts did meanwhile."""
+    lows = [span.low for span in spans]
+    longest = max((span.high - span.low for span in spans), default=0.0)
+    for one in spans:
+        first, last = bisect_left(lows, one.low - longest), bisect_right(lows, one.high)
+        yield [s for s in spans[first:last] if s.host != one.host and _common(one, s)]
+
+
+def _group(one: _Span, near: Sequence[_Span]) -> list[_Span]:
+    """Who measured with ``one``; nobody at all, not even it, when somebody disturbed it."""
+    group = [one, *(s for s in near if s.trial.cell == one.trial.cell and _together([one, s]))]
+    hosts = [span.host for span in group]
+    strangers = [s for s in near if s not in group and _common(one, s) > _slack(one)]
+    whole = len(set(hosts)) == len(hosts) and not strangers and _together(group)
+    return sorted(group, key=lambda span: span.host) if whole else []
+
+
+def _common(one: _Span, other: _Span) -> float:
+    return max(min(one.high, other.high) - max(one.low, other.low), 0.0)
+
+
+def _slack(one: _Span) -> float:
+    return (1 - SHARE) * one.trial.duration_ns / 1e9
+
+
+def _together(group: Sequence[_Span]) -> bool:
+    since, until = _proven(group)
+    longest = max(span.trial.duration_ns for span in group) / 1e9
+    return len(group) == 1 or until - since >= SHARE * longest
+
+
+def _proven(group: Sequence[_Span]) -> tuple[float, float]:
+    return max(span.since for span in group), min(span.until for span in group)
+
+
+def _round(group: Sequence[_Span], load: Sequence[Sample]) -> Round:
+    total = sum(span.trial.bytes for span in group)
+    longest = max(span.high for span in group) - min(span.low for span in group)
+    return Round(
+        cell=group[0].trial.cell,
+        rates={span.host: span.trial.throughput for span in group},
+        least=total / longest / 1e6,
+        server=busy(load, *_proven(group)),
+    )
+
+
+def _place(found: Round) -> tuple[Cell, int]:
+    return found.cell, found.clients
+
+
+def _crowd(cell: Cell, clients: int, found: list[Round]) -> Crowd:
+    known = [one.server for one in found if one.server is not None]
+    return Crowd(
+        cell=cell,
+        clients=clients,
+        rounds=len(found),
+        aggregate=statistics.fmean(one.aggregate for one in found),
+        least=statistics.fmean(one.least for one in found),
+        fairness=statistics.fmean(one.fairness for one in found),
+        server=statistics.fmean(known) if known else None,
+    )

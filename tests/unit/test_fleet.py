@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several hosts: stores merged, and what they did at once."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfsrdma_tools.sweep import fleet, load
+from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
+from nfsrdma_tools.sweep.load import Sample
+from nfsrdma_tools.sweep.merge import merge
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+
+CELL, OTHER = Cell("rdma", 131072, 4), Cell("tcp", 131072, 4)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+HOSTS = {"ea": "a", "eb": "b", "ec": "c"}
+
+
+def trial(
+    host: str,
+    second: float,
+    *,
+    lasts: float = 10,
+    megabytes: int = 1000,
+    idle: float = 1,
+    **more: object,
+) -> Trial:
+    """A reading of ``lasts`` seconds; fio was there ``idle`` seconds longer."""
+    began = (NOON + timedelta(seconds=second)).isoformat(timespec="milliseconds")
+    made = Trial(
+        f"p{host}", CELL, 1, 0, environment=f"e{host}", started=began, began=began,
+        duration_ns=round(lasts * 1e9), wall_ns=round((lasts + idle) * 1e9),
+        bytes=megabytes * 10**6, throughput=megabytes / lasts,
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+def test_jains_index_of_known_figures() -> None:
+    assert jain([100, 100, 100]) == 1
+    assert jain([100, 0, 0, 0]) == 0.25
+    assert jain([30, 10]) == pytest.approx(0.8)
+    assert jain([0, 0]) == 1
+
+
+@given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=9))
+def test_jains_index_has_bounds(rates: list[float]) -> None:
+    assert 1 / len(rates) - 1e-9 <= jain(rates) <= 1 + 1e-9
+
+
+def test_two_who_read_at_once_are_one_round() -> None:
+    (found,) = rounds([trial("a", 0), trial("b", 1, megabytes=500)], HOSTS)
+    assert found.rates == {"a": 100, "b": 50}
+    assert found.aggregate == 150
+    # 1500 MB from the first look at a, 0 s, to the last at b, 12 s
+    assert found.least == pytest.approx(125)
+    assert found.fairness == pytest.approx(0.9)
+
+
+def test_one_after_the_other_is_not_at_once() -> None:
+    found = rounds([trial("a", 0), trial("b", 11)], HOSTS)
+    assert [one.rates for one in found] == [{"a": 100}, {"b": 100}]
+
+
+@pytest.mark.parametrize(("apart", "together"), [(3.9, True), (4.1, False)])
+def test_half_of_the_time_must_be_proven(apart: float, together: bool) -> None:
+    # each surely reads from 1 s to 10 s after it began: 9 s less what they are apart, of 10
+    found = rounds([trial("a", 0), trial("b", apart)], HOSTS)
+    assert [one.clients for one in found] == ([2] if together else [])
+
+
+def test_what_fio_did_besides_is_no_proof() -> None:
+    # it took 8 s longer than the reading: that may have been anywhere in these 18 s
+    assert rounds([trial("a", 0, idle=8), trial("b", 0, idle=8)], HOSTS) == []
+
+
+def test_another_cell_at_the_same_time_spoils_the_round() -> None:
+    disturbed = [trial("a", 0), trial("b", 0), trial("c", 1, cell=OTHER)]
+    assert rounds(disturbed, HOSTS) == []
+    late = [trial("a", 0), trial("b", 0), trial("c", 9, cell=OTHER, lasts=1)]
+    assert [one.clients for one in rounds(late, HOSTS)] == [2]
+
+
+def test_failures_and_stores_without_hosts_or_times_are_no_rounds() -> None:
+    for useless in (
+        trial("a", 0, status="failed"), trial("a", 0, began=""), trial("a", 0, duration_ns=0),
+        trial("a", 0, environment="unknown"),
+    ):  # fmt: skip
+        assert rounds([useless], HOSTS) == []
+
+
+def test_means_by_number_of_clients() -> None:
+    alone = [trial("a", 0), trial("a", 20, megabytes=900)]
+    both = [trial("a", 40, megabytes=800), trial("b", 40, megabytes=400)]
+    one, two = crowds(rounds([*both, *alone], HOSTS))
+    assert (one.clients, one.rounds, one.aggregate) == (1, 2, 95)
+    assert (two.clients, two.rounds, two.aggregate) == (2, 1, 120)
+
+
+def crowd(clients: int, aggregate: float) -> Crowd:
+    return Crowd(CELL, clients, 1, aggregate, aggregate, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "expected"),
+    [
+        ({1: 100, 2: 190, 3: 195}, 2),
+        ({1: 100, 2: 104}, 1),
+        ({1: 100, 2: 106, 3: 112}, None),
+        ({1: 100, 2: 90}, 1),
+        ({1: 100, 4: 114}, 1),
+        ({3: 100}, None),
+    ],
+)
+def test_where_more_clients_bring_nothing(
+    aggregates: dict[int, float], expected: int | None
+) -> None:
+    assert enough([crowd(*pair) for pair in aggregates.items()]) == expected
+
+
+def test_the_servers_cpu_is_that_of_the_common_part() -> None:
+    # one CPU busy until second 5, two from there on
+    at = NOON.timestamp()
+    samples = [Sample(at - 5, 0), Sample(at + 5, 10), Sample(at + 15, 30)]
+    (found,) = rounds([trial("a", 0, idle=0), trial("b", 0, idle=0)], HOSTS, samples)
+    assert found.server == pytest.approx(1.5)
+    (both,) = crowds([found])
+    assert both.server_per_client == pytest.approx(0.75)
+
+
+def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
+    samples = [Sample(10, 0), Sample(20, 5)]
+    assert load.busy(samples, 12, 18) == pytest.approx(0.5)
+    assert load.busy(samples, 9, 18) is None
+    assert load.busy(samples, 12, 21) is None
+    assert load.busy([], 1, 2) is None
+    assert load.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
+
+
+def test_samples_are_read_to_the_last_whole_line() -> None:
+    assert load.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [Sample(1.5, 2), Sample(2.5, 3.25)]
+    for bad in ("{}\n", "[1]\n", '["x", 1]\n', "x\n"):
+        with pytest.raises(load.UserError, match="no samples"):
+            load.read([bad])
+
+
+def test_watching_gives_a_sample_at_both_ends() -> None:
+    found = list(load.watch(0.05, 0.02))
+    assert len(found) >= 2
+    assert found == sorted(found)
+
+
+def a_store(path: Path, host: str, *, plan: str = "", trials: int = 2, rate: float = 100) -> Path:
+    facts = {"host": host, "kernel": "6.12"}
+    with Store(path) as made:
+        made.add_plan(Plan("server:/export", uid=plan or f"p{host}"))
+        made.add_environment(facts)
+        for run in range(trials):
+            made.add_trial(
+                trial(host, 20 * run, run=run, environment=environment_uid(facts),
+                      plan=plan or f"p{host}", throughput=rate)
+            )  # fmt: skip
+    return path
+
+
+def content(path: Path) -> object:
+    with Store(path, read_only=True) as store:
+        return store.plans(), store.environments(), store.trials(), store.loads()
+
+
+def test_merging_keeps_everything_and_again_changes_nothing(tmp_path: Path) -> None:
+    stores = [a_store(tmp_path / f"{host}.db", host) for host in "ab"]
+    out = tmp_path / "all.db"
+    first = merge(out, stores, {"server": [Sample(1, 2)]})
+    assert (first.plans, first.trials, first.new, first.hosts) == (2, 4, 4, ("a", "b"))
+    before = content(out)
+    again = merge(out, [*stores, out], {"server": [Sample(1, 2)]})
+    assert (again.trials, again.new) == (4, 0)
+    assert content(out) == before
+    with Store(out, read_only=True) as store:
+        assert {t.plan for t in store.trials()} == {"pa", "pb"}
+        assert store.loads() == {"server": (Sample(1, 2),)}
+
+
+def test_samples_of_a_server_add_up(tmp_path: Path) -> None:
+    one, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
+    merge(out, [one], {"server": [Sample(2, 2), Sample(1, 1)]})
+    merge(out, [one], {"server": [Sample(3, 3), Sample(2, 2)]})
+    with Store(out, read_only=True) as store:
+        assert store.loads()["server"] == (Sample(1, 1), Sample(2, 2), Sample(3, 3))
+
+
+def refused(out: Path, stores: list[Path], words: str) -> None:
+    before = out.read_bytes() if out.exists() else None
+    with pytest.raises(StoreError, match=words):
+        merge(out, stores)
+    assert (out.read_bytes() if out.exists() else None) == before
+
+
+def test_what_is_no_store_or_contradicts_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    good, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
+    (tmp_path / "pictures").write_bytes(b"holiday pictures " * 999)
+    refused(out, [good, tmp_path / "pictures"], "not a database")
+    refused(out, [good, tmp_path / "none.db"], "there is no store")
+    other = a_store(tmp_path / "b.db", "a", rate=7)
+    refused(out, [good, other], "another trial of the same name")
+    merge(out, [good])
+    refused(out, [other], "another trial")
+    refused(tmp_path / "pictures", [good], "not a database")
+
+
+def test_a_store_that_lies_about_itself_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "all.db"
+    strange = a_store(tmp_path / "a.db", "a")
+    with Store(strange) as store:
+        store._db.execute('UPDATE environments SET facts = \'{"host":"b"}\'')
+        store._db.commit()
+    refused(out, [strange], "not what its name says")
+    orphan = a_store(tmp_path / "b.db", "b")
+    with Store(orphan) as store:
+        store._db.execute("DELETE FROM plans")
+        store._db.commit()
+    refused(out, [orphan], "of no plan")
+    samples = a_store(tmp_path / "c.db", "c")
+    with Store(samples) as store:
+        store.add_load("server", [Sample(1, 1)])
+        store._db.execute("UPDATE notes SET value = ?", (json.dumps([["x", {}]]),))
+        store._db.commit()
+    refused(out, [samples], "no sample")
+
+
+def test_plans_are_alike_whatever_their_names(tmp_path: Path) -> None:
+    one = Plan("server:/export", uid="1", seed=1, directory="/mnt/a")
+    assert fleet.alike(one, replace(one, uid="2", seed=7, directory=""))
+    assert not fleet.alike(one, replace(one, target="other:/export"))
+    assert not fleet.alike(one, replace(one, runs=9))
+
+
+def test_a_round_of_one_is_fair() -> None:
+    assert Round(CELL, {"a": 5.0}, 5.0).fairness == 1
