@@ -32,6 +32,7 @@ def report(
 
 
 def _facts(made: Report) -> dict[str, object]:
+    from nfsrdma_tools.report.fleet import as_facts
     from nfsrdma_tools.report.recommend import advice, as_json
 
     study = made.study
@@ -43,15 +44,19 @@ def _facts(made: Report) -> dict[str, object]:
         "recommendation": [as_json(study, one) for one in advice(study)],
         "missing": [{"cell": str(m.cell), "reason": m.reason} for m in study.missing],
         "conditions": dict(study.conditions),
+        "fleet": as_facts(study.fleet) if study.fleet else None,
     }
 
 
 def _tell(made: Report) -> None:
     from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.report.fleet_view import findings
     from nfsrdma_tools.report.recommend import advice, headline, over_default
     from nfsrdma_tools.report.words import rate
 
     for one in advice(made.study):
         told = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"
         print(printable(f"{told}. {over_default(made.study, one)}".rstrip()))
+    for line in findings(made.study):
+        print(printable(line))
     print(printable(str(made.files[0])))

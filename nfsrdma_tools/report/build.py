@@ -46,11 +46,20 @@ def build(store: Path, out: Path, uid: str = "") -> Report:
 
 def _write(study: Study, out: Path) -> list[Path]:
     # here and not above: matplotlib takes a second to import
-    from nfsrdma_tools.report import cpu, heatmap, overhead, page, render, throughput
+    from nfsrdma_tools.report import (
+        cpu,
+        fleet_view,
+        heatmap,
+        overhead,
+        page,
+        render,
+        throughput,
+    )
 
     drawings = [throughput.draw(study, name) for name in study.transports]
     others = [heatmap.draw(study, name) for name in study.transports]
     others += [cpu.against_throughput(study), cpu.of_the_reader(study), overhead.draw(study)]
+    others += [fleet_view.draw(study)]
     drawings += [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in render.save(drawing, out)]
     index = out / "index.html"

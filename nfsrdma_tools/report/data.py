@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nfsrdma_tools.report.fleet import Fleet
 from nfsrdma_tools.sweep.choice import Choice
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.spending import Spending
@@ -88,6 +89,8 @@ class Study:
     missing: tuple[Missing, ...] = ()
     choices: tuple[Choice, ...] = ()
     wire: float | None = None
+    fleet: Fleet | None = None
+    """What tells its hosts apart; None when it ran on one."""
 
     @property
     def visible_wire(self) -> float:

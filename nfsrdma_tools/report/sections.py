@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nfsrdma_tools.report import conditions, overhead, recommend, style, words
+from nfsrdma_tools.report import conditions, fleet_view, overhead, recommend, style, words
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.recommend import Advice
@@ -36,6 +36,7 @@ def details(study: Study) -> list[Markup]:
         tag("p", _legend(study), class_="muted"),
         _cells(study),
         *_missing(study),
+        *fleet_view.section(study),
         *overhead.section(study),
         tag("h2", "Where it was measured"),
         table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),

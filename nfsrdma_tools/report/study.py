@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import conditions
+from nfsrdma_tools.report import conditions, fleet
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -19,12 +19,12 @@ __all__ = ["load"]
 
 
 def load(store: Store, uid: str = "") -> Study:
-    """A plan of a store, the newest by default, as a study.
+    """A plan of a store, the newest by default, as a study, with what other hosts measured of it.
 
     Raises UserError when there is no such plan, or nothing of it was measured.
     """
     plan = store.plan(uid)
-    trials = store.trials(plan)
+    trials = fleet.pooled(store, plan)
     good = [trial for trial in trials if trial.ok]
     if not good:
         raise UserError(f"{store.path}: none of {len(trials)} trials measured anything",
@@ -38,6 +38,7 @@ def load(store: Store, uid: str = "") -> Study:
         missing=_missing(trials),
         choices=_choices(plan, good),
         wire=conditions.wire_speed(facts),
+        fleet=fleet.load(store, plan, good),
     )
 
 

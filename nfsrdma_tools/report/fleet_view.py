@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several hosts on the page: a table of each, and what all of them got at once."""
+
+from __future__ import annotations
+
+from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from nfsrdma_tools.report.data import Study
+from nfsrdma_tools.report.fleet import Fleet, Host
+from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.tables import table
+from nfsrdma_tools.sweep.fleet import GAIN, Crowd
+
+__all__ = ["draw", "findings", "section"]
+
+
+def findings(study: Study) -> list[str]:
+    """What the server gave to how many clients, a sentence for each transport."""
+    return [_finding(study.fleet, line) for line in _lines(study)] if study.fleet else []
+
+
+def section(study: Study) -> list[Markup]:
+    """Each host for itself, and all at once; nothing for a single host."""
+    fleet = study.fleet
+    if not fleet:
+        return []
+    heads = ("host", "", "its best cell", "MB/s", "CPU %", "with the cell best for all", "loss %")
+    return [
+        tag("h2", "Hosts"),
+        table(heads, [_host(host) for host in fleet.hosts]),
+        *_at_once(study, fleet),
+    ]
+
+
+def draw(study: Study) -> Drawing | None:
+    """The aggregate over the number of clients, or None when that was not measured."""
+    lines = _lines(study)
+    if not study.fleet or not lines:
+        return None
+    figure, (ax,) = panels([""])
+    ends = []
+    for line in lines:
+        name = line[0].cell.transport
+        xs, ys = [c.clients for c in line], [c.aggregate for c in line]
+        mark, colour = style.marker(study.transports, name), style.transport(name)
+        ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
+        ends.append((xs[-1], ys[-1], words.transport(name), colour))
+    counts = sorted({crowd.clients for line in lines for crowd in line})
+    ax.set_xticks(counts)
+    ax.set(xlabel="clients at once", ylabel="MB/s, all together", xlim=(0.8, counts[-1] + 0.2))
+    ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
+    label_ends(ax, ends)
+    said = " ".join(findings(study))
+    title = f"{study.plan.direction.capitalize()} throughput over clients at once"
+    describe(figure, title, f"{len(study.fleet.names)} hosts", words.small_print(study))
+    return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
+
+
+def _lines(study: Study) -> list[list[Crowd]]:
+    """For each transport the cell that most clients got most of, by number of clients."""
+    fleet = study.fleet
+    found = [crowd for crowd in fleet.crowds if crowd.clients > 1] if fleet else []
+    best = {
+        name: max(mine, key=lambda crowd: (crowd.clients, crowd.aggregate)).cell
+        for name in study.transports
+        if (mine := [crowd for crowd in found if crowd.cell.transport == name])
+    }
+    return [fleet.of(cell) for cell in best.values()] if fleet else []
+
+
+def _finding(fleet: Fleet, line: list[Crowd]) -> str:
+    cell = line[0].cell
+    got = ", ".join(f"{crowd.clients}: {words.figure(crowd.aggregate)}" for crowd in line)
+    text = f"{cell}, MB/s of all clients by their number: {got} (fairness {line[-1].fairness:.2f})."
+    if cell in fleet.enough:
+        return f"{text} From {fleet.enough[cell]} on, one more brings less than {GAIN:.0%}."
+    return text if len(line) == 1 else f"{text} Each more still brought {GAIN:.0%} or more."
+
+
+def _host(host: Host) -> tuple[str, ...]:
+    best, common, loss = host.best, host.common, host.loss
+    return (
+        host.name,
+        words.transport(host.transport),
+        str(best.cell),
+        words.figure(best.throughput),
+        f"{100 * best.cpu_share:.1f}",
+        words.figure(common.throughput) if common else "",
+        f"{100 * loss:.1f}" if loss is not None else "",
+    )
+
+
+def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
+    if not any(crowd.clients > 1 for crowd in fleet.crowds):
+        return [tag("p", "No two of them are proven to have measured one cell at once.")]
+    heads = ("cell", "clients", "rounds", "MB/s together", "at least", "MB/s each", "fairness",
+             "server's CPUs busy", "for each client")  # fmt: skip
+    return [
+        tag("h2", "At once"),
+        tag("p", _explained(fleet)),
+        *(tag("p", said) for said in findings(study)),
+        table(heads, [_row(crowd) for crowd in fleet.crowds]),
+    ]
+
+
+def _explained(fleet: Fleet) -> str:
+    text = (
+        "Rounds: one cell read by so many hosts, for at least half of each one's time at once, "
+        "with nobody at another cell; one client: nobody else was there. Together: the sum of "
+        "each one's rate over its own reading. At least: all bytes over the time from the first "
+        "possible start to the last possible end. Fairness: Jain's index, 1 when all got the "
+        "same, 1/n when one got all."
+    )
+    if not fleet.unsynchronised:
+        return text
+    return (
+        f"{text} Times are compared by the hosts' clocks, and those of "
+        f"{', '.join(fleet.unsynchronised)} are not known to be synchronised."
+    )
+
+
+def _row(crowd: Crowd) -> tuple[str, ...]:
+    share = crowd.server_per_client
+    return (
+        str(crowd.cell),
+        str(crowd.clients),
+        str(crowd.rounds),
+        words.figure(crowd.aggregate),
+        words.figure(crowd.least),
+        words.figure(crowd.aggregate / crowd.clients),
+        f"{crowd.fairness:.3f}",
+        "" if crowd.server is None else f"{crowd.server:.2f}",
+        "" if share is None else f"{share:.2f}",
+    )
