@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a mount is defined for the next boot: its line of /etc/fstab, or a systemd mount unit.
+
+Both split at blanks and have escapes of their own: fstab(5) takes a backslash and three octal
+digits, systemd.unit(5) a doubled per cent sign.  What neither can hold is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_PLAIN = re.compile(r"\\([0-7]{3})")
+
+
+def refusal(source, path, options):
+    """Why these cannot be written down, or ""."""
+    for what, text in (("src", source), ("path", path), *(("opts", o) for o in options)):
+        if not text or not text.isprintable() or "\\" in text or '"' in text:
+            return "%s: %r cannot be written into fstab or a unit" % (what, text)
+    if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
+        return "path: %r is not a plain absolute path" % path
+    odd = [o for o in options if re.search(r"[\s,]", o)]
+    return "opts: %r is not one option" % odd[0] if odd else ""
+
+
+def escaped(field):
+    """A field of fstab."""
+    return "".join("\\%03o" % ord(c) if c in " \t\n\\#" else c for c in field)
+
+
+def fstab_line(source, path, options):
+    """The line for a mount."""
+    return "%s %s nfs %s 0 0" % (escaped(source), escaped(path), ",".join(options))
+
+
+def fstab_entry(text, path):
+    """The line of fstab that mounts anything on ``path``, and how many there are."""
+    lines = [line for line in text.split("\n") if _place(line) == path]
+    return (lines[0] if lines else None), len(lines)
+
+
+def _place(line):
+    fields = line.split()
+    if len(fields) < 3 or fields[0].startswith("#"):
+        return None
+    return _PLAIN.sub(lambda match: chr(int(match.group(1), 8)), fields[1])
+
+
+def fstab_with(text, before, after):
+    """fstab with one line replaced, removed (``after`` None), or appended (``before`` None)."""
+    lines = text.split("\n")
+    if before is None:
+        lines[-1:] = [after, ""] if lines[-1] == "" else [lines[-1], after, ""]
+    elif after is None:
+        lines.remove(before)
+    else:
+        lines[lines.index(before)] = after
+    return "\n".join(lines)
+
+
+def unit_text(source, path, options):
+    """The mount unit."""
+    return (
+        "# Made by nfsrdma.tools.nfsrdma_mount\n"
+        "[Unit]\nDescription=NFS mount on %(where)s\n\n"
+        "[Mount]\nWhat=%(what)s\nWhere=%(where)s\nType=nfs\nOptions=%(options)s\n\n"
+        "[Install]\nWantedBy=remote-fs.target\n"
+        % {
+            "what": _specifiers(source),
+            "where": _specifiers(path),
+            "options": _specifiers(",".join(options)),
+        }
+    )
+
+
+def _specifiers(text):
+    return text.replace("%", "%%")

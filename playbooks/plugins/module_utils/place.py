@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A mount's definition on a target: what it says, what it is to say, and how it comes to that."""
+
+from __future__ import annotations
+
+import os
+
+from ansible_collections.nfsrdma.tools.plugins.module_utils import definition
+from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import read, run, write
+
+FSTAB = "/etc/fstab"
+UNITS = "/etc/systemd/system"
+
+
+class Place:
+    """The definition of a mount: a file, its text now, and the text wanted."""
+
+    def __init__(self, module, options):
+        p = module.params
+        self._module = module
+        self._path = p["path"]
+        self.kind = p["boot"]
+        wanted = p["state"] == "mounted"
+        if self.kind == "unit":
+            self.unit = _unit_name(module)
+            self.file = os.path.join(UNITS, self.unit)
+            self.now = read(self.file) or None
+            self.wanted = definition.unit_text(p["src"], p["path"], options) if wanted else None
+        elif self.kind == "fstab":
+            self.file = FSTAB
+            self.now, count = definition.fstab_entry(read(FSTAB), p["path"])
+            if count > 1:
+                module.fail_json(msg="%d lines of fstab mount on %s" % (count, p["path"]))
+            self.wanted = definition.fstab_line(p["src"], p["path"], options) if wanted else None
+        else:
+            self.file, self.now, self.wanted = None, None, None
+        if p["state"] == "unmounted":
+            self.wanted = self.now
+
+    def tuned(self, row):
+        """Leave what `nfsrdma tune` has made of exactly the line that is wanted."""
+        if row and row.get("before") == self.wanted and row.get("after") == self.now:
+            self.wanted = self.now
+
+    @property
+    def differs(self):
+        """Whether there is something to write."""
+        return self.now != self.wanted
+
+    def put(self, text):
+        """Have the definition say ``text``; None removes it."""
+        if self.kind == "fstab":
+            here, _ = definition.fstab_entry(read(FSTAB), self._path)
+            if here != text:
+                write(self._module, FSTAB, definition.fstab_with(read(FSTAB), here, text))
+        elif self.kind == "unit":
+            self._put_unit(text)
+        if self.kind != "none" and os.path.isdir("/run/systemd/system"):
+            run(self._module, ["systemctl", "daemon-reload"], check_rc=True)
+        if self.kind == "unit" and text is not None:
+            run(self._module, ["systemctl", "enable", "--", self.unit], check_rc=True)
+
+    def _put_unit(self, text):
+        if text is not None:
+            write(self._module, self.file, text)
+        elif os.path.exists(self.file):
+            run(self._module, ["systemctl", "disable", "--", self.unit], check_rc=True)
+            os.unlink(self.file)
+
+
+def _unit_name(module):
+    argv = ["systemd-escape", "--path", "--suffix=mount", "--", module.params["path"]]
+    return run(module, argv, check_rc=True)[1].strip()

@@ -1,0 +1,169 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Transfer size and read-ahead of one mount, made to last."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: nfsrdma_tune
+short_description: Makes sizes and read-ahead of a mount last
+description:
+  - Writes the sizes where the mount is defined, has udev set its read-ahead at each mount, and compares what is in effect, by
+    C(nfsrdma tune apply --remount). No other mount is touched.
+  - A mount that is busy is left as it is, and the task fails with the names of who uses it.
+version_added: 0.1.0
+author: The nfsrdma-tools maintainers (@nfsrdma)
+options:
+  path:
+    description: The mount point.
+    type: str
+    required: true
+  rsize:
+    description: Bytes of one READ.
+    type: int
+  wsize:
+    description: Bytes of one WRITE.
+    type: int
+  read_ahead:
+    description: Reads ahead, in blocks of rsize.
+    type: int
+  remount:
+    description: Unmount and mount at once if a size has to change.
+    type: bool
+    default: true
+  state:
+    description: V(absent) takes back what was tuned; sizes stay in effect until the next mount, unless O(remount).
+    type: str
+    choices: [present, absent]
+    default: present
+  command:
+    description: The nfsrdma program on the host.
+    type: str
+    default: /usr/local/bin/nfsrdma
+attributes:
+  check_mode:
+    description: Compares with what is tuned and in effect.
+    support: full
+  diff_mode:
+    description: What is in effect, before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Give the data what its sweep found best
+  nfsrdma.tools.nfsrdma_tune:
+    path: /mnt/data
+    rsize: 262144
+    read_ahead: 4
+"""
+
+RETURN = r"""
+tuned:
+  description: What is tuned and in effect, as C(nfsrdma tune show --json) says; empty when nothing is.
+  returned: always
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+# isort: split
+from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    OPTION,
+    Toolkit,
+    run,
+)
+
+
+def main():
+    """Bring the mount's tuning into its state."""
+    module = AnsibleModule(argument_spec=_spec(), supports_check_mode=True)
+    p, toolkit = module.params, Toolkit(module)
+    wanted = p["state"] == "present"
+    if wanted and (p["rsize"], p["wsize"], p["read_ahead"]) == (None, None, None):
+        module.fail_json(msg="there is nothing to tune: give rsize, wsize or read_ahead")
+    if not toolkit.there:
+        if wanted and not module.check_mode:
+            module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
+        module.exit_json(changed=wanted, tuned={})
+    before = _of(toolkit.facts("tune", "show"), p["path"])
+    changed = differs(p, before, _rsize(toolkit, p)) if wanted else before is not None
+    after = before
+    if changed and not module.check_mode:
+        _change(module, toolkit, before)
+        after = _of(toolkit.facts("tune", "show"), p["path"])
+    then = _asked(p) if module.check_mode and changed else shown(after)
+    module.exit_json(changed=changed, tuned=after or {},
+                     diff={"before": shown(before), "after": then})  # fmt: skip
+
+
+def _spec():
+    return {
+        "path": {"type": "str", "required": True},
+        **{name: {"type": "int"} for name in ("rsize", "wsize", "read_ahead")},
+        "remount": {"type": "bool", "default": True},
+        "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        "command": OPTION,
+    }
+
+
+def _of(rows, path):
+    return next((row for row in rows if row["directory"] == path), None)
+
+
+def _rsize(toolkit, p):
+    mount = _of(toolkit.facts("mounts"), p["path"])
+    return p["rsize"] or (mount["rsize"] if mount else 0)
+
+
+def differs(p, tuned, rsize):
+    """Whether something that is asked for is not what is tuned, or not in effect though mounted."""
+    if tuned is None:
+        return True
+    blocks = p["read_ahead"]
+    # whole pages, as the kernel takes them
+    kb = None if blocks is None else -(-blocks * rsize // 4096) * 4
+    if (tuned["rsize"], tuned["wsize"], tuned["read_ahead_kb"]) != (p["rsize"], p["wsize"], kb):
+        return True
+    mounted = tuned["in_effect"]["rsize"] is not None
+    return bool(mounted and p["remount"] and tuned["pending"])
+
+
+def _change(module, toolkit, before):
+    p = module.params
+    if p["state"] == "absent":
+        _undo(module, toolkit, before)
+        return
+    named = [("rsize", p["rsize"]), ("wsize", p["wsize"]), ("read-ahead", p["read_ahead"])]
+    flags = [w for name, value in named if value is not None for w in ("--" + name, str(value))]
+    sizes = p["rsize"] is not None or p["wsize"] is not None
+    flags += ["--remount"] * (p["remount"] and sizes)
+    toolkit.run("tune", "apply", "--mount", p["path"], *flags)
+
+
+def _undo(module, toolkit, before):
+    path, sizes = before["directory"], before["rsize"] or before["wsize"]
+    again = bool(module.params["remount"] and sizes and before["in_effect"]["rsize"])
+    if again:
+        # first of all: one that is busy ends it before anything was changed
+        toolkit.run("umount", "--", path)
+    toolkit.run("tune", "undo", "--", path)
+    if again:
+        run(module, ["mount", "--target", path], check_rc=True)
+
+
+def shown(tuned):
+    """What is tuned, a line each."""
+    names = ("rsize", "wsize", "read_ahead_kb")
+    lines = ["%s: %s" % (n, tuned[n]) for n in names if tuned and tuned[n] is not None]
+    return "\n".join([*(lines or ["not tuned"]), ""])
+
+
+def _asked(p):
+    names = ("rsize", "wsize", "read_ahead") if p["state"] == "present" else ()
+    lines = ["%s: %s" % (name, p[name]) for name in names if p[name] is not None]
+    return "\n".join([*(lines or ["not tuned"]), ""])
+
+
+if __name__ == "__main__":
+    main()
