@@ -17,11 +17,12 @@ sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/
 
 test: lint unit lab-test ## Everything CI runs
 
-lint: setup ## ruff, mypy --strict, codespell
+lint: setup ## ruff, mypy --strict, codespell, ansible-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
 
 unit: setup ## Tests that need nothing but Python
 	$(BIN)/python -m pytest -q -n 2 tests/unit

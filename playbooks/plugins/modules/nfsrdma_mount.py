@@ -62,6 +62,10 @@ options:
     type: str
     choices: [mounted, unmounted, absent]
     default: mounted
+  remove_directory:
+    description: With O(state=absent), remove the mount point if it is empty.
+    type: bool
+    default: false
   timeout:
     description: Seconds after which a server that does not answer is given up.
     type: int
@@ -176,6 +180,7 @@ def _spec():
         "state": {
             "type": "str", "choices": ["mounted", "unmounted", "absent"], "default": "mounted",
         },
+        "remove_directory": {"type": "bool", "default": False},
         "timeout": {"type": "int", "default": 60},
         "command": OPTION,
     }  # fmt: skip
@@ -211,7 +216,14 @@ def _actions(place, here, differences, wanted, p):
         actions.append("remove the definition" if place.wanted is None else "define")
     if wanted and (not here or differences):
         actions.append("mount")
+    if p["state"] == "absent" and p["remove_directory"] and _empty(p["path"], here):
+        actions.append("remove the folder")
     return actions
+
+
+def _empty(path, here):
+    # what is below a mount is not the folder's
+    return os.path.isdir(path) and bool(here or not os.listdir(path))
 
 
 def _carry_out(module, toolkit, place, here, actions):
@@ -223,6 +235,8 @@ def _carry_out(module, toolkit, place, here, actions):
         place.put(place.wanted)
     if "mount" in actions:
         _mount(module, toolkit, place, here)
+    if "remove the folder" in actions and not os.listdir(p["path"]):
+        os.rmdir(p["path"])
 
 
 def _mount(module, toolkit, place, here):

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the collection promises of its own files, and its templates with hostile values."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ansible", reason="ansible-core is not installed")
+
+import jinja2
+import yaml
+from ansible_modules import PLAYBOOKS
+
+ROLES = sorted(path.name for path in (PLAYBOOKS / "roles").iterdir())
+FILES = sorted(
+    path
+    for path in PLAYBOOKS.rglob("*")
+    if path.suffix in (".yml", ".py") and not {".ansible", "__pycache__"} & set(path.parts)
+    and "monitoring" not in path.parts
+)  # fmt: skip
+WORDS = {
+    "name", "when", "loop", "loop_control", "vars", "register", "become", "delegate_to", "tags",
+    "changed_when", "failed_when", "check_mode", "no_log", "block", "rescue", "always", "run_once",
+    "throttle", "environment", "notify",
+}  # fmt: skip
+HOSTILE = [
+    "a\nb",
+    "a b",
+    "$(reboot)",
+    "`x`",
+    "a;b",
+    "../x",
+    "a/../b",
+    "-rf",
+    'a"b',
+    "a%sb",
+    "",
+    "a\n",
+]
+
+
+def tasks(part: Any) -> Iterator[dict[str, Any]]:
+    """All tasks of a parsed file, however deep."""
+    for item in part if isinstance(part, list) else []:
+        inner = [key for key in ("tasks", "block", "rescue", "always") if key in item]
+        for key in inner:
+            yield from tasks(item[key])
+        if not inner and "hosts" not in item:
+            yield item
+
+
+def parsed(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+TASKS = [
+    pytest.param(task, id=f"{path.relative_to(PLAYBOOKS)}: {task.get('name')}")
+    for path in FILES
+    if path.suffix == ".yml" and {"tasks", "playbooks"} & set(path.relative_to(PLAYBOOKS).parts)
+    for task in tasks(parsed(path))
+]
+
+
+def test_there_are_tasks() -> None:
+    assert len(TASKS) > 100
+    assert len(ROLES) == 7
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PLAYBOOKS)))
+def test_each_file_names_its_licence_and_stays_short(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3])
+    assert len(lines) <= 300
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_modules_have_their_full_names_and_no_shell(task: dict[str, Any]) -> None:
+    (module,) = set(task) - WORDS
+    assert re.fullmatch(r"(ansible\.builtin|nfsrdma\.tools)\.\w+", module)
+    assert module not in {"ansible.builtin.shell", "ansible.builtin.raw", "ansible.builtin.script"}
+    if module == "ansible.builtin.command":
+        assert "argv" in task[module], "a command is a list of words"
+        assert "changed_when" in task or "creates" in task[module]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_handles_the_token_logs_nothing(task: dict[str, Any]) -> None:
+    (module,) = set(task) - WORDS
+    writes = "content" in task[module] if isinstance(task[module], dict) else False
+    checks = module == "ansible.builtin.assert"
+    if "observability_token" in str(task[module]) and (writes or checks):
+        assert task.get("no_log") is True
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_variables_are_documented_and_belong_to_their_role(role: str) -> None:
+    folder = PLAYBOOKS / "roles" / role
+    known = parsed(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    defaults = parsed(folder / "defaults/main.yml")
+    assert set(known) == set(defaults)
+    assert all(name.startswith(f"{role}_") for name in known)
+    for name, option in known.items():
+        assert option["description"]
+        # one that is worked out of another variable cannot be stated there
+        if "default" in option:
+            assert option["default"] == defaults[name]
+
+
+def patterns(role: str, file: str) -> list[str]:
+    text = (PLAYBOOKS / "roles" / role / "tasks" / file).read_text()
+    return re.findall(r"is match\('(\S+)'\)", text)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_names_and_paths_that_go_into_files_are_plain(value: str) -> None:
+    (name,) = patterns("rdma_link", "present.yml")
+    (path,) = patterns("toolkit", "present.yml")
+    assert not re.match(name, value)
+    if value not in {"../x", "a/../b", "-rf"}:
+        assert not re.match(path, f"/opt/{value}")
+    _, command, token = patterns("observability", "present.yml")
+    assert not re.match(command, f"/opt/x {value}")
+    if "\n" in value or " " in value:
+        assert not re.match(token, value)
+
+
+def test_what_is_plain_is_taken() -> None:
+    (name,) = patterns("rdma_link", "present.yml")
+    assert all(
+        re.match(name, value) for value in ("rxe0", "eth1", "enp3s0f0np0", "br-lan", "eth0.5")
+    )
+
+
+def rendered(role: str, template: str, **values: object) -> str:
+    folder = PLAYBOOKS / "roles" / role / "templates"
+    loader = jinja2.FileSystemLoader(folder)
+    engine = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)  # noqa: S701
+    engine.filters["to_json"] = __import__("json").dumps
+    return engine.get_template(template).render(**values)
+
+
+def test_a_links_unit() -> None:
+    one = {"name": "rxe0", "netdev": "br-lan", "mtu": 4200}
+    text = rendered("rdma_link", "link.service.j2", rdma_link_one=one)
+    assert "sys-subsystem-net-devices-br\\x2dlan.device" in text
+    assert "ExecStartPre=ip link set dev br-lan mtu 4200\n" in text
+    assert "ConditionPathExists=!/sys/class/infiniband/rxe0\n" in text
+    assert "ExecStart=rdma link add rxe0 type rxe netdev br-lan\n" in text
+    assert "mtu" not in rendered(
+        "rdma_link", "link.service.j2", rdma_link_one={"name": "a", "netdev": "b", "type": "siw"}
+    )
+
+
+def test_the_exporters_unit_names_the_tokens_file_and_never_the_token() -> None:
+    values = {"command": "/usr/bin/nfsrdma", "address": "10.9.1.1", "port": "9949", "interval": 5}
+    asked = {f"observability_{name}": value for name, value in values.items()}
+    text = rendered(
+        "observability", "exporter.service.j2", **asked, observability_token="s3cret" * 4
+    )
+    assert "s3cret" not in text
+    assert (
+        "ExecStart=/usr/bin/nfsrdma exporter --address 10.9.1.1 --port 9949 --interval 5.0"
+        " --token /etc/nfsrdma/exporter.token\n"
+    ) in text
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_the_program_is_python_whatever_its_folder_is_called(value: str) -> None:
+    text = rendered("toolkit", "nfsrdma.j2", toolkit_release=value)
+    (call,) = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and n.args]
+    assert ast.literal_eval(call.args[1]) == value
