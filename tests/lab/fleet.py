@@ -25,17 +25,19 @@ modprobe -r rpcrdma; modprobe -r rdma_rxe
 systemctl reset-failed
 lsmod
 """
-# packages, files, modules, mounts, units, devices, addresses; logs, caches and what counts up are not the host's make
-LOOK = """
+# packages, files, modules, mounts, units, devices: all but logs, caches and what a daemon counts
+LOOK = r"""
 dpkg-query -W
-find /etc /opt /usr/local /var/lib /srv /mnt /root -xdev ! -path '*/__pycache__*' ! -path '/root/.ansible*' \
-    ! -path '/var/lib/systemd/*' ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' ! -path /root ! -path '/root/.cache*' \
-    -printf '%M %u %p %l ' \\( -type f -printf '%s %p\\n' -o -printf '\\n' \\) | sort
+find /etc /opt /usr/local /var/lib /srv /mnt /root -xdev \
+    ! -path '*/__pycache__*' ! -path '/root/.ansible*' ! -path '/root/.cache*' ! -path /root \
+    ! -path '/var/lib/systemd/*' ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' \
+    -printf '%M %u %p %l\n' | sort
 find /etc -xdev -type f -exec sha256sum {} + | sort
 cut -d' ' -f1 /proc/modules | sort
 cut -d' ' -f1-4 /proc/mounts | sort
 systemctl list-unit-files --no-legend --plain | sort
-systemctl list-units --no-legend --plain --state=active,failed --type=service,mount,target --all | cut -d' ' -f1 | grep -v '^systemd-' | sort
+systemctl list-units --no-legend --plain --all --state=active,failed --type=service,mount,target \
+    | cut -d' ' -f1 | grep -v '^systemd-' | sort
 rdma link show
 ip -o link show eth1 | grep -o 'mtu [0-9]*'
 cat /proc/fs/nfsd/portlist
@@ -79,7 +81,10 @@ class Fleet:
     def _hosts(self, archive: Path) -> dict[str, object]:
         clients = self.lab.config.client_nodes
         return {
-            "all": {"vars": _variables(archive), "hosts": {n: self._way(n) for n in ("server", *clients)}},
+            "all": {
+                "vars": _variables(archive),
+                "hosts": {name: self._way(name) for name in ("server", *clients)},
+            },
             "nfsrdma_servers": {"hosts": {"server": {}}},
             "nfsrdma_clients": {"hosts": {name: {} for name in clients}},
             "nfsrdma_monitors": {},
