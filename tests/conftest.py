@@ -2,6 +2,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# on a busy machine an example may take any time
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -76,6 +76,16 @@ def test_a_busy_mount_is_named_and_left_alone(fleet: Fleet) -> None:
     unchanged(fleet.play("site", "--tags", "client"), lab.config.client_nodes)
 
 
+def test_a_host_that_is_down_keeps_nobody_from_it(fleet: Fleet) -> None:
+    nobody = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_args": ""}
+    down = json.dumps({"nfsrdma_clients": {"hosts": {"gone": nobody}}})
+    (fleet.folder / "gone.json").write_text(down)
+    figures = recap(fleet.play("site", "-i", str(fleet.folder / "gone.json"), check=False))
+    assert figures["gone"]["unreachable"] == 1
+    assert all(not row["failed"] and not row["changed"] for row in figures.values())
+    assert figures["client1"]["ok"] > 10
+
+
 def test_measured_at_once_and_reported(fleet: Fleet, long: bool) -> None:
     if not long:
         pytest.skip("one client is no fleet (--long)")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
@@ -38,7 +38,6 @@ def test_gives_back_what_was_put_in(tmp_path: Path) -> None:
         assert store.environments() == {uid: {"kernel": "6.12"}}
 
 
-@settings(deadline=None)
 @given(st.text(), st.floats(allow_nan=False), st.integers(0, 2**60))
 def test_json_of_a_trial_is_exact(reason: str, throughput: float, size: int) -> None:
     trial = replace(TRIAL, reason=reason, throughput=throughput, bytes=size)
