@@ -30,7 +30,8 @@ LOOK = r"""
 dpkg-query -W
 find /etc /opt /usr/local /var/lib /var/tmp /srv /mnt /root -xdev \
     ! -path '*/__pycache__*' ! -path '/root/.ansible*' ! -path '/root/.cache*' ! -path /root \
-    ! -path '/var/lib/systemd/*' ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' ! -path '/var/tmp*/systemd-private*' \
+    ! -path '/var/lib/systemd/*' ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' \
+    ! -path '/var/tmp*/systemd-private*' \
     -printf '%M %u %p %l\n' | sort
 find /etc -xdev -type f -exec sha256sum {} + | sort
 cut -d' ' -f1 /proc/modules | sort

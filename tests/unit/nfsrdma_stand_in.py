@@ -24,7 +24,8 @@ def answer(state: dict, words: list[str]) -> str:  # type: ignore[type-arg]
     plain = [word for word in words if word != "--json"]
     for known, name in ((["mounts"], "mounts"), (["tune", "show"], "tuned"),
                         (["server", "status"], "server"), (["module", "status"], "module"),
-                        (["link", "list"], "links")):  # fmt: skip
+                        (["link", "list"], "links"), (["doctor"], "findings"),
+                        (["doctor", "--", "server"], "findings")):  # fmt: skip
         if plain == known:
             return json.dumps(state[name])
     act(state, words)

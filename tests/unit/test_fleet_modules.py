@@ -47,7 +47,8 @@ def root(tmp_path: Path) -> Path:
     escape.chmod(0o755)
     server = {"own": [], "listeners": [], "exports": [], "versions": ["4.2"]}
     carrier = {"owner": "rpcrdma", "ours": "", "installed": "", "users": []}
-    say(tmp_path, calls=[], refuse={}, mounts=[], tuned=[], links=[], server=server, module=carrier)
+    empty: dict[str, list[object]] = {"calls": [], "mounts": [], "tuned": [], "links": []}
+    say(tmp_path, refuse={}, findings=[], server=server, module=carrier, **empty)
     return tmp_path
 
 
@@ -295,7 +296,10 @@ def test_facts(root: Path, run: Run) -> None:
     facts = run("nfsrdma_facts")["ansible_facts"]["nfsrdma"]
     assert facts["toolkit"] is True
     assert facts["server"]["versions"] == ["4.2"]
-    say(root, refuse={})
+    say(root, findings=[{"status": "error", "found": "no RDMA device"}])
+    found = run("nfsrdma_facts", doctor=True, server="server")["ansible_facts"]["nfsrdma"]
+    assert found["findings"][0]["found"] == "no RDMA device"
+    assert told(root, "calls")[-1] == ["doctor", "--json", "--", "server"]
     assert run_module(root, "nfsrdma_facts", command="/nope")["ansible_facts"]["nfsrdma"][
         "toolkit"
     ] is False  # fmt: skip

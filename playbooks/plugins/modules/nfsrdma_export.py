@@ -64,6 +64,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+pending:
+  description: Whether something was, or in check mode would be, done.
+  returned: always
+  type: bool
 server:
   description: What is in effect, as C(nfsrdma server status --json) says.
   returned: always
@@ -95,7 +99,7 @@ def main():
         toolkit.run(*words(p))
         after = toolkit.facts("server", "status")
     wanted = shown(p, after) if not module.check_mode else asked(p) if changed else shown(p, before)
-    module.exit_json(changed=changed, server=after,
+    module.exit_json(changed=changed, pending=changed, server=after,
                      diff={"before": shown(p, before), "after": wanted})  # fmt: skip
 
 
@@ -115,9 +119,9 @@ def _spec():
 
 def _without_toolkit(module):
     if module.params["state"] == "absent":
-        module.exit_json(changed=False, server={})
+        module.exit_json(changed=False, pending=False, server={})
     if module.check_mode:
-        module.exit_json(changed=True, server={})
+        module.exit_json(changed=True, pending=True, server={})
     module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % module.params)
 
 

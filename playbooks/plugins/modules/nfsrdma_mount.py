@@ -101,6 +101,10 @@ actions:
   returned: always
   type: list
   elements: str
+pending:
+  description: Whether something was, or in check mode would be, done.
+  returned: always
+  type: bool
 made_directory:
   description: Whether the mount point was made.
   returned: always
@@ -151,7 +155,7 @@ def main():
         if module.check_mode
         else _of(toolkit.facts("mounts"), p["path"])
     )
-    module.exit_json(changed=bool(actions), actions=actions, mount=after or {}, made_directory=made,
+    module.exit_json(changed=bool(actions), pending=bool(actions), actions=actions, mount=after or {}, made_directory=made,
                      differences=differences, diff=_diff(place, here, p, wanted))  # fmt: skip
 
 
@@ -192,7 +196,7 @@ def _of(rows, path):
 
 def _without_toolkit(module):
     if module.check_mode:
-        module.exit_json(changed=True, actions=["install the toolkit first"], mount={},
+        module.exit_json(changed=True, actions=["install the toolkit first"], pending=True, mount={},
                          made_directory=False)  # fmt: skip
     module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % module.params)
 

@@ -59,6 +59,10 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+pending:
+  description: Whether something was, or in check mode would be, done.
+  returned: always
+  type: bool
 tuned:
   description: What is tuned and in effect, as C(nfsrdma tune show --json) says; empty when nothing is.
   returned: always
@@ -85,7 +89,7 @@ def main():
     if not toolkit.there:
         if wanted and not module.check_mode:
             module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
-        module.exit_json(changed=wanted, tuned={})
+        module.exit_json(changed=wanted, pending=wanted, tuned={})
     before = _of(toolkit.facts("tune", "show"), p["path"])
     changed = differs(p, before, _rsize(toolkit, p)) if wanted else before is not None
     after = before
@@ -93,7 +97,7 @@ def main():
         _change(module, toolkit, before)
         after = _of(toolkit.facts("tune", "show"), p["path"])
     then = _asked(p) if module.check_mode and changed else shown(after)
-    module.exit_json(changed=changed, tuned=after or {},
+    module.exit_json(changed=changed, pending=changed, tuned=after or {},
                      diff={"before": shown(before), "after": then})  # fmt: skip
 
 
