@@ -2,6 +2,7 @@
 """Plays on a lab: rolled out, again without a change, verified, measured, all of it taken back."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -109,6 +110,20 @@ def test_measured_at_once_and_reported(fleet: Fleet, long: bool) -> None:
     assert {host["host"] for host in report["fleet"]["hosts"]} == set(fleet.lab.config.client_nodes)
     assert {one["clients"] for one in report["fleet"]["at_once"]} == {1, 2, 3}
     assert all(one["server"] for one in report["fleet"]["at_once"])
+
+
+def test_tuned_and_site_leaves_that_alone(fleet: Fleet, long: bool) -> None:
+    if not long:
+        pytest.skip("there is no sweep to tune by (--long)")
+    hosts = fleet.lab.config.client_nodes
+    fleet.lab.run("client1", "dd", "if=/dev/zero", f"of={MOUNT}/big.bin", "bs=1M", "count=16")
+    words = ("-e", json.dumps({"tune_store": "sweeps/first/all.db", "tune_file": "big.bin",
+                               "sweep_reporter": str(ROOT / ".venv/bin/nfsrdma")}))  # fmt: skip
+    said = fleet.play("tune", *words)
+    assert all(re.search(rf"{host}: [0-9.]+ s before, [0-9.]+ s after", said) for host in hosts)
+    unchanged(fleet.play("tune", *words), hosts)
+    unchanged(fleet.play("site"), hosts)
+    fleet.lab.run("client1", "rm", f"{MOUNT}/big.bin")
 
 
 def test_everything_is_taken_back(fleet: Fleet, before: dict[str, list[str]]) -> None:
