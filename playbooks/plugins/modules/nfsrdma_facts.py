@@ -44,7 +44,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: C(nfsrdma), with toolkit (whether it is there), modules, devices, links, mounts, server, module, tuned, findings.
+  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, links, mounts, server, module, tuned, findings.
   returned: always
   type: dict
 """
@@ -58,6 +58,7 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     OPTION,
     Toolkit,
     read,
+    run,
 )
 
 
@@ -70,12 +71,24 @@ def main():
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     toolkit = Toolkit(module)
-    facts = {"toolkit": toolkit.there, **_bare()}
+    facts = {"toolkit": toolkit.there, "packages": _packages(module), **_bare()}
     if toolkit.there:
         facts.update(_told(toolkit))
     if toolkit.there and module.params["doctor"]:
         facts["findings"] = _findings(module, toolkit)
     module.exit_json(changed=False, ansible_facts={"nfsrdma": facts})
+
+
+def _packages(module):
+    # package_facts needs python3-apt, which a lean Debian has not
+    for argv in (
+        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n"],
+        ["rpm", "-qa", "--qf", "installed %{NAME}\\n"],
+    ):
+        if module.get_bin_path(argv[0]):
+            lines = run(module, argv)[1].splitlines()
+            return sorted({line.split()[1] for line in lines if line.startswith("installed ")})
+    return []
 
 
 def _bare():
