@@ -24,6 +24,18 @@ def refusal(source, path, options):
     return "opts: %r is not one option" % odd[0] if odd else ""
 
 
+def options(p):
+    """The mount options of the definition, as `nfsrdma mount` would ask for them."""
+    port = p["port"] or (20049 if p["transport"] != "tcp" else None)
+    proto = "tcp" if p["transport"] == "tcp" else "rdma"
+    # an address in brackets is IPv6, and nfs(5) has a netid of its own for that
+    proto += "6" if (p["src"] or "").startswith("[") else ""
+    sizes = [("port", port)] + [(n, p[n]) for n in ("rsize", "wsize", "nconnect")]
+    words = ["vers=" + p["vers"], "proto=" + proto]
+    words += ["%s=%d" % (name, value) for name, value in sizes if value]
+    return [*words, *p["opts"], "_netdev"]
+
+
 def escaped(field):
     """A field of fstab."""
     return "".join("\\%03o" % ord(c) if c in " \t\n\\#" else c for c in field)

@@ -138,7 +138,7 @@ def main():
     if not toolkit.there:
         _without_toolkit(module)
     tuned = _of(toolkit.facts("tune", "show"), p["path"])
-    place = Place(module, options(p))
+    place = Place(module, definition.options(p))
     place.tuned(tuned)
     here = _of(toolkit.facts("mounts"), p["path"])
     differences = _differences(p, here, tuned) if here and wanted else []
@@ -157,18 +157,6 @@ def main():
     )
     module.exit_json(changed=bool(actions), pending=bool(actions), actions=actions, mount=after or {}, made_directory=made,
                      differences=differences, diff=_diff(place, here, p, wanted))  # fmt: skip
-
-
-def options(p):
-    """The mount options of the definition, as `nfsrdma mount` would ask for them."""
-    port = p["port"] or (20049 if p["transport"] != "tcp" else None)
-    proto = "tcp" if p["transport"] == "tcp" else "rdma"
-    # an address in brackets is IPv6, and nfs(5) has a netid of its own for that
-    proto += "6" if (p["src"] or "").startswith("[") else ""
-    sizes = [("port", port)] + [(n, p[n]) for n in ("rsize", "wsize", "nconnect")]
-    words = ["vers=" + p["vers"], "proto=" + proto]
-    words += ["%s=%d" % (name, value) for name, value in sizes if value]
-    return [*words, *p["opts"], "_netdev"]
 
 
 def _spec():
