@@ -87,6 +87,17 @@ def refresh(name: Name) -> None:
 
 
 @app.command()
+def inventory(name: Name) -> None:
+    """Print a lab that is up as an inventory for ansible-playbook."""
+    import json
+
+    from nfsrdma_tools.lab.attach import attach
+    from nfsrdma_tools.lab.inventory import inventory
+
+    print(json.dumps(inventory(attach(name)), indent=1))
+
+
+@app.command()
 def status(json_: Json = False) -> None:
     """List the labs that are up, and say whether KVM works here."""
     from nfsrdma_tools.lab.status import status, table

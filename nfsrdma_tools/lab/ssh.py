@@ -21,7 +21,7 @@ class Ssh:
 
     def __init__(self, folder: Path, node: str, keys: Path) -> None:
         self.control = folder / f"{node}.ssh"
-        self._options = (
+        self.options = (
             *("-F", "none", "-o", "LogLevel=ERROR", "-o", "BatchMode=yes"),
             *("-o", f"IdentityFile={keys / 'user'}", "-o", "IdentitiesOnly=yes"),
             *("-o", f"UserKnownHostsFile={keys / 'known_hosts'}", "-o", "HostKeyAlias=lab"),
@@ -40,7 +40,7 @@ class Ssh:
     def _try_open(self, port: int, alive: Callable[[], None]) -> bool:
         argv = (
             *("setpriv", "--pdeathsig", "KILL", "ssh", "-M", "-N", "-S", str(self.control)),
-            *(*self._options, "-p", str(port), "root@127.0.0.1"),
+            *(*self.options, "-p", str(port), "root@127.0.0.1"),
         )
         null = subprocess.DEVNULL
         self._master = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
@@ -56,7 +56,7 @@ class Ssh:
         flags = ("-t",) if tty else ()
         # ssh hands one string to the remote shell: quoting here keeps it a list
         remote = (shlex.join(command),) if command else ()
-        return ("ssh", *self._options, "-S", str(self.control), *flags, "--", "root@lab", *remote)
+        return ("ssh", *self.options, "-S", str(self.control), *flags, "--", "root@lab", *remote)
 
     def run(
         self,

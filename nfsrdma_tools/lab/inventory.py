@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab that is up as an inventory of Ansible's: how its nodes are reached, and their groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lab.ssh import Ssh
+
+__all__ = ["inventory"]
+
+
+def inventory(nodes: Nodes) -> dict[str, Any]:
+    """Server and clients in the groups that the playbooks know, as JSON that Ansible reads.
+
+    It holds as long as the lab is up: commands go over the connection that the lab keeps open.
+    """
+    config = nodes.config
+    # in a solo lab one machine is both
+    servers = [config.nodes[0]]
+    return {
+        "all": {
+            "hosts": {node: _way(nodes.ssh(node)) for node in config.nodes},
+            "vars": {
+                "ansible_python_interpreter": "/usr/bin/python3",
+                "ansible_pipelining": True,
+                "nfsrdma_server": "server",
+            },
+        },
+        "nfsrdma_servers": {"hosts": {node: {} for node in servers}},
+        "nfsrdma_clients": {"hosts": {node: {} for node in config.client_nodes or servers}},
+        "nfsrdma_monitors": {},
+    }
+
+
+def _way(ssh: Ssh) -> dict[str, str]:
+    return {
+        "ansible_host": "lab",
+        "ansible_user": "root",
+        "ansible_ssh_args": " ".join((*ssh.options, "-o", f"ControlPath={ssh.control}")),
+    }
