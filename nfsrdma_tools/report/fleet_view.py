@@ -13,6 +13,9 @@ from nfsrdma_tools.sweep.fleet import GAIN, Crowd
 
 __all__ = ["draw", "findings", "section"]
 
+NAMED = 4
+"""So many hosts of a round are named, each with what it got."""
+
 
 def findings(study: Study) -> list[str]:
     """What the server gave to how many clients, a sentence for each transport."""
@@ -45,9 +48,15 @@ def draw(study: Study) -> Drawing | None:
         mark, colour = style.marker(study.transports, name), style.transport(name)
         ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
         ends.append((xs[-1], ys[-1], words.transport(name), colour))
+        dots = [(crowd.clients, rate) for crowd in line for rate in crowd.each.values()]
+        ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)
     counts = sorted({crowd.clients for line in lines for crowd in line})
     ax.set_xticks(counts)
-    ax.set(xlabel="clients at once", ylabel="MB/s, all together", xlim=(0.8, counts[-1] + 0.2))
+    ax.set(
+        xlabel="clients at once",
+        ylabel="MB/s: line all together, dots each",
+        xlim=(0.8, counts[-1] + 0.2),
+    )
     ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
     label_ends(ax, ends)
     said = " ".join(findings(study))
@@ -119,6 +128,14 @@ def _explained(fleet: Fleet) -> str:
     )
 
 
+def _each(crowd: Crowd) -> str:
+    """What each host got; of many only the least and the most."""
+    if len(crowd.each) <= NAMED:
+        return ", ".join(f"{host} {words.figure(rate)}" for host, rate in crowd.each.items())
+    low, high = min(crowd.each.values()), max(crowd.each.values())
+    return f"{words.figure(low)} to {words.figure(high)}"
+
+
 def _row(crowd: Crowd) -> tuple[str, ...]:
     share = crowd.server_per_client
     return (
@@ -127,7 +144,7 @@ def _row(crowd: Crowd) -> tuple[str, ...]:
         str(crowd.rounds),
         words.figure(crowd.aggregate),
         words.figure(crowd.least),
-        words.figure(crowd.aggregate / crowd.clients),
+        _each(crowd),
         f"{crowd.fairness:.3f}",
         "" if crowd.server is None else f"{crowd.server:.2f}",
         "" if share is None else f"{share:.2f}",

@@ -13,7 +13,7 @@ import itertools
 import statistics
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from nfsrdma_tools.sweep.load import Sample, busy
@@ -70,6 +70,8 @@ class Crowd:
     fairness: float
     server: float | None
     """Busy CPUs of the server."""
+    each: Mapping[str, float] = field(default_factory=dict)
+    """What each host got, in MB/s."""
 
     @property
     def server_per_client(self) -> float | None:
@@ -219,4 +221,13 @@ def _crowd(cell: Cell, clients: int, found: list[Round]) -> Crowd:
         least=statistics.fmean(one.least for one in found),
         fairness=statistics.fmean(one.fairness for one in found),
         server=statistics.fmean(known) if known else None,
+        each=_each(found),
     )
+
+
+def _each(found: Sequence[Round]) -> dict[str, float]:
+    hosts = sorted({host for one in found for host in one.rates})
+    return {
+        host: statistics.fmean(one.rates[host] for one in found if host in one.rates)
+        for host in hosts
+    }

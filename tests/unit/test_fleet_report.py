@@ -71,6 +71,7 @@ def test_aggregates_fairness_server_and_enough(merged: Path) -> None:
         (1, 1, 100.0), (2, 1, 190.0), (3, 1, 192.0),
     ]  # fmt: skip
     assert found.crowds[2].fairness == pytest.approx(192**2 / (3 * (80**2 + 72**2 + 40**2)))
+    assert found.crowds[2].each == {"client1": 80.0, "client2": 72.0, "client3": 40.0}
     assert found.crowds[2].server == pytest.approx(1.5)
     assert found.crowds[2].server_per_client == pytest.approx(0.5)
     assert list(found.enough.values()) == [2]
@@ -88,7 +89,7 @@ def test_each_host_stands_for_its_newest_sweep(merged: Path) -> None:
 def test_the_page_tells_hosts_apart(merged: Path, tmp_path: Path) -> None:
     made = build.build(merged, tmp_path / "out")
     text = " ".join(page(made).texts)
-    for word in ("client3", "From 2 on, one more brings less than 5%", "fairness"):
+    for word in ("client3", "From 2 on, one more brings less than 5%", "fairness", "client1 80"):
         assert word in text
     assert (tmp_path / "out/fleet-aggregate.png").stat().st_size > 5000
     again = build.build(merged, tmp_path / "again")
