@@ -183,6 +183,22 @@ def test_what_tune_has_made_of_the_line_stays(root: Path, mount: Run) -> None:
     assert mount()["changed"] is False
 
 
+def test_folders_that_were_made_go_with_the_mount_and_no_others(root: Path, mount: Run) -> None:
+    (root / "mnt").mkdir()
+    path, made = str(root / "mnt/fleet/data"), str(root / "mnt/fleet")
+    facts = run_module(root, "nfsrdma_facts", command="", paths=[path, str(root)])
+    missing = facts["ansible_facts"]["nfsrdma"]["missing"]
+    assert missing == {path: made, str(root): ""}
+    mount(path=path)
+    gone = mount(path=path, state="absent", remove_directory=made)
+    assert gone["actions"] == ["unmount", "remove the definition", "remove the folder"]
+    assert list((root / "mnt").iterdir()) == []
+    mount(path=path)
+    (root / "mnt/fleet/theirs").touch()
+    mount(path=path, state="absent", remove_directory=made)
+    assert [each.name for each in (root / "mnt/fleet").iterdir()] == ["theirs"]
+
+
 def test_a_unit_is_written_enabled_and_removed(root: Path, mount: Run) -> None:
     assert mount(boot="unit", opts=["x-a=50%"])["actions"] == ["define", "mount"]
     text = (root / "units/mnt-data.mount").read_text()

@@ -75,3 +75,18 @@ def write(module, path, text):
     module.atomic_move(draft, path)
     if new:
         os.chmod(path, 0o644)
+
+
+def missing(path):
+    """The topmost folder on the way to ``path`` that is not there; "" when all are."""
+    found = ""
+    while path not in ("", "/") and not os.path.lexists(path):
+        found, path = path, os.path.dirname(path)
+    return found
+
+
+def remove_empty(path, top):
+    """Remove the folder and those above it up to ``top``, as far as they are empty."""
+    while (path + "/").startswith(top.rstrip("/") + "/") and not os.listdir(path):
+        os.rmdir(path)
+        path = os.path.dirname(path)

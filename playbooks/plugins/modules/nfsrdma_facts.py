@@ -27,6 +27,11 @@ options:
     description: With O(doctor), also examine the way to this server.
     type: str
     default: ""
+  paths:
+    description: For each of these, which folder would have to be made first so that it can be.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     description: Reads only.
@@ -44,7 +49,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, links, mounts, server, module, tuned, findings.
+  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, links, mounts, server, module, tuned, findings, missing.
   returned: always
   type: dict
 """
@@ -57,6 +62,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     OPTION,
     Toolkit,
+    missing,
     read,
     run,
 )
@@ -68,10 +74,12 @@ def main():
         "command": OPTION,
         "doctor": {"type": "bool", "default": False},
         "server": {"type": "str", "default": ""},
+        "paths": {"type": "list", "elements": "str", "default": []},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     toolkit = Toolkit(module)
     facts = {"toolkit": toolkit.there, "packages": _packages(module), **_bare()}
+    facts["missing"] = {path: missing(path) for path in module.params["paths"]}
     if toolkit.there:
         facts.update(_told(toolkit))
     if toolkit.there and module.params["doctor"]:

@@ -63,9 +63,9 @@ options:
     choices: [mounted, unmounted, absent]
     default: mounted
   remove_directory:
-    description: With O(state=absent), remove the mount point if it is empty.
-    type: bool
-    default: false
+    description: With O(state=absent), the mount point or a folder above it, which is removed with those between if they are empty.
+    type: str
+    default: ""
   timeout:
     description: Seconds after which a server that does not answer is given up.
     type: int
@@ -121,6 +121,8 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.place import Place
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     OPTION,
     Toolkit,
+    missing,
+    remove_empty,
     run,
 )
 
@@ -172,7 +174,7 @@ def _spec():
         "state": {
             "type": "str", "choices": ["mounted", "unmounted", "absent"], "default": "mounted",
         },
-        "remove_directory": {"type": "bool", "default": False},
+        "remove_directory": {"type": "str", "default": ""},
         "timeout": {"type": "int", "default": 60},
         "command": OPTION,
     }  # fmt: skip
@@ -227,15 +229,14 @@ def _carry_out(module, toolkit, place, here, actions):
         place.put(place.wanted)
     if "mount" in actions:
         _mount(module, toolkit, place, here)
-    if "remove the folder" in actions and not os.listdir(p["path"]):
-        os.rmdir(p["path"])
+    if "remove the folder" in actions:
+        remove_empty(p["path"], p["remove_directory"])
 
 
 def _mount(module, toolkit, place, here):
     p = module.params
-    made = not os.path.isdir(p["path"])
-    if made:
-        os.makedirs(p["path"], 0o755)
+    made = missing(p["path"])
+    os.makedirs(p["path"], 0o755, exist_ok=True)
     status, _, said = toolkit.attempt(*words(p))
     if status:
         back = _back(module, toolkit, place, here, made)
@@ -256,7 +257,7 @@ def _back(module, toolkit, place, here, made):
     if place.differs:
         place.put(place.now)
     if made:
-        os.rmdir(module.params["path"])
+        remove_empty(module.params["path"], made)
     if not here:
         return "all is as before"
     if place.now:
