@@ -25,7 +25,7 @@ FILES = sorted(
 WORDS = {
     "name", "when", "loop", "loop_control", "vars", "register", "become", "delegate_to", "tags",
     "changed_when", "failed_when", "check_mode", "no_log", "block", "rescue", "always", "run_once",
-    "throttle", "environment", "notify",
+    "throttle", "environment", "notify", "diff",
 }  # fmt: skip
 HOSTILE = [
     "a\nb",
@@ -122,8 +122,9 @@ def test_names_and_paths_that_go_into_files_are_plain(value: str) -> None:
     assert not re.match(name, value)
     if value not in {"../x", "a/../b", "-rf"}:
         assert not re.match(path, f"/opt/{value}")
-    _, command, token = patterns("observability", "present.yml")
+    _, command, token, folder = patterns("observability", "present.yml")
     assert not re.match(command, f"/opt/x {value}")
+    assert not re.match(folder, f"/etc/{value} x")
     if "\n" in value or " " in value:
         assert not re.match(token, value)
 
@@ -159,12 +160,16 @@ def test_the_exporters_unit_names_the_tokens_file_and_never_the_token() -> None:
     values = {"command": "/usr/bin/nfsrdma", "address": "10.9.1.1", "port": "9949", "interval": 5}
     asked = {f"observability_{name}": value for name, value in values.items()}
     text = rendered(
-        "observability", "exporter.service.j2", **asked, observability_token="s3cret" * 4
+        "observability",
+        "exporter.service.j2",
+        **asked,
+        observability_token="s3cret" * 4,
+        observability_probes=False,
     )
     assert "s3cret" not in text
     assert (
         "ExecStart=/usr/bin/nfsrdma exporter --address 10.9.1.1 --port 9949 --interval 5.0"
-        " --token /etc/nfsrdma/exporter.token\n"
+        " --no-probes --token /etc/nfsrdma/exporter.token\n"
     ) in text
 
 
