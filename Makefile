@@ -70,7 +70,7 @@ live-bench: setup image ## What the dashboard costs on the instruction clock: MO
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
 
 test-fleet: setup image ## The playbooks on a lab of a server and three clients
-	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py
+	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
 	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x \

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The collection's molecule scenarios, with a lab as the delegated driver."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fleet import environment
+
+SCENARIOS = ("short", "default", "module")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(scenario: str, long: bool, tmp_path: Path) -> None:
+    if scenario != "short" and not long:
+        pytest.skip("make test-fleet")
+    known = environment(tmp_path)
+    place = Path(known["ANSIBLE_COLLECTIONS_PATH"], "ansible_collections/nfsrdma/tools")
+    argv = (Path(sys.executable).with_name("molecule"), "test", "--scenario-name", scenario)
+    done = subprocess.run(argv, cwd=place, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
