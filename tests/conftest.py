@@ -14,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     kernels = "of the pair of machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
     labs.addoption("--kernel", default="6.12", help=kernels)
     labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
-    labs.addoption("--clock", default="wall", help="of the pair: wall, or counted (one CPU each)")
+    labs.addoption("--cpus", default=2, type=int, help="of each machine of the pair")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     parser.addoption("--redraw", action="store_true", help="test_top: draw its screens anew")
     labs.addoption("--long", action="store_true", help="test_module_*: minutes of each, figures")

@@ -44,12 +44,14 @@ def up(
     clients: Annotated[int, typer.Option(help="How many clients (shape pair).")] = 1,
     memory: Annotated[int, typer.Option(help="MiB for each machine.")] = 3072,
     nic: Annotated[str, typer.Option(help="rxe: soft RoCE; siw: soft iWARP.")] = "rxe",
+    cpus: Annotated[int, typer.Option(help="Processors of each; the counted clocks have 1.")] = 2,
 ) -> None:
     """Bring a lab up; it stays until `lab down`."""
     from nfsrdma_tools.lab import keeper
     from nfsrdma_tools.lab.config import LabConfig
 
-    state = keeper.up(LabConfig(name, shape, kernel, clock, link, clients, memory, nic), _step)
+    config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus)
+    state = keeper.up(config, _step)
     print(f"{name} is up ({state['accel']}, {clock} clock): nfsrdma lab ssh {name}")
 
 

@@ -49,7 +49,10 @@ class Link:
 
 @dataclass(frozen=True)
 class LabConfig:
-    """All that decides how a lab is brought up. Memory is MiB per node."""
+    """All that decides how a lab is brought up. Memory is MiB per node.
+
+    Each node has ``cpus`` processors on the wall clock, one on the others.
+    """
 
     name: str
     shape: str = "solo"
@@ -59,6 +62,7 @@ class LabConfig:
     clients: int = 1
     memory: int = 3072
     nic: str = _NICS[0]
+    cpus: int = 2
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
@@ -71,6 +75,8 @@ class LabConfig:
         _one_of("nic", self.nic, _NICS)
         if not 1 <= self.clients <= 16:
             raise UserError(f"{self.clients} clients asked for, 1 to 16 can be had")
+        if not 1 <= self.cpus <= 8:
+            raise UserError(f"{self.cpus} processors asked for, 1 to 8 can be had")
         if not 512 <= self.memory <= 65536:
             raise UserError(f"{self.memory} MiB of memory asked for, 512 to 65536 can be had")
         if self.shape == "pair" and self.clock == "instructions":

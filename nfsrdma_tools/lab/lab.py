@@ -46,7 +46,7 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
 
 
 def _hardware(config: LabConfig, engine: str) -> Hardware:
-    cpus = 2 if config.clock == "wall" else 1
+    cpus = config.cpus if config.clock == "wall" else 1
     return Hardware(config.kernel, config.clock, engine, cpus, config.memory)
 
 

@@ -61,7 +61,7 @@ def solo_lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, a kernel each."""
-    asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic", "clock")}
+    asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
     with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", **asked)) as lab:
         yield lab
         if lab.config.kernel in CHECKING:
