@@ -63,13 +63,8 @@ def _made(path: Path) -> Path:
 def try_lock(path: Path) -> int | None:
     """Take the lock at ``path``; returns its descriptor, or None when another process has it."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        if _is_at(path, descriptor):
+        descriptor = _taken(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if descriptor is None or _is_at(path, descriptor):
             return descriptor
         # its holder gave it back just now, and its file went
         os.close(descriptor)
@@ -77,7 +72,10 @@ def try_lock(path: Path) -> int | None:
 
 def hold(folder: Path) -> int | None:
     """Hold a folder, so that nobody takes it for one that was left behind; None: it is held."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return _taken(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def _taken(descriptor: int) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
