@@ -7,7 +7,6 @@ from pathlib import Path
 
 from nfsrdma_tools.lab import kernels, leftovers
 from nfsrdma_tools.lab.image import recipe_hash
-from nfsrdma_tools.lab.leftovers import removed
 from nfsrdma_tools.lab.places import cache_dir, locked
 
 __all__ = ["clean"]
@@ -20,9 +19,11 @@ def clean() -> int:
         folder = cache_dir() / name
         if folder.is_dir():
             with locked(folder / "lock"):
-                freed += sum(removed(path) for path in folder.iterdir() if _is_old(path, keep))
+                freed += sum(
+                    leftovers.removed(path) for path in folder.iterdir() if _is_old(path, keep)
+                )
     warm = (cache_dir() / "warm").glob("*")
-    return freed + sum(removed(path) for path in warm if _is_old(path, keep))
+    return freed + sum(leftovers.removed(path) for path in warm if _is_old(path, keep))
 
 
 def _is_old(path: Path, kernels_kept: set[str]) -> bool:
