@@ -29,7 +29,7 @@ unit: setup ## Tests that need nothing but Python
 
 lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
 	@tools/setup browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 25 tests/lab
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 25 --reruns 1 --only-rerun EmulatorFaultError tests/lab
 
 image: setup ## The labs' disk image (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build

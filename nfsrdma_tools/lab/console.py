@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["Console", "KernelReportError"]
+__all__ = ["Console", "EmulatorFaultError", "KernelReportError"]
 
 # What lib/bug.c, lockdep, hung_task, slub and the sanitizers print, also when they give up. Stall
 # detectors are left out: on a busy host an emulated processor may stand still for as long as they
@@ -23,10 +24,32 @@ _REPORT = re.compile(
     r"|DMA-API: .*(error|warning|out of memory|ENOMEM)"
     r"|kmemleak: (\d+ new|Memory pool empty|Cannot allocate|Kernel memory leak detector disabled)"
 )
+_OOPS = "Oops: "
+_OOPS_ENDS = ("---[ end trace", "---[ end Kernel panic")
+_OOPS_SECONDS = 10.0
+# bits of EFLAGS that a processor can have set; bit 1 always is (Intel SDM, volume 1, 3.4.3)
+_FLAGS, _ALWAYS = 0x3F7FD7, 0x2
+_SHOWN_FLAGS = re.compile(r"EFLAGS: ([0-9a-f]{8})")
+_BREAKPOINT, _BEFORE_IP = "cc", re.compile(r"Code: .*?([0-9a-f]{2}) <")
 
 
 class KernelReportError(UserError):
     """A kernel said on its console that something is broken."""
+
+
+class EmulatorFaultError(KernelReportError):
+    """The report shows what no processor does: the emulator is broken, not the kernel."""
+
+
+def _impossible(report: str) -> str | None:
+    """What in an oops cannot be a kernel's doing, if anything is."""
+    flags = _SHOWN_FLAGS.search(report)
+    if flags and int(flags[1], 16) & (~_FLAGS | _ALWAYS) != _ALWAYS:
+        return f"EFLAGS {flags[1]} cannot be in a processor"
+    before = _BEFORE_IP.search(report)
+    if "Oops: int3" in report and before and before[1] != _BREAKPOINT:
+        return f"a breakpoint was run where memory has {before[1]}"
+    return None
 
 
 class Console:
@@ -52,11 +75,28 @@ class Console:
             if not _REPORT.search(line):
                 continue
             if not self.known or not self.known.search(line):
-                raise KernelReportError(
-                    f"the kernel of {self.node} reports: {' | '.join(lines[number : number + 12])}",
-                    f"the whole console is in {self.log}",
-                )
+                self._raise("\n".join(lines[number:]))
             self.met.append(line)
+
+    def _raise(self, report: str) -> None:
+        whole = self._whole(report) if _OOPS in report else report
+        impossible = _impossible(whole)
+        said = " | ".join(whole.splitlines()[:12])
+        where = f"the whole console is in {self.log}"
+        if impossible:
+            message = f"the emulator of {self.node} went wrong, {impossible}: {said}"
+            raise EmulatorFaultError(message, f"do it again, best with QEMU 8.1 or newer; {where}")
+        raise KernelReportError(f"the kernel of {self.node} reports: {said}", where)
+
+    def _whole(self, report: str) -> str:
+        """An oops to its end, which may still be on its way here."""
+        limit = time.monotonic() + _OOPS_SECONDS
+        while not any(end in report for end in _OOPS_ENDS) and time.monotonic() < limit:
+            time.sleep(0.1)
+            more = self.log.read_bytes()[self._seen :]
+            self._seen += len(more)
+            report += "\n" * (not report.endswith("\n")) + more.decode(errors="replace")
+        return report
 
     def skip(self) -> None:
         """Take what is there as seen."""

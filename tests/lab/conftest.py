@@ -87,11 +87,12 @@ def pair(pair_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def module_pair(pair: Lab) -> Iterator[Lab]:
+def module_pair(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A server with the kernel's module, and a client with ours."""
     built.load(pair)
     yield pair
-    pair.run("client", "nfsrdma", "module", "unload")
+    if not failed(request):
+        pair.run("client", "nfsrdma", "module", "unload")
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +127,7 @@ def ours(
 ) -> Iterator[Lab]:
     """The same; one that a test broke is brought up anew for the next."""
     yield module_lab
-    if request.node.stash.get(FAILED, False):
+    if failed(request):
         module_lab.restart()
         ready(module_lab)
     module_lab.check()
@@ -135,15 +136,21 @@ def ours(
 def lent(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A lab that a test leaves as it was; one that it broke is brought up anew for the next."""
     before = traces(lab)
+    yield lab
+    if failed(request):
+        lab.restart()
+        return
     try:
-        yield lab
         lab.check()
         assert traces(lab) == before, "the test left something behind in the lab"
     except BaseException:
         lab.restart()
         raise
-    if request.node.stash.get(FAILED, False):
-        lab.restart()
+
+
+def failed(request: pytest.FixtureRequest) -> bool:
+    """Whether the test has failed, and what it left is not worth a second complaint."""
+    return request.node.stash.get(FAILED, False)
 
 
 def traces(lab: Lab) -> list[str]:

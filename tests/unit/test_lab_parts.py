@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.lab import leftovers, places
-from nfsrdma_tools.lab.console import Console, KernelReportError
+from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
@@ -61,6 +61,60 @@ def test_a_report_on_the_console_is_seen_once(line: str, tmp_path: Path) -> None
     with pytest.raises(KernelReportError, match=r"server reports.*in this function"):
         console.check()
     console.check()
+
+
+OOPS = """[   12.3] Oops: {kind}: 0000 [#1] PREEMPT SMP NOPTI
+[   12.3] RIP: 0010:kmalloc+0xd9/0x430
+[   12.3] Code: 48 c7 45 c0 00 00 00 {before} <49> 8b 06 65 48 03
+[   12.3] RSP: 0018:ff42cddc006d7c40 EFLAGS: {flags}
+[   12.3] ---[ end trace 0000000000000000 ]---
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "flags", "found"),
+    [
+        ("double fault", "00", "c66f6202", "EFLAGS c66f6202 cannot be in a processor"),
+        ("general protection fault", "00", "00000244", "EFLAGS 00000244 cannot be"),
+        ("int3", "0f", "00000246", "a breakpoint was run where memory has 0f"),
+    ],
+)
+def test_what_no_processor_does_is_the_emulators_fault(
+    kind: str, before: str, flags: str, found: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "console"
+    log.write_text(OOPS.format(kind=kind, before=before, flags=flags))
+    with pytest.raises(EmulatorFaultError, match=f"emulator of server went wrong, {found}"):
+        Console("server", log).check()
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "flags"), [("double fault", "00", "003f7fd7"), ("int3", "cc", "00000246")]
+)
+def test_what_a_processor_may_do_is_the_kernels_fault(
+    kind: str, before: str, flags: str, tmp_path: Path
+) -> None:
+    log = tmp_path / "console"
+    log.write_text(OOPS.format(kind=kind, before=before, flags=flags))
+    with pytest.raises(KernelReportError, match="the kernel of server reports") as met:
+        Console("server", log).check()
+    assert not isinstance(met.value, EmulatorFaultError)
+
+
+def test_an_oops_is_judged_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    lines = OOPS.format(kind="double fault", before="00", flags="c66f6202").splitlines(True)
+    log.write_text(lines[0])
+
+    def rest() -> None:
+        with log.open("a") as file:
+            file.writelines(lines[1:])
+
+    later = threading.Timer(0.2, rest)
+    later.start()
+    with pytest.raises(EmulatorFaultError, match="EFLAGS c66f6202"):
+        Console("server", log).check()
+    later.join()
 
 
 def test_a_defect_that_is_known_is_kept_and_others_are_reported(tmp_path: Path) -> None:
