@@ -99,7 +99,7 @@ def bcc() -> Any:
     """The BPF compiler; UserError when it is not there, or another library of that name is."""
     try:
         import bcc as found
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # OSError: one of its libraries is not there
         raise UserError(f"no bcc here: {error}", _INSTALL) from error
     if not hasattr(found, "BPF"):
         what = f"{found.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"

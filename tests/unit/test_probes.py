@@ -233,6 +233,17 @@ def test_the_wrong_bcc_is_told_from_the_right_one(monkeypatch: pytest.MonkeyPatc
         session.bcc()
 
 
+def test_a_bcc_that_lacks_a_library_says_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "bcc.py"
+    broken.write_text("import ctypes\nctypes.CDLL('libnone.so.14')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "bcc", raising=False)
+    with pytest.raises(UserError, match=r"libnone\.so\.14"):
+        session.bcc()
+
+
 def test_headers_that_are_not_installed_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
