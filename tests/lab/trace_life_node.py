@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_life.py does inside a client: ``python3 - CYCLES KILLS``.
+"""What test_trace_life.py does inside a client: ``python3 - SESSIONS CYCLES KILLS``.
 
-Accounts come and go, and are killed, while a file is read and written over a mount. Prints what
-stayed: programs in the kernel before and after, and what the workers found.
+Accounts come and go, and are killed, while a file is read and written over a mount. A session is
+compiled, and then attached and detached CYCLES times. Prints what stayed: programs in the kernel
+before and after, and what the workers found.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ COUNTED = tuple(name for name in accounts.NAMES if name != "cpu")
 
 def work(number: int, stop: object, rounds: object) -> None:
     """Writes a file and reads it back, until told to stop."""
+    os.nice(5)  # compiling is not what is looked at
     path, turn = MOUNT / f"traced-{number}", 0
     while not stop.is_set():
         data = hashlib.sha256(b"%d" % turn).digest() * (SIZE // 32)
@@ -53,9 +55,38 @@ def gone() -> list[str]:
     return there
 
 
-def cycle() -> int:
+def detach(bpf: object) -> None:
+    for event in list(bpf.kprobe_fds):
+        bpf.detach_kprobe_event(event)
+    for event in list(bpf.tracepoint_fds):
+        bpf.detach_tracepoint(tp=event)
+    for event in list(bpf.raw_tracepoint_fds):
+        bpf.detach_raw_tracepoint(tp=event)
+
+
+def attached(bpf: object) -> int:
+    return sum(map(len, (bpf.kprobe_fds, bpf.tracepoint_fds, bpf.raw_tracepoint_fds)))
+
+
+def messages(counting: object) -> int:
+    """What the account of chunks has counted until now."""
+    return accounts.account("chunks").read(counting).count("rpcs")
+
+
+def cycled(cycles: int) -> int:
+    """Messages that were counted after the last time that accounts were attached."""
     with session(COUNTED) as counting:
-        return len(accounts.account("chunks").read(counting).counts)
+        bpf = counting.bpf
+        at_first = attached(bpf)
+        for _ in range(cycles - 1):
+            detach(bpf)
+            assert attached(bpf) == 0
+            bpf._trace_autoload()
+            assert attached(bpf) == at_first
+        before, end = messages(counting), time.monotonic() + LIMIT
+        while (seen := messages(counting) - before) == 0 and time.monotonic() < end:
+            time.sleep(0.2)
+        return seen
 
 
 def killed() -> None:
@@ -70,16 +101,16 @@ def killed() -> None:
     tracer.wait()
 
 
-def main(cycles: int, kills: int) -> None:
+def main(sessions: int, cycles: int, kills: int) -> None:
     assert programs() == [], "somebody else traces here"
     stop, rounds = multiprocessing.Event(), multiprocessing.Array("i", WORKERS)
     workers = [multiprocessing.Process(target=work, args=(n, stop, rounds)) for n in range(WORKERS)]
     for worker in workers:
         worker.start()
-    seen = 0
+    seen = []
     try:
-        for _ in range(cycles):
-            seen += cycle()
+        for _ in range(sessions):
+            seen.append(cycled(cycles))
         for _ in range(kills):
             killed()
         stayed = gone()
@@ -93,4 +124,4 @@ def main(cycles: int, kills: int) -> None:
     print(json.dumps({"stayed": stayed, "codes": codes, "rounds": list(rounds), "seen": seen}))
 
 
-main(int(sys.argv[1]), int(sys.argv[2]))
+main(*map(int, sys.argv[1:]))
