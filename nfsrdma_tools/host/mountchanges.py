@@ -29,13 +29,15 @@ from nfsrdma_tools.host.mountstats import (
     place,
 )
 
-__all__ = ["Added", "Changes"]
+__all__ = ["NO_BYTES", "Added", "Changes"]
 
 # the kernel prints mounts into a page, and again those that did not fit, so it is not to begin one
 # that may not (seq_read_iter in fs/seq_file.c)
 _HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
-_NO_BYTES = ByteCounts()
+NO_BYTES = ByteCounts()
+"""Of a mount on which no bytes were moved, this very object."""
 _NO_OPERATIONS: Mapping[str, Operation] = MappingProxyType({})
+_COUNTS, _XPRT, _BELOW = "\tbytes:\t", "\txprt:\t", "\tper-op statistics\n"
 # of a connection, but no count of what happened on it
 _NOT_COUNTED = {*STATES, "bind_count", "connect_time"}
 
@@ -53,11 +55,10 @@ class Added(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A mount's lines that matter: of itself, of bytes, of connections, of operations."""
+    """A mount's lines that matter: of bytes and connections, and of operations."""
 
-    head: str
-    bytes: str
-    xprts: tuple[str, ...]
+    where: str
+    counts: str
     operations: str
 
 
@@ -74,17 +75,24 @@ class Changes:
         before, self._blocks = self._blocks, _blocks(text)
         try:
             return {
-                where: _added(block, before.get(where, block))
-                for where, block in self._blocks.items()
+                block.where: _added(block, before.get(head, block))
+                for head, block in self._blocks.items()
             }
         except (ValueError, TypeError) as error:
             raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
 
 
 def _blocks(text: str) -> dict[str, _Block]:
+    """By their first lines, those of NFS."""
+    found: dict[str, _Block] = {}
     # newlines in names are escaped, so this is where lines begin
-    parts = (part.partition("\n") for part in text.removeprefix("device ").split("\ndevice "))
-    return {where: _block(head, rest) for head, _, rest in parts if (where := _place(head))}
+    for part in text.removeprefix("device ").split("\ndevice "):
+        end = part.find("\n")
+        head = part[:end]
+        if end > 0 and (where := _place(head)):
+            below = part.find(_BELOW, end)
+            found[head] = _Block(where, part[part.find(_COUNTS, end) : below], part[below:])
+    return found
 
 
 @lru_cache(maxsize=4096)
@@ -94,25 +102,33 @@ def _place(head: str) -> str:
     return found[1] if found else ""
 
 
-def _block(head: str, text: str) -> _Block:
-    above, _, below = text.partition("\tper-op statistics\n")
-    done, *rest = above.partition("\tbytes:\t")[2].split("\n")
-    xprts = [line[7:] for line in rest if line.startswith("\txprt:\t")]
-    return _Block(head, done, tuple(xprts), below)
-
-
 def _added(now: _Block, before: _Block) -> Added:
-    if now.head != before.head or len(now.xprts) != len(before.xprts):
-        return _added(now, now)
-    xprts = _xprts(now.xprts, before.xprts)
-    if now.bytes == before.bytes and now.operations == before.operations:
-        return Added(_NO_BYTES, _NO_OPERATIONS, xprts)
-    counted = minus(byte_counts(now.bytes), byte_counts(before.bytes))
-    done = _operations(now.operations.split("\n"), before.operations.split("\n"))
-    if done is None or min(vars(counted).values()) < 0:
-        # mounted anew: it begins with the next interval
-        return _added(now, now)
-    return Added(counted, done, xprts)
+    added = _counted(now.counts, before.counts)
+    if added and now.operations != before.operations:
+        done = _operations(now.operations.split("\n"), before.operations.split("\n"))
+        added = None if done is None else added._replace(operations=done)
+    # mounted anew: it begins with the next interval
+    return added or _added(now, now)
+
+
+# mounts that did nothing say the same, if they share connections
+@lru_cache(maxsize=1024)
+def _counted(now: str, before: str) -> Added | None:
+    """Without operations; None when they are those of another mount."""
+    (done, *lines), (did, *old) = now.split("\n"), before.split("\n")
+    xprts, had = (tuple(x for x in each if x.startswith(_XPRT)) for each in (lines, old))
+    if len(xprts) != len(had):
+        return None
+    if done == did:
+        return Added(NO_BYTES, _NO_OPERATIONS, _xprts(xprts, had))
+    counted = minus(_bytes(done), _bytes(did))
+    if min(vars(counted).values()) < 0:
+        return None
+    return Added(counted, _NO_OPERATIONS, _xprts(xprts, had))
+
+
+def _bytes(line: str) -> ByteCounts:
+    return byte_counts(line.removeprefix(_COUNTS))
 
 
 def _operations(now: list[str], before: list[str]) -> dict[str, Operation] | None:
@@ -133,8 +149,8 @@ def _xprts(now: tuple[str, ...], before: tuple[str, ...]) -> tuple[Xprt, ...]:
 
 
 def _xprt(now: str, before: str) -> Xprt:
-    proto, *counts = now.split()
-    names, old = COLUMNS.get(proto, ()), before.split()[1:]
+    _, proto, *counts = now.split()
+    names, old = COLUMNS.get(proto, ()), before.split()[2:]
     # a later kernel may add columns at the end, an earlier one may have fewer
     changed = [(n, a, b) for n, a, b in zip(names, counts, old, strict=False) if a != b]
     grown = {name: int(a) - int(b) for name, a, b in changed if name not in _NOT_COUNTED}

@@ -30,11 +30,9 @@ def snapshot(proc: Path = _PROC) -> dict[int, Ran]:
     found: dict[int, Ran] = {}
     for thread, path in _threads(proc):
         try:
-            with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - there are thousands
-                ns = int(file.read(64).split()[0])
-        except (OSError, ValueError, IndexError):
+            found[thread] = Ran(_ns(path), time.monotonic_ns())
+        except (OSError, ValueError):
             continue
-        found[thread] = Ran(ns, time.monotonic_ns())
     return found
 
 
@@ -62,6 +60,15 @@ def _ran(after: Ran, before: Ran | None, wall_ns: int) -> int:
     return (after.ns - before.ns) * wall_ns // (after.at - before.at)
 
 
+def _ns(path: str) -> int:
+    # there are thousands
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(handle, 64).partition(b" ")[0])
+    finally:
+        os.close(handle)
+
+
 def _threads(proc: Path) -> Iterator[tuple[int, str]]:
     for process in filter(str.isdigit, _folder(str(proc))):
         folder = f"{proc}/{process}/task"
@@ -71,7 +78,6 @@ def _threads(proc: Path) -> Iterator[tuple[int, str]]:
 
 def _folder(path: str) -> list[str]:
     try:
-        with os.scandir(path) as entries:
-            return [entry.name for entry in entries]
+        return os.listdir(path)  # noqa: PTH208 -- names only
     except OSError:
         return []

@@ -21,7 +21,8 @@ class Connections:
     def add(self, snapshot: Snapshot) -> None:
         """Count what is in a snapshot; connections that are gone are forgotten."""
         before, self._sums = self._sums, {}
-        for mount in snapshot.mounts:
+        once = {id(mount.xprts): mount for mount in snapshot.mounts}
+        for mount in once.values():
             for index, xprt in enumerate(mount.xprts):
                 key = _key(mount, index)
                 if key in self._sums:

@@ -79,7 +79,7 @@ def counting(
     """All accounts in one session; None where that cannot be, and ``missing`` says why."""
     with ExitStack() as stack:
         try:
-            session = stack.enter_context(accounts.attached(names, rate=CPU_RATE))
+            session = stack.enter_context(accounts.attached(names, rate=CPU_RATE, sums_only=True))
         except UserError as error:
             missing["probes"] = str(error)
             yield None
@@ -119,8 +119,9 @@ def _by_client(rows: Iterable[Row]) -> dict[int, list[Row]]:
 
 
 def _is_in(mount: Mount, seen: set[Any], known: Known) -> bool:
-    client = (False, known.clients.get(mount.directory))
-    return client in seen or mount.device in seen or mount.transport == "nfsrdma"
+    if mount.device in seen or mount.transport == "nfsrdma":
+        return True
+    return (False, known.clients.get(mount.directory)) in seen
 
 
 def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:

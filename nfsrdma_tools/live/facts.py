@@ -25,7 +25,7 @@ from nfsrdma_tools.host import (
     sunrpc,
 )
 from nfsrdma_tools.host.effect import Mount as Effect
-from nfsrdma_tools.live.kept import Kept, changed
+from nfsrdma_tools.live.kept import Kept, changed, identical
 from nfsrdma_tools.live.limits import IDLE
 from nfsrdma_tools.live.owners import Known, Owners
 from nfsrdma_tools.live.snapshot import (
@@ -68,7 +68,7 @@ class Facts:
         self._known = Known()
         self._transports = sunrpc.Transports(())
         self._connections = Kept(_xprts)
-        self._done = Kept(_done)
+        self._done = Kept(_done, identical)
         self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
@@ -102,7 +102,7 @@ class Facts:
         there: dict[tuple[int, ...], tuple[sunrpc.Transport, ...]],
     ) -> Mount:
         # those that share connections share what is made of them
-        key = (numbers or mount.directory, mount.transport)
+        key = (numbers or mount.directory, mount.transport, id(added.xprts))
         xprts = self._connections.of(key, added.xprts, there.get(numbers, ()), mount.transport)
         return self._done.of(mount.device, mount, added.bytes, added.operations, xprts)
 
@@ -200,6 +200,8 @@ def _done(
     operations: Mapping[str, mountstats.Operation],
     xprts: tuple[Xprt, ...],
 ) -> Mount:
+    if not operations and counted is mountchanges.NO_BYTES:
+        return changed(mount, xprts=xprts)
     return changed(
         mount,
         read=counted.server_read,

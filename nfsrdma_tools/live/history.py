@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from nfsrdma_tools.live.kept import shared
 from nfsrdma_tools.live.shown import text
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
@@ -80,10 +81,9 @@ def frame(snapshot: Snapshot) -> Frame:
     Below "who" a mount is "m:DIRECTORY", a client "c:ADDRESS" and the server "s:"; each has bytes
     read and written (r, w), RPCs (n), their ms (x: in all, q: before they were sent, a: until
     answered), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
-    (g).  Below "max" are credits granted and used.
+    (g).  Below "max" are credits granted and used, by the connection, which mounts may share.
     """
     mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
-    credits = {f"m:{m.directory}": _credits(m) for m in snapshot.mounts}
     clients = _clients(snapshot.server) if snapshot.server else {}
     cpu = snapshot.processors
     spent: Frame = {"b": cpu.busy_ns, "w": cpu.wall_ns * cpu.cpus}
@@ -94,7 +94,7 @@ def frame(snapshot: Snapshot) -> Frame:
         "s": round(snapshot.seconds, 4),
         "who": {name: each for name, each in {**mounts, **clients}.items() if each},
         "cpu": spent,
-        "max": {name: each for name, each in credits.items() if each},
+        "max": _credits(snapshot.mounts),
     }
 
 
@@ -121,12 +121,14 @@ def _mount(mount: Mount) -> Frame:
 _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 
 
-def _credits(mount: Mount) -> Frame:
-    granted = used = 0
-    for xprt in mount.xprts:
-        granted += xprt.credits.granted
-        used += xprt.credits.peak
-    return {"granted": granted, "used": used} if granted else {}
+def _credits(mounts: Iterable[Mount]) -> Frame:
+    found: Frame = {}
+    for xprts in shared(mounts).values():
+        for x in xprts:
+            if x.credits.granted:
+                each = {"granted": x.credits.granted, "used": x.credits.peak}
+                _larger(found.setdefault(str(x.number), {}), each)
+    return found
 
 
 def _clients(server: Server) -> Frame:

@@ -3,29 +3,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from operator import attrgetter, eq, is_
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Kept", "changed"]
+__all__ = ["Kept", "changed", "identical", "shared"]
 
 _Made = TypeVar("_Made")
+_xprts = attrgetter("xprts")
 
 
 def changed(made: _Made, **fields: Any) -> _Made:
     """dataclasses.replace, ten times cheaper: names of fields are not checked."""
     new = object.__new__(made.__class__)
-    new.__dict__.update(made.__dict__, **fields)
+    object.__setattr__(new, "__dict__", made.__dict__ | fields)
     return new
 
 
+def identical(parts: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Whether they are the very same objects: that is seen sooner than that they are equal."""
+    return all(map(is_, parts, others))
+
+
+def shared(mounts: Iterable[Any]) -> dict[int, Any]:
+    """The connections of mounts by their id, each once: many mounts have the very same."""
+    found = [*map(_xprts, mounts)]
+    return dict(zip(map(id, found), found, strict=True))
+
+
 class Kept(Generic[_Made]):
-    """``of`` gives what ``make`` makes of parts, the very same object while they are equal.
+    """``of`` gives what ``make`` makes of parts, the very same object while they are ``alike``.
 
     What was not asked for between two calls of ``turn`` is forgotten.
     """
 
-    def __init__(self, make: Callable[..., _Made]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[..., _Made], alike: Callable[..., bool] = eq) -> None:
+        self._make, self._alike = make, alike
         self._before: dict[Hashable, tuple[Any, _Made]] = {}
         self._now: dict[Hashable, tuple[Any, _Made]] = {}
 
@@ -36,7 +49,7 @@ class Kept(Generic[_Made]):
     def of(self, key: Hashable, *parts: Any) -> _Made:
         """What belongs to ``key``."""
         have = self._now.get(key) or self._before.get(key)
-        if have is None or have[0] != parts:
+        if have is None or not self._alike(have[0], parts):
             have = parts, self._make(*parts)
         self._now[key] = have
         return have[1]

@@ -7,7 +7,7 @@ Series of mounts and ports that are gone go with them.  Needs prometheus-client.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
@@ -24,22 +24,23 @@ from prometheus_client.exposition import choose_encoder
 
 from nfsrdma_tools.live.connections import Connections
 from nfsrdma_tools.live.gauges import Labels, gauges
+from nfsrdma_tools.live.kept import shared
 from nfsrdma_tools.live.metric_names import FAMILIES
-from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
 
 __all__ = ["Metrics"]
 
 _OPS = {
-    "requests": ("count", 1.0),
-    "errors": ("errors", 1.0),
-    "timeouts": ("timeouts", 1.0),
-    "retransmissions": ("again", 1.0),
-    "sent_bytes": ("sent", 1.0),
-    "received_bytes": ("received", 1.0),
-    "queue_seconds": ("queue_ms", 1e-3),
-    "response_seconds": ("rtt_ms", 1e-3),
-    "execute_seconds": ("execute_ms", 1e-3),
+    "nfsrdma_rpc_requests_total": ("count", 1.0),
+    "nfsrdma_rpc_errors_total": ("errors", 1.0),
+    "nfsrdma_rpc_timeouts_total": ("timeouts", 1.0),
+    "nfsrdma_rpc_retransmissions_total": ("again", 1.0),
+    "nfsrdma_rpc_sent_bytes_total": ("sent", 1.0),
+    "nfsrdma_rpc_received_bytes_total": ("received", 1.0),
+    "nfsrdma_rpc_queue_seconds_total": ("queue_ms", 1e-3),
+    "nfsrdma_rpc_response_seconds_total": ("rtt_ms", 1e-3),
+    "nfsrdma_rpc_execute_seconds_total": ("execute_ms", 1e-3),
 }
 _WAYS = ("calls_", "replies_", "reply_unused")
 _FINE, _MICRO, _COARSE, _SIZES = "fine", "microseconds", "1024 ns", "bytes"
@@ -58,22 +59,24 @@ class _Histogram:
 
     def __init__(self, slots: str) -> None:
         self.slots, self.sum = slots, 0.0
-        self.counts: Counter[int] = Counter()
+        self.counts: dict[int, int] = {}
 
     def add(self, slots: Slots, total: float) -> None:
         self.sum += total
-        self.counts.update(dict(slots))
+        for slot, count in slots:
+            self.counts[slot] = self.counts.get(slot, 0) + count
 
     def buckets(self) -> list[tuple[str, float]]:
         # four fine slots for each power of two are more than Prometheus is to keep
         step = 4 if self.slots == _FINE else 1
         ends = range(step - 1, _LAST[self.slots] + 1, step)
-        sums = [sum(self.counts[slot] for slot in range(end - step + 1, end + 1)) for end in ends]
+        get = self.counts.get
+        sums = [sum(get(slot, 0) for slot in range(end - step + 1, end + 1)) for end in ends]
         edge = _EDGES[self.slots]
         finite = [
             (repr(edge(end)), float(n)) for end, n in zip(ends, accumulate(sums), strict=True)
         ]
-        return [*finite, ("+Inf", float(self.counts.total()))]
+        return [*finite, ("+Inf", float(sum(self.counts.values())))]
 
 
 class Metrics:
@@ -81,10 +84,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counters: dict[str, Counter[Labels]] = {}
+        self._counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         self._connections = Connections()
         self._last: Snapshot | None = None
-        self._histograms: dict[str, dict[Labels, _Histogram]] = {}
+        self._histograms: defaultdict[str, dict[Labels, _Histogram]] = defaultdict(dict)
         self._mounts: set[str] = set()
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -110,12 +113,13 @@ class Metrics:
             self._connections.add(snapshot)
             new = {mount.directory for mount in snapshot.mounts} - self._mounts
             self._forget({mount.directory for mount in snapshot.mounts})
+            connections = shared(snapshot.mounts).items()
+            waited = {key for key, xprts in connections if any(x.credits.waits for x in xprts)}
             for mount in snapshot.mounts:
                 if mount.did_something or mount.directory in new:
                     self._mount(mount)
-                for index, xprt in enumerate(mount.xprts):
-                    if xprt.credits.waits or mount.directory in new:
-                        self._waits(xprt, (mount.directory, mount.transport, str(index)))
+                if id(mount.xprts) in waited or mount.directory in new:
+                    self._waits(mount)
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
@@ -131,12 +135,14 @@ class Metrics:
                         del kept[labels]  # type: ignore[union-attr]
 
     def _count(self, name: str, amount: float, *labels: str) -> None:
-        counter = self._counters.setdefault(name, Counter())
-        counter[tuple(map(_clean, labels))] += amount  # type: ignore[assignment]
+        counter, key = self._counters[name], _cleaned(labels)
+        counter[key] = counter.get(key, 0) + amount
 
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
-        found = self._histograms.setdefault(name, {})
-        found.setdefault(tuple(map(_clean, labels)), _Histogram(kind)).add(slots, total)
+        found, key = self._histograms[name], _cleaned(labels)
+        if key not in found:
+            found[key] = _Histogram(kind)
+        found[key].add(slots, total)
 
     def _mount(self, mount: Mount) -> None:
         own = (mount.directory, mount.transport)
@@ -148,11 +154,13 @@ class Metrics:
 
     def _op(self, op: Op, own: Labels) -> None:
         for name, (field, scale) in _OPS.items():
-            self._count(f"nfsrdma_rpc_{name}_total", getattr(op, field) * scale, *own, op.name)
+            self._count(name, getattr(op, field) * scale, *own, op.name)
 
-    def _waits(self, xprt: Xprt, own: Labels) -> None:
-        if xprt.credits.granted:
-            self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
+    def _waits(self, mount: Mount) -> None:
+        for index, xprt in enumerate(mount.xprts):
+            if xprt.credits.granted:
+                own = (mount.directory, mount.transport, str(index))
+                self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
 
     def _probed(self, mount: Mount, own: Labels) -> None:
         for each in mount.timings:
@@ -226,7 +234,7 @@ def _by_name(
 ) -> Iterable[tuple[str, Iterable[tuple[Labels, float]]]]:
     found: dict[str, dict[Labels, float]] = {}
     for name, value, labels in values:
-        found.setdefault(name, {})[tuple(map(_clean, labels))] = value
+        found.setdefault(name, {})[_cleaned(labels)] = value
     return ((name, rows.items()) for name, rows in found.items())
 
 
@@ -238,6 +246,11 @@ def _family(name: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
         made.add_metric(labels, float(value))
     metric: Metric = made
     return metric
+
+
+@lru_cache(maxsize=1 << 15)
+def _cleaned(labels: Labels) -> Labels:
+    return tuple(map(_clean, labels))
 
 
 @lru_cache(maxsize=4096)

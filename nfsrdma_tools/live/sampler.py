@@ -24,7 +24,7 @@ from nfsrdma_tools.live.counted import (
 )
 from nfsrdma_tools.live.facts import Facts, Readings, host_name
 from nfsrdma_tools.live.kept import changed
-from nfsrdma_tools.live.limits import limit
+from nfsrdma_tools.live.limits import IDLE, limit
 from nfsrdma_tools.live.owners import Owners
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.live.stalls import Finder
@@ -135,6 +135,9 @@ class Sampler:
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:
         def said(mount: Mount) -> Mount:
+            # as a mount begins
+            if mount.limit is IDLE and not mount.ops and not mount.waiting:
+                return mount
             now = limit(mount, snapshot.processors, snapshot.seconds)
             return mount if mount.limit == now else changed(mount, limit=now)
 

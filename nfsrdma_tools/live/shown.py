@@ -8,31 +8,28 @@ it was (live/page/app.js puts that together again).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from nfsrdma_tools.live.kept import Kept
+from nfsrdma_tools.live.kept import Kept, identical, shared
 from nfsrdma_tools.live.plain import to_plain
-from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import Server, Snapshot, Xprt
 
 __all__ = ["Shown", "text"]
 
 _MOUNT = ("directory", "target", "transport", "vers", "rsize", "read_ahead_kb", "read", "written",
           "ops", "chunks", "waiting", "limit")  # fmt: skip
-_PARTS = attrgetter(*_MOUNT)
-_XPRT = ("kind", "address", "states", "connected", "credits", "requests", "pending")
+_PARTS = attrgetter("device", *_MOUNT)
+_XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending")
 _NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
 _SERVER = ("threads", "listeners", "read", "written", "calls")
 _CLIENT = ("peer", "procedure", "counts", "ns")
 
 
-class _Said(NamedTuple):
-    """Of a mount without its connections, and of those."""
-
-    mount: str
-    connections: str
+# of a mount without its connections, and of those
+_Said = tuple[str, str]
 
 
 class Shown:
@@ -40,7 +37,7 @@ class Shown:
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
-        self._mounts, self._connections = Kept(_mount), Kept(_connections)
+        self._mounts, self._connections = Kept(_mount, identical), Kept(_connections)
         self._changes: list[str] = []
         self._now = "{}"
 
@@ -48,9 +45,19 @@ class Shown:
         """What is to be told next."""
         self._mounts.turn()
         self._connections.turn()
-        told: dict[int, str] = {}
-        before, self._said = self._said, {m.device: self._mount(m, told) for m in snapshot.mounts}
-        self._changes = [_change(d, said, before.get(d)) for d, said in self._said.items()]
+        all_ = enumerate(shared(snapshot.mounts).items())
+        xprts = {key: self._connections.of(place, each) for place, (key, each) in all_}
+        before, self._said = (
+            self._said,
+            {
+                m.device: (self._mounts.of(m.device, *_PARTS(m)), xprts[id(m.xprts)])
+                for m in snapshot.mounts
+            },
+        )
+        self._changes = [
+            _name(device) if before.get(device) == said else _change(device, said, before)
+            for device, said in self._said.items()
+        ]
         now = _some(snapshot, _NOW)
         if snapshot.server:
             now["server"] = _server(snapshot.server)
@@ -63,14 +70,6 @@ class Shown:
     def changes(self) -> str:
         """For those who were told all before."""
         return self._with(self._changes)
-
-    def _mount(self, mount: Mount, told: dict[int, str]) -> _Said:
-        said = self._mounts.of(mount.device, mount.device, *_PARTS(mount))
-        # many mounts share the connections of a server
-        key = id(mount.xprts)
-        if key not in told:
-            told[key] = self._connections.of(mount.device, mount.xprts)
-        return _Said(said, told[key])
 
     def _with(self, mounts: Iterable[str]) -> str:
         return f'{self._now[:-1]},"mounts":[{",".join(mounts)}]}}'
@@ -95,15 +94,14 @@ def _connections(xprts: tuple[Xprt, ...]) -> str:
 
 
 def _all(said: _Said) -> str:
-    return f'{{{said.mount},"xprts":{said.connections}}}'
+    return f'{{{said[0]},"xprts":{said[1]}}}'
 
 
-def _change(device: str, said: _Said, was: _Said | None) -> str:
-    if was == said:
-        return _name(device)
-    if not was or was.mount != said.mount:
+def _change(device: str, said: _Said, before: Mapping[str, _Said]) -> str:
+    was = before.get(device)
+    if not was or was[0] != said[0]:
         return _all(said)
-    return f'{{"device":{_name(device)},"xprts":{said.connections}}}'
+    return f'{{"device":{_name(device)},"xprts":{said[1]}}}'
 
 
 def _server(server: Server) -> dict[str, Any]:

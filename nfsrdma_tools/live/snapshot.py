@@ -9,6 +9,7 @@ Everything is plain values, so a snapshot goes to JSON and comes back as it was.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 __all__ = [
     "Ahead",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 Slots = tuple[tuple[int, int], ...]
+_COUNTED = ("ops", "timings", "chunks", "regions", "ahead", "read", "written", "direct")
+_counted = attrgetter(*_COUNTED)
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,7 @@ class Mount:
     @property
     def did_something(self) -> bool:
         """Whether anything was counted of it, besides its connections, which others may use."""
-        counted = self.ops or self.timings or self.chunks or self.regions or self.ahead
-        return bool(counted or self.read or self.written or self.direct)
+        return any(_counted(self))
 
     @property
     def rpcs(self) -> int:

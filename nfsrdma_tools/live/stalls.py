@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from nfsrdma_tools.live.kept import shared
 from nfsrdma_tools.live.snapshot import Event, Mount, Port, Snapshot, Xprt
 
 __all__ = ["Finder"]
@@ -29,6 +30,13 @@ class _Memory:
     said: set[str] = field(default_factory=set)
     silent: float = 0.0
     starved: float = 0.0
+    # the numbers of connections that were up when there was nothing else to remember
+    well: tuple[int, ...] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that was told and is to be ended, or that may have to be."""
+        return not (self.said or self.connects or self.silent or self.starved)
 
 
 class Finder:
@@ -44,13 +52,16 @@ class Finder:
         there = {mount.device for mount in snapshot.mounts}
         self._mounts = {d: memory for d, memory in self._mounts.items() if d in there}
         found = [*self._links(snapshot)]
+        calm = {key: _calm(xprts) for key, xprts in shared(snapshot.mounts).items()}
         for mount in snapshot.mounts:
             memory = self._mounts.get(mount.device)
-            if memory and _is_well(mount, memory):
+            up = calm[id(mount.xprts)]
+            if memory and memory.well is not None and memory.well == up and _is_well(mount):
                 continue
             memory = self._mounts.setdefault(mount.device, memory or _Memory())
             for look in (self._stall, _loop, _connection, _credits, _transport):
                 found += look(mount, memory, snapshot)
+            memory.well = up if memory.is_empty else None
         return tuple(found)
 
     def _links(self, snapshot: Snapshot) -> Iterator[Event]:
@@ -82,15 +93,16 @@ def _is_silent(xprt: Xprt) -> bool:
     return bool(xprt.pending or xprt.sending) and not xprt.counters.get("recvs")
 
 
-def _is_well(mount: Mount, memory: _Memory) -> bool:
-    """Whether there is nothing to be told of it, nor anything that was told and is to be ended."""
-    if memory.said or memory.connects or memory.silent or memory.starved:
-        return False
-    for x in mount.xprts:
-        was_up = memory.connected.get(x.number)
-        if not (x.connected and was_up) or x.connects or x.sending or x.pending or x.credits.waits:
-            return False
-    return not mount.waiting and not mount.has_another
+def _calm(xprts: Iterable[Xprt]) -> tuple[int, ...] | None:
+    """The numbers of connections of which there is nothing to be told; None if there is."""
+    calm = all(
+        x.connected and not (x.connects or x.sending or x.pending or x.credits.waits) for x in xprts
+    )
+    return tuple(x.number for x in xprts) if calm else None
+
+
+def _is_well(mount: Mount) -> bool:
+    return not mount.waiting and not (mount.asked and mount.has_another)
 
 
 def _begins(name: str, memory: _Memory) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.host.sunrpc import Task, tasks
-from nfsrdma_tools.live.kept import changed
+from nfsrdma_tools.live.kept import changed, shared
 from nfsrdma_tools.live.owners import Known
-from nfsrdma_tools.live.snapshot import Mount, Waiting
+from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt
 
 __all__ = ["Waits"]
 
@@ -27,9 +27,12 @@ class Waits:
 
     def look(self, mounts: Sequence[Mount], known: Known, now: float) -> tuple[Mount, ...]:
         """The mounts with the oldest RPCs that they had in two looks; ``now`` in seconds."""
+        busy = {key for key, xprts in shared(mounts).items() if _busy(xprts)}
+        clients = {known.clients.get(m.directory) for m in mounts if busy and id(m.xprts) in busy}
         found = {
             (task.client, task.number): task
-            for client in {known.clients[m.directory] for m in mounts if _is_busy(m, known)}
+            for client in clients
+            if client is not None
             for task in self._ask(client)
         }
         self._since = {key: self._since.get(key, now) for key in found}
@@ -42,10 +45,8 @@ class Waits:
         return Waiting(task.procedure, age, task.waits_for, task.client, task.number)
 
 
-def _is_busy(mount: Mount, known: Known) -> bool:
-    if mount.directory not in known.clients:
-        return False
-    return any(x.pending or x.sending or x.backlog or x.connected is not True for x in mount.xprts)
+def _busy(xprts: Sequence[Xprt]) -> bool:
+    return any(x.pending or x.sending or x.backlog or x.connected is not True for x in xprts)
 
 
 def _with(mount: Mount, known: Known, old: Sequence[Waiting]) -> Mount:

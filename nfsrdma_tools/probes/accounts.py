@@ -88,14 +88,16 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
 
 @contextlib.contextmanager
 def attached(
-    names: Sequence[str], timed: bool = False, rate: int | None = None
+    names: Sequence[str], timed: bool = False, rate: int | None = None, sums_only: bool = False
 ) -> Iterator[Session]:
     """A session of these accounts, in which each has done what it does besides its program.
 
     ``timed``: those that can also tell CPU time do so.  ``rate``: samples a second on each CPU,
-    for those that sample.
+    for those that sample.  ``sums_only``: for who reads again and again and shows neither single
+    RPCs nor stacks, these are not read.
     """
     with session(names) as counting:
+        counting.state["sums only"] = sums_only
         if rate:
             counting.state["rate"] = rate
         for each in map(account, names):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import sub
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Row", "increase", "row_of", "split", "text", "total"]
@@ -52,7 +51,8 @@ def increase(
 
 
 def _minus(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(map(sub, after, before or (0,) * len(after)))
+    # they only grow, so what is nothing was nothing
+    return tuple([n and n - m for n, m in zip(after, before, strict=True)]) if before else after
 
 
 def text(raw: bytes) -> str:

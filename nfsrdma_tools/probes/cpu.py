@@ -30,7 +30,7 @@ timers."""
 
 def attach(session: Any) -> None:
     """Begin to sample; where that cannot be, only the threads of nfsd can be told from others."""
-    reader = session.state["cpu"] = Reader(session.bpf)
+    reader = session.state["cpu"] = Reader(session)
     # last, so that no samples are of this preparation
     reader.rate = _sample(session)
 

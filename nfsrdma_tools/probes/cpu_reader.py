@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -17,12 +19,17 @@ from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.counting import text
 from nfsrdma_tools.probes.cpu_context import NFSD, Placed, Seen, Stack, Where, group
+from nfsrdma_tools.probes.maps import drained
 from nfsrdma_tools.probes.symbols import Symbols
 
 __all__ = ["Reader", "Reading"]
 
 # stacks that are remembered with their names, and those whose layer is
 _KEPT, _PLACED = 20_000, 4096
+# what is before the addresses in struct cpu_sample of bpf/cpu.c: a name and a thread
+_BEFORE = 24
+_NFSD = f"{NFSD}\0".encode()
+_TRACING: Where = names.TRACING, layers.NEITHER
 
 
 class Reading(NamedTuple):
@@ -43,19 +50,27 @@ def _placed(stack: Stack, nfsd: bool) -> Where:
     return layers.layer(stack), layers.side(stack, nfsd=nfsd)
 
 
+def _group(raw: bytes) -> str:
+    name = text(raw)
+    return group(name) or name
+
+
 class Reader:
     """A session's sums, of which the kernel keeps only what is new; ``rate`` as in Cpu."""
 
-    def __init__(self, bpf: Any) -> None:
-        self.bpf = bpf
+    def __init__(self, session: Any) -> None:
+        self.session = session
         self.rate = 0
         self.groups: dict[int, str] = {}
         self.samples: Counter[Placed] = Counter()
         self.stacks: Counter[Seen] = Counter()
-        self.symbols = Symbols(bpf.ksym)
+        self.symbols = Symbols(session.bpf.ksym)
+        # names of functions cost more than to know the addresses again
+        self._stack = lru_cache(_PLACED)(self._named)
+        self._where = lru_cache(_PLACED)(self._found)
         # what these load is not to be loaded while clocks are compared
         host.snapshot()
-        bpf.ksym(0)
+        session.bpf.ksym(0)
 
     def read(self) -> Reading:
         """Everything since the session began, as of now."""
@@ -63,17 +78,30 @@ class Reader:
         for thread in ran.keys() - self.groups.keys():
             self.groups[thread] = group(threads.name(thread))
         self._drain()
-        lost = sum(self.bpf["cpu_lost"][ctypes.c_int(0)])
+        lost = sum(self.session.table("cpu_lost")[ctypes.c_int(0)])
         samples = dict(self.samples)
         return Reading(now, stat, ran, self.groups, samples, self.stacks, self.rate, lost)
 
     def _drain(self) -> None:
-        own = os.getpid()
-        for key, count in self.bpf["cpu_samples"].items_lookup_and_delete_batch():
-            seen = self._seen(key, key.thread == own)
-            self.samples[key.thread, *seen.where] += count.value
-            if seen in self.stacks or len(self.stacks) < _KEPT:
-                self.stacks[seen] += count.value
+        own, sums_only = os.getpid(), self.session.state.get("sums only")
+        for name, thread, addresses, count in self._new():
+            nfsd = name.startswith(_NFSD)
+            where = _TRACING if thread == own else self._where(addresses, nfsd)
+            self.samples[thread, *where] += count
+            if not sums_only:
+                self._keep(Seen(_group(name), self._stack(addresses), where), count)
+
+    def _new(self) -> Iterator[tuple[bytes, int, bytes, int]]:
+        """Each sample's name, thread and addresses, and how many there were."""
+        for keys, counts in drained(self.session, "cpu_samples"):
+            numbers = struct.unpack(f"={len(counts) // 8}Q", counts)
+            form = f"=16sQ{len(keys) // len(numbers) - _BEFORE}s"
+            for key, count in zip(struct.iter_unpack(form, keys), numbers, strict=True):
+                yield *key, count
+
+    def _keep(self, seen: Seen, count: int) -> None:
+        if seen in self.stacks or len(self.stacks) < _KEPT:
+            self.stacks[seen] += count
 
     def forget(self, reading: Reading) -> None:
         """Keep samples and groups of threads that were there then, and no stacks."""
@@ -84,11 +112,9 @@ class Reader:
             del self.groups[thread]
         self.stacks.clear()
 
-    def _seen(self, key: Any, own: bool) -> Seen:
-        # a slice of ctypes' arrays is made at once
-        addresses = takewhile(bool, key.stack[:])
-        stack = tuple(map(self.symbols.frame, addresses))
-        name = text(key.name)
-        name = group(name) or name
-        where = (names.TRACING, layers.NEITHER) if own else _placed(stack, name == NFSD)
-        return Seen(name, stack, where)
+    def _found(self, addresses: bytes, nfsd: bool) -> Where:
+        return _placed(self._stack(addresses), nfsd)
+
+    def _named(self, addresses: bytes) -> Stack:
+        numbers = struct.unpack(f"={len(addresses) // 8}Q", addresses)
+        return self.symbols.frames(tuple(takewhile(bool, numbers)))

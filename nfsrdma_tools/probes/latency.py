@@ -56,7 +56,7 @@ def read(session: Any) -> Latency:
         sums={row: sums for row, sums, _, _ in found},
         times={row: times for row, _, times, _ in found},
         phase_times={row: slots for row, _, _, slots in found},
-        slow=_slowest(session.table("slowest")),
+        slow=() if session.state.get("sums only") else _slowest(session.table("slowest")),
     )
 
 

@@ -14,10 +14,10 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, compress, count, repeat
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["decoded", "mapped", "named", "rows"]
+__all__ = ["decoded", "drained", "mapped", "named", "rows"]
 
 _AT_ONCE = 64
 
@@ -75,23 +75,32 @@ def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list
     return _taken_apart(session, name, _entries(session, name, session.table(name)), decode)
 
 
-def mapped(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
-    """The same of an array that may be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on)."""
+def mapped(
+    session: Any, name: str, decode: Callable[[Any], _Row], used: str = "used"
+) -> list[_Row]:
+    """The same of an array that may be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on).
+
+    ``used`` is the field, 64 bits wide, that is 0 in rows that are nobody's: these are left out.
+    """
+    leaf = session.table(name).Leaf
+    memory = session.state.get(f"memory of {name}") or _memory(session, name)
+    before: dict[int, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
+    long, found = ctypes.sizeof(leaf), {}
+    # most are nobody's, so only this field is looked at in all
+    words = memoryview(memory).cast("Q")[getattr(leaf, used).offset // 8 :: long // 8]
+    for n in compress(count(), words.tolist()):
+        row, was = memory[n * long : (n + 1) * long], before.get(n)
+        found[n] = was if was and was[0] == row else (row, decode(leaf.from_buffer_copy(row)))
+    session.state[f"rows of {name}"] = found
+    return [made for _, made in found.values()]
+
+
+def _memory(session: Any, name: str) -> mmap.mmap:
     table = session.table(name)
-    memory, keys = session.state.get(f"memory of {name}") or _memory(session, name, table)
-    long = _AT_ONCE * ctypes.sizeof(table.Leaf)
-    slices = ((part, memory[n * long : (n + 1) * long]) for n, part in enumerate(keys))
-    return _taken_apart(session, name, slices, decode)
-
-
-def _memory(session: Any, name: str, table: Any) -> tuple[mmap.mmap, list[bytes]]:
-    count = table.max_entries
-    size = count * ctypes.sizeof(table.Leaf)
+    size = table.max_entries * ctypes.sizeof(table.Leaf)
     memory = mmap.mmap(table.map_fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
-    parts = (range(n, min(n + _AT_ONCE, count)) for n in range(0, count, _AT_ONCE))
-    keys = [bytes((table.Key * len(part))(*part)) for part in parts]
-    session.state[f"memory of {name}"] = memory, keys
-    return memory, keys
+    session.state[f"memory of {name}"] = memory
+    return memory
 
 
 def _taken_apart(
@@ -123,6 +132,11 @@ def _batch(
     return _Batch(keys, values, rows)
 
 
+def drained(session: Any, name: str) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and leaves, many at once, as bytes behind one another; the map is empty then."""
+    return _batches(session, name, session.table(name), "bpf_lookup_and_delete_batch")
+
+
 def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
     try:
         return list(_batches(session, name, table))
@@ -132,28 +146,29 @@ def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
         return [(b"".join(k for k, _ in rows), b"".join(v for _, v in rows))]
 
 
-def _batches(session: Any, name: str, table: Any) -> Iterator[tuple[bytes, bytes]]:
+def _batches(
+    session: Any, name: str, table: Any, call: str = "bpf_lookup_batch"
+) -> Iterator[tuple[bytes, bytes]]:
     from bcc.libbcc import lib
 
+    ask = getattr(lib, call)
     room = session.state.get(f"room for {name}")
     if room is None:
         room = (table.Key * _AT_ONCE)(), (table.Leaf * _AT_ONCE)()
         session.state[f"room for {name}"] = room
     place, before, failed = ctypes.c_uint32(0), None, 0
     while not failed:
-        count = ctypes.c_uint32(_AT_ONCE)
+        many = ctypes.c_uint32(_AT_ONCE)
         after, keys, values = map(ctypes.byref, (place, *room))
-        failed = lib.bpf_lookup_batch(
-            table.map_fd, before, after, keys, values, ctypes.byref(count)
-        )
+        failed = ask(table.map_fd, before, after, keys, values, ctypes.byref(many))
         error = ctypes.get_errno()
         # that was all
         if failed and error != errno.ENOENT:
             raise OSError(error, os.strerror(error))
-        if count.value:
-            yield _part(room[0], count.value), _part(room[1], count.value)
+        if many.value:
+            yield _part(room[0], many.value), _part(room[1], many.value)
         before = after
 
 
-def _part(rows: Any, count: int) -> bytes:
-    return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * count])
+def _part(rows: Any, many: int) -> bytes:
+    return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * many])

@@ -82,8 +82,8 @@ def time_functions(session: Any) -> None:
 
 def read(session: Any) -> Registrations:
     """What was counted since the session began."""
-    found = [row for row in mapped(session, "region_rows", _decoded) if row]
-    made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
+    found = mapped(session, "region_rows", _decoded)
+    made, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
     return Registrations(
         counts={owner: counts for owner, counts, _ in found},
         lifetimes={owner: lifetimes for owner, _, lifetimes in found},
@@ -92,9 +92,12 @@ def read(session: Any) -> Registrations:
     )
 
 
-def _decoded(_: Any, row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]] | None:
-    if not row.used:
-        return None
+def _lives(session: Any) -> tuple[int, int]:
+    made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
+    return made, destroyed
+
+
+def _decoded(row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]]:
     return (bool(row.owner.ours), row.owner.number), tuple(row.counts), tuple(row.lifetimes)
 
 

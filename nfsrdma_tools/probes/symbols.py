@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nfsrdma_tools.probes.layers import Frame
@@ -25,6 +25,13 @@ class Symbols:
         self.known: dict[int, Frame] = {}
         rows = (row.split() for row in modules.read_text().splitlines())
         self.modules = sorted((int(row[5], 16), row[0]) for row in rows)
+
+    def frames(self, addresses: Sequence[int]) -> tuple[Frame, ...]:
+        """The functions at these addresses."""
+        try:
+            return tuple(map(self.known.__getitem__, addresses))
+        except KeyError:
+            return tuple(map(self.frame, addresses))
 
     def frame(self, address: int) -> Frame:
         """The function at an address."""

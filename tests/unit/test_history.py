@@ -3,9 +3,10 @@
 
 import json
 
-from snapshots_made import served, snapshot
+from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.history import History, frame, merged
+from nfsrdma_tools.live.snapshot import Credits
 
 
 def test_a_frame_has_what_charts_need() -> None:
@@ -16,9 +17,18 @@ def test_a_frame_has_what_charts_need() -> None:
     # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
     assert mount["l"] == {"9": 20, "12": 75, "15": 5}
     assert mount["z"] == {"17": 100}
-    assert found["max"]["m:/mnt"] == {"granted": 64, "used": 3}
+    assert found["max"] == {"3": {"granted": 64, "used": 3}}
     assert found["who"]["c:10.9.1.11"]["n"] == 40
     assert found["who"]["s:"]["p"] == found["who"]["c:10.9.1.11"]["p"]
+
+
+def test_credits_are_those_of_a_connection_however_many_mounts_share_it() -> None:
+    xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
+    # on the second mount probes saw more of the first connection
+    other = (xprt(credits=Credits(64, 1, 50, 2)),)
+    mounts = (mount(xprts=xprts), mount("/a", xprts=xprts), mount("/b", xprts=other))
+    found = frame(snapshot(1, mounts))
+    assert found["max"] == {"3": {"granted": 64, "used": 50}, "4": {"granted": 32, "used": 32}}
 
 
 def test_frames_together_are_their_sums() -> None:
@@ -26,7 +36,7 @@ def test_frames_together_are_their_sums() -> None:
     assert whole["t"] == snapshot(2).time
     assert whole["s"] == 2.0
     assert whole["who"]["m:/mnt"]["l"] == {"9": 40, "12": 150, "15": 10}
-    assert whole["max"]["m:/mnt"]["granted"] == 64
+    assert whole["max"]["3"]["granted"] == 64
 
 
 def test_an_hour_is_kept_and_no_more() -> None:

@@ -379,28 +379,31 @@ class Counters:
         return -1 if self.error or place + 3 >= len(self.values) else 0
 
 
-@pytest.mark.parametrize("count", [1, 64, 100])
-def test_an_array_is_read_from_memory(count: int, tmp_path: Path) -> None:
-    rows = (Counter * count)(*(Counter(n) for n in range(count)))
+class Owned(ctypes.Structure):
+    _fields_ = (("value", ctypes.c_uint64), ("used", ctypes.c_uint64))
+
+
+@pytest.mark.parametrize("count", [2, 64, 100])
+def test_rows_that_are_somebodys_are_read_from_memory(count: int, tmp_path: Path) -> None:
+    rows = (Owned * count)(*(Owned(n, n % 2) for n in range(count)))
     with (tmp_path / "map").open("w+b") as file:
         file.write(bytes(rows))
         file.flush()
-        table = SimpleNamespace(
-            Key=ctypes.c_uint32, Leaf=Counter, max_entries=count, map_fd=file.fileno()
-        )
+        table = SimpleNamespace(Leaf=Owned, max_entries=count, map_fd=file.fileno())
         session_ = SimpleNamespace(state={}, table=lambda _: table)
         made: list[int] = []
 
-        def decode(key: ctypes.c_uint32, row: Counter) -> tuple[int, int]:
-            made.append(key.value)
-            return key.value, row.value
+        def decode(row: Owned) -> int:
+            made.append(row.value)
+            return -row.value
 
-        assert maps.mapped(session_, "x", decode) == [(n, n) for n in range(count)]
-        file.seek(8 * (count - 1))
-        file.write(bytes(Counter(7)))
+        assert maps.mapped(session_, "x", decode) == [-n for n in range(1, count, 2)]
+        for place, row in ((count - 1, Owned(7, 1)), (0, Owned(9, 1))):
+            file.seek(ctypes.sizeof(row) * place)
+            file.write(bytes(row))
         file.flush()
-        assert maps.mapped(session_, "x", decode)[-1] == (count - 1, 7)
-        assert made[count:] == [count - 1]
+        assert maps.mapped(session_, "x", decode) == [-9, *(-n for n in range(1, count - 1, 2)), -7]
+        assert made[count // 2 :] == [9, 7]
 
 
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL])

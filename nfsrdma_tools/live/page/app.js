@@ -38,7 +38,8 @@ function draw() {
   charts.rpcs.draw(times, [["RPCs", series.rate(frames, who, "n")]]);
   charts.phases.draw(times, series.phases(frames, who));
   charts.cpu.draw(times, series.layers(frames));
-  charts.credits.draw(times, [["granted", series.credits(frames, who, "granted")], ["used", series.credits(frames, who, "used")]]);
+  const numbers = connections(who);
+  charts.credits.draw(times, [["granted", series.credits(frames, numbers, "granted")], ["used", series.credits(frames, numbers, "used")]]);
   charts.regions.draw(times, series.regions(frames, who));
   charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds);
   charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds);
@@ -49,6 +50,12 @@ function draw() {
   charts.times.box.hidden = !any("l");
   if (state.now) tables(state.now, state.who, choose);
   tellEvents(state.events);
+}
+
+// the numbers of a mount's connections; null for all mounts
+function connections(who) {
+  const mount = ((state.now || {}).mounts || []).find((m) => `m:${m.directory}` === who);
+  return who ? ((mount || {}).xprts || []).map((x) => String(x.number || 0)) : null;
 }
 
 function soon() {

@@ -76,10 +76,11 @@ export function layers(frames) {
 const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
   "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
-export function credits(frames, who, key) {
+// of these connections, or of all; mounts may share one
+export function credits(frames, numbers, key) {
   return frames.map((f) => {
     const all = f.max || {};
-    const found = (who ? [who] : Object.keys(all)).filter((name) => all[name]);
+    const found = (numbers || Object.keys(all)).filter((name) => all[name]);
     return found.length ? found.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
   });
 }
