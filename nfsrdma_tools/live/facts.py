@@ -25,7 +25,7 @@ from nfsrdma_tools.host import (
     sunrpc,
 )
 from nfsrdma_tools.host.effect import Mount as Effect
-from nfsrdma_tools.live.kept import Kept, changed, identical
+from nfsrdma_tools.live.kept import Kept, changed
 from nfsrdma_tools.live.limits import IDLE
 from nfsrdma_tools.live.owners import Known, Owners
 from nfsrdma_tools.live.snapshot import (
@@ -68,7 +68,7 @@ class Facts:
         self._known = Known()
         self._transports = sunrpc.Transports(())
         self._connections = Kept(_xprts)
-        self._done = Kept(_done, identical)
+        self._done = Kept(_done)
         self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
@@ -104,7 +104,9 @@ class Facts:
         # those that share connections share what is made of them
         key = (numbers or mount.directory, mount.transport, id(added.xprts))
         xprts = self._connections.of(key, added.xprts, there.get(numbers, ()), mount.transport)
-        return self._done.of(mount.device, mount, added.bytes, added.operations, xprts)
+        # others are another's: to compare them takes longer than to make the mount
+        own = mount.device, id(xprts)
+        return self._done.of(own, mount, added.bytes, added.operations, xprts)
 
     def processors(self, now: Readings, before: Readings) -> Processors:
         """CPU time in between."""

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from operator import attrgetter, eq, is_
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Kept", "changed", "identical", "shared"]
+__all__ = ["Kept", "changed", "shared"]
 
 _Made = TypeVar("_Made")
 _xprts = attrgetter("xprts")
@@ -20,11 +20,6 @@ def changed(made: _Made, **fields: Any) -> _Made:
     return new
 
 
-def identical(parts: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Whether they are the very same objects: that is seen sooner than that they are equal."""
-    return all(map(is_, parts, others))
-
-
 def shared(mounts: Iterable[Any]) -> dict[int, Any]:
     """The connections of mounts by their id, each once: many mounts have the very same."""
     found = [*map(_xprts, mounts)]
@@ -32,13 +27,13 @@ def shared(mounts: Iterable[Any]) -> dict[int, Any]:
 
 
 class Kept(Generic[_Made]):
-    """``of`` gives what ``make`` makes of parts, the very same object while they are ``alike``.
+    """``of`` gives what ``make`` makes of parts, the very same object while they are equal.
 
     What was not asked for between two calls of ``turn`` is forgotten.
     """
 
-    def __init__(self, make: Callable[..., _Made], alike: Callable[..., bool] = eq) -> None:
-        self._make, self._alike = make, alike
+    def __init__(self, make: Callable[..., _Made]) -> None:
+        self._make = make
         self._before: dict[Hashable, tuple[Any, _Made]] = {}
         self._now: dict[Hashable, tuple[Any, _Made]] = {}
 
@@ -49,7 +44,7 @@ class Kept(Generic[_Made]):
     def of(self, key: Hashable, *parts: Any) -> _Made:
         """What belongs to ``key``."""
         have = self._now.get(key) or self._before.get(key)
-        if have is None or not self._alike(have[0], parts):
+        if have is None or have[0] != parts:
             have = parts, self._make(*parts)
         self._now[key] = have
         return have[1]

@@ -15,18 +15,22 @@ __all__ = ["from_plain", "to_plain"]
 
 _T = TypeVar("_T")
 _SIMPLE = (int, float, str, bool)
+_AS_IT_IS = frozenset((*_SIMPLE, type(None)))
 
 
 def to_plain(value: Any) -> Any:
     """Dicts, lists, numbers and texts that say the same."""
-    if isinstance(value, _SIMPLE) or value is None:
+    kind = value.__class__
+    if kind in _AS_IT_IS:
         return value
-    if isinstance(value, dict):
-        return {key: to_plain(part) for key, part in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_plain(part) for part in value]
-    said = {name: (getattr(value, name), default) for name, default in _defaults(value.__class__)}
-    return {name: to_plain(part) for name, (part, default) in said.items() if part != default}
+    if kind is dict:
+        parts = value
+    else:
+        said = ((name, getattr(value, name), default) for name, default in _defaults(kind))
+        parts = {name: part for name, part, default in said if part != default}
+    return {k: x if x.__class__ in _AS_IT_IS else to_plain(x) for k, x in parts.items()}
 
 
 def from_plain(kind: type[_T], plain: Any) -> _T:

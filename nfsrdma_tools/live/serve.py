@@ -77,6 +77,14 @@ class Patient(H11Protocol):
             timer.cancel()
 
 
+class _Server(uvicorn.Server):
+    """It looks twice a second whether it is to end; uvicorn's own loop wakes up ten times."""
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            await asyncio.sleep(0.5)
+
+
 def bound(address: str, port: int) -> socket.socket:
     """A socket that listens there; UserError when it cannot be had."""
     try:
@@ -89,7 +97,7 @@ def bound(address: str, port: int) -> socket.socket:
 
 def server(app: ASGIApp) -> uvicorn.Server:
     """A server of ``app``, to be run with ``sockets=[...]``; it logs nothing but its own faults."""
-    return uvicorn.Server(
+    return _Server(
         uvicorn.Config(
             app,
             http=Patient,

@@ -13,7 +13,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from nfsrdma_tools.live.kept import Kept, identical, shared
+from nfsrdma_tools.live.kept import Kept, shared
 from nfsrdma_tools.live.plain import to_plain
 from nfsrdma_tools.live.snapshot import Server, Snapshot, Xprt
 
@@ -25,6 +25,7 @@ _PARTS = attrgetter("device", *_MOUNT)
 _XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending")
 _NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
 _SERVER = ("threads", "listeners", "read", "written", "calls")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _CLIENT = ("peer", "procedure", "counts", "ns")
 
 
@@ -37,7 +38,7 @@ class Shown:
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
-        self._mounts, self._connections = Kept(_mount, identical), Kept(_connections)
+        self._mounts, self._connections = Kept(_mount), Kept(_connections)
         self._changes: list[str] = []
         self._now = "{}"
 
@@ -77,7 +78,7 @@ class Shown:
 
 def text(value: object) -> str:
     """JSON in ASCII, without a newline."""
-    return json.dumps(value, separators=(",", ":"))
+    return _encode(value)
 
 
 @lru_cache(maxsize=4096)

@@ -2,8 +2,10 @@
 """CPU time divided among layers: what is known exactly stays exact."""
 
 import os
+import struct
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import threads
 from nfsrdma_tools.host.cpu import CpuTimes, not_idle
 from nfsrdma_tools.host.threads import Ran
+from nfsrdma_tools.probes import cpu_reader, symbols
 from nfsrdma_tools.probes.accounts import account
 from nfsrdma_tools.probes.cpu import difference, records
 from nfsrdma_tools.probes.cpu_context import Cpu, divide, group
@@ -88,6 +91,49 @@ def test_clocks_read_one_after_the_other_do_not_make_more_than_was_busy() -> Non
 def test_without_samples_only_nfsd_is_known() -> None:
     found = divide(cpu(3 * S, {7: S, 8: S}, {}, groups={7: "nfsd"}, rate=0))
     assert found == {("nfsd", "server"): S, ("unattributed", "neither"): 2 * S}
+
+
+def sample(name: bytes, thread: int, *addresses: int) -> bytes:
+    return struct.pack("=16sQ8Q", name, thread, *addresses, *[0] * (8 - len(addresses)))
+
+
+@pytest.mark.parametrize("sums_only", [True, False])
+def test_samples_are_counted_by_thread_and_place(
+    sums_only: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batches = [
+        (sample(b"nfsd", 7, 16, 32) + sample(b"dd", 8, 16, 32), struct.pack("=2Q", 5, 2)),
+        (sample(b"dd", 9) + sample(b"dd", os.getpid(), 32), struct.pack("=2Q", 1, 4)),
+    ]
+    asked: list[int] = []
+
+    def ksym(address: int, show_module: bool = False) -> bytes:
+        asked.append(address)
+        return b"rpc_execute [sunrpc]" if address == 16 else b"vfs_read [kernel]"
+
+    monkeypatch.setattr(cpu_reader, "drained", lambda _session, _name: iter(batches))
+    monkeypatch.setattr(symbols.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
+    bpf = SimpleNamespace(ksym=ksym)
+    state = {"sums only": sums_only}
+    session = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
+    reader = cpu_reader.Reader(session)
+    for _ in range(2):
+        reading = reader.read()
+    # its client is the RPC's; a stack without kernel functions is a program's
+    assert reading.samples == {
+        (7, "sunrpc", "server"): 10, (8, "sunrpc", "client"): 4,
+        (9, "application", "client"): 2, (os.getpid(), "tracing", "neither"): 8,
+    }  # fmt: skip
+    assert reading.lost == 3
+    assert len(reading.stacks) == (0 if sums_only else 4)
+    # each address once, and 0 when the reader was made
+    assert sorted(asked) == [0, 16, 32]
+
+
+class Lost:
+    def __getitem__(self, _: object) -> list[int]:
+        return [1, 2]
 
 
 def test_the_rows_end_with_their_sum_and_what_proc_stat_says() -> None:

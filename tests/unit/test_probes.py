@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import struct
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -404,6 +405,20 @@ def test_rows_that_are_somebodys_are_read_from_memory(count: int, tmp_path: Path
         file.flush()
         assert maps.mapped(session_, "x", decode) == [-9, *(-n for n in range(1, count - 1, 2)), -7]
         assert made[count // 2 :] == [9, 7]
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 7])
+def test_a_map_is_emptied_in_batches(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Counters()
+    table.values = {key: (key, 10 * key) for key in range(count)}
+    lib = SimpleNamespace(bpf_lookup_and_delete_batch=table.bpf_lookup_batch)
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
+    session_ = SimpleNamespace(state={}, table=lambda _: table)
+    batches = list(maps.drained(session_, "x"))
+    keys, values = (b"".join(each) for each in zip(*batches, strict=True)) if count else (b"", b"")
+    assert struct.unpack(f"={count}I", keys) == tuple(range(count))
+    assert struct.unpack(f"={2 * count}Q", values)[1::2] == tuple(range(0, 10 * count, 10))
 
 
 @pytest.mark.parametrize("error", [0, errno.ENOSPC, errno.EINVAL])
