@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""top, dashboard and exporter on other kernels, and on a client whose mount our module carries."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scene import MOUNT, Scene, fetched, scene, until
+
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
+def test_other_kernels_show_the_mount(kernel: str, long: bool) -> None:
+    if not long:
+        pytest.skip("two machines more: with --long")
+    name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel)) as lab, scene(lab) as found:
+        shows(found, "rdma")
+
+
+def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
+    with scene(module_pair) as found:
+        shows(found, "nfsrdma")
+
+
+def shows(found: Scene, transport: str) -> None:
+    """Each face has what fio did on the mount, and none breaks."""
+    since = float(found.lab.run("client", "date", "+%s.%N").stdout)
+    with found.load(5) as account:
+        job = account()["read"]
+    ended = float(found.lab.run("client", "date", "+%s.%N").stdout)
+    until(lambda: found.past()["frames"][-1]["t"] > ended + 1, "the last frame")
+    dashboard_shows(found, since, job)
+    own = f'{{mount="{MOUNT}",transport="{transport}"}}'
+    for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
+        assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
+        assert re.search(rf'^nfsrdma_xprt_connected{{mount="{MOUNT}",.*}} 1.0$', text, re.M)
+    top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
+    assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
+    said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
+    for text in (said, top["seen"]):
+        assert "Traceback" not in text
+
+
+def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
+    frames = [frame for frame in found.past()["frames"] if frame["t"] > since]
+    mine = [frame["who"].get(f"m:{MOUNT}", {}) for frame in frames]
+    read, rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("r", "n", "k"))
+    assert read == pytest.approx(job["io_bytes"], rel=0.02)
+    assert rpcs >= job["total_ios"]
+    # an RPC is counted by both, perhaps not in the same interval
+    assert probed == pytest.approx(rpcs, rel=0.02)
+    assert sum(each.get("g", {}).get("mapped", 0) for each in mine) > 0
+    assert sum(each.get("p", {}).get("wire", 0) for each in mine) > 0
+    credits = [each for frame in frames for each in frame["max"].values()]
+    assert all(0 <= each["used"] <= each["granted"] for each in credits)
+    assert credits
+    assert all(frame["cpu"]["b"] <= frame["cpu"]["w"] * 1.01 for frame in frames)
+
+
+def value(text: str, name: str) -> float:
+    (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+    return float(line.rpartition(" ")[2])
