@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any
 
 from nfsrdma_tools.live.kept import Kept, shared
@@ -21,7 +21,7 @@ __all__ = ["Shown", "text"]
 
 _MOUNT = ("directory", "target", "transport", "vers", "rsize", "read_ahead_kb", "read", "written",
           "ops", "chunks", "waiting", "limit")  # fmt: skip
-_PARTS = attrgetter("device", *_MOUNT)
+_PARTS = itemgetter("device", *_MOUNT)
 _XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending")
 _NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
 _SERVER = ("threads", "listeners", "read", "written", "calls")
@@ -51,7 +51,7 @@ class Shown:
         before, self._said = (
             self._said,
             {
-                m.device: (self._mounts.of(m.device, *_PARTS(m)), xprts[id(m.xprts)])
+                m.device: (self._mounts.of(m.device, *_PARTS(vars(m))), xprts[id(m.xprts)])
                 for m in snapshot.mounts
             },
         )

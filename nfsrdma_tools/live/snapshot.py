@@ -9,7 +9,7 @@ Everything is plain values, so a snapshot goes to JSON and comes back as it was.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import itemgetter
 
 __all__ = [
     "Ahead",
@@ -32,7 +32,7 @@ __all__ = [
 
 Slots = tuple[tuple[int, int], ...]
 _COUNTED = ("ops", "timings", "chunks", "regions", "ahead", "read", "written", "direct")
-_counted = attrgetter(*_COUNTED)
+_counted = itemgetter(*_COUNTED)
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,8 @@ class Mount:
     @property
     def did_something(self) -> bool:
         """Whether anything was counted of it, besides its connections, which others may use."""
-        return any(_counted(self))
+        # asked of each mount in each interval: attributes take five times as long
+        return any(_counted(vars(self)))
 
     @property
     def rpcs(self) -> int:
