@@ -10,6 +10,9 @@ from nfsrdma_tools.lab.ssh import Ssh
 
 __all__ = ["inventory"]
 
+# as the toolkit lies in a node
+_PYTHON = "/opt/nfsrdma/src/nfsrdma_tools/lab/node/python3"
+
 
 def inventory(nodes: Nodes) -> dict[str, Any]:
     """Server and clients in the groups that the playbooks know, as JSON that Ansible reads.
@@ -23,7 +26,7 @@ def inventory(nodes: Nodes) -> dict[str, Any]:
         "all": {
             "hosts": {node: _way(nodes.ssh(node)) for node in config.nodes},
             "vars": {
-                "ansible_python_interpreter": "/usr/bin/python3",
+                "ansible_python_interpreter": _PYTHON,
                 "ansible_pipelining": True,
                 "nfsrdma_server": "server",
             },
