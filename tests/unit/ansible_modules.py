@@ -55,10 +55,12 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = asked.encode(), "legacy"
         place = _imported("module_utils.place")
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
+        _imported("module_utils.records").FOLDER = f"{root}/records"
         filters = _imported("module_utils.firewall")
         filters.RECORD, filters.RULES = f"{root}/firewalld.json", f"{root}/etc/firewall.nft"
         filters.UNIT, filters.LOADED = f"{root}/units/nfsrdma-firewall.service", f"{root}/nf_tables"
         os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
+        _imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
         sys.stdout = os.fdopen(out, "w")
         module.main()
     except SystemExit:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of ours in a list of somebody's YAML file."""
+"""Lines of ours in lists of somebody's YAML file."""
 
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,8 @@ TEXTS = {
 
 
 def put(file: Path, **more: Any) -> dict[str, Any]:
-    return run_module(
-        file.parent, "nfsrdma_list", path=str(file), key="scrape_configs", items=ITEMS, **more
-    )
+    lists = {"scrape_configs": ITEMS}
+    return run_module(file.parent, "nfsrdma_list", path=str(file), lists=lists, **more)
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -60,3 +59,14 @@ def test_what_would_not_be_taken_is_not_written(tmp_path: Path) -> None:
     assert "it would not be taken" in put(file, validate=["false"])["msg"]
     assert file.read_text() == TEXTS["indented"]
     assert put(file, validate=["test", "-s"])["changed"]
+
+
+def test_several_lists_are_one_change(tmp_path: Path) -> None:
+    file = tmp_path / "prometheus.yml"
+    file.write_text(TEXTS["indented"])
+    lists = {"scrape_configs": ITEMS, "rule_files": ["- ours.yml"]}
+    assert run_module(tmp_path, "nfsrdma_list", path=str(file), lists=lists)["changed"]
+    found = yaml.safe_load(file.read_text())
+    assert (found["scrape_configs"][0], found["rule_files"]) == (OURS, ["ours.yml"])
+    run_module(tmp_path, "nfsrdma_list", path=str(file), lists=lists, state="absent")
+    assert file.read_text() == TEXTS["indented"]

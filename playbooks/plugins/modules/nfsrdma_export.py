@@ -12,8 +12,7 @@ description:
   - Exports a directory, has nfsd listen on RDMA now and after each restart, and reads back that it is so, by C(nfsrdma server enable).
   - The export is insecure in the sense of exports(5), because RDMA clients come from ports above 1023. So O(clients) has no default.
   - O(state=absent) takes exactly that back; after the last export nfsd is as it was before.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   path:
     description: The directory. It has to be there.
@@ -43,17 +42,9 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  command:
-    description: The nfsrdma program on the host.
-    type: str
-    default: /usr/local/bin/nfsrdma
 attributes:
   check_mode:
     description: Compares listeners, versions and the export with what is in effect.
-    support: full
-  diff_mode:
-    description: What is in effect, before and after.
-    support: full
 """
 
 EXAMPLES = r"""

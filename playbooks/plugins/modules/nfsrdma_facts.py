@@ -11,14 +11,15 @@ short_description: What NFS over RDMA is on a host
 description:
   - Reads kernel modules, RDMA devices, NFS mounts, exports, tuned mounts and findings, and returns them
     as C(ansible_facts.nfsrdma). Changes nothing.
-  - Without the toolkit on the host only modules and RDMA devices are known.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+  - What the toolkit says is there when it is on the host and O(ask) names it; the rest is read without it, in no time.
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
-  command:
-    description: The nfsrdma program on the host.
-    type: str
-    default: /usr/local/bin/nfsrdma
+  ask:
+    description: What the toolkit is asked for. Each is a run of it.
+    type: list
+    elements: str
+    choices: [links, mounts, server, module, tuned]
+    default: [links, mounts, server, module, tuned]
   doctor:
     description: Also examine the host, which takes a few seconds.
     type: bool
@@ -35,7 +36,6 @@ options:
 attributes:
   check_mode:
     description: Reads only.
-    support: full
   diff_mode:
     description: Changes nothing.
     support: none
@@ -49,7 +49,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, links, mounts, server, module, tuned, findings, missing.
+  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, mtu (by network device), units (of ours), records (by role),
+    missing; and as asked for, links, mounts, server, module, tuned, findings.
   returned: always
   type: dict
 """
@@ -59,6 +60,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
+from ansible_collections.nfsrdma.tools.plugins.module_utils import records
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     OPTION,
     Toolkit,
@@ -67,10 +69,20 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     run,
 )
 
+UNITS = "/etc/systemd/system"
+ASK = {
+    "links": ("link", "list"),
+    "mounts": ("mounts",),
+    "server": ("server", "status"),
+    "module": ("module", "status"),
+    "tuned": ("tune", "show"),
+}
+
 
 def main():
     """Read all there is."""
     spec = {
+        "ask": {"type": "list", "elements": "str", "choices": [*ASK], "default": [*ASK]},
         "command": OPTION,
         "doctor": {"type": "bool", "default": False},
         "server": {"type": "str", "default": ""},
@@ -81,7 +93,7 @@ def main():
     facts = {"toolkit": toolkit.there, "packages": _packages(module), **_bare()}
     facts["missing"] = {path: missing(path) for path in module.params["paths"]}
     if toolkit.there:
-        facts.update(_told(toolkit))
+        facts.update({name: toolkit.facts(*ASK[name]) for name in module.params["ask"]})
     if toolkit.there and module.params["doctor"]:
         facts["findings"] = _findings(module, toolkit)
     module.exit_json(changed=False, ansible_facts={"nfsrdma": facts})
@@ -100,21 +112,22 @@ def _packages(module):
 
 
 def _bare():
-    folder = "/sys/class/infiniband"
+    units = [unit for unit in _names(UNITS) if unit.startswith("nfsrdma-")]
     return {
         "modules": [line.split()[0] for line in read("/proc/modules").splitlines()],
-        "devices": sorted(os.listdir(folder)) if os.path.isdir(folder) else [],
+        "devices": _names("/sys/class/infiniband"),
+        "mtu": {name: int(_mtu(name)) for name in _names("/sys/class/net") if _mtu(name)},
+        "units": units,
+        "records": records.kept(),
     }
 
 
-def _told(toolkit):
-    return {
-        "links": toolkit.facts("link", "list"),
-        "mounts": toolkit.facts("mounts"),
-        "server": toolkit.facts("server", "status"),
-        "module": toolkit.facts("module", "status"),
-        "tuned": toolkit.facts("tune", "show"),
-    }
+def _names(folder):
+    return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def _mtu(device):
+    return read("/sys/class/net/%s/mtu" % device).strip()
 
 
 def _findings(module, toolkit):

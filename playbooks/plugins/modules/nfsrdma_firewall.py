@@ -13,8 +13,7 @@ description:
   - In nftables, each input chain that may drop packets gets a rule before its others, with a comment that says whose it is, and a
     unit puts it there again at boot and when nftables is reloaded. Chains of iptables are left alone and named.
   - Where nothing is filtered, nothing is done. No packet filter is installed or started.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: nfsrdma.tools.nfsrdma
 options:
   ports:
     description: What is let in, each like C(2049/tcp).
@@ -29,10 +28,8 @@ options:
 attributes:
   check_mode:
     description: Compares with the rules in effect and with those for the next boot.
-    support: full
   diff_mode:
     description: The rules that are ours, before and after.
-    support: full
 """
 
 EXAMPLES = r"""

@@ -1,33 +1,27 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Items of ours in a list of somebody's YAML file, whose comments stay."""
+"""Items of ours in lists of somebody's YAML file, whose comments stay."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_list
-short_description: Items in a list of a YAML file that is somebody else's
+short_description: Items in lists of a YAML file that is somebody else's
 description:
-  - Puts lines into a list at the top level of a YAML file, between two comments, indented as the items that are there.
+  - Puts lines into lists at the top level of a YAML file, between two comments, indented as the items that are there.
     The rest of the file stays as it is, comments too. A list that is not there yet is added at the end.
   - A list that is written in one line, as C(rule_files [a, b]) with a colon, is refused.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: nfsrdma.tools.nfsrdma
 options:
   path:
     description: The file.
     type: path
     required: true
-  key:
-    description: The list's name.
-    type: str
+  lists:
+    description: By the list's name its lines, the first of them beginning with a hyphen. With O(state=absent) the lines do not count.
+    type: dict
     required: true
-  items:
-    description: The lines, the first of them beginning with a hyphen.
-    type: list
-    elements: str
-    default: []
   validate:
     description: A program and its words that judge the file before it is taken, where the program is there. The path comes last.
     type: list
@@ -41,18 +35,16 @@ options:
 attributes:
   check_mode:
     description: Says what the file would be.
-    support: full
   diff_mode:
     description: The file, before and after.
-    support: full
 """
 
 EXAMPLES = r"""
 - name: Give Prometheus our rules
   nfsrdma.tools.nfsrdma_list:
     path: /etc/prometheus/prometheus.yml
-    key: rule_files
-    items: ["- /etc/prometheus/nfsrdma/rules.yml"]
+    lists:
+      rule_files: ["- /etc/prometheus/nfsrdma/rules.yml"]
     validate: [promtool, check, config]
 """
 
@@ -75,14 +67,11 @@ def main():
     """Bring the list into its state."""
     module = AnsibleModule(argument_spec=_spec(), supports_check_mode=True)
     p = module.params
-    before = read(p["path"])
-    after = without(before, p["key"])
-    if p["state"] == "present":
-        if inline(after, p["key"]):
-            module.fail_json(
-                msg="%(path)s: %(key)s is written in one line: make a line of each item" % p
-            )
-        after = having(after, p["key"], p["items"])
+    before = after = read(p["path"])
+    for key, items in p["lists"].items():
+        after = without(after, key)
+        if p["state"] == "present":
+            after = _with_ours(module, after, key, items)
     changed = before != after
     if changed:
         _judge(module, after)
@@ -93,14 +82,21 @@ def main():
 
 
 def _spec():
-    words = {"type": "list", "elements": "str", "default": []}
     return {
         "path": {"type": "path", "required": True},
-        "key": {"type": "str", "required": True},
-        "items": words,
-        "validate": words,
+        "lists": {"type": "dict", "required": True},
+        "validate": {"type": "list", "elements": "str", "default": []},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     }
+
+
+def _with_ours(module, text, key, items):
+    if inline(text, key):
+        where = {"path": module.params["path"], "key": key}
+        module.fail_json(
+            msg="%(path)s: %(key)s is written in one line: make a line of each item" % where
+        )
+    return having(text, key, items)
 
 
 def _judge(module, text):

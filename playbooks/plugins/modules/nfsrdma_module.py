@@ -12,25 +12,16 @@ description:
   - V(installed) has DKMS build the module for each kernel and leads mounts and nfsd to it from the next load on; V(loaded) is that,
     and loaded now; V(absent) has the kernel's own back. All of it by C(nfsrdma module).
   - A host where somebody uses the module that has to go is left alone, and RV(skipped_because) says who.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   state:
     description: How far it goes.
     type: str
     choices: [installed, loaded, absent]
     default: loaded
-  command:
-    description: The nfsrdma program on the host.
-    type: str
-    default: /usr/local/bin/nfsrdma
 attributes:
   check_mode:
     description: Compares with what is installed and loaded.
-    support: full
-  diff_mode:
-    description: What is in effect, before and after.
-    support: full
 """
 
 EXAMPLES = r"""

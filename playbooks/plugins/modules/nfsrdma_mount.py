@@ -14,8 +14,7 @@ description:
   - C(mount -o remount) never changes the transfer size of NFS, so a mount that is different is unmounted and made anew.
     One that is busy is left as it is, with its definition, and the task fails with the names of who uses it.
   - Sizes that C(nfsrdma tune) made to last for this mount go before O(rsize) and O(wsize).
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   src:
     description: What to mount, SERVER:/PATH. Needed unless O(state=absent) or O(state=unmounted).
@@ -70,17 +69,11 @@ options:
     description: Seconds after which a server that does not answer is given up.
     type: int
     default: 60
-  command:
-    description: The nfsrdma program on the host.
-    type: str
-    default: /usr/local/bin/nfsrdma
 attributes:
   check_mode:
     description: Says what would be done; whether the server offers it is not tried.
-    support: full
   diff_mode:
     description: The definition and what is in effect, before and after.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -137,12 +130,14 @@ def main():
     if problem:
         module.fail_json(msg=problem)
     toolkit = Toolkit(module)
-    if not toolkit.there:
-        _without_toolkit(module)
-    tuned = _of(toolkit.facts("tune", "show"), p["path"])
+    if not toolkit.there and not module.check_mode:
+        module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
+    # in check mode the role that installs it has not done so
+    facts = toolkit.facts if toolkit.there else lambda *_: []
+    tuned = _of(facts("tune", "show"), p["path"])
     place = Place(module, definition.options(p))
     place.tuned(tuned)
-    here = _of(toolkit.facts("mounts"), p["path"])
+    here = _of(facts("mounts"), p["path"])
     differences = _differences(p, here, tuned) if here and wanted else []
     if here and wanted and place.now is not None and place.differs:
         differences.append("definition")
@@ -182,13 +177,6 @@ def _spec():
 
 def _of(rows, path):
     return next((row for row in rows if row["directory"] == path), None)
-
-
-def _without_toolkit(module):
-    if module.check_mode:
-        module.exit_json(changed=True, actions=["install the toolkit first"], pending=True, mount={},
-                         made_directory=False)  # fmt: skip
-    module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % module.params)
 
 
 def _differences(p, here, tuned):

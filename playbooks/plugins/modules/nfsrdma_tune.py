@@ -12,8 +12,7 @@ description:
   - Writes the sizes where the mount is defined, has udev set its read-ahead at each mount, and compares what is in effect, by
     C(nfsrdma tune apply --remount). No other mount is touched.
   - A mount that is busy is left as it is, and the task fails with the names of who uses it.
-version_added: 0.1.0
-author: The nfsrdma-tools maintainers (@nfsrdma)
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   path:
     description: The mount point.
@@ -37,17 +36,9 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  command:
-    description: The nfsrdma program on the host.
-    type: str
-    default: /usr/local/bin/nfsrdma
 attributes:
   check_mode:
     description: Compares with what is tuned and in effect.
-    support: full
-  diff_mode:
-    description: What is in effect, before and after.
-    support: full
 """
 
 EXAMPLES = r"""

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a target was like before roles changed it: a JSON object for each role, in a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import read, write
+
+FOLDER = "/var/lib/nfsrdma-fleet"
+_END = ".json"
+
+
+def kept():
+    """All records by the name of their role."""
+    files = sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
+    return {file[: -len(_END)]: one(file[: -len(_END)]) for file in files if file.endswith(_END)}
+
+
+def one(name):
+    """The record of a role; None when there is none."""
+    text = read(_path(name))
+    return json.loads(text) if text else None
+
+
+def keep(module, name, record):
+    """Write a record, in one step."""
+    os.makedirs(FOLDER, 0o700, exist_ok=True)
+    write(module, _path(name), shown(record))
+    os.chmod(_path(name), 0o600)
+
+
+def forget(name):
+    """Remove a record, and the folder with the last of them."""
+    os.unlink(_path(name))
+    if not os.listdir(FOLDER):
+        os.rmdir(FOLDER)
+
+
+def joined(here, more):
+    """A record with what is not in it yet: what is there was written before the first change."""
+    if not isinstance(here, dict) or not isinstance(more, dict):
+        return here
+    both = {key: joined(here[key], more[key]) if key in more else here[key] for key in here}
+    return {**both, **{key: more[key] for key in more if key not in here}}
+
+
+def shown(record):
+    """A record as text."""
+    return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"
+
+
+def _path(name):
+    return os.path.join(FOLDER, name + _END)

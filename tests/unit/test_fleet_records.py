@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host was like before, and measurements that a play which was killed has left."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ansible", reason="ansible-core is not installed")
+
+from ansible_modules import run_module
+
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.store import Store
+
+
+def record(root: Path, check: bool = False, **args: Any) -> dict[str, Any]:
+    return run_module(root, "nfsrdma_record", check, **{"role": "client", **args})
+
+
+def kept(root: Path) -> Any:
+    facts = run_module(root, "nfsrdma_facts", command="/nope")
+    return facts["ansible_facts"]["nfsrdma"]["records"]
+
+
+def test_what_was_written_first_stays_and_what_is_new_is_added(tmp_path: Path) -> None:
+    first = {"packages": ["nfs-common"], "made": {"/a": "/a"}}
+    assert record(tmp_path, content=first, check=True)["changed"]
+    assert kept(tmp_path) == {}
+    assert record(tmp_path, content=first)["changed"]
+    assert record(tmp_path, content={"packages": [], "made": {"/a": ""}})["changed"] is False
+    assert record(tmp_path, content={"made": {"/a": "", "/b": "/b"}})["changed"]
+    assert kept(tmp_path) == {"client": {**first, "made": {"/a": "/a", "/b": "/b"}}}
+    assert (tmp_path / "records").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "records/client.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_record_can_be_one_of_now(tmp_path: Path) -> None:
+    record(tmp_path, content={"config": "/a"})
+    assert record(tmp_path, content={"config": "/b"}, replace=True)["changed"]
+    assert kept(tmp_path) == {"client": {"config": "/b"}}
+
+
+def test_the_folder_goes_with_the_last_record(tmp_path: Path) -> None:
+    record(tmp_path)
+    record(tmp_path, role="server")
+    assert record(tmp_path, state="absent")["changed"]
+    assert list(kept(tmp_path)) == ["server"]
+    assert record(tmp_path, role="server", state="absent")["changed"]
+    assert not (tmp_path / "records").exists()
+    assert record(tmp_path, state="absent")["changed"] is False
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a b", "A", "a\n", "/etc/passwd"])
+def test_names_are_plain(tmp_path: Path, name: str) -> None:
+    assert "not the name of a role" in record(tmp_path, role=name)["msg"]
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """Stand-ins: units that are active are files, what systemd-run is told to run fails once."""
+    programs = {
+        "systemctl": 'case $1 in is-active) test -e "$R/${3}";; stop) rm "$R/$2";; esac',
+        "systemd-run": 'if test -e "$R/killed"; then rm "$R/killed"; exit 9; fi',
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in programs.items():
+        head = f'#!/bin/sh\nR={tmp_path}\necho {name} "$@" >> "$R/ran"\n'
+        (tmp_path / "bin" / name).write_text(head + text + "\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path
+
+
+def sweep(host: Path, check: bool = False, **more: Any) -> dict[str, Any]:
+    asked = {"target": "server:/srv", "options": ["--runs", "1", "--no-accounts"], **more}
+    return run_module(host, "nfsrdma_sweep", check, store=str(host / "first/a.db"), **asked)
+
+
+def ran(host: Path) -> list[str]:
+    return [line for line in (host / "ran").read_text().splitlines() if "is-active" not in line]
+
+
+def test_a_sweep_is_measured_once(host: Path) -> None:
+    assert sweep(host, check=True)["changed"]
+    assert not (host / "first").exists()
+    assert sweep(host)["changed"]
+    assert sweep(host)["changed"] is False
+    (line,) = ran(host)
+    assert line.startswith("systemd-run ")
+    assert "nfsrdma sweep --keep-file --runs 1 --no-accounts --store" in line
+    assert line.endswith("a.db -- server:/srv")
+
+
+def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
+    (host / "killed").touch()
+    assert sweep(host)["failed"]
+    with Store(host / "first/a.db") as store:
+        store.add_plan(Plan("server:/srv", uid="1"))
+    (host / "nfsrdma-sweep.service").touch()
+    assert sweep(host)["changed"]
+    _, stop, line = ran(host)
+    assert stop == "systemctl stop nfsrdma-sweep.service"
+    assert line.endswith(f"sweep --resume --keep-file --no-accounts -- {host}/first/a.db")
+
+
+def test_one_that_was_killed_before_it_had_a_plan_begins_anew(host: Path) -> None:
+    (host / "first").mkdir()
+    (host / "first/a.db").touch()
+    assert sweep(host)["changed"]
+    (line,) = ran(host)
+    assert "--resume" not in line
+    assert not (host / "first/a.db").exists()
+
+
+def test_nothing_is_left_of_measuring(host: Path) -> None:
+    (host / "nfsrdma-load.service").touch()
+    assert run_module(host, "nfsrdma_sweep", state="absent", check=True)["changed"]
+    assert (host / "nfsrdma-load.service").exists()
+    assert run_module(host, "nfsrdma_sweep", state="absent")["changed"]
+    assert not (host / "nfsrdma-load.service").exists()
+    assert run_module(host, "nfsrdma_sweep", state="absent")["changed"] is False
