@@ -63,14 +63,18 @@ class Fleet:
         assert not check or done.returncode == 0, said[-6000:]
         return said
 
-    def cut(self, name: str, task: str, *words: str) -> None:
-        """Run a play and kill it when it comes to a task."""
+    def cut(self, name: str, task: str, *words: str, seen: tuple[str, ...] = ()) -> None:
+        """Run a play and kill it when it comes to a task; ``seen`` waits on a node before that."""
         argv = self._argv(name, *words)
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         with subprocess.Popen(argv, **self._place, **pipe, start_new_session=True) as running:
             assert running.stdout
             came = any(line.startswith(f"TASK [{task}") for line in running.stdout)
-            os.killpg(running.pid, signal.SIGKILL)
+            try:
+                if came and seen:
+                    self.lab.run(*seen, timeout=300)
+            finally:
+                os.killpg(running.pid, signal.SIGKILL)
         assert came, f"there was no task {task}"
 
     def look(self, node: str) -> list[str]:
@@ -84,7 +88,7 @@ class Fleet:
 
     @property
     def _place(self) -> dict[str, Any]:
-        return {"cwd": self.folder, "env": environment(self.folder)}
+        return {"cwd": self.folder, "env": {**environment(self.folder), "PWD": str(self.folder)}}
 
 
 def environment(folder: Path) -> dict[str, str]:
