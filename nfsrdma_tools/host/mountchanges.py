@@ -60,6 +60,8 @@ class _Block(NamedTuple):
     where: str
     counts: str
     operations: str
+    places: tuple[int, int]
+    """Where both begin."""
 
 
 class Changes:
@@ -72,7 +74,7 @@ class Changes:
     def read(self) -> dict[str, Added]:
         """By mount point, what was added since the last time; UserError for an unknown form."""
         text = os.fsdecode(files.raw(self._path, _HALF_A_PAGE))
-        before, self._blocks = self._blocks, _blocks(text)
+        before, self._blocks = self._blocks, _blocks(text, self._blocks)
         try:
             return {
                 block.where: _added(block, before.get(head, block))
@@ -82,7 +84,7 @@ class Changes:
             raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
 
 
-def _blocks(text: str) -> dict[str, _Block]:
+def _blocks(text: str, before: Mapping[str, _Block]) -> dict[str, _Block]:
     """By their first lines, those of NFS."""
     found: dict[str, _Block] = {}
     # newlines in names are escaped, so this is where lines begin
@@ -90,8 +92,14 @@ def _blocks(text: str) -> dict[str, _Block]:
         end = part.find("\n")
         head = part[:end]
         if end > 0 and (where := _place(head)):
-            below = part.find(_BELOW, end)
-            found[head] = _Block(where, part[part.find(_COUNTS, end) : below], part[below:])
+            was = before.get(head)
+            counts, below = was.places if was else (end, end)
+            # mostly they are where they were
+            if not part.startswith(_COUNTS, counts):
+                counts = part.find(_COUNTS, end)
+            if not part.startswith(_BELOW, below):
+                below = part.find(_BELOW, end)
+            found[head] = _Block(where, part[counts:below], part[below:], (counts, below))
     return found
 
 

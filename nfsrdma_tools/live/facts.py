@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
@@ -68,7 +68,7 @@ class Facts:
         self._known = Known()
         self._transports = sunrpc.Transports(())
         self._connections = Kept(_xprts)
-        self._done = Kept(_done)
+        self._made: list[Mount] = []
         self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
@@ -85,28 +85,26 @@ class Facts:
         """All superblocks of NFS, with what was done on them; one as it was is the same object."""
         self._look()
         self._connections.turn()
-        self._done.turn()
         known, told = self._known.xprts, self._transports.read()
         there = {all_: tuple(told[n] for n in all_ if n in told) for all_ in {*known.values()}}
-        return tuple(
-            self._mount(mount, added, known.get(mount.directory, ()), there) if added else mount
-            for mount in self._mounts
-            for added in [now.added.get(mount.directory)]
-        )
+        made: dict[Any, tuple[Xprt, ...]] = {}
+        before, self._made = self._made, []
+        for mount, was in zip(self._mounts, [*before, *self._mounts], strict=False):
+            if added := now.added.get(mount.directory):
+                numbers = known.get(mount.directory, ())
+                # those that share connections share what is made of them
+                key = numbers or mount.directory, mount.transport, id(added.xprts)
+                if key not in made:
+                    made[key] = self._xprts(key, added, there.get(numbers, ()))
+                self._made.append(_done(mount, added, made[key], was))
+            else:
+                self._made.append(mount)
+        return tuple(self._made)
 
-    def _mount(
-        self,
-        mount: Mount,
-        added: mountchanges.Added,
-        numbers: tuple[int, ...],
-        there: dict[tuple[int, ...], tuple[sunrpc.Transport, ...]],
-    ) -> Mount:
-        # those that share connections share what is made of them
-        key = (numbers or mount.directory, mount.transport, id(added.xprts))
-        xprts = self._connections.of(key, added.xprts, there.get(numbers, ()), mount.transport)
-        # others are another's: to compare them takes longer than to make the mount
-        own = mount.device, id(xprts)
-        return self._done.of(own, mount, added.bytes, added.operations, xprts)
+    def _xprts(
+        self, key: Any, added: mountchanges.Added, told: tuple[sunrpc.Transport, ...]
+    ) -> tuple[Xprt, ...]:
+        return self._connections.of(key, added.xprts, told, key[1])
 
     def processors(self, now: Readings, before: Readings) -> Processors:
         """CPU time in between."""
@@ -148,14 +146,14 @@ class Facts:
         self._turn += 1
         if self._watch.changed():
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
-            self._mounts = _grouped(map(Effect.of, entries))
+            self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
+            self._made = []
             self.owners.look()
         if self._known is not self.owners.known:
             self._known = self.owners.known
             self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
-        for i, mount in enumerate(self._mounts):
-            if i % _SLOWLY == self._turn % _SLOWLY or not mount.read_ahead_kb:
-                self._mounts[i] = _slow(mount)
+        for i in range(self._turn % _SLOWLY, len(self._mounts), _SLOWLY):
+            self._mounts[i] = _slow(self._mounts[i])
 
 
 def host_name() -> tuple[str, str]:
@@ -196,20 +194,24 @@ def _slow(mount: Mount) -> Mount:
     return mount if window == mount.read_ahead_kb else changed(mount, read_ahead_kb=window)
 
 
-def _done(
-    mount: Mount,
-    counted: mountstats.ByteCounts,
-    operations: Mapping[str, mountstats.Operation],
-    xprts: tuple[Xprt, ...],
-) -> Mount:
-    if not operations and counted is mountchanges.NO_BYTES:
-        return changed(mount, xprts=xprts)
+def _done(mount: Mount, added: mountchanges.Added, xprts: tuple[Xprt, ...], was: Mount) -> Mount:
+    """The mount with what was added; ``was`` is what the last interval made of it, or another."""
+    if added.operations or added.bytes is not mountchanges.NO_BYTES:
+        return _busy(mount, added, xprts)
+    same = was.xprts is xprts and was.device == mount.device and not was.did_something
+    if same and was.read_ahead_kb == mount.read_ahead_kb:
+        return was
+    return changed(mount, xprts=xprts)
+
+
+def _busy(mount: Mount, added: mountchanges.Added, xprts: tuple[Xprt, ...]) -> Mount:
+    counted = added.bytes
     return changed(
         mount,
         read=counted.server_read,
         written=counted.server_write,
         direct=counted.direct_read + counted.direct_write,
-        ops=tuple(_op(name, done) for name, done in operations.items()),
+        ops=tuple(_op(name, done) for name, done in added.operations.items()),
         xprts=xprts,
     )
 

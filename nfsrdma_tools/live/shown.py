@@ -8,7 +8,7 @@ it was (live/page/app.js puts that together again).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any
@@ -29,8 +29,8 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _CLIENT = ("peer", "procedure", "counts", "ns")
 
 
-# of a mount without its connections, and of those
-_Said = tuple[str, str]
+# of a mount without its connections, and of those; what the first was made of
+_Said = tuple[str, str, tuple[Any, ...]]
 
 
 class Shown:
@@ -38,26 +38,22 @@ class Shown:
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
-        self._mounts, self._connections = Kept(_mount), Kept(_connections)
+        self._connections = Kept(_connections)
         self._changes: list[str] = []
         self._now = "{}"
 
     def take(self, snapshot: Snapshot) -> None:
         """What is to be told next."""
-        self._mounts.turn()
         self._connections.turn()
         all_ = enumerate(shared(snapshot.mounts).items())
         xprts = {key: self._connections.of(place, each) for place, (key, each) in all_}
-        before, self._said = (
-            self._said,
-            {
-                m.device: (self._mounts.of(m.device, *_PARTS(vars(m))), xprts[id(m.xprts)])
-                for m in snapshot.mounts
-            },
-        )
+        before, self._said = self._said, {}
+        for mount in snapshot.mounts:
+            parts, was = _PARTS(vars(mount)), before.get(mount.device)
+            own = was[0] if was and was[2] == parts else _mount(*parts)
+            self._said[mount.device] = own, xprts[id(mount.xprts)], parts
         self._changes = [
-            _name(device) if before.get(device) == said else _change(device, said, before)
-            for device, said in self._said.items()
+            _change(device, said, before.get(device)) for device, said in self._said.items()
         ]
         now = _some(snapshot, _NOW)
         if snapshot.server:
@@ -98,10 +94,11 @@ def _all(said: _Said) -> str:
     return f'{{{said[0]},"xprts":{said[1]}}}'
 
 
-def _change(device: str, said: _Said, before: Mapping[str, _Said]) -> str:
-    was = before.get(device)
+def _change(device: str, said: _Said, was: _Said | None) -> str:
     if not was or was[0] != said[0]:
         return _all(said)
+    if was[1] == said[1]:
+        return _name(device)
     return f'{{"device":{_name(device)},"xprts":{said[1]}}}'
 
 

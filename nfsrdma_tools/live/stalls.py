@@ -56,7 +56,7 @@ class Finder:
         for mount in snapshot.mounts:
             memory = self._mounts.get(mount.device)
             up = calm[id(mount.xprts)]
-            if memory and memory.well is not None and memory.well == up and _is_well(mount):
+            if memory and up is not None and up == memory.well and _is_well(mount):
                 continue
             memory = self._mounts.setdefault(mount.device, memory or _Memory())
             for look in (self._stall, _loop, _connection, _credits, _transport):

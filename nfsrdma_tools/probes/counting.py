@@ -29,9 +29,14 @@ def row_of(leaf: Any) -> Row:
 
 def total(leaves: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """The sums over CPUs of arrays of counters."""
-    # a slice of ctypes' arrays is made at once
-    first, *more = [leaf[:] for leaf in leaves]
+    first, *more = map(_numbers, leaves)
     return tuple(map(sum, zip(first, *more, strict=True))) if more else tuple(first)
+
+
+def _numbers(counters: Any) -> Sequence[int]:
+    kind = getattr(counters, "_type_", None)
+    # an array of ctypes' makes its numbers one by one, which takes five times as long
+    return memoryview(counters).cast("B").cast(kind._type_).tolist() if kind else counters
 
 
 def split(slots: Sequence[int], names: Sequence[str]) -> dict[str, list[int]]:
