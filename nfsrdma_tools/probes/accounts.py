@@ -93,8 +93,8 @@ def attached(
     """A session of these accounts, in which each has done what it does besides its program.
 
     ``timed``: those that can also tell CPU time do so.  ``rate``: samples a second on each CPU,
-    for those that sample.  ``sums_only``: for who reads again and again and shows neither single
-    RPCs nor stacks, these are not read.
+    for those that sample.  ``sums_only``: for who reads again and again, and shows no single
+    RPCs, no histograms of phases and no stacks: these are not read.
     """
     with session(names) as counting:
         counting.state["sums only"] = sums_only

@@ -52,11 +52,12 @@ class Latency:
 def read(session: Any) -> Latency:
     """What was counted since the session began, and the slowest RPCs since the last reading."""
     found = rows(session, "latency_rows", row_of, _decoded)
+    brief = session.state.get("sums only")
     return Latency(
         sums={row: sums for row, sums, _, _ in found},
         times={row: times for row, _, times, _ in found},
-        phase_times={row: slots for row, _, _, slots in found},
-        slow=() if session.state.get("sums only") else _slowest(session.table("slowest")),
+        phase_times={} if brief else {row: slots for row, _, _, slots in found},
+        slow=() if brief else _slowest(session.table("slowest")),
     )
 
 

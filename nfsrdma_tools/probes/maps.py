@@ -12,6 +12,7 @@ import ctypes
 import errno
 import mmap
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, compress, count, repeat
@@ -20,6 +21,8 @@ from typing import Any, Protocol, TypeVar
 __all__ = ["decoded", "drained", "mapped", "named", "rows"]
 
 _AT_ONCE = 64
+# of eight bytes the one with the lowest bits
+_LOWEST = 0 if sys.byteorder == "little" else 7
 
 
 class _Named(Protocol):
@@ -80,15 +83,16 @@ def mapped(
 ) -> list[_Row]:
     """The same of an array that may be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on).
 
-    ``used`` is the field, 64 bits wide, that is 0 in rows that are nobody's: these are left out.
+    ``used`` is the field, 64 bits wide, that is 1 in rows that are somebody's: the others are left
+    out.
     """
     leaf = session.table(name).Leaf
     memory = session.state.get(f"memory of {name}") or _memory(session, name)
     before: dict[int, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
     long, found = ctypes.sizeof(leaf), {}
     # most are nobody's, so only this field is looked at in all
-    words = memoryview(memory).cast("Q")[getattr(leaf, used).offset // 8 :: long // 8]
-    for n in compress(count(), words.tolist()):
+    flags = memory[getattr(leaf, used).offset + _LOWEST :: long]
+    for n in compress(count(), flags):
         row, was = memory[n * long : (n + 1) * long], before.get(n)
         found[n] = was if was and was[0] == row else (row, decode(leaf.from_buffer_copy(row)))
     session.state[f"rows of {name}"] = found
