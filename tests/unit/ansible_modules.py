@@ -4,9 +4,11 @@
 A fork instead of a new interpreter: importing Ansible takes half a second.
 """
 
+import atexit
 import importlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -27,15 +29,17 @@ def collections(folder: Path) -> Path:
 
 def _imported(name: str) -> Any:
     if not any(path.endswith("/nfsrdma-collections") for path in sys.path):
-        folder = Path(tempfile.mkdtemp()) / "nfsrdma-collections"
-        sys.path.append(str(collections(folder)))
+        folder = Path(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        sys.path.append(str(collections(folder / "nfsrdma-collections")))
     return importlib.import_module(f"{_MODULES}.{name}")
 
 
 def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[str, Any]:
     """What a module answers; ``root`` has its fstab, its units, and programs of its own."""
     module = _imported(f"modules.{name}")
-    args = {"_ansible_check_mode": check, "_ansible_diff": True, **args}
+    of_ansible = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_tmpdir": str(root)}
+    args = {**of_ansible, **args}
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
