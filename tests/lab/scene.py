@@ -94,7 +94,7 @@ class Scene:
 @contextlib.contextmanager
 def scene(lab: Lab) -> Iterator[Scene]:
     """Everything is there within the block, and gone after it."""
-    lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT)
+    lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT, timeout=600)
     try:
         with _forwarded(lab, 8949) as page, _forwarded(lab, 9949) as metrics:
             found = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
@@ -103,7 +103,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
             until(lambda: b'nfsrdma_missing{what="probes"}' not in found.metrics(), "probes", 600)
             yield found
     finally:
-        lab.run("client", "sh", "-c", END, "sh", MOUNT)
+        lab.run("client", "sh", "-c", END, "sh", MOUNT, timeout=600)
 
 
 def _answers(found: Scene) -> bool:

@@ -62,7 +62,9 @@ def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
     credits = [each for frame in frames for each in frame["max"].values()]
     assert all(0 <= each["used"] <= each["granted"] for each in credits)
     assert credits
-    assert all(frame["cpu"]["b"] <= frame["cpu"]["w"] * 1.01 for frame in frames)
+    # ticks may be counted in the next interval
+    busy, passed = (sum(frame["cpu"][key] for frame in frames) for key in ("b", "w"))
+    assert 0 < busy <= passed * 1.05
 
 
 def value(text: str, name: str) -> float:
