@@ -63,6 +63,10 @@ def sweep(
     accounts: Annotated[
         bool, typer.Option(help="Keep CPU by layer, chunks and registrations of each trial.")
     ] = True,
+    in_step: Annotated[
+        str | None,
+        typer.Option(metavar="START/SECONDS", help="Run n begins START + n * SECONDS, Unix time."),
+    ] = None,
     server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
     lab: Annotated[bool, typer.Option("--lab", help="In a lab made for it; no target.")] = False,
     lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = _LAB["clock"],
@@ -75,10 +79,12 @@ def sweep(
     Each trial mounts (as root), reads or writes the whole test file, and unmounts.  Ctrl-C ends
     the sweep cleanly, --resume goes on.
     """
+    from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    options = Options(server_ssh=server_ssh, keep_file=keep_file, accounts=accounts)
+    rhythm = Rhythm.parse(in_step) if in_step else AT_ONCE
+    options = Options(server_ssh, keep_file, accounts, rhythm)
     source = _in_lab(lab_clock, lab_kernel, lab_link, accounts) if lab else _here(options)
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
     again = _again(options, where)

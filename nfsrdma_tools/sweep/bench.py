@@ -18,6 +18,7 @@ from nfsrdma_tools.host.request import MountRequest
 from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
 from nfsrdma_tools.undo import Journal, state_dir
 
 __all__ = ["Bench", "mounted", "ready", "request_for"]
@@ -30,7 +31,7 @@ _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo
 class Bench:
     """A plan's mount point on this machine, the journal, how to reach the server's tunables.
 
-    ``accounts`` are kept of each trial.
+    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.
     """
 
     plan: Plan
@@ -39,6 +40,7 @@ class Bench:
     server_ssh: str = ""
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
+    rhythm: Rhythm = AT_ONCE
 
     @property
     def log(self) -> Path:

@@ -30,6 +30,7 @@ from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
 from nfsrdma_tools.sweep.race import expected, next_cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import run_trial
 from nfsrdma_tools.undo import Journal, Remove, journal, state_dir
@@ -46,6 +47,7 @@ class Options:
     server_ssh: str = ""
     keep_file: bool = False
     accounts: bool = True
+    rhythm: Rhythm = AT_ONCE
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
 
@@ -65,7 +67,14 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         stack.callback(accounts.release)
         facts = {**_conditions(plan, book), "accounts": accounts.said}
         store.add_plan(plan)
-        bench = Bench(plan, _directory(plan, book), book, options.server_ssh, accounts=accounts)
+        bench = Bench(
+            plan,
+            _directory(plan, book),
+            book,
+            options.server_ssh,
+            accounts=accounts,
+            rhythm=options.rhythm,
+        )
         bench = replace(bench, environment=store.add_environment(facts))
         book.add(Remove(str(log_file(bench.log))))
         trials = store.trials(plan)

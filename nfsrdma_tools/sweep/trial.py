@@ -45,7 +45,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     )
     try:
         with bench.book.section():
-            return replace(trial, **_measured(bench, trial.cell, check_data))
+            return replace(trial, **_measured(bench, trial, check_data))
     except _NotOfferedError as error:
         return replace(trial, status=NOT_OFFERED, reason=str(error))
     except (UserError, OSError) as error:
@@ -62,12 +62,14 @@ def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
     return [(Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.axes]
 
 
-def _measured(bench: Bench, cell: Cell, check_data: bool) -> dict[str, Any]:
+def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
+    cell = trial.cell
     # first of all: a tunable may be of the module
     ready(bench, cell.transport)
     axes = _set(bench, cell)
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
+        bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
         if check_data and bench.plan.direction == "read":

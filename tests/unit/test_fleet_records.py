@@ -91,6 +91,12 @@ def test_a_sweep_is_measured_once(host: Path) -> None:
     assert line.endswith("a.db -- server:/srv")
 
 
+def test_its_runs_begin_when_those_of_others_do(host: Path) -> None:
+    assert sweep(host, in_step="1790000000/30")["changed"]
+    (line,) = ran(host)
+    assert "nfsrdma sweep --keep-file --in-step 1790000000/30 --runs" in line
+
+
 def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
     (host / "killed").touch()
     assert sweep(host)["failed"]
@@ -100,7 +106,7 @@ def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
     assert sweep(host)["changed"]
     _, stop, line = ran(host)
     assert stop == "systemctl stop nfsrdma-sweep.service"
-    assert line.endswith(f"sweep --resume --keep-file --no-accounts -- {host}/first/a.db")
+    assert line.endswith(f"sweep --keep-file --resume --no-accounts -- {host}/first/a.db")
 
 
 def test_one_that_was_killed_before_it_had_a_plan_begins_anew(host: Path) -> None:

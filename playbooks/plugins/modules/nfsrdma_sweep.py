@@ -24,6 +24,10 @@ options:
     type: list
     elements: str
     default: []
+  in_step:
+    description: START/SECONDS, when runs begin (C(nfsrdma sweep --in-step)); nothing for as soon as they can.
+    type: str
+    default: ""
   state:
     description: V(absent) ends what is running, samples of the server's processors too, and removes the folder of stores.
     type: str
@@ -102,6 +106,7 @@ def _spec():
         "store": {"type": "str"},
         "target": {"type": "str"},
         "options": {"type": "list", "elements": "str", "default": []},
+        "in_step": {"type": "str", "default": ""},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         "command": OPTION,
     }
@@ -141,10 +146,11 @@ def _measure(module):
 
 def words(p, begun):
     """The command line; one that was begun goes on."""
+    always = ["sweep", "--keep-file", *(["--in-step", p["in_step"]] if p["in_step"] else [])]
     if begun:
         kept = [word for word in p["options"] if word in _NOT_KEPT]
-        return ["sweep", "--resume", "--keep-file", *kept, "--", p["store"]]
-    return ["sweep", "--keep-file", *p["options"], "--store", p["store"], "--", p["target"]]
+        return [*always, "--resume", *kept, "--", p["store"]]
+    return [*always, *p["options"], "--store", p["store"], "--", p["target"]]
 
 
 def _done(store):

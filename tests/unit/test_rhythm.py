@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When runs of several hosts begin."""
+
+import time
+
+import pytest
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
+
+
+class Clock:
+    """A time of day that goes on while somebody sleeps."""
+
+    def __init__(self, now: float, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = now
+        monkeypatch.setattr(time, "time", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_runs_begin_together_and_one_that_is_late_catches_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, rhythm = Clock(1000.0, monkeypatch), Rhythm.parse("1005/30")
+    rhythm.wait(0)
+    assert clock.now == 1005
+    clock.now = 1040.5
+    rhythm.wait(1)
+    assert clock.now == 1040.5
+    rhythm.wait(2)
+    assert clock.now == 1065
+
+
+def test_who_has_no_rhythm_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(0.0, monkeypatch)
+    AT_ONCE.wait(5)
+    assert clock.now == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        *(("", "write START"), ("5", "write START"), ("1/2/3", "write START"), ("a/b", "write")),
+        *(("5/0", "0 seconds"), ("5/-1", "-1 seconds"), ("5/3601", "3601 sec"), ("5/nan", "nan")),
+        *(("-1/5", "a day"), ("nan/5", "a day"), ("inf/5", "a day"), ("1e12/5", "a day")),
+    ],
+)
+def test_what_cannot_be_waited_for_is_refused(text: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        Rhythm.parse(text)
