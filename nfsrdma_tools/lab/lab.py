@@ -11,7 +11,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -84,6 +84,16 @@ class Lab(Nodes):
         # the consoles are new files, to be read from their beginning
         super().__init__(self.config, self.accel, self.keys)
         self.__enter__()
+
+    @contextlib.contextmanager
+    def unplugged(self, node: str) -> Iterator[None]:
+        """The cable of a node's RDMA device is out for as long as the block lasts."""
+        monitor = self.machines[self.config.machine_of(node)].monitor
+        monitor.command("set_link", name="lan", up=False)
+        try:
+            yield
+        finally:
+            monitor.command("set_link", name="lan", up=True)
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
         stack.callback(places.give_back, *_lock(self.config.name))

@@ -46,7 +46,7 @@ class Monitor:
                 return True
         return False
 
-    def command(self, name: str, **arguments: object) -> Any:
+    def command(self, name: str, /, **arguments: object) -> Any:
         """Run a QMP command and return its answer; UserError when QEMU refuses it or has ended."""
         from qemu.qmp import QMPError
 
