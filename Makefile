@@ -2,7 +2,7 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-fleet clean
+.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-fleet test-live clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -68,6 +68,10 @@ probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpf
 
 live-bench: setup image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
+
+test-live: setup image ## The dashboard's tests, with other kernels and a cable that is pulled under load
+	@tools/setup browser
+	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_faces.py
 
 test-fleet: setup image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import traces
+from faults import LINK_DOWN
 from programs import chromium, prometheus
 from scene import MOUNT, Scene, fetched, scene, until
 
@@ -95,9 +96,30 @@ def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> 
     assert "rdma v4.2" in row
 
 
-def test_a_link_that_goes_down_under_load_is_an_event_of_the_next_two_intervals(
+def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
     watched: Scene, browser: Browser
 ) -> None:
+    """While nothing is sent: soft RoCE does not always come back from a datagram that cannot be."""
+    since = now(watched)
+    watched.lab.run("client", "sh", "-ec", LINK_DOWN)
+    try:
+        (event,) = until(lambda: told(browser, "link down", since), "link down")
+    finally:
+        watched.lab.run("client", "ip", "link", "set", "eth1", "up")
+    until(lambda: told(browser, "link up", since), "link up")
+    assert event["where"] == "rxe0/1"
+    after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
+    assert len(after) <= 2
+    assert "link down" in browser.text("#events")
+    with watched.load(3) as account:
+        assert account()["error"] == 0
+
+
+def test_a_cable_that_is_pulled_under_load_is_told_as_soon(
+    watched: Scene, browser: Browser, long: bool
+) -> None:
+    if not long:
+        pytest.skip("a connection takes its time to come back: make test-live")
     since = now(watched)
     with watched.load(20) as account:
         until(lambda: shown(browser, since) > 0, "reads before")

@@ -19,7 +19,7 @@ TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
 def test_other_kernels_show_the_mount(kernel: str, long: bool) -> None:
     if not long:
-        pytest.skip("two machines more: with --long")
+        pytest.skip("two machines more: make test-live")
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
     with Lab(LabConfig(name, kernel=kernel)) as lab, scene(lab) as found:
         shows(found, "rdma")
