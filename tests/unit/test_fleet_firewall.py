@@ -158,7 +158,7 @@ def test_firewalld_opens_ports_and_closes_only_those(root: Path) -> None:
     assert ports(root)["kept"] == ["2049/tcp", "22/tcp", "4791/udp"]
     assert run_module(root, NAME, state="absent")["changed"]
     assert ports(root) == {"live": ["2049/tcp", "22/tcp"], "kept": ["2049/tcp", "22/tcp"]}
-    assert not (root / "firewalld.json").exists()
+    assert not (root / "records").exists()
     assert not run_module(root, NAME, state="absent")["changed"]
 
 

@@ -12,10 +12,11 @@ import json
 import os
 import re
 
+from ansible_collections.nfsrdma.tools.plugins.module_utils import records
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import read, run, write
 
 MARK = "nfsrdma-fleet"
-RECORD = "/var/lib/nfsrdma-fleet/firewalld.json"
+RECORD = "firewalld"
 RULES = "/etc/nfsrdma-firewall.nft"
 UNIT = "/etc/systemd/system/nfsrdma-firewall.service"
 LOADED = "/sys/module/nf_tables"
@@ -132,7 +133,7 @@ class Firewalld:
         self._module = module
         program = module.get_bin_path("firewall-cmd")
         self._runs = bool(program) and run(module, ["firewall-cmd", "--state"])[0] == 0
-        self._mine = json.loads(read(RECORD) or "[]")
+        self._mine = records.one(RECORD) or []
         self.left_alone = []
 
     def _open(self, flags):
@@ -163,16 +164,16 @@ class Firewalld:
         live, kept = self._both()
         mine = [port for port in ports if port in self._mine or port not in live & kept]
         gone = [port for port in self._mine if port not in ports]
-        write(self._module, RECORD, json.dumps(sorted({*self._mine, *mine})) + "\n")
+        records.keep(self._module, RECORD, sorted({*self._mine, *mine}))
         for flags in ([], ["--permanent"]):
             words = ["--add-port=" + port for port in mine]
             words += ["--remove-port=" + port for port in gone]
             run(self._module, ["firewall-cmd", *flags, *words], check_rc=True)
         self._mine = mine
         if mine:
-            write(self._module, RECORD, json.dumps(mine) + "\n")
+            records.keep(self._module, RECORD, mine)
         else:
-            os.unlink(RECORD)
+            records.forget(RECORD)
 
 
 def _belongs(rule, chain):
