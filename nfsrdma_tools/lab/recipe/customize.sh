@@ -20,6 +20,7 @@ for series in $kernels; do
 done
 chroot "$root" apt-get install -y -q --no-install-recommends $packages
 chroot "$root" sh -s -- $kernels < "$RECIPE/siw.sh"
+chroot "$root" sh -s < "$RECIPE/archive.sh"
 # udev's persistent names and mail of timers have no use here, and each unit costs boot time
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
 	systemd-pstore.service systemd-tmpfiles-clean.timer e2scrub_reap.service getty@tty1.service \
@@ -61,5 +62,7 @@ view=$(mktemp -d)
 trap 'umount "$view"; rmdir "$view"' EXIT
 mount --bind "$root" "$view"
 mke2fs -q -t ext4 -O ^has_journal -L nfsrdma-lab -d "$view" "$OUT/disk.img"
+# mmdebstrap's own, for as long as this is no machine: packages would start and stop no daemon
+debugfs -w -R "rm /usr/sbin/policy-rc.d" "$OUT/disk.img" 2>/dev/null
 # without root this runs as a subordinate user, whose files the caller has to move and remove
 chmod -R a+rwX "$OUT"/*

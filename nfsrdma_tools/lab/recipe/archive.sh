@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# In an image: an archive of the packages that tests take off a node or put on it, where there is no network.
+set -eu
+rm -f /var/cache/apt/archives/*.deb
+# what comes along with it is downloaded, too
+apt-get -qq -y --no-install-recommends --download-only install firewalld
+mkdir -p /opt/archive
+mv /var/cache/apt/archives/*.deb /opt/archive
+cd /opt/archive
+apt-get -qq -o APT::Sandbox::User=root download nfs-common nfs-kernel-server rpcbind libnfsidmap1 keyutils
+for deb in *.deb; do
+	dpkg-deb --field "$deb"
+	printf 'Filename: ./%s\nSize: %s\n' "$deb" "$(stat -c %s "$deb")"
+	printf 'SHA256: %s\n\n' "$(sha256sum "$deb" | cut -d' ' -f1)"
+done > Packages
