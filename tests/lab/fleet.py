@@ -25,8 +25,8 @@ LOOK = r"""
 dpkg-query -W
 find /etc /opt /usr/local /var/lib /var/tmp /srv /mnt /root /export -xdev \
     ! -path '*/__pycache__*' ! -path '/root/.ansible*' ! -path '/root/.cache*' ! -path /root \
-    ! -path '/var/lib/systemd/*' ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' \
-    ! -path '/var/tmp*/systemd-private*' \
+    ! -path '/var/lib/systemd/*' ! -path '/var/lib/apt/*' ! -path '/var/lib/ucf/*' \
+    ! -path '/var/lib/nfs/*' ! -path '/var/lib/private*' ! -path '/var/tmp*/systemd-private*' \
     -printf '%M %u %p %l\n' | sort
 find /etc -xdev -type f -exec sha256sum {} + | sort
 ls /usr/src

@@ -61,10 +61,11 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
         _imported("module_utils.records").FOLDER = f"{root}/records"
         filters = _imported("module_utils.firewall")
-        filters.RECORD, filters.RULES = f"{root}/firewalld.json", f"{root}/etc/firewall.nft"
+        filters.RULES = f"{root}/etc/firewall.nft"
         filters.UNIT, filters.LOADED = f"{root}/units/nfsrdma-firewall.service", f"{root}/nf_tables"
         os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
         _imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
+        _imported("modules.nfsrdma_facts").PROC = f"{root}/proc"
         sys.stdout = os.fdopen(out, "w")
         module.main()
     except SystemExit:

@@ -321,6 +321,18 @@ def test_facts(root: Path, run: Run) -> None:
     ] is False  # fmt: skip
 
 
+@pytest.mark.parametrize(("threads", "serves"), [("8\n", True), ("0\n", False)])
+def test_a_file_system_that_nfsd_serves_by_is_in_use(
+    root: Path, run: Run, threads: str, serves: bool
+) -> None:
+    (root / "proc/fs/nfsd").mkdir(parents=True)
+    (root / "proc/fs/nfsd/threads").write_text(threads)
+    mounts = "nfsd /proc/fs/nfsd nfsd rw 0 0\nsunrpc /run/rpc_pipefs rpc_pipefs rw 0 0\n"
+    (root / "proc/mounts").write_text(mounts + "/dev/vda / ext4 rw 0 0\n")
+    found = run("nfsrdma_facts")["ansible_facts"]["nfsrdma"]["filesystems"]
+    assert found == {"/proc/fs/nfsd": serves, "/run/rpc_pipefs": False}
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [

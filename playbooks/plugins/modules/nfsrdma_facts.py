@@ -49,7 +49,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ansible_facts:
-  description: C(nfsrdma), with toolkit (whether it is there), packages, modules, devices, mtu (by network device), units (of ours), records (by role),
+  description: C(nfsrdma), with toolkit (whether it is there), modules, devices,
+    filesystems (those of nfsd and sunrpc, and whether nfsd serves by it), mtu (by network device), units (of ours), records (by role),
     missing; and as asked for, links, mounts, server, module, tuned, findings.
   returned: always
   type: dict
@@ -66,10 +67,11 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     Toolkit,
     missing,
     read,
-    run,
 )
 
 UNITS = "/etc/systemd/system"
+PROC = "/proc"
+KERNELS = ("nfsd", "rpc_pipefs")
 ASK = {
     "links": ("link", "list"),
     "mounts": ("mounts",),
@@ -90,7 +92,7 @@ def main():
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     toolkit = Toolkit(module)
-    facts = {"toolkit": toolkit.there, "packages": _packages(module), **_bare()}
+    facts = {"toolkit": toolkit.there, **_bare()}
     facts["missing"] = {path: missing(path) for path in module.params["paths"]}
     if toolkit.there:
         facts.update({name: toolkit.facts(*ASK[name]) for name in module.params["ask"]})
@@ -99,27 +101,23 @@ def main():
     module.exit_json(changed=False, ansible_facts={"nfsrdma": facts})
 
 
-def _packages(module):
-    # package_facts needs python3-apt, which a lean Debian has not
-    for argv in (
-        ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n"],
-        ["rpm", "-qa", "--qf", "installed %{NAME}\\n"],
-    ):
-        if module.get_bin_path(argv[0]):
-            lines = run(module, argv)[1].splitlines()
-            return sorted({line.split()[1] for line in lines if line.startswith("installed ")})
-    return []
-
-
 def _bare():
     units = [unit for unit in _names(UNITS) if unit.startswith("nfsrdma-")]
     return {
-        "modules": [line.split()[0] for line in read("/proc/modules").splitlines()],
+        "modules": [line.split()[0] for line in read(PROC + "/modules").splitlines()],
         "devices": _names("/sys/class/infiniband"),
+        "filesystems": _filesystems(read(PROC + "/mounts")),
         "mtu": {name: int(_mtu(name)) for name in _names("/sys/class/net") if _mtu(name)},
         "units": units,
         "records": records.kept(),
     }
+
+
+def _filesystems(mounts):
+    """Where those of nfsd and of sunrpc are, and whether nfsd serves."""
+    serves = read(PROC + "/fs/nfsd/threads").strip() not in ("", "0")
+    rows = [line.split()[1:3] for line in mounts.splitlines()]
+    return {place: serves and kind == "nfsd" for place, kind in rows if kind in KERNELS}
 
 
 def _names(folder):
