@@ -46,7 +46,12 @@ else:
 file.write_text(json.dumps(host))
 """
 QUERY = """#!/usr/bin/env python3
-import json, pathlib
+import json, pathlib, sys
+if "-L" in sys.argv:
+    for name in sys.argv[sys.argv.index("--") + 1 :]:
+        print("/usr/lib/systemd/system/" + name + ".service", "/usr/bin/" + name, sep="\\n")
+        print("/usr/lib/systemd/system/" + name + "@.service")
+    sys.exit()
 for name in json.loads(pathlib.Path({root!r}, "host.json").read_text())["there"]:
     print("installed", name)
 print("config-files gone-but-for-its-configuration")
@@ -58,6 +63,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "bin").mkdir()
     program(tmp_path, "apt-get", APT.format(root=str(tmp_path), archive=json.dumps(ARCHIVE)))
     program(tmp_path, "dpkg-query", QUERY.format(root=str(tmp_path)))
+    program(tmp_path, "systemctl", f"#!/bin/sh\necho $* >> {tmp_path}/systemctl.said\n")
     host(tmp_path, "python3", "keyutils")
     return tmp_path
 
@@ -92,6 +98,8 @@ def test_what_came_goes_with_the_last_role_and_nothing_else_does(root: Path) -> 
     assert checked["diff"]["before"] == "nfs-common\nnfs-kernel-server\nrpcbind\n"
     assert packages(root, "server", state="absent")["diff"] == checked["diff"]
     assert there(root) == {"python3", "keyutils"}
+    units = "-- nfs-common.service nfs-kernel-server.service rpcbind.service\n"
+    assert (root / "systemctl.said").read_text() == f"stop {units}reset-failed {units}"
     assert not (root / "records").exists()
     assert not packages(root, "server", state="absent")["changed"]
 

@@ -7,9 +7,17 @@ for apt installs python3-apt; a rollback could not give the host back as it was.
 
 from __future__ import annotations
 
+import os
+import re
+
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import run
 
-_ALWAYS = ("-y", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Options::=--force-confold")
+# confold alone has ucf take configuration that was never there for deleted
+_FORCE = [word for what in ("confdef", "confold")
+          for word in ("-o", "Dpkg::Options::=--force-" + what)]  # fmt: skip
+_ALWAYS = ("-y", "-q", "-o", "DPkg::Lock::Timeout=300", *_FORCE)
+# not a template, which only its instances can be stopped of
+_UNIT = r"/systemd/system/[^/@]+\.(service|socket|mount|target|timer|path)\Z"
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 
 
@@ -45,8 +53,16 @@ class Apt:
             gone = [name for name in gone if not self._along([name]) - names]
         if not gone:
             return sorted(names), ""
+        units = self._units(gone)
+        run(self._module, ["systemctl", "stop", "--", *units])
         status, _, said = run(self._module, ["apt-get", "purge", *_ALWAYS, "--", *gone])
+        run(self._module, ["systemctl", "reset-failed", "--", *units])
         return sorted(names - set(gone)), _last_line(said) if status else ""
+
+    def _units(self, names):
+        """Those of their daemons: packages forget to stop some, which then run on or fail."""
+        files = run(self._module, ["dpkg-query", "-L", "--", *names])[1].splitlines()
+        return sorted({os.path.basename(file) for file in files if re.search(_UNIT, file)})
 
     def _along(self, names):
         """What would go with these, themselves included."""
