@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from nfsrdma_tools.probes.accounts import NAMES
 __all__ = ["Asked", "Feed", "fed"]
 
 Deliver = Callable[[Snapshot], None]
+_WAITING = "nfsrdma: ends as soon as the probes are compiled and taken away again"
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,17 @@ class Feed:
         """End; what was attached to the kernel is detached then."""
         self._over.set()
         self.sampler.stop()
-        self._thread.join(timeout=30)
+        self._ended()
         if self._recorder:
             self._recorder.close()
+
+    def _ended(self) -> None:
+        """Wait, however long the compiler takes: what it returns has to be detached, once."""
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)
+        if self._thread.is_alive():
+            print(_WAITING, file=sys.__stderr__, flush=True)
+            self._thread.join()
 
     def _run(self) -> None:
         try:

@@ -7,6 +7,7 @@ ends.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
@@ -51,6 +52,8 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
     check(carried="cpu" not in accounts)
     wanted = program(accounts)
     bpf = load(wanted.text, wanted.flags)
+    # bcc would do it when the program ends, perhaps while this block does
+    atexit.unregister(bpf.cleanup)
     try:
         yield Session(bpf, wanted.missing)
     finally:

@@ -4,8 +4,11 @@
 import json
 import re
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
@@ -361,3 +364,31 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert over.wait(30)
     feed.stop()
     assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
+
+
+def test_a_feed_ends_after_its_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it returns is detached by the feed's own thread, and by nobody else."""
+    compiling, compiled, told, done = (threading.Event() for _ in range(4))
+
+    @contextmanager
+    def slow(*_: object) -> Iterator[None]:
+        compiling.set()
+        compiled.wait()
+        yield None
+        done.set()
+
+    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", slow)
+    said = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
+    monkeypatch.setattr("sys.__stderr__", said)
+    feed = Feed(Asked(interval=0.01), lambda _: None, lambda: None)
+    feed.start()
+    assert compiling.wait(300)
+    ending = threading.Thread(target=feed.stop)
+    ending.start()
+    assert told.wait(300)
+    assert not done.is_set()
+    compiled.set()
+    ending.join(300)
+    assert done.is_set()
