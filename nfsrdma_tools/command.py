@@ -37,6 +37,7 @@ def run(
     env: Mapping[str, str] | None = None,
     hint: str = "",
     watch: Callable[[], None] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
 ) -> Result:
     """Run a program to its end and return what it said.
 
@@ -51,7 +52,7 @@ def run(
     with tempfile.TemporaryFile() as feed:
         feed.write(stdin)
         feed.seek(0)
-        with _start(args, feed, env) as process:
+        with _start(args, feed, env, cwd=cwd) as process:
             result = _finish(process, args, timeout, watch or _nothing)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
@@ -95,6 +96,7 @@ def _start(
     feed: IO[bytes] | None,
     env: Mapping[str, str] | None,
     said: IO[bytes] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
@@ -104,6 +106,7 @@ def _start(
             stdout=pipe,
             stderr=said or pipe,
             env=_environment(env),
+            cwd=cwd,
         )
     except FileNotFoundError as error:
         raise ProgramMissingError(args[0]) from error

@@ -8,7 +8,7 @@ import os
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
-__all__ = ["parse_targets", "sources"]
+__all__ = ["archive", "parse_targets", "sources"]
 
 _SUITES = {
     "Debian": ("trixie", "trixie-updates", "trixie-backports", "bookworm", "bookworm-updates"),
@@ -34,10 +34,7 @@ def parse_targets(text: str) -> dict[str, str]:
 
 def sources() -> str:
     """A sources.list with Debian 13 and, for the other kernels, its backports and Debian 12."""
-    mirrors = _own() if "NFSRDMA_MIRROR" in os.environ else _of_apt()
-    if "Debian" not in mirrors:
-        hint = "set NFSRDMA_MIRROR to the URL of one, which ends in /debian"
-        raise UserError("apt knows no Debian archive here", hint)
+    mirrors = _mirrors()
     # every mirror has them side by side
     mirrors.setdefault("Debian-Security", f"{mirrors['Debian']}-security")
     lines = [
@@ -46,6 +43,19 @@ def sources() -> str:
         for suite in suites
     ]
     return "\n".join(lines) + "\n"
+
+
+def archive() -> str:
+    """The URL of Debian's archive."""
+    return _mirrors()["Debian"]
+
+
+def _mirrors() -> dict[str, str]:
+    mirrors = _own() if "NFSRDMA_MIRROR" in os.environ else _of_apt()
+    if "Debian" not in mirrors:
+        hint = "set NFSRDMA_MIRROR to the URL of one, which ends in /debian"
+        raise UserError("apt knows no Debian archive here", hint)
+    return mirrors
 
 
 def _own() -> dict[str, str]:

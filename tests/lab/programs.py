@@ -5,13 +5,13 @@ Prometheus' package would start a service when it is installed, so it is only un
 """
 
 import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.places import cache_dir
+from nfsrdma_tools.lab.unpacked import unpack
 
 __all__ = ["chromium", "prometheus"]
 
@@ -28,22 +28,8 @@ def prometheus() -> Path:
     """The folder that has prometheus and promtool."""
     folder = cache_dir() / "programs" / "prometheus"
     if not folder.is_dir():
-        folder.parent.mkdir(exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
-            _fetch(Path(draft))
-            (Path(draft) / "root").rename(folder)
+        try:
+            unpack(("prometheus",), "bookworm", folder)
+        except UserError as error:
+            pytest.skip(f"Debian's package of prometheus cannot be had: {error}")
     return folder / "usr/bin"
-
-
-def _fetch(draft: Path) -> None:
-    for again in (False, True):
-        argv = ("apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", "prometheus")
-        done = subprocess.run(argv, cwd=draft, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            break
-        if again:
-            pytest.skip(f"Debian's package of prometheus cannot be had: {done.stderr.strip()}")
-        # the lists of packages may be missing or old
-        subprocess.run(("apt-get", "update", "-qq"), capture_output=True, check=False)
-    (package,) = draft.glob("*.deb")
-    subprocess.run(("dpkg-deb", "-x", package, draft / "root"), check=True)
