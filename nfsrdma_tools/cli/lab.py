@@ -20,9 +20,13 @@ def build(
         str, typer.Option(help="And a kernel that checks itself: debug (KASAN, lockdep) or kcsan.")
     ] = "",
 ) -> None:
-    """Build the disk image, if it is not there (about three minutes)."""
-    from nfsrdma_tools.lab import image, kernels
+    """Build the disk image, if it is not there (about three minutes).
 
+    On Debian 12 a newer QEMU comes into the cache, too.
+    """
+    from nfsrdma_tools.lab import emulator, image, kernels
+
+    emulator.fetch(_step)
     print(kernels.build(kernel, _step).folder if kernel else image.build(_step).folder)
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import platform
@@ -14,18 +13,12 @@ import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.command import run
+from nfsrdma_tools.lab.emulator import qemu, version
 from nfsrdma_tools.lab.places import cache_dir
 
-__all__ = ["choose", "qemu_version", "verdict"]
+__all__ = ["choose", "verdict"]
 
 _SECONDS = 20
-QEMU = "qemu-system-x86_64"
-
-
-@functools.cache
-def qemu_version() -> str:
-    """QEMU's version, such as ``7.2.22 (Debian 1:7.2+dfsg-7)``."""
-    return run(QEMU, "--version").stdout.splitlines()[0].removeprefix("QEMU emulator version ")
 
 
 def choose(clock: str, kernel: Path, initrd: Path) -> str:
@@ -53,7 +46,7 @@ def _boots(kernel: Path, initrd: Path) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "console"
         argv = (
-            *(QEMU, "-accel", "kvm", "-cpu", "host", "-m", "512", "-nodefaults", "-no-reboot"),
+            *(*qemu(), "-accel", "kvm", "-cpu", "host", "-m", "512", "-nodefaults", "-no-reboot"),
             *("-display", "none", "-serial", f"file:{log}"),
             *("-kernel", str(kernel), "-initrd", str(initrd)),
             *("-append", "console=ttyS0 panic=-1 rdinit=/none root=/none"),
@@ -69,4 +62,4 @@ def _memory() -> Path:
 def _machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(":")[2].strip() for line in lines if "model name" in line), "")
-    return f"{platform.release()} / {model} / {qemu_version()}"
+    return f"{platform.release()} / {model} / {version()}"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.accel import QEMU
 from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.emulator import qemu
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
 from nfsrdma_tools.lab.lan import HUB
@@ -49,7 +49,7 @@ def qemu_argv(
     """The command line of a machine whose sockets and logs are in ``folder``."""
     kernel = find(hardware.kernel, image)
     return (
-        *("setpriv", "--pdeathsig", "KILL", QEMU, "-name", node, "-nodefaults"),
+        *("setpriv", "--pdeathsig", "KILL", *qemu(hardware.clock), "-name", node, "-nodefaults"),
         *_processor(hardware),
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),

@@ -11,9 +11,9 @@ from typing import Any
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lab import places
-from nfsrdma_tools.lab.accel import qemu_version
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
 
@@ -75,7 +75,7 @@ class Nodes:
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
             # what an instruction is depends on the emulator too
-            "qemu": qemu_version(),
+            "qemu": version(config.clock),
         }
 
     def save_state(self, **changes: object) -> None:

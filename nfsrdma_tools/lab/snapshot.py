@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.accel import qemu_version
+from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
 from nfsrdma_tools.lab.machine import Hardware, Machine
@@ -45,7 +45,8 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
     kernel = find(hardware.kernel, image)
-    key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu_version())).encode())
+    qemu = version(hardware.clock)
+    key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu)).encode())
     name = "-".join((image.folder.name, *kernel.mark, key.hexdigest()[:12]))
     disk = folder / f"{name}.qcow2"
     with locked(disk.with_suffix(".lock")):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import leftovers, places
+from nfsrdma_tools.lab import emulator, leftovers, places
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.lan import Lan
@@ -204,6 +204,48 @@ def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = sources().splitlines()
     assert "deb http://mine.example/debian trixie-backports main" in lines
     assert "deb http://mine.example/debian-security trixie-security main" in lines
+
+
+def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: str) -> list[str]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(emulator, "_version", lambda program: f"{number} (of {program})")
+    monkeypatch.setattr(emulator, "_codename", lambda: codename)
+    said: list[str] = []
+    emulator.fetch(said.append)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("number", "codename"), [("10.0.2", "trixie"), ("8.1.0", "bookworm"), ("6.2.0", "jammy")]
+)
+def test_a_qemu_that_will_do_or_has_no_newer_one_stays(
+    number: str, codename: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert _qemu(monkeypatch, tmp_path, number, codename) == []
+    assert emulator.qemu() == ("qemu-system-x86_64",)
+
+
+def test_a_newer_qemu_is_for_the_wall_clock(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unpacked(packages: list[str], suite: str, folder: Path) -> None:
+        assert (packages[0], suite) == ("qemu-system-x86/bookworm-backports", "bookworm-backports")
+        (folder / "usr").mkdir(parents=True)
+
+    monkeypatch.setattr(emulator, "unpack", unpacked)
+    assert len(_qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")) == 1
+    assert emulator.qemu()[0].startswith(str(tmp_path))
+    assert emulator.qemu("instructions") == ("qemu-system-x86_64",)
+    assert _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm") == []
+
+
+def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Debian's archive is not there, and nothing is left of the attempt."""
+    monkeypatch.setenv("NFSRDMA_MIRROR", "http://127.0.0.1:1/debian")
+    said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
+    assert said[-1].startswith("labs go on with QEMU 7.2.22: ")
+    assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
+    assert emulator.qemu() == ("qemu-system-x86_64",)
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
