@@ -170,7 +170,11 @@ def test_the_instruction_clock_has_one_processor_and_counts_copies_by_8_bytes() 
     assert "-cpu max,erms=off,fsrm=off -smp 1" in argv
 
 
-def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only() -> None:
+def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # whose QEMU is the system's, whatever this host's cache has
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     argv = _argv(Hardware("6.12", "wall", "tcg", 2, 1024))
     assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64")
     assert "hostfwd=tcp:127.0.0.1:0-:22" in argv
