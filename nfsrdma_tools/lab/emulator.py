@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.places import cache_dir, locked
+from nfsrdma_tools.lab.places import cache_dir
 from nfsrdma_tools.lab.unpacked import unpack
 
 __all__ = ["fetch", "qemu", "version"]
@@ -46,15 +46,17 @@ def fetch(step: Callable[[str], None]) -> None:
 
     Without it labs are slower, so ``step`` hears why there is none.
     """
-    suite, found = _SUITES.get(_codename(), ""), version("counted")
-    with locked(cache_dir() / "qemu.lock"):
-        if _number(found) >= _NEW or not suite or _folder().is_dir():
-            return
-        step(f"QEMU of {suite}, because {found.split()[0]} is slow (into the cache)")
-        try:
-            unpack([f"{name}/{suite}" for name in _PACKAGES], suite, _folder())
-        except UserError as error:
-            step(f"labs go on with QEMU {found.split()[0]}: {error}")
+    suite = _SUITES.get(_codename())
+    if not suite or _folder().is_dir():
+        return
+    found = version("counted")
+    if _number(found) >= _NEW:
+        return
+    step(f"QEMU of {suite}, because {found.split()[0]} is slow (into the cache)")
+    try:
+        unpack([f"{name}/{suite}" for name in _PACKAGES], suite, _folder())
+    except UserError as error:
+        step(f"labs go on with QEMU {found.split()[0]}: {error}")
 
 
 @functools.cache

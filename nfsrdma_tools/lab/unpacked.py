@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.lab.mirror import archive
+from nfsrdma_tools.lab.places import locked
 
 __all__ = ["unpack"]
 
@@ -16,12 +17,18 @@ _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def unpack(packages: Sequence[str], suite: str, folder: Path) -> None:
-    """Put what is in the packages of a suite, without what they depend on, into a new ``folder``.
+    """Put what is in the packages of a suite, without what they depend on, into ``folder``.
 
-    apt checks their signatures; it keeps its lists in a folder of ours. The folder appears whole,
-    by a rename. Raises UserError when a package cannot be had.
+    Does nothing where the folder is there. apt checks signatures; it keeps its lists in a folder of
+    ours. The folder appears whole, by a rename. Raises UserError when a package cannot be had.
     """
     folder.parent.mkdir(exist_ok=True)
+    with locked(folder.parent.with_suffix(".lock")):
+        if not folder.is_dir():
+            _fill(packages, suite, folder)
+
+
+def _fill(packages: Sequence[str], suite: str, folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="unpacking-") as name:
         work = Path(name)
         options = _options(work, suite)

@@ -27,9 +27,8 @@ def chromium() -> str:
 def prometheus() -> Path:
     """The folder that has prometheus and promtool."""
     folder = cache_dir() / "programs" / "prometheus"
-    if not folder.is_dir():
-        try:
-            unpack(("prometheus",), "bookworm", folder)
-        except UserError as error:
-            pytest.skip(f"Debian's package of prometheus cannot be had: {error}")
+    try:
+        unpack(("prometheus",), "bookworm", folder)
+    except UserError as error:
+        pytest.skip(f"Debian's package of prometheus cannot be had: {error}")
     return folder / "usr/bin"
