@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, image, kernels, leftovers, places, snapshot
+from nfsrdma_tools.lab import accel, emulator, image, kernels, leftovers, places, snapshot
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
@@ -34,6 +34,7 @@ def _silent(_: str) -> None:
 
 def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
     """Make what a lab starts from: the image, the accelerator's name, a warm disk per node."""
+    emulator.fetch(step)
     base = image.build(step)
     kernels.find(config.kernel, base)
     # whether KVM works, one that boots quickly tells

@@ -49,7 +49,7 @@ def qemu_argv(
     """The command line of a machine whose sockets and logs are in ``folder``."""
     kernel = find(hardware.kernel, image)
     return (
-        *("setpriv", "--pdeathsig", "KILL", *qemu(hardware.clock), "-name", node, "-nodefaults"),
+        *("setpriv", "--pdeathsig", "KILL", *qemu(), "-name", node, "-nodefaults"),
         *_processor(hardware),
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),

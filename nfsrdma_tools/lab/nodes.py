@@ -75,7 +75,7 @@ class Nodes:
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
             # what an instruction is depends on the emulator too
-            "qemu": version(config.clock),
+            "qemu": version(),
         }
 
     def save_state(self, **changes: object) -> None:

@@ -45,7 +45,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
     kernel = find(hardware.kernel, image)
-    qemu = version(hardware.clock)
+    qemu = version()
     key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu)).encode())
     name = "-".join((image.folder.name, *kernel.mark, key.hexdigest()[:12]))
     disk = folder / f"{name}.qcow2"
