@@ -17,17 +17,21 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command()
 def build(
     kernel: Annotated[
-        str, typer.Option(help="And a kernel that checks itself: debug (KASAN, lockdep) or kcsan.")
-    ] = "",
+        str, typer.Option(help="6.12, 6.1, 7.2; debug (KASAN, lockdep) or kcsan: 15 minutes.")
+    ] = "6.12",
+    extras: Annotated[
+        bool, typer.Option("--extras", help="Kerberos, tshark, perftest, firewalld and more.")
+    ] = False,
 ) -> None:
-    """Build the disk image, if it is not there (about three minutes).
+    """Build a disk image and a kernel, if they are not there (about a minute, with extras two).
 
-    On Debian 12 a newer QEMU comes into the cache, too.
+    On Debian 12 it puts a newer QEMU into the cache, too.
     """
     from nfsrdma_tools.lab import emulator, image, kernels
 
     emulator.fetch(_step)
-    print(kernels.build(kernel, _step).folder if kernel else image.build(_step).folder)
+    kernels.build(kernel, _step)
+    print(image.build(extras, _step).folder)
 
 
 @app.command()
@@ -49,12 +53,15 @@ def up(
     memory: Annotated[int, typer.Option(help="MiB for each machine.")] = 3072,
     nic: Annotated[str, typer.Option(help="rxe: soft RoCE; siw: soft iWARP.")] = "rxe",
     cpus: Annotated[int, typer.Option(help="Processors of each; the counted clocks have 1.")] = 2,
+    extras: Annotated[
+        bool, typer.Option("--extras", help="Nodes with Kerberos, tshark, perftest and more.")
+    ] = False,
 ) -> None:
     """Bring a lab up; it stays until `lab down`."""
     from nfsrdma_tools.lab import keeper
     from nfsrdma_tools.lab.config import LabConfig
 
-    config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus)
+    config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
     state = keeper.up(config, _step)
     print(f"{name} is up ({state['accel']}, {clock} clock): nfsrdma lab ssh {name}")
 

@@ -13,22 +13,23 @@ __all__ = ["clean"]
 
 
 def clean() -> int:
-    """Remove what belongs to other recipes than the present one, or to no lab; bytes freed."""
-    keep, freed = kernels.present(), leftovers.remove()
-    for name in ("images", "kernels"):
+    """Remove what belongs to other recipes than the present ones, or to no lab; bytes freed."""
+    images = {recipe_hash(extras) for extras in (False, True)}
+    known, freed = kernels.present(), leftovers.remove()
+    for name, keep in (("images", images), ("kernels", known)):
         folder = cache_dir() / name
         if folder.is_dir():
             with locked(folder / "lock"):
-                freed += sum(
-                    leftovers.removed(path) for path in folder.iterdir() if _is_old(path, keep)
-                )
-    warm = (cache_dir() / "warm").glob("*")
-    return freed + sum(leftovers.removed(path) for path in warm if _is_old(path, keep))
+                freed += _keep_only(folder, keep)
+    # a snapshot's name is its image's and its kernel's, then its own
+    return freed + _keep_only(cache_dir() / "warm", {f"{i}-{k}" for i in images for k in known})
 
 
-def _is_old(path: Path, kernels_kept: set[str]) -> bool:
-    # a snapshot's name is its image's, then its kernel's where that was built apart
-    first, *parts = path.name.split("-")
-    if path.name == "lock" or path.name in kernels_kept:
-        return False
-    return first != recipe_hash() or (len(parts) > 1 and "-".join(parts[:2]) not in kernels_kept)
+def _keep_only(folder: Path, keep: set[str]) -> int:
+    found = [path for path in folder.glob("*") if path.name != "lock"]
+    return sum(leftovers.removed(path) for path in found if not keep & _names(path))
+
+
+def _names(path: Path) -> set[str]:
+    name = path.name.removesuffix(".lock").removesuffix(".qcow2")
+    return {name, name.rpartition("-")[0]}

@@ -52,6 +52,7 @@ class LabConfig:
     """All that decides how a lab is brought up. Memory is MiB per node.
 
     Each node has ``cpus`` processors on the wall clock, one on the others.
+    With ``extras`` they have more programs, see image.py.
     """
 
     name: str
@@ -63,6 +64,7 @@ class LabConfig:
     memory: int = 3072
     nic: str = _NICS[0]
     cpus: int = 2
+    extras: bool = False
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.archive import unpack_once
 from nfsrdma_tools.lab.places import cache_dir
-from nfsrdma_tools.lab.unpacked import unpack
 
 __all__ = ["fetch", "qemu", "version"]
 
@@ -54,7 +54,7 @@ def fetch(step: Callable[[str], None]) -> None:
         return
     step(f"fetching QEMU from {suite}: {found.split()[0]} found, 10.0 wanted (15 s, 80 MB)")
     try:
-        unpack([f"{name}/{suite}" for name in _PACKAGES], suite, _folder())
+        unpack_once(_PACKAGES, suite, _folder())
     except UserError as error:
         step(f"labs use QEMU {found.split()[0]}, and their figures are its own: {error}")
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk image all machines start from: Debian 13 with three kernels, built once per recipe."""
+"""The disk images that machines start from: Debian 13 without a kernel, built once per recipe.
+
+The small one has what a sweep needs. The one with extras has what some tests need besides:
+Kerberos, tshark, perftest, bpftrace, firewalld's packages.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,10 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.places import cache_dir, locked
+from nfsrdma_tools.lab.places import cache_dir, draft_of, locked
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 
@@ -26,13 +32,13 @@ _PYTHON = "3.13"
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
 _MINUTES = 30
-_DRAFT = "building-"
 _WORK = "nfsrdma-image-"
+_EXTRAS = ("extras.txt", "extras.sh")
 
 
 @dataclass(frozen=True)
 class Image:
-    """A built image: disk.img, keys/, and a folder with vmlinuz and initrd for each kernel."""
+    """A built image: disk.img and keys/."""
 
     folder: Path
 
@@ -46,52 +52,43 @@ class Image:
         """The user's and the host's ssh keys, known_hosts."""
         return self.folder / "keys"
 
-    def boot(self, kernel: str) -> Path:
-        """The folder with a kernel series' vmlinuz, initrd and version."""
-        return self.folder / kernel
 
-
-def recipe_hash() -> str:
-    """A hash of all that decides what is in the image."""
-    digest = hashlib.sha256(repr((_PYTHON, _requirements())).encode())
-    for path in sorted(
-        p for p in _RECIPE.rglob("*") if p.is_file() and "__pycache__" not in p.parts
-    ):
+def recipe_hash(extras: bool) -> str:
+    """A hash of all that decides what is in an image."""
+    digest = hashlib.sha256(repr((_PYTHON, _requirements(), extras)).encode())
+    for path in sorted(p for p in _RECIPE.rglob("*") if _counts(p, extras)):
         digest.update(f"{path.relative_to(_RECIPE)}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def find() -> Image | None:
+def _counts(path: Path, extras: bool) -> bool:
+    apart = not extras and path.name in _EXTRAS
+    return path.is_file() and "__pycache__" not in path.parts and not apart
+
+
+def find(extras: bool = False) -> Image | None:
     """The image of the present recipe, if it was built."""
-    folder = cache_dir() / "images" / recipe_hash()
+    folder = _folder(extras)
     return Image(folder) if folder.is_dir() else None
 
 
-def build(step: Callable[[str], None] = lambda _: None) -> Image:
+def build(extras: bool = False, step: Callable[[str], None] = lambda _: None) -> Image:
     """Return the image, building it first where it is missing; ``step`` hears what is going on.
 
     The image appears by a rename when it is whole: an interrupted build leaves nothing half done.
     """
-    images = cache_dir() / "images"
-    images.mkdir(exist_ok=True)
-    folder = images / recipe_hash()
-    with locked(images / "lock"):
+    folder = _folder(extras)
+    folder.parent.mkdir(exist_ok=True)
+    with locked(folder.parent / "lock"):
         if not folder.is_dir():
             _check_programs()
-            _sweep_up(images)
-            draft = Path(tempfile.mkdtemp(prefix=_DRAFT, dir=images))
-            try:
-                _fill(draft, step)
-                draft.rename(folder)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
+            with draft_of(folder) as draft:
+                _fill(draft, extras, step)
     return Image(folder)
 
 
-def _sweep_up(images: Path) -> None:
-    # what a killed build left; the lock says that none is running
-    for left in (*images.glob(f"{_DRAFT}*"), *_work_parent(images).glob(f"{_WORK}*")):
-        shutil.rmtree(left, ignore_errors=True)
+def _folder(extras: bool) -> Path:
+    return cache_dir() / "images" / recipe_hash(extras)
 
 
 def _work_parent(images: Path) -> Path:
@@ -106,16 +103,20 @@ def _check_programs() -> None:
         raise UserError(f"not installed: {', '.join(missing)}", f"apt-get install {packages}")
 
 
-def _fill(draft: Path, step: Callable[[str], None]) -> None:
-    step("ssh keys")
+def _fill(draft: Path, extras: bool, step: Callable[[str], None]) -> None:
     _make_keys(draft / "keys")
     parent = _work_parent(draft.parent)
+    for left in parent.glob(f"{_WORK}*"):
+        # of a build that was killed: the lock is ours
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent, ignore_cleanup_errors=True) as work:
-        step("Python libraries for the nodes")
+        step("downloading Python libraries for the nodes (about 20 s)")
         _fetch_libraries(Path(work) / "site")
-        step("Debian 13 with kernels 6.12, 6.1 and 7.2 (about three minutes)")
-        _bootstrap(Path(work), draft / "keys")
-        step("moving the image into the cache")
+        what = (
+            "Debian 13 with extras (about two minutes)" if extras else "Debian 13 (about a minute)"
+        )
+        step(f"installing {what}")
+        _bootstrap(Path(work), draft / "keys", extras)
         for item in (Path(work) / "out").iterdir():
             # cp keeps the disk's holes where the two folders are on different file systems
             run("cp", "-r", "--sparse=always", "--reflink=auto", item, draft, timeout=600)
@@ -144,7 +145,7 @@ def _fetch_libraries(site: Path) -> None:
     )
 
 
-def _bootstrap(work: Path, keys: Path) -> None:
+def _bootstrap(work: Path, keys: Path, extras: bool) -> None:
     out = work / "out"
     out.mkdir()
     work.chmod(0o777)
@@ -153,14 +154,16 @@ def _bootstrap(work: Path, keys: Path) -> None:
     shutil.copytree(keys, work / "keys")
     (work / "keys").chmod(0o755)
     (work / "keys" / "host").chmod(0o644)
-    (work / "sources.list").write_text(sources())
-    packages = ",".join((_RECIPE / "packages.txt").read_text().split())
+    (work / "sources.list").write_text(sources(SUITES[KERNELS[0]]))
+    lists = ("packages.txt", *(("extras.txt",) if extras else ()))
+    packages = ",".join(p for name in lists for p in (_RECIPE / name).read_text().split())
+    more = ('--customize-hook=chroot "$1" sh -s < "$RECIPE/extras.sh"',) if extras else ()
     places = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
     done = run(
         *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
         *("--aptopt=Acquire::Languages none", "--dpkgopt=force-unsafe-io"),
         *(f"--dpkgopt=path-exclude=/usr/share/{d}/*" for d in ("man", "doc", "locale", "info")),
-        '--setup-hook=sh "$RECIPE/setup.sh" "$1"',
+        *more,
         '--customize-hook=sh "$RECIPE/customize.sh" "$1"',
         *("trixie", "-", work / "sources.list"),
         env={"TMPDIR": str(work), **{key: str(work / value) for key, value in places.items()}},

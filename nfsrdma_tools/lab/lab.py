@@ -12,13 +12,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, emulator, image, kernels, leftovers, places, snapshot
-from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab import accel, emulator, image, kernels, leftovers, places, siw, snapshot
+from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.nodes import Nodes
@@ -33,13 +34,19 @@ def _silent(_: str) -> None:
 
 
 def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
-    """Make what a lab starts from: the image, the accelerator's name, a warm disk per node."""
+    """Make what a lab starts from: the image, the accelerator's name, a warm disk per node.
+
+    Raises UserError where a kernel that checks itself is wanted and not built.
+    """
+    if config.kernel in CHECKING:
+        kernels.find(config.kernel)
     emulator.fetch(step)
-    base = image.build(step)
-    kernels.find(config.kernel, base)
-    # whether KVM works, one that boots quickly tells
-    boot = base.boot(KERNELS[0])
-    engine = accel.choose(config.clock, boot / "vmlinuz", boot / "initrd")
+    with ThreadPoolExecutor(2) as pool:
+        # one waits for the archive where the other computes
+        kernel = pool.submit(kernels.build, config.kernel, step)
+        base = pool.submit(image.build, config.extras, step).result()
+        boot = kernel.result()
+    engine = accel.choose(config.clock, boot.vmlinuz, boot.initrd)
     hardware = _hardware(config, engine)
     roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
     disks = {n: snapshot.warm(role, hardware, base, step) for n, role in roles.items()}
@@ -57,7 +64,7 @@ class Lab(Nodes):
     def __init__(self, config: LabConfig, step: _Step = _silent) -> None:
         base, engine, self._warm = prepare(config, step)
         super().__init__(config, engine, base.keys)
-        self._image = base
+        self._image, self._step = base, step
         self._stack = contextlib.ExitStack()
         self.machines: dict[str, Machine] = {}
 
@@ -128,9 +135,15 @@ class Lab(Nodes):
             self.run(node, "lab-node", "client", str(number))
         if self.config.wire != LabConfig("default", self.config.shape).wire:
             self.set_link(str(self.config.wire))
-        if self.config.nic != LabConfig("default").nic:
-            for node in self.config.nodes:
-                self.run(node, "lab-nic", self.config.nic)
+        if self.config.nic == "siw":
+            self._use_siw()
+
+    def _use_siw(self) -> None:
+        kernel, module = kernels.find(self.config.kernel), b""
+        if kernel.name not in CHECKING:
+            module = siw.module(self, self.config.nodes[0], kernel, self._step)
+        for node in self.config.nodes:
+            self.run(node, "lab-nic", "siw", stdin=module)
 
 
 def _lock(name: str) -> tuple[Path, int]:

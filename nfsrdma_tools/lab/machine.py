@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console
 from nfsrdma_tools.lab.emulator import qemu
 from nfsrdma_tools.lab.image import Image
@@ -21,13 +22,14 @@ __all__ = ["Hardware", "Machine", "qemu_argv"]
 
 # a kernel with KASAN takes minutes under emulation on a busy host
 _BOOT_SECONDS = 900
-_APPEND = "console=ttyS0 root=/dev/vda rw quiet mitigations=off net.ifnames=0 systemd.show_status=0"
-# systemd makes a folder and mounts the second disk there; it has to wait for slow devices. ACPI's
-# program that tells the interrupts' routes is a minute's work for a kernel that checks its every
-# step; there is a table of them too.
+_APPEND = (
+    "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0"
+    " root=/dev/vda systemd.gpt_auto=0"
+)
+# ACPI's program that tells the interrupts' routes is a minute's work for a kernel that checks its
+# every step; there is a table of them too. Devices and units are slow there.
 _CHECKING = (
-    " acpi=noirq systemd.mount-extra=/dev/vdb:/usr/lib/modules/{}:ext4:ro"
-    " systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
+    " acpi=noirq systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 )
 
 
@@ -44,10 +46,9 @@ class Hardware:
 
 
 def qemu_argv(
-    hardware: Hardware, image: Image, folder: Path, disk: Path, node: str
+    hardware: Hardware, kernel: Kernel, folder: Path, disk: Path, node: str
 ) -> tuple[str, ...]:
     """The command line of a machine whose sockets and logs are in ``folder``."""
-    kernel = find(hardware.kernel, image)
     return (
         *("setpriv", "--pdeathsig", "KILL", *qemu(), "-name", node, "-nodefaults"),
         *_processor(hardware),
@@ -65,15 +66,14 @@ def qemu_argv(
 
 
 def _boot(kernel: Kernel) -> tuple[str, ...]:
-    initrd = ("-initrd", str(kernel.initrd)) if kernel.initrd else ()
-    more = _CHECKING.format(kernel.release) if kernel.modules else ""
-    return ("-kernel", str(kernel.vmlinuz), *initrd, "-append", _APPEND + more)
+    more = _CHECKING if kernel.name in CHECKING else ""
+    files = ("-kernel", str(kernel.vmlinuz), "-initrd", str(kernel.initrd))
+    return (*files, "-append", _APPEND + more)
 
 
 def _modules(kernel: Kernel) -> tuple[str, ...]:
     # what cannot be written to needs no snapshot
-    disk = f"file={kernel.modules},if=virtio,format=raw,readonly=on"
-    return ("-drive", disk) if kernel.modules else ()
+    return ("-drive", f"file={kernel.modules},if=virtio,format=raw,readonly=on")
 
 
 def _processor(hardware: Hardware) -> tuple[str, ...]:
@@ -106,7 +106,8 @@ class Machine:
 
     def start(self, snapshot: str = "", descriptors: tuple[int, ...] = ()) -> None:
         """Power on, or go on from a snapshot in the disk; ``descriptors`` are QEMU's to inherit."""
-        argv = qemu_argv(self.hardware, self.image, self.folder, self.disk, self.node)
+        kernel = find(self.hardware.kernel)
+        argv = qemu_argv(self.hardware, kernel, self.folder, self.disk, self.node)
         more = ("-loadvm", snapshot) if snapshot else ()
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(

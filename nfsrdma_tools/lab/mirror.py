@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError, UserError
 
-__all__ = ["archive", "parse_targets", "sources"]
+__all__ = ["parse_targets", "sources"]
 
-_SUITES = {
-    "Debian": ("trixie", "trixie-updates", "trixie-backports", "bookworm", "bookworm-updates"),
-    "Debian-Security": ("trixie-security", "bookworm-security"),
-}
+_SECURITY = "Debian-Security"
+_LABELS = ("Debian", _SECURITY)
 
 
 def parse_targets(text: str) -> dict[str, str]:
@@ -27,27 +26,19 @@ def parse_targets(text: str) -> dict[str, str]:
         uri = uri.rstrip("/")
         last = uri.rpartition("/")[2]
         label = label or {"debian": "Debian", "debian-security": "Debian-Security"}.get(last, "")
-        if label in _SUITES and uri.startswith(("http://", "https://")):
+        if label in _LABELS and uri.startswith(("http://", "https://")):
             found.setdefault(label, uri)
     return found
 
 
-def sources() -> str:
-    """A sources.list with Debian 13 and, for the other kernels, its backports and Debian 12."""
+def sources(suites: Iterable[str], options: str = "") -> str:
+    """A sources.list with these suites; ``options`` stand before each URL."""
     mirrors = _mirrors()
     # every mirror has them side by side
-    mirrors.setdefault("Debian-Security", f"{mirrors['Debian']}-security")
-    lines = [
-        f"deb {mirrors[label]} {suite} main"
-        for label, suites in _SUITES.items()
-        for suite in suites
-    ]
+    mirrors.setdefault(_SECURITY, f"{mirrors['Debian']}-security")
+    label = {True: _SECURITY, False: "Debian"}
+    lines = [f"deb {options}{mirrors[label[s.endswith('-security')]]} {s} main" for s in suites]
     return "\n".join(lines) + "\n"
-
-
-def archive() -> str:
-    """The URL of Debian's archive."""
-    return _mirrors()["Debian"]
 
 
 def _mirrors() -> dict[str, str]:

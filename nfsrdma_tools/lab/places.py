@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from nfsrdma_tools.errors import UserError
 __all__ = [
     "cache_dir",
     "disks_dir",
+    "draft_of",
     "give_back",
     "hold",
     "lab_dir",
@@ -94,6 +97,23 @@ def give_back(path: Path, descriptor: int) -> None:
     """Give back what ``try_lock`` took; its file goes, too."""
     path.unlink(missing_ok=True)
     os.close(descriptor)
+
+
+@contextlib.contextmanager
+def draft_of(folder: Path) -> Iterator[Path]:
+    """A new folder that becomes ``folder`` when the block succeeds; nothing is left if it fails.
+
+    The caller holds the lock that says that no other is being made; drafts of killed ones go.
+    """
+    prefix = f"{folder.name}.draft-"
+    for left in folder.parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    draft = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+    try:
+        yield draft
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -12,24 +12,16 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.image import Image
-from nfsrdma_tools.lab.kernels import Kernel, find
+from nfsrdma_tools.lab.kernels import find
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.places import cache_dir, locked
 
 __all__ = ["TAG", "restore", "warm"]
 
 TAG = "warm"
-# modules that came on a disk of their own are put below its mount, where more can be installed
-_KEEP_MODULES = """
-modules=/usr/lib/modules/$(uname -r)
-mount --bind / /mnt
-cp -a "$modules/." "/mnt$modules"
-umount /mnt
-umount -l "$modules"
-modprobe --dry-run rpcrdma
-"""
 # what leaked while the kernel booted is nobody's; an object is looked at twice before it counts
 _FORGET_LEAKS = """
 leaks=/sys/kernel/debug/kmemleak
@@ -44,19 +36,20 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     hardware = replace(hardware, lan=())
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
-    kernel = find(hardware.kernel, image)
-    qemu = version()
-    key = hashlib.sha256(repr((role, hardware, image.folder.name, qemu)).encode())
-    name = "-".join((image.folder.name, *kernel.mark, key.hexdigest()[:12]))
+    kernel = find(hardware.kernel).folder.name
+    key = hashlib.sha256(repr((role, hardware, image.folder.name, kernel, version())).encode())
+    name = f"{image.folder.name}-{kernel}-{key.hexdigest()[:12]}"
     disk = folder / f"{name}.qcow2"
     with locked(disk.with_suffix(".lock")):
         if not disk.exists():
-            step(f"first boot of {hardware.kernel} ({role}, {hardware.clock} clock)")
-            _boot(role, hardware, image, kernel, disk)
+            seconds = 20 if hardware.clock == "wall" else 30
+            what = f"{role}, {hardware.kernel}, {hardware.clock} clock"
+            step(f"booting a node once ({what}; about {seconds} s)")
+            _boot(role, hardware, image, disk)
     return disk
 
 
-def _boot(role: str, hardware: Hardware, image: Image, kernel: Kernel, disk: Path) -> None:
+def _boot(role: str, hardware: Hardware, image: Image, disk: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="nfsrdma-") as folder:
         draft = disk.with_suffix(".new")
         argv = ("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.disk, draft)
@@ -65,9 +58,7 @@ def _boot(role: str, hardware: Hardware, image: Image, kernel: Kernel, disk: Pat
         try:
             machine.start()
             machine.wait()
-            if kernel.modules:
-                machine.ssh.run("sh", "-ec", _KEEP_MODULES, timeout=900)
-                machine.check()
+            if hardware.kernel in CHECKING:
                 machine.ssh.run("sh", "-ec", _FORGET_LEAKS, timeout=900)
                 machine.console.skip()
             # what is sent to the other machines waits until they are there, which must not be long

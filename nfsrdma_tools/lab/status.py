@@ -14,7 +14,7 @@ __all__ = ["status", "table"]
 def status() -> dict[str, Any]:
     """The labs that are up, whether KVM works here (None: not tried yet), the image's folder."""
     names = sorted(path.stem for path in places.labs_dir().glob("*.lock"))
-    found = image.find()
+    found = image.find() or image.find(extras=True)
     return {
         "labs": [{"name": name, **state} for name in names if (state := read_state(name))],
         "kvm": accel.verdict(),

@@ -27,7 +27,9 @@ mount -t nfs -o vers=3,proto=rdma,port=20049,noac 10.9.1.1:/export /mnt/bench
 def main() -> None:
     rounds, kernel = int(sys.argv[1]), sys.argv[2]
     script = Path(__file__).with_name("probes_node.py").read_bytes()
-    config = LabConfig("bench-probes", clock="instructions", link="none", kernel=kernel)
+    config = LabConfig(
+        "bench-probes", clock="instructions", link="none", kernel=kernel, extras=True
+    )
     with Lab(config) as lab:
         lab.run("solo", "sh", "-ec", MOUNT)
         argv = ("solo", "python3", "-", str(rounds), str(READS))

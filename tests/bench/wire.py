@@ -82,7 +82,9 @@ def ahead(lab: Lab, which: str) -> str:
 
 def main() -> None:
     rounds, kernel = int(sys.argv[1]), sys.argv[2]
-    config = LabConfig("bench", clock="instructions", link="none", kernel=kernel, memory=4608)
+    config = LabConfig(
+        "bench", clock="instructions", link="none", kernel=kernel, memory=4608, extras=True
+    )
     with Lab(config) as lab:
         sh(lab, PREPARE)
         print("MB/s on an instruction clock; no limit of the link, 1 MiB", flush=True)

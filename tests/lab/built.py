@@ -41,11 +41,11 @@ def load(lab: Nodes, node: str = "client") -> None:
 
 def compiled(lab: Nodes, release: str, source: Path, file: Path) -> None:
     """Build the one module of a folder for a kernel of the lab, on the host; needs root."""
-    base = image.find()
+    base = image.find(lab.config.extras)
     assert base is not None
-    disk = kernels.find(lab.config.kernel, base).modules
-    argv = ("unshare", "-m", "sh", SCRIPT, base.disk, release, source, file)
-    run(*argv, timeout=1800, env={"MODULES": str(disk)} if disk else {})
+    kernel = kernels.find(lab.config.kernel)
+    argv = ("unshare", "-m", "sh", SCRIPT, base.disk, kernel.modules, release, source, file)
+    run(*argv, timeout=1800)
 
 
 def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:

@@ -54,7 +54,7 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def solo_lab() -> Iterator[Lab]:
     """One kernel that is server and client."""
-    with Lab(LabConfig(f"test-solo-{os.getpid()}")) as lab:
+    with Lab(LabConfig(f"test-solo-{os.getpid()}", extras=True)) as lab:
         yield lab
 
 
@@ -62,7 +62,7 @@ def solo_lab() -> Iterator[Lab]:
 def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, a kernel each."""
     asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
-    with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", **asked)) as lab:
+    with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", extras=True, **asked)) as lab:
         yield lab
         if lab.config.kernel in CHECKING:
             leaks.check(lab)

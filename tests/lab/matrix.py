@@ -119,7 +119,9 @@ def replaced(text: str, place: Place, lines: list[str]) -> str:
 
 def run(place: Place) -> None:
     found = {}
-    config = LabConfig(f"matrix-{os.getpid()}", shape="pair", kernel=place.kernel, nic=place.nic)
+    config = LabConfig(
+        f"matrix-{os.getpid()}", "pair", kernel=place.kernel, nic=place.nic, extras=True
+    )
     try:
         with Lab(config) as lab:
             for what, said in cells(lab, place):

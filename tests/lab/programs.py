@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.archive import unpack_once
 from nfsrdma_tools.lab.places import cache_dir
-from nfsrdma_tools.lab.unpacked import unpack
 
 __all__ = ["chromium", "prometheus"]
 
@@ -28,7 +28,7 @@ def prometheus() -> Path:
     """The folder that has prometheus and promtool."""
     folder = cache_dir() / "programs" / "prometheus"
     try:
-        unpack(("prometheus",), "bookworm", folder)
+        unpack_once(("prometheus",), "bookworm", folder)
     except UserError as error:
         pytest.skip(f"Debian's package of prometheus cannot be had: {error}")
     return folder / "usr/bin"

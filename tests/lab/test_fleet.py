@@ -27,7 +27,9 @@ def fleet(long: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flee
     if not long:
         pytest.skip("a fleet of three clients takes its time: make test-fleet")
     folder = tmp_path_factory.mktemp("fleet")
-    with Lab(LabConfig(f"test-fleet-{folder.name[-3:]}", shape="pair", clients=3)) as lab:
+    with Lab(
+        LabConfig(f"test-fleet-{folder.name[-3:]}", shape="pair", clients=3, extras=True)
+    ) as lab:
         fleet = Fleet(lab, folder)
         fleet.play("prepare.yml")
         yield fleet

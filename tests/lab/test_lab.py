@@ -80,7 +80,8 @@ def missed(lab: Lab) -> str:
 
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
 def test_the_other_kernels_do_nfs_over_rdma(kernel: str) -> None:
-    with Lab(LabConfig(f"test-{kernel.replace('.', '-')}-{os.getpid()}", kernel=kernel)) as lab:
+    name = f"test-{kernel.replace('.', '-')}-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab:
         assert lab.run("client", "uname", "-r").stdout.startswith(kernel + ".")
         carry(lab, "rdma", "3")
 
@@ -90,7 +91,7 @@ def test_an_oops_is_reported_at_once_with_the_consoles_lines() -> None:
     said = r"kernel of solo reports: .*sysrq"
     # the command itself would hang until its time limit: the report has to end it
     with (
-        Lab(LabConfig(f"test-oops-{os.getpid()}")) as lab,
+        Lab(LabConfig(f"test-oops-{os.getpid()}", extras=True)) as lab,
         pytest.raises(KernelReportError, match=said),
     ):
         lab.run("client", *crash, timeout=3600)
@@ -102,7 +103,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
         "import sys, time\n"
         "from nfsrdma_tools.lab.config import LabConfig\n"
         "from nfsrdma_tools.lab.lab import Lab\n"
-        f"with Lab(LabConfig({name!r})):\n"
+        f"with Lab(LabConfig({name!r}, extras=True)):\n"
         "    print('up', flush=True)\n"
         "    time.sleep(600)\n"
     )
@@ -117,7 +118,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
         time.sleep(0.05)
     assert _processes(name) == []
     assert read_state(name) == {}
-    with Lab(LabConfig(name)) as again:
+    with Lab(LabConfig(name, extras=True)) as again:
         assert again.run("client", "true").returncode == 0
     assert not places.lab_dir(name).exists()
 

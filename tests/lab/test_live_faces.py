@@ -21,7 +21,7 @@ def test_other_kernels_show_the_mount(kernel: str, long: bool) -> None:
     if not long:
         pytest.skip("two machines more: make test-live")
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
-    with Lab(LabConfig(name, kernel=kernel)) as lab, scene(lab) as found:
+    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as found:
         shows(found, "rdma")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.host import module_source
-from nfsrdma_tools.lab import image
+from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.config import KERNELS
 
 # no vmlinux lies beside the headers, so a module gets no types of its own
@@ -19,9 +19,9 @@ EXPECTED = ("Skipping BTF generation",)
 @pytest.mark.skipif(os.geteuid() != 0, reason="no W=1 build: the image is mounted for it by root")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_no_warning(kernel: str, tmp_path: Path) -> None:
-    base = image.build()
-    release = (base.boot(kernel) / "version").read_text().strip()
-    argv = (base.disk, release, module_source.find().folder, tmp_path / "nfsrdma.ko", "W=1")
+    base, booted = image.build(extras=True), kernels.build(kernel)
+    source = module_source.find().folder
+    argv = (base.disk, booted.modules, booted.release, source, tmp_path / "nfsrdma.ko", "W=1")
     result = run("unshare", "-m", "sh", built.SCRIPT, *argv, timeout=1800)
     said = (result.stdout + result.stderr).splitlines()
     assert [line for line in said if not line.startswith(EXPECTED)] == []

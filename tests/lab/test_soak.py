@@ -39,7 +39,9 @@ def crowd(pytestconfig: pytest.Config) -> Iterator[Lab]:
     if pytestconfig.getoption("--nic") != "rxe":
         pytest.skip(f"faults are those of rxe; missed: {', '.join(FAULTS)}")
     kernel = pytestconfig.getoption("--kernel")
-    config = LabConfig(f"test-soak-{os.getpid()}", shape="pair", clients=2, kernel=kernel)
+    config = LabConfig(
+        f"test-soak-{os.getpid()}", shape="pair", clients=2, kernel=kernel, extras=True
+    )
     with Lab(config) as lab:
         for console in lab.consoles.values():
             console.known = RXE

@@ -18,7 +18,7 @@ LATER = {"6.1": {"filemap:mm_filemap_get_pages"}}
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
 def test_other_kernels_count_alike(kernel: str) -> None:
     name = f"test-trace-{kernel.replace('.', '-')}-{os.getpid()}"
-    with Lab(LabConfig(name, kernel=kernel)) as lab:
+    with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab:
         said = json.loads(lab.run("client", "python3", "-", stdin=NODE, timeout=900).stdout)
         lab.run("client", "umount", "/mnt")
     assert LATER.get(kernel, set()) <= set(said["missing"])

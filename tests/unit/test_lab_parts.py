@@ -14,7 +14,7 @@ import pytest
 
 from nfsrdma_tools.lab import emulator, leftovers, places
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
-from nfsrdma_tools.lab.image import Image
+from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lab.mirror import parse_targets, sources
@@ -160,7 +160,7 @@ def test_ordinary_lines_are_no_report(tmp_path: Path) -> None:
 
 
 def _argv(hardware: Hardware) -> str:
-    return " ".join(qemu_argv(hardware, Image(Path("/i")), Path("/l"), Path("/d/n"), "n"))
+    return " ".join(qemu_argv(hardware, Kernel("6.12", Path("/k")), Path("/l"), Path("/d/n"), "n"))
 
 
 def test_the_instruction_clock_has_one_processor_and_counts_copies_by_8_bytes() -> None:
@@ -205,9 +205,10 @@ def test_the_mirror_is_known_before_the_first_update() -> None:
 
 def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NFSRDMA_MIRROR", "http://mine.example/debian/")
-    lines = sources().splitlines()
-    assert "deb http://mine.example/debian trixie-backports main" in lines
-    assert "deb http://mine.example/debian-security trixie-security main" in lines
+    assert sources(("trixie-backports", "trixie-security"), "[x=y] ").splitlines() == [
+        "deb [x=y] http://mine.example/debian trixie-backports main",
+        "deb [x=y] http://mine.example/debian-security trixie-security main",
+    ]
 
 
 def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: str) -> list[str]:
@@ -230,11 +231,11 @@ def test_a_qemu_that_will_do_or_has_no_newer_one_stays(
 
 
 def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def unpacked(packages: list[str], suite: str, folder: Path) -> None:
-        assert (packages[0], suite) == ("qemu-system-x86/bookworm-backports", "bookworm-backports")
+    def unpacked(packages: tuple[str, ...], suite: str, folder: Path) -> None:
+        assert (packages[0], suite) == ("qemu-system-x86", "bookworm-backports")
         (folder / "usr").mkdir(parents=True)
 
-    monkeypatch.setattr(emulator, "unpack", unpacked)
+    monkeypatch.setattr(emulator, "unpack_once", unpacked)
     assert len(_qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")) == 1
     assert emulator.qemu()[0].startswith(str(tmp_path))
     assert _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm") == []

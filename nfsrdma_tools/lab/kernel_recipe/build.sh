@@ -7,7 +7,7 @@ set -eu
 disk=$1 flavour=$2 work=$3 out=$4
 recipe=$(dirname "$(readlink -f "$0")")
 root=$work/root
-mkdir "$work/image" "$work/new" "$work/over" "$root" "$out"
+mkdir "$work/image" "$work/new" "$work/over" "$root"
 mount -o ro,loop "$disk" "$work/image"
 mount -t overlay -o "lowerdir=$work/image,upperdir=$work/new,workdir=$work/over" lab "$root"
 for kernel in proc dev; do mount --bind "/$kernel" "$root/$kernel"; done

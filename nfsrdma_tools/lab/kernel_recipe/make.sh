@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # In an image's root: make.sh FLAVOUR builds Debian's linux-source with FLAVOUR.config and leaves in /out
 #   vmlinuz version config
-#   modules.img   a disk with what belongs in /lib/modules/VERSION, the headers to build modules with too
+#   modules.img   a disk with usr/lib/modules/VERSION, the headers to build modules with too
 set -eu
 flavour=$1
 series=6.12
@@ -41,10 +41,10 @@ make -s "-j$(nproc)" bzImage modules
 version=$(make -s kernelrelease)
 cp arch/x86/boot/bzImage /out/vmlinuz
 cp .config /out/config
-make -s modules_install INSTALL_MOD_PATH=/installed
-modules=/installed/lib/modules/$version
+make -s modules_install INSTALL_MOD_PATH=/installed/usr
+modules=/installed/usr/lib/modules/$version
 rm "$modules/build"
 make -s run-command KBUILD_RUN_COMMAND="scripts/package/install-extmod-build $modules/build"
 truncate -s "$(($(du -sm "$modules" | cut -f1) * 5 / 4 + 32))M" /out/modules.img
-mke2fs -q -t ext4 -O ^has_journal -m 0 -L modules -d "$modules" /out/modules.img
+mke2fs -q -t ext4 -O ^has_journal -m 0 -L kernel -d /installed /out/modules.img
 echo "$version" > /out/version

@@ -1,36 +1,31 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# mmdebstrap customize hook: kernels, the toolkit's libraries, the files of a node, and the disk image.
+# mmdebstrap customize hook: the toolkit's libraries, the files of a node, and the disk image.
 # $1: the root. RECIPE: this folder. SITE: the Python libraries. KEYS: ssh keys. OUT: where the image goes.
 set -eu
 root=$1
-kernels="6.12 6.1 7.2"
 
 cp -r "$RECIPE/files/." "$root"
 chmod 755 "$root"/usr/local/sbin/* "$root"/usr/local/bin/*
-printf 'virtio_pci\nvirtio_blk\next4\n' > "$root/etc/initramfs-tools/modules"
 
-# the newest of each series, whatever it is called today
-available=$(chroot "$root" apt-cache search --names-only '^linux-image-[0-9.]*.*-amd64$' | cut -d' ' -f1 | grep -v -e cloud -e rt-amd64 -e unsigned -e dbg)
-packages=
-for series in $kernels; do
-	newest=$(echo "$available" | grep "^linux-image-$series\.[0-9]" | sort -V | tail -n 1)
-	test -n "$newest" || { echo "no kernel $series in the archive" >&2; exit 1; }
-	packages="$packages $newest linux-headers-${newest#linux-image-}"
-done
-chroot "$root" apt-get install -y -q --no-install-recommends $packages
-chroot "$root" sh -s -- $kernels < "$RECIPE/siw.sh"
-chroot "$root" sh -s < "$RECIPE/archive.sh"
-# udev's persistent names and mail of timers have no use here, and each unit costs boot time
+# Each unit costs boot time. The initrd has set up eth0, and lab-node does the rest of the network; nobody
+# logs in on a console; a snapshot's entropy, binary formats and timers serve nobody.
 for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
 	systemd-pstore.service systemd-tmpfiles-clean.timer e2scrub_reap.service getty@tty1.service \
-	serial-getty@ttyS0.service nfs-server.service nfs-blkmap.service iwpmd.service; do
+	serial-getty@ttyS0.service nfs-blkmap.service iwpmd.service systemd-networkd.service \
+	systemd-networkd.socket systemd-network-generator.service systemd-logind.service systemd-binfmt.service \
+	proc-sys-fs-binfmt_misc.automount systemd-random-seed.service systemd-udev-load-credentials.service \
+	rdma-ndd.service rdma-load-modules@rdma.service rdma-load-modules@infiniband.service \
+	rdma-load-modules@roce.service; do
 	ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
-rm -f "$root/etc/systemd/system/nfs-server.service"
-chroot "$root" systemctl disable -q nfs-server.service nftables.service krb5-kdc.service krb5-admin-server.service
-chroot "$root" systemctl enable -q systemd-networkd.service ssh.service rpcbind.service
-chroot "$root" systemctl disable -q systemd-networkd-wait-online.service
+for unit in nfs-server nftables krb5-kdc krb5-admin-server; do
+	test ! -e "$root/usr/lib/systemd/system/$unit.service" || chroot "$root" systemctl disable -q "$unit.service"
+done
+# it would load the modules of other hypervisors' sockets and wait for them
+mkdir -p "$root/etc/systemd/system-generators"
+ln -s /dev/null "$root/etc/systemd/system-generators/systemd-ssh-generator"
+chroot "$root" systemctl enable -q ssh.service rpcbind.service
 
 # somebody who is not root, for Kerberos and for permissions
 chroot "$root" useradd -m -u 1000 -s /bin/sh lab
@@ -46,16 +41,13 @@ cp "$KEYS/user.pub" "$root/root/.ssh/authorized_keys"
 chmod 600 "$root/etc/ssh/ssh_host_ed25519_key" "$root/root/.ssh/authorized_keys"
 chown -R 0:0 "$root/root" "$root/etc/ssh" "$root/opt"
 echo lab > "$root/etc/hostname"
+# the builder's name server; a lab has none, and programs would wait for it
+rm -f "$root/etc/resolv.conf"
 : > "$root/etc/machine-id"
 
 rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/*.bin "$root"/var/cache/apt/archives/*.deb
-for series in $kernels; do
-	version=$(basename "$(ls -d "$root"/lib/modules/$series.* | tail -n 1)")
-	mkdir -p "$OUT/$series"
-	cp "$root/boot/vmlinuz-$version" "$OUT/$series/vmlinuz"
-	cp "$root/boot/initrd.img-$version" "$OUT/$series/initrd"
-	printf '%s\n' "$version" > "$OUT/$series/version"
-done
+# or systemd makes at boot what the packages' triggers have made already
+touch "$root/etc/.updated" "$root/var/.updated"
 truncate -s 6G "$OUT/disk.img"
 # /proc, /sys and /dev are mounted below the root while hooks run; a plain bind mount does not show them
 view=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# In an image: an archive of the packages that tests take off a node or put on it, where there is no network.
+# In an image with extras: an archive of the packages that tests remove from a node or install on it, where
+# there is no network.
 set -eu
 rm -f /var/cache/apt/archives/*.deb
 # what comes along with it is downloaded, too

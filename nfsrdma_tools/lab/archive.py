@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages of Debian's archive, unpacked into a folder: nothing is installed, without root."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.lab.mirror import sources
+from nfsrdma_tools.lab.places import draft_of, locked
+
+__all__ = ["Archive", "opened", "unpack_once"]
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+class Archive:
+    """Some suites of the archive; apt checks their signatures and keeps its lists in ``work``."""
+
+    def __init__(self, work: Path, suites: Sequence[str]) -> None:
+        self._work = work
+        self._options = _options(work, suites)
+        self._apt("update", "-qq")
+
+    def newest(self, prefix: str, rest: str) -> str:
+        """The package ``prefix`` + ``rest`` (a regular expression) of the highest version.
+
+        Versions are those in the names. UserError when there is none.
+        """
+        names = run("apt-cache", *self._options, "pkgnames", prefix).stdout.split()
+        found = [name for name in names if re.fullmatch(re.escape(prefix) + rest, name)]
+        if not found:
+            raise UserError(f"Debian's archive has no package {prefix}...", "set NFSRDMA_MIRROR")
+        return max(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+
+    def depends(self, package: str, prefix: str) -> list[str]:
+        """The packages that ``package`` depends on whose names begin with ``prefix``."""
+        argv = ("apt-cache", *self._options, "depends", "--important", package)
+        return re.findall(rf"^ +Depends: ({re.escape(prefix)}\S+)", run(*argv).stdout, re.MULTILINE)
+
+    def unpack(self, packages: Sequence[str], folder: Path) -> None:
+        """Put what is in the packages, without what they depend on, into ``folder``."""
+        with tempfile.TemporaryDirectory(dir=self._work) as name:
+            self._apt("download", "-qq", *packages, cwd=Path(name))
+            for package in Path(name).glob("*.deb"):
+                run("dpkg-deb", "-x", package, folder, timeout=600)
+
+    def _apt(self, *words: str, cwd: Path | None = None) -> None:
+        run("apt-get", *self._options, *words, timeout=600, cwd=cwd)
+
+
+@contextlib.contextmanager
+def opened(suites: Sequence[str], parent: Path) -> Iterator[Archive]:
+    """An archive whose lists are in a folder below ``parent`` that goes with the block.
+
+    Raises UserError when the archive cannot be reached.
+    """
+    with tempfile.TemporaryDirectory(dir=parent, prefix="archive-") as work:
+        yield Archive(Path(work), suites)
+
+
+def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
+    """Unpack packages of a suite into ``folder``, which appears whole; does nothing if it exists.
+
+    Raises UserError when a package cannot be had.
+    """
+    folder.parent.mkdir(exist_ok=True)
+    with locked(folder.parent.with_suffix(".lock")):
+        if not folder.is_dir():
+            with opened([suite], folder.parent) as debian, draft_of(folder) as draft:
+                debian.unpack(packages, draft)
+
+
+def _options(work: Path, suites: Sequence[str]) -> tuple[str, ...]:
+    for part in ("lists/partial", "cache/archives/partial"):
+        (work / part).mkdir(parents=True)
+    lines = work / "sources.list"
+    lines.write_text(sources(suites, f"[signed-by={_KEYRING}] "))
+    wanted = (
+        f"Dir::Etc::SourceList={lines}",
+        "Dir::Etc::SourceParts=/dev/null",
+        # the host's pins are about the host's packages
+        "Dir::Etc::Preferences=/dev/null",
+        "Dir::Etc::PreferencesParts=/dev/null",
+        f"Dir::State::Lists={work}/lists",
+        f"Dir::Cache={work}/cache",
+        "Acquire::Languages=none",
+        # the sandbox's user could not write here
+        "APT::Sandbox::User=root",
+        "APT::Update::Error-Mode=any",
+    )
+    return tuple(word for each in wanted for word in ("-o", each))

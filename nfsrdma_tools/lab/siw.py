@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Soft iWARP for Debian's kernels, whose packages have soft RoCE alone: built once in a node."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.lab.archive import opened
+from nfsrdma_tools.lab.debian_kernel import SUITES
+from nfsrdma_tools.lab.kernels import Kernel
+from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lab.places import locked
+
+__all__ = ["module"]
+
+_FOLDER = "drivers/infiniband/sw/siw"
+_MAKE = """
+mkdir /run/siw
+tar -xC /run/siw
+make -s -C "/lib/modules/$(uname -r)/build" M=/run/siw CONFIG_RDMA_SIW=m modules >&2
+strip --strip-debug /run/siw/siw.ko
+base64 /run/siw/siw.ko
+rm -r /run/siw
+"""
+
+
+def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
+    """The file siw.ko for a kernel of Debian's, compiled in a node that runs it.
+
+    Raises UserError when the archive has no source of the kernel any more.
+    """
+    file = kernel.folder / "siw.ko"
+    with locked(file.with_suffix(".lock")):
+        if not file.exists():
+            step("compiling soft iWARP for this kernel, once (about two minutes)")
+            argv = ("sh", "-ec", _MAKE)
+            text = lab.run(node, *argv, stdin=_source(kernel), timeout=1800).stdout
+            draft = file.with_suffix(".draft")
+            draft.write_bytes(base64.b64decode(text))
+            draft.rename(file)
+    return file.read_bytes()
+
+
+def _source(kernel: Kernel) -> bytes:
+    with tempfile.TemporaryDirectory(dir=kernel.folder) as work, \
+            opened(SUITES[kernel.name], Path(work)) as debian:  # fmt: skip
+        root = Path(work) / "root"
+        debian.unpack([f"linux-source-{kernel.name}"], root)
+        (source,) = root.glob("usr/src/linux-source-*.tar.xz")
+        words = ("--wildcards", "--strip-components=1", "-C", root, f"*/{_FOLDER}")
+        run("tar", "-xf", source, *words, timeout=600)
+        run("tar", "-cf", root / "siw.tar", "-C", root / _FOLDER, ".")
+        return (root / "siw.tar").read_bytes()
