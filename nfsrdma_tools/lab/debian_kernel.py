@@ -17,7 +17,7 @@ __all__ = ["SUITES", "disk_of", "make"]
 SUITES = {
     "6.12": ("trixie", "trixie-updates", "trixie-security"),
     "6.1": ("bookworm", "bookworm-updates", "bookworm-security"),
-    "7.2": ("trixie-backports",),
+    "7.2": ("trixie", "trixie-backports"),
 }
 # 6.12.117+deb13, 6.1.0-56; neither of the cloud nor for real time
 _RELEASE = r"\.[\d.]+(-\d+)?(\+deb\d+)?-amd64"
