@@ -50,6 +50,9 @@ def sweep(
         bool, typer.Option("--exhaustive", help="All runs of all cells, no racing.")
     ] = False,
     file_size: Annotated[str | None, typer.Option(help="Size of the test file.")] = None,
+    whole_file: Annotated[
+        bool, typer.Option("--whole-file", help="Read the whole file in slow cells, too.")
+    ] = False,
     block_size: Annotated[str | None, typer.Option(help="Size of one read(2), 8k.")] = None,
     order: Annotated[
         str | None, typer.Option(help="random, or grouped: one transport after the other.")
@@ -76,8 +79,8 @@ def sweep(
 ) -> None:
     """Measure NFS over rsize and read-ahead, and find the best cell.
 
-    Each trial mounts (as root), reads or writes the whole test file, and unmounts.  Ctrl-C ends
-    the sweep cleanly, --resume goes on.
+    Each trial mounts (as root), reads or writes the test file, and unmounts.  Ctrl-C ends the
+    sweep cleanly, --resume continues it.
     """
     from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
     from nfsrdma_tools.sweep.runner import Options
@@ -106,6 +109,7 @@ def sweep(
         "order": order,
         "seed": seed,
         "verify": verify,
+        "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
         **_sizes(rsize=rsize, read_ahead=read_ahead, nconnect=nconnect),
         **_one_size(file_size=file_size, block_size=block_size),

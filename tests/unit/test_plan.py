@@ -60,6 +60,40 @@ def test_quick_is_32_cells_of_3_runs() -> None:
     assert (plan.runs, plan.file_size, plan.mode) == (3, 32 << 20, "racing")
 
 
+def test_cells_with_little_read_ahead_read_a_share_of_the_file() -> None:
+    plan = preset("quick", "s:/e")
+    shares = {
+        (0, 8): 8, (0, 512): 8, (1, 8): 4, (4, 8): 1, (1, 32): 1, (16, 512): 1,
+    }  # fmt: skip
+    for (ahead, kib), share in shares.items():
+        assert plan.bytes_moved(Cell("tcp", kib << 10, ahead)) == plan.file_size // share
+    slow = Cell("tcp", 8192, 0)
+    assert plan.bytes_moved(replace(slow, transport="rdma")) == plan.bytes_moved(slow)
+    assert replace(plan, direction="write").bytes_moved(slow) == plan.file_size
+    assert preset("quick", "s:/e", whole_from=0).bytes_moved(slow) == plan.file_size
+    assert preset("paper2003", "s:/e").bytes_moved(slow) == 1 << 30
+    assert replace(plan, file_size=8192).bytes_moved(slow) == 8192
+
+
+@given(st.integers(1, 512), st.integers(0, 64), st.sampled_from([512, 4096, 8192]), st.booleans())
+def test_a_share_is_a_whole_number_of_requests(
+    blocks: int, ahead: int, block_size: int, direct: bool
+) -> None:
+    plan = Plan("s:/e", rsizes=(4096,), file_size=blocks * 8192, block_size=block_size,
+                whole_from=32768, direct=direct)  # fmt: skip
+    cell = Cell("rdma", 4096, ahead)
+    size = plan.bytes_moved(cell)
+    assert plan.request_size(cell) <= size <= plan.file_size
+    assert size % plan.request_size(cell) == 0
+
+
+def test_a_plan_of_an_older_store_reads_the_whole_file() -> None:
+    stored = preset("quick", "s:/e").to_json()
+    del stored["whole_from"]
+    plan = Plan.from_json(stored)
+    assert {plan.bytes_moved(cell) for cell in plan.cells()} == {plan.file_size}
+
+
 def test_paper2003_is_the_papers_grid() -> None:
     plan = preset("paper2003", "server:/export")
     assert plan.read_aheads == (0, 1, 2, 4, 8, 16)
