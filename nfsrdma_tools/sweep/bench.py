@@ -19,7 +19,7 @@ from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
-from nfsrdma_tools.undo import Journal, state_dir
+from nfsrdma_tools.undo import Journal
 
 __all__ = ["Bench", "mounted", "ready", "request_for"]
 
@@ -31,7 +31,8 @@ _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo
 class Bench:
     """A plan's mount point on this machine, the journal, how to reach the server's tunables.
 
-    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.
+    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.  ``checksums``
+    are those of parts of the test file, by their size.
     """
 
     plan: Plan
@@ -41,11 +42,7 @@ class Bench:
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
     rhythm: Rhythm = AT_ONCE
-
-    @property
-    def log(self) -> Path:
-        """Where the reader keeps its times: on this machine, or it would disturb what it times."""
-        return state_dir() / f"fio-{self.plan.uid}"
+    checksums: dict[int, int] = field(default_factory=dict)
 
 
 def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:

@@ -61,6 +61,8 @@ def _blind_run(bench: Bench, transport: str) -> None:
             workload.write(bench.directory, plan, plan.cells()[0])
         else:
             workload.verify(bench.directory, plan)
+            if not bench.checksums:
+                bench.checksums.update(workload.checksums(bench.directory, plan))
 
 
 def _clean_up(bench: Bench, store: Store, keep: bool) -> str:

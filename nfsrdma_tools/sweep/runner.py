@@ -24,7 +24,6 @@ from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
-from nfsrdma_tools.sweep.fio import log_file
 from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
@@ -76,7 +75,6 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             rhythm=options.rhythm,
         )
         bench = replace(bench, environment=store.add_environment(facts))
-        book.add(Remove(str(log_file(bench.log))))
         trials = store.trials(plan)
         yield Planned(plan, facts, len(trials), expected(plan, trials))
         if next_cell(plan, trials):

@@ -23,7 +23,7 @@ from nfsrdma_tools.host.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
-from nfsrdma_tools.sweep.fio import Job
+from nfsrdma_tools.sweep.job import Job
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
 
@@ -73,7 +73,8 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
         if check_data and bench.plan.direction == "read":
-            workload.verify(bench.directory, bench.plan, cell)
+            expected = bench.checksums[bench.plan.bytes_moved(cell)]
+            workload.check(bench.directory, bench.plan, cell, expected)
     if check_data and bench.plan.direction == "write":
         with _mounted(bench, cell):
             workload.verify(bench.directory, bench.plan, cell)
@@ -137,7 +138,7 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
 def _work(bench: Bench, cell: Cell) -> Job:
     if bench.plan.direction == "write":
         return workload.write(bench.directory, bench.plan, cell)
-    return workload.read(bench.directory, bench.plan, cell, bench.log)
+    return workload.read(bench.directory, bench.plan, cell)
 
 
 def _of_job(job: Job) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def _of_job(job: Job) -> dict[str, Any]:
 
 
 def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
-    # all of fio but the thread that reads, and this process: nothing of it is the mount's doing
+    # all but the reading itself, and this process: nothing of it is the mount's doing
     harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
     busy = max(times.busy_ns - harness, 0)
     return {

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload: a test file, read or written as a whole in small requests, and its data checked.
+"""The workload: a test file, read or written in small requests, and its data checked.
 
-The 2003 paper's simple_read reads a file sequentially; so does fio here, one thread, one request
-at a time (psync).  Requests are small (8 KiB): a reader of 1 MiB at a time has all of it in
-flight, whatever the read-ahead is.  The file is made of 8 KiB blocks with a checksum and their
-own place in them (fio's crc32c headers), so lost, torn and misplaced data show.
+The 2003 paper's simple_read reads a file sequentially; so does sweep/reader.py, one thread, one
+request at a time.  (fio would do, but takes longer to start than to read.)  Requests are small
+(8 KiB): a reader of 1 MiB at a time has all of it in flight, whatever the read-ahead is.
+
+fio makes the file, of 8 KiB blocks with a checksum and their own place in them (crc32c headers),
+and checks it before the first trial, so lost, torn and misplaced data show.  The checksum of what
+fio found good then checks what trials read.
 """
 
 from __future__ import annotations
@@ -12,19 +15,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+import mmap
 import os
+import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import fio
-from nfsrdma_tools.sweep.fio import FioError, Job
+from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
 
-__all__ = ["file_name", "is_there", "make", "read", "remove", "verify", "write"]
+__all__ = [
+    "check",
+    "checksums",
+    "file_name",
+    "is_there",
+    "make",
+    "read",
+    "remove",
+    "verify",
+    "write",
+]
 
-_MOST_TIMES = 1 << 20  # requests whose times are kept; longer runs are timed well enough in ms
+_READER = Path(__file__).with_name("reader.py")
+# isolated, without site-packages, and ended by the kernel when this process ends
+_PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
+_AT_ONCE = 1 << 20
 _ONLY_READ = ("--rw=read", "--readonly", "--allow_file_create=0")
 
 
@@ -72,14 +92,19 @@ def remove(directory: Path, plan: Plan) -> None:
     _discard(directory / file_name(plan))
 
 
-def read(directory: Path, plan: Plan, cell: Cell, log: Path) -> Job:
-    """Read the whole file once; fio keeps its times in ``log`` meanwhile."""
-    size = plan.request_size(cell)
-    options = (*_ONLY_READ, *_direct(plan), f"--bs={size}", _named(plan))
+def read(directory: Path, plan: Plan, cell: Cell) -> Job:
+    """Read what a trial of ``cell`` reads, once; raises JobError."""
+    path, size = directory / file_name(plan), plan.bytes_moved(cell)
+    how = (size, plan.request_size(cell), "direct" if plan.direct else "buffered")
+    limit = 120 + size / SLOWEST
     with _explaining(plan):
-        if plan.file_size // size > _MOST_TIMES:
-            return fio.run_job(directory, *options, size=plan.file_size)
-        return fio.run_timed(directory, *options, size=plan.file_size, log=log)
+        said = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
+        if said.returncode:
+            raise _failed(said.stderr)
+        done, took, user, system = map(int, said.stdout.split())
+        if done != size:
+            raise JobError(f"{done} bytes were read instead of {size}")
+        return Job(done, took, user / 1e9, system / 1e9)
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
@@ -90,10 +115,32 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
         return _write(directory, file_name(plan), plan.file_size, size, checked, *_direct(plan))
 
 
-def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
-    """Read the file and check every block; UserError when the data is not what was written.
+def checksums(directory: Path, plan: Plan) -> dict[int, int]:
+    """The checksum of each part of the file that a trial may read, by its size in bytes."""
+    sizes = sorted({plan.bytes_moved(cell) for cell in plan.cells()})
+    found, crc, place = {}, 0, 0
+    with _explaining(plan), _opened(directory / file_name(plan)) as file:
+        for size in sizes:
+            crc = _checksum(file, size - place, _AT_ONCE, crc)
+            found[size], place = crc, size
+    return found
+
+
+def check(directory: Path, plan: Plan, cell: Cell, expected: int) -> None:
+    """Read again what a trial of ``cell`` read; UserError unless it has the checksum ``expected``.
 
     Right after a buffered read this checks the very pages that came over the wire.
+    """
+    request = cell.rsize if plan.direct else _AT_ONCE
+    with _explaining(plan), _opened(directory / file_name(plan), plan.direct) as file:
+        if _checksum(file, plan.bytes_moved(cell), request) != expected:
+            raise JobError(os.strerror(errno.EILSEQ), errno.EILSEQ)
+
+
+def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
+    """Read the whole file and check every block by the checksum and the place that are in it.
+
+    Raises UserError when the data is not what was written.
     """
     size = math.gcd(plan.file_size, 8 * BLOCK)
     if plan.direct and cell:
@@ -102,6 +149,35 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
     options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}", _named(plan))
     with _explaining(plan):
         fio.run_job(directory, *options, size=plan.file_size)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, direct: bool = False) -> Iterator[int]:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | (os.O_DIRECT if direct else 0))
+        try:
+            yield file
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise JobError(error.strerror or str(error), error.errno or 0) from error
+
+
+def _checksum(file: int, size: int, request: int, crc: int = 0) -> int:
+    """Of the next ``size`` bytes, going on from ``crc``; of less when the file ends."""
+    # aligned to a page, as O_DIRECT wants it
+    with mmap.mmap(-1, request) as room, memoryview(room) as view:
+        while size > 0 and (done := os.readv(file, [view[: min(size, request)]])):
+            crc = zlib.crc32(view[:done], crc)
+            size -= done
+    return crc
+
+
+def _failed(stderr: str) -> JobError:
+    word, _, number = stderr.strip().partition(" ")
+    if word == "errno" and number.isdigit():
+        return JobError(os.strerror(int(number)), int(number))
+    return JobError(one_line(stderr) or "the reader ended with a failure")
 
 
 def _discard(path: Path) -> None:
@@ -144,19 +220,19 @@ def _direct(plan: Plan) -> tuple[str, ...]:
 def _explaining(plan: Plan) -> Iterator[None]:
     try:
         yield
-    except FioError as error:
+    except JobError as error:
         raise _explained(error, plan) from error
 
 
-def _explained(error: FioError, plan: Plan) -> FioError:
+def _explained(error: JobError, plan: Plan) -> JobError:
     name = file_name(plan)
     if error.number == errno.EILSEQ:
         hint = "the data was damaged on its way: do not use this mount option"
-        return FioError(f"{name}: the data read is not the data written", error.number, hint)
+        return JobError(f"{name}: the data read is not the data written", error.number, hint)
     if error.number in (errno.ENOSPC, errno.EDQUOT):
         what = f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
-        return FioError(what, error.number, "make room there, or take a smaller --file-size")
+        return JobError(what, error.number, "make room there, or take a smaller --file-size")
     if error.number in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = "export it with rw,no_root_squash, or have the file made on the server"
-        return FioError(f"{name}: {error.message}", error.number, hint)
-    return FioError(f"{name}: {error.message}", error.number, error.hint)
+        return JobError(f"{name}: {error.message}", error.number, hint)
+    return JobError(f"{name}: {error.message}", error.number, error.hint)

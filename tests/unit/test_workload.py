@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import shutil
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.fio import FioError, Job, parse, parse_log
+from nfsrdma_tools.sweep.fio import parse
+from nfsrdma_tools.sweep.job import Job, JobError
 from nfsrdma_tools.sweep.plan import Plan
 
 DATA = Path(__file__).parent / "data"
@@ -30,10 +33,10 @@ def test_accounts_of_a_real_run() -> None:
 
 
 def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
-    with pytest.raises(FioError) as caught:
+    with pytest.raises(JobError) as caught:
         parse(said("fio_damaged.json", 1))
     assert caught.value.number == 84
-    with pytest.raises(FioError, match="No such file") as caught:
+    with pytest.raises(JobError, match="No such file") as caught:
         parse(said("fio_missing.json", 1))
     assert caught.value.number == 2
 
@@ -51,15 +54,8 @@ def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
 def test_what_fio_cannot_do_is_one_clear_error(
     stdout: str, stderr: str, status: int, words: str
 ) -> None:
-    with pytest.raises(FioError, match=words):
+    with pytest.raises(JobError, match=words):
         parse(Result(("fio",), stdout, stderr, status))
-
-
-def test_duration_is_from_first_request_to_end_of_last() -> None:
-    lines = ["0, 500, 0, 8192, 0, 0, 1000", "0, 20, 0, 8192, 8192, 0, 2000"]
-    lines += ["0, 70, 0, 8192, 16384, 0, 9000", ""]
-    assert parse_log("\n".join(lines)) == 8070
-    assert parse_log("") == 0
 
 
 def test_names() -> None:
@@ -89,10 +85,14 @@ def test_made_read_and_checked(folder: Path) -> None:
     workload.make(folder, PLAN)
     assert [path.name for path in folder.iterdir()] == [".nfsrdma-sweep-1M"]
     assert workload.is_there(folder, PLAN)
-    job = workload.read(folder, PLAN, CELL, folder.parent / "log")
-    assert job.bytes == 1 << 20
+    job = workload.read(folder, PLAN, CELL)
     assert isinstance(job, Job)
-    workload.verify(folder, PLAN, CELL)
+    assert job.bytes == 1 << 20
+    assert job.user_s + job.system_s > 0
+    assert 0 < job.duration_ns < 10**10
+    workload.verify(folder, PLAN)
+    (crc,) = workload.checksums(folder, PLAN).values()
+    workload.check(folder, PLAN, CELL, crc)
     assert list(folder.parent.iterdir()) == [folder]
     workload.remove(folder, PLAN)
     workload.remove(folder, PLAN)
@@ -110,14 +110,35 @@ def test_damage_anywhere_is_found(folder: Path) -> None:
         whole[:-8192] + bytes(8192),
     ):
         path.write_bytes(damaged)
-        with pytest.raises(FioError, match="not the data written"):
+        with pytest.raises(JobError, match="not the data written"):
             workload.verify(folder, PLAN)
+        with pytest.raises(JobError, match="not the data written"):
+            workload.check(folder, PLAN, CELL, zlib.crc32(whole))
 
 
-@needs_fio
+@pytest.mark.parametrize("direct", [False, True])
+def test_a_share_of_the_file_is_read_and_checked(tmp_path: Path, direct: bool) -> None:
+    plan = replace(PLAN, rsizes=(8192, 32768), read_aheads=(0, 1), whole_from=32768, direct=direct)
+    whole = os.urandom(1 << 20)
+    (tmp_path / workload.file_name(plan)).write_bytes(whole)
+    crcs = workload.checksums(tmp_path, plan)
+    sizes = {256 << 10, 1 << 20} if direct else {128 << 10, 256 << 10, 1 << 20}
+    assert crcs == {size: zlib.crc32(whole[:size]) for size in sizes}
+    for cell in plan.cells():
+        job = workload.read(tmp_path, plan, cell)
+        assert job.bytes == plan.bytes_moved(cell) in sizes
+        workload.check(tmp_path, plan, cell, crcs[job.bytes])
+
+
+def test_a_file_that_became_shorter_is_not_read_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / workload.file_name(PLAN)).write_bytes(bytes(8192))
+    with pytest.raises(JobError, match="8192 bytes were read instead of 1048576"):
+        workload.read(tmp_path, PLAN, CELL)
+
+
 def test_reading_never_makes_a_file(folder: Path) -> None:
-    with pytest.raises(FioError, match="No such file"):
-        workload.read(folder, PLAN, CELL, folder.parent / "log")
+    with pytest.raises(JobError, match="No such file"):
+        workload.read(folder, PLAN, CELL)
     assert not list(folder.iterdir())
 
 

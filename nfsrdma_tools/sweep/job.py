@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reading or writing the test file once came to, whichever program did it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["SLOWEST", "Job", "JobError"]
+
+SLOWEST = 500_000
+"""Bytes per second; what is slower than this hangs."""
+
+
+class JobError(UserError):
+    """A job failed; ``number`` is the errno, 0 when there is none."""
+
+    def __init__(self, message: str, number: int = 0, hint: str = "") -> None:
+        self.number = number
+        super().__init__(message, hint)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a job did: bytes, ns from first to last request, CPU seconds of its thread."""
+
+    bytes: int
+    duration_ns: int
+    user_s: float
+    system_s: float
