@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
-from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone, to_line
+from nfsrdma_tools.sweep.events import Event, Finished, Planned, Step, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
 from nfsrdma_tools.sweep.spread import Summary
@@ -20,6 +21,8 @@ from nfsrdma_tools.sweep.store import Store
 __all__ = ["Lines", "Progress", "conclusion"]
 
 _SHOWN = 6
+_EVERY = 20.0
+"""Seconds between two lines that say how much time is left."""
 
 
 class Lines:
@@ -37,7 +40,7 @@ class Lines:
 
     def show(self, event: Event) -> None:
         """Print an event at once."""
-        self.done = event.done
+        self.done = getattr(event, "done", self.done)
         print(to_line(event), flush=True)
 
     def stopped(self, reason: str) -> None:
@@ -46,11 +49,17 @@ class Lines:
 
 
 class Progress:
-    """A bar with the time left, and a line for each trial above it."""
+    """A line for each step and each trial, and how much time is left: a bar, or lines in a file.
 
-    def __init__(self) -> None:
+    ``now`` is a clock in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         from rich import progress
 
+        self._now = now
+        self._began = self._said = now()
+        self._before: int | None = None
         self._bar = progress.Progress(
             progress.MofNCompleteColumn(),
             progress.BarColumn(),
@@ -71,16 +80,32 @@ class Progress:
         self._bar.stop()
 
     def show(self, event: Event) -> None:
-        """Move the bar, and say what a trial came to."""
+        """Move the bar, say what begins, and what a trial came to."""
+        if isinstance(event, Step):
+            self._say(f"sweep: {event.what} (about {_duration(event.seconds)})")
+            # the last step is the trials
+            self._began = self._said = self._now()
+            return
         if isinstance(event, Planned):
             self._say(f"accounts: {event.environment.get('accounts', 'none')}")
         if isinstance(event, TrialDone):
             self._say(_line(event.trial))
+            self._tell_left(event)
         total = event.done if isinstance(event, Finished) else event.expected
         self._bar.update(self._task, completed=event.done, total=total)
 
     def stopped(self, reason: str) -> None:
         """Nothing: the command's end says it."""
+
+    def _tell_left(self, event: TrialDone) -> None:
+        """In a file, where there is no bar, a line every so often."""
+        now = self._now()
+        self._before = event.done - 1 if self._before is None else self._before
+        if self._bar.disable and now - self._said >= _EVERY and event.done < event.expected:
+            each = (now - self._began) / (event.done - self._before)
+            left = _duration(each * (event.expected - event.done))
+            self._say(f"sweep: {event.done} of {event.expected} trials, about {left} left")
+            self._said = now
 
     def _say(self, text: str) -> None:
         self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
@@ -104,6 +129,12 @@ def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) 
     if any(trial.ok for trial in trials):
         lines.append(f"next: nfsrdma report {path}; nfsrdma tune apply {path}")
     return lines
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min"
 
 
 def _line(trial: Trial) -> str:

@@ -32,12 +32,16 @@ class Accounts:
         self._session: Any = None
         self._clients: dict[int, tuple[str, ...]] = {}
 
+    def attach(self) -> None:
+        """Attach, unless that is done; UserError when it cannot be."""
+        if not self._session:
+            self._session = self._attached()
+
     def begin(self) -> dict[str, Any]:
         """A reading of each account, for ``end``; UserError when they cannot be attached."""
         if not self.kept:
             return {}
-        if not self._session:
-            self._session = self._attached()
+        self.attach()
         # before anything is counted: it may have to ask servers
         self._clients = clients()
         return {name: account(name).read(self._session) for name in NAMES}
@@ -58,7 +62,7 @@ class Accounts:
 
     def _attached(self) -> Any:
         try:
-            return self._open.enter_context(attached(NAMES))
+            return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:
             raise UserError(error.message, f"{error.hint}; or sweep with --no-accounts") from error
 

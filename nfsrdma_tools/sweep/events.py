@@ -17,7 +17,17 @@ from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
 
-__all__ = ["Event", "Finished", "Planned", "TrialDone", "apply", "follow", "from_line", "to_line"]
+__all__ = [
+    "Event",
+    "Finished",
+    "Planned",
+    "Step",
+    "TrialDone",
+    "apply",
+    "follow",
+    "from_line",
+    "to_line",
+]
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,14 @@ class Planned:
     environment: dict[str, str]
     done: int
     expected: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step begins, which is likely to take so many seconds of wall time."""
+
+    what: str
+    seconds: int
 
 
 @dataclass(frozen=True)
@@ -48,7 +66,7 @@ class Finished:
     reason: str = ""
 
 
-Event = Planned | TrialDone | Finished
+Event = Planned | Step | TrialDone | Finished
 
 
 def to_line(event: Event) -> str:
@@ -92,6 +110,7 @@ def follow(lines: Iterable[str], store: Store) -> Iterator[Event]:
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "planned": lambda data: Planned(**{**data, "plan": Plan.from_json(data["plan"])}),
+    "step": lambda data: Step(**data),
     "trialdone": lambda data: TrialDone(**{**data, "trial": Trial.from_json(data["trial"])}),
     "finished": lambda data: Finished(**data),
 }

@@ -21,7 +21,8 @@ from nfsrdma_tools.host import module_build, module_swap, modules
 from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.transports import KERNELS
-from nfsrdma_tools.sweep.accounts import Accounts
+from nfsrdma_tools.sweep import estimate
+from nfsrdma_tools.sweep.accounts import NAMES, Accounts
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.lock import only_one
@@ -76,9 +77,16 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         )
         bench = replace(bench, environment=store.add_environment(facts))
         trials = store.trials(plan)
-        yield Planned(plan, facts, len(trials), expected(plan, trials))
+        wanted = expected(plan, trials)
+        yield Planned(plan, facts, len(trials), wanted)
         if next_cell(plan, trials):
+            yield estimate.preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
+            # where modules are swapped, probes are attached anew after each swap
+            if accounts.kept and OURS not in plan.transports:
+                yield estimate.attaching(NAMES, facts)
+                accounts.attach()
+            yield estimate.measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
 

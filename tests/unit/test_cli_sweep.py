@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.cli.sweep_view import conclusion
+from nfsrdma_tools.cli.sweep_view import Progress, conclusion
+from nfsrdma_tools.sweep.events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
 from tests.unit.surfaces import SURFACES, sweep
@@ -71,6 +72,27 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
     assert "36 trials, 35 good" in text
     assert "1 failed: gone?[31m?for good" in text
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
+
+
+def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
+    now = [0.0]
+    with Progress(lambda: now[0]) as view:
+        view.show(Planned(Plan("s:/e"), {"accounts": "none: not asked for"}, 4, 36))
+        view.show(Step("compiling the probes: cpu", 25))
+        view.show(Step("32 trials", 130))
+        for done, trial in enumerate(trials[:8], 5):
+            now[0] += 4
+            view.show(TrialDone(trial, done, 36))
+    said = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
+    assert said == [
+        "accounts: none: not asked for",
+        "sweep: compiling the probes: cpu (about 25 s)",
+        "sweep: 32 trials (about 2 min)",
+        "sweep: 9 of 36 trials, about 2 min left",
+    ]
 
 
 def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:

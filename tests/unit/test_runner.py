@@ -12,9 +12,18 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sweep import estimate, runner
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.choice import choose
-from nfsrdma_tools.sweep.events import Finished, Planned, TrialDone, follow, from_line, to_line
+from nfsrdma_tools.sweep.events import (
+    Finished,
+    Planned,
+    Step,
+    TrialDone,
+    follow,
+    from_line,
+    to_line,
+)
 from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.record import Trial
@@ -42,7 +51,7 @@ def fake(bench: Bench, trial: Trial, check_data: bool) -> Trial:
     return replace(trial, throughput=speed, verified=check_data, environment=bench.environment)
 
 
-OPTIONS = Options(measure=fake, prepare=no_file)
+OPTIONS = Options(accounts=False, measure=fake, prepare=no_file)
 
 
 @pytest.fixture
@@ -54,8 +63,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 
 def test_a_whole_sweep(store: Store) -> None:
-    first, *trials, last = sweep(PLAN, store, OPTIONS)
+    first, file, several, *trials, last = sweep(PLAN, store, OPTIONS)
     assert isinstance(first, Planned)
+    assert isinstance(file, Step)
+    assert file.what == "making and reading the 32M test file once over tcp and rdma"
+    assert isinstance(several, Step)
+    assert several.what == "35 trials"
+    assert min(file.seconds, several.seconds) > 0
     assert (first.plan, first.done, first.expected) == (PLAN, 0, 35)
     assert all(isinstance(event, TrialDone) for event in trials)
     assert [event.trial for event in trials if isinstance(event, TrialDone)] == store.trials(PLAN)
@@ -172,6 +186,46 @@ def test_a_lock_is_let_go(store: Store) -> None:
             pass
 
 
+class Probes:
+    """Accounts that attach nothing."""
+
+    kept, said = True, "some"
+
+    def __init__(self, wanted: bool) -> None:
+        self.attached = 0
+
+    def attach(self) -> None:
+        self.attached += 1
+
+    def release(self) -> None:
+        assert self.attached == 1
+
+
+def test_probes_are_attached_once_between_the_file_and_the_first_trial(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attached(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        assert isinstance(bench.accounts, Probes)
+        assert bench.accounts.attached == 1
+        return fake(bench, trial, check_data)
+
+    monkeypatch.setattr(runner, "Accounts", Probes)
+    events = list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=attached)))
+    steps = [event.what for event in events if isinstance(event, Step)]
+    assert [what.partition(":")[0] for what in steps[1:]] == ["compiling the probes", "32 trials"]
+
+
+def test_an_emulated_machine_takes_longer() -> None:
+    emulated = {"cpu model": "QEMU TCG CPU version 2.5+"}
+    for one, other in (
+        (estimate.preparing(PLAN, emulated), estimate.preparing(PLAN, {})),
+        (estimate.attaching(["cpu"], emulated), estimate.attaching(["cpu"], {})),
+        (estimate.measuring(PLAN, 9, emulated), estimate.measuring(PLAN, 9, {})),
+    ):
+        assert one.what == other.what
+        assert one.seconds > 2 * other.seconds > 0
+
+
 def test_events_survive_their_line(store: Store) -> None:
     for event in sweep(PLAN, store, OPTIONS):
         line = to_line(event)
@@ -191,7 +245,7 @@ def test_what_is_no_event_is_one_clear_error(line: str) -> None:
 def test_a_store_elsewhere_follows_the_events(store: Store, tmp_path: Path) -> None:
     lines = [to_line(event) for event in sweep(PLAN, store, OPTIONS)]
     with Store(tmp_path / "mirror.db") as mirror:
-        *_, cut_off = follow(lines[:9], mirror)
+        *_, cut_off = follow(lines[:11], mirror)
         assert isinstance(cut_off, TrialDone)
         assert len(mirror.trials()) == 8
         again = list(follow(["", *lines], mirror))
