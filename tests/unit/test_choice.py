@@ -6,12 +6,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from nfsrdma_tools.sweep.choice import choose, unstable
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.race import GIVE_UP, expected, next_cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.spread import pooled, summaries
+from nfsrdma_tools.sweep.spread import KNOWN_AT, PRIOR, Noise, pooled, summaries
 from tests.unit.surfaces import PLAN, SURFACES, sweep
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
@@ -20,6 +21,14 @@ SEEDS = range(15)
 
 def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "ok") -> Trial:
     return Trial("p", cell, run, 0, status, throughput=throughput, busy_ns=cpu, bytes=1)
+
+
+@pytest.mark.parametrize("degrees", [3, 4, 5, 10, 31, 64, 299])
+def test_the_bound_is_students(degrees: int) -> None:
+    one, other = summaries([trial(A, 1, 90.0), trial(A, 2, 90.0), trial(B, 1, 100.0)])
+    expected = float(stdtrit(degrees, 0.95)) * 0.02 * (1 / 2 + 1 / 1) ** 0.5
+    assert Noise(0.02, degrees).bound(one, other) == pytest.approx(expected, rel=1e-9)
+    assert Noise(0.02, KNOWN_AT - 1).bound(one, other) == PRIOR
 
 
 def regret(name: str, trials: list[Trial], transport: str = "") -> float:
