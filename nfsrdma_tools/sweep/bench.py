@@ -31,8 +31,8 @@ _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo
 class Bench:
     """A plan's mount point on this machine, the journal, how to reach the server's tunables.
 
-    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.  ``checksums``
-    are those of parts of the test file, by their size.
+    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.  ``content``
+    is what the test file holds, filled in before the first trial.
     """
 
     plan: Plan
@@ -42,7 +42,7 @@ class Bench:
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
     rhythm: Rhythm = AT_ONCE
-    checksums: dict[int, int] = field(default_factory=dict)
+    content: list[bytes | int] = field(default_factory=list)
 
 
 def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:

@@ -73,8 +73,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
         if check_data and bench.plan.direction == "read":
-            expected = bench.checksums[bench.plan.bytes_moved(cell)]
-            workload.check(bench.directory, bench.plan, cell, expected)
+            workload.check(bench.directory, bench.plan, bench.content, cell)
     if check_data and bench.plan.direction == "write":
         with _mounted(bench, cell):
             workload.verify(bench.directory, bench.plan, cell)

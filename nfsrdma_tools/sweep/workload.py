@@ -6,8 +6,8 @@ request at a time.  (fio would do, but takes longer to start than to read.)  Req
 (8 KiB): a reader of 1 MiB at a time has all of it in flight, whatever the read-ahead is.
 
 fio makes the file, of 8 KiB blocks with a checksum and their own place in them (crc32c headers),
-and checks it before the first trial, so lost, torn and misplaced data show.  The checksum of what
-fio found good then checks what trials read.
+and checks it before the first trial, so lost, torn and misplaced data show.  What trials read is
+compared with what fio found good.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import mmap
 import os
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep import fio
+from nfsrdma_tools.sweep import content, fio
+from nfsrdma_tools.sweep.content import Content
 from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
 
 __all__ = [
     "check",
-    "checksums",
     "file_name",
     "is_there",
     "make",
     "read",
+    "remember",
     "remove",
     "verify",
     "write",
@@ -44,7 +43,6 @@ __all__ = [
 _READER = Path(__file__).with_name("reader.py")
 # isolated, without site-packages, and ended by the kernel when this process ends
 _PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
-_AT_ONCE = 1 << 20
 _ONLY_READ = ("--rw=read", "--readonly", "--allow_file_create=0")
 
 
@@ -115,26 +113,21 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
         return _write(directory, file_name(plan), plan.file_size, size, checked, *_direct(plan))
 
 
-def checksums(directory: Path, plan: Plan) -> dict[int, int]:
-    """The checksum of each part of the file that a trial may read, by its size in bytes."""
-    sizes = sorted({plan.bytes_moved(cell) for cell in plan.cells()})
-    found, crc, place = {}, 0, 0
-    with _explaining(plan), _opened(directory / file_name(plan)) as file:
-        for size in sizes:
-            crc = _checksum(file, size - place, _AT_ONCE, crc)
-            found[size], place = crc, size
-    return found
+def remember(directory: Path, plan: Plan) -> Content:
+    """What the file holds, for ``check``; ask for it once ``verify`` has found it good."""
+    with _explaining(plan), _errors():
+        return content.remember(directory / file_name(plan))
 
 
-def check(directory: Path, plan: Plan, cell: Cell, expected: int) -> None:
-    """Read again what a trial of ``cell`` read; UserError unless it has the checksum ``expected``.
+def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = None) -> None:
+    """Read again what a trial of ``cell`` read, or the whole file, and compare; raises JobError.
 
-    Right after a buffered read this checks the very pages that came over the wire.
+    Right after a buffered read this compares the very pages that came over the wire.
     """
-    request = cell.rsize if plan.direct else _AT_ONCE
-    with _explaining(plan), _opened(directory / file_name(plan), plan.direct) as file:
-        if _checksum(file, plan.bytes_moved(cell), request) != expected:
-            raise JobError(os.strerror(errno.EILSEQ), errno.EILSEQ)
+    size = plan.bytes_moved(cell) if cell else plan.file_size
+    with _explaining(plan), _errors():
+        if not content.holds(directory / file_name(plan), expected, size, plan.direct):
+            raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 
 def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
@@ -152,25 +145,11 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, direct: bool = False) -> Iterator[int]:
+def _errors() -> Iterator[None]:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | (os.O_DIRECT if direct else 0))
-        try:
-            yield file
-        finally:
-            os.close(file)
+        yield
     except OSError as error:
         raise JobError(error.strerror or str(error), error.errno or 0) from error
-
-
-def _checksum(file: int, size: int, request: int, crc: int = 0) -> int:
-    """Of the next ``size`` bytes, going on from ``crc``; of less when the file ends."""
-    # aligned to a page, as O_DIRECT wants it
-    with mmap.mmap(-1, request) as room, memoryview(room) as view:
-        while size > 0 and (done := os.readv(file, [view[: min(size, request)]])):
-            crc = zlib.crc32(view[:done], crc)
-            size -= done
-    return crc
 
 
 def _failed(stderr: str) -> JobError:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
 import shutil
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,8 +90,7 @@ def test_made_read_and_checked(folder: Path) -> None:
     assert job.user_s + job.system_s > 0
     assert 0 < job.duration_ns < 10**10
     workload.verify(folder, PLAN)
-    (crc,) = workload.checksums(folder, PLAN).values()
-    workload.check(folder, PLAN, CELL, crc)
+    workload.check(folder, PLAN, workload.remember(folder, PLAN), CELL)
     assert list(folder.parent.iterdir()) == [folder]
     workload.remove(folder, PLAN)
     workload.remove(folder, PLAN)
@@ -103,7 +101,7 @@ def test_made_read_and_checked(folder: Path) -> None:
 def test_damage_anywhere_is_found(folder: Path) -> None:
     workload.make(folder, PLAN)
     path = folder / workload.file_name(PLAN)
-    whole = path.read_bytes()
+    whole, content = path.read_bytes(), workload.remember(folder, PLAN)
     for damaged in (
         whole[:70000] + b"x" + whole[70001:],
         whole[8192:16384] + whole[:8192] + whole[16384:],
@@ -113,7 +111,7 @@ def test_damage_anywhere_is_found(folder: Path) -> None:
         with pytest.raises(JobError, match="not the data written"):
             workload.verify(folder, PLAN)
         with pytest.raises(JobError, match="not the data written"):
-            workload.check(folder, PLAN, CELL, zlib.crc32(whole))
+            workload.check(folder, PLAN, content, CELL)
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -121,13 +119,42 @@ def test_a_share_of_the_file_is_read_and_checked(tmp_path: Path, direct: bool) -
     plan = replace(PLAN, rsizes=(8192, 32768), read_aheads=(0, 1), whole_from=32768, direct=direct)
     whole = os.urandom(1 << 20)
     (tmp_path / workload.file_name(plan)).write_bytes(whole)
-    crcs = workload.checksums(tmp_path, plan)
+    content = workload.remember(tmp_path, plan)
     sizes = {256 << 10, 1 << 20} if direct else {128 << 10, 256 << 10, 1 << 20}
-    assert crcs == {size: zlib.crc32(whole[:size]) for size in sizes}
+    assert {plan.bytes_moved(cell) for cell in plan.cells()} == sizes
     for cell in plan.cells():
-        job = workload.read(tmp_path, plan, cell)
-        assert job.bytes == plan.bytes_moved(cell) in sizes
-        workload.check(tmp_path, plan, cell, crcs[job.bytes])
+        assert workload.read(tmp_path, plan, cell).bytes == plan.bytes_moved(cell)
+        workload.check(tmp_path, plan, content, cell)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("place", [0, (1 << 20) - 1, 65 << 20, (66 << 20) + 8191])
+def test_another_byte_anywhere_in_a_large_file_is_found(
+    tmp_path: Path, place: int, direct: bool
+) -> None:
+    # blocks that are kept, one of which only the checksum is, and a last one that is not whole
+    plan = replace(PLAN, rsizes=(8192,), file_size=(66 << 20) + 8192, direct=direct)
+    path = tmp_path / workload.file_name(plan)
+    path.write_bytes(os.urandom(1 << 20) * 66 + bytes(8192))
+    content = workload.remember(tmp_path, plan)
+    workload.check(tmp_path, plan, content)
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(JobError, match="not the data written"):
+        workload.check(tmp_path, plan, content)
+
+
+def test_a_file_that_is_cut_is_not_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / workload.file_name(PLAN)
+    path.write_bytes(bytes(PLAN.file_size))
+    content = workload.remember(tmp_path, PLAN)
+    for size in (PLAN.file_size - 1, 0):
+        os.truncate(path, size)
+        with pytest.raises(JobError, match="not the data written"):
+            workload.check(tmp_path, PLAN, content, CELL)
 
 
 def test_a_file_that_became_shorter_is_not_read_as_a_whole(tmp_path: Path) -> None:
