@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.report import conditions, style
 from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.sweep.plan import Plan
 
 __all__ = [
     "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",
@@ -95,9 +96,14 @@ def workload(study: Study) -> str:
     each = "rsize" if plan.direct else style.size_label(plan.block_size)
     into = "written" if plan.direction == "write" else "read"
     return (
-        f"NFSv{plan.vers}, {style.size_label(plan.file_size)} {into} in sequence, {each} per call"
+        f"NFSv{plan.vers}, {_amount(plan)} {into} in sequence, {each} per call"
         f"{' (O_DIRECT)' if plan.direct else ''}; server's cache warm, client's cold."
     )
+
+
+def _amount(plan: Plan) -> str:
+    sizes = sorted({plan.bytes_moved(cell) for cell in plan.cells()})
+    return " to ".join(style.size_label(size) for size in dict.fromkeys((sizes[0], sizes[-1])))
 
 
 def repeats(study: Study) -> str:

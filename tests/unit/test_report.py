@@ -307,3 +307,11 @@ def test_markup_escapes_all_but_itself(text: str, value: str) -> None:
     found = Reader(tag("p", text, tag("b", "x"), title=value))
     assert found.tags == ["p", "b"] and len(found.attributes) == 1
     assert isinstance(tag("p"), Markup)
+
+
+@pytest.mark.parametrize(("whole_from", "amount"), [(0, "1 MiB"), (32 * KIB, "128 KiB to 1 MiB")])
+def test_the_small_print_says_how_much_was_read(
+    made: build.Report, whole_from: int, amount: str
+) -> None:
+    study = replace(made.study, plan=plan(whole_from=whole_from))
+    assert words.workload(study).startswith(f"NFSv3, {amount} read in sequence, 8 KiB per call;")
