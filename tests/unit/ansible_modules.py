@@ -35,6 +35,17 @@ def _imported(name: str) -> Any:
     return importlib.import_module(f"{_MODULES}.{name}")
 
 
+def program(root: Path, name: str, text: str) -> None:
+    """A stand-in for a program of the target: a Python script without its first line.
+
+    Isolated (-IS), because a module starts a dozen of them and site takes longer than the script.
+    """
+    shell = text.startswith("#!")
+    file = root / "bin" / name
+    file.write_text(text if shell else f"#!{Path(sys.executable).resolve()} -IS\n{text}")
+    file.chmod(0o755)
+
+
 def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[str, Any]:
     """What a module answers; ``root`` has its fstab, its units, and programs of its own."""
     module = _imported(f"modules.{name}")

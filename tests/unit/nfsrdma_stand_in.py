@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for nfsrdma on a target: keeps its state in state.json beside it, and its arguments."""
 

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import run_module
+from ansible_modules import program, run_module
 
 NAME = "nfsrdma_firewall"
-NFT = """#!/usr/bin/env python3
+NFT = """\
 import json, pathlib, re, sys
 file = pathlib.Path({root!r}, "ruleset.json")
 parts = json.loads(file.read_text())
@@ -30,7 +30,7 @@ else:
                                 "handle": 100 + len(parts), "comment": comment}}}})
 file.write_text(json.dumps(parts))
 """
-FIREWALLD = """#!/usr/bin/env python3
+FIREWALLD = """\
 import json, pathlib, sys
 file = pathlib.Path({root!r}, "ports.json")
 ports, words = json.loads(file.read_text()), sys.argv[1:]
@@ -60,11 +60,6 @@ def root(tmp_path: Path) -> Path:
     start = f"test $1 != restart || nft -f {tmp_path}/etc/firewall.nft"
     program(tmp_path, "systemctl", f"#!/bin/sh\n{start}\n")
     return tmp_path
-
-
-def program(root: Path, name: str, text: str) -> None:
-    (root / "bin" / name).write_text(text)
-    (root / "bin" / name).chmod(0o755)
 
 
 def nftables(root: Path, *parts: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 """The collection's modules, run as Ansible does, on a stand-in of nfsrdma and a scratch root."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import run_module
+from ansible_modules import program, run_module
 
 Run = Callable[..., dict[str, Any]]
 SRC, PATH = "server:/export", "/mnt/nfsrdma-test-of-modules"
@@ -37,14 +36,10 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "units").mkdir()
     (tmp_path / "bin").mkdir()
     (tmp_path / "etc/fstab").write_text(FSTAB)
-    shutil.copy(Path(__file__).with_name("nfsrdma_stand_in.py"), tmp_path / "bin/nfsrdma")
-    (tmp_path / "bin/nfsrdma").chmod(0o755)
+    program(tmp_path, "nfsrdma", Path(__file__).with_name("nfsrdma_stand_in.py").read_text())
     for name in ("systemctl", "mount"):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/ran\n')
-        (tmp_path / "bin" / name).chmod(0o755)
-    escape = tmp_path / "bin/systemd-escape"
-    escape.write_text("#!/bin/sh\necho mnt-data.mount\n")
-    escape.chmod(0o755)
+        program(tmp_path, name, f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/ran\n')
+    program(tmp_path, "systemd-escape", "#!/bin/sh\necho mnt-data.mount\n")
     server = {"own": [], "listeners": [], "exports": [], "versions": ["4.2"]}
     carrier = {"owner": "rpcrdma", "ours": "", "installed": "", "users": []}
     empty: dict[str, list[object]] = {"calls": [], "mounts": [], "tuned": [], "links": []}
