@@ -12,6 +12,7 @@ without them nobody knows the noise.  docs/how-it-was-measured.md has the simula
 
 from __future__ import annotations
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
         )
     else:
         cell = min(
-            waiting, key=lambda c: (attempts[c], _group(plan, c), _place(plan, attempts[c], c))
+            waiting, key=lambda c: (attempts[c], _group(plan, c), _place(plan.seed, attempts[c], c))
         )
     return cell, attempts[cell] + 1
 
@@ -99,6 +100,7 @@ def _group(plan: Plan, cell: Cell) -> int:
     return plan.transports.index(cell.transport) if plan.order == "grouped" else 0
 
 
-def _place(plan: Plan, attempt: int, cell: Cell) -> float:
+@functools.cache
+def _place(seed: int, attempt: int, cell: Cell) -> float:
     # a random order of its own for each pass, the same in every process
-    return random.Random(f"{plan.seed} {attempt} {cell.key}").random()  # noqa: S311 - no secret
+    return random.Random(f"{seed} {attempt} {cell.key}").random()  # noqa: S311 - no secret
