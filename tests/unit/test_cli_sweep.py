@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
@@ -12,13 +12,10 @@ from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
 from tests.unit.surfaces import SURFACES, sweep
 
-ROOT = Path(__file__).parents[2]
-
 
 def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    argv = (sys.executable, "-m", "nfsrdma_tools", *words)
-    env = {"PYTHONPATH": str(ROOT), "NFSRDMA_STATE": str(cwd / "state"), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(argv, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    env = {"NFSRDMA_STATE": str(cwd / "state"), "PATH": "/usr/bin:/bin"}
+    return forked.nfsrdma(*words, cwd=cwd, env=env)
 
 
 @pytest.mark.parametrize(
