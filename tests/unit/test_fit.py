@@ -4,7 +4,6 @@ import random
 
 import numpy as np
 import pytest
-from scipy.optimize import curve_fit
 
 from nfsrdma_tools.report.fit import fit
 
@@ -28,6 +27,9 @@ def test_a_line_is_found_exactly() -> None:
 
 
 def test_another_program_finds_the_same() -> None:
+    # here and not above: it takes a second to import, in each worker
+    from scipy.optimize import curve_fit
+
     costs = noisy(random.Random(3), 0.05)  # noqa: S311 - no secret
     found = fit(SIZES, costs, EXACT)
     assert found
