@@ -40,8 +40,12 @@ class Site:
         while not self.web.started:
             time.sleep(0.01)
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Begin to shut down, which takes half a second; ``close`` waits for its end."""
         self.web.should_exit = True
+
+    def close(self) -> None:
+        self.stop()
         self.thread.join()
         self.listener.close()
 
@@ -98,12 +102,23 @@ def locked() -> Iterator[Site]:
     running.close()
 
 
+@pytest.fixture(scope="module")
+def stopped() -> Iterator[list[Site]]:
+    """Sites that have begun to shut down, all of them at once."""
+    sites: list[Site] = []
+    yield sites
+    for each in sites:
+        each.close()
+
+
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def hasty(monkeypatch: pytest.MonkeyPatch, stopped: list[Site]) -> Iterator[Site]:
     monkeypatch.setattr(Patient, "patience", 0.5)
     running = Site()
+    running.web.config.timeout_keep_alive = 1
     yield running
-    running.close()
+    running.stop()
+    stopped.append(running)
 
 
 def until(true: Callable[[], bool]) -> None:
