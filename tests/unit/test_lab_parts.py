@@ -56,7 +56,8 @@ REPORTS = [
 @pytest.mark.parametrize("line", REPORTS)
 def test_a_report_on_the_console_is_seen_once(line: str, tmp_path: Path) -> None:
     log = tmp_path / "console"
-    log.write_text(f"[   12.2] all is well\n{line}\n[   12.4]  in this function\n")
+    end = "[   12.4] ---[ end trace 0000000000000000 ]---"
+    log.write_text(f"[   12.2] all is well\n{line}\n[   12.4]  in this function\n{end}\n")
     console = Console("server", log)
     with pytest.raises(KernelReportError, match=r"server reports.*in this function"):
         console.check()
@@ -115,6 +116,16 @@ def test_an_oops_is_judged_when_it_is_whole(tmp_path: Path) -> None:
     with pytest.raises(EmulatorFaultError, match="EFLAGS c66f6202"):
         Console("server", log).check()
     later.join()
+
+
+def test_an_oops_without_an_end_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nfsrdma_tools.lab.console._OOPS_SECONDS", 0.2)
+    log = tmp_path / "console"
+    log.write_text(f"{REPORTS[0]}\n[   12.4]  in this function\n")
+    with pytest.raises(KernelReportError, match=r"server reports.*in this function"):
+        Console("server", log).check()
 
 
 def test_a_defect_that_is_known_is_kept_and_others_are_reported(tmp_path: Path) -> None:
@@ -244,6 +255,9 @@ def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Debian's archive is not there, and nothing is left of the attempt."""
     monkeypatch.setenv("NFSRDMA_MIRROR", "http://127.0.0.1:1/debian")
+    # by default apt tries three times, 1, 2 and 4 s apart
+    (tmp_path / "apt.conf").write_text('Acquire::Retries "0";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
     assert said[-1].startswith("labs use QEMU 7.2.22, and their figures are its own: ")
     assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
