@@ -2,7 +2,13 @@
 # `make` lists what there is. Every target sets up what it needs.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
-.PHONY: help setup sweep test lint unit lab-test image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-fleet test-live clean
+# one solo and one pair lab in all: tests/lab/conftest.py puts the tests of a lab in one group
+LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(DURATIONS),25) --durations-min 0.01 \
+	--reruns 1 --only-rerun EmulatorFaultError
+# one lab after the other: several are pairs with two clients or more
+LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
+	--reruns 1 --only-rerun EmulatorFaultError
+.PHONY: help setup sweep test lint unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -15,7 +21,19 @@ sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/
 	@$(BIN)/nfsrdma sweep --lab --preset quick --store out/sweep.db
 	@$(BIN)/nfsrdma report out/sweep.db --out out/report
 
-test: lint unit lab-test ## Everything CI runs
+test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
+
+test-main: setup image ## The third part of `make test`: real kernels and real mounts in virtual machines
+	@tools/setup browser
+	$(LAB_TESTS) -m main tests/lab
+
+test-lab: setup image ## All other lab tests but the long ones (30 minutes)
+	@tools/setup browser
+	$(LAB_TESTS) -m "not main and not nightly" tests/lab
+
+test-nightly: setup image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
+	@tools/setup browser
+	$(LONG_TESTS) -m nightly tests/lab
 
 lint: setup ## ruff, mypy --strict, codespell, ansible-lint
 	$(BIN)/ruff check .
@@ -25,11 +43,7 @@ lint: setup ## ruff, mypy --strict, codespell, ansible-lint
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
 
 unit: setup ## Tests that need nothing but Python
-	$(BIN)/python -m pytest -q -n 2 tests/unit
-
-lab-test: setup image ## Tests on real kernels and real mounts, in virtual machines
-	@tools/setup browser
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 25 --reruns 1 --only-rerun EmulatorFaultError tests/lab
+	$(BIN)/python -m pytest -q -n 2 --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
 
 image: setup ## The labs' disk image (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build
@@ -73,11 +87,21 @@ test-live: setup image ## The dashboard's tests, with other kernels and a cable 
 	@tools/setup browser
 	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_faces.py
 
+test-kernels: setup image ## NFS over RDMA, accounts and dashboard on the other kernels; the module's warnings there
+	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
+
+test-kerberos: setup image ## krb5, krb5i and krb5p over RDMA, by our client and the kernel's: KERNEL=6.12
+	$(LONG_TESTS) --kernel $(or $(KERNEL),6.12) tests/lab/test_krb5.py
+
+test-races: setup image ## Connections that are left at every stage, and a listener that stops: SEED=8166 KERNEL=6.12
+	@SEED=$(or $(SEED),8166) $(LONG_TESTS) --kernel $(or $(KERNEL),6.12) \
+		-k "come_and_go or stops_under_load" tests/lab/test_hostile_peers.py
+
 test-fleet: setup image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py
 
 hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
-	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x \
+	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x --long \
 		--kernel $(or $(KERNEL),6.12) $(if $(ONLY),-k "$(ONLY)") tests/lab/test_hostile_peers.py
 
 soak: setup image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+LOAD = pytest.StashKey[float]()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     labs = parser.getgroup("labs")
     kernels = "of the pair of machines: 6.12, 6.1, 7.2, or one that checks itself: debug, kcsan"
@@ -17,7 +21,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     labs.addoption("--cpus", default=2, type=int, help="of each machine of the pair")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
     parser.addoption("--redraw", action="store_true", help="test_top: draw its screens anew")
-    labs.addoption("--long", action="store_true", help="test_module_*: minutes of each, figures")
+    labs.addoption("--long", action="store_true", help="minutes of each long form, and its figures")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LOAD] = os.getloadavg()[0]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """The state of the machine goes with the durations that stand above it."""
+    first, last = config.stash[LOAD], os.getloadavg()[0]
+    load = f"load average {first:.1f} at the start, {last:.1f} at the end"
+    terminalreporter.line(f"machine: {os.cpu_count()} processors, {load}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import built
 import leaks
@@ -33,6 +34,24 @@ def pytest_runtest_makereport(
     report = yield
     item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have one worker take all tests of a lab, so that there is one lab of a kind in all."""
+    for item in (item for item in items if item.path.parent == Path(__file__).parent):
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if config.getoption("--long") and "long" in item.fixturenames:
+            item.add_marker("nightly")
+
+
+def _group(item: pytest.Item) -> str:
+    """The session lab of a test; the file's name where it brings up labs of its own."""
+    assert isinstance(item, pytest.Function)
+    labs = {"solo_lab": "solo", "pair_lab": "pair"}
+    own = vars(item.module)
+    used = (group for lab, group in labs.items() if lab in item.fixturenames and lab not in own)
+    return next(used, item.path.stem)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

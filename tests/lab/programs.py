@@ -20,7 +20,7 @@ def chromium() -> str:
     """Where the browser is; a skipped test says how to get it."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if not found:
-        pytest.skip("chromium is not installed: tools/setup browser")
+        pytest.skip("chromium is not installed (tools/setup browser); missed: the dashboard's page")
     return found
 
 
@@ -30,5 +30,6 @@ def prometheus() -> Path:
     try:
         unpack_once(("prometheus",), "bookworm", folder)
     except UserError as error:
-        pytest.skip(f"Debian's package of prometheus cannot be had: {error}")
+        why = f"Debian's package of prometheus cannot be had: {error}"
+        pytest.skip(f"{why}; missed: a scrape by Prometheus, its rules and dashboards")
     return folder / "usr/bin"

@@ -69,6 +69,10 @@ class Scene:
         found: dict[str, Any] = json.loads(fetched(f"{self.url}past"))
         return found
 
+    def now(self) -> float:
+        """The time by the client's clock, in seconds."""
+        return float(self.lab.run("client", "date", "+%s.%N").stdout)
+
     def metrics(self) -> bytes:
         """What Prometheus is told."""
         return fetched(f"{self.url}metrics")

@@ -9,6 +9,7 @@ import pytest
 from nfsrdma_tools.lab.lab import Lab
 
 
+@pytest.mark.main
 def test_a_healthy_node_has_no_error(solo: Lab) -> None:
     said = solo.run("client", "nfsrdma", "doctor", "server", "--json")
     findings = {row["name"]: row for row in json.loads(said.stdout)}

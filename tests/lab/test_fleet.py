@@ -18,14 +18,13 @@ from programs import prometheus
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
+pytestmark = pytest.mark.nightly
 REPORTER = str(ROOT / ".venv/bin/nfsrdma")
 NO_DRIVER = "/etc/modprobe.d/test-no-soft-roce.conf"
 
 
 @pytest.fixture(scope="module")
-def fleet(long: bool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    if not long:
-        pytest.skip("a fleet of three clients takes its time: make test-fleet")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
     with Lab(
         LabConfig(f"test-fleet-{folder.name[-3:]}", shape="pair", clients=3, extras=True)

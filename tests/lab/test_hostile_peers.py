@@ -15,12 +15,22 @@ from peers import hostile_client, hostile_server, listener_stops, races
 
 from nfsrdma_tools.lab.lab import Lab
 
-MESSAGES = int(os.environ.get("MESSAGES", "30"))
-# where an earlier run ended; what is made by hand comes before number 0
+# where an earlier run ended; hand-made messages come before number 0
 FROM = int(os.environ.get("FROM", "0"))
-NUMBERS = range(FROM, max(FROM, MESSAGES))
 SEED = os.environ.get("SEED", "8166")
-CONNECTIONS = 200 if MESSAGES > 1000 else 20
+
+
+@pytest.fixture
+def numbers(long: bool) -> range:
+    """Numbers of the messages made at random: MESSAGES, or 10,000 with --long, or 30."""
+    messages = int(os.environ.get("MESSAGES") or (10_000 if long else 30))
+    return range(FROM, max(FROM, messages))
+
+
+@pytest.fixture
+def connections(long: bool) -> int:
+    """How many connections a race makes."""
+    return 200 if long else 20
 
 
 @pytest.fixture
@@ -33,21 +43,21 @@ def both_ours(pair: Lab) -> Iterator[Lab]:
     serve(pair, "server", THEIRS)
 
 
-def test_a_server_that_answers_as_it_likes(both_ours: Lab) -> None:
-    said = hostile_server(both_ours, SEED, NUMBERS)
+def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> None:
+    said = hostile_server(both_ours, SEED, numbers)
     tricks = len(TRICKS) if not FROM else 0
     assert len(TRICKS) > 200
     assert sum(said["by_hand"].values()) == tricks
-    assert sum(said["all"].values()) == tricks + len(NUMBERS)
+    assert sum(said["all"].values()) == tricks + len(numbers)
     print(said["all"], said["bystander"])
 
 
-def test_a_client_that_sends_what_it_likes(both_ours: Lab) -> None:
-    said = hostile_client(both_ours, SEED, NUMBERS)
+def test_a_client_that_sends_what_it_likes(both_ours: Lab, numbers: range) -> None:
+    said = hostile_client(both_ours, SEED, numbers)
     assert len(CASES) > 200
     assert FROM or len(said["by_hand"]) == len(CASES)
     assert FROM or said["reached"] > 30
-    assert said["mutants"]["sent"] == len(NUMBERS)
+    assert said["mutants"]["sent"] == len(numbers)
     print(said["mutants"], said["bystander"])
 
 
@@ -58,9 +68,11 @@ def test_the_table_tells_servers_apart(module_pair: Lab) -> None:
     assert {word for words in said["by_hand"].values() for word in words} == {"chunk"}
 
 
-def test_connections_that_come_and_go(both_ours: Lab) -> None:
-    print(races(both_ours, SEED, CONNECTIONS))
+@pytest.mark.nightly
+def test_connections_that_come_and_go(both_ours: Lab, connections: int) -> None:
+    print(races(both_ours, SEED, connections))
 
 
-def test_a_listener_that_stops_under_load(both_ours: Lab) -> None:
-    print(listener_stops(both_ours, SEED, CONNECTIONS * 2, CONNECTIONS // 25))
+@pytest.mark.nightly
+def test_a_listener_that_stops_under_load(both_ours: Lab, connections: int) -> None:
+    print(listener_stops(both_ours, SEED, connections * 2, connections // 25))

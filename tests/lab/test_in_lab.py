@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep in a lab of its own, killed in the middle and gone on with."""
+"""A sweep in a lab of its own: killed in the middle, resumed, and reported."""
 
 import json
 import signal
@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nfsrdma_tools.sweep.store import Store
 
 SWEEP = (sys.executable, "-m", "nfsrdma_tools", "sweep")
 GRID = ("--rsize", "8k,32k", "--read-ahead", "0,1", "--file-size", "4M", "--runs", "1")
 
 
+@pytest.mark.main
 def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "sweep.db"
     argv = (*SWEEP, "--lab", *GRID, "--store", str(store), "--json")
@@ -35,6 +38,16 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
     assert all(t.verified and t.throughput > 0 for t in after)
     clocks = {facts["lab clock"] for facts in kept_environments(store)}
     assert clocks == {"instructions"}
+    report = (sys.executable, "-m", "nfsrdma_tools", "report", str(store), "--json")
+    told = json.loads(subprocess.run(report, capture_output=True, check=True).stdout)
+    assert (told["missing"], told["plan"]) == ([], plan(store))
+    assert all(Path(figure).stat().st_size for figure in told["figures"])
+    assert "throughput" in Path(told["page"]).read_text()
+
+
+def plan(store: Path) -> str:
+    with Store(store, read_only=True) as kept:
+        return kept.plan().uid
 
 
 def kept_environments(store: Path) -> list[dict[str, str]]:

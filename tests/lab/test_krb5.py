@@ -9,6 +9,7 @@ from kerberos import kerberos
 
 from nfsrdma_tools.lab.lab import Lab
 
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("pair_lab")]
 SECURITY = ("krb5", "krb5i", "krb5p")
 WORK = """
 import json, os, subprocess, sys, time

@@ -78,6 +78,7 @@ def missed(lab: Lab) -> str:
     return lab.run("client", "cat", path).stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
 def test_the_other_kernels_do_nfs_over_rdma(kernel: str) -> None:
     name = f"test-{kernel.replace('.', '-')}-{os.getpid()}"
@@ -135,6 +136,7 @@ def _processes(name: str) -> list[str]:
     return found
 
 
+@pytest.mark.main
 def test_up_status_and_down_from_the_command_line() -> None:
     name = f"test-cli-{os.getpid()}"
     up = _nfsrdma("lab", "up", name)

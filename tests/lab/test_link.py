@@ -3,6 +3,8 @@
 
 import json
 
+import pytest
+
 from nfsrdma_tools.lab.lab import Lab
 
 AGREES = """
@@ -115,6 +117,7 @@ print(json.dumps([before, made, made_again, there_already, has_one, no_device, n
 """
 
 
+@pytest.mark.main
 def test_a_soft_link_is_made_removed_and_each_undoes_the_other(solo: Lab) -> None:
     said = solo.run("client", "python3", "-", stdin=MADE.encode()).stdout
     before, made, made_again, *refusals = json.loads(said)

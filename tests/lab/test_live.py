@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import Browser, opened
 from conftest import traces
 from faults import LINK_DOWN
-from programs import chromium, prometheus
+from programs import prometheus
 from scene import MOUNT, Scene, fetched, scene, until
 
 from nfsrdma_tools.lab.lab import Lab
@@ -34,62 +35,20 @@ def watched(pair_lab: Lab) -> Iterator[Scene]:
     assert traces(pair_lab) == before, "the tests left something behind in the lab"
 
 
-class Browser:
-    """The page in Chromium, what it said, and whom it asked."""
-
-    def __init__(self, page: Any) -> None:
-        self.page = page
-        self.said: list[str] = []
-        self.asked: set[str] = set()
-        page.on("console", lambda message: self.said.append(message.text))
-        page.on("pageerror", lambda error: self.said.append(str(error)))
-        page.on(
-            "request", lambda request: self.asked.add(urllib.parse.urlsplit(request.url).netloc)
-        )
-        # the page's own policy lets nobody evaluate anything in it; the debugger may
-        self._debugger = page.context.new_cdp_session(page)
-
-    def state(self, what: str) -> Any:
-        """A part of what the page knows."""
-        ask = {"expression": f"JSON.stringify(window.nfsrdma.{what})", "returnByValue": True}
-        return json.loads(self._debugger.send("Runtime.evaluate", ask)["result"]["value"])
-
-    def text(self, selector: str) -> str:
-        found: str = self.page.inner_text(selector)
-        return found
-
-
 @pytest.fixture(scope="module")
 def browser(watched: Scene) -> Iterator[Browser]:
     """One page for all tests here, open from the first to the last."""
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    # as root, and in most containers, Chromium has no sandbox
-    with sync.sync_playwright() as player:
-        chrome = player.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        found = Browser(chrome.new_page())
-        found.page.goto(watched.url)
-        found.page.wait_for_selector("#mounts tbody tr", timeout=120_000)
+    with opened(watched.url) as found:
         yield found
-        chrome.close()
-
-
-def shown(browser: Browser, since: float) -> int:
-    """Bytes that were read, as the page drew them since a time of the node's clock."""
-    frames = [frame for frame in browser.state("frames") if frame["t"] > since]
-    return sum(frame["who"].get(f"m:{MOUNT}", {}).get("r", 0) for frame in frames)
-
-
-def now(watched: Scene) -> float:
-    return float(watched.lab.run("client", "date", "+%s.%N").stdout)
 
 
 def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> None:
-    since = now(watched)
+    since = watched.now()
     with watched.load(20) as account:
         job = account()["read"]
-    last = now(watched)
+    last = watched.now()
     until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
-    rate = shown(browser, since) / (job["runtime"] / 1000)
+    rate = browser.shown(since) / (job["runtime"] / 1000)
     assert rate == pytest.approx(job["bw_bytes"], rel=0.02)
     row = browser.text("#mounts tbody")
     assert MOUNT in row
@@ -100,7 +59,7 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
     watched: Scene, browser: Browser
 ) -> None:
     """While nothing is sent: soft RoCE does not always come back from a datagram that cannot be."""
-    since = now(watched)
+    since = watched.now()
     watched.lab.run("client", "sh", "-ec", LINK_DOWN)
     try:
         (event,) = until(lambda: told(browser, "link down", since), "link down")
@@ -115,20 +74,19 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
         assert account()["error"] == 0
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_pulled_under_load_is_told_as_soon(
-    watched: Scene, browser: Browser, long: bool
+    watched: Scene, browser: Browser
 ) -> None:
-    if not long:
-        pytest.skip("a connection takes its time to come back: make test-live")
-    since = now(watched)
+    since = watched.now()
     with watched.load(20) as account:
-        until(lambda: shown(browser, since) > 0, "reads before")
-        since = now(watched)
+        until(lambda: browser.shown(since) > 0, "reads before")
+        since = watched.now()
         with unplugged(watched):
             (event,) = until(lambda: told(browser, "link down", since), "link down")
         until(lambda: told(browser, "link up", since), "link up")
-        again = now(watched)
-        until(lambda: shown(browser, again) > 0, "reads after")
+        again = watched.now()
+        until(lambda: browser.shown(again) > 0, "reads after")
         assert account()["error"] == 0
     assert event["where"] == "rxe0/1"
     after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
@@ -153,18 +111,18 @@ def told(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
 
 
 def test_a_restart_of_the_server_is_survived_and_told(watched: Scene, browser: Browser) -> None:
-    since = now(watched)
+    since = watched.now()
     with watched.load(40) as account:
-        until(lambda: shown(browser, since) > 0, "reads before")
+        until(lambda: browser.shown(since) > 0, "reads before")
         watched.lab.run("server", "systemctl", "restart", "nfs-server", timeout=300)
         assert account()["error"] == 0
     kinds = {e["kind"] for e in browser.state("events") if e["time"] > since}
     assert "disconnect" in kinds
     assert kinds & {"connect", "connected", "reconnected"}
-    again = now(watched)
+    again = watched.now()
     with watched.load(5) as account:
         account()
-    until(lambda: shown(browser, again) > 0, "reads after")
+    until(lambda: browser.shown(again) > 0, "reads after")
     assert browser.text("#link") == "live"
 
 
@@ -183,10 +141,10 @@ def test_the_browser_had_nothing_to_complain_of(watched: Scene, browser: Browser
 def test_accounts_of_probes_and_of_the_kernel_agree(watched: Scene) -> None:
     """RPCs by mountstats and by the probe of latency, over the same snapshots."""
     time.sleep(2)
-    since = now(watched)
+    since = watched.now()
     with watched.load(5) as account:
         job = account()
-    ended = now(watched)
+    ended = watched.now()
     until(lambda: watched.past()["frames"][-1]["t"] > ended + 1, "the last frame")
     frames = watched.past()["frames"]
     mine = [f["who"].get(f"m:{MOUNT}", {}) for f in frames if f["t"] > since]

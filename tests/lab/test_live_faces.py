@@ -16,10 +16,9 @@ from nfsrdma_tools.lab.lab import Lab
 TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
-def test_other_kernels_show_the_mount(kernel: str, long: bool) -> None:
-    if not long:
-        pytest.skip("two machines more: make test-live")
+def test_other_kernels_show_the_mount(kernel: str) -> None:
     name = f"test-live-{kernel.replace('.', '-')}-{os.getpid()}"
     with Lab(LabConfig(name, kernel=kernel, extras=True)) as lab, scene(lab) as found:
         shows(found, "rdma")
@@ -32,10 +31,10 @@ def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
 
 def shows(found: Scene, transport: str) -> None:
     """Each face has what fio did on the mount, and none breaks."""
-    since = float(found.lab.run("client", "date", "+%s.%N").stdout)
+    since = found.now()
     with found.load(5) as account:
         job = account()["read"]
-    ended = float(found.lab.run("client", "date", "+%s.%N").stdout)
+    ended = found.now()
     until(lambda: found.past()["frames"][-1]["t"] > ended + 1, "the last frame")
     dashboard_shows(found, since, job)
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'

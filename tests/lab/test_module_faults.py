@@ -62,6 +62,7 @@ def bearable(pytestconfig: pytest.Config, names: tuple[str, ...]) -> None:
         pytest.skip(f"{why}; missed: {', '.join(names)}")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("bearable")
 def test_an_application_notices_no_disconnect(
     at_home: Lab, options: str, names: tuple[str, ...], seconds: int, record_property: Record

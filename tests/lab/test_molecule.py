@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from fleet import environment
 
+pytestmark = pytest.mark.nightly
 SCENARIOS = ("short", "default", "module")
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_scenario(scenario: str, long: bool, tmp_path: Path) -> None:
-    if scenario != "short" and not long:
-        pytest.skip("make test-fleet")
+def test_scenario(scenario: str, tmp_path: Path) -> None:
     known = environment(tmp_path)
     place = Path(known["ANSIBLE_COLLECTIONS_PATH"], "ansible_collections/nfsrdma/tools")
     argv = (Path(sys.executable).with_name("molecule"), "test", "--scenario-name", scenario)

@@ -131,6 +131,7 @@ def test_a_mount_in_use_names_its_users(solo: Lab) -> None:
     assert answer["still"]
 
 
+@pytest.mark.main
 def test_a_killed_toolkit_is_cleaned_up_by_the_next(solo: Lab) -> None:
     assert on(solo, "killed") == {
         "undone": True, "ended": -9, "stayed": True, "failed": [], "recovered": True,
@@ -148,6 +149,7 @@ def test_ipv6_addresses_with_and_without_a_zone(solo: Lab) -> None:
     assert zoned[0].startswith("[fe80::")
 
 
+@pytest.mark.main
 def test_the_commands(solo: Lab) -> None:
     script = (
         f"mkdir -p '{HERE} x' && nfsrdma mount server:/export '{HERE} x' --rsize 64k "

@@ -3,6 +3,8 @@
 
 import json
 
+import pytest
+
 from nfsrdma_tools.lab.lab import Lab
 
 # the machine as far as serving goes; times of folders are left out, a rename touches them
@@ -87,6 +89,7 @@ print(json.dumps([shown, own, options, read_only, foreign, strange]))
 )
 
 
+@pytest.mark.main
 def test_any_directory_is_served_over_rdma_and_taken_back(solo: Lab) -> None:
     said = solo.run("server", "python3", "-", stdin=HOSTILE.encode()).stdout
     shown, own, options, read_only, foreign, strange = json.loads(said)

@@ -22,7 +22,8 @@ from storm import LIMIT, nothing_lost, storm
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-SECONDS = float(os.environ.get("SECONDS_OF_SOAK", "20"))
+pytestmark = pytest.mark.nightly
+SECONDS = os.environ.get("SECONDS_OF_SOAK")
 SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
 # else a server that is restarted again and again has nobody write for longer than a task may wait
 BRIEF_GRACE = (
@@ -64,12 +65,13 @@ def at_random(seed: str) -> Iterator[Fault]:
 
 
 def test_faults_at_random_change_nothing(
-    crowd: Lab, record_property: Callable[[str, object], None]
+    crowd: Lab, long: bool, record_property: Callable[[str, object], None]
 ) -> None:
     print(f"seed {SEED}")
+    seconds = float(SECONDS or (900 if long else 20))
     # goodbyes take time where packets were lost
     with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
-        found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), SECONDS, SEED, CLIENTS)
+        found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), seconds, SEED, CLIENTS)
     assert len(found["connections"]) == 8
     nothing_is_left(crowd)
     record_property("seed", SEED)

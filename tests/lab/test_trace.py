@@ -48,6 +48,7 @@ def total(found: dict[str, dict[str, Any]], *names: str) -> int:
     return sum(row[name] for row in found.values() for name in names)
 
 
+@pytest.mark.usefixtures("pair_lab")
 @pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
 def test_all_who_count_agree(client: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     lab: Lab = request.getfixturevalue(client)

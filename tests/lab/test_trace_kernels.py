@@ -15,6 +15,7 @@ NODE = Path(__file__).with_name("trace_kernels_node.py").read_bytes()
 LATER = {"6.1": {"filemap:mm_filemap_get_pages"}}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kernel", [k for k in KERNELS if k != KERNELS[0]])
 def test_other_kernels_count_alike(kernel: str) -> None:
     name = f"test-trace-{kernel.replace('.', '-')}-{os.getpid()}"

@@ -14,6 +14,7 @@ NODE = Path(__file__).with_name("trace_life_node.py").read_bytes()
 MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}"
 
 
+@pytest.mark.usefixtures("pair_lab")
 @pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
 def test_they_come_and_go_under_load(
     client: str, request: pytest.FixtureRequest, long: bool

@@ -64,6 +64,7 @@ def effect(lab: Lab, script: str = "true") -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.mark.main
 def test_tuning_outlives_a_mount_and_undo_leaves_nothing(node: Lab) -> None:
     traces, before = sh(node, TRACES), effect(node)
     assert before == {HOSTILE: (32768, 128), OTHER: (524288, 128)}

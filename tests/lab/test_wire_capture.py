@@ -125,6 +125,7 @@ def kind(wire: Wire, send: Send) -> tuple[str, str, str]:
     return SIDES[send.source], name, " ".join(name for name, there in lists.items() if there)
 
 
+@pytest.mark.usefixtures("pair_lab")
 @pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
 def test_tshark_reads_the_headers_as_we_do(
     client: str, request: pytest.FixtureRequest, tmp_path: Path
