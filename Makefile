@@ -45,8 +45,8 @@ lint: setup ## ruff, mypy --strict, codespell, ansible-lint
 unit: setup ## Tests that need nothing but Python
 	$(BIN)/python -m pytest -q -n 2 --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
 
-image: setup ## The labs' disk image (three minutes, then cached)
-	@$(BIN)/nfsrdma lab build
+image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
+	@$(BIN)/nfsrdma lab build --extras
 
 fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
