@@ -48,9 +48,9 @@ def make(series: str, out: Path) -> None:
         modules = root / "usr/lib/modules" / release
         for name in _DROPPED:
             shutil.rmtree(modules / "kernel" / name, ignore_errors=True)
-        shutil.copyfile(root / f"boot/config-{release}", modules / "config")
+        shutil.copyfile(root / f"usr/src/linux-headers-{release}/.config", modules / "config")
         run("depmod", "-b", root / "usr", release, timeout=600)
-        shutil.copyfile(next((root / "boot").glob("vmlinuz-*")), out / "vmlinuz")
+        shutil.copyfile(next(root.glob("**/vmlinuz*")), out / "vmlinuz")
         shutil.copyfile(next(root.glob("**/bin/busybox")), out / "busybox")
         initrd.make(out / "initrd", out / "busybox", release, modules)
         for other in set(root.iterdir()) - {root / "usr"}:
@@ -75,10 +75,10 @@ def _unpack(debian: Archive, series: str, root: Path) -> str:
     image = debian.newest(f"linux-image-{series}", _RELEASE)
     release = image.removeprefix("linux-image-")
     headers = f"linux-headers-{release}"
-    needed = [
-        p for prefix in ("linux-headers-", "linux-kbuild-") for p in debian.depends(headers, prefix)
-    ]
-    debian.unpack([image, headers, *needed, "busybox-static"], root)
+    # 7.2 has its parts in packages of their own
+    parts = [name for name in debian.depends(image, "linux-") if release in name]
+    common = [n for p in ("linux-headers-", "linux-kbuild-") for n in debian.depends(headers, p)]
+    debian.unpack([image, *parts, headers, *common, "busybox-static"], root)
     if (root / "lib").is_dir():
         # Debian 12 has /lib beside /usr/lib
         shutil.copytree(root / "lib", root / "usr/lib", symlinks=True, dirs_exist_ok=True)
