@@ -8,13 +8,16 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup sweep test lint unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
+.PHONY: help setup dev sweep test lint unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: ## Packages, .venv and .venv/bin/nfsrdma
 	@tools/setup
+
+dev: ## The same with linters and test tools
+	@tools/setup dev
 
 sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html
 	@mkdir -p out
@@ -23,36 +26,36 @@ sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/
 
 test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
 
-test-main: setup image ## The third part of `make test`: real kernels and real mounts in virtual machines
+test-main: dev image ## The third part of `make test`: real kernels and real mounts in virtual machines
 	@tools/setup browser
 	$(LAB_TESTS) -m main tests/lab
 
-test-lab: setup image ## All other lab tests but the long ones (30 minutes)
+test-lab: dev image ## All other lab tests but the long ones (30 minutes)
 	@tools/setup browser
 	$(LAB_TESTS) -m "not main and not nightly" tests/lab
 
-test-nightly: setup image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
+test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, races, long forms (hours)
 	@tools/setup browser
 	$(LONG_TESTS) -m nightly tests/lab
 
-lint: setup ## ruff, mypy --strict, codespell, ansible-lint
+lint: dev ## ruff, mypy --strict, codespell, ansible-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
 
-unit: setup ## Tests that need nothing but Python
+unit: dev ## Tests that need nothing but Python
 	$(BIN)/python -m pytest -q -n 2 --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
 
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras
 
-fuzz: setup ## libFuzzer over the module's header code, FUZZ_SECONDS=600
+fuzz: dev ## libFuzzer over the module's header code, FUZZ_SECONDS=600
 	@tools/setup fuzz
 	@PYTHONPATH=tests $(BIN)/python -m wire.fuzz $(or $(FUZZ_SECONDS),600)
 
-module-campaign: setup image ## Life, faults and data of the module: KERNEL=6.12|6.1|7.2, SERVER=kernel|ours, LONG=1 for minutes of each
+module-campaign: dev image ## Life, faults and data of the module: KERNEL=6.12|6.1|7.2, SERVER=kernel|ours, LONG=1 for minutes of each
 	$(BIN)/python -m pytest -q --kernel $(or $(KERNEL),6.12) --server $(or $(SERVER),kernel) $(if $(LONG),--long) \
 		tests/lab/test_module_life.py tests/lab/test_module_faults.py tests/lab/test_module_data.py
 
@@ -67,44 +70,44 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic --server ours $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed
 
-bench: setup image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=3 KERNEL=6.12
+bench: dev image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
-matrix: setup image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
+matrix: dev image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
-module-bench: setup image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
+module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
-probes-bench: setup image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=3 KERNEL=6.12
+probes-bench: dev image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
 
-live-bench: setup image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
+live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
 
-test-live: setup image ## The dashboard's tests, with other kernels and a cable that is pulled under load
+test-live: dev image ## The dashboard's tests, with other kernels and a cable that is pulled under load
 	@tools/setup browser
 	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_faces.py
 
-test-kernels: setup image ## NFS over RDMA, accounts and dashboard on the other kernels; the module's warnings there
+test-kernels: dev image ## NFS over RDMA, accounts and dashboard on the other kernels; the module's warnings there
 	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
 
-test-kerberos: setup image ## krb5, krb5i and krb5p over RDMA, by our client and the kernel's: KERNEL=6.12
+test-kerberos: dev image ## krb5, krb5i and krb5p over RDMA, by our client and the kernel's: KERNEL=6.12
 	$(LONG_TESTS) --kernel $(or $(KERNEL),6.12) tests/lab/test_krb5.py
 
-test-races: setup image ## Connections that are left at every stage, and a listener that stops: SEED=8166 KERNEL=6.12
+test-races: dev image ## Connections that are left at every stage, and a listener that stops: SEED=8166 KERNEL=6.12
 	@SEED=$(or $(SEED),8166) $(LONG_TESTS) --kernel $(or $(KERNEL),6.12) \
 		-k "come_and_go or stops_under_load" tests/lab/test_hostile_peers.py
 
-test-fleet: setup image ## The playbooks on a lab of a server and three clients
+test-fleet: dev image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py
 
-hostile: setup image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
+hostile: dev image ## Peers that break the protocol, both ways: MESSAGES=10000 mutated ones each way, from SEED=8166; FROM=0 is the first; ONLY=; KERNEL=6.12
 	@MESSAGES=$(or $(MESSAGES),10000) SEED=$(or $(SEED),8166) FROM=$(or $(FROM),0) $(BIN)/python -m pytest -q -s -x --long \
 		--kernel $(or $(KERNEL),6.12) $(if $(ONLY),-k "$(ONLY)") tests/lab/test_hostile_peers.py
 
-soak: setup image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
+soak: dev image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 

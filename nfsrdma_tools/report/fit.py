@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nfsrdma_tools.sweep.student import quantile
+
 __all__ = ["CONFIDENCE", "Estimate", "Fit", "fit"]
 
 CONFIDENCE = 0.95
@@ -53,14 +55,12 @@ def fit(sizes: Sequence[float], costs: Sequence[float], scales: Sequence[float])
     """
     if len(sizes) < 3 or len(set(sizes)) < 2 or min(scales) <= 0:
         return None
-    from scipy.special import stdtrit
-
     scale, cost = np.array(scales, float), np.array(costs, float)
     terms = np.column_stack([np.array(sizes, float), np.ones(len(cost))]) / scale[:, None]
     found, *_ = np.linalg.lstsq(terms, cost / scale, rcond=None)
     degrees = len(cost) - 2
     variance = float(np.sum((terms @ found - cost / scale) ** 2)) / degrees
     spread = np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
-    margins = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * spread
+    margins = quantile(degrees, (1 + CONFIDENCE) / 2) * spread
     byte, io = (Estimate(float(v), float(m)) for v, m in zip(found, margins, strict=True))
     return Fit(byte, io, len(cost))

@@ -8,7 +8,6 @@ have been made the spread is unknown, and nothing closer than ``PRIOR`` counts a
 
 from __future__ import annotations
 
-import functools
 import math
 import statistics
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.student import quantile
 
 __all__ = ["KNOWN_AT", "PRIOR", "Noise", "Summary", "gap", "pooled", "summaries"]
 
@@ -58,7 +58,11 @@ class Noise:
         """The relative gap below which the two cells cannot be told apart."""
         if not self.known:
             return PRIOR
-        return _quantile(self.degrees) * self.relative * math.sqrt(1 / one.runs + 1 / other.runs)
+        return (
+            quantile(self.degrees, CONFIDENCE)
+            * self.relative
+            * math.sqrt(1 / one.runs + 1 / other.runs)
+        )
 
 
 def summaries(trials: Iterable[Trial]) -> list[Summary]:
@@ -80,31 +84,6 @@ def pooled(cells: Sequence[Summary]) -> Noise:
 def gap(one: Summary, best: Summary) -> float:
     """How much slower ``one`` is than ``best``, relative to ``best``."""
     return 1 - one.throughput / best.throughput if best.throughput else 0.0
-
-
-@functools.cache
-def _quantile(degrees: int) -> float:
-    """What Student's t exceeds with a probability of 1 - CONFIDENCE.
-
-    scipy has it, and takes longer to import than a trial takes.
-    """
-    low, high = 0.0, math.pi / 2
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, degrees) < CONFIDENCE else (low, middle)
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _within(angle: float, degrees: int) -> float:
-    """P(T < tan(angle) * sqrt(degrees)): Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    cosine, odd = math.cos(angle), degrees % 2
-    term = cosine if odd else 1.0
-    total = 0.0
-    for n in range(2 + odd, degrees + 1, 2):
-        total += term
-        term *= cosine**2 * (n - 1) / n
-    both = math.sin(angle) * total
-    return (1 + (2 / math.pi * (angle + both) if odd else both)) / 2
 
 
 def _summary(cell: Cell, runs: list[Trial]) -> Summary:

@@ -33,7 +33,7 @@ chroot "$root" useradd -m -u 1000 -s /bin/sh lab
 mkdir -p "$root/opt/nfsrdma/src" "$root/export" "$root/mnt" "$root/root/.ssh"
 cp -r "$SITE" "$root/opt/nfsrdma/site"
 find "$root/opt/nfsrdma/site" -type d -name tests -prune -exec rm -rf {} +
-chroot "$root" python3 -m compileall -q /opt/nfsrdma/site >/dev/null || true
+chroot "$root" python3 -m compileall -q -j 0 /opt/nfsrdma/site >/dev/null || true
 rm -f "$root"/etc/ssh/ssh_host_*
 cp "$KEYS/host" "$root/etc/ssh/ssh_host_ed25519_key"
 cp "$KEYS/host.pub" "$root/etc/ssh/ssh_host_ed25519_key.pub"
