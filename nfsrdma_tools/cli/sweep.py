@@ -51,7 +51,11 @@ def sweep(
     ] = False,
     file_size: Annotated[str | None, typer.Option(help="Size of the test file.")] = None,
     whole_file: Annotated[
-        bool, typer.Option("--whole-file", help="Read the whole file in slow cells, too.")
+        bool,
+        typer.Option(
+            "--whole-file",
+            help="Read the whole file in each cell (default: a share without read-ahead).",
+        ),
     ] = False,
     block_size: Annotated[str | None, typer.Option(help="Size of one read(2), 8k.")] = None,
     order: Annotated[
