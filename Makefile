@@ -8,7 +8,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -39,14 +39,20 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	$(LONG_TESTS) -m nightly tests/lab
 
 lint: dev ## ruff, mypy --strict, codespell, ansible-lint
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
+
+lint-code:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+lint-playbooks:
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
 
+# with bytecode, because two workers and the commands that they start import the same files
 unit: dev ## Tests that need nothing but Python
-	$(BIN)/python -m pytest -q -n 2 --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations $(or $(DURATIONS),5) --durations-min 0.01 tests/unit
 
 image: setup ## The image and the kernel that the tests start from (three minutes, then cached)
 	@$(BIN)/nfsrdma lab build --extras
