@@ -203,6 +203,8 @@ KEYS = (0, 1, 0x100, 0x101, 0x200, 0x1000, 0x10000, 0x7FFFFFFF, 0xFFFFFF00, 0xFF
 PLACES = (0, 0x1000, 0x7F0000000000, 0xFFFF888000000000, 0xFFFFFFFF81000000)
 # IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR
 REFUSED = (9, 10)
+# IBV_WC_WR_FLUSH_ERR
+FLUSHED = 5
 
 
 def reaching(client: Client, seed: str) -> int:
@@ -212,19 +214,33 @@ def reaching(client: Client, seed: str) -> int:
     for number, key in enumerate(keys):
         place = PLACES[number % len(PLACES)]
         for kind in ("read", "write"):
-            wish = Wish(private=GOOD_PRIVATE, reads_anyway=kind == "read")
-            connection = client.connect(wish)
-            if kind == "read":
-                status, data = connection.try_read(64, place, key)
-            else:
-                status, data = connection.try_write(b"\x66" * 64, place, key), b""
-            client.host.wait(lambda c=connection: bool(c.ended), PATIENCE, late=False)
-            if status not in REFUSED or data.strip(b"\0") or not connection.ended:
-                client.fail(f"{kind}s with key {key:#x}", status=status, ended=connection.ended)
-            connection.close()
+            status, data, ended = _reached(client, kind, place, key)
+            if status not in REFUSED or data.strip(b"\0") or not ended:
+                client.fail(f"{kind}s with key {key:#x}", status=status, ended=ended)
             tried += 1
     client.others_go_on("reaching")
     return tried
+
+
+def _reached(client: Client, kind: str, place: int, key: int) -> tuple[int, bytes, str]:
+    """The status of a read or write, what was read, and how its connection ended.
+
+    A busy host may lose the message that confirms a connection. Its other end then rejects the
+    connection although this end has it, and the work is flushed before the other end looks at the
+    key: the key is tried again.
+    """
+    for _ in range(ENOUGH):
+        connection = client.connect(Wish(private=GOOD_PRIVATE, reads_anyway=kind == "read"))
+        if kind == "read":
+            status, data = connection.try_read(64, place, key)
+        else:
+            status, data = connection.try_write(b"\x66" * 64, place, key), b""
+        client.host.wait(lambda c=connection: bool(c.ended), PATIENCE, late=False)
+        ended = connection.ended
+        connection.close()
+        if status != FLUSHED:
+            break
+    return status, data, ended
 
 
 # --- mutated messages ---
