@@ -20,8 +20,7 @@ IN_NODE = "/var/cache/nfsrdma/modules/{release}/{hash}"
 
 
 def bring(lab: Nodes, node: str = "client") -> None:
-    """Have ``nfsrdma module build`` find its work done in a node, which knows the same source."""
-    lab.refresh()
+    """Have ``nfsrdma module build`` find its work done in a node, which has the same source."""
     source = module_source.find()
     release = lab.run(node, "uname", "-r").stdout.strip()
     folder = IN_NODE.format(release=release, hash=source.hash)

@@ -5,12 +5,78 @@ from __future__ import annotations
 
 import built
 
+from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["OURS", "THEIRS", "WHOSE", "carry", "serve"]
+__all__ = ["OURS", "THEIRS", "WHOSE", "Carriers", "carry", "serve", "traces"]
 
 OURS, THEIRS = "ours", "the kernel's"
 WHOSE = (OURS, THEIRS)
+# Nobody has anything to reclaim. lockd's grace period is 50 s, and as long nobody gets a lock or a
+# delegation; nfsd's ends when it is told, which is refused where there is none.
+START = """
+sysctl -qew fs.nfs.nlm_timeout=3 fs.nfs.nlm_grace_period=3
+systemctl start nfs-server || exit
+echo Y > /proc/fs/nfsd/v4_end_grace || true
+"""
+# NFS mounts, journals of undos, RDMA links, addresses, listeners and exports of nfsd, who carries
+# proto=rdma
+TRACES = """
+grep ' nfs4\\? ' /proc/mounts
+ls /run/nfsrdma
+rdma link show | cut -d' ' -f1-9
+ip -4 -o addr show dev eth1 | cut -d' ' -f7
+sort /proc/fs/nfsd/portlist
+exportfs -s
+grep -oE '^(rpcrdma|nfsrdma) ' /proc/modules
+"""
+
+
+def traces(lab: Lab) -> list[str]:
+    """What tests may leave behind in the nodes of a lab, a text each."""
+    return [lab.run(node, "sh", "-c", TRACES, check=False).stdout for node in lab.config.nodes]
+
+
+class Carriers:
+    """A pair, and whose module carries NFS over RDMA in its server and in its client.
+
+    A test gets the modules that it needs and leaves them; they change only when the next test
+    needs others. What a lab is like with two modules is kept, for ``check``.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self.now = (THEIRS, THEIRS)
+        self._clean = {self.now: traces(lab)}
+
+    def bring(self, server: str, client: str) -> Lab:
+        """The lab with these modules."""
+        try:
+            if server != self.now[0]:
+                serve(self.lab, "server", server)
+            if client != self.now[1]:
+                carry(self.lab, "client", client)
+            self.now = (server, client)
+            if self.now not in self._clean:
+                self._clean[self.now] = traces(self.lab)
+        except BaseException:
+            self.restart()
+            raise
+        return self.lab
+
+    def restart(self) -> None:
+        """Bring the lab up anew, with the kernel's modules."""
+        self.lab.restart()
+        self.now = (THEIRS, THEIRS)
+
+    def check(self) -> None:
+        """AssertionError unless the lab is as it was when it first had these modules."""
+        try:
+            self.lab.check()
+            assert traces(self.lab) == self._clean[self.now], "tests left something behind"
+        except BaseException:
+            self.restart()
+            raise
 
 
 def carry(lab: Nodes, node: str, whose: str) -> None:
@@ -26,7 +92,5 @@ def serve(lab: Nodes, node: str, whose: str) -> None:
     """Have nfsd listen by this module; clients must have unmounted."""
     lab.run(node, "systemctl", "stop", "nfs-server")
     carry(lab, node, whose)
-    lab.run(node, "systemctl", "start", "nfs-server")
-    # nothing is to be reclaimed, and it would be waited for; refused where there is no such time
-    lab.run(node, "tee", "/proc/fs/nfsd/v4_end_grace", stdin=b"Y\n", check=False)
+    lab.run(node, "sh", "-c", START)
     lab.run(node, "grep", "-q", "rdma 20049", "/proc/fs/nfsd/portlist")

@@ -5,26 +5,14 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import built
 import leaks
 import pytest
-from carriers import OURS, THEIRS, serve
+from carriers import OURS, THEIRS, Carriers, traces
 
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 FAILED = pytest.StashKey[bool]()
-# NFS mounts, journals of undos, RDMA links, addresses, listeners and exports of nfsd, who carries
-# proto=rdma
-TRACES = """
-grep ' nfs4\\? ' /proc/mounts
-ls /run/nfsrdma
-rdma link show | cut -d' ' -f1-9
-ip -4 -o addr show dev eth1 | cut -d' ' -f7
-sort /proc/fs/nfsd/portlist
-exportfs -s
-grep -oE '^(rpcrdma|nfsrdma) ' /proc/modules
-"""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -38,20 +26,41 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have one worker take all tests of a lab, so that there is one lab of a kind in all."""
+    """Have one worker take all tests of a lab, so that there is one lab of a kind in all.
+
+    Tests that need the same modules in the pair run one after the other.
+    """
     for item in (item for item in items if item.path.parent == Path(__file__).parent):
         item.add_marker(pytest.mark.xdist_group(_group(item)))
         if config.getoption("--long") and "long" in item.fixturenames:
             item.add_marker("nightly")
+    items.sort(key=_modules)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail at once if workers do not group tests: each would bring up all labs."""
+    if getattr(session.config.option, "loadgroup", False):
+        assert all("@" in item.nodeid for item in session.items), "xdist ignores xdist_group"
 
 
 def _group(item: pytest.Item) -> str:
     """The session lab of a test; the file's name where it brings up labs of its own."""
-    assert isinstance(item, pytest.Function)
     labs = {"solo_lab": "solo", "pair_lab": "pair"}
     own = vars(item.module)
     used = (group for lab, group in labs.items() if lab in item.fixturenames and lab not in own)
     return next(used, item.path.stem)
+
+
+def _modules(item: pytest.Item) -> int:
+    """0 for the kernel's modules or no pair, 1 for our module in the client, 2 in both."""
+    fixtures = [*item.fixturenames, *map(str, _parameters(item))]
+    needed = {"module_pair": 1, "ours": 1, "our_server": 2, "both_ours": 2}
+    return max((needed.get(name, 0) for name in fixtures), default=0)
+
+
+def _parameters(item: pytest.Item) -> list[object]:
+    """Its values: a test may be given the name of a fixture."""
+    return list(item.callspec.params.values()) if hasattr(item, "callspec") else []
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -93,84 +102,71 @@ def long(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--long"))
 
 
-@pytest.fixture
-def solo(solo_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """One kernel that is server and client; tests share it and leave it as they found it."""
-    yield from lent(solo_lab, request)
-
-
-@pytest.fixture
-def pair(pair_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A server and a client; tests share them and leave them as they found them."""
-    yield from lent(pair_lab, request)
-
-
-@pytest.fixture
-def module_pair(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A server with the kernel's module, and a client with ours."""
-    built.load(pair)
-    yield pair
-    if not failed(request):
-        pair.run("client", "nfsrdma", "module", "unload")
-
-
-@pytest.fixture(scope="session")
-def ready(pytestconfig: pytest.Config) -> Callable[[Lab], None]:
-    """Brings our module into a pair: into the client, and with --server ours the server too."""
-
-    def bring(lab: Lab) -> None:
-        if pytestconfig.getoption("--server") == "ours":
-            serve(lab, "server", OURS)
-        built.load(lab)
-
-    return bring
-
-
 @pytest.fixture(scope="module")
-def module_lab(
-    pytestconfig: pytest.Config, pair_lab: Lab, ready: Callable[[Lab], None]
-) -> Iterator[Lab]:
-    """A client with our module for all tests of a file, which leave nothing but the module."""
-    before = traces(pair_lab)
-    ready(pair_lab)
-    yield pair_lab
-    pair_lab.run("client", "nfsrdma", "module", "unload")
-    if pytestconfig.getoption("--server") == "ours":
-        serve(pair_lab, "server", THEIRS)
-    assert traces(pair_lab) == before, "the tests left something behind in the lab"
-
-
-@pytest.fixture
-def ours(
-    module_lab: Lab, ready: Callable[[Lab], None], request: pytest.FixtureRequest
-) -> Iterator[Lab]:
-    """The same; one that a test broke is brought up anew for the next."""
-    yield module_lab
-    if failed(request):
-        module_lab.restart()
-        ready(module_lab)
-    module_lab.check()
-
-
-def lent(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab that a test leaves as it was; one that it broke is brought up anew for the next."""
-    before = traces(lab)
-    yield lab
-    if failed(request):
-        lab.restart()
-        return
+def solo_file(solo_lab: Lab) -> Iterator[Lab]:
+    """The solo lab for the tests of a file, which leave nothing behind in it."""
+    before = traces(solo_lab)
+    yield solo_lab
     try:
-        lab.check()
-        assert traces(lab) == before, "the test left something behind in the lab"
+        assert traces(solo_lab) == before, "the tests of this file left something behind"
     except BaseException:
-        lab.restart()
+        solo_lab.restart()
         raise
 
 
-def failed(request: pytest.FixtureRequest) -> bool:
-    """Whether the test has failed, and what it left is not worth a second complaint."""
-    return request.node.stash.get(FAILED, False)
+@pytest.fixture
+def solo(solo_file: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """One kernel that is server and client; tests share it and leave it as they found it."""
+    yield from lent(solo_file, solo_file.restart, request)
 
 
-def traces(lab: Lab) -> list[str]:
-    return [lab.run(node, "sh", "-c", TRACES, check=False).stdout for node in lab.config.nodes]
+@pytest.fixture(scope="session")
+def carriers(pair_lab: Lab) -> Carriers:
+    """The pair, and whose modules it has."""
+    return Carriers(pair_lab)
+
+
+@pytest.fixture(scope="module")
+def pair_file(carriers: Carriers) -> Iterator[Carriers]:
+    """The pair for the tests of a file, which leave nothing behind in it."""
+    yield carriers
+    carriers.check()
+
+
+@pytest.fixture
+def pair(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server and a client with the kernel's module each."""
+    yield from lent(pair_file.bring(THEIRS, THEIRS), pair_file.restart, request)
+
+
+@pytest.fixture
+def module_pair(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server with the kernel's module, and a client with ours."""
+    yield from lent(pair_file.bring(THEIRS, OURS), pair_file.restart, request)
+
+
+@pytest.fixture
+def both_ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A server and a client with our module each."""
+    yield from lent(pair_file.bring(OURS, OURS), pair_file.restart, request)
+
+
+@pytest.fixture
+def ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A client with our module, and the server that --server asks for."""
+    server = OURS if request.config.getoption("--server") == "ours" else THEIRS
+    yield from lent(pair_file.bring(server, OURS), pair_file.restart, request)
+
+
+def lent(lab: Lab, restart: Callable[[], None], request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab for a test; one that the test broke is brought up anew for the next."""
+    yield lab
+    if request.node.stash.get(FAILED, False):
+        # what it left is not worth a second complaint
+        restart()
+        return
+    try:
+        lab.check()
+    except BaseException:
+        restart()
+        raise

@@ -5,10 +5,8 @@
 """
 
 import os
-from collections.abc import Iterator
 
 import pytest
-from carriers import OURS, THEIRS, carry, serve
 from hostile.calls import CASES
 from hostile.replies import TRICKS
 from peers import hostile_client, hostile_server, listener_stops, races
@@ -31,16 +29,6 @@ def numbers(long: bool) -> range:
 def connections(long: bool) -> int:
     """How many connections a race makes."""
     return 200 if long else 20
-
-
-@pytest.fixture
-def both_ours(pair: Lab) -> Iterator[Lab]:
-    """A server and a client with our module each, which unloads afterwards."""
-    serve(pair, "server", OURS)
-    carry(pair, "client", OURS)
-    yield pair
-    carry(pair, "client", THEIRS)
-    serve(pair, "server", THEIRS)
 
 
 def test_a_server_that_answers_as_it_likes(both_ours: Lab, numbers: range) -> None:

@@ -4,7 +4,8 @@
 from collections.abc import Iterator
 
 import pytest
-from carriers import OURS, THEIRS, WHOSE, carry, serve
+from carriers import OURS, WHOSE, Carriers
+from conftest import lent
 from faults import FAULTS
 from matrix import cell
 from storm import HERE, LIMIT, mounted
@@ -21,27 +22,25 @@ FORGOTTEN = (
 
 
 @pytest.fixture
-def our_server(pair: Lab) -> Iterator[Lab]:
-    serve(pair, "server", OURS)
-    yield pair
-    carry(pair, "client", THEIRS)
-    serve(pair, "server", THEIRS)
+def our_server(whose: str, pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Our server, with our client or the kernel's."""
+    yield from lent(pair_file.bring(OURS, whose), pair_file.restart, request)
 
 
 @pytest.mark.parametrize("whose", WHOSE)
-def test_our_server_serves(our_server: Lab, whose: str) -> None:
-    carry(our_server, "client", whose)
+def test_our_server_serves(our_server: Lab) -> None:
     for vers in ("3", "4.0", "4.2"):
         found = cell(our_server, "rdma", vers, "sys")
         assert set(found.values()) == {"ok"}, f"NFSv{vers}: {found}"
     # nothing of a client that left stays
     our_server.run("server", "systemctl", "stop", "nfs-server")
     said = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
+    our_server.run("server", "systemctl", "start", "nfs-server")
     assert said == "connections 0 of 1024\nread_pages 0 of 4096\n"
 
 
+@pytest.mark.parametrize("whose", (OURS,))
 def test_a_client_that_goes_without_a_word_is_forgotten(our_server: Lab) -> None:
-    carry(our_server, "client", OURS)
     with mounted(our_server, "vers=3"):
         our_server.run("client", "ls", HERE)
         # with its link down it cannot say goodbye, and nobody asks for a new connection

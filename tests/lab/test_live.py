@@ -15,24 +15,20 @@ from typing import Any
 
 import pytest
 from browser import Browser, opened
-from conftest import traces
+from carriers import THEIRS, Carriers
 from faults import LINK_DOWN
 from programs import prometheus
 from scene import MOUNT, Scene, fetched, scene, until
-
-from nfsrdma_tools.lab.lab import Lab
 
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
 
 
 @pytest.fixture(scope="module")
-def watched(pair_lab: Lab) -> Iterator[Scene]:
+def watched(pair_file: Carriers) -> Iterator[Scene]:
     """One dashboard for all tests here."""
-    before = traces(pair_lab)
-    with scene(pair_lab) as found:
+    with scene(pair_file.bring(THEIRS, THEIRS)) as found:
         yield found
-    assert traces(pair_lab) == before, "the tests left something behind in the lab"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +40,7 @@ def browser(watched: Scene) -> Iterator[Browser]:
 
 def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> None:
     since = watched.now()
-    with watched.load(20) as account:
+    with watched.load(5) as account:
         job = account()["read"]
     last = watched.now()
     until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
@@ -163,7 +159,7 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
     for argv in (("check", "rules", "rules.yml"), ("test", "rules", "rules-test.yml"),
                  ("check", "config", "prometheus.yml")):  # fmt: skip
         subprocess.run((tool, *argv), cwd=MONITORING, check=True, capture_output=True)
-    with scraped(watched, tmp_path) as query, watched.load(15) as account:
+    with scraped(watched, tmp_path) as query, watched.load(5) as account:
         account()
         until(lambda: query(f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'), "a scrape")
         # only the dashboard has probes, and it may be asked after the exporter

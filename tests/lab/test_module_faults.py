@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import pytest
+from carriers import Carriers
 from faults import FAULTS
 from module_faults import killed, reason, removed, soft
 from storm import storm
@@ -37,7 +38,7 @@ def soft_roce(pytestconfig: pytest.Config) -> None:
 
 @pytest.fixture
 def at_home(
-    pytestconfig: pytest.Config, ours: Lab, ready: Callable[[Lab], None], names: tuple[str, ...]
+    pytestconfig: pytest.Config, ours: Lab, pair_file: Carriers, names: tuple[str, ...]
 ) -> Iterator[Lab]:
     """The client has its own address again afterwards, wherever a fault had moved it.
 
@@ -46,8 +47,7 @@ def at_home(
     """
     yield ours
     if set(names) & set(FORGETFUL) and pytestconfig.getoption("--server") == "kernel":
-        ours.restart()
-        ready(ours)
+        pair_file.restart()
     else:
         ours.run("client", "ip", "-4", "addr", "flush", "dev", "eth1")
         ours.run("client", "lab-node", "client", "1")

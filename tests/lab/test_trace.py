@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import sniffer
-from carriers import THEIRS, WHOSE, serve
+from carriers import THEIRS, WHOSE, Carriers
+from conftest import lent
 from tracing import SAID, tracing
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
@@ -144,10 +145,8 @@ def as_long_as_mountstats_says(
 
 
 @pytest.fixture(params=WHOSE)
-def served(pair: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    serve(pair, "server", request.param)
-    yield pair
-    serve(pair, "server", THEIRS)
+def served(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    yield from lent(pair_file.bring(request.param, THEIRS), pair_file.restart, request)
 
 
 # reads and writes of NFSv3, as nfsd counts them

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main path on two machines that both use our module: data, probe, dashboard, hostile peer.
+
+The module is loaded once for all tests here. ``make test`` runs them; the files of each subject
+have the rest.
+"""
+
+import json
+
+import pytest
+from browser import opened
+from hostile.calls import CASES
+from module_data import carried
+from peers import hostile_client
+from scene import MOUNT, scene, until
+from storm import HERE, mounted
+from tracing import SAID, tracing
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.main
+
+READS, READ_SIZE = 23, 65536
+READ_DIRECT = f"dd if={HERE}/counted of=/dev/null bs={READ_SIZE} count={READS} iflag=direct"
+
+
+def test_module_carries_data_between_two_machines(both_ours: Lab) -> None:
+    """``nfsrdma mount`` gets our module; what is written is the same on both sides."""
+    for node in ("server", "client"):
+        status = json.loads(both_ours.run(node, "nfsrdma", "module", "status", "--json").stdout)
+        assert (status["owner"], status["loaded_is_this_source"]) == ("nfsrdma", True)
+    mount = ("nfsrdma", "mount", "server:/export", "/mnt", "--transport", "nfsrdma")
+    assert "nfsrdma" in both_ours.run("client", *mount).stdout
+    both_ours.run("client", "umount", "/mnt")
+    found = carried(both_ours, "vers=4.2", [1, 4096, READ_SIZE, 1 << 20], 1, ("buffered", "direct"))
+    assert found["bytes"] > 0
+
+
+def test_probe_counts_each_read(both_ours: Lab) -> None:
+    """``nfsrdma trace chunks`` counts 23 reads of 64 KiB as 23 RPCs with a Write chunk each."""
+    both_ours.run(
+        "server", "sh", "-c", f"head -c {READS * READ_SIZE} /dev/urandom > /export/counted"
+    )
+    with mounted(both_ours, f"vers=3,rsize={READ_SIZE}"), tracing(both_ours, "client", "chunks"):
+        both_ours.run("client", "sh", "-ec", READ_DIRECT)
+        # one more interval would show what was counted twice
+        until(lambda: counted(both_ours)["rpcs"] >= READS, "as many READs as were done")
+        intervals = said(both_ours)
+        until(lambda: len(said(both_ours)) > len(intervals), "another interval")
+        found = counted(both_ours)
+    both_ours.run("server", "rm", "/export/counted")
+    assert found == {"rpcs": READS, "replies_write": READS, "write_bytes": READS * READ_SIZE}
+
+
+def said(lab: Lab) -> list[str]:
+    """The complete lines of ``nfsrdma trace`` but the first, which lists missing events."""
+    return lab.run("client", "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
+
+
+def counted(lab: Lab) -> dict[str, int]:
+    """What the intervals until now sum up to for READ."""
+    rows = [row for line in said(lab) for row in json.loads(line)["rows"]]
+    reads = [row for row in rows if (row["mount"], row["procedure"]) == (HERE, "READ")]
+    return {name: sum(r[name] for r in reads) for name in ("rpcs", "replies_write", "write_bytes")}
+
+
+def test_dashboard_in_a_browser_shows_what_fio_reads(both_ours: Lab) -> None:
+    with scene(both_ours) as watched, opened(watched.url) as browser:
+        since = watched.now()
+        with watched.load(5) as account:
+            job = account()["read"]
+        last = watched.now()
+        until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
+        assert browser.shown(since) == pytest.approx(job["io_bytes"], rel=0.02)
+        row = browser.text("#mounts tbody")
+        assert MOUNT in row
+        assert "nfsrdma v4.2" in row
+        assert browser.said == []
+
+
+def test_hostile_client_gets_nothing_with_foreign_keys(both_ours: Lab) -> None:
+    """The cases of the table that name keys; then 40 guesses, and honest work beside them."""
+    found = hostile_client(both_ours, "8166", range(0), "key")
+    assert set(found["by_hand"]) == {name for name in CASES if "key" in name}
+    assert found["reached"] == 40
+    assert found["rounds"] > len(found["by_hand"]) > 10
