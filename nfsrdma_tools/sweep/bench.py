@@ -32,7 +32,8 @@ class Bench:
     """A plan's mount point on this machine, the journal, how to reach the server's tunables.
 
     ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.  ``content``
-    is what the test file holds, filled in before the first trial.
+    is what the test file holds, filled in before the first trial.  ``calm`` is how many seconds
+    after the mount the reader begins at the earliest.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class Bench:
     accounts: Accounts = field(default_factory=Accounts)
     rhythm: Rhythm = AT_ONCE
     content: list[bytes | int] = field(default_factory=list)
+    calm: float = 0.0
 
 
 def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:

@@ -9,6 +9,7 @@ be measured says why, and leaves nothing behind.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -69,6 +70,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     axes = _set(bench, cell)
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
+        time.sleep(bench.calm)
         bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)

@@ -215,6 +215,21 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
     assert [what.partition(":")[0] for what in steps[1:]] == ["compiling the probes", "32 trials"]
 
 
+@pytest.mark.parametrize(("clock", "waits"), [("instructions", True), ("wall", False)])
+def test_only_where_waiting_takes_no_time_a_reader_waits_for_calm(
+    store: Store, monkeypatch: pytest.MonkeyPatch, clock: str, waits: bool
+) -> None:
+    calm = set()
+
+    def measured(bench: Bench, trial: Trial, check_data: bool) -> Trial:
+        calm.add(bench.calm > 1)
+        return fake(bench, trial, check_data)
+
+    monkeypatch.setattr(runner, "conditions", lambda: {"lab clock": clock})
+    list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=measured)))
+    assert calm == {waits}
+
+
 def test_an_emulated_machine_takes_longer() -> None:
     emulated = {"cpu model": "QEMU TCG CPU version 2.5+"}
     for one, other in (
