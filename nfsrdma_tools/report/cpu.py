@@ -95,10 +95,13 @@ def _lines(
 def _without_nic(
     ax: Axes, xs: list[float], values: list[Spread | None], line: list[Point]
 ) -> list[tuple[float, float, str, str]]:
-    """A dashed line where an emulated NIC took a share, and what its end is called."""
-    if not any(p.spent and p.spent.emulated for p in line):
-        return []
+    """A dashed line where an emulated NIC took a share, and what its end is called.
+
+    Sampling may say that the NIC took more than there was: such a point has no value.
+    """
     known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
+    if not known or not any(p.spent and p.spent.emulated for p in line):
+        return []
     color = style.transport(line[0].cell.transport)
     ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
     return [(*known[-1], "NIC taken out", color)]

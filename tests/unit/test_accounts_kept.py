@@ -107,3 +107,15 @@ def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
     assert point.cpu_of_host.mean == pytest.approx(50 * busy / (busy + 9000), rel=1e-3)
     byte, io = TRUE["rdma"][0]
     assert point.reader_of_host.mean == pytest.approx((65536 * byte + io) * 16 / 1e6, rel=1e-3)
+
+
+def test_nic_sampled_above_the_reader_s_time(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with Store(path) as made:
+        made.add_plan(PLAN)
+        uid = made.add_environment({"lab link": "1gbit/100us", "lab clock": "wall", "cpus": "1"})
+        for cell in PLAN.cells():
+            made.add_trial(replace(trial(cell), environment=uid, reader_system_s=1e-9))
+    report = build.build(path, tmp_path / "out")
+    assert "fig18-reader-cpu.png" in {file.name for file in report.files}
+    assert report.study.point(Cell("rdma", 65536, 4)).reader_of_host is None
