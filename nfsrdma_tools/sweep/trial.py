@@ -27,6 +27,7 @@ from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
 from nfsrdma_tools.sweep.job import Job
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.settle import settle
 
 __all__ = ["run_trial", "tunables"]
 
@@ -71,6 +72,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
         time.sleep(bench.calm)
+        settle(bench.directory)
         bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
