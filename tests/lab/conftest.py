@@ -26,26 +26,27 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have one worker take all tests of a lab, so that there is one lab of a kind in all.
+    """Have one worker take all tests that need the same lab with the same modules.
 
-    Tests that need the same modules in the pair run one after the other.
+    A worker has one solo lab and one pair at most, and changes the pair's modules between groups.
     """
     for item in (item for item in items if item.path.parent == Path(__file__).parent):
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(_group(item)))
         if config.getoption("--long") and "long" in item.fixturenames:
             item.add_marker("nightly")
     items.sort(key=_modules)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fail at once if workers do not group tests: each would bring up all labs."""
+    """Fail at once if workers do not group tests: each would change modules all the time."""
     if getattr(session.config.option, "loadgroup", False):
         assert all("@" in item.nodeid for item in session.items), "xdist ignores xdist_group"
 
 
 def _group(item: pytest.Item) -> str:
-    """The session lab of a test; the file's name where it brings up labs of its own."""
-    labs = {"solo_lab": "solo", "pair_lab": "pair"}
+    """The session lab of a test, and its modules; the file's name where it has labs of its own."""
+    labs = {"solo_lab": "solo", "pair_lab": f"pair-{('theirs', 'client', 'both')[_modules(item)]}"}
     own = vars(item.module)
     used = (group for lab, group in labs.items() if lab in item.fixturenames and lab not in own)
     return next(used, item.path.stem)
