@@ -2,12 +2,14 @@
 """Write the minutes of each test file into docs/dev/testing.md: ``TARGET=LOG``, one or more.
 
 A log is what ``make TARGET DURATIONS=0`` printed. Logs of one target add up, a later log of the
-same test replaces an earlier one.
+same test replaces an earlier one. A file that has tests in a tier of which no log is given is
+marked.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,8 +21,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "dev" / "testing.md"
 START, END = "<!-- table: python -m minutes -->", "<!-- end of the table -->"
 TIERS = ("test", "test-lab", "test-nightly")
+UNMEASURED = "not measured"
 # one phase of one test; xdist adds the group to the name
-PHASE = re.compile(r"^(\d+\.\d+)s (setup|call|teardown) +((tests/\S+?\.py)::.*?)(?:@\w+)?$")
+PHASE = re.compile(r"^(\d+\.\d+)s (setup|call|teardown) +((tests/\S+?\.py)::.*?)(?:@[\w-]+)?$")
 MACHINE = re.compile(r"^machine: .*")
 Phases = dict[tuple[str, str, str], float]
 
@@ -41,15 +44,33 @@ def minutes(found: Phases) -> dict[str, float]:
     return dict(sums)
 
 
-def table(tiers: dict[str, dict[str, float]], files: list[str]) -> list[str]:
-    """The lines of a table in Markdown: each file, and its minutes in each tier."""
+def files(*words: str) -> set[str]:
+    """The test files that hold a test that pytest selects by these words."""
+    argv = (sys.executable, "-m", "pytest", "--collect-only", "-q", *words)
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"^(tests/\S+?\.py)::", said, re.MULTILINE))
+
+
+def table(
+    tiers: dict[str, dict[str, float]], held: dict[str, set[str]], rest: dict[str, float | None]
+) -> list[str]:
+    """The lines of a table in Markdown: each file, and its minutes in each tier that it is in.
+
+    ``rest`` is for files that the logs of a tier do not name.
+    """
     rows = [
-        [file, *(f"{tiers[t][file]:.2f}" if file in tiers[t] else "" for t in TIERS)]
-        for file in sorted(files)
+        [file, *(_cell(tiers[t].get(file, rest[t]), file in held[t]) for t in TIERS)]
+        for file in sorted(set().union(*held.values()))
     ]
-    total = ["in all", *(f"{sum(tiers[t].values()):.1f}" for t in TIERS)]
+    total = ["in all", *(f"{sum(tiers[t].values()):.1f}" if tiers[t] else "" for t in TIERS)]
     head = ["file", *(f"`make {tier}`" for tier in TIERS)]
     return ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows, total)]
+
+
+def _cell(minutes: float | None, has_tests: bool) -> str:
+    if not has_tests:
+        return ""
+    return UNMEASURED if minutes is None else f"{minutes:.2f}"
 
 
 def read(words: list[str]) -> tuple[dict[str, Phases], list[str]]:
@@ -69,8 +90,15 @@ def read(words: list[str]) -> tuple[dict[str, Phases], list[str]]:
 def main(words: list[str]) -> None:
     """Replace what stands between the marks of the page."""
     tiers, commands = read(words)
-    files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
-    lines = table({tier: minutes(found) for tier, found in tiers.items()}, files)
+    held = {
+        "test": files("tests/unit") | files("-m", "main", "tests/lab"),
+        "test-lab": files("-m", "not main and not nightly", "tests/lab"),
+        "test-nightly": files("--long", "-m", "nightly", "tests/lab"),
+    }
+    # the log of a whole tier leaves out what took less than 10 ms
+    whole = {word.partition("=")[0] for word in words}
+    rest = {tier: 0.0 if tier in whole else None for tier in TIERS}
+    lines = table({tier: minutes(found) for tier, found in tiers.items()}, held, rest)
     before, rest = PAGE.read_text().split(START)
     after = rest.partition(END)[2]
     PAGE.write_text("\n".join((before + START, *commands, "", *lines, END)) + after)
