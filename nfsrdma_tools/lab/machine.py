@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
-from nfsrdma_tools.lab.console import Console
+from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.emulator import qemu
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
@@ -123,6 +123,8 @@ class Machine:
         """Wait until ssh answers; a kernel that dies or hangs in its boot is reported at once."""
         try:
             self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
+        except KernelReportError:
+            raise
         except UserError as error:
             raise UserError(
                 f"{error}; {self.node}'s console ends: {self.console.tail()}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
+from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
@@ -22,6 +23,7 @@ from nfsrdma_tools.lab.places import cache_dir, locked
 __all__ = ["TAG", "restore", "warm"]
 
 TAG = "warm"
+_BOOTS = 3
 # what leaked while the kernel booted is nobody's; an object is looked at twice before it counts
 _FORGET_LEAKS = """
 leaks=/sys/kernel/debug/kmemleak
@@ -45,8 +47,18 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
             seconds = 20 if hardware.clock == "wall" else 30
             what = f"{role}, {hardware.kernel}, {hardware.clock} clock"
             step(f"booting a node once ({what}; about {seconds} s)")
-            _boot(role, hardware, image, disk)
+            _boot_again(lambda: _boot(role, hardware, image, disk), step)
     return disk
+
+
+def _boot_again(boot: Callable[[], None], step: Callable[[str], None]) -> None:
+    """Boot; up to two times more when it was the emulator that failed."""
+    for _ in range(_BOOTS - 1):
+        try:
+            return boot()
+        except EmulatorFaultError as error:
+            step(f"{error}: booting again")
+    return boot()
 
 
 def _boot(role: str, hardware: Hardware, image: Image, disk: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import emulator, leftovers, places
+from nfsrdma_tools.lab import emulator, leftovers, places, snapshot
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.lan import Lan
@@ -87,6 +87,46 @@ def test_what_no_processor_does_is_the_emulators_fault(
     log.write_text(OOPS.format(kind=kind, before=before, flags=flags))
     with pytest.raises(EmulatorFaultError, match=f"emulator of server went wrong, {found}"):
         Console("server", log).check()
+
+
+LOST_TIMER = """[ {time}.28] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
+[ {time}.28] rcu: \tPossible timer handling issue on cpu=0 timer-softirq=39
+"""
+
+
+def test_a_timer_interrupt_is_lost_when_it_is_missed_twice(tmp_path: Path) -> None:
+    """Once may be the host's: a processor that it did not run for as long."""
+    log = tmp_path / "console"
+    console = Console("server", log)
+    log.write_text(LOST_TIMER.format(time=107))
+    console.check()
+    with log.open("a") as file:
+        file.write(LOST_TIMER.format(time=128))
+    with pytest.raises(EmulatorFaultError, match="processor 0 gets no timer interrupt"):
+        console.check()
+
+
+def test_a_boot_that_the_emulator_failed_is_done_again() -> None:
+    boots, said = iter((EmulatorFaultError("no timer"), None)), []
+
+    def boot() -> None:
+        if fault := next(boots):
+            raise fault
+
+    snapshot._boot_again(boot, said.append)
+    assert said == ["no timer: booting again"]
+
+
+def test_a_boot_that_the_emulator_fails_three_times_is_an_error() -> None:
+    boots = []
+
+    def boot() -> None:
+        boots.append(1)
+        raise EmulatorFaultError("no timer")
+
+    with pytest.raises(EmulatorFaultError):
+        snapshot._boot_again(boot, lambda text: None)
+    assert len(boots) == 3
 
 
 @pytest.mark.parametrize(
