@@ -33,7 +33,7 @@ class Nodes:
         return Ssh(self.folder, self.config.machine_of(node), self.keys)
 
     def run(
-        self, node: str, *command: str, stdin: bytes = b"", timeout: float = 120, check: bool = True
+        self, node: str, *command: str, stdin: bytes = b"", timeout: float = 600, check: bool = True
     ) -> Result:
         """Run a command in a node; KernelReportError when a kernel reported something meanwhile."""
         try:

@@ -62,7 +62,7 @@ class Ssh:
         self,
         *command: str,
         stdin: bytes = b"",
-        timeout: float = 120,
+        timeout: float = 600,
         check: bool = True,
         watch: Callable[[], None] | None = None,
     ) -> Result:

@@ -56,6 +56,6 @@ def opened(url: str) -> Iterator[Browser]:
         chrome = player.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         found = Browser(chrome.new_page())
         found.page.goto(url)
-        found.page.wait_for_selector("#mounts tbody tr", timeout=120_000)
+        found.page.wait_for_selector("#mounts tbody tr", timeout=600_000)
         yield found
         chrome.close()

@@ -82,7 +82,7 @@ def resources(lab: Nodes, node: str = "client") -> dict[str, int]:
 
 
 @contextmanager
-def nothing_lost(lab: Nodes, *nodes: str, limit: float = 120) -> Iterator[None]:
+def nothing_lost(lab: Nodes, *nodes: str, limit: float = 600) -> Iterator[None]:
     """RDMA objects of nodes are as many afterwards as before; connections need time to end."""
     before = {node: resources(lab, node) for node in nodes}
     yield
