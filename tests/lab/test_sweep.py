@@ -30,6 +30,14 @@ mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
 reading() {{ mounted && pgrep -f /sweep/[r]eader.py >/dev/null; }}
 """
 
+# starts programs, and prints how many blocks they had to read
+BLOCKS_READ = """
+import resource, subprocess, sys
+for program in sys.argv[1:]:
+    subprocess.run([program, "-V" if "nfs" in program else "--version"], capture_output=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock)
+"""
+
 
 @pytest.fixture(scope="module")
 def solo_lab() -> Iterator[Lab]:
@@ -78,6 +86,11 @@ def in_background(node: Lab, script: str, *words: str) -> str:
     """Start a sweep, do what ``script`` says while it runs, and return what that printed."""
     argv = ("bash", "-c", BACKGROUND + script, "bash", *words)
     return node.run("client", *argv, timeout=400).stdout
+
+
+def test_the_clock_does_not_run_while_programs_are_read(node: Lab) -> None:
+    programs = ("fio", "setpriv", "mount", "umount", "mount.nfs", "umount.nfs")
+    assert node.run("client", "python3", "-c", BLOCKS_READ, *programs).stdout == "0\n"
 
 
 def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
