@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The labs that tests share. A kernel's report on a console fails the test that was running."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ def pytest_terminal_summary(
 def solo_lab() -> Iterator[Lab]:
     """One kernel that is server and client."""
     with Lab(LabConfig(f"test-solo-{os.getpid()}", extras=True)) as lab:
+        lab.pause()
         yield lab
 
 
@@ -92,8 +94,10 @@ def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A server and a client, a kernel each."""
     asked = {name: pytestconfig.getoption(f"--{name}") for name in ("kernel", "nic", "cpus")}
     with Lab(LabConfig(f"test-pair-{os.getpid()}", shape="pair", extras=True, **asked)) as lab:
+        lab.pause()
         yield lab
         if lab.config.kernel in CHECKING:
+            lab.resume()
             leaks.check(lab)
 
 
@@ -106,13 +110,14 @@ def long(pytestconfig: pytest.Config) -> bool:
 @pytest.fixture(scope="module")
 def solo_file(solo_lab: Lab) -> Iterator[Lab]:
     """The solo lab for the tests of a file, which leave nothing behind in it."""
-    before = traces(solo_lab)
-    yield solo_lab
-    try:
-        assert traces(solo_lab) == before, "the tests of this file left something behind"
-    except BaseException:
-        solo_lab.restart()
-        raise
+    with running(solo_lab):
+        before = traces(solo_lab)
+        yield solo_lab
+        try:
+            assert traces(solo_lab) == before, "the tests of this file left something behind"
+        except BaseException:
+            solo_lab.restart()
+            raise
 
 
 @pytest.fixture
@@ -124,14 +129,16 @@ def solo(solo_file: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def carriers(pair_lab: Lab) -> Carriers:
     """The pair, and whose modules it has."""
-    return Carriers(pair_lab)
+    with running(pair_lab):
+        return Carriers(pair_lab)
 
 
 @pytest.fixture(scope="module")
 def pair_file(carriers: Carriers) -> Iterator[Carriers]:
     """The pair for the tests of a file, which leave nothing behind in it."""
-    yield carriers
-    carriers.check()
+    with running(carriers.lab):
+        yield carriers
+        carriers.check()
 
 
 @pytest.fixture
@@ -157,6 +164,16 @@ def ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A client with our module, and the server that --server asks for."""
     server = OURS if request.config.getoption("--server") == "ours" else THEIRS
     yield from lent(pair_file.bring(server, OURS), pair_file.restart, request)
+
+
+@contextlib.contextmanager
+def running(lab: Lab) -> Iterator[None]:
+    """Let a lab run for as long as the block lasts: two idle machines cost a third of a core."""
+    lab.resume()
+    try:
+        yield
+    finally:
+        lab.pause()
 
 
 def lent(lab: Lab, restart: Callable[[], None], request: pytest.FixtureRequest) -> Iterator[Lab]:

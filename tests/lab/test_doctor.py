@@ -110,8 +110,8 @@ print(json.dumps(out))
 
 
 @pytest.fixture(scope="module")
-def faults(solo_lab: Lab) -> dict[str, list[dict[str, Any]]]:
-    said = solo_lab.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=240)
+def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
+    said = solo_file.run("client", "python3", "-", stdin=FAULTS.encode(), timeout=240)
     found: dict[str, list[dict[str, Any]]] = json.loads(said.stdout)
     return found
 

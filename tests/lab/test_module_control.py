@@ -34,13 +34,13 @@ FOUND_BY = {
 
 
 @pytest.fixture
-def spoilt(pair_lab: Lab, tmp_path: Path) -> Lab:
+def spoilt(pair: Lab, tmp_path: Path) -> Lab:
     """A pair whose client has the module; what it does to the machine stays in it."""
-    release = pair_lab.run("client", "uname", "-r").stdout.strip()
+    release = pair.run("client", "uname", "-r").stdout.strip()
     file = tmp_path / "wrong.ko"
-    built.compiled(pair_lab, release, SOURCE, file)
-    pair_lab.run("client", "tee", THERE, stdin=file.read_bytes())
-    return pair_lab
+    built.compiled(pair, release, SOURCE, file)
+    pair.run("client", "tee", THERE, stdin=file.read_bytes())
+    return pair
 
 
 def make(lab: Lab, mistake: str) -> None:
