@@ -97,8 +97,8 @@ def pair_lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
         lab.pause()
         yield lab
         if lab.config.kernel in CHECKING:
-            lab.resume()
-            leaks.check(lab)
+            with running(lab):
+                leaks.check(lab)
 
 
 @pytest.fixture(scope="session")
