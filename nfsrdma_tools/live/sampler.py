@@ -30,8 +30,7 @@ from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.live.stalls import Finder
 from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes.accounts import NAMES
-from nfsrdma_tools.probes.events import system
-from nfsrdma_tools.probes.program import TRANSPORTS
+from nfsrdma_tools.probes.program import present
 
 __all__ = ["Sampler"]
 
@@ -144,15 +143,15 @@ class Sampler:
         return replace(snapshot, mounts=tuple(map(said, snapshot.mounts)))
 
     def _probe(self) -> None:
-        """Attach, and again whenever another transport's module came or went."""
+        """Attach, and again whenever a module with events that are counted came or went."""
         while not self._stop.is_set():
-            there = _transports()
+            there = present(self._accounts)
             self._missing = {"probes": _ATTACHING}
             missing: dict[str, str] = {}
             with ExitStack() as stack:
                 counted = self._attached(stack, missing)
                 self._missing, self._counted = missing, counted
-                while _transports() == there and not self._stop.wait(1.0):
+                while present(self._accounts) == there and not self._stop.wait(1.0):
                     pass
                 with self._lock:
                     self._counted = None
@@ -164,10 +163,6 @@ class Sampler:
         except Exception as error:
             missing["probes"] = f"they cannot be read: {error!r}"
             return None
-
-
-def _transports() -> tuple[bool, ...]:
-    return tuple(system(name) for name in TRANSPORTS)
 
 
 def _served(server: Server | None, found: dict[str, Any]) -> Server | None:

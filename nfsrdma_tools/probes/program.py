@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nfsrdma_tools.probes import events
 
-__all__ = ["TRANSPORTS", "Missing", "Program", "program"]
+__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """Who brings a transport's events: the kernel's module, ours."""
@@ -52,15 +53,10 @@ class Program:
 
 def program(accounts: Sequence[str]) -> Program:
     """The program of ``accounts``, in bpf/, for the running kernel."""
-    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
-    texts = {name: (source() / f"{name}.c").read_text() for name in names}
-    users: dict[Pair, list[str]] = {}
-    for name, text in texts.items():
-        for pair in _EVENT.findall(text):
-            users.setdefault(pair, []).append(name)
+    texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
+    there = present(accounts)
     # a transport that nobody has loaded carries nothing
-    asked = [pair for pair in sorted(users) if pair[0] not in TRANSPORTS or events.system(pair[0])]
-    there = [pair for pair in asked if events.exists(*pair)]
+    asked = [pair for pair in users if pair[0] not in TRANSPORTS or events.system(pair[0])]
     parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
@@ -69,6 +65,32 @@ def program(accounts: Sequence[str]) -> Program:
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
     )
+
+
+def present(accounts: Sequence[str]) -> tuple[Pair, ...]:
+    """The events of ``accounts`` that the kernel has now, as (system, event).
+
+    When a module is loaded or unloaded the answer changes, and a program has to be made anew.
+    """
+    users = _users(tuple(accounts))
+    loaded = {system for system in {pair[0] for pair in users} if events.system(system)}
+    return tuple(pair for pair in users if pair[0] in loaded and events.exists(*pair))
+
+
+@cache
+def _texts(accounts: tuple[str, ...]) -> dict[str, str]:
+    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
+    return {name: (source() / f"{name}.c").read_text() for name in names}
+
+
+@cache
+def _users(accounts: tuple[str, ...]) -> dict[Pair, list[str]]:
+    """The files that count each event, by event in order."""
+    users: dict[Pair, list[str]] = {}
+    for name, text in _texts(accounts).items():
+        for pair in _EVENT.findall(text):
+            users.setdefault(pair, []).append(name)
+    return dict(sorted(users.items()))
 
 
 def _page_bits() -> int:

@@ -2,9 +2,10 @@
 """Snapshots as JSON, in files, and what the sampler's parts make of a host."""
 
 import json
+import queue
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,15 @@ from nfsrdma_tools.live.plain import from_plain, to_plain
 from nfsrdma_tools.live.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.waits import Waits
-from nfsrdma_tools.probes import chunks, connections, latency, readahead, registrations
+from nfsrdma_tools.probes import (
+    chunks,
+    connections,
+    events,
+    latency,
+    program,
+    readahead,
+    registrations,
+)
 from nfsrdma_tools.probes.counting import Row
 
 DATA = Path(__file__).parent / "data"
@@ -306,6 +315,32 @@ def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.Mon
     sampler._counted = Broken()  # type: ignore[assignment]
     assert "expected LP_c_uint" in sampler.take().missing["probes"]
     assert sampler.take().number == 2
+
+
+def test_probes_are_attached_again_when_a_module_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The exporter starts at boot; sunrpc, nfs and a transport may be loaded by the first mount."""
+    attached: queue.Queue[tuple[str, ...]] = queue.Queue()
+
+    @contextmanager
+    def counting(_: dict[str, str], names: Sequence[str]) -> Iterator[None]:
+        attached.put(program.program(names).events)
+        yield None
+
+    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", counting)
+    sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
+    thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
+    thread.start()
+    try:
+        assert attached.get(timeout=60) == ()
+        for event in (("sunrpc", "rpc_request"), ("nfs", "nfs_aop_readahead")):
+            (tmp_path / "events" / event[0] / event[1]).mkdir(parents=True)
+            assert ":".join(event) in attached.get(timeout=60)
+    finally:
+        sampler.stop()
+        thread.join(60)
 
 
 def counted_found() -> dict[str, object]:

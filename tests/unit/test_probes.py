@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -44,7 +45,6 @@ BPF = Path(__file__).parents[2] / "bpf"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    events.fields.cache_clear()
     monkeypatch.setattr(events, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
@@ -77,10 +77,13 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
     assert reasons["sunrpc:rpc_stats_latency"] == "module sunrpc is not loaded"
 
 
-def test_the_fields_of_a_record(kernel: Path) -> None:
-    has(kernel, "sunrpc", "rpc_request")
-    assert events.fields("sunrpc", "rpc_request") == {"xid", "a"}
-    assert not events.exists("sunrpc", "no_such_event")
+def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
+    assert not events.exists("sunrpc", "rpc_stats_latency")
+    assert program.program(["chunks"]).events == ()
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
+    shutil.rmtree(kernel / "sunrpc")
+    assert program.program(["chunks"]).events == ()
 
 
 @pytest.mark.parametrize("name", accounts.NAMES)
