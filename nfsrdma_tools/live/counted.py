@@ -24,7 +24,15 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Xprt,
 )
-from nfsrdma_tools.probes import accounts, chunks, latency, readahead, registrations, server
+from nfsrdma_tools.probes import (
+    accounts,
+    chunks,
+    connections,
+    latency,
+    readahead,
+    registrations,
+    server,
+)
 from nfsrdma_tools.probes.counting import Row, split
 
 __all__ = [
@@ -136,9 +144,7 @@ def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     owners = _owners(mount, client, known)
     if regions := _regions(rows.found["registrations"], owners):
         parts["regions"] = regions
-    credits = rows.found["connections"].credits
-    if client is not None and not credits.keys().isdisjoint(owners):
-        parts["xprts"] = _with_credits(mount, credits, client)
+    parts |= _credits(mount, rows.found["connections"].credits, owners)
     return changed(mount, **parts) if parts else mount
 
 
@@ -182,15 +188,31 @@ def _regions(
     return Regions(counts, _slots([sum(column) for column in zip(*lives, strict=True)]))
 
 
-def _with_credits(
-    mount: Mount, credits: Mapping[tuple[bool, int], Any], client: int
-) -> tuple[Xprt, ...]:
-    ours = mount.transport == "nfsrdma"
-    rows = [credits.get((True, x.number) if ours else (False, client)) for x in mount.xprts]
-    return tuple(
-        changed(x, credits=Credits(row.granted, row.used, row.most_used, row.waits)) if row else x
-        for x, row in zip(mount.xprts, rows, strict=True)
-    )
+def _credits(
+    mount: Mount,
+    credits: Mapping[tuple[bool, int], connections.Credit],
+    owners: Sequence[tuple[bool, int]],
+) -> dict[str, Any]:
+    """What probes know of credits and the kernel does not say by itself.
+
+    Of our transport there is a row for each connection.  Of the kernel's there is one for each
+    client, however many connections it has: that tells how many Calls waited, and sysfs what each
+    connection has (facts.py).
+    """
+    rows = [credits[owner] for owner in owners if owner in credits]
+    if mount.transport == "nfsrdma":
+        own = {number: row for (_, number), row in credits.items() if (True, number) in owners}
+        return {"xprts": tuple(_with(x, own.get(x.number)) for x in mount.xprts)} if own else {}
+    if mount.transport != "rdma" or not rows:
+        return {}
+    parts: dict[str, Any] = {"credit_waits": rows[0].waits} if rows[0].waits else {}
+    if len(mount.xprts) == 1 and mount.xprts[0].number < 0:
+        parts["xprts"] = (_with(mount.xprts[0], rows[0]),)
+    return parts
+
+
+def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
+    return changed(xprt, credits=Credits(row.granted, row.used)) if row else xprt
 
 
 def clients(added: server.Server) -> tuple[Client, ...]:

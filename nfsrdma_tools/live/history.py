@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nfsrdma_tools.live.kept import shared
@@ -121,12 +121,16 @@ def _mount(mount: Mount) -> Frame:
 _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 
 
-def _credits(mounts: Iterable[Mount]) -> Frame:
+def _credits(mounts: Sequence[Mount]) -> Frame:
+    # where Calls waited all were in use, if that was not between two snapshots; of several
+    # connections nobody knows which it was
+    waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
     found: Frame = {}
-    for xprts in shared(mounts).values():
+    for key, xprts in shared(mounts).items():
         for x in xprts:
             if x.credits.granted:
-                each = {"granted": x.credits.granted, "used": x.credits.peak}
+                used = x.credits.granted if key in waited else x.credits.used
+                each = {"granted": x.credits.granted, "used": used}
                 _larger(found.setdefault(str(x.number), {}), each)
     return found
 

@@ -30,6 +30,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "nfsrdma_mount_read_bytes_total": Family("counter", "Bytes that came from the server.", _MOUNT),
     "nfsrdma_mount_written_bytes_total": Family("counter", "Bytes that went to it.", _MOUNT),
+    "nfsrdma_mount_credit_waits_total": Family(
+        "counter", "Calls that found all credits in use, from probes.", _MOUNT
+    ),
     "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT),
     "nfsrdma_mount_other_transport": Family(
         "gauge", "1 when the mount has not the transport that fstab asks for.", (*_MOUNT, "asked")
@@ -68,9 +71,6 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_xprt_connects_total": Family("counter", "Connections made.", _XPRT),
     "nfsrdma_xprt_credits": Family("gauge", "Credits that the server grants.", _XPRT),
     "nfsrdma_xprt_credits_used": Family("gauge", "Credits in use.", _XPRT),
-    "nfsrdma_xprt_credit_waits_total": Family(
-        "counter", "Calls that found all credits in use, from probes.", _XPRT
-    ),
     "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT),
     "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for an answer.", _XPRT),
     "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT),

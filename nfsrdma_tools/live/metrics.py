@@ -24,7 +24,6 @@ from prometheus_client.exposition import choose_encoder
 
 from nfsrdma_tools.live.connections import Connections
 from nfsrdma_tools.live.gauges import Labels, gauges
-from nfsrdma_tools.live.kept import shared
 from nfsrdma_tools.live.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
@@ -113,13 +112,9 @@ class Metrics:
             self._connections.add(snapshot)
             new = {mount.directory for mount in snapshot.mounts} - self._mounts
             self._forget({mount.directory for mount in snapshot.mounts})
-            connections = shared(snapshot.mounts).items()
-            waited = {key for key, xprts in connections if any(x.credits.waits for x in xprts)}
             for mount in snapshot.mounts:
                 if mount.did_something or mount.directory in new:
                     self._mount(mount)
-                if id(mount.xprts) in waited or mount.directory in new:
-                    self._waits(mount)
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
@@ -148,6 +143,8 @@ class Metrics:
         own = (mount.directory, mount.transport)
         self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
         self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
+        if any(x.credits.granted for x in mount.xprts):
+            self._count("nfsrdma_mount_credit_waits_total", mount.credit_waits, *own)
         for op in mount.ops:
             self._op(op, own)
         self._probed(mount, own)
@@ -155,12 +152,6 @@ class Metrics:
     def _op(self, op: Op, own: Labels) -> None:
         for name, (field, scale) in _OPS.items():
             self._count(name, getattr(op, field) * scale, *own, op.name)
-
-    def _waits(self, mount: Mount) -> None:
-        for index, xprt in enumerate(mount.xprts):
-            if xprt.credits.granted:
-                own = (mount.directory, mount.transport, str(index))
-                self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
 
     def _probed(self, mount: Mount, own: Labels) -> None:
         for each in mount.timings:

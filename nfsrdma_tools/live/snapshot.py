@@ -31,7 +31,10 @@ __all__ = [
 ]
 
 Slots = tuple[tuple[int, int], ...]
-_COUNTED = ("ops", "timings", "chunks", "regions", "ahead", "read", "written", "direct")
+_COUNTED = (
+    *("ops", "timings", "chunks", "regions", "ahead"),
+    *("read", "written", "direct", "credit_waits"),
+)
 _counted = itemgetter(*_COUNTED)
 
 
@@ -90,17 +93,10 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Credits:
-    """From the server and in use now; the most in use and the Calls that waited for one."""
+    """Of a connection: granted by the server, and in use now."""
 
     granted: int = 0
     used: int = 0
-    most_used: int = 0
-    waits: int = 0
-
-    @property
-    def peak(self) -> int:
-        """The most in use within the interval: that of the session only where Calls waited."""
-        return max(self.used, self.most_used if self.waits else 0)
 
 
 @dataclass(frozen=True)
@@ -162,6 +158,11 @@ class Mount:
     chunks: tuple[Chunks, ...] = ()
     regions: Regions | None = None
     ahead: Ahead | None = None
+    credit_waits: int = 0
+    """Calls that found all credits of their connection in use, from the account "connections".
+
+    It counts them for a client of sunrpc, not for a connection.
+    """
     waiting: tuple[Waiting, ...] = ()
     """The oldest RPCs under way."""
     limit: str = ""
@@ -178,6 +179,15 @@ class Mount:
         """Whether anything was counted of it, besides its connections, which others may use."""
         # asked of each mount in each interval: attributes take five times as long
         return any(_counted(vars(self)))
+
+    @property
+    def starved(self) -> tuple[Xprt, ...]:
+        """Connections that Calls wait for a credit of; all with credits if none is full now."""
+        with_credits = tuple(x for x in self.xprts if x.credits.granted)
+        full = tuple(x for x in with_credits if x.credits.used >= x.credits.granted)
+        if self.credit_waits:
+            return full or with_credits
+        return tuple(x for x in full if x.sending)
 
     @property
     def rpcs(self) -> int:

@@ -24,11 +24,18 @@ def test_a_frame_has_what_charts_need() -> None:
 
 def test_credits_are_those_of_a_connection_however_many_mounts_share_it() -> None:
     xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
-    # on the second mount probes saw more of the first connection
-    other = (xprt(credits=Credits(64, 1, 50, 2)),)
-    mounts = (mount(xprts=xprts), mount("/a", xprts=xprts), mount("/b", xprts=other))
+    mounts = (mount(xprts=xprts), mount("/a", xprts=xprts))
     found = frame(snapshot(1, mounts))
-    assert found["max"] == {"3": {"granted": 64, "used": 50}, "4": {"granted": 32, "used": 32}}
+    assert found["max"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
+
+
+def test_credits_were_all_in_use_when_calls_waited() -> None:
+    one, two = (xprt(number=3),), (xprt(number=4), xprt(number=5))
+    mounts = (mount(xprts=one), mount("/a", xprts=one, credit_waits=2),
+              mount("/b", xprts=two, credit_waits=2))  # fmt: skip
+    found = frame(snapshot(1, mounts))["max"]
+    # of two connections nobody knows which it was
+    assert {name: each["used"] for name, each in found.items()} == {"3": 64, "4": 3, "5": 3}
 
 
 def test_frames_together_are_their_sums() -> None:

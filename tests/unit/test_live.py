@@ -277,7 +277,7 @@ def test_a_sampler_ends_when_it_is_told_to() -> None:
     [
         ({"ops": ()}, "Idle"),
         ({"ops": (), "waiting": (Waiting("READ", 9.0, "xprt_pending", 3, 1),)}, "Stalled: READ"),
-        ({"xprts": (xprt(credits=Credits(32, 32, 32, 40)),)}, "Credits: all 32"),
+        ({"xprts": (xprt(credits=Credits(32, 9)),), "credit_waits": 40}, "Credits: all 32"),
         ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
         ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
         ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "The wire and the server"),
@@ -378,7 +378,10 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
     assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
-    assert kernels.xprts[0].credits == ours.xprts[0].credits == Credits(32, 5, 9, 2)
+    # the kernel's transport has its credits in sysfs, ours only in the probes
+    assert kernels.xprts[0].credits == mounts[0].xprts[0].credits
+    assert ours.xprts[0].credits == Credits(32, 5)
+    assert (kernels.credit_waits, ours.credit_waits, idle.credit_waits) == (2, 0, 0)
     assert kernels.regions
     assert ours.regions
     assert (kernels.regions.lifetimes, ours.regions.lifetimes) == (((1, 4),), ((0, 1),))
@@ -387,6 +390,25 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     assert ahead.ahead
     assert ahead.ahead.counts["windows"] == 1
     assert idle is mounts[3]
+
+
+def test_credits_of_connections_are_not_those_of_the_client() -> None:
+    """With nconnect a client has one row in the probes, and each connection credits of its own."""
+    exact = (xprt(number=3, credits=Credits(64, 7)), xprt(number=4, credits=Credits(16, 1)))
+    unknown = (xprt(number=-1, credits=Credits()),)
+    mounts = (
+        mount("/a", nconnect=2, xprts=exact),
+        mount("/b", device="0:46", xprts=unknown),
+        mount("/c", device="0:47", nconnect=2, xprts=unknown * 2),
+    )
+    found = counted_found()
+    credit = connections.Credit(32, 32, 32, 5)
+    found["connections"] = connections.Connections((), 0, {(False, n): credit for n in (3, 4, 5)})
+    two, one, blind = on_mounts(mounts, found, Known({"/a": 3, "/b": 4, "/c": 5}))
+    assert two.xprts is exact
+    assert two.credit_waits == one.credit_waits == blind.credit_waits == 5
+    assert one.xprts[0].credits == Credits(32, 32)
+    assert blind.xprts == mounts[2].xprts
 
 
 def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
