@@ -21,12 +21,16 @@ class Family(NamedTuple):
 
 _MOUNT = ("mount", "transport")
 _OP = (*_MOUNT, "op")
-_XPRT = (*_MOUNT, "xprt")
+# several mounts may share a connection, so its series do not name them
+_XPRT = ("xprt", "transport")
 
 FAMILIES: dict[str, Family] = {
     "nfsrdma_mount_info": Family(
         "gauge", "1 for each NFS mount, with what is in effect on it.",
         (*_MOUNT, "target", "vers", "rsize", "wsize", "nconnect"),
+    ),
+    "nfsrdma_mount_xprt_info": Family(
+        "gauge", "1 for each connection of each mount; mounts may share one.", (*_MOUNT, "xprt")
     ),
     "nfsrdma_mount_read_bytes_total": Family("counter", "Bytes that came from the server.", _MOUNT),
     "nfsrdma_mount_written_bytes_total": Family("counter", "Bytes that went to it.", _MOUNT),
@@ -66,6 +70,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "nfsrdma_read_ahead_pages_total": Family(
         "counter", "Pages by what became of them, from probes.", (*_MOUNT, "what")
+    ),
+    "nfsrdma_xprt_info": Family(
+        "gauge", "1 for each connection, with its server's address.", (*_XPRT, "address")
     ),
     "nfsrdma_xprt_connected": Family("gauge", "1 while the connection is up.", _XPRT),
     "nfsrdma_xprt_connects_total": Family("counter", "Connections made.", _XPRT),

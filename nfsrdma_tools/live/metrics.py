@@ -100,7 +100,7 @@ class Metrics:
         """All families that have something, for prometheus-client."""
         with self._lock:
             last = self._last
-            now = [*self._connections.counters(last), *gauges(last)] if last else []
+            now = [*self._connections.counters(), *gauges(last)] if last else []
             kept = [(name, kept.items()) for name, kept in self._counters.items()]
             found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
             yield from [*found, *map(self._histogram, self._histograms)]

@@ -40,7 +40,10 @@ def shows(found: Scene, transport: str) -> None:
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'
     for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
         assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
-        assert re.search(rf'^nfsrdma_xprt_connected{{mount="{MOUNT}",.*}} 1.0$', text, re.M)
+        users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="(\d+)"}} 1.0$'
+        (number,) = re.findall(users, text, re.M)
+        one = f'{{transport="{transport}",xprt="{number}"}}'
+        assert value(text, f"nfsrdma_xprt_connected{one}") == 1
     top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
     assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
     said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout
