@@ -423,6 +423,32 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
 
 
+def test_a_replay_that_is_left_ends_there() -> None:
+    """What was not shown yet is not poured out at the end."""
+    seen: list[Snapshot] = []
+    record.replayed(
+        [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
+    )
+    assert [each.number for each in seen] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "waits"), [({}, True), ({"probes": False}, False), ({"replay": True}, False)]
+)
+def test_only_a_compiler_is_said_to_be_waited_for(
+    more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.Recorder(tmp_path / "r").close()
+    said: list[str] = []
+    monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
+    asked = Asked(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
+    feed = Feed(asked, lambda _: None, lambda: None)
+    busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
+    monkeypatch.setattr(feed, "_thread", busy)
+    feed.stop()
+    assert any("compiled" in text for text in said) == waits
+
+
 def test_a_feed_ends_after_its_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
