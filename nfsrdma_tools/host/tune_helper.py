@@ -41,7 +41,7 @@ def mount_points(device: str, path: str) -> list[str]:
 
 
 def plain(field: bytes) -> str:
-    """A field of mountinfo without its octal escapes."""
+    """A field of mountinfo, or of fstab, without its octal escapes."""
     return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), field))
 
 
