@@ -89,6 +89,9 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_server_client_calls_total": Family(
         "counter", "Calls over RDMA, from probes.", ("client", "op")
     ),
+    "nfsrdma_server_client_sends_total": Family(
+        "counter", "Replies whose Send was seen to be completed, from probes.", ("client", "op")
+    ),
     "nfsrdma_server_client_bytes_total": Family(
         "counter", "Bytes fetched from clients and written to them by RDMA, from probes.",
         ("client", "op", "direction"),
@@ -97,7 +100,8 @@ FAMILIES: dict[str, Family] = {
         "histogram", "Time of Calls in the server, from probes.", ("client", "op")
     ),
     "nfsrdma_server_phase_seconds_total": Family(
-        "counter", "Time of Calls by phase, from probes.", ("client", "op", "phase")
+        "counter", "Time of Calls by phase, from probes; of Sends in the phase send.",
+        ("client", "op", "phase"),
     ),
     "nfsrdma_cpu_busy_seconds_total": Family("counter", "Time CPUs were not idle."),
     "nfsrdma_cpu_layer_seconds_total": Family(

@@ -192,6 +192,7 @@ class Metrics:
     def _client(self, client: Client, own: Labels) -> None:
         counts = client.counts
         self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
+        self._count("nfsrdma_server_client_sends_total", counts.get("sends", 0), *own)
         for direction, name in (("fetched", "read_bytes"), ("written", "written")):
             moved = counts.get(name, 0)
             self._count("nfsrdma_server_client_bytes_total", moved, *own, direction)

@@ -211,6 +211,14 @@ class Client:
     phases: dict[str, int] = field(default_factory=dict)
     times: Slots = ()
 
+    @property
+    def means(self) -> dict[str, float]:
+        """Nanoseconds of each phase: per Call, and "send" per Send that was completed."""
+        each = {
+            name: self.counts.get("sends" if name == "send" else "calls") for name in self.phases
+        }
+        return {name: ns / count for name, ns in self.phases.items() if (count := each[name])}
+
 
 @dataclass(frozen=True)
 class Server:

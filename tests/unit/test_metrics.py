@@ -56,6 +56,9 @@ def test_counters_add_up() -> None:
     assert value(metrics, "nfsrdma_xprt_write_segments_total", **connection) == 300
     assert value(metrics, "nfsrdma_xprt_credits", **connection) == 64
     assert value(metrics, "nfsrdma_server_calls_total") == 135
+    one = {"client": "10.9.1.11", "op": "READ"}
+    assert value(metrics, "nfsrdma_server_client_calls_total", **one) == 120
+    assert value(metrics, "nfsrdma_server_client_sends_total", **one) == 0
     assert value(metrics, "nfsrdma_sampler_snapshots_total") == 3
 
 
