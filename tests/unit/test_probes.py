@@ -18,6 +18,7 @@ import pytest
 
 from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
     accounts,
     chunks,
@@ -254,7 +255,7 @@ def test_headers_that_are_not_installed_are_named(
     release = os.uname().release
     monkeypatch.setattr(session, "_MODULES", tmp_path)
     monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
-    with pytest.raises(UserError, match=f"apt install linux-headers-{re.escape(release)}"):
+    with pytest.raises(UserError, match=re.escape(packages.install("headers", release))):
         session.headers()
     (tmp_path / release / "build").mkdir(parents=True)
     session.headers()
