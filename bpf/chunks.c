@@ -156,7 +156,12 @@ static inline struct chunk_row *chunk_row(struct row *row)
 		if (nothing)
 			found = chunk_rows.lookup_or_try_init(&number, nothing);
 	}
-	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+	/* the map is full, or the kernel has no memory for a row just now */
+	if (!found) {
+		lose(LOST_RPCS);
+		return NULL;
+	}
+	return row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 
 static inline void chunk_done(struct row *row, u32 task)

@@ -140,7 +140,12 @@ static inline struct latency_row *latency_row(struct row *row)
 		if (nothing)
 			found = latency_rows.lookup_or_try_init(&number, nothing);
 	}
-	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+	/* the map is full, or the kernel has no memory for a row just now */
+	if (!found) {
+		lose(LOST_RPCS);
+		return NULL;
+	}
+	return row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 
 static inline void timing_done(struct row *row, u32 task, u32 xid)

@@ -146,7 +146,12 @@ static inline struct server_row *server_row(struct server_id *id, u32 number)
 		if (nothing)
 			found = server_rows.lookup_or_try_init(&number, nothing);
 	}
-	return found && row_is(&found->id, id, sizeof(*id)) ? found : NULL;
+	/* the map is full, or the kernel has no memory for a row just now */
+	if (!found) {
+		lose(LOST_RPCS);
+		return NULL;
+	}
+	return row_is(&found->id, id, sizeof(*id)) ? found : NULL;
 }
 
 /* A Call is answered; @number is its row's */

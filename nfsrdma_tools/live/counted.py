@@ -34,6 +34,7 @@ from nfsrdma_tools.probes import (
     server,
 )
 from nfsrdma_tools.probes.counting import Row, split
+from nfsrdma_tools.probes.losses import lost
 
 __all__ = [
     "Counted",
@@ -45,6 +46,7 @@ __all__ = [
 
 # naming stacks costs more than all the rest: CPU by layer is read less often, of fewer samples
 CPU_EVERY, CPU_RATE = 10.0, 97
+FREE_EVERY = 60.0
 
 
 class Counted:
@@ -56,13 +58,26 @@ class Counted:
         self._last = {name: each.read(session) for name, each in self._accounts.items()}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
+        self._lost = lost(session)
+        self._freed_at = time.monotonic()
 
     def read(self) -> dict[str, Any]:
-        """By account, what was added."""
+        """By account, what was added; "lost" is what could not be counted, by kind."""
         found = {name: self._added(name) for name in self._accounts if name != "cpu"}
         if "cpu" in self._accounts:
             found["cpu"] = self._layers()
+        before, self._lost = self._lost, lost(self.session)
+        found["lost"] = {name: n for name, n in (self._lost - before)._asdict().items() if n}
+        self._free()
         return found
+
+    def _free(self) -> None:
+        now = time.monotonic()
+        if now - self._freed_at < FREE_EVERY:
+            return
+        self._freed_at = now
+        for name in self._last.keys() - {"cpu"}:
+            self._accounts[name].forget(self.session, self._last[name], now)
 
     def _added(self, name: str) -> Any:
         account = self._accounts[name]
@@ -73,7 +88,7 @@ class Counted:
     def _layers(self) -> dict[str, Any]:
         if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
             added, self._cpu_at = self._added("cpu"), time.monotonic()
-            self._accounts["cpu"].forget(self.session, self._last["cpu"])
+            self._accounts["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
             rows = self._accounts["cpu"].records(added, {})
             self._cpu = {"rows": rows, "ns": added.host.wall_ns}
             return {**self._cpu, "fresh": True}

@@ -110,6 +110,9 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_port_active": Family("gauge", "1 while an RDMA port is ACTIVE.", ("port", "netdev")),
     "nfsrdma_events_total": Family("counter", "Events of the stall finder.", ("kind", "where")),
     "nfsrdma_missing": Family("gauge", "1 for each thing that cannot be seen here.", ("what",)),
+    "nfsrdma_probes_lost_total": Family(
+        "counter", "What probes could not count: figures from probes are too low by it.", ("what",)
+    ),
     "nfsrdma_sampler_snapshots_total": Family("counter", "Snapshots taken."),
     "nfsrdma_sampler_cpu_seconds_total": Family("counter", "CPU time that snapshots cost."),
     "nfsrdma_sampler_last_snapshot_timestamp_seconds": Family("gauge", "When the last one was."),

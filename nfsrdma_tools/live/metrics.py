@@ -210,6 +210,8 @@ class Metrics:
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
         for event in snapshot.events:
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
+        for what, count in snapshot.lost.items():
+            self._count("nfsrdma_probes_lost_total", count, what)
         self._count("nfsrdma_sampler_snapshots_total", 1)
         self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
 

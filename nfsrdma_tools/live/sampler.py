@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -62,6 +63,7 @@ class Sampler:
         self._counted: Counted | None = None
         self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
+        self._lost: Counter[str] = Counter()
         self._name = host_name()
 
     def stop(self) -> None:
@@ -102,7 +104,8 @@ class Sampler:
         )
         snapshot = self._with_limits(snapshot)
         events = (*snapshot.events, *self._finder.look(snapshot))
-        missing = {**self._facts.missing, **self._missing}
+        self._lost.update(snapshot.lost)
+        missing = {**self._facts.missing, **self._missing, **_lost(self._lost)}
         cost = time.thread_time_ns() - spent
         return replace(snapshot, events=events, missing=missing, cost_ns=cost)
 
@@ -119,6 +122,7 @@ class Sampler:
             mounts=on_mounts(snapshot.mounts, found, known),
             server=_served(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
+            lost=found["lost"],
             events=happened.events(found["connections"].events, snapshot.mounts, known, epoch),
         )
 
@@ -163,6 +167,10 @@ class Sampler:
         except Exception as error:
             missing["probes"] = f"they cannot be read: {error!r}"
             return None
+
+
+def _lost(sums: Counter[str]) -> dict[str, str]:
+    return {f"lost {what}": f"the probes had no room for {n}" for what, n in sums.items()}
 
 
 def _served(server: Server | None, found: dict[str, Any]) -> Server | None:

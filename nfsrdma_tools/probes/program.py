@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nfsrdma_tools.probes import events
 
-__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program"]
+__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """Who brings a transport's events: the kernel's module, ours."""
@@ -22,6 +22,13 @@ _EVENT = re.compile(r"^PROBE\((\w+), (\w+)\)", re.MULTILINE)
 Pair = tuple[str, str]
 # systems whose events come with a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
+
+
+# a folder for each client: of sunrpc's, of nfsd's (NFSv4 alone)
+_CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"))
+# NFSv3 has 22, of NFSv4's 70 a client uses some 30
+_PROCEDURES = 32
+_FEWEST, _MOST = 8192, 1 << 16
 
 
 # accounts of more than one file
@@ -61,7 +68,11 @@ def program(accounts: Sequence[str]) -> Program:
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
         text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
-        flags=(f"-DPAGE_BITS={_page_bits()}", *(f"-DHAVE_{s}_{event}" for s, event in there)),
+        flags=(
+            f"-DPAGE_BITS={_page_bits()}",
+            f"-DROWS={rows()}",
+            *(f"-DHAVE_{s}_{event}" for s, event in there),
+        ),
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
     )
@@ -91,6 +102,17 @@ def _users(accounts: tuple[str, ...]) -> dict[Pair, list[str]]:
         for pair in _EVENT.findall(text):
             users.setdefault(pair, []).append(name)
     return dict(sorted(users.items()))
+
+
+def rows() -> int:
+    """How many rows a map may have: enough for the clients that there are, and for more to come.
+
+    A row for each procedure of each of sunrpc's clients and of each client that nfsd knows.
+    Memory is taken for rows that are used; of the others the map has 16 bytes each.
+    """
+    there = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
+    needed = max(_PROCEDURES * there * 2, _FEWEST)
+    return min(1 << (needed - 1).bit_length(), _MOST)
 
 
 def _page_bits() -> int:

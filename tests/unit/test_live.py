@@ -33,6 +33,7 @@ from nfsrdma_tools.probes import (
     program,
     readahead,
     registrations,
+    server,
 )
 from nfsrdma_tools.probes.counting import Row
 
@@ -341,6 +342,19 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
     finally:
         sampler.stop()
         thread.join(60)
+
+
+def test_what_probes_lost_is_told_from_then_on() -> None:
+    lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
+    sampler = Sampler()
+    found = {**counted_found(), "server": server.Server({}, {})}
+    counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)})
+    sampler._counted = counted  # type: ignore[assignment]
+    first, *others, last = (sampler.take() for _ in range(4))
+    assert not any(name.startswith("lost") for name in first.missing)
+    assert [each.lost for each in others] == [{"rpcs": 3}, {"rpcs": 4, "windows": 1}]
+    assert last.missing["lost rpcs"].endswith(" 7")
+    assert last.missing["lost windows"].endswith(" 1")
 
 
 def counted_found() -> dict[str, object]:

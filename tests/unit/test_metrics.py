@@ -155,7 +155,12 @@ def test_all_families_appear_with_something_to_tell() -> None:
         waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
     metrics = Metrics()
-    more = {"server": served(), "events": (Event(1, "stall", "/mnt", "x"),), "missing": {"a": "b"}}
+    more = {
+        "server": served(),
+        "events": (Event(1, "stall", "/mnt", "x"),),
+        "missing": {"a": "b"},
+        "lost": {"rpcs": 2},
+    }
     processors = whole.processors.__class__(2, 1, 1, 1, whole.processors.layers, True)
     metrics.add(snapshot(1, whole.mounts, processors=processors, **more))
     text = metrics.text()[0].decode()

@@ -26,6 +26,7 @@ from nfsrdma_tools.probes import (
     cost,
     events,
     functions,
+    idle,
     latency,
     maps,
     program,
@@ -269,19 +270,63 @@ def test_what_a_program_cost() -> None:
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [(0, [1, 4]), (1, [0, 2])]
+    found = [(0, [1, 4]), (1, [0, 2]), (2, [0, 0]), (3, [0, 7])]
     table = SimpleNamespace(items=lambda: found)
     asked: list[str] = []
     counting = SimpleNamespace(table=lambda name: asked.append(name) or table)
-    assert lost(counting) == Losses(rpcs=5, regions=2)
+    assert lost(counting) == Losses(rpcs=5, regions=2, windows=7)
     assert asked == ["losses"]
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
     assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
-    for gone, said in ((Losses(0, 0), False), (Losses(0, 3), True)):
+    for gone, said in ((Losses(), False), (Losses(regions=3, credits=1), True)):
         trace_view.Lines().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace_view.Tables("chunks").show(Interval([], gone))
-        assert ("lost: 0 RPCs, 3 regions" in capsys.readouterr().out) == said
+        assert ("lost: 3 regions, 1 Calls' credits: not counted" in capsys.readouterr().out) == said
+
+
+def test_a_map_has_room_for_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 clients with all of NFSv3's 22 procedures, twice as many of them later; 4096 clients."""
+    monkeypatch.setattr(program, "_CLIENTS", (tmp_path, tmp_path / "none"))
+    assert program.rows() == 8192
+    for number in range(4096):
+        (tmp_path / f"clnt-{number}").mkdir()
+        if number == 99:
+            assert program.rows() >= 2 * 100 * 22
+        if number == 499:
+            assert program.rows() == 1 << 15
+    assert program.rows() == 1 << 16
+    assert f"-DROWS={1 << 16}" in program.program(["latency"]).flags
+
+
+class Rows(dict[int, object]):
+    """A map of the kernel's, by number."""
+
+    Key = int
+
+
+def test_rows_of_what_is_gone_are_freed() -> None:
+    """On a clock of the test's; two clients' rows have one number, and go together."""
+    table = Rows.fromkeys((1, 2, 3))
+    numbers = {"gone": 1, "busy": 2, "twin": 2, "late": 3}
+    counting = SimpleNamespace(state={"numbers of x": numbers}, table=lambda _: table)
+
+    def reading(**counts: int) -> dict[str, tuple[int, ...]]:
+        return {name: (count,) for name, count in counts.items()}
+
+    for at in range(0, 1200, 60):
+        last = reading(gone=5, busy=at, twin=7, **({"late": 1} if at >= 600 else {}))
+        other = reading(gone=9)
+        idle.free(counting, "x", float(at), last, other)
+        assert (1 in table) == (at < idle.IDLE)
+        if at >= idle.IDLE:
+            assert "gone" not in last
+            assert other == {}
+            break
+    assert set(table) == set(numbers.values()) == {2, 3}
+    # it came back: its row begins anew, and so does the difference
+    table[1] = None
+    assert increase(reading(gone=2, busy=601), last) == reading(gone=2, busy=1)
 
 
 def test_a_send_that_ends_after_its_interval() -> None:
