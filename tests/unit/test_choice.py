@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
+import random
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -13,6 +15,7 @@ from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.race import GIVE_UP, expected, next_cell
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.sweep.spread import KNOWN_AT, PRIOR, Noise, pooled, summaries
+from nfsrdma_tools.sweep.student import maximum
 from tests.unit.surfaces import PLAN, SURFACES, sweep
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
@@ -171,11 +174,50 @@ def test_single_runs_can_tell_only_large_gaps_apart() -> None:
     assert [s.cell for s in choice.tied] == [B]
 
 
-def test_unstable_cells_differ_more_than_their_transports_median() -> None:
-    runs = [
-        trial(cell, n, 100 + n * step)
-        for cell, step in ((A, 0.1), (B, 0.1), (C, 5))
-        for n in (1, 2)
-    ]
+def test_unstable_cells_are_those_whose_mean_is_not_known() -> None:
+    """By a bound, and not by rank: of cells that are all steady none is marked."""
+    steady = [trial(c, n, 100 + n * step) for c, step in ((A, 0.1), (B, 0.2)) for n in (1, 2)]
+    assert unstable(steady) == ()
+    runs = [*steady, *(trial(C, n, 100 + n * 5) for n in (1, 2))]
     assert [s.cell for s in unstable(runs)] == [C]
+    # more runs of the same spread are a mean that is known
+    assert unstable([*steady, *(trial(C, n, 100 + n % 2 * 5) for n in range(20))]) == ()
     assert unstable([trial(A, 1, 100)]) == ()
+
+
+def test_the_quantile_of_many_holds_for_all_at_once() -> None:
+    """Drawn at random: the largest of k values over one estimate of the spread."""
+    luck, degrees, rivals, rounds = random.Random(7), 8, 15, 20_000  # noqa: S311 - no secret
+    bound, within = maximum(degrees, rivals, 0.95), 0
+    for _ in range(rounds):
+        spread = math.sqrt(luck.gammavariate(degrees / 2, 2) / degrees)
+        within += max(luck.gauss(0, 1) for _ in range(rivals)) <= bound * spread
+    # three standard errors
+    assert within / rounds == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / rounds))
+
+
+def test_the_really_best_cell_is_the_winner_or_tied_in_95_of_100_sweeps() -> None:
+    """Where it is hardest: all are as fast. A bound for one pair alone holds in 71."""
+    cells = [c for c in PLAN.cells() if c.transport == "tcp"]
+    luck = random.Random(3)  # noqa: S311 - no secret
+    whole = 0
+    for _ in range(300):
+        runs = [trial(c, n, luck.gauss(100, 2)) for c in cells for n in range(3)]
+        choice = choose(runs)
+        assert choice
+        whole += cells[0] in {each.cell for each in (choice.winner, *choice.tied)}
+    assert whole / 300 >= 0.93
+
+
+def test_a_noisy_transport_does_not_blur_a_quiet_one() -> None:
+    noisy = [trial(Cell("rdma", 8192, a), n, 50 + 5 * n) for a in (0, 1, 4) for n in range(3)]
+    quiet = [trial(c, n, v + n / 100) for c, v in ((A, 100), (B, 99)) for n in range(3)]
+    choice = choose([*quiet, *noisy], "tcp")
+    assert choice
+    assert choice.tied == ()
+    assert choice.noise.of["tcp"].relative < 0.001
+    assert choice.noise.of["rdma"].relative > 0.05
+    # with few repeats of its own it has the noise of all
+    few = choose([*quiet[:1], *noisy], "tcp")
+    assert few
+    assert few.noise.of["tcp"].degrees == 6
