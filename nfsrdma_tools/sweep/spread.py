@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.student import maximum, quantile
+from nfsrdma_tools.sweep.student import maximum
 
 __all__ = [
     "KNOWN_AT",
@@ -72,16 +72,6 @@ class Noise:
     def known(self) -> bool:
         """Whether enough repeats were made to trust it."""
         return self.degrees >= KNOWN_AT
-
-    def bound(self, one: Summary, other: Summary) -> float:
-        """The relative gap below which these two cells, of all, cannot be told apart."""
-        if not self.known:
-            return PRIOR
-        return (
-            quantile(self.degrees, CONFIDENCE)
-            * self.relative
-            * math.sqrt(1 / one.runs + 1 / other.runs)
-        )
 
 
 @dataclass(frozen=True)
