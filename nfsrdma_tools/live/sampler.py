@@ -170,7 +170,7 @@ class Sampler:
 
 
 def _lost(sums: Counter[str]) -> dict[str, str]:
-    return {f"lost {what}": f"the probes had no room for {n}" for what, n in sums.items()}
+    return {f"lost {what}": f"the probes could not count {n}" for what, n in sums.items()}
 
 
 def _served(server: Server | None, found: dict[str, Any]) -> Server | None:

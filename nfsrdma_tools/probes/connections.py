@@ -14,7 +14,7 @@ from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import text
 from nfsrdma_tools.probes.maps import decoded
 from nfsrdma_tools.probes.statuses import cm_event, completion
-from nfsrdma_tools.probes.xprts import mounts_of_transports
+from nfsrdma_tools.probes.xprts import is_there, mounts_of_transports
 
 __all__ = [
     "EVENTS",
@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "attach",
     "difference",
+    "forget",
     "read",
     "records",
     "told",
@@ -111,6 +112,14 @@ def read(session: Any) -> Connections:
 def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
     credit = Credit(row.granted, row.used, row.most_used, row.waits)
     return (bool(key.ours), key.number), credit
+
+
+def forget(session: Any, reading: Connections, now: float) -> None:
+    """Take credits of clients and transports that are gone out of the map, and of ``reading``."""
+    del now
+    table = session.table("credits")
+    for key in [each for each in reading.credits if not is_there(*each)]:
+        del table[table.Key(*key)], reading.credits[key]
 
 
 def difference(after: Connections, before: Connections) -> Connections:

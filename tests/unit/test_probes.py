@@ -34,6 +34,7 @@ from nfsrdma_tools.probes import (
     server,
     session,
     statuses,
+    xprts,
 )
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, row_of, total
@@ -327,6 +328,28 @@ def test_rows_of_what_is_gone_are_freed() -> None:
     # it came back: its row begins anew, and so does the difference
     table[1] = None
     assert increase(reading(gone=2, busy=601), last) == reading(gone=2, busy=1)
+
+
+class Credits(dict[tuple[bool, int], object]):
+    """The map of credits."""
+
+    def Key(self, ours: bool, number: int) -> tuple[bool, int]:  # noqa: N802 - bcc's name
+        return ours, number
+
+
+def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xprts, "_SYSFS", tmp_path)
+    table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
+    counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
+    reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
+    (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
+    (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
+    accounts.account("connections").forget(counting, reading, 0.0)
+    assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
+    # a kernel that does not say which there are
+    shutil.rmtree(tmp_path)
+    accounts.account("connections").forget(counting, reading, 0.0)
+    assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
 
 
 def test_a_send_that_ends_after_its_interval() -> None:
