@@ -29,6 +29,55 @@ def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
         shows(found, "nfsrdma")
 
 
+UNLOAD = """
+systemctl stop nfs-server
+umount -a -t nfsd,rpc_pipefs
+modprobe -r rpcrdma nfsd nfsv4 nfsv3 nfs auth_rpcgss lockd
+modprobe -r sunrpc || true
+test ! -d /sys/module/sunrpc
+nohup nfsrdma exporter --interval 1 >/run/exporter 2>&1 </dev/null &
+echo $! > /run/exporter.pid
+"""
+LOAD = """
+modprobe rpcrdma
+mount -t rpc_pipefs sunrpc /run/rpc_pipefs
+systemctl start nfs-server
+mkdir -p /mnt/later
+mount -t nfs -o vers=3,proto=rdma,port=20049,nolock server:/export /mnt/later
+"""
+LEAVE = """
+umount /mnt/later
+kill $(cat /run/exporter.pid); tail --pid=$(cat /run/exporter.pid) -f /dev/null
+cat /run/exporter
+"""
+SCRAPE = """
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:9949/metrics", timeout=60).read().decode())
+"""
+
+
+def test_an_exporter_counts_by_modules_that_are_loaded_after_it_started() -> None:
+    with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
+        lab.run("client", "sh", "-ec", UNLOAD)
+        without = 'nfsrdma_missing{what="sunrpc:rpc_request"} 1.0'
+        until(lambda: without in scraped(lab), "the probes of a kernel without sunrpc")
+        lab.run("client", "sh", "-ec", LOAD)
+        counted = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt/later",op="GETATTR"'
+
+        def looks() -> bool:
+            lab.run("client", "ls", "/mnt/later")
+            return counted in scraped(lab)
+
+        until(looks, "RPCs counted by probes")
+        assert 'nfsrdma_missing{what="sunrpc' not in scraped(lab)
+        assert "Traceback" not in lab.run("client", "sh", "-ec", LEAVE).stdout
+
+
+def scraped(lab: Lab) -> str:
+    """All metrics of the node's exporter; none while it starts."""
+    return lab.run("client", "python3", "-c", SCRAPE, check=False).stdout
+
+
 def shows(found: Scene, transport: str) -> None:
     """Each face has what fio did on the mount, and none breaks."""
     since = found.now()

@@ -24,3 +24,5 @@ def test_a_hundred_clients_have_room_and_what_has_none_is_counted(solo: Lab) -> 
     # mountstats have no RPCs of mounting and nobody's else, so they may be a few less
     assert small["counted"] + small["lost"]["rpcs"] >= small["done"]
     assert small["lost"]["rpcs"] > 0
+    mounted, gone = said["credits"]
+    assert mounted > gone == 0

@@ -2,7 +2,8 @@
 """What test_trace_rows.py does inside a node: ``python3 - CLIENTS``.
 
 So many superblocks have a client of sunrpc's each, and each does an RPC of many procedures; with
-room for all rows, and then with room for 64. Prints what the kernel counted and what probes did.
+room for all rows, and then with room for 64. Prints what the kernel counted and what probes did,
+and of how many clients there are credits: while one has a mount over RDMA, and once it has not.
 """
 
 import json
@@ -21,10 +22,15 @@ CLIENTS = int(sys.argv[1])
 MOUNTS = [Path(f"/mnt/r{number}") for number in range(CLIENTS)]
 
 
-def mount(where: Path) -> None:
+def mount(where: Path, transport: str = "proto=tcp") -> None:
     where.mkdir(exist_ok=True)
-    argv = ("mount.nfs", "10.9.1.1:/export", where, "-o", "vers=3,proto=tcp,nosharecache,nolock")
-    subprocess.run(argv, check=True)
+    options = f"vers=3,{transport},nosharecache,nolock"
+    subprocess.run(("mount.nfs", "10.9.1.1:/export", where, "-o", options), check=True)
+
+
+def unmount(where: Path) -> None:
+    subprocess.run(("umount.nfs", where), check=True)
+    where.rmdir()
 
 
 def work(where: Path, number: int) -> None:
@@ -94,17 +100,33 @@ def traced() -> dict[str, object]:
     }
 
 
+def credits() -> list[int]:
+    account, where = accounts.account("connections"), Path("/mnt/credits")
+    with accounts.attached(["connections"]) as session:
+        mount(where, "proto=rdma,port=20049")
+        os.statvfs(where)
+        there = account.read(session)
+        found = [len(there.credits)]
+        unmount(where)
+        # sunrpc ends a client some time later
+        for _ in range(300):
+            account.forget(session, there, 0.0)
+            if not there.credits:
+                break
+            time.sleep(0.2)
+        return [*found, len(account.read(session).credits)]
+
+
 def main() -> None:
     for where in MOUNTS:
         mount(where)
     try:
         whole = traced()
         program._FEWEST = program._MOST = 64
-        print(json.dumps({"whole": whole, "small": traced()}))
+        print(json.dumps({"whole": whole, "small": traced(), "credits": credits()}))
     finally:
         for where in MOUNTS:
-            subprocess.run(("umount.nfs", where), check=True)
-            where.rmdir()
+            unmount(where)
 
 
 main()
