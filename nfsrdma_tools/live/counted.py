@@ -66,10 +66,17 @@ class Counted:
         found = {name: self._added(name) for name in self._accounts if name != "cpu"}
         if "cpu" in self._accounts:
             found["cpu"] = self._layers()
-        before, self._lost = self._lost, lost(self.session)
-        found["lost"] = {name: n for name, n in (self._lost - before)._asdict().items() if n}
         self._free()
-        return found
+        return {**found, "lost": self._missed(found)}
+
+    def _missed(self, found: Mapping[str, Any]) -> dict[str, int]:
+        before, self._lost = self._lost, lost(self.session)
+        missed = (self._lost - before)._asdict()
+        if "connections" in found:
+            missed["events"] = found["connections"].lost
+        if found.get("cpu", {}).get("fresh"):
+            missed["samples"] = found["cpu"]["lost"]
+        return {name: count for name, count in missed.items() if count}
 
     def _free(self) -> None:
         now = time.monotonic()
@@ -90,7 +97,7 @@ class Counted:
             added, self._cpu_at = self._added("cpu"), time.monotonic()
             self._accounts["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
             rows = self._accounts["cpu"].records(added, {})
-            self._cpu = {"rows": rows, "ns": added.host.wall_ns}
+            self._cpu = {"rows": rows, "ns": added.host.wall_ns, "lost": added.lost}
             return {**self._cpu, "fresh": True}
         return {**self._cpu, "fresh": False}
 

@@ -314,6 +314,6 @@ class Snapshot:
     missing: dict[str, str] = field(default_factory=dict)
     """What cannot be seen here, and why."""
     lost: dict[str, int] = field(default_factory=dict)
-    """What probes could not count in this interval, by kind (probes/losses.py)."""
+    """What probes could not count in this interval: probes/losses.py, "events", CPU "samples"."""
     cost_ns: int = 0
     """CPU time that taking it cost, of this process."""

@@ -64,10 +64,10 @@ class Credit:
 
 @dataclass(frozen=True)
 class Connections:
-    """Events since the session began, those ``lost``, and credits by owner (ours, number).
+    """The latest events, how many were ``lost``, and credits by owner (ours, number).
 
-    ``came`` is how many events there were in all: CPUs are heard one after the other, so that they
-    are not in the order of their times.
+    ``came`` is how many events were heard since the session began: CPUs are heard one after the
+    other, so that they are not in the order of their times.
     """
 
     events: tuple[Event, ...]
@@ -92,7 +92,6 @@ def attach(session: Any) -> None:
     def come(_cpu: int, data: Any, _size: int) -> None:
         heard.events.append(told(session.table("connection_records").event(data)))
         heard.came += 1
-        heard.lost += len(heard.events) > _KEPT
         del heard.events[:-_KEPT]
 
     def lost(count: int) -> None:
@@ -124,11 +123,12 @@ def forget(session: Any, reading: Connections, now: float) -> None:
 
 def difference(after: Connections, before: Connections) -> Connections:
     """What happened between two readings; credits are as they are now, but for the waits."""
-    new = min(after.came - before.came, len(after.events))
+    came = after.came - before.came
+    new = min(came, len(after.events))
     none = Credit(0, 0, 0, 0)
     return Connections(
         after.events[len(after.events) - new :],
-        after.lost - before.lost,
+        after.lost - before.lost + came - new,
         {
             key: _since(credit, before.credits.get(key, none))
             for key, credit in after.credits.items()

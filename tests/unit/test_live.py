@@ -2,6 +2,7 @@
 """Snapshots as JSON, in files, and what the sampler's parts make of a host."""
 
 import json
+import math
 import queue
 import re
 import threading
@@ -16,7 +17,7 @@ from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountchanges, mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
-from nfsrdma_tools.live import facts, record
+from nfsrdma_tools.live import counted, facts, record
 from nfsrdma_tools.live.counted import on_mounts
 from nfsrdma_tools.live.feed import Asked, Feed
 from nfsrdma_tools.live.limits import limit
@@ -26,6 +27,7 @@ from nfsrdma_tools.live.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes import (
+    accounts,
     chunks,
     connections,
     events,
@@ -355,6 +357,31 @@ def test_what_probes_lost_is_told_from_then_on() -> None:
     assert [each.lost for each in others] == [{"rpcs": 3}, {"rpcs": 4, "windows": 1}]
     assert last.missing["lost rpcs"].endswith(" 7")
     assert last.missing["lost windows"].endswith(" 1")
+
+
+def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RPCs and samples that found no room, and events that came too fast."""
+    added = {
+        "connections": SimpleNamespace(lost=4),
+        "cpu": SimpleNamespace(lost=9, host=SimpleNamespace(wall_ns=1)),
+    }
+
+    def account(name: str) -> object:
+        return SimpleNamespace(
+            read=lambda _: None,
+            difference=lambda *_: added[name],
+            forget=lambda *_: None,
+            records=lambda *_: [],
+        )
+
+    rpcs = iter([0, 2, 2])
+    losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
+    monkeypatch.setattr(accounts, "account", account)
+    monkeypatch.setattr(counted, "CPU_EVERY", math.inf)
+    counting = counted.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
+    # CPU time by layer is read less often
+    assert counting.read()["lost"] == {"events": 4}
 
 
 def counted_found() -> dict[str, object]:

@@ -417,9 +417,13 @@ def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:
     assert connections.difference(taken(100, 20, came=2), first).events == ()
     second = connections.difference(taken(100, 20, 10, came=3), first)
     assert [event.time for event in second.events] == [10]
-    # only the last are kept
-    third = connections.difference(taken(7, 8, came=9), first)
+    # those that were heard long ago are not kept: they are no loss, unless nobody has read them
+    assert second.lost == 0
+    late = taken(7, 8, came=9)
+    third = connections.difference(late, first)
     assert [event.time for event in third.events] == [7, 8]
+    assert third.lost == 5
+    assert connections.difference(taken(8, 9, came=10), late).lost == 0
 
 
 class Counter(ctypes.Structure):
