@@ -31,7 +31,10 @@ struct rpc {
 	u32 live;
 };
 
-/* probes/losses.py has the same names in the same order */
+/*
+ * A slot was another's, a map was full, or the kernel had no memory for a row.
+ * probes/losses.py has the same names in the same order
+ */
 enum loss { LOST_RPCS, LOST_REGIONS, LOST_CREDITS, LOST_WINDOWS, LOSSES };
 BPF_PERCPU_ARRAY(losses, u64, LOSSES);
 

@@ -151,17 +151,11 @@ static inline struct chunk_row *chunk_row(struct row *row)
 	struct chunk_row *found = chunk_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	if (!found) {
-		nothing = chunk_nothing.lookup(&first);
-		if (nothing)
-			found = chunk_rows.lookup_or_try_init(&number, nothing);
-	}
-	/* the map is full, or the kernel has no memory for a row just now */
-	if (!found) {
+	if (!found && (nothing = chunk_nothing.lookup(&first)))
+		found = chunk_rows.lookup_or_try_init(&number, nothing);
+	if (!found)
 		lose(LOST_RPCS);
-		return NULL;
-	}
-	return row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 
 static inline void chunk_done(struct row *row, u32 task)

@@ -135,17 +135,11 @@ static inline struct latency_row *latency_row(struct row *row)
 	struct latency_row *found = latency_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	if (!found) {
-		nothing = latency_nothing.lookup(&first);
-		if (nothing)
-			found = latency_rows.lookup_or_try_init(&number, nothing);
-	}
-	/* the map is full, or the kernel has no memory for a row just now */
-	if (!found) {
+	if (!found && (nothing = latency_nothing.lookup(&first)))
+		found = latency_rows.lookup_or_try_init(&number, nothing);
+	if (!found)
 		lose(LOST_RPCS);
-		return NULL;
-	}
-	return row_is(&found->row, row, sizeof(*row)) ? found : NULL;
+	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 
 static inline void timing_done(struct row *row, u32 task, u32 xid)

@@ -12,23 +12,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 __all__ = [
-    "Ahead",
-    "Chunks",
-    "Client",
-    "Credits",
-    "Event",
-    "Layer",
-    "Mount",
-    "Op",
-    "Port",
-    "Processors",
-    "Regions",
-    "Server",
-    "Snapshot",
-    "Timing",
-    "Waiting",
-    "Xprt",
-]
+    "Ahead", "Chunks", "Client", "Credits", "Event", "Layer", "Mount", "Op", "Port", "Processors",
+    "Regions", "Server", "Snapshot", "Timing", "Waiting", "Xprt",
+]  # fmt: skip
 
 Slots = tuple[tuple[int, int], ...]
 _COUNTED = (
@@ -159,10 +145,7 @@ class Mount:
     regions: Regions | None = None
     ahead: Ahead | None = None
     credit_waits: int = 0
-    """Calls that found all credits of their connection in use, from the account "connections".
-
-    It counts them for a client of sunrpc, not for a connection.
-    """
+    """Calls of its client, over all connections, that found no credit (account "connections")."""
     waiting: tuple[Waiting, ...] = ()
     """The oldest RPCs under way."""
     limit: str = ""
@@ -185,9 +168,8 @@ class Mount:
         """Connections that Calls wait for a credit of; all with credits if none is full now."""
         with_credits = tuple(x for x in self.xprts if x.credits.granted)
         full = tuple(x for x in with_credits if x.credits.used >= x.credits.granted)
-        if self.credit_waits:
-            return full or with_credits
-        return tuple(x for x in full if x.sending)
+        sending = tuple(x for x in full if x.sending)
+        return (full or with_credits) if self.credit_waits else sending
 
     @property
     def rpcs(self) -> int:
@@ -214,10 +196,9 @@ class Client:
     @property
     def means(self) -> dict[str, float]:
         """Nanoseconds of each phase: per Call, and "send" per Send that was completed."""
-        each = {
-            name: self.counts.get("sends" if name == "send" else "calls") for name in self.phases
-        }
-        return {name: ns / count for name, ns in self.phases.items() if (count := each[name])}
+        calls, sends = (self.counts.get(name, 0) for name in ("calls", "sends"))
+        each = {name: sends if name == "send" else calls for name in self.phases}
+        return {name: ns / each[name] for name, ns in self.phases.items() if each[name]}
 
 
 @dataclass(frozen=True)
