@@ -58,6 +58,16 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
         yield Session(bpf, wanted.missing)
     finally:
         bpf.cleanup()
+        _forget_symbols(bpf)
+
+
+def _forget_symbols(bpf: Any) -> None:
+    """Have bcc read the kernel's symbols anew for the next session: modules come and go."""
+    from bcc.libbcc import lib
+
+    symbols = getattr(bpf, "_sym_caches", {}).pop(-1, None)
+    if symbols:
+        lib.bcc_free_symcache(symbols.cache, -1)
 
 
 def check(carried: bool = True) -> None:

@@ -383,6 +383,26 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
 
 
+def test_each_session_reads_the_kernels_symbols_anew(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bcc reads them once for a process, and a module that is loaded later has functions, too."""
+    del kernel
+    caches = {-1: SimpleNamespace(cache=0xCAFE), 7: SimpleNamespace(cache=0xBEEF)}
+    said: list[tuple[object, ...]] = []
+    bpf = SimpleNamespace(_sym_caches=caches, cleanup=lambda: said.append(("cleanup",)))
+    lib = SimpleNamespace(bcc_free_symcache=lambda *argv: said.append(argv))
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
+    monkeypatch.setattr(session, "check", lambda carried: None)
+    monkeypatch.setattr(session, "load", lambda text, flags: bpf)
+    for _ in range(2):
+        with session.session(["chunks"]):
+            pass
+    assert said == [("cleanup",), (0xCAFE, -1), ("cleanup",)]
+    assert set(caches) == {7}
+
+
 def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel: Path) -> None:
     has(kernel, "nfsrdma", "nfsrdma_mr_map")
     begun: list[str] = []
