@@ -32,7 +32,8 @@ def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
 UNLOAD = """
 systemctl stop nfs-server nfs-idmapd nfsdcld
 umount -a -t nfsd,rpc_pipefs
-modprobe -r rpcrdma nfsd nfsv4 nfsv3 nfs
+modprobe -r rpcrdma nfsd nfsv4 nfsv3 nfs auth_rpcgss lockd
+modprobe -r sunrpc
 test ! -d /sys/module/sunrpc
 nohup nfsrdma exporter --interval 1 >/run/exporter 2>&1 </dev/null &
 echo $! > /run/exporter.pid
