@@ -6,7 +6,8 @@
  * Locks. XPRT_LOCKED of the rpc_xprt serializes sending, connecting and
  * closing, and so guards @conn and @scratch. @mutex is held by whoever takes
  * registered memory back without a reply: closing, and releasing a request
- * that was given up. A request whose reply is being handled is pinned.
+ * that was given up. Nobody waits for the device while holding it. A request
+ * whose reply is being handled is pinned.
  */
 #ifndef NFSRDMA_CLIENT_H
 #define NFSRDMA_CLIENT_H
@@ -148,7 +149,7 @@ struct nfr_xprt {
 	struct list_head reqs;
 	struct list_head free_reqs;
 	struct list_head orphans;
-	wait_queue_head_t detached;	/* woken when requests lost their regions */
+	wait_queue_head_t detached;	/* woken when a connection is closed */
 	spinlock_t limbo_lock;
 	struct list_head limbo;
 	struct nfr_scratch scratch;
@@ -193,7 +194,7 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
 void nfr_client_buf_free(struct rpc_task *task);
 struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn);
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
 void nfr_req_destroy_all(struct nfr_xprt *nx);
 void nfr_req_destroy(struct nfr_req *req);
 

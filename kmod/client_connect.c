@@ -219,11 +219,17 @@ void nfr_client_close(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
 	struct nfr_conn *conn = nx->conn;
+	LIST_HEAD(mrs);
 
 	if (conn) {
 		nfr_conn_drain(conn);
 		mutex_lock(&nx->mutex);
-		nfr_req_detach_all(nx, conn);
+		nfr_req_detach_all(nx, conn, &mrs);
+		mutex_unlock(&nx->mutex);
+		/* the device takes its time; until the pointer is cleared the memory counts as in use */
+		nfr_reg_destroy(conn, &mrs);
+		mutex_lock(&nx->mutex);
+		nfr_orphans_free(nx, conn, true);
 		nfr_client_keep_counters(nx, conn);
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);

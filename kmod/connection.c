@@ -4,9 +4,11 @@
  * drained before anything they use is released.
  *
  * Opening runs in a worker and waits for one rdma_cm event per step. Breaking
- * only marks the connection and tells its owner, in any context. Draining
- * flushes the queue pair: afterwards no completion comes and no peer reaches
- * memory. The owner then takes back what it had registered, and frees.
+ * marks the connection, tells its owner and fences the queue pair, in any
+ * context: a worker moves the queue pair to the error state, so that no peer
+ * reaches memory any more and work that waits for the peer is flushed, however
+ * long the owner takes to close. Draining waits for that flush: afterwards no
+ * completion comes. The owner then takes back what it had registered, and frees.
  */
 #include <linux/slab.h>
 
@@ -63,6 +65,7 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 		complete(&conn->step);
 		return;
 	}
+	nfr_queue_fence(conn);
 	conn->ops->broken(conn);
 }
 
@@ -128,6 +131,7 @@ static void nfr_conn_init(struct nfr_conn *conn)
 	INIT_LIST_HEAD(&conn->all_recvs);
 	INIT_LIST_HEAD(&conn->pool.free);
 	INIT_WORK(&conn->event_work, nfr_conn_event_work);
+	nfr_queue_init(conn);
 	INIT_DELAYED_WORK(&conn->lost_work, nfr_conn_lost_work);
 	conn->granted = 1;
 	conn->reason = "none";
@@ -244,7 +248,8 @@ void nfr_conn_free(struct nfr_conn *conn)
 	nfr_queue_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);
-	/* the device's events ended with its objects */
+	/* the device's events ended with its objects; the last one may have asked for a fence */
 	cancel_work_sync(&conn->event_work);
+	cancel_work_sync(&conn->fence_work);
 	kfree(conn);
 }

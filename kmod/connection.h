@@ -123,10 +123,11 @@ struct nfr_conn {
 	struct ib_cq *cq;
 	struct work_struct poll_work;
 	struct work_struct event_work;
+	struct work_struct fence_work;
 	const char *event;
 	struct delayed_work lost_work;
 	struct ib_wc wcs[NFR_BATCH];
-	bool polled_out;	/* the completion queue is about to go */
+	bool queues_end;	/* they are being destroyed: no worker may use them any more */
 
 	struct completion step;
 	int step_status;
@@ -190,7 +191,9 @@ int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
 /* connection_queue.c */
 int nfr_queue_start(void);
 void nfr_queue_stop(void);
+void nfr_queue_init(struct nfr_conn *conn);
 int nfr_queue_create(struct nfr_conn *conn);
+void nfr_queue_fence(struct nfr_conn *conn);
 void nfr_queue_quiesce(struct nfr_conn *conn);
 void nfr_queue_destroy(struct nfr_conn *conn);
 

@@ -78,7 +78,7 @@ static void nfr_poll(struct work_struct *work)
 	ktime_t idle_since = 0;
 	int n, handled = 0;
 
-	if (READ_ONCE(conn->polled_out))
+	if (READ_ONCE(conn->queues_end))
 		return;
 	while (handled < NFR_POLL_LIMIT) {
 		n = nfr_poll_batch(conn);
@@ -114,6 +114,36 @@ static void nfr_qp_event(struct ib_event *event, void *context)
 
 /* --- life --- */
 
+static void nfr_queue_fence_work(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, fence_work);
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	if (!READ_ONCE(conn->queues_end))
+		ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
+}
+
+/**
+ * nfr_queue_fence - end the peer's access to memory, and flush all work requests
+ * @conn: was up, so it has a queue pair; just broken
+ *
+ * Does not wait: a worker asks the device. Closing drains the queue pair later.
+ */
+void nfr_queue_fence(struct nfr_conn *conn)
+{
+	queue_work(nfr_poll_wq, &conn->fence_work);
+}
+
+/**
+ * nfr_queue_init - prepare the workers of a connection's queues
+ * @conn: new
+ */
+void nfr_queue_init(struct nfr_conn *conn)
+{
+	INIT_WORK(&conn->poll_work, nfr_poll);
+	INIT_WORK(&conn->fence_work, nfr_queue_fence_work);
+}
+
 static void nfr_cq_no_work(struct work_struct *work)
 {
 }
@@ -126,7 +156,6 @@ static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 			       conn->device->num_comp_vectors,
 	};
 
-	INIT_WORK(&conn->poll_work, nfr_poll);
 	conn->cq = ib_create_cq(conn->device, nfr_cq_ready, nfr_cq_event, conn, &attr);
 	if (IS_ERR(conn->cq)) {
 		int rc = PTR_ERR(conn->cq);
@@ -207,10 +236,11 @@ void nfr_queue_quiesce(struct nfr_conn *conn)
  */
 void nfr_queue_destroy(struct nfr_conn *conn)
 {
+	/* a late event may queue them again, until there is nothing that could have events */
+	WRITE_ONCE(conn->queues_end, true);
+	cancel_work_sync(&conn->fence_work);
 	if (conn->id && conn->id->qp)
 		rdma_destroy_qp(conn->id);
-	/* a late event may queue it again, until there is nothing that could have events */
-	WRITE_ONCE(conn->polled_out, true);
 	nfr_queue_quiesce(conn);
 	if (conn->cq) {
 		ib_destroy_cq(conn->cq);
