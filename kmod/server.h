@@ -10,6 +10,7 @@
  *
  * Locks. nfr_conn.lock guards the send queue with @sent and @pending;
  * nfr_svc.lock guards @ready, @free and @all. Neither is taken inside the other.
+ * The lock of server_budget.c is taken inside nfr_svc.lock, and none inside it.
  */
 #ifndef NFSRDMA_SERVER_H
 #define NFSRDMA_SERVER_H
@@ -68,6 +69,7 @@ struct nfr_result {
  * @waited: it was in the queue for memory
  * @whole: @pages has all of the message, not one data item of it
  * @rws: RDMA Reads or Writes under way
+ * @reply_pages: charged for what its reply holds, see server_budget.c
  * @results: what the reply has for the Write list, in its order
  * @buffer, @addr: what the reply is sent from, mapped
  * @first, @last, @count: work requests to be posted
@@ -90,6 +92,7 @@ struct nfr_svc_req {
 	struct list_head rws;
 	struct ib_cqe read_cqe;
 
+	u32 reply_pages;
 	struct nfr_result results[NFR_SVC_RESULTS];
 	u32 nresults;
 	void *buffer;
@@ -135,6 +138,9 @@ struct nfr_svc_counters {
  * @grant: the credits it has
  * @busy: Calls received and not answered
  * @sunk: pages of RDMA Reads
+ * @reply_pages: charged for replies; the lock of server_budget.c
+ * @short_of_share: a Call waits for replies of this connection; the same lock
+ * @starved: while a Call waits for replies of all connections; the same lock
  * @watched: how many signaled requests had completed when that was looked at last
  * @waited: others had not
  * @heard: Calls that had come then
@@ -153,6 +159,9 @@ struct nfr_svc {
 	u32 grant;
 	atomic_t busy;
 	atomic_t sunk;
+	u32 reply_pages;
+	bool short_of_share;
+	struct list_head starved;
 	spinlock_t lock;
 	struct list_head ready;
 	struct list_head free;
@@ -237,6 +246,13 @@ void nfr_sink_put(struct nfr_svc_req *req);
 void nfr_sink_kick(void);
 void nfr_sink_stop(void);
 u32 nfr_sink_in_use(void);
+
+/* server_budget.c */
+u32 nfr_budget_room(const struct nfr_svc_req *req);
+bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages);
+void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes);
+void nfr_budget_leave(struct nfr_svc *svc);
+u32 nfr_budget_in_use(void);
 
 /* server_read.c */
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);

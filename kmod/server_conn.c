@@ -26,6 +26,7 @@ static void nfr_svc_broken(struct nfr_conn *conn)
 
 	svc_xprt_deferred_close(&svc->xprt);
 	nfr_sink_kick();
+	nfr_budget_leave(svc);
 }
 
 static const struct nfr_conn_ops nfr_svc_conn_ops = {
@@ -43,6 +44,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_debugfs_svc_remove(svc);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
+	nfr_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
 	if (svc->backchannel)
 		xprt_put(svc->backchannel);
@@ -60,6 +62,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 {
 	spin_lock_init(&svc->lock);
 	INIT_LIST_HEAD(&svc->list);
+	INIT_LIST_HEAD(&svc->starved);
 	INIT_LIST_HEAD(&svc->ready);
 	INIT_LIST_HEAD(&svc->free);
 	INIT_LIST_HEAD(&svc->all);

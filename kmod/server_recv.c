@@ -226,16 +226,37 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	return arg->len;
 }
 
+/*
+ * The first Call whose reply has room in memory. Those that wait for room keep
+ * their order; Calls that need none overtake them.
+ */
+static struct nfr_svc_req *nfr_svc_next(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	bool waits = false;
+
+	list_for_each_entry(req, &svc->ready, list) {
+		u32 room = nfr_budget_room(req);
+
+		if (!room || (!waits && nfr_budget_charge(req, room)))
+			return req;
+		waits = true;
+	}
+	return NULL;
+}
+
 static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 {
 	struct nfr_svc_req *req;
 
 	spin_lock(&svc->lock);
-	req = list_first_entry_or_null(&svc->ready, struct nfr_svc_req, list);
+	/* before looking: memory that comes back later sets it again */
+	clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
+	req = nfr_svc_next(svc);
 	if (req)
 		list_del(&req->list);
-	if (list_empty(&svc->ready))
-		clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
+	if (req && !list_empty(&svc->ready))
+		set_bit(XPT_DATA, &svc->xprt.xpt_flags);
 	spin_unlock(&svc->lock);
 	return req;
 }

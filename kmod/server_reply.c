@@ -12,9 +12,6 @@
 #include "server.h"
 #include "trace_server.h"
 
-/* A completion costs more than keeping so many bytes for a while */
-#define NFR_SVC_LITTLE	32768
-
 /**
  * nfr_svc_result_payload - nfsd has encoded a result that may move apart
  * @rqstp: the request
@@ -91,8 +88,9 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
-	/* much memory is held no longer than needed; a little waits for the next completion */
-	req->signal = nfr_rw_bytes(req) > NFR_SVC_LITTLE;
+	/* memory is held no longer than needed: others may wait for it */
+	nfr_budget_keep(req, nfr_rw_bytes(req));
+	req->signal = req->reply_pages;
 	req->first = nfr_rw_chain(req, NULL, &req->send);
 	req->replies = true;
 	nfr_svc_req_answered(req);

@@ -104,6 +104,7 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	nfr_svc_req_answered(req);
 	nfr_rw_destroy_all(req);
 	nfr_sink_put(req);
+	nfr_budget_keep(req, 0);
 	req->nresults = 0;
 	spin_lock(&svc->lock);
 	/* the one used last: it is still in the caches */
@@ -122,6 +123,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	list_for_each_entry_safe(req, next, &svc->all, all) {
 		nfr_rw_destroy_all(req);
 		nfr_sink_put(req);
+		nfr_budget_keep(req, 0);
 		nfr_svc_req_free(req);
 	}
 }
