@@ -102,7 +102,7 @@ static int nfr_client_connect_error(int rc)
 
 static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
 {
-	struct nfr_conn *conn = kzalloc(sizeof(*conn), GFP_NOIO);
+	struct nfr_conn *conn = kzalloc(sizeof(*conn), NFR_GFP_RETRIED);
 
 	if (!conn)
 		return NULL;

@@ -35,6 +35,18 @@
 /* One send request in this many is signaled */
 #define NFR_SIGNAL_EVERY	16
 
+/*
+ * How memory is allocated. Small allocations that may block do not fail: they
+ * reclaim for ever, and what is to be reclaimed may be dirty pages of a mount
+ * whose server is this host.
+ */
+/* Where completions are handled: all that this connection waits for comes from there */
+#define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
+/* Where failing costs a delay: the caller, or sunrpc, tries again */
+#define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
+/* Where failing costs the connection */
+#define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 /* What a connection's header decoder has room for */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
@@ -198,7 +210,7 @@ void nfr_queue_quiesce(struct nfr_conn *conn);
 void nfr_queue_destroy(struct nfr_conn *conn);
 
 /* connection_recv.c */
-int nfr_recv_more(struct nfr_conn *conn);
+int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp);
 void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_recv_free_all(struct nfr_conn *conn);
 int nfr_queue_credit(struct nfr_conn *conn);

@@ -216,7 +216,7 @@ int nfr_queue_create(struct nfr_conn *conn)
 	if (rc)
 		return rc;
 	while (conn->recv_total < conn->receives && !rc)
-		rc = nfr_recv_more(conn);
+		rc = nfr_recv_more(conn, NFR_GFP_RETRIED);
 	return rc;
 }
 

@@ -32,10 +32,10 @@ static struct nfr_mr *nfr_mr_alloc(struct nfr_conn *conn)
 	u32 depth = conn->pool.depth;
 	struct nfr_mr *mr;
 
-	mr = kzalloc(sizeof(*mr), GFP_NOIO | __GFP_NOWARN);
+	mr = kzalloc(sizeof(*mr), NFR_GFP_RETRIED);
 	if (!mr)
 		return NULL;
-	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), GFP_NOIO | __GFP_NOWARN);
+	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), NFR_GFP_RETRIED);
 	if (!mr->sgl)
 		goto out_free;
 	sg_init_table(mr->sgl, depth);

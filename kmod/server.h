@@ -62,6 +62,7 @@ struct nfr_result {
  * @list: of the list of its state: ready, waiting, pending, sent or free
  * @all: of all requests of the connection
  * @recv: the Call as it came; NULL once it is answered
+ * @gfp: how memory is allocated for it where it is handled now
  * @head: its header; the chunks are in @chunks and @segs
  * @rpc, @rpc_length: what of the message came inline
  * @pages, @npages: where RDMA Reads put the rest
@@ -80,6 +81,7 @@ struct nfr_svc_req {
 	struct list_head all;
 	struct nfr_svc *svc;
 	struct nfr_recv *recv;
+	gfp_t gfp;
 	struct nfr_header head;
 	const u8 *rpc;
 	u32 rpc_length;
@@ -221,7 +223,7 @@ void nfr_svc_is_ready(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 
 /* server_request.c */
-struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc);
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_put(struct nfr_svc_req *req);
 void nfr_svc_req_answered(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);

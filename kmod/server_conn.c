@@ -4,6 +4,7 @@
  * to nfsd when it is accepted, watched, and freed when nobody uses it.
  */
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
@@ -75,11 +76,11 @@ static void nfr_svc_init(struct nfr_svc *svc)
 
 static struct nfr_svc *nfr_svc_alloc(void)
 {
-	struct nfr_svc *svc = kzalloc(sizeof(*svc), GFP_KERNEL);
+	struct nfr_svc *svc = kzalloc(sizeof(*svc), NFR_GFP_RETRIED);
 
 	if (!svc)
 		return NULL;
-	svc->conn = kzalloc(sizeof(*svc->conn), GFP_KERNEL);
+	svc->conn = kzalloc(sizeof(*svc->conn), NFR_GFP_RETRIED);
 	if (!svc->conn) {
 		kfree(svc);
 		return NULL;
@@ -163,6 +164,7 @@ static int nfr_svc_size(struct nfr_svc *svc)
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
 {
 	struct nfr_conn *conn = svc->conn;
+	unsigned int noio;
 	int rc;
 
 	svc_xprt_init(listener->xpt_net, &nfr_svc_class, &svc->xprt, listener->xpt_server);
@@ -173,8 +175,11 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	nfr_svc_addresses(svc);
 	rc = nfr_svc_size(svc);
 	nfr_debugfs_svc_add(svc);
+	/* the client may be this host, and writing dirty pages out may wait for the connection */
+	noio = memalloc_noio_save();
 	if (!rc)
 		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
+	memalloc_noio_restore(noio);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {
 		nfr_svc_watch_start(svc);

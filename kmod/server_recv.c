@@ -23,7 +23,7 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
 	while (conn->recv_total < nfr_svc_recvs_for(grant))
-		if (nfr_recv_more(conn))
+		if (nfr_recv_more(conn, NFR_GFP_COMPLETION))
 			return;
 	WRITE_ONCE(svc->grant, grant);
 }
@@ -144,7 +144,7 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *svc = conn->owner;
-	struct nfr_svc_req *req = nfr_svc_req_get(svc);
+	struct nfr_svc_req *req = nfr_svc_req_get(svc, NFR_GFP_COMPLETION);
 
 	if (!req) {
 		nfr_recv_return(conn, recv);
@@ -153,6 +153,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	}
 	atomic_inc(&svc->busy);
 	req->recv = recv;
+	req->gfp = NFR_GFP_COMPLETION;
 	req->npages = 0;
 	req->waited = false;
 	nfr_svc_message(req);
@@ -277,6 +278,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	svc_xprt_received(xprt);
 	if (!req)
 		return 0;
+	req->gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
 	set_bit(RQ_SECURE, &rqstp->rq_flags);

@@ -81,13 +81,13 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
 {
 	unsigned long filled = 0, before;
 
-	req->pages = kvcalloc(req->npages, sizeof(*req->pages), GFP_NOIO | __GFP_NOWARN);
+	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
 	if (!req->pages)
 		return -ENOMEM;
 	/* it may stop early without being short of memory */
 	do {
 		before = filled;
-		filled = nfr_alloc_pages(GFP_NOIO | __GFP_NOWARN, req->npages, req->pages);
+		filled = nfr_alloc_pages(req->gfp, req->npages, req->pages);
 	} while (filled > before && filled < req->npages);
 	return filled == req->npages ? 0 : -ENOMEM;
 }
@@ -180,6 +180,7 @@ static void nfr_sink_work(struct work_struct *work)
 	while ((req = nfr_sink_next(&waiters))) {
 		xprt = &req->svc->xprt;
 		req->waited = true;
+		req->gfp = NFR_GFP_RETRIED;
 		nfr_svc_read_start(req);
 		svc_xprt_put(xprt);
 	}
