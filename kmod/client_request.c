@@ -52,7 +52,7 @@ static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
 	if (req->state == NFR_REQ_SENT) {
 		nfr_req_orphan(req, conn, NFR_BUFFER_CALL);
 		nfr_req_orphan(req, conn, NFR_BUFFER_BOUNCE);
-		nfr_conn_lost(conn);
+		nfr_conn_lost(conn, be32_to_cpu(req->rqst.rq_xid));
 	}
 	return true;
 }

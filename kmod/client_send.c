@@ -213,6 +213,6 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 	rc = nfr_send_call(nx, conn, req);
 	/* a Call without a reply keeps its credit: in the end the connection is made anew */
 	if (!rc && !rpc_reply_expected(rqst->rq_task))
-		nfr_conn_lost(conn);
+		nfr_conn_lost(conn, be32_to_cpu(rqst->rq_xid));
 	return rc;
 }

@@ -22,26 +22,10 @@
 /* And so many more that the largest Call finds room when nothing is in flight */
 #define NFR_SENDS_SPARE		128
 
-/* A reply that nobody waits for may take this long */
-#define NFR_LOST_TIMEOUT	(60 * HZ)
-
 static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
 
 /* The reason of a connection whose queue pair failed, until a better one is known */
 const char nfr_conn_flushed[] = "the queue pair failed";
-
-/**
- * nfr_conn_lost - a Call was given up: its reply has to come all the same
- * @conn: the connection
- *
- * Until it comes the credit is in use; a server that never sends it costs the
- * connection.
- */
-void nfr_conn_lost(struct nfr_conn *conn)
-{
-	nfr_queue_credit_lost(conn);
-	nfr_conn_queue(&conn->lost_work, NFR_LOST_TIMEOUT);
-}
 
 /**
  * nfr_conn_break - a connection has failed, or is to be given up
@@ -74,14 +58,6 @@ static void nfr_conn_event_work(struct work_struct *work)
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, event_work);
 
 	nfr_conn_break(conn, READ_ONCE(conn->event));
-}
-
-static void nfr_conn_lost_work(struct work_struct *work)
-{
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, lost_work.work);
-
-	if (READ_ONCE(conn->lost))
-		nfr_conn_break(conn, "calls given up were never answered");
 }
 
 /**
@@ -132,7 +108,7 @@ static void nfr_conn_init(struct nfr_conn *conn)
 	INIT_LIST_HEAD(&conn->pool.free);
 	INIT_WORK(&conn->event_work, nfr_conn_event_work);
 	nfr_queue_init(conn);
-	INIT_DELAYED_WORK(&conn->lost_work, nfr_conn_lost_work);
+	nfr_lost_init(conn);
 	conn->granted = 1;
 	conn->reason = "none";
 	conn->step_status = 0;
@@ -243,7 +219,7 @@ void nfr_conn_drain(struct nfr_conn *conn)
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
-	cancel_delayed_work_sync(&conn->lost_work);
+	nfr_lost_destroy(conn);
 	nfr_pool_destroy(conn);
 	nfr_queue_destroy(conn);
 	if (conn->id)

@@ -73,11 +73,13 @@ struct nfr_recv {
  * @receive: a message came; nfr_recv_return() returns its buffer
  * @writable: room for sends, credits or memory regions came back
  * @broken: the connection failed; called once, in any context
+ * @unanswered: the reason when Calls stay without a reply, see nfr_conn_lost()
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
+	const char *unanswered;
 };
 
 enum nfr_conn_state {
@@ -101,6 +103,25 @@ struct nfr_send_queue {
 	u32 marks_tail;
 };
 
+/* A Call that was given up */
+struct nfr_lost_call {
+	u32 xid;
+	unsigned long since;	/* jiffies */
+};
+
+/* Replies that may come before their Call is known as lost */
+#define NFR_LOST_EARLY		16
+
+/* Calls that were given up, the oldest first, all under nfr_conn.lock */
+struct nfr_lost {
+	struct nfr_lost_call *calls;
+	u32 count;
+	u32 room;
+	u32 early[NFR_LOST_EARLY];	/* xids of replies that came too soon */
+	u32 nearly;
+	struct delayed_work work;
+};
+
 /**
  * struct nfr_conn - a connection
  * @owner: the transport it belongs to
@@ -114,7 +135,7 @@ struct nfr_send_queue {
  * @send_size: largest message the peer takes inline, bytes
  * @recv_size: largest message this side takes inline, bytes
  * @inflight: Calls sent that have no reply yet
- * @lost: of these, given up
+ * @lost: Calls given up, whose replies have to come; see connection_lost.c
  * @granted: Calls the peer allows to be in flight
  * @reason: why it broke
  */
@@ -137,7 +158,6 @@ struct nfr_conn {
 	struct work_struct event_work;
 	struct work_struct fence_work;
 	const char *event;
-	struct delayed_work lost_work;
 	struct ib_wc wcs[NFR_BATCH];
 	bool queues_end;	/* they are being destroyed: no worker may use them any more */
 
@@ -154,7 +174,7 @@ struct nfr_conn {
 	struct nfr_send_queue sq;
 	struct ib_cqe signal_cqe;
 	u32 inflight;
-	u32 lost;
+	struct nfr_lost lost;
 	u32 granted;
 	u64 replies;
 
@@ -170,7 +190,6 @@ struct nfr_conn {
 
 /* connection.c */
 extern const char nfr_conn_flushed[];
-void nfr_conn_lost(struct nfr_conn *conn);
 int nfr_conn_fit_queue(struct nfr_conn *conn);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
@@ -183,6 +202,13 @@ static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
 }
+
+/* connection_lost.c */
+void nfr_conn_lost(struct nfr_conn *conn, u32 xid);
+void nfr_conn_found(struct nfr_conn *conn, u32 xid);
+void nfr_lost_init(struct nfr_conn *conn);
+int nfr_lost_create(struct nfr_conn *conn);
+void nfr_lost_destroy(struct nfr_conn *conn);
 
 /* connection_work.c */
 int nfr_conn_start(void);
@@ -215,8 +241,6 @@ void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_recv_free_all(struct nfr_conn *conn);
 int nfr_queue_credit(struct nfr_conn *conn);
 void nfr_queue_credit_back(struct nfr_conn *conn);
-void nfr_queue_credit_lost(struct nfr_conn *conn);
-void nfr_queue_credit_found(struct nfr_conn *conn);
 void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
 
 /* connection_send.c */

@@ -201,6 +201,8 @@ int nfr_queue_create(struct nfr_conn *conn)
 	int rc;
 
 	rc = nfr_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
+	if (!rc)
+		rc = nfr_lost_create(conn);
 	if (rc)
 		return rc;
 	conn->pd = ib_alloc_pd(conn->device, 0);

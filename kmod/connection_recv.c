@@ -191,30 +191,6 @@ void nfr_queue_credit_back(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_credit_lost - a Call was given up, its credit is still in use
- * @conn: the connection
- */
-void nfr_queue_credit_lost(struct nfr_conn *conn)
-{
-	spin_lock(&conn->lock);
-	conn->lost++;
-	spin_unlock(&conn->lock);
-}
-
-/**
- * nfr_queue_credit_found - the reply to a Call that was given up came
- * @conn: the connection
- */
-void nfr_queue_credit_found(struct nfr_conn *conn)
-{
-	spin_lock(&conn->lock);
-	if (conn->lost)
-		conn->lost--;
-	spin_unlock(&conn->lock);
-	nfr_queue_credit_back(conn);
-}
-
-/**
  * nfr_queue_grant - the peer says how many Calls it allows
  * @conn: the connection; called where completions are handled
  * @credits: as on the wire; 0 counts as 1, more than was asked for as that
