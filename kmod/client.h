@@ -150,6 +150,7 @@ struct nfr_xprt {
 	struct list_head free_reqs;
 	struct list_head orphans;
 	wait_queue_head_t detached;	/* woken when a connection is closed */
+	struct rpc_wait_queue closing;	/* tasks that timed out, until then */
 	spinlock_t limbo_lock;
 	struct list_head limbo;
 	struct nfr_scratch scratch;
@@ -180,6 +181,7 @@ void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_close(struct rpc_xprt *xprt);
 void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
 void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
 
 /* client_buffer.c */
 int nfr_client_buf_alloc(struct rpc_task *task);

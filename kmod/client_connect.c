@@ -84,6 +84,22 @@ void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
 	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
 }
 
+/**
+ * nfr_client_sleep_until_closed - put a task to sleep until a connection is closed
+ * @nx: the transport
+ * @task: calls this, in a callback; its status stays what it is
+ * @generation: of the connection, which was given up
+ *
+ * Does not wait.
+ */
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation)
+{
+	rpc_sleep_on(&nx->closing, task, NULL);
+	/* it may have been closed before the task was in the queue */
+	if (nfr_client_is_closed(nx, generation))
+		rpc_wake_up(&nx->closing);
+}
+
 /* Errors that sunrpc knows to retry on hard mounts; whatever else happened counts as one of them. */
 static int nfr_client_connect_error(int rc)
 {
@@ -235,6 +251,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);
 		wake_up_all(&nx->detached);
+		rpc_wake_up(&nx->closing);
 		synchronize_rcu();
 		nfr_reply_flush_limbo(nx, conn);
 		nfr_conn_free(conn);
