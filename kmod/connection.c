@@ -23,6 +23,7 @@
 #define NFR_SENDS_SPARE		128
 
 static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
+static const char nfr_conn_frwr[] = "the device registers no memory by work request";
 
 /* The reason of a connection whose queue pair failed, until a better one is known */
 const char nfr_conn_flushed[] = "the queue pair failed";
@@ -60,33 +61,53 @@ static void nfr_conn_event_work(struct work_struct *work)
 	nfr_conn_break(conn, READ_ONCE(conn->event));
 }
 
+static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
+{
+	conn->reason = reason;
+	return -EOPNOTSUPP;
+}
+
 /**
  * nfr_conn_fit_queue - have as many credits as the device's queues are deep for
  * @conn: its device is known
+ * @chain: work requests that the largest message takes
+ *
+ * The send queue must take two such chains: what was posted before may not be
+ * signaled, and nothing would end the wait for room then, see nfr_sq_take().
  *
  * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
  */
-int nfr_conn_fit_queue(struct nfr_conn *conn)
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 {
-	int room = conn->device->attrs.max_qp_wr - NFR_QUEUE_SPARE;
+	int deep = conn->device->attrs.max_qp_wr;
+	int least = max_t(int, NFR_QUEUE_SPARE + 2, 2 * chain + 1);
 
-	if (room < 2) {
-		conn->reason = nfr_conn_small;
-		return -EOPNOTSUPP;
+	if (deep < least) {
+		pr_err_ratelimited("nfsrdma: device %s: queue pairs of %d work requests, expected %d or more\n",
+				   conn->device->name, deep, least);
+		return nfr_conn_unfit(conn, nfr_conn_small);
 	}
-	conn->wanted.credits = min_t(u32, conn->wanted.credits, room);
+	conn->wanted.credits = min_t(u32, conn->wanted.credits, deep - NFR_QUEUE_SPARE);
 	return 0;
 }
 
 /* What only the device can tell: how deep queues and memory regions may be. */
 static int nfr_conn_fit(struct nfr_conn *conn)
 {
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+
 	nfr_pool_init(conn);
-	if (conn->pool.depth < NFR_MIN_DEPTH) {
-		conn->reason = nfr_conn_small;
-		return -EOPNOTSUPP;
+	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
+		pr_err_ratelimited("nfsrdma: device %s: memory management extensions: got none, expected them for FRWR\n",
+				   conn->device->name);
+		return nfr_conn_unfit(conn, nfr_conn_frwr);
 	}
-	return nfr_conn_fit_queue(conn);
+	if (conn->pool.depth < NFR_MIN_DEPTH) {
+		pr_err_ratelimited("nfsrdma: device %s: memory regions of %u pages, expected %u or more\n",
+				   conn->device->name, conn->pool.depth, NFR_MIN_DEPTH);
+		return nfr_conn_unfit(conn, nfr_conn_small);
+	}
+	return nfr_conn_fit_queue(conn, nfr_pool_chain(conn));
 }
 
 /* A client's queues: the device does the rest of its work in the server's name */

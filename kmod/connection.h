@@ -190,7 +190,7 @@ struct nfr_conn {
 
 /* connection.c */
 extern const char nfr_conn_flushed[];
-int nfr_conn_fit_queue(struct nfr_conn *conn);
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
 int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);

@@ -99,6 +99,21 @@ void nfr_pool_init(struct nfr_conn *conn)
 }
 
 /**
+ * nfr_pool_chain - work requests that the largest Call takes of the send queue
+ * @conn: with nfr_pool_init() done
+ *
+ * It has a Read chunk, and a Write chunk or Reply chunk; each region is
+ * registered and invalidated. A chunk's buffers before and behind the pages
+ * have a region of their own.
+ */
+u32 nfr_pool_chain(const struct nfr_conn *conn)
+{
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, conn->pool.depth) + 2;
+
+	return 2 * 2 * regions + 1;
+}
+
+/**
  * nfr_pool_fill - make memory regions; waits
  * @conn: with a protection domain
  * @count: how many

@@ -18,6 +18,9 @@
 /* Pieces of memory in one work request */
 #define NFR_SVC_SGES	32u
 
+/* Segments of one Call that clients use; this module's client no more than 20 */
+#define NFR_SVC_CLIENT_SEGS	32
+
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
 
@@ -135,19 +138,31 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
 	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
 }
 
+/*
+ * Work requests of the largest Call that clients send: its data in some
+ * segments, page by page, and the reply. One that needs more ends its
+ * connection, see nfr_svc_post().
+ */
+static u32 nfr_svc_chain(const struct nfr_svc *svc)
+{
+	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->send_sges) +
+	       NFR_SVC_CLIENT_SEGS + 1;
+}
+
 /* What the connection is to have. -EOPNOTSUPP when the device cannot do that. */
 static int nfr_svc_size(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
-	int rc = nfr_conn_fit_queue(conn);
+	int rc;
 
+	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
+	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
 	conn->receives = nfr_svc_recvs_for(svc->grant);
 	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
-	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
 	conn->rw_contexts = conn->wanted.credits;
 	nfr_cm_agree(conn, &svc->peer);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
