@@ -17,6 +17,9 @@
 /* Before the second try; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ
 
+/* One step of connecting may take this long; a dead peer is noticed by then */
+#define NFR_STEP_TIMEOUT	(15 * HZ)
+
 static void nfr_client_broken(struct nfr_conn *conn)
 {
 	struct nfr_xprt *nx = conn->owner;
@@ -127,6 +130,8 @@ static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
 	conn->ops = &nfr_client_conn_ops;
 	conn->id_number = nx->xprt.id;
 	conn->generation = ++nx->generation;
+	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
+				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
 	return conn;
 }

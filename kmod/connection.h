@@ -132,6 +132,7 @@ struct nfr_lost {
  * @sends: work requests that the send queue is to hold
  * @send_sges: pieces of memory in one of them
  * @rw_contexts: RDMA Reads and Writes of this side that may be under way
+ * @step_timeout: one step of connecting may take so long, jiffies
  * @send_size: largest message the peer takes inline, bytes
  * @recv_size: largest message this side takes inline, bytes
  * @inflight: Calls sent that have no reply yet
@@ -149,6 +150,7 @@ struct nfr_conn {
 	u32 sends;
 	u32 send_sges;
 	u32 rw_contexts;
+	unsigned long step_timeout;
 
 	struct rdma_cm_id *id;
 	struct ib_device *device;
