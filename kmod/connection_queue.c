@@ -108,8 +108,17 @@ static void nfr_cq_event(struct ib_event *event, void *context)
 
 static void nfr_qp_event(struct ib_event *event, void *context)
 {
-	if (event->event != IB_EVENT_COMM_EST)
+	switch (event->event) {
+	case IB_EVENT_QP_FATAL:
+	case IB_EVENT_QP_REQ_ERR:
+	case IB_EVENT_QP_ACCESS_ERR:
+	case IB_EVENT_PATH_MIG_ERR:
 		nfr_conn_event_later(context, ib_event_msg(event->event));
+		break;
+	default:
+		/* established, drained, migrated: the queue pair works on */
+		break;
+	}
 }
 
 /* --- life --- */
