@@ -43,24 +43,44 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 
 /* --- sending --- */
 
-/* A key of the client's that need not be invalidated by itself: RFC 8797, section 4 */
-static const struct nfr_chunk *nfr_reply_any_chunk(const struct nfr_header *head)
+/* Looks at the keys of a chunk. Returns false when there is another one than @found. */
+static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
 {
-	if (head->nwrites && head->writes[0].nsegs)
-		return &head->writes[0];
-	if (head->reply && head->reply->nsegs)
-		return head->reply;
-	return head->nreads ? &head->reads[0] : NULL;
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		if (*found && (*found)->handle != chunk->segs[i].handle)
+			return false;
+		*found = &chunk->segs[i];
+	}
+	return true;
+}
+
+/*
+ * The only key of a Call, or NULL. With several the client has to invalidate
+ * the others itself, and one operation of its own does all: RFC 8797, section 4.
+ */
+static const struct nfr_segment *nfr_reply_only_key(const struct nfr_header *head)
+{
+	const struct nfr_segment *found = NULL;
+	bool one = !head->reply || nfr_reply_one_key(head->reply, &found);
+	u32 i;
+
+	for (i = 0; one && i < head->nwrites; i++)
+		one = nfr_reply_one_key(&head->writes[i], &found);
+	for (i = 0; one && i < head->nreads; i++)
+		one = nfr_reply_one_key(&head->reads[i], &found);
+	return one ? found : NULL;
 }
 
 static void nfr_reply_invalidate(struct nfr_svc_req *req)
 {
-	const struct nfr_chunk *chunk = nfr_reply_any_chunk(&req->head);
+	const struct nfr_segment *key = nfr_reply_only_key(&req->head);
 
-	if (!req->svc->peer.remote_invalidation || !chunk)
+	if (!req->svc->peer.remote_invalidation || !key)
 		return;
 	req->send.opcode = IB_WR_SEND_WITH_INV;
-	req->send.ex.invalidate_rkey = chunk->segs[0].handle;
+	req->send.ex.invalidate_rkey = key->handle;
 	nfr_svc_count(req->svc, remote_invs, 1);
 }
 
