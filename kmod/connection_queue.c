@@ -16,7 +16,6 @@
 #define NFR_POLL_LIMIT		256
 
 static struct workqueue_struct *nfr_poll_wq;
-static atomic_t nfr_next_vector;
 
 /**
  * nfr_queue_start - prepare for queues, when the module is loaded
@@ -153,30 +152,26 @@ void nfr_queue_init(struct nfr_conn *conn)
 	INIT_WORK(&conn->fence_work, nfr_queue_fence_work);
 }
 
-static void nfr_cq_no_work(struct work_struct *work)
-{
-}
-
+/*
+ * The core makes the queue and knows it as one that a workqueue polls, which is
+ * what ib_drain_qp() and drivers that fail go by. Of its fields two are set
+ * here, before any work request exists: the handlers, which drivers call by
+ * the struct ib_cq at each event. So the worker is ours, and may busy-poll.
+ */
 static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 {
-	struct ib_cq_init_attr attr = {
-		.cqe = min_t(u32, entries, conn->device->attrs.max_cqe),
-		.comp_vector = atomic_inc_return(&nfr_next_vector) %
-			       conn->device->num_comp_vectors,
-	};
+	int count = min_t(u32, entries, conn->device->attrs.max_cqe);
 
-	conn->cq = ib_create_cq(conn->device, nfr_cq_ready, nfr_cq_event, conn, &attr);
+	conn->cq = ib_alloc_cq_any(conn->device, conn, count, IB_POLL_WORKQUEUE);
 	if (IS_ERR(conn->cq)) {
 		int rc = PTR_ERR(conn->cq);
 
 		conn->cq = NULL;
 		return rc;
 	}
-	/* ib_drain_qp() would poll a queue of the "direct" kind itself */
-	conn->cq->poll_ctx = IB_POLL_WORKQUEUE;
-	/* and drivers cancel the core's work of the other kinds when a device fails */
-	INIT_WORK(&conn->cq->work, nfr_cq_no_work);
-	return ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP);
+	conn->cq->comp_handler = nfr_cq_ready;
+	conn->cq->event_handler = nfr_cq_event;
+	return 0;
 }
 
 static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
@@ -254,7 +249,7 @@ void nfr_queue_destroy(struct nfr_conn *conn)
 		rdma_destroy_qp(conn->id);
 	nfr_queue_quiesce(conn);
 	if (conn->cq) {
-		ib_destroy_cq(conn->cq);
+		ib_free_cq(conn->cq);
 		cancel_work_sync(&conn->poll_work);
 	}
 	nfr_recv_free_all(conn);
