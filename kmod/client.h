@@ -165,6 +165,14 @@ static inline struct nfr_xprt *nfr_xprt_of(struct rpc_xprt *xprt)
 	return container_of(xprt, struct nfr_xprt, xprt);
 }
 
+/* The connection, or NULL: for the owner of XPRT_LOCKED, and of the mutex */
+static inline struct nfr_conn *nfr_xprt_conn(struct nfr_xprt *nx)
+{
+	return rcu_dereference_protected(nx->conn,
+					 test_bit(XPRT_LOCKED, &nx->xprt.state) ||
+					 lockdep_is_held(&nx->mutex));
+}
+
 static inline struct nfr_req *nfr_req_of(struct rpc_rqst *rqst)
 {
 	return container_of(rqst, struct nfr_req, rqst);

@@ -177,7 +177,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	int rc;
 
-	if (nx->conn)
+	if (nfr_xprt_conn(nx))
 		nfr_client_close(xprt);
 	rc = nfr_client_open(nx);
 	/* a task that saw the last attempt fail must not condemn what this one made */
@@ -186,7 +186,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	if (!rc) {
 		nfr_client_connected(xprt);
 		/* it may have broken before anybody could be told */
-		if (!nfr_conn_is_up(nx->conn))
+		if (!nfr_conn_is_up(nfr_xprt_conn(nx)))
 			xprt_force_disconnect(xprt);
 		rc = -EAGAIN;
 	} else {
@@ -240,7 +240,7 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn 
 void nfr_client_close(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
-	struct nfr_conn *conn = nx->conn;
+	struct nfr_conn *conn = nfr_xprt_conn(nx);
 	LIST_HEAD(mrs);
 
 	if (conn) {

@@ -71,7 +71,7 @@ static void nfr_req_abandon(struct nfr_req *req)
 	bool posted;
 
 	mutex_lock(&nx->mutex);
-	conn = nx->conn;
+	conn = nfr_xprt_conn(nx);
 	if (!conn || generation != conn->generation) {
 		mutex_unlock(&nx->mutex);
 		return;

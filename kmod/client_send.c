@@ -193,7 +193,7 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(rqst->rq_xprt);
 	struct nfr_req *req = nfr_req_of(rqst);
-	struct nfr_conn *conn = nx->conn;
+	struct nfr_conn *conn = nfr_xprt_conn(nx);
 	int rc;
 
 	if (!conn || !nfr_conn_is_up(conn))

@@ -40,19 +40,21 @@ static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 static int connection_show(struct seq_file *seq, void *unused)
 {
 	struct nfr_xprt *nx = seq->private;
+	const struct nfr_conn *conn;
 
 	mutex_lock(&nx->mutex);
+	conn = nfr_xprt_conn(nx);
 	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
 	seq_printf(seq, "personality %s\n", nx->personality->name);
-	seq_printf(seq, "connected %s\n", nx->conn ? "yes" : "no");
+	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
 	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
 	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
 	seq_printf(seq, "last_attempt %d\n", nx->last_status);
 	seq_printf(seq, "last_failure %s\n", nx->last_failure);
-	if (nx->conn)
-		nfr_show_conn(seq, nx->conn);
+	if (conn)
+		nfr_show_conn(seq, conn);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }
