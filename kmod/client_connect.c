@@ -100,7 +100,7 @@ void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u
 	rpc_sleep_on(&nx->closing, task, NULL);
 	/* it may have been closed before the task was in the queue */
 	if (nfr_client_is_closed(nx, generation))
-		rpc_wake_up(&nx->closing);
+		rpc_wake_up_queued_task(&nx->closing, task);
 }
 
 /* Errors that sunrpc knows to retry on hard mounts; whatever else happened counts as one of them. */

@@ -168,8 +168,11 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
 		return 0;
 	}
-	req->state = NFR_REQ_IDLE;
 	nfr_queue_credit_back(conn);
+	/* it still has memory mapped on a connection that broke: not idle before that is closed */
+	if (rc == -ENOTCONN)
+		return rc;
+	req->state = NFR_REQ_IDLE;
 	if (rc == -EAGAIN || rc == -ENOMEM)
 		nx->counters.starved++;
 	if (rc == -EAGAIN)

@@ -122,7 +122,6 @@ static void nfr_conn_init(struct nfr_conn *conn)
 {
 	atomic_set(&conn->state, NFR_CONN_OPENING);
 	init_completion(&conn->step);
-	init_completion(&conn->drained);
 	spin_lock_init(&conn->lock);
 	INIT_LIST_HEAD(&conn->recvs);
 	INIT_LIST_HEAD(&conn->all_recvs);
@@ -231,7 +230,6 @@ void nfr_conn_drain(struct nfr_conn *conn)
 	nfr_queue_quiesce(conn);
 	if (conn->pool.depth)
 		cancel_delayed_work_sync(&conn->pool.refill);
-	complete_all(&conn->drained);
 }
 
 /**

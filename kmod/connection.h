@@ -165,7 +165,6 @@ struct nfr_conn {
 
 	struct completion step;
 	int step_status;
-	struct completion drained;
 	atomic_t state;
 	const char *reason;
 
