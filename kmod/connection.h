@@ -109,16 +109,13 @@ struct nfr_lost_call {
 	unsigned long since;	/* jiffies */
 };
 
-/* Replies that may come before their Call is known as lost */
-#define NFR_LOST_EARLY		16
-
 /* Calls that were given up, the oldest first, all under nfr_conn.lock */
 struct nfr_lost {
 	struct nfr_lost_call *calls;
 	u32 count;
-	u32 room;
-	u32 early[NFR_LOST_EARLY];	/* xids of replies that came too soon */
+	u32 *early;		/* xids of replies that came too soon */
 	u32 nearly;
+	u32 room;		/* in each, one for each credit */
 	struct delayed_work work;
 };
 

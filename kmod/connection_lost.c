@@ -45,10 +45,10 @@ static bool nfr_lost_was_early(struct nfr_lost *lost, u32 xid)
 	return false;
 }
 
-/* The oldest makes room: a peer that sends replies to no Call has only itself to blame. */
+/* The oldest makes room: only replies to no Call are more than there are credits. */
 static void nfr_lost_keep_early(struct nfr_lost *lost, u32 xid)
 {
-	if (lost->nearly == NFR_LOST_EARLY)
+	if (lost->nearly == lost->room)
 		memmove(lost->early, lost->early + 1, --lost->nearly * sizeof(*lost->early));
 	lost->early[lost->nearly++] = xid;
 }
@@ -137,9 +137,10 @@ int nfr_lost_create(struct nfr_conn *conn)
 {
 	struct nfr_lost *lost = &conn->lost;
 
-	lost->calls = kcalloc(conn->wanted.credits, sizeof(*lost->calls), NFR_GFP_RETRIED);
-	lost->room = lost->calls ? conn->wanted.credits : 0;
-	return lost->calls ? 0 : -ENOMEM;
+	lost->room = conn->wanted.credits;
+	lost->calls = kcalloc(lost->room, sizeof(*lost->calls), NFR_GFP_RETRIED);
+	lost->early = kcalloc(lost->room, sizeof(*lost->early), NFR_GFP_RETRIED);
+	return lost->calls && lost->early ? 0 : -ENOMEM;
 }
 
 /**
@@ -150,4 +151,5 @@ void nfr_lost_destroy(struct nfr_conn *conn)
 {
 	cancel_delayed_work_sync(&conn->lost.work);
 	kfree(conn->lost.calls);
+	kfree(conn->lost.early);
 }
