@@ -9,7 +9,7 @@
  * leaves it with the queue when the reply is posted or waits to be.
  *
  * Locks. nfr_conn.lock guards the send queue with @sent and @pending;
- * nfr_svc.lock guards @ready, @free and @all. Neither is taken inside the other.
+ * nfr_svc.lock guards @late, @ready, @free and @all. Neither is taken inside the other.
  * The lock of server_budget.c is taken inside nfr_svc.lock, and none inside it.
  */
 #ifndef NFSRDMA_SERVER_H
@@ -147,6 +147,7 @@ struct nfr_svc_counters {
  * @waited: others had not
  * @heard: Calls that had come then
  * @max_message: bytes that a message may have
+ * @late: messages without a request: memory was short
  * @ready: requests for nfsd
  * @pending: requests that wait for room in the send queue; nfr_conn.lock
  * @sent: requests whose reply is posted; nfr_conn.lock
@@ -165,6 +166,8 @@ struct nfr_svc {
 	bool short_of_share;
 	struct list_head starved;
 	spinlock_t lock;
+	struct list_head late;
+	struct delayed_work late_work;
 	struct list_head ready;
 	struct list_head free;
 	struct list_head all;
@@ -218,6 +221,7 @@ struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
 				     struct sockaddr *addr, int length, int flags);
 
 /* server_recv.c */
+void nfr_svc_late_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_is_ready(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);

@@ -56,7 +56,7 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	if (length > svc->conn->send_size - size)
 		return -EMSGSIZE;
 	req = nfr_svc_req_get(svc, NFR_GFP_RETRIED);
-	if (!req)
+	if (IS_ERR(req))
 		return -ENOBUFS;
 	if (read_bytes_from_xdr_buf(&rqst->rq_snd_buf, 0, req->buffer + size, length)) {
 		nfr_svc_req_put(req);

@@ -49,6 +49,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_debugfs_svc_remove(svc);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
+	cancel_delayed_work_sync(&svc->late_work);
 	nfr_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
 	if (svc->backchannel)
@@ -74,6 +75,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_LIST_HEAD(&svc->pending);
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
+	nfr_svc_late_init(svc);
 	nfr_svc_watch_init(svc);
 	svc->bc_granted = 1;
 }

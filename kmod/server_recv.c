@@ -13,7 +13,8 @@
 
 /*
  * A client has few credits until it uses them, so that one that never does
- * costs few buffers. The receives come first, then the grant.
+ * costs few buffers. The receives come first, then the grant. Only where
+ * completions are handled.
  */
 static void nfr_svc_grow(struct nfr_svc *svc)
 {
@@ -63,7 +64,6 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
-	nfr_svc_grow(svc);
 	if (req->head.nreads && !svc->depth) {
 		nfr_svc_drop(req, "a Read chunk of a client that takes no Reads");
 		nfr_conn_break(svc->conn, "the client takes no RDMA Reads");
@@ -136,6 +136,27 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
+/* Returns -ENOMEM when there is no memory for a request; @recv is as before then. */
+static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
+{
+	struct nfr_svc_req *req = nfr_svc_req_get(svc, gfp);
+
+	if (req == ERR_PTR(-ENOMEM))
+		return -ENOMEM;
+	if (IS_ERR(req)) {
+		nfr_recv_return(svc->conn, recv);
+		nfr_conn_break(svc->conn, "more calls than credits");
+		return 0;
+	}
+	atomic_inc(&svc->busy);
+	req->recv = recv;
+	req->gfp = gfp;
+	req->npages = 0;
+	req->waited = false;
+	nfr_svc_message(req);
+	return 0;
+}
+
 /**
  * nfr_svc_receive - a message came from the client
  * @conn: the connection; called where completions are handled
@@ -144,19 +165,52 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *svc = conn->owner;
-	struct nfr_svc_req *req = nfr_svc_req_get(svc, NFR_GFP_COMPLETION);
 
-	if (!req) {
-		nfr_recv_return(conn, recv);
-		nfr_conn_break(conn, "more calls than credits, or no memory");
+	nfr_svc_grow(svc);
+	if (!nfr_svc_handle(svc, recv, NFR_GFP_COMPLETION))
 		return;
+	spin_lock(&svc->lock);
+	list_add_tail(&recv->list, &svc->late);
+	spin_unlock(&svc->lock);
+	nfr_svc_count(svc, memory_waits, 1);
+	nfr_conn_queue(&svc->late_work, 0);
+}
+
+/* --- messages that found no memory where their completion was handled --- */
+
+static struct nfr_recv *nfr_svc_next_late(struct nfr_svc *svc)
+{
+	struct nfr_recv *recv;
+
+	spin_lock(&svc->lock);
+	recv = list_first_entry_or_null(&svc->late, struct nfr_recv, list);
+	if (recv)
+		list_del(&recv->list);
+	spin_unlock(&svc->lock);
+	return recv;
+}
+
+static void nfr_svc_late_work(struct work_struct *work)
+{
+	struct nfr_svc *svc = container_of(work, struct nfr_svc, late_work.work);
+	struct nfr_recv *recv;
+
+	while ((recv = nfr_svc_next_late(svc))) {
+		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
+			continue;
+		nfr_recv_return(svc->conn, recv);
+		nfr_conn_break(svc->conn, "no memory for a call");
 	}
-	atomic_inc(&svc->busy);
-	req->recv = recv;
-	req->gfp = NFR_GFP_COMPLETION;
-	req->npages = 0;
-	req->waited = false;
-	nfr_svc_message(req);
+}
+
+/**
+ * nfr_svc_late_init - prepare for messages that find no memory
+ * @svc: new
+ */
+void nfr_svc_late_init(struct nfr_svc *svc)
+{
+	INIT_LIST_HEAD(&svc->late);
+	INIT_DELAYED_WORK(&svc->late_work, nfr_svc_late_work);
 }
 
 /* --- nfsd --- */

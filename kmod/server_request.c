@@ -60,8 +60,8 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
  * @svc: the connection
  * @gfp: how to allocate
  *
- * Returns NULL when memory is short, or when the client has more Calls under
- * way than anybody granted.
+ * Returns ERR_PTR(-ENOMEM) when memory is short, ERR_PTR(-ENOBUFS) when the
+ * client has more Calls under way than anybody granted.
  */
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 {
@@ -74,9 +74,9 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 		list_del(&req->list);
 	full = svc->nreqs >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED;
 	spin_unlock(&svc->lock);
-	if (req || full)
-		return req;
-	return nfr_svc_req_create(svc, gfp);
+	if (!req)
+		req = full ? ERR_PTR(-ENOBUFS) : nfr_svc_req_create(svc, gfp);
+	return req ?: ERR_PTR(-ENOMEM);
 }
 
 /**

@@ -101,6 +101,7 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
  */
 int nfr_sink_again(struct nfr_svc_req *req)
 {
+	unsigned long delay = gfpflags_allow_blocking(req->gfp) ? NFR_SINK_RETRY : 0;
 	bool waits;
 
 	nfr_sink_free(req);
@@ -108,7 +109,8 @@ int nfr_sink_again(struct nfr_svc_req *req)
 	nfr_sink_uncharge(req);
 	waits = nfr_sink_wait(req);
 	spin_unlock(&nfr_sink_lock);
-	nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
+	/* where the worker may wait for memory it may find some at once */
+	nfr_conn_queue(&nfr_sink_later, delay);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
