@@ -82,6 +82,7 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 	int deep = conn->device->attrs.max_qp_wr;
 	int least = max_t(int, NFR_QUEUE_SPARE + 2, 2 * chain + 1);
 
+	conn->least_sends = 2 * chain;
 	if (deep < least) {
 		pr_err_ratelimited("nfsrdma: device %s: queue pairs of %d work requests, expected %d or more\n",
 				   conn->device->name, deep, least);

@@ -126,7 +126,7 @@ struct nfr_lost {
  * @generation: tells connections of one owner apart
  * @wanted: the tunables, read when it was made
  * @receives: to be posted at first
- * @sends: work requests that the send queue is to hold
+ * @sends: work requests that the send queue is to hold; @least_sends: and must hold
  * @send_sges: pieces of memory in one of them
  * @rw_contexts: RDMA Reads and Writes of this side that may be under way
  * @step_timeout: one step of connecting may take so long, jiffies
@@ -145,6 +145,7 @@ struct nfr_conn {
 	struct nfr_params wanted;
 	u32 receives;
 	u32 sends;
+	u32 least_sends;
 	u32 send_sges;
 	u32 rw_contexts;
 	unsigned long step_timeout;

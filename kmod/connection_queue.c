@@ -174,7 +174,7 @@ static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 	return 0;
 }
 
-static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
+static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
 {
 	struct ib_qp_init_attr attr = {
 		.event_handler = nfr_qp_event, .qp_context = conn,
@@ -190,6 +190,21 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 	};
 
 	return rdma_create_qp(conn->id, conn->pd, &attr);
+}
+
+/*
+ * max_qp_wr is a promise for the smallest work requests. A device that has
+ * less room for these gets a smaller send queue, in which Calls may wait.
+ */
+static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
+{
+	int rc = nfr_queue_try_qp(conn, recvs);
+
+	while (rc && conn->sq.size > conn->least_sends) {
+		conn->sq.size = max(conn->sq.size / 2, conn->least_sends);
+		rc = nfr_queue_try_qp(conn, recvs);
+	}
+	return rc;
 }
 
 /**
