@@ -94,7 +94,7 @@ static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 	recv = kzalloc(sizeof(*recv), gfp);
 	if (!recv)
 		return NULL;
-	recv->data = kmalloc(size, gfp);
+	recv->data = kmalloc_node(size, gfp, ibdev_to_node(conn->device));
 	if (!recv->data)
 		goto out_free;
 	addr = ib_dma_map_single(conn->device, recv->data, size, DMA_FROM_DEVICE);

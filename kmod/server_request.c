@@ -23,7 +23,7 @@ static void nfr_svc_req_free(struct nfr_svc_req *req)
 static int nfr_svc_req_buffer(struct nfr_svc_req *req, gfp_t gfp)
 {
 	struct nfr_conn *conn = req->svc->conn;
-	void *buffer = kmalloc(conn->send_size, gfp);
+	void *buffer = kmalloc_node(conn->send_size, gfp, ibdev_to_node(conn->device));
 
 	if (!buffer)
 		return -ENOMEM;
