@@ -7,6 +7,7 @@
  * Completions are polled from a worker of our own, which may go on polling
  * for a while before it sleeps.
  */
+#include <linux/dim.h>
 #include <linux/slab.h>
 
 #include "compat.h"
@@ -71,6 +72,13 @@ static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 	return ktime_us_delta(ktime_get(), *idle_since) < us;
 }
 
+/* Drivers that adapt interrupts to the load have the core make a struct dim with the queue. */
+static void nfr_poll_moderate(struct nfr_conn *conn, int handled)
+{
+	if (conn->cq->dim)
+		rdma_dim(conn->cq->dim, handled);
+}
+
 static void nfr_poll(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, poll_work);
@@ -87,8 +95,10 @@ static void nfr_poll(struct work_struct *work)
 		/* less than a batch: asking to be told of more is cheaper than looking again */
 		if (n == NFR_BATCH || nfr_poll_goes_on(conn, &idle_since))
 			continue;
-		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0)
+		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0) {
+			nfr_poll_moderate(conn, handled);
 			return;
+		}
 	}
 	queue_work(nfr_poll_wq, &conn->poll_work);
 }
@@ -156,7 +166,8 @@ void nfr_queue_init(struct nfr_conn *conn)
  * The core makes the queue and knows it as one that a workqueue polls, which is
  * what ib_drain_qp() and drivers that fail go by. Of its fields two are set
  * here, before any work request exists: the handlers, which drivers call by
- * the struct ib_cq at each event. So the worker is ours, and may busy-poll.
+ * the struct ib_cq at each event. So the worker is ours, and may busy-poll; it
+ * reports to rdma_dim() what the core's worker would.
  */
 static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 {
