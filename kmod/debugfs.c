@@ -25,11 +25,13 @@ static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
 static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 {
 	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
 	seq_printf(seq, "inline_send %u\n", conn->send_size);
 	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
 	seq_printf(seq, "credits_asked %u\n", conn->wanted.credits);
 	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
 	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
+	seq_printf(seq, "calls_lost %u\n", READ_ONCE(conn->lost.count));
 	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", conn->pool.depth);

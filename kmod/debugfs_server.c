@@ -61,6 +61,7 @@ static int counters_show(struct seq_file *seq, void *unused)
 	nfr_show(seq, "remote_invalidations", &c->remote_invs);
 	nfr_show(seq, "queue_waits", &c->queue_waits);
 	nfr_show(seq, "memory_waits", &c->memory_waits);
+	nfr_show(seq, "memory_short", &c->memory_short);
 	nfr_show(seq, "probes", &c->probes);
 	return 0;
 }

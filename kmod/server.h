@@ -129,7 +129,8 @@ struct nfr_svc_counters {
 	atomic64_t dropped;
 	atomic64_t callbacks;
 	atomic64_t queue_waits;
-	atomic64_t memory_waits;
+	atomic64_t memory_waits;	/* for room in the accounts */
+	atomic64_t memory_short;	/* for an allocation that failed */
 	atomic64_t probes;
 };
 

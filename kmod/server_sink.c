@@ -135,7 +135,10 @@ int nfr_sink_get(struct nfr_svc_req *req)
 	spin_unlock(&nfr_sink_lock);
 	if (rc)
 		return waits ? -EINPROGRESS : -ENOTCONN;
-	return nfr_sink_alloc(req) ? nfr_sink_again(req) : 0;
+	if (!nfr_sink_alloc(req))
+		return 0;
+	nfr_svc_count(req->svc, memory_short, 1);
+	return nfr_sink_again(req);
 }
 
 /**
