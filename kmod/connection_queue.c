@@ -213,6 +213,7 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 
 	while (rc && conn->sq.size > conn->least_sends) {
 		conn->sq.size = max(conn->sq.size / 2, conn->least_sends);
+		conn->rw_contexts = min(conn->rw_contexts, conn->sq.size);
 		rc = nfr_queue_try_qp(conn, recvs);
 	}
 	return rc;
