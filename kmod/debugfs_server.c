@@ -61,7 +61,6 @@ static int counters_show(struct seq_file *seq, void *unused)
 	nfr_show(seq, "remote_invalidations", &c->remote_invs);
 	nfr_show(seq, "queue_waits", &c->queue_waits);
 	nfr_show(seq, "memory_waits", &c->memory_waits);
-	nfr_show(seq, "memory_short", &c->memory_short);
 	nfr_show(seq, "probes", &c->probes);
 	return 0;
 }
@@ -73,6 +72,7 @@ static int totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_server_connections());
 	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
 	seq_printf(seq, "reply_pages %u of %u\n", nfr_budget_in_use(), nfr_params_server_pages());
+	seq_printf(seq, "memory_short %u\n", nfr_svc_shortages());
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(totals);

@@ -129,8 +129,7 @@ struct nfr_svc_counters {
 	atomic64_t dropped;
 	atomic64_t callbacks;
 	atomic64_t queue_waits;
-	atomic64_t memory_waits;	/* for room in the accounts */
-	atomic64_t memory_short;	/* for an allocation that failed */
+	atomic64_t memory_waits;
 	atomic64_t probes;
 };
 
@@ -211,6 +210,8 @@ void nfr_svc_unregister(void);
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void nfr_svc_destroy(struct nfr_svc *svc);
 u32 nfr_svc_connections(void);
+void nfr_svc_count_shortage(void);
+u32 nfr_svc_shortages(void);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
 
 /* server_watch.c */

@@ -23,6 +23,7 @@
 
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
+static atomic_t nfr_svc_short;
 
 static void nfr_svc_broken(struct nfr_conn *conn)
 {
@@ -215,4 +216,20 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 u32 nfr_svc_connections(void)
 {
 	return atomic_read(&nfr_svc_total);
+}
+
+/**
+ * nfr_svc_count_shortage - a message or a Read found no memory at once
+ */
+void nfr_svc_count_shortage(void)
+{
+	atomic_inc(&nfr_svc_short);
+}
+
+/**
+ * nfr_svc_shortages - how often that was so since the module was loaded
+ */
+u32 nfr_svc_shortages(void)
+{
+	return atomic_read(&nfr_svc_short);
 }

@@ -172,7 +172,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	spin_lock(&svc->lock);
 	list_add_tail(&recv->list, &svc->late);
 	spin_unlock(&svc->lock);
-	nfr_svc_count(svc, memory_short, 1);
+	nfr_svc_count_shortage();
 	nfr_conn_queue(&svc->late_work, 0);
 }
 

@@ -137,7 +137,7 @@ int nfr_sink_get(struct nfr_svc_req *req)
 		return waits ? -EINPROGRESS : -ENOTCONN;
 	if (!nfr_sink_alloc(req))
 		return 0;
-	nfr_svc_count(req->svc, memory_short, 1);
+	nfr_svc_count_shortage();
 	return nfr_sink_again(req);
 }
 
