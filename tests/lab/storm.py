@@ -17,7 +17,16 @@ from faults import Fault
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["beside", "connections", "mounted", "nothing_lost", "on", "set_parameters", "storm"]
+__all__ = [
+    "beside",
+    "code",
+    "connections",
+    "mounted",
+    "nothing_lost",
+    "on",
+    "set_parameters",
+    "storm",
+]
 
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 HERE = "/mnt/here"

@@ -14,7 +14,11 @@ from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
 
-TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals; ls -d /sys/kernel/debug/nfsrdma-server/*/"
+TOTALS = """
+cd /sys/kernel/debug/nfsrdma-server
+grep ' of ' totals
+ls -d */
+"""
 
 FORGOTTEN = (
     "until grep -q '^connections 0 ' /sys/kernel/debug/nfsrdma-server/totals; do sleep 1; done"

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls under way when nothing comes from the server any more; runs in the node.
+
+``python3 - recall``: one is killed, one times out, one needs a buffer, over the mount at
+/mnt/here.  ``python3 - timeouts``: hundreds time out there, beside work over TCP at /mnt/tcp.
+Prints what it found as JSON.  Never imported by the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import Event, Process, Queue
+from pathlib import Path
+from typing import Any
+
+HERE, TCP = Path("/mnt/here/silent"), Path("/mnt/tcp")
+CONNECTIONS = Path("/sys/kernel/debug/nfsrdma")
+DROP = "udp dport 4791 drop; tcp dport 20049 drop; tcp sport 20049 drop;"
+IN = f"chain in {{ type filter hook input priority 0; {DROP} }}"
+LIMIT = 120.0
+# connections of the mount, and Calls under way on them when the server falls silent
+CONNECTS, MANY = 16, 256
+READERS = ("one", "two")
+
+
+def silence() -> None:
+    subprocess.run(("nft", f"table inet silent {{ {IN}; }}"), check=True)
+
+
+def sound() -> None:
+    subprocess.run(("nft", "delete", "table", "inet", "silent"), check=True)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Returns whether the condition became true within the limit."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def total(name: str) -> int:
+    """A figure of all connections together."""
+    lines = [line.split() for one in CONNECTIONS.glob("*/connection") for line in one.open()]
+    return sum(int(words[1]) for words in lines if words[0] == name)
+
+
+# --- three Calls ---
+
+
+def list_names(folder: int) -> None:
+    os.listdir(folder)
+
+
+def read_block(file: int, answers: Queue[str]) -> None:
+    memory = memoryview(mmap.mmap(-1, 65536))
+    os.preadv(file, [memory], 0)
+    answers.put(hashlib.sha256(memory).hexdigest())
+
+
+def write_little(file: int) -> None:
+    os.pwrite(file, b"little" * 10, 0)
+
+
+def recall() -> dict[str, Any]:
+    """The server says nothing; the listing is killed, and what it offered is taken back."""
+    folder = os.open(HERE, os.O_RDONLY)
+    data = os.open(HERE / "data", os.O_RDONLY | os.O_DIRECT)
+    little = os.open(HERE / "little", os.O_WRONLY | os.O_CREAT | os.O_SYNC)
+    answers: Queue[str] = Queue()
+    lister = Process(target=list_names, args=(folder,))
+    others = [
+        Process(target=read_block, args=(data, answers)),
+        Process(target=write_little, args=(little,)),
+    ]
+    silence()
+    lister.start()
+    others[0].start()
+    # the figures are not asked for later: whoever shows them may wait for what hangs
+    sent = until(lambda: total("credits_used") >= 2)
+    lister.kill()
+    others[1].start()
+    lister.join(LIMIT)
+    killed = not lister.is_alive()
+    sound()
+    for process in others:
+        process.join(LIMIT)
+    hung = [Path(f"/proc/{p.pid}/stack").read_text() for p in others if p.is_alive()]
+    found = {"sent": sent, "killed": killed, "hung": hung}
+    if not hung:
+        found["sha256"] = answers.get()
+    return found
+
+
+# --- hundreds of Calls ---
+
+
+def read_all(path: Path, begin: Any, answers: Queue[str]) -> None:
+    """Twice: after the first time each connection has the credits that its server grants."""
+    memory = memoryview(mmap.mmap(-1, 16 << 20))
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    os.preadv(file, [memory], 0)
+    answers.put("")
+    begin.wait()
+    done = os.preadv(file, [memory], 0)
+    answers.put(f"{hashlib.sha256(memory[:done]).hexdigest()}  {path.name}")
+
+
+def work_over_tcp(counts: Queue[int], stop: Any) -> None:
+    """What has nothing to do with it: a file written, to the server's memory, and read."""
+    path, rounds = TCP / "beside", 0
+    while not stop.is_set():
+        path.write_bytes(str(rounds).encode())
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert file.read() == str(rounds).encode()
+        rounds += 1
+    path.unlink()
+    counts.put(rounds)
+
+
+def timeouts() -> dict[str, Any]:
+    """The server says nothing over RDMA until the Calls of all connections have timed out."""
+    begin, stop = Event(), Event()
+    answers: Queue[str] = Queue()
+    counts: Queue[int] = Queue()
+    readers = [Process(target=read_all, args=(HERE / n, begin, answers)) for n in READERS]
+    for process in readers:
+        process.start()
+    for _ in readers:
+        answers.get()
+    silence()
+    begin.set()
+    sent = until(lambda: total("credits_used") >= MANY)
+    beside = Process(target=work_over_tcp, args=(counts, stop))
+    beside.start()
+    broken = until(lambda: total("disconnects") >= CONNECTS)
+    stop.set()
+    rounds = counts.get()
+    beside.join()
+    sound()
+    sums = sorted(answers.get() for _ in readers)
+    return {"sent": sent, "broken": broken, "rounds": rounds, "sums": sums}
+
+
+def main() -> None:
+    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+    # what hangs is not waited for
+    os._exit(0)
+
+
+main()
