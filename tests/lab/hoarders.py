@@ -25,11 +25,13 @@ END = ("/run/hoard", "/run/hoard.go")
 THERE = "/sys/kernel/debug/nfsrdma-server"
 CONNECTED = f'until grep -q "^connections $1 " {THERE}/totals; do sleep 0.2; done'
 SETTLED = f'until grep -q "^reply_pages 0 " {THERE}/totals; do sleep 0.2; done'
-# Calls and replies of all connections; pages that replies are charged with, and the limit
+# Calls and replies of all connections but the first, which is the mount's
 COUNTED = f"""
-cat {THERE}/*/counters |
-awk '$1 == "calls" {{ calls += $2 }} $1 == "replies" {{ sent += $2 }} END {{ print calls, sent }}'
+cd {THERE}
+cat /dev/null $(ls -d [0-9]* | sort -n | tail -n +2 | sed 's,$,/counters,') |
+awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 """
+# pages that replies are charged with, and the limit
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
 AVAILABLE = "echo 3 > /proc/sys/vm/drop_caches; awk '/MemAvailable/ { print $2 }' /proc/meminfo"
 
@@ -100,7 +102,7 @@ def _kept(
     before = _available(lab)
     lab.run("server", "fallocate", "-l", f"{connections * calls}M", f"/export/{FILE}")
     lab.run("client", "touch", END[1])
-    charged, limit = _steady(lab, work, connections * calls)
+    charged, limit = _steady(lab, work, connections * (calls + 2))
     # what replies refer to stays
     lab.run("server", "rm", f"/export/{FILE}")
     held = before - _available(lab)
@@ -112,14 +114,14 @@ def _kept(
 
 def _steady(lab: Nodes, work: Future[Result], calls: int) -> tuple[float, float]:
     """The most that was charged until all Calls had come and none was answered any more."""
-    before, most = "", 0.0
+    before, most = list[str](), 0.0
     while True:
-        came, answered = lab.run("server", "sh", "-c", COUNTED).stdout.split()
+        counts = lab.run("server", "sh", "-c", COUNTED).stdout.split()
         charged, limit = kept_for(lab)
         most = max(most, charged)
-        if work.done() or (int(came) >= calls and answered == before):
+        if work.done() or (counts == before and int(counts[0]) >= calls):
             return most, limit
-        before = answered
+        before = counts
         time.sleep(1)
 
 
