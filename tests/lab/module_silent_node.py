@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from multiprocessing import Event, Process, Queue
+from multiprocessing import Event, Process, Queue, Semaphore
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ HERE, TCP = Path("/mnt/here/silent"), Path("/mnt/tcp")
 CONNECTIONS = Path("/sys/kernel/debug/nfsrdma")
 DROP = "udp dport 4791 drop; tcp dport 20049 drop; tcp sport 20049 drop;"
 IN = f"chain in {{ type filter hook input priority 0; {DROP} }}"
+GIVEN_UP = "*/ports/1/hw_counters/retry_exceeded_err"
 LIMIT = 120.0
 # connections of the mount, and Calls under way on them when the server falls silent
 CONNECTS, MANY = 16, 256
@@ -57,48 +58,67 @@ def total(name: str) -> int:
 # --- three Calls ---
 
 
-def list_names(folder: int) -> None:
-    os.listdir(folder)
+def list_names(ready: Any, begin: Any) -> None:
+    folder = os.open(HERE, os.O_RDONLY)
+    ready.release()
+    begin.wait()
+    list(os.scandir(folder))
 
 
-def read_block(file: int, answers: Queue[str]) -> None:
+def read_block(ready: Any, begin: Any, answers: Queue[str]) -> None:
     memory = memoryview(mmap.mmap(-1, 65536))
+    file = os.open(HERE / "data", os.O_RDONLY | os.O_DIRECT)
+    ready.release()
+    begin.wait()
     os.preadv(file, [memory], 0)
     answers.put(hashlib.sha256(memory).hexdigest())
 
 
-def write_little(file: int) -> None:
+def write_little(ready: Any, begin: Any) -> None:
+    file = os.open(HERE / "little", os.O_WRONLY | os.O_CREAT | os.O_SYNC)
+    ready.release()
+    begin.wait()
     os.pwrite(file, b"little" * 10, 0)
 
 
 def recall() -> dict[str, Any]:
-    """The server says nothing; the listing is killed, and what it offered is taken back."""
-    folder = os.open(HERE, os.O_RDONLY)
-    data = os.open(HERE / "data", os.O_RDONLY | os.O_DIRECT)
-    little = os.open(HERE / "little", os.O_WRONLY | os.O_CREAT | os.O_SYNC)
+    """The server says nothing; the listing is killed, and what it offered is taken back.
+
+    The READ is sent first: it times out before the device gives up.
+    """
     answers: Queue[str] = Queue()
-    lister = Process(target=list_names, args=(folder,))
-    others = [
-        Process(target=read_block, args=(data, answers)),
-        Process(target=write_little, args=(little,)),
-    ]
+    ready, begin = Semaphore(0), [Event() for _ in range(3)]
+    reader = Process(target=read_block, args=(ready, begin[0], answers))
+    lister = Process(target=list_names, args=(ready, begin[1]))
+    writer = Process(target=write_little, args=(ready, begin[2]))
+    # whoever has a file open here would have to write it out before it runs another program
+    for process in (reader, lister, writer):
+        process.start()
+        ready.acquire()
+    before = given_up()
     silence()
-    lister.start()
-    others[0].start()
+    begin[0].set()
     # the figures are not asked for later: whoever shows them may wait for what hangs
-    sent = until(lambda: total("credits_used") >= 2)
+    sent = until(lambda: total("credits_used") >= 1)
+    begin[1].set()
+    sent &= until(lambda: total("credits_used") >= 2)
     lister.kill()
-    others[1].start()
+    begin[2].set()
     lister.join(LIMIT)
-    killed = not lister.is_alive()
+    killed, by_device = not lister.is_alive(), given_up() - before
     sound()
-    for process in others:
+    for process in (reader, writer):
         process.join(LIMIT)
-    hung = [Path(f"/proc/{p.pid}/stack").read_text() for p in others if p.is_alive()]
-    found = {"sent": sent, "killed": killed, "hung": hung}
+    hung = [Path(f"/proc/{p.pid}/stack").read_text() for p in (reader, writer) if p.is_alive()]
+    found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung}
     if not hung:
         found["sha256"] = answers.get()
     return found
+
+
+def given_up() -> int:
+    """How often soft RoCE has given a silent peer up."""
+    return sum(int(path.read_text()) for path in Path("/sys/class/infiniband").glob(GIVEN_UP))
 
 
 # --- hundreds of Calls ---
