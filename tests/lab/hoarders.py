@@ -31,6 +31,8 @@ cd {THERE}
 cat /dev/null $(ls -d [0-9]* | sort -n | tail -n +2 | sed 's,$,/counters,') |
 awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 """
+# a page that was never written is none: replies would all refer to the one of zeros
+FILL = f'head -c "$1M" /dev/zero > /export/{FILE}'
 # pages that replies are charged with, and the limit
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
 AVAILABLE = "echo 3 > /proc/sys/vm/drop_caches; awk '/MemAvailable/ { print $2 }' /proc/meminfo"
@@ -72,7 +74,7 @@ def hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
 def hoard_beside(lab: Nodes, node: str) -> Iterator[None]:
     """A client's mount is worked on, and some hoarders in it ask for much, beside all else."""
     argv = _program(lab, 4, 8, node)
-    lab.run("server", "fallocate", "-l", "32M", f"/export/{FILE}")
+    lab.run("server", "sh", "-c", FILL, "sh", "32")
     lab.run(node, "touch", END[1])
     with beside(lab, node, *argv, timeout=LIMIT) as work:
         try:
@@ -100,7 +102,7 @@ def _kept(
     # and the mount's
     lab.run("server", "sh", "-c", CONNECTED, "sh", str(connections + 1), timeout=LIMIT)
     before = _available(lab)
-    lab.run("server", "fallocate", "-l", f"{connections * calls}M", f"/export/{FILE}")
+    lab.run("server", "sh", "-c", FILL, "sh", str(connections * calls))
     lab.run("client", "touch", END[1])
     charged, limit = _steady(lab, work, connections * (calls + 2))
     # what replies refer to stays
