@@ -43,7 +43,6 @@ def test_a_broken_connection_does_not_wait_for_its_device(
     events = {"nfsrdma/nfsrdma_disconnect/enable": "1"}
     with mounted(both_ours, IMPATIENT), recorded(both_ours, "client", events) as lines:
         found = on(both_ours, "client", "silent", "recall")
-    print(found, *lines, sep="\n")
     assert (found["sent"], found["killed"], found["hung"]) == (True, True, [])
     assert found["sha256"] == sums["data"]
     reasons = [line.split("reason=")[1] for line in lines if "nfsrdma_disconnect:" in line]
