@@ -63,7 +63,7 @@ def test_tasks_that_time_out_leave_the_workers_to_others(
             recorded(both_ours, "client", {"sched/sched_switch/trigger": asleep}) as lines,
         ):
             found = on(both_ours, "client", "silent", "timeouts")
-        reasons = {one["last_disconnect"] for one in connections(both_ours)}
+            reasons = {one["last_disconnect"] for one in connections(both_ours)}
     finally:
         both_ours.run("client", "umount", "/mnt/tcp")
     assert (found["sent"], found["broken"]) == (True, True)
