@@ -106,17 +106,22 @@ def recall() -> dict[str, Any]:
     begin[0].set()
     sent &= until(lambda: total("credits_used") >= 2)
     lister.kill()
+    sent &= until(lambda: "nfr_client_buf_free" in stack(lister))
     begin[2].set()
     lister.join(LIMIT)
     killed, by_device = not lister.is_alive(), given_up() - before
     sound()
     for process in (reader, writer):
         process.join(LIMIT)
-    hung = [Path(f"/proc/{p.pid}/stack").read_text() for p in (reader, writer) if p.is_alive()]
+    hung = [stack(process) for process in (reader, writer) if process.is_alive()]
     found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung}
     if not hung:
         found["sha256"] = answers.get()
     return found
+
+
+def stack(process: Process) -> str:
+    return Path(f"/proc/{process.pid}/stack").read_text()
 
 
 def given_up() -> int:
