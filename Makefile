@@ -3,7 +3,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 # one solo and one pair lab in all: tests/lab/conftest.py puts the tests of a lab in one group
-LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(DURATIONS),25) --durations-min 0.01 \
+LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder \
+	--durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \

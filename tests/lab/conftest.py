@@ -30,13 +30,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Have one worker take all tests that need the same lab with the same modules.
 
     A worker has one solo lab and one pair at most, and changes the pair's modules between groups.
+    The groups of pairs take longest. They come first, so that no worker waits for one at the end.
     """
     for item in (item for item in items if item.path.parent == Path(__file__).parent):
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
         if config.getoption("--long") and "long" in item.fixturenames:
             item.add_marker("nightly")
-    items.sort(key=_modules)
+    items.sort(key=lambda item: (not _needs_pair(item), _modules(item)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -51,6 +52,10 @@ def _group(item: pytest.Item) -> str:
     own = vars(item.module)
     used = (group for lab, group in labs.items() if lab in item.fixturenames and lab not in own)
     return next(used, item.path.stem)
+
+
+def _needs_pair(item: pytest.Item) -> bool:
+    return "pair_lab" in getattr(item, "fixturenames", ())
 
 
 def _modules(item: pytest.Item) -> int:
