@@ -55,6 +55,7 @@ print(urllib.request.urlopen("http://127.0.0.1:9949/metrics", timeout=60).read()
 """
 
 
+@pytest.mark.nightly
 def test_an_exporter_counts_by_modules_that_are_loaded_after_it_started() -> None:
     with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
         lab.run("client", "sh", "-ec", UNLOAD)

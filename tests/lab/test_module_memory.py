@@ -4,6 +4,7 @@
 from collections.abc import Callable
 from itertools import cycle
 
+import pytest
 from faults import Fault
 from hoarders import hoard
 from kernel_events import recorded, stacks
@@ -46,6 +47,8 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
     record_property("MiB less available", round(found.held, 1))
 
 
+# each fault has a machine reclaim half of its memory, which takes minutes
+@pytest.mark.nightly
 def test_work_goes_on_where_memory_is_short(
     both_ours: Lab, long: bool, record_property: Record
 ) -> None:
