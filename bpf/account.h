@@ -8,7 +8,7 @@
  * have for it, and the files of the accounts, in one text (probes/program.py).
  * HAVE_<system>_<event> is defined for each event that this kernel has.
  */
-#define ROWS		1024
+/* ROWS comes from who compiles: how many a map has at most */
 #define TEXT		24
 #define SLOTS		32
 /* PAGE_BITS comes from who compiles: pages are of 2^PAGE_BITS bytes */
@@ -31,7 +31,11 @@ struct rpc {
 	u32 live;
 };
 
-enum loss { LOST_RPCS, LOST_REGIONS, LOSSES };
+/*
+ * A slot was another's, a map was full, or the kernel had no memory for a row.
+ * probes/losses.py has the same names in the same order
+ */
+enum loss { LOST_RPCS, LOST_REGIONS, LOST_CREDITS, LOST_WINDOWS, LOSSES };
 BPF_PERCPU_ARRAY(losses, u64, LOSSES);
 
 static inline void lose(int what)

@@ -151,11 +151,10 @@ static inline struct chunk_row *chunk_row(struct row *row)
 	struct chunk_row *found = chunk_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	if (!found) {
-		nothing = chunk_nothing.lookup(&first);
-		if (nothing)
-			found = chunk_rows.lookup_or_try_init(&number, nothing);
-	}
+	if (!found && (nothing = chunk_nothing.lookup(&first)))
+		found = chunk_rows.lookup_or_try_init(&number, nothing);
+	if (!found)
+		lose(LOST_RPCS);
 	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 

@@ -16,14 +16,17 @@ struct credit_row {
 	u32 waits;		/* Calls that found all credits in use */
 };
 
-BPF_HASH(credits, struct credit_key, struct credit_row, ROWS);
+/* a row for each client, where others have one for each procedure */
+BPF_HASH(credits, struct credit_key, struct credit_row, ROWS / 8);
 
 static inline struct credit_row *credit_row(u32 ours, u32 number)
 {
 	struct credit_key key = { .ours = ours, .number = number };
-	struct credit_row fresh = {};
+	struct credit_row fresh = {}, *row = credits.lookup_or_try_init(&key, &fresh);
 
-	return credits.lookup_or_try_init(&key, &fresh);
+	if (!row)
+		lose(LOST_CREDITS);
+	return row;
 }
 
 static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u32 waits)

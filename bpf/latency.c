@@ -135,11 +135,10 @@ static inline struct latency_row *latency_row(struct row *row)
 	struct latency_row *found = latency_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	if (!found) {
-		nothing = latency_nothing.lookup(&first);
-		if (nothing)
-			found = latency_rows.lookup_or_try_init(&number, nothing);
-	}
+	if (!found && (nothing = latency_nothing.lookup(&first)))
+		found = latency_rows.lookup_or_try_init(&number, nothing);
+	if (!found)
+		lose(LOST_RPCS);
 	return found && row_is(&found->row, row, sizeof(*row)) ? found : NULL;
 }
 

@@ -97,6 +97,8 @@ static __always_inline u32 ahead_range(u64 device, u64 inode, u64 first, u64 las
 	row = ahead_rows.lookup(&device);
 	if (!row && what == PAGES_ASKED)
 		row = ahead_rows.lookup_or_try_init(&device, &fresh);
+	if (!row && what == PAGES_ASKED)
+		lose(LOST_WINDOWS);
 	/* a device that NFS never read ahead on */
 	if (!row)
 		return 0;

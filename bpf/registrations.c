@@ -14,7 +14,8 @@ enum region_count {
 	REGION_COUNTS
 };
 
-#define OWNERS	1024
+/* a power of two; a client has one row, where others have one for each procedure */
+#define OWNERS		(ROWS / 8)
 #define MAPPABLE	1024	/* BPF_F_MMAPABLE */
 
 /* by client (the kernel's) or by transport (ours) */

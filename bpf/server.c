@@ -141,11 +141,10 @@ static inline struct server_row *server_row(struct server_id *id, u32 number)
 	struct server_row *found = server_rows.lookup(&number), *nothing;
 	int first = 0;
 
-	if (!found) {
-		nothing = server_nothing.lookup(&first);
-		if (nothing)
-			found = server_rows.lookup_or_try_init(&number, nothing);
-	}
+	if (!found && (nothing = server_nothing.lookup(&first)))
+		found = server_rows.lookup_or_try_init(&number, nothing);
+	if (!found)
+		lose(LOST_RPCS);
 	return found && row_is(&found->id, id, sizeof(*id)) ? found : NULL;
 }
 

@@ -6,7 +6,8 @@
  * Locks. XPRT_LOCKED of the rpc_xprt serializes sending, connecting and
  * closing, and so guards @conn and @scratch. @mutex is held by whoever takes
  * registered memory back without a reply: closing, and releasing a request
- * that was given up. A request whose reply is being handled is pinned.
+ * that was given up. Nobody waits for the device while holding it. A request
+ * whose reply is being handled is pinned.
  */
 #ifndef NFSRDMA_CLIENT_H
 #define NFSRDMA_CLIENT_H
@@ -148,7 +149,8 @@ struct nfr_xprt {
 	struct list_head reqs;
 	struct list_head free_reqs;
 	struct list_head orphans;
-	wait_queue_head_t detached;	/* woken when requests lost their regions */
+	wait_queue_head_t detached;	/* woken when a connection is closed */
+	struct rpc_wait_queue closing;	/* tasks that timed out, until then */
 	spinlock_t limbo_lock;
 	struct list_head limbo;
 	struct nfr_scratch scratch;
@@ -161,6 +163,14 @@ struct nfr_xprt {
 static inline struct nfr_xprt *nfr_xprt_of(struct rpc_xprt *xprt)
 {
 	return container_of(xprt, struct nfr_xprt, xprt);
+}
+
+/* The connection, or NULL: for the owner of XPRT_LOCKED, and of the mutex */
+static inline struct nfr_conn *nfr_xprt_conn(struct nfr_xprt *nx)
+{
+	return rcu_dereference_protected(nx->conn,
+					 test_bit(XPRT_LOCKED, &nx->xprt.state) ||
+					 lockdep_is_held(&nx->mutex));
 }
 
 static inline struct nfr_req *nfr_req_of(struct rpc_rqst *rqst)
@@ -179,6 +189,7 @@ void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_close(struct rpc_xprt *xprt);
 void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
 void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
 
 /* client_buffer.c */
 int nfr_client_buf_alloc(struct rpc_task *task);
@@ -193,7 +204,7 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
 void nfr_client_buf_free(struct rpc_task *task);
 struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn);
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
 void nfr_req_destroy_all(struct nfr_xprt *nx);
 void nfr_req_destroy(struct nfr_req *req);
 

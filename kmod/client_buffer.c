@@ -109,8 +109,8 @@ bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp)
 		return false;
 	nx->counters.hardway_bytes += size;
 	mutex_lock(&nx->mutex);
-	if (nx->conn)
-		nfr_req_orphan(req, nx->conn, which);
+	if (nfr_xprt_conn(nx))
+		nfr_req_orphan(req, nfr_xprt_conn(nx), which);
 	kfree(req->buffers[which]);
 	req->buffers[which] = buffer;
 	mutex_unlock(&nx->mutex);

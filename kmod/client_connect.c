@@ -17,6 +17,9 @@
 /* Before the second try; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ
 
+/* One step of connecting may take this long; a dead peer is noticed by then */
+#define NFR_STEP_TIMEOUT	(15 * HZ)
+
 static void nfr_client_broken(struct nfr_conn *conn)
 {
 	struct nfr_xprt *nx = conn->owner;
@@ -42,6 +45,7 @@ const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
 	.broken		= nfr_client_broken,
+	.unanswered	= "calls given up were never answered",
 };
 
 /**
@@ -83,6 +87,22 @@ void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
 	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
 }
 
+/**
+ * nfr_client_sleep_until_closed - put a task to sleep until a connection is closed
+ * @nx: the transport
+ * @task: calls this, in a callback; its status stays what it is
+ * @generation: of the connection, which was given up
+ *
+ * Does not wait.
+ */
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation)
+{
+	rpc_sleep_on(&nx->closing, task, NULL);
+	/* it may have been closed before the task was in the queue */
+	if (nfr_client_is_closed(nx, generation))
+		rpc_wake_up_queued_task(&nx->closing, task);
+}
+
 /* Errors that sunrpc knows to retry on hard mounts; whatever else happened counts as one of them. */
 static int nfr_client_connect_error(int rc)
 {
@@ -102,7 +122,7 @@ static int nfr_client_connect_error(int rc)
 
 static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
 {
-	struct nfr_conn *conn = kzalloc(sizeof(*conn), GFP_NOIO);
+	struct nfr_conn *conn = kzalloc(sizeof(*conn), NFR_GFP_RETRIED);
 
 	if (!conn)
 		return NULL;
@@ -110,6 +130,8 @@ static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
 	conn->ops = &nfr_client_conn_ops;
 	conn->id_number = nx->xprt.id;
 	conn->generation = ++nx->generation;
+	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
+				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
 	return conn;
 }
@@ -155,7 +177,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	int rc;
 
-	if (nx->conn)
+	if (nfr_xprt_conn(nx))
 		nfr_client_close(xprt);
 	rc = nfr_client_open(nx);
 	/* a task that saw the last attempt fail must not condemn what this one made */
@@ -164,7 +186,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	if (!rc) {
 		nfr_client_connected(xprt);
 		/* it may have broken before anybody could be told */
-		if (!nfr_conn_is_up(nx->conn))
+		if (!nfr_conn_is_up(nfr_xprt_conn(nx)))
 			xprt_force_disconnect(xprt);
 		rc = -EAGAIN;
 	} else {
@@ -218,16 +240,23 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn 
 void nfr_client_close(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
-	struct nfr_conn *conn = nx->conn;
+	struct nfr_conn *conn = nfr_xprt_conn(nx);
+	LIST_HEAD(mrs);
 
 	if (conn) {
 		nfr_conn_drain(conn);
 		mutex_lock(&nx->mutex);
-		nfr_req_detach_all(nx, conn);
+		nfr_req_detach_all(nx, conn, &mrs);
+		mutex_unlock(&nx->mutex);
+		/* the device takes its time; until the pointer is cleared the memory counts as in use */
+		nfr_reg_destroy(conn, &mrs);
+		mutex_lock(&nx->mutex);
+		nfr_orphans_free(nx, conn, true);
 		nfr_client_keep_counters(nx, conn);
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);
 		wake_up_all(&nx->detached);
+		rpc_wake_up(&nx->closing);
 		synchronize_rcu();
 		nfr_reply_flush_limbo(nx, conn);
 		nfr_conn_free(conn);

@@ -224,10 +224,10 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 }
 
 /* Nobody waits for this: the Call was given up. */
-static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv)
+static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
 	nfr_recv_return(conn, recv);
-	nfr_queue_credit_found(conn);
+	nfr_conn_found(conn, xid);
 }
 
 static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
@@ -245,7 +245,7 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 		nfr_reply_check(conn, req, head, rpc, length);
 		nfr_reply_finish(conn, req);
 	} else {
-		nfr_reply_discard(conn, recv);
+		nfr_reply_discard(conn, recv, head->xid);
 	}
 	conn->ops->writable(conn);
 }

@@ -12,56 +12,78 @@
 #include "client.h"
 #include "trace.h"
 
+/* What an invalidation may take before the connection is given up */
+#define NFR_RECALL_TIMEOUT	(10 * HZ)
+
 /* --- giving a Call up --- */
 
 static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
+	struct nfr_conn *conn = cq->cq_context;
 
-	req->inv_ok = nfr_queue_check(cq->cq_context, wc);
+	req->inv_ok = nfr_queue_check(conn, wc);
+	if (req->inv_ok)
+		nfr_reg_release(conn, &req->mrs);
 	complete(&req->inv_done);
 }
 
-/* Takes memory back while the connection is well. Returns false when it is not. */
+/* Posts the invalidation of what the peer can reach. Returns false when the connection is broken. */
 static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
 {
-	if (!nfr_reg_any_valid(&req->mrs)) {
-		nfr_reg_release(conn, &req->mrs);
-		return true;
-	}
 	init_completion(&req->inv_done);
 	req->inv_cqe.done = nfr_req_inv_done;
-	if (nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe))
-		return false;
-	wait_for_completion(&req->inv_done);
-	if (req->inv_ok)
-		nfr_reg_release(conn, &req->mrs);
-	return req->inv_ok;
+	if (nfr_reg_any_valid(&req->mrs))
+		return !nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe);
+	nfr_reg_release(conn, &req->mrs);
+	req->inv_ok = true;
+	complete(&req->inv_done);
+	return true;
 }
 
-/* A request was sent and ends without a reply: what it told the peer of is taken back. */
-static void nfr_req_abandon(struct nfr_req *req)
+/*
+ * Takes memory back while the connection is well. Returns false when only
+ * closing can: nfr_client_wait_closed() is due. The mutex is held.
+ */
+static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
 {
-	struct nfr_xprt *nx = req->nx;
-	struct nfr_conn *conn;
-
-	mutex_lock(&nx->mutex);
-	conn = nx->conn;
-	if (!conn || req->generation != conn->generation)
-		goto out;
-	if (!list_empty(&req->mrs) && !nfr_req_invalidate(req, conn)) {
-		/* broken: closing destroys the regions, and takes the mutex for that */
-		mutex_unlock(&nx->mutex);
-		wait_event(nx->detached, list_empty_careful(&req->mrs));
-		return;
-	}
+	if (!nfr_conn_is_up(conn) || !nfr_req_invalidate(req, conn))
+		return false;
 	if (req->state == NFR_REQ_SENT) {
 		nfr_req_orphan(req, conn, NFR_BUFFER_CALL);
 		nfr_req_orphan(req, conn, NFR_BUFFER_BOUNCE);
-		nfr_conn_lost(conn);
+		nfr_conn_lost(conn, be32_to_cpu(req->rqst.rq_xid));
 	}
-out:
+	return true;
+}
+
+/*
+ * A request was sent and ends without a reply: what it told the peer of is
+ * taken back. The wait for the device holds no lock, because closing may be
+ * what ends it. A peer that acknowledges nothing would have the invalidation
+ * wait in the send queue until the device gives up: breaking flushes it.
+ */
+static void nfr_req_abandon(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+	u32 generation = req->generation;
+	struct nfr_conn *conn;
+	bool posted;
+
+	mutex_lock(&nx->mutex);
+	conn = nfr_xprt_conn(nx);
+	if (!conn || generation != conn->generation) {
+		mutex_unlock(&nx->mutex);
+		return;
+	}
+	posted = nfr_req_recall(req, conn);
 	mutex_unlock(&nx->mutex);
+	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
+		nfr_client_disconnect(nx, generation, "the peer acknowledges nothing");
+		wait_for_completion(&req->inv_done);
+	}
+	if (!posted || !req->inv_ok)
+		nfr_client_wait_closed(nx, generation);
 }
 
 /**
@@ -85,21 +107,20 @@ void nfr_client_buf_free(struct rpc_task *task)
  * nfr_req_detach_all - requests forget a connection
  * @nx: the transport, its mutex held
  * @conn: drained
+ * @mrs: gets the memory regions of all requests, to be destroyed
  */
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn)
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)
 {
 	struct nfr_req *req;
 
 	spin_lock(&nx->xprt.reserve_lock);
 	list_for_each_entry(req, &nx->reqs, all) {
 		spin_unlock(&nx->xprt.reserve_lock);
-		nfr_reg_destroy(conn, &req->mrs);
+		list_splice_tail_init(&req->mrs, mrs);
 		nfr_req_unmap(conn, req);
 		spin_lock(&nx->xprt.reserve_lock);
 	}
 	spin_unlock(&nx->xprt.reserve_lock);
-	nfr_orphans_free(nx, conn, true);
-	wake_up_all(&nx->detached);
 }
 
 /* --- slots --- */

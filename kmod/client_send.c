@@ -168,8 +168,11 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
 		return 0;
 	}
-	req->state = NFR_REQ_IDLE;
 	nfr_queue_credit_back(conn);
+	/* it still has memory mapped on a connection that broke: not idle before that is closed */
+	if (rc == -ENOTCONN)
+		return rc;
+	req->state = NFR_REQ_IDLE;
 	if (rc == -EAGAIN || rc == -ENOMEM)
 		nx->counters.starved++;
 	if (rc == -EAGAIN)
@@ -193,7 +196,7 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(rqst->rq_xprt);
 	struct nfr_req *req = nfr_req_of(rqst);
-	struct nfr_conn *conn = nx->conn;
+	struct nfr_conn *conn = nfr_xprt_conn(nx);
 	int rc;
 
 	if (!conn || !nfr_conn_is_up(conn))
@@ -213,6 +216,6 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 	rc = nfr_send_call(nx, conn, req);
 	/* a Call without a reply keeps its credit: in the end the connection is made anew */
 	if (!rc && !rpc_reply_expected(rqst->rq_task))
-		nfr_conn_lost(conn);
+		nfr_conn_lost(conn, be32_to_cpu(rqst->rq_xid));
 	return rc;
 }

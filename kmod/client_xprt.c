@@ -95,8 +95,9 @@ static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
 
 /*
  * No reply in time, on a connection that seems well: only a new one may carry
- * the Call again. Runs in the task, which may encode the Call anew when this
- * returns: by then the old connection reaches none of its memory.
+ * the Call again. The task may encode the Call anew when it goes on, so it
+ * sleeps until the old connection reaches none of its memory. It sleeps as
+ * tasks do: rpciod's workers are for other mounts too.
  */
 static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
@@ -107,7 +108,7 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
-	nfr_client_wait_closed(nx, req->generation);
+	nfr_client_sleep_until_closed(nx, task, req->generation);
 }
 
 static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
@@ -134,6 +135,13 @@ static void nfr_client_disable_swap(struct rpc_xprt *xprt)
 {
 }
 
+static void nfr_client_free(struct rpc_xprt *xprt)
+{
+	nfr_client_free_addresses(xprt);
+	rpc_destroy_wait_queue(&nfr_xprt_of(xprt)->closing);
+	xprt_free(xprt);
+}
+
 static void nfr_client_destroy(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
@@ -142,8 +150,7 @@ static void nfr_client_destroy(struct rpc_xprt *xprt)
 	nfr_client_close(xprt);
 	nfr_debugfs_remove(nx);
 	nfr_req_destroy_all(nx);
-	nfr_client_free_addresses(xprt);
-	xprt_free(xprt);
+	nfr_client_free(xprt);
 	module_put(THIS_MODULE);
 }
 
@@ -190,6 +197,7 @@ static void nfr_client_init(struct nfr_xprt *nx)
 	INIT_LIST_HEAD(&nx->free_reqs);
 	INIT_LIST_HEAD(&nx->orphans);
 	init_waitqueue_head(&nx->detached);
+	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");
 	INIT_LIST_HEAD(&nx->limbo);
 	INIT_LIST_HEAD(&nx->callbacks);
 }
@@ -227,8 +235,7 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
 	if (!nfr_client_has_addresses(xprt)) {
-		nfr_client_free_addresses(xprt);
-		xprt_free(xprt);
+		nfr_client_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}
 	nfr_debugfs_add(nfr_xprt_of(xprt));

@@ -4,9 +4,11 @@
  * drained before anything they use is released.
  *
  * Opening runs in a worker and waits for one rdma_cm event per step. Breaking
- * only marks the connection and tells its owner, in any context. Draining
- * flushes the queue pair: afterwards no completion comes and no peer reaches
- * memory. The owner then takes back what it had registered, and frees.
+ * marks the connection, tells its owner and fences the queue pair, in any
+ * context: a worker moves the queue pair to the error state, so that no peer
+ * reaches memory any more and work that waits for the peer is flushed, however
+ * long the owner takes to close. Draining waits for that flush: afterwards no
+ * completion comes. The owner then takes back what it had registered, and frees.
  */
 #include <linux/slab.h>
 
@@ -20,26 +22,11 @@
 /* And so many more that the largest Call finds room when nothing is in flight */
 #define NFR_SENDS_SPARE		128
 
-/* A reply that nobody waits for may take this long */
-#define NFR_LOST_TIMEOUT	(60 * HZ)
-
 static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
+static const char nfr_conn_frwr[] = "the device registers no memory by work request";
 
 /* The reason of a connection whose queue pair failed, until a better one is known */
 const char nfr_conn_flushed[] = "the queue pair failed";
-
-/**
- * nfr_conn_lost - a Call was given up: its reply has to come all the same
- * @conn: the connection
- *
- * Until it comes the credit is in use; a server that never sends it costs the
- * connection.
- */
-void nfr_conn_lost(struct nfr_conn *conn)
-{
-	nfr_queue_credit_lost(conn);
-	nfr_conn_queue(&conn->lost_work, NFR_LOST_TIMEOUT);
-}
 
 /**
  * nfr_conn_break - a connection has failed, or is to be given up
@@ -63,6 +50,7 @@ void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 		complete(&conn->step);
 		return;
 	}
+	nfr_queue_fence(conn);
 	conn->ops->broken(conn);
 }
 
@@ -73,41 +61,54 @@ static void nfr_conn_event_work(struct work_struct *work)
 	nfr_conn_break(conn, READ_ONCE(conn->event));
 }
 
-static void nfr_conn_lost_work(struct work_struct *work)
+static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
 {
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, lost_work.work);
-
-	if (READ_ONCE(conn->lost))
-		nfr_conn_break(conn, "calls given up were never answered");
+	conn->reason = reason;
+	return -EOPNOTSUPP;
 }
 
 /**
  * nfr_conn_fit_queue - have as many credits as the device's queues are deep for
  * @conn: its device is known
+ * @chain: work requests that the largest message takes
+ *
+ * The send queue must take two such chains: what was posted before may not be
+ * signaled, and nothing would end the wait for room then, see nfr_sq_take().
  *
  * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
  */
-int nfr_conn_fit_queue(struct nfr_conn *conn)
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 {
-	int room = conn->device->attrs.max_qp_wr - NFR_QUEUE_SPARE;
+	int deep = conn->device->attrs.max_qp_wr;
+	int least = max_t(int, NFR_QUEUE_SPARE + 2, 2 * chain + 1);
 
-	if (room < 2) {
-		conn->reason = nfr_conn_small;
-		return -EOPNOTSUPP;
+	conn->least_sends = 2 * chain;
+	if (deep < least) {
+		pr_err_ratelimited("nfsrdma: device %s: queue pairs of %d work requests, expected %d or more\n",
+				   conn->device->name, deep, least);
+		return nfr_conn_unfit(conn, nfr_conn_small);
 	}
-	conn->wanted.credits = min_t(u32, conn->wanted.credits, room);
+	conn->wanted.credits = min_t(u32, conn->wanted.credits, deep - NFR_QUEUE_SPARE);
 	return 0;
 }
 
 /* What only the device can tell: how deep queues and memory regions may be. */
 static int nfr_conn_fit(struct nfr_conn *conn)
 {
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+
 	nfr_pool_init(conn);
-	if (conn->pool.depth < NFR_MIN_DEPTH) {
-		conn->reason = nfr_conn_small;
-		return -EOPNOTSUPP;
+	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
+		pr_err_ratelimited("nfsrdma: device %s: memory management extensions: got none, expected them for FRWR\n",
+				   conn->device->name);
+		return nfr_conn_unfit(conn, nfr_conn_frwr);
 	}
-	return nfr_conn_fit_queue(conn);
+	if (conn->pool.depth < NFR_MIN_DEPTH) {
+		pr_err_ratelimited("nfsrdma: device %s: memory regions of %u pages, expected %u or more\n",
+				   conn->device->name, conn->pool.depth, NFR_MIN_DEPTH);
+		return nfr_conn_unfit(conn, nfr_conn_small);
+	}
+	return nfr_conn_fit_queue(conn, nfr_pool_chain(conn));
 }
 
 /* A client's queues: the device does the rest of its work in the server's name */
@@ -122,13 +123,13 @@ static void nfr_conn_init(struct nfr_conn *conn)
 {
 	atomic_set(&conn->state, NFR_CONN_OPENING);
 	init_completion(&conn->step);
-	init_completion(&conn->drained);
 	spin_lock_init(&conn->lock);
 	INIT_LIST_HEAD(&conn->recvs);
 	INIT_LIST_HEAD(&conn->all_recvs);
 	INIT_LIST_HEAD(&conn->pool.free);
 	INIT_WORK(&conn->event_work, nfr_conn_event_work);
-	INIT_DELAYED_WORK(&conn->lost_work, nfr_conn_lost_work);
+	nfr_queue_init(conn);
+	nfr_lost_init(conn);
 	conn->granted = 1;
 	conn->reason = "none";
 	conn->step_status = 0;
@@ -230,7 +231,6 @@ void nfr_conn_drain(struct nfr_conn *conn)
 	nfr_queue_quiesce(conn);
 	if (conn->pool.depth)
 		cancel_delayed_work_sync(&conn->pool.refill);
-	complete_all(&conn->drained);
 }
 
 /**
@@ -239,12 +239,13 @@ void nfr_conn_drain(struct nfr_conn *conn)
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
-	cancel_delayed_work_sync(&conn->lost_work);
+	nfr_lost_destroy(conn);
 	nfr_pool_destroy(conn);
 	nfr_queue_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);
-	/* the device's events ended with its objects */
+	/* the device's events ended with its objects; the last one may have asked for a fence */
 	cancel_work_sync(&conn->event_work);
+	cancel_work_sync(&conn->fence_work);
 	kfree(conn);
 }

@@ -35,6 +35,18 @@
 /* One send request in this many is signaled */
 #define NFR_SIGNAL_EVERY	16
 
+/*
+ * How memory is allocated. Small allocations that may block do not fail: they
+ * reclaim for ever, and what is to be reclaimed may be dirty pages of a mount
+ * whose server is this host.
+ */
+/* Where completions are handled: all that this connection waits for comes from there */
+#define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
+/* Where failing costs a delay: the caller, or sunrpc, tries again */
+#define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
+/* Where failing costs the connection */
+#define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
 /* What a connection's header decoder has room for */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
@@ -61,11 +73,13 @@ struct nfr_recv {
  * @receive: a message came; nfr_recv_return() returns its buffer
  * @writable: room for sends, credits or memory regions came back
  * @broken: the connection failed; called once, in any context
+ * @unanswered: the reason when Calls stay without a reply, see nfr_conn_lost()
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
+	const char *unanswered;
 };
 
 enum nfr_conn_state {
@@ -89,6 +103,22 @@ struct nfr_send_queue {
 	u32 marks_tail;
 };
 
+/* A Call that was given up */
+struct nfr_lost_call {
+	u32 xid;
+	unsigned long since;	/* jiffies */
+};
+
+/* Calls that were given up, the oldest first, all under nfr_conn.lock */
+struct nfr_lost {
+	struct nfr_lost_call *calls;
+	u32 count;
+	u32 *early;		/* xids of replies that came too soon */
+	u32 nearly;
+	u32 room;		/* in each, one for each credit */
+	struct delayed_work work;
+};
+
 /**
  * struct nfr_conn - a connection
  * @owner: the transport it belongs to
@@ -96,13 +126,14 @@ struct nfr_send_queue {
  * @generation: tells connections of one owner apart
  * @wanted: the tunables, read when it was made
  * @receives: to be posted at first
- * @sends: work requests that the send queue is to hold
+ * @sends: work requests that the send queue is to hold; @least_sends: and must hold
  * @send_sges: pieces of memory in one of them
  * @rw_contexts: RDMA Reads and Writes of this side that may be under way
+ * @step_timeout: one step of connecting may take so long, jiffies
  * @send_size: largest message the peer takes inline, bytes
  * @recv_size: largest message this side takes inline, bytes
  * @inflight: Calls sent that have no reply yet
- * @lost: of these, given up
+ * @lost: Calls given up, whose replies have to come; see connection_lost.c
  * @granted: Calls the peer allows to be in flight
  * @reason: why it broke
  */
@@ -114,8 +145,10 @@ struct nfr_conn {
 	struct nfr_params wanted;
 	u32 receives;
 	u32 sends;
+	u32 least_sends;
 	u32 send_sges;
 	u32 rw_contexts;
+	unsigned long step_timeout;
 
 	struct rdma_cm_id *id;
 	struct ib_device *device;
@@ -123,14 +156,13 @@ struct nfr_conn {
 	struct ib_cq *cq;
 	struct work_struct poll_work;
 	struct work_struct event_work;
+	struct work_struct fence_work;
 	const char *event;
-	struct delayed_work lost_work;
 	struct ib_wc wcs[NFR_BATCH];
-	bool polled_out;	/* the completion queue is about to go */
+	bool queues_end;	/* they are being destroyed: no worker may use them any more */
 
 	struct completion step;
 	int step_status;
-	struct completion drained;
 	atomic_t state;
 	const char *reason;
 
@@ -141,7 +173,7 @@ struct nfr_conn {
 	struct nfr_send_queue sq;
 	struct ib_cqe signal_cqe;
 	u32 inflight;
-	u32 lost;
+	struct nfr_lost lost;
 	u32 granted;
 	u64 replies;
 
@@ -157,8 +189,7 @@ struct nfr_conn {
 
 /* connection.c */
 extern const char nfr_conn_flushed[];
-void nfr_conn_lost(struct nfr_conn *conn);
-int nfr_conn_fit_queue(struct nfr_conn *conn);
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
 int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
@@ -170,6 +201,13 @@ static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
 }
+
+/* connection_lost.c */
+void nfr_conn_lost(struct nfr_conn *conn, u32 xid);
+void nfr_conn_found(struct nfr_conn *conn, u32 xid);
+void nfr_lost_init(struct nfr_conn *conn);
+int nfr_lost_create(struct nfr_conn *conn);
+void nfr_lost_destroy(struct nfr_conn *conn);
 
 /* connection_work.c */
 int nfr_conn_start(void);
@@ -190,18 +228,18 @@ int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
 /* connection_queue.c */
 int nfr_queue_start(void);
 void nfr_queue_stop(void);
+void nfr_queue_init(struct nfr_conn *conn);
 int nfr_queue_create(struct nfr_conn *conn);
+void nfr_queue_fence(struct nfr_conn *conn);
 void nfr_queue_quiesce(struct nfr_conn *conn);
 void nfr_queue_destroy(struct nfr_conn *conn);
 
 /* connection_recv.c */
-int nfr_recv_more(struct nfr_conn *conn);
+int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp);
 void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_recv_free_all(struct nfr_conn *conn);
 int nfr_queue_credit(struct nfr_conn *conn);
 void nfr_queue_credit_back(struct nfr_conn *conn);
-void nfr_queue_credit_lost(struct nfr_conn *conn);
-void nfr_queue_credit_found(struct nfr_conn *conn);
 void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
 
 /* connection_send.c */

@@ -2,9 +2,6 @@
 /* What a connection asks of rdma_cm, one step at a time, and what rdma_cm tells it. */
 #include "connection.h"
 
-/* One step of connecting may take this long; a dead peer is noticed by then */
-#define NFR_STEP_TIMEOUT	(15 * HZ)
-
 static void nfr_cm_step(struct nfr_conn *conn, int status)
 {
 	conn->step_status = status;
@@ -102,7 +99,7 @@ static int nfr_cm_wait(struct nfr_conn *conn, int started)
 		return started;
 	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
 		return -ENOTCONN;
-	if (!wait_for_completion_timeout(&conn->step, NFR_STEP_TIMEOUT)) {
+	if (!wait_for_completion_timeout(&conn->step, conn->step_timeout)) {
 		conn->reason = "no answer in time";
 		return -ETIMEDOUT;
 	}
@@ -121,7 +118,7 @@ static int nfr_cm_wait(struct nfr_conn *conn, int started)
  */
 int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
 {
-	int timeout_ms = jiffies_to_msecs(NFR_STEP_TIMEOUT);
+	int timeout_ms = jiffies_to_msecs(conn->step_timeout);
 	int rc;
 
 	rc = nfr_cm_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));

@@ -7,6 +7,7 @@
  * Completions are polled from a worker of our own, which may go on polling
  * for a while before it sleeps.
  */
+#include <linux/dim.h>
 #include <linux/slab.h>
 
 #include "compat.h"
@@ -16,7 +17,6 @@
 #define NFR_POLL_LIMIT		256
 
 static struct workqueue_struct *nfr_poll_wq;
-static atomic_t nfr_next_vector;
 
 /**
  * nfr_queue_start - prepare for queues, when the module is loaded
@@ -72,13 +72,20 @@ static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 	return ktime_us_delta(ktime_get(), *idle_since) < us;
 }
 
+/* Drivers that adapt interrupts to the load have the core make a struct dim with the queue. */
+static void nfr_poll_moderate(struct nfr_conn *conn, int handled)
+{
+	if (conn->cq->dim)
+		rdma_dim(conn->cq->dim, handled);
+}
+
 static void nfr_poll(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, poll_work);
 	ktime_t idle_since = 0;
 	int n, handled = 0;
 
-	if (READ_ONCE(conn->polled_out))
+	if (READ_ONCE(conn->queues_end))
 		return;
 	while (handled < NFR_POLL_LIMIT) {
 		n = nfr_poll_batch(conn);
@@ -88,8 +95,10 @@ static void nfr_poll(struct work_struct *work)
 		/* less than a batch: asking to be told of more is cheaper than looking again */
 		if (n == NFR_BATCH || nfr_poll_goes_on(conn, &idle_since))
 			continue;
-		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0)
+		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0) {
+			nfr_poll_moderate(conn, handled);
 			return;
+		}
 	}
 	queue_work(nfr_poll_wq, &conn->poll_work);
 }
@@ -108,40 +117,75 @@ static void nfr_cq_event(struct ib_event *event, void *context)
 
 static void nfr_qp_event(struct ib_event *event, void *context)
 {
-	if (event->event != IB_EVENT_COMM_EST)
+	switch (event->event) {
+	case IB_EVENT_QP_FATAL:
+	case IB_EVENT_QP_REQ_ERR:
+	case IB_EVENT_QP_ACCESS_ERR:
+	case IB_EVENT_PATH_MIG_ERR:
 		nfr_conn_event_later(context, ib_event_msg(event->event));
+		break;
+	default:
+		/* established, drained, migrated: the queue pair works on */
+		break;
+	}
 }
 
 /* --- life --- */
 
-static void nfr_cq_no_work(struct work_struct *work)
+static void nfr_queue_fence_work(struct work_struct *work)
 {
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, fence_work);
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	if (!READ_ONCE(conn->queues_end))
+		ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
 }
 
+/**
+ * nfr_queue_fence - end the peer's access to memory, and flush all work requests
+ * @conn: was up, so it has a queue pair; just broken
+ *
+ * Does not wait: a worker asks the device. Closing drains the queue pair later.
+ */
+void nfr_queue_fence(struct nfr_conn *conn)
+{
+	queue_work(nfr_poll_wq, &conn->fence_work);
+}
+
+/**
+ * nfr_queue_init - prepare the workers of a connection's queues
+ * @conn: new
+ */
+void nfr_queue_init(struct nfr_conn *conn)
+{
+	INIT_WORK(&conn->poll_work, nfr_poll);
+	INIT_WORK(&conn->fence_work, nfr_queue_fence_work);
+}
+
+/*
+ * The core makes the queue and knows it as one that a workqueue polls, which is
+ * what ib_drain_qp() and drivers that fail go by. Of its fields two are set
+ * here, before any work request exists: the handlers, which drivers call by
+ * the struct ib_cq at each event. So the worker is ours, and may busy-poll; it
+ * reports to rdma_dim() what the core's worker would.
+ */
 static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 {
-	struct ib_cq_init_attr attr = {
-		.cqe = min_t(u32, entries, conn->device->attrs.max_cqe),
-		.comp_vector = atomic_inc_return(&nfr_next_vector) %
-			       conn->device->num_comp_vectors,
-	};
+	int count = min_t(u32, entries, conn->device->attrs.max_cqe);
 
-	INIT_WORK(&conn->poll_work, nfr_poll);
-	conn->cq = ib_create_cq(conn->device, nfr_cq_ready, nfr_cq_event, conn, &attr);
+	conn->cq = ib_alloc_cq_any(conn->device, conn, count, IB_POLL_WORKQUEUE);
 	if (IS_ERR(conn->cq)) {
 		int rc = PTR_ERR(conn->cq);
 
 		conn->cq = NULL;
 		return rc;
 	}
-	/* ib_drain_qp() would poll a queue of the "direct" kind itself */
-	conn->cq->poll_ctx = IB_POLL_WORKQUEUE;
-	/* and drivers cancel the core's work of the other kinds when a device fails */
-	INIT_WORK(&conn->cq->work, nfr_cq_no_work);
-	return ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP);
+	conn->cq->comp_handler = nfr_cq_ready;
+	conn->cq->event_handler = nfr_cq_event;
+	return 0;
 }
 
-static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
+static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
 {
 	struct ib_qp_init_attr attr = {
 		.event_handler = nfr_qp_event, .qp_context = conn,
@@ -159,6 +203,22 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 	return rdma_create_qp(conn->id, conn->pd, &attr);
 }
 
+/*
+ * max_qp_wr is a promise for the smallest work requests. A device that has
+ * less room for these gets a smaller send queue, in which Calls may wait.
+ */
+static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
+{
+	int rc = nfr_queue_try_qp(conn, recvs);
+
+	while (rc && conn->sq.size > conn->least_sends) {
+		conn->sq.size = max(conn->sq.size / 2, conn->least_sends);
+		conn->rw_contexts = min(conn->rw_contexts, conn->sq.size);
+		rc = nfr_queue_try_qp(conn, recvs);
+	}
+	return rc;
+}
+
 /**
  * nfr_queue_create - make a connection's queues, and post receives
  * @conn: resolved or adopted, not yet connected
@@ -172,6 +232,8 @@ int nfr_queue_create(struct nfr_conn *conn)
 	int rc;
 
 	rc = nfr_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
+	if (!rc)
+		rc = nfr_lost_create(conn);
 	if (rc)
 		return rc;
 	conn->pd = ib_alloc_pd(conn->device, 0);
@@ -187,7 +249,7 @@ int nfr_queue_create(struct nfr_conn *conn)
 	if (rc)
 		return rc;
 	while (conn->recv_total < conn->receives && !rc)
-		rc = nfr_recv_more(conn);
+		rc = nfr_recv_more(conn, NFR_GFP_RETRIED);
 	return rc;
 }
 
@@ -207,13 +269,14 @@ void nfr_queue_quiesce(struct nfr_conn *conn)
  */
 void nfr_queue_destroy(struct nfr_conn *conn)
 {
+	/* a late event may queue them again, until there is nothing that could have events */
+	WRITE_ONCE(conn->queues_end, true);
+	cancel_work_sync(&conn->fence_work);
 	if (conn->id && conn->id->qp)
 		rdma_destroy_qp(conn->id);
-	/* a late event may queue it again, until there is nothing that could have events */
-	WRITE_ONCE(conn->polled_out, true);
 	nfr_queue_quiesce(conn);
 	if (conn->cq) {
-		ib_destroy_cq(conn->cq);
+		ib_free_cq(conn->cq);
 		cancel_work_sync(&conn->poll_work);
 	}
 	nfr_recv_free_all(conn);

@@ -94,7 +94,7 @@ static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 	recv = kzalloc(sizeof(*recv), gfp);
 	if (!recv)
 		return NULL;
-	recv->data = kmalloc(size, gfp);
+	recv->data = kmalloc_node(size, gfp, ibdev_to_node(conn->device));
 	if (!recv->data)
 		goto out_free;
 	addr = ib_dma_map_single(conn->device, recv->data, size, DMA_FROM_DEVICE);
@@ -117,17 +117,18 @@ out_free:
 /**
  * nfr_recv_more - post NFR_BATCH more receives
  * @conn: the connection; callers take turns: open, then senders
+ * @gfp: NFR_GFP_RETRIED, or NFR_GFP_COMPLETION
  *
  * Returns 0, -ENOBUFS or -ENOTCONN.
  */
-int nfr_recv_more(struct nfr_conn *conn)
+int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
 {
 	struct nfr_recv *recv;
 	LIST_HEAD(fresh);
 	int i;
 
 	for (i = 0; i < NFR_BATCH; i++) {
-		recv = nfr_recv_alloc(conn, GFP_NOIO | __GFP_NOWARN);
+		recv = nfr_recv_alloc(conn, gfp);
 		if (!recv)
 			break;
 		list_add_tail(&recv->list, &fresh);
@@ -171,7 +172,7 @@ int nfr_queue_credit(struct nfr_conn *conn)
 	spin_unlock(&conn->lock);
 	if (rc || enough)
 		return rc;
-	rc = nfr_recv_more(conn);
+	rc = nfr_recv_more(conn, NFR_GFP_RETRIED);
 	if (rc)
 		nfr_queue_credit_back(conn);
 	return rc;
@@ -187,30 +188,6 @@ void nfr_queue_credit_back(struct nfr_conn *conn)
 	if (conn->inflight)
 		conn->inflight--;
 	spin_unlock(&conn->lock);
-}
-
-/**
- * nfr_queue_credit_lost - a Call was given up, its credit is still in use
- * @conn: the connection
- */
-void nfr_queue_credit_lost(struct nfr_conn *conn)
-{
-	spin_lock(&conn->lock);
-	conn->lost++;
-	spin_unlock(&conn->lock);
-}
-
-/**
- * nfr_queue_credit_found - the reply to a Call that was given up came
- * @conn: the connection
- */
-void nfr_queue_credit_found(struct nfr_conn *conn)
-{
-	spin_lock(&conn->lock);
-	if (conn->lost)
-		conn->lost--;
-	spin_unlock(&conn->lock);
-	nfr_queue_credit_back(conn);
 }
 
 /**

@@ -257,7 +257,7 @@ int nfr_sq_create(struct nfr_conn *conn, u32 size)
 
 	sq->size = size;
 	sq->ring = roundup_pow_of_two(size);
-	sq->marks = kcalloc(sq->ring, sizeof(*sq->marks), GFP_KERNEL);
+	sq->marks = kcalloc(sq->ring, sizeof(*sq->marks), NFR_GFP_RETRIED);
 	conn->signal_cqe.done = nfr_signal_done;
 	return sq->marks ? 0 : -ENOMEM;
 }

@@ -25,11 +25,13 @@ static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
 static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 {
 	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
 	seq_printf(seq, "inline_send %u\n", conn->send_size);
 	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
 	seq_printf(seq, "credits_asked %u\n", conn->wanted.credits);
 	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
 	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
+	seq_printf(seq, "calls_lost %u\n", READ_ONCE(conn->lost.count));
 	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", conn->pool.depth);
@@ -40,19 +42,21 @@ static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 static int connection_show(struct seq_file *seq, void *unused)
 {
 	struct nfr_xprt *nx = seq->private;
+	const struct nfr_conn *conn;
 
 	mutex_lock(&nx->mutex);
+	conn = nfr_xprt_conn(nx);
 	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
 	seq_printf(seq, "personality %s\n", nx->personality->name);
-	seq_printf(seq, "connected %s\n", nx->conn ? "yes" : "no");
+	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
 	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
 	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
 	seq_printf(seq, "last_attempt %d\n", nx->last_status);
 	seq_printf(seq, "last_failure %s\n", nx->last_failure);
-	if (nx->conn)
-		nfr_show_conn(seq, nx->conn);
+	if (conn)
+		nfr_show_conn(seq, conn);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }

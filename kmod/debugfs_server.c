@@ -30,6 +30,7 @@ static int connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "requests %u\n", READ_ONCE(svc->nreqs));
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
+	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
 	seq_printf(seq, "reads_at_once %u\n", svc->depth);
 	return 0;
 }
@@ -70,6 +71,8 @@ static int totals_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "connections %u of %u\n", nfr_svc_connections(),
 		   nfr_params_server_connections());
 	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
+	seq_printf(seq, "reply_pages %u of %u\n", nfr_budget_in_use(), nfr_params_server_pages());
+	seq_printf(seq, "memory_short %u\n", nfr_svc_shortages());
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(totals);

@@ -84,7 +84,7 @@ NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Connections that the server has at once");
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
-	   "Memory for data that the server is reading from clients, MiB, a quarter for one of them");
+	   "Memory for data that the server reads from clients, and again for replies, MiB, a quarter for one client");
 
 static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
@@ -165,7 +165,7 @@ u32 nfr_params_server_connections(void)
 }
 
 /**
- * nfr_params_server_pages - how many pages RDMA Reads of the server may use
+ * nfr_params_server_pages - how many pages RDMA Reads of the server may use, and replies
  */
 u32 nfr_params_server_pages(void)
 {

@@ -240,9 +240,11 @@ void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs)
 }
 
 /**
- * nfr_reg_destroy - destroy the regions of a request that lost its connection
+ * nfr_reg_destroy - destroy the regions of requests that lost their connection
  * @conn: drained
- * @mrs: in any state; empty when, and only when, all are gone
+ * @mrs: in any state; empty afterwards
+ *
+ * Waits for the device.
  */
 void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
 {
@@ -250,9 +252,9 @@ void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
 
 	list_for_each_entry_safe(mr, next, mrs, list) {
 		conn->pool.orphaned++;
-		/* the peer loses it first; then it is unmapped; then the request may end */
+		/* the peer loses it first; then it is unmapped */
 		nfr_mr_retire(mr);
-		list_del_init(&mr->list);
+		list_del(&mr->list);
 		kfree(mr);
 	}
 }

@@ -86,6 +86,7 @@ u32 nfr_span_segments(const struct nfr_span *span, u32 depth);
 
 /* registration_pool.c */
 void nfr_pool_init(struct nfr_conn *conn);
+u32 nfr_pool_chain(const struct nfr_conn *conn);
 int nfr_pool_fill(struct nfr_conn *conn, u32 count);
 struct nfr_mr *nfr_pool_take(struct nfr_conn *conn);
 void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr);

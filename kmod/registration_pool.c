@@ -32,10 +32,10 @@ static struct nfr_mr *nfr_mr_alloc(struct nfr_conn *conn)
 	u32 depth = conn->pool.depth;
 	struct nfr_mr *mr;
 
-	mr = kzalloc(sizeof(*mr), GFP_NOIO | __GFP_NOWARN);
+	mr = kzalloc(sizeof(*mr), NFR_GFP_RETRIED);
 	if (!mr)
 		return NULL;
-	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), GFP_NOIO | __GFP_NOWARN);
+	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), NFR_GFP_RETRIED);
 	if (!mr->sgl)
 		goto out_free;
 	sg_init_table(mr->sgl, depth);
@@ -96,6 +96,21 @@ void nfr_pool_init(struct nfr_conn *conn)
 	INIT_DELAYED_WORK(&pool->refill, nfr_pool_refill);
 	pool->depth = min(wanted, device);
 	pool->max_entry = min_t(u32, ib_dma_max_seg_size(conn->device), NFR_MAX_ENTRY);
+}
+
+/**
+ * nfr_pool_chain - work requests that the largest Call takes of the send queue
+ * @conn: with nfr_pool_init() done
+ *
+ * It has a Read chunk, and a Write chunk or Reply chunk; each region is
+ * registered and invalidated. A chunk's buffers before and behind the pages
+ * have a region of their own.
+ */
+u32 nfr_pool_chain(const struct nfr_conn *conn)
+{
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, conn->pool.depth) + 2;
+
+	return 2 * 2 * regions + 1;
 }
 
 /**

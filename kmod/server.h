@@ -9,7 +9,8 @@
  * leaves it with the queue when the reply is posted or waits to be.
  *
  * Locks. nfr_conn.lock guards the send queue with @sent and @pending;
- * nfr_svc.lock guards @ready, @free and @all. Neither is taken inside the other.
+ * nfr_svc.lock guards @late, @ready, @free and @all. Neither is taken inside the other.
+ * The lock of server_budget.c is taken inside nfr_svc.lock, and none inside it.
  */
 #ifndef NFSRDMA_SERVER_H
 #define NFSRDMA_SERVER_H
@@ -61,6 +62,7 @@ struct nfr_result {
  * @list: of the list of its state: ready, waiting, pending, sent or free
  * @all: of all requests of the connection
  * @recv: the Call as it came; NULL once it is answered
+ * @gfp: how memory is allocated for it where it is handled now
  * @head: its header; the chunks are in @chunks and @segs
  * @rpc, @rpc_length: what of the message came inline
  * @pages, @npages: where RDMA Reads put the rest
@@ -68,6 +70,7 @@ struct nfr_result {
  * @waited: it was in the queue for memory
  * @whole: @pages has all of the message, not one data item of it
  * @rws: RDMA Reads or Writes under way
+ * @reply_pages: charged for what its reply holds, see server_budget.c
  * @results: what the reply has for the Write list, in its order
  * @buffer, @addr: what the reply is sent from, mapped
  * @first, @last, @count: work requests to be posted
@@ -78,6 +81,7 @@ struct nfr_svc_req {
 	struct list_head all;
 	struct nfr_svc *svc;
 	struct nfr_recv *recv;
+	gfp_t gfp;
 	struct nfr_header head;
 	const u8 *rpc;
 	u32 rpc_length;
@@ -90,6 +94,7 @@ struct nfr_svc_req {
 	struct list_head rws;
 	struct ib_cqe read_cqe;
 
+	u32 reply_pages;
 	struct nfr_result results[NFR_SVC_RESULTS];
 	u32 nresults;
 	void *buffer;
@@ -135,10 +140,14 @@ struct nfr_svc_counters {
  * @grant: the credits it has
  * @busy: Calls received and not answered
  * @sunk: pages of RDMA Reads
+ * @reply_pages: charged for replies; the lock of server_budget.c
+ * @short_of_share: a Call waits for replies of this connection; the same lock
+ * @starved: while a Call waits for replies of all connections; the same lock
  * @watched: how many signaled requests had completed when that was looked at last
  * @waited: others had not
  * @heard: Calls that had come then
  * @max_message: bytes that a message may have
+ * @late: messages without a request: memory was short
  * @ready: requests for nfsd
  * @pending: requests that wait for room in the send queue; nfr_conn.lock
  * @sent: requests whose reply is posted; nfr_conn.lock
@@ -153,7 +162,12 @@ struct nfr_svc {
 	u32 grant;
 	atomic_t busy;
 	atomic_t sunk;
+	u32 reply_pages;
+	bool short_of_share;
+	struct list_head starved;
 	spinlock_t lock;
+	struct list_head late;
+	struct delayed_work late_work;
 	struct list_head ready;
 	struct list_head free;
 	struct list_head all;
@@ -196,6 +210,8 @@ void nfr_svc_unregister(void);
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void nfr_svc_destroy(struct nfr_svc *svc);
 u32 nfr_svc_connections(void);
+void nfr_svc_count_shortage(void);
+u32 nfr_svc_shortages(void);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
 
 /* server_watch.c */
@@ -207,12 +223,13 @@ struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
 				     struct sockaddr *addr, int length, int flags);
 
 /* server_recv.c */
+void nfr_svc_late_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_is_ready(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 
 /* server_request.c */
-struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc);
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_put(struct nfr_svc_req *req);
 void nfr_svc_req_answered(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
@@ -237,6 +254,13 @@ void nfr_sink_put(struct nfr_svc_req *req);
 void nfr_sink_kick(void);
 void nfr_sink_stop(void);
 u32 nfr_sink_in_use(void);
+
+/* server_budget.c */
+u32 nfr_budget_room(const struct nfr_svc_req *req);
+bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages);
+void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes);
+void nfr_budget_leave(struct nfr_svc *svc);
+u32 nfr_budget_in_use(void);
 
 /* server_read.c */
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);

@@ -55,8 +55,8 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 
 	if (length > svc->conn->send_size - size)
 		return -EMSGSIZE;
-	req = nfr_svc_req_get(svc);
-	if (!req)
+	req = nfr_svc_req_get(svc, NFR_GFP_RETRIED);
+	if (IS_ERR(req))
 		return -ENOBUFS;
 	if (read_bytes_from_xdr_buf(&rqst->rq_snd_buf, 0, req->buffer + size, length)) {
 		nfr_svc_req_put(req);

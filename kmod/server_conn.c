@@ -4,6 +4,7 @@
  * to nfsd when it is accepted, watched, and freed when nobody uses it.
  */
 #include <linux/module.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
@@ -17,8 +18,12 @@
 /* Pieces of memory in one work request */
 #define NFR_SVC_SGES	32u
 
+/* Segments of one Call that clients use; this module's client no more than 20 */
+#define NFR_SVC_CLIENT_SEGS	32
+
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
+static atomic_t nfr_svc_short;
 
 static void nfr_svc_broken(struct nfr_conn *conn)
 {
@@ -26,12 +31,14 @@ static void nfr_svc_broken(struct nfr_conn *conn)
 
 	svc_xprt_deferred_close(&svc->xprt);
 	nfr_sink_kick();
+	nfr_budget_leave(svc);
 }
 
 static const struct nfr_conn_ops nfr_svc_conn_ops = {
 	.receive = nfr_svc_receive,
 	.writable = nfr_svc_writable,
 	.broken = nfr_svc_broken,
+	.unanswered = "nfsd dropped a call",
 };
 
 /**
@@ -43,6 +50,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_debugfs_svc_remove(svc);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
+	cancel_delayed_work_sync(&svc->late_work);
+	nfr_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
 	if (svc->backchannel)
 		xprt_put(svc->backchannel);
@@ -60,23 +69,25 @@ static void nfr_svc_init(struct nfr_svc *svc)
 {
 	spin_lock_init(&svc->lock);
 	INIT_LIST_HEAD(&svc->list);
+	INIT_LIST_HEAD(&svc->starved);
 	INIT_LIST_HEAD(&svc->ready);
 	INIT_LIST_HEAD(&svc->free);
 	INIT_LIST_HEAD(&svc->all);
 	INIT_LIST_HEAD(&svc->pending);
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
+	nfr_svc_late_init(svc);
 	nfr_svc_watch_init(svc);
 	svc->bc_granted = 1;
 }
 
 static struct nfr_svc *nfr_svc_alloc(void)
 {
-	struct nfr_svc *svc = kzalloc(sizeof(*svc), GFP_KERNEL);
+	struct nfr_svc *svc = kzalloc(sizeof(*svc), NFR_GFP_RETRIED);
 
 	if (!svc)
 		return NULL;
-	svc->conn = kzalloc(sizeof(*svc->conn), GFP_KERNEL);
+	svc->conn = kzalloc(sizeof(*svc->conn), NFR_GFP_RETRIED);
 	if (!svc->conn) {
 		kfree(svc);
 		return NULL;
@@ -130,19 +141,31 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
 	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
 }
 
+/*
+ * Work requests of the largest Call that clients send: its data in some
+ * segments, page by page, and the reply. One that needs more ends its
+ * connection, see nfr_svc_post().
+ */
+static u32 nfr_svc_chain(const struct nfr_svc *svc)
+{
+	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->send_sges) +
+	       NFR_SVC_CLIENT_SEGS + 1;
+}
+
 /* What the connection is to have. -EOPNOTSUPP when the device cannot do that. */
 static int nfr_svc_size(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
-	int rc = nfr_conn_fit_queue(conn);
+	int rc;
 
+	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
+	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
 	conn->receives = nfr_svc_recvs_for(svc->grant);
 	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
-	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
 	conn->rw_contexts = conn->wanted.credits;
 	nfr_cm_agree(conn, &svc->peer);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
@@ -160,6 +183,7 @@ static int nfr_svc_size(struct nfr_svc *svc)
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
 {
 	struct nfr_conn *conn = svc->conn;
+	unsigned int noio;
 	int rc;
 
 	svc_xprt_init(listener->xpt_net, &nfr_svc_class, &svc->xprt, listener->xpt_server);
@@ -170,8 +194,11 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	nfr_svc_addresses(svc);
 	rc = nfr_svc_size(svc);
 	nfr_debugfs_svc_add(svc);
+	/* the client may be this host, and writing dirty pages out may wait for the connection */
+	noio = memalloc_noio_save();
 	if (!rc)
 		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
+	memalloc_noio_restore(noio);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {
 		nfr_svc_watch_start(svc);
@@ -189,4 +216,20 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 u32 nfr_svc_connections(void)
 {
 	return atomic_read(&nfr_svc_total);
+}
+
+/**
+ * nfr_svc_count_shortage - a message or a Read found no memory at once
+ */
+void nfr_svc_count_shortage(void)
+{
+	atomic_inc(&nfr_svc_short);
+}
+
+/**
+ * nfr_svc_shortages - how often that was so since the module was loaded
+ */
+u32 nfr_svc_shortages(void)
+{
+	return atomic_read(&nfr_svc_short);
 }

@@ -21,8 +21,10 @@
 
 struct nfr_listener {
 	struct svc_xprt xprt;
+	struct mutex mutex;	/* guards @id and @closed */
 	struct rdma_cm_id *id;
-	spinlock_t lock;	/* guards what follows */
+	bool closed;
+	spinlock_t lock;	/* guards @arrived and @narrived */
 	struct list_head arrived;
 	u32 narrived;
 	struct delayed_work again;
@@ -127,14 +129,19 @@ static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct socka
 	return ERR_PTR(rc);
 }
 
-static void nfr_listener_again(struct work_struct *work)
+/* Destroying an id waits for its events, which take no mutex. The mutex is held. */
+static void nfr_listener_stop(struct nfr_listener *listener)
 {
-	struct nfr_listener *listener = container_of(work, struct nfr_listener, again.work);
-	struct rdma_cm_id *id = listener->id;
-
+	if (listener->id)
+		rdma_destroy_id(listener->id);
 	listener->id = NULL;
-	if (id)
-		rdma_destroy_id(id);
+}
+
+static void nfr_listener_restart(struct nfr_listener *listener)
+{
+	struct rdma_cm_id *id;
+
+	nfr_listener_stop(listener);
 	id = nfr_listen(listener, (struct sockaddr *)&listener->xprt.xpt_local);
 	if (IS_ERR(id))
 		nfr_conn_queue(&listener->again, NFR_LISTEN_RETRY);
@@ -142,11 +149,23 @@ static void nfr_listener_again(struct work_struct *work)
 		listener->id = id;
 }
 
+static void nfr_listener_again(struct work_struct *work)
+{
+	struct nfr_listener *listener = container_of(work, struct nfr_listener, again.work);
+
+	mutex_lock(&listener->mutex);
+	if (!listener->closed)
+		nfr_listener_restart(listener);
+	mutex_unlock(&listener->mutex);
+}
+
 static void nfr_listener_free_work(struct work_struct *work)
 {
 	struct nfr_listener *listener = container_of(work, struct nfr_listener, free_work.work);
 	struct nfr_svc *svc;
 
+	/* of one that could not listen, and was never detached */
+	cancel_delayed_work_sync(&listener->again);
 	while ((svc = nfr_listener_next(listener)))
 		nfr_svc_destroy(svc);
 	kfree(listener);
@@ -162,11 +181,11 @@ static void nfr_listener_detach(struct svc_xprt *xprt)
 {
 	struct nfr_listener *listener = nfr_listener_of(xprt);
 
-	cancel_delayed_work_sync(&listener->again);
-	if (listener->id)
-		rdma_destroy_id(listener->id);
-	/* an event may have come in between */
-	listener->id = NULL;
+	mutex_lock(&listener->mutex);
+	listener->closed = true;
+	nfr_listener_stop(listener);
+	mutex_unlock(&listener->mutex);
+	/* the last event may have queued it; it does nothing any more */
 	cancel_delayed_work_sync(&listener->again);
 }
 
@@ -204,6 +223,7 @@ static struct nfr_listener *nfr_listener_alloc(struct svc_serv *serv, struct net
 	listener->xprt.xpt_ops = &nfr_listener_ops;
 	set_bit(XPT_LISTENER, &listener->xprt.xpt_flags);
 	strscpy(listener->xprt.xpt_remotebuf, "listener", sizeof(listener->xprt.xpt_remotebuf));
+	mutex_init(&listener->mutex);
 	spin_lock_init(&listener->lock);
 	INIT_LIST_HEAD(&listener->arrived);
 	INIT_DELAYED_WORK(&listener->again, nfr_listener_again);
@@ -234,13 +254,17 @@ struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
 	if (!listener)
 		return ERR_PTR(-ENOMEM);
 	svc_xprt_set_local(&listener->xprt, addr, length);
+	/* an event may want the id exchanged before this function has kept it */
+	mutex_lock(&listener->mutex);
 	id = nfr_listen(listener, addr);
+	listener->closed = IS_ERR(id);
+	listener->id = IS_ERR(id) ? NULL : id;
+	mutex_unlock(&listener->mutex);
 	if (IS_ERR(id)) {
 		/* nobody but us has seen it; the reference that its end gives back */
 		__module_get(THIS_MODULE);
 		svc_xprt_put(&listener->xprt);
 		return ERR_CAST(id);
 	}
-	listener->id = id;
 	return &listener->xprt;
 }

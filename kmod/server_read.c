@@ -209,6 +209,13 @@ static u32 nfr_read_segments(const struct nfr_svc_req *req)
 	return count;
 }
 
+/* Memory was short, or other Calls have the device's regions */
+static bool nfr_read_may_work_later(const struct nfr_svc_req *req, int rc)
+{
+	return rc == -ENOMEM ||
+	       (rc == -EAGAIN && nfr_read_segments(req) <= req->svc->conn->rw_contexts);
+}
+
 /**
  * nfr_svc_read_start - read what a Call has left with the client
  * @req: checked; goes to nfsd when all of it is there
@@ -224,7 +231,7 @@ void nfr_svc_read_start(struct nfr_svc_req *req)
 	rc = req->npages ? nfr_sink_get(req) : 0;
 	if (!rc)
 		rc = nfr_read_plan(req);
-	if (rc == -EAGAIN && nfr_read_segments(req) <= req->svc->conn->rw_contexts) {
+	if (nfr_read_may_work_later(req, rc)) {
 		nfr_rw_destroy_all(req);
 		rc = nfr_sink_again(req);
 	}

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls that come: looked at where their completion is handled, and handed to
+ * Messages that come: looked at where their completion is handled, and ready for
  * nfsd when all of a Call is there.
  *
  * What is malformed is answered, or dropped, as RFC 8166, section 4.5, has it.
  */
-#include "compat.h"
 #include "server.h"
 #include "trace_server.h"
 
@@ -13,7 +12,8 @@
 
 /*
  * A client has few credits until it uses them, so that one that never does
- * costs few buffers. The receives come first, then the grant.
+ * costs few buffers. The receives come first, then the grant. Only where
+ * completions are handled.
  */
 static void nfr_svc_grow(struct nfr_svc *svc)
 {
@@ -23,7 +23,7 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
 	while (conn->recv_total < nfr_svc_recvs_for(grant))
-		if (nfr_recv_more(conn))
+		if (nfr_recv_more(conn, NFR_GFP_COMPLETION))
 			return;
 	WRITE_ONCE(svc->grant, grant);
 }
@@ -63,7 +63,6 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
-	nfr_svc_grow(svc);
 	if (req->head.nreads && !svc->depth) {
 		nfr_svc_drop(req, "a Read chunk of a client that takes no Reads");
 		nfr_conn_break(svc->conn, "the client takes no RDMA Reads");
@@ -136,6 +135,27 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
+/* Returns -ENOMEM when there is no memory for a request; @recv is as before then. */
+static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
+{
+	struct nfr_svc_req *req = nfr_svc_req_get(svc, gfp);
+
+	if (req == ERR_PTR(-ENOMEM))
+		return -ENOMEM;
+	if (IS_ERR(req)) {
+		nfr_recv_return(svc->conn, recv);
+		nfr_conn_break(svc->conn, "more calls than credits");
+		return 0;
+	}
+	atomic_inc(&svc->busy);
+	req->recv = recv;
+	req->gfp = gfp;
+	req->npages = 0;
+	req->waited = false;
+	nfr_svc_message(req);
+	return 0;
+}
+
 /**
  * nfr_svc_receive - a message came from the client
  * @conn: the connection; called where completions are handled
@@ -144,120 +164,50 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *svc = conn->owner;
-	struct nfr_svc_req *req = nfr_svc_req_get(svc);
 
-	if (!req) {
-		nfr_recv_return(conn, recv);
-		nfr_conn_break(conn, "more calls than credits, or no memory");
+	nfr_svc_grow(svc);
+	if (!nfr_svc_handle(svc, recv, NFR_GFP_COMPLETION))
 		return;
-	}
-	atomic_inc(&svc->busy);
-	req->recv = recv;
-	req->npages = 0;
-	req->waited = false;
-	nfr_svc_message(req);
+	spin_lock(&svc->lock);
+	list_add_tail(&recv->list, &svc->late);
+	spin_unlock(&svc->lock);
+	nfr_svc_count_shortage();
+	nfr_conn_queue(&svc->late_work, 0);
 }
 
-/* --- nfsd --- */
+/* --- messages that found no memory where their completion was handled --- */
 
-/*
- * What was read takes the place of as many pages of the thread's, which are
- * freed instead.
- */
-static void nfr_svc_give_pages(struct svc_rqst *rqstp, struct nfr_svc_req *req)
+static struct nfr_recv *nfr_svc_next_late(struct nfr_svc *svc)
 {
-	u32 i;
-
-	for (i = 0; i < req->npages; i++)
-		swap(rqstp->rq_pages[i], req->pages[i]);
-	nfr_sink_put(req);
-}
-
-static void nfr_svc_arg_inline(struct svc_rqst *rqstp, struct nfr_svc_req *req)
-{
-	struct xdr_buf *arg = &rqstp->rq_arg;
-
-	arg->head[0].iov_base = (void *)req->rpc;
-	arg->head[0].iov_len = req->rpc_length;
-	arg->page_len = 0;
-	arg->tail[0].iov_len = 0;
-}
-
-/* The inline part before the data item, the item in pages, and the rest */
-static void nfr_svc_arg_item(struct svc_rqst *rqstp, struct nfr_svc_req *req)
-{
-	u32 position = req->head.reads[0].position;
-	struct xdr_buf *arg = &rqstp->rq_arg;
-
-	arg->head[0].iov_base = (void *)req->rpc;
-	arg->head[0].iov_len = position;
-	arg->pages = rqstp->rq_pages;
-	arg->page_len = req->length;
-	arg->tail[0].iov_base = (void *)req->rpc + position;
-	arg->tail[0].iov_len = req->rpc_length - position;
-}
-
-static void nfr_svc_arg_whole(struct svc_rqst *rqstp, struct nfr_svc_req *req)
-{
-	struct xdr_buf *arg = &rqstp->rq_arg;
-
-	arg->head[0].iov_base = page_address(rqstp->rq_pages[0]);
-	arg->head[0].iov_len = min_t(u32, req->length, PAGE_SIZE);
-	arg->pages = rqstp->rq_pages + 1;
-	arg->page_len = req->length - arg->head[0].iov_len;
-	arg->tail[0].iov_len = 0;
-}
-
-static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
-{
-	struct xdr_buf *arg = &rqstp->rq_arg;
-
-	nfr_svc_give_pages(rqstp, req);
-	if (!req->head.nreads)
-		nfr_svc_arg_inline(rqstp, req);
-	else if (req->whole)
-		nfr_svc_arg_whole(rqstp, req);
-	else
-		nfr_svc_arg_item(rqstp, req);
-	arg->page_base = 0;
-	arg->len = arg->head[0].iov_len + arg->page_len + arg->tail[0].iov_len;
-	arg->buflen = arg->len;
-	nfr_set_respages(rqstp, req->npages);
-	return arg->len;
-}
-
-static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
-{
-	struct nfr_svc_req *req;
+	struct nfr_recv *recv;
 
 	spin_lock(&svc->lock);
-	req = list_first_entry_or_null(&svc->ready, struct nfr_svc_req, list);
-	if (req)
-		list_del(&req->list);
-	if (list_empty(&svc->ready))
-		clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
+	recv = list_first_entry_or_null(&svc->late, struct nfr_recv, list);
+	if (recv)
+		list_del(&recv->list);
 	spin_unlock(&svc->lock);
-	return req;
+	return recv;
+}
+
+static void nfr_svc_late_work(struct work_struct *work)
+{
+	struct nfr_svc *svc = container_of(work, struct nfr_svc, late_work.work);
+	struct nfr_recv *recv;
+
+	while ((recv = nfr_svc_next_late(svc))) {
+		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
+			continue;
+		nfr_recv_return(svc->conn, recv);
+		nfr_conn_break(svc->conn, "no memory for a call");
+	}
 }
 
 /**
- * nfr_svc_recvfrom - give a Call to an nfsd thread (svc_xprt_ops.xpo_recvfrom)
- * @rqstp: the thread's; its rq_arg is filled in
- *
- * Returns bytes of the Call, 0 when there is none.
+ * nfr_svc_late_init - prepare for messages that find no memory
+ * @svc: new
  */
-int nfr_svc_recvfrom(struct svc_rqst *rqstp)
+void nfr_svc_late_init(struct nfr_svc *svc)
 {
-	struct svc_xprt *xprt = rqstp->rq_xprt;
-	struct nfr_svc_req *req = nfr_svc_take(nfr_svc_of(xprt));
-
-	rqstp->rq_xprt_ctxt = req;
-	/* the next thread may take the next Call */
-	svc_xprt_received(xprt);
-	if (!req)
-		return 0;
-	rqstp->rq_prot = IPPROTO_MAX;
-	svc_xprt_copy_addrs(rqstp, xprt);
-	set_bit(RQ_SECURE, &rqstp->rq_flags);
-	return nfr_svc_build_arg(rqstp, req);
+	INIT_LIST_HEAD(&svc->late);
+	INIT_DELAYED_WORK(&svc->late_work, nfr_svc_late_work);
 }

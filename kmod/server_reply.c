@@ -12,9 +12,6 @@
 #include "server.h"
 #include "trace_server.h"
 
-/* A completion costs more than keeping so many bytes for a while */
-#define NFR_SVC_LITTLE	32768
-
 /**
  * nfr_svc_result_payload - nfsd has encoded a result that may move apart
  * @rqstp: the request
@@ -46,24 +43,44 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 
 /* --- sending --- */
 
-/* A key of the client's that need not be invalidated by itself: RFC 8797, section 4 */
-static const struct nfr_chunk *nfr_reply_any_chunk(const struct nfr_header *head)
+/* Looks at the keys of a chunk. Returns false when there is another one than @found. */
+static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
 {
-	if (head->nwrites && head->writes[0].nsegs)
-		return &head->writes[0];
-	if (head->reply && head->reply->nsegs)
-		return head->reply;
-	return head->nreads ? &head->reads[0] : NULL;
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		if (*found && (*found)->handle != chunk->segs[i].handle)
+			return false;
+		*found = &chunk->segs[i];
+	}
+	return true;
+}
+
+/*
+ * The only key of a Call, or NULL. With several the client has to invalidate
+ * the others itself, and one operation of its own does all: RFC 8797, section 4.
+ */
+static const struct nfr_segment *nfr_reply_only_key(const struct nfr_header *head)
+{
+	const struct nfr_segment *found = NULL;
+	bool one = !head->reply || nfr_reply_one_key(head->reply, &found);
+	u32 i;
+
+	for (i = 0; one && i < head->nwrites; i++)
+		one = nfr_reply_one_key(&head->writes[i], &found);
+	for (i = 0; one && i < head->nreads; i++)
+		one = nfr_reply_one_key(&head->reads[i], &found);
+	return one ? found : NULL;
 }
 
 static void nfr_reply_invalidate(struct nfr_svc_req *req)
 {
-	const struct nfr_chunk *chunk = nfr_reply_any_chunk(&req->head);
+	const struct nfr_segment *key = nfr_reply_only_key(&req->head);
 
-	if (!req->svc->peer.remote_invalidation || !chunk)
+	if (!req->svc->peer.remote_invalidation || !key)
 		return;
 	req->send.opcode = IB_WR_SEND_WITH_INV;
-	req->send.ex.invalidate_rkey = chunk->segs[0].handle;
+	req->send.ex.invalidate_rkey = key->handle;
 	nfr_svc_count(req->svc, remote_invs, 1);
 }
 
@@ -91,8 +108,9 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
-	/* much memory is held no longer than needed; a little waits for the next completion */
-	req->signal = nfr_rw_bytes(req) > NFR_SVC_LITTLE;
+	/* memory is held no longer than needed: others may wait for it */
+	nfr_budget_keep(req, nfr_rw_bytes(req));
+	req->signal = req->reply_pages;
 	req->first = nfr_rw_chain(req, NULL, &req->send);
 	req->replies = true;
 	nfr_svc_req_answered(req);

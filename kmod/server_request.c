@@ -20,10 +20,10 @@ static void nfr_svc_req_free(struct nfr_svc_req *req)
 	kfree(req);
 }
 
-static int nfr_svc_req_buffer(struct nfr_svc_req *req)
+static int nfr_svc_req_buffer(struct nfr_svc_req *req, gfp_t gfp)
 {
 	struct nfr_conn *conn = req->svc->conn;
-	void *buffer = kmalloc(conn->send_size, GFP_NOIO | __GFP_NOWARN);
+	void *buffer = kmalloc_node(conn->send_size, gfp, ibdev_to_node(conn->device));
 
 	if (!buffer)
 		return -ENOMEM;
@@ -36,15 +36,15 @@ static int nfr_svc_req_buffer(struct nfr_svc_req *req)
 	return 0;
 }
 
-static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc)
+static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 {
-	struct nfr_svc_req *req = kzalloc(sizeof(*req), GFP_NOIO | __GFP_NOWARN);
+	struct nfr_svc_req *req = kzalloc(sizeof(*req), gfp);
 
 	if (!req)
 		return NULL;
 	req->svc = svc;
 	INIT_LIST_HEAD(&req->rws);
-	if (nfr_svc_req_buffer(req)) {
+	if (nfr_svc_req_buffer(req, gfp)) {
 		kfree(req);
 		return NULL;
 	}
@@ -58,11 +58,12 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc)
 /**
  * nfr_svc_req_get - a request for a message that came, or for one to be sent
  * @svc: the connection
+ * @gfp: how to allocate
  *
- * Returns NULL when memory is short, or when the client has more Calls under
- * way than anybody granted.
+ * Returns ERR_PTR(-ENOMEM) when memory is short, ERR_PTR(-ENOBUFS) when the
+ * client has more Calls under way than anybody granted.
  */
-struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc)
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 {
 	struct nfr_svc_req *req;
 	bool full;
@@ -73,9 +74,9 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc)
 		list_del(&req->list);
 	full = svc->nreqs >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED;
 	spin_unlock(&svc->lock);
-	if (req || full)
-		return req;
-	return nfr_svc_req_create(svc);
+	if (!req)
+		req = full ? ERR_PTR(-ENOBUFS) : nfr_svc_req_create(svc, gfp);
+	return req ?: ERR_PTR(-ENOMEM);
 }
 
 /**
@@ -104,6 +105,7 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	nfr_svc_req_answered(req);
 	nfr_rw_destroy_all(req);
 	nfr_sink_put(req);
+	nfr_budget_keep(req, 0);
 	req->nresults = 0;
 	spin_lock(&svc->lock);
 	/* the one used last: it is still in the caches */
@@ -122,6 +124,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	list_for_each_entry_safe(req, next, &svc->all, all) {
 		nfr_rw_destroy_all(req);
 		nfr_sink_put(req);
+		nfr_budget_keep(req, 0);
 		nfr_svc_req_free(req);
 	}
 }

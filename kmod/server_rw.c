@@ -56,17 +56,39 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
 	sg_mark_end(&rw->sg[rw->entries - 1]);
 }
 
+/*
+ * The core allocates with GFP_KERNEL, some bytes for each page. Where req->gfp
+ * does not block, it must not reclaim either; what it takes of the reserves
+ * then is bounded with the pages themselves (server_sink.c).
+ */
+static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct nfr_segment *seg,
+		       u32 at)
+{
+	struct rdma_cm_id *id = req->svc->conn->id;
+	bool blocks = gfpflags_allow_blocking(req->gfp);
+	unsigned int flags;
+	int rc;
+
+	flags = blocks ? memalloc_noio_save() : memalloc_noreclaim_save();
+	rc = rdma_rw_ctx_init(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries, 0,
+			      seg->offset + at, seg->handle, rw->direction);
+	if (blocks)
+		memalloc_noio_restore(flags);
+	else
+		memalloc_noreclaim_restore(flags);
+	return rc;
+}
+
 /* One operation: @length bytes of @span, and as many at @at in @seg */
 static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
 		      struct nfr_span *span, u32 length, enum dma_data_direction direction)
 {
 	struct nfr_conn *conn = req->svc->conn;
 	u32 room = (length >> PAGE_SHIFT) + NFR_RW_ENDS;
-	unsigned int flags;
 	struct nfr_rw *rw;
 	int rc;
 
-	rw = kvmalloc(struct_size(rw, sg, room), GFP_NOIO | __GFP_NOWARN);
+	rw = kvmalloc(struct_size(rw, sg, room), req->gfp);
 	if (!rw)
 		return -ENOMEM;
 	rw->entries = 0;
@@ -74,11 +96,7 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 	rw->length = length;
 	sg_init_table(rw->sg, room);
 	nfr_rw_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
-	/* it allocates memory, for what may be writeback of a client on this machine */
-	flags = memalloc_noio_save();
-	rc = rdma_rw_ctx_init(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg, rw->entries, 0,
-			      seg->offset + at, seg->handle, direction);
-	memalloc_noio_restore(flags);
+	rc = nfr_rw_init(req, rw, seg, at);
 	if (rc < 0) {
 		kvfree(rw);
 		return rc;

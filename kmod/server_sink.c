@@ -81,13 +81,13 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
 {
 	unsigned long filled = 0, before;
 
-	req->pages = kvcalloc(req->npages, sizeof(*req->pages), GFP_NOIO | __GFP_NOWARN);
+	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
 	if (!req->pages)
 		return -ENOMEM;
 	/* it may stop early without being short of memory */
 	do {
 		before = filled;
-		filled = nfr_alloc_pages(GFP_NOIO | __GFP_NOWARN, req->npages, req->pages);
+		filled = nfr_alloc_pages(req->gfp, req->npages, req->pages);
 	} while (filled > before && filled < req->npages);
 	return filled == req->npages ? 0 : -ENOMEM;
 }
@@ -101,6 +101,7 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
  */
 int nfr_sink_again(struct nfr_svc_req *req)
 {
+	unsigned long delay = gfpflags_allow_blocking(req->gfp) ? NFR_SINK_RETRY : 0;
 	bool waits;
 
 	nfr_sink_free(req);
@@ -108,7 +109,8 @@ int nfr_sink_again(struct nfr_svc_req *req)
 	nfr_sink_uncharge(req);
 	waits = nfr_sink_wait(req);
 	spin_unlock(&nfr_sink_lock);
-	nfr_conn_queue(&nfr_sink_later, NFR_SINK_RETRY);
+	/* where the worker may wait for memory it may find some at once */
+	nfr_conn_queue(&nfr_sink_later, delay);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
@@ -133,7 +135,10 @@ int nfr_sink_get(struct nfr_svc_req *req)
 	spin_unlock(&nfr_sink_lock);
 	if (rc)
 		return waits ? -EINPROGRESS : -ENOTCONN;
-	return nfr_sink_alloc(req) ? nfr_sink_again(req) : 0;
+	if (!nfr_sink_alloc(req))
+		return 0;
+	nfr_svc_count_shortage();
+	return nfr_sink_again(req);
 }
 
 /**
@@ -180,6 +185,7 @@ static void nfr_sink_work(struct work_struct *work)
 	while ((req = nfr_sink_next(&waiters))) {
 		xprt = &req->svc->xprt;
 		req->waited = true;
+		req->gfp = NFR_GFP_RETRIED;
 		nfr_svc_read_start(req);
 		svc_xprt_put(xprt);
 	}

@@ -64,7 +64,7 @@ static void nfr_svc_watch(struct work_struct *work)
  */
 void nfr_svc_watch_init(struct nfr_svc *svc)
 {
-	INIT_DEFERRABLE_WORK(&svc->watch, nfr_svc_watch);
+	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
 }
 
 /**

@@ -21,13 +21,15 @@ static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 {
 	struct nfr_svc_req *req = ctxt;
 	struct nfr_svc *svc = nfr_svc_of(xprt);
+	u32 xid;
 
 	if (!req)
 		return;
+	xid = req->head.xid;
 	nfr_svc_count(svc, dropped, 1);
 	nfr_svc_req_put(req);
 	/* not at once: what nfsd is still working on is dropped when it is sent again */
-	nfr_conn_lost(svc->conn);
+	nfr_conn_lost(svc->conn, xid);
 }
 
 static void nfr_svc_detach(struct svc_xprt *xprt)

@@ -19,9 +19,9 @@ static inline u32 nfr_load32(const u8 *at)
 static inline void nfr_store32(u8 *at, u32 value)
 {
 	at[0] = value >> 24;
-	at[1] = value >> 16;
-	at[2] = value >> 8;
-	at[3] = value;
+	at[1] = value >> 16 & 0xff;
+	at[2] = value >> 8 & 0xff;
+	at[3] = value & 0xff;
 }
 
 #endif

@@ -88,6 +88,8 @@ def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Itera
         *whole, rest = (rest + data).split(b"\n")
         yield from (_text(line) for line in whole)
         if not data:
+            if rest:
+                yield _text(rest)
             return
 
 

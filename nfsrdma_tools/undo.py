@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -73,6 +74,10 @@ _KINDS: dict[str, type[Run] | type[Write] | type[Remove]] = {
 }  # fmt: skip
 
 
+# the process that writes it, and when that began (_birth)
+_OWNER = re.compile(r"(\d+)-(\w+)-\w+", re.ASCII)
+
+
 class Journal:
     """The undo actions of one running process, newest last, on disk before each change."""
 
@@ -116,7 +121,7 @@ class Journal:
             action = self.actions[-1]
             try:
                 action.undo()
-            except (UserError, OSError) as error:
+            except (UserError, OSError, ValueError) as error:
                 failures.append(f"could not take back {action}: {error}")
             # the last one: an equal action further down is another change
             self.actions.pop()
@@ -135,11 +140,13 @@ class Journal:
 
     @classmethod
     def load(cls, path: Path) -> Journal:
-        """Read a journal that another process left."""
+        """Read a journal that another process left; UserError when it is damaged."""
         book = cls(path)
-        for row in json.loads(path.read_text()):
-            kind: Any = _KINDS[row.pop("kind")]
-            book.actions.append(kind(**{k: _tuple(v) for k, v in row.items()}))
+        try:
+            rows = json.loads(path.read_text())
+            book.actions = [_action(**row) for row in _listed(rows)]
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} is no journal of nfsrdma: {error!r}") from error
         return book
 
 
@@ -172,14 +179,29 @@ def _raise_for(failures: list[str]) -> None:
 
 def recover() -> list[str]:
     """Run the journals of processes that are gone; returns what could not be taken back."""
-    failures: list[str] = []
-    for path in sorted(state_dir().glob("*.undo")):
-        pid, birth, _ = path.stem.split("-", 2)
-        if _birth(int(pid)) != birth:
-            # the rename decides which of two recovering processes does it
-            with contextlib.suppress(FileNotFoundError):
-                failures += Journal.load(path.rename(_own_path())).undo()
-    return failures
+    left = [path for path in sorted(state_dir().glob("*.undo")) if not _is_alive(path)]
+    return [failure for path in left for failure in _recovered(path)]
+
+
+def _is_alive(path: Path) -> bool:
+    match = _OWNER.fullmatch(path.stem)
+    return match is not None and _birth(int(match[1])) == match[2]
+
+
+def _recovered(path: Path) -> list[str]:
+    try:
+        # the rename decides which of two recovering processes does it
+        mine = path.rename(_own_path())
+    except FileNotFoundError:
+        return []
+    try:
+        if not _OWNER.fullmatch(path.stem):
+            raise UserError(f"{path} has no name of a journal")
+        return Journal.load(mine).undo()
+    except UserError as error:
+        # or each run from now on would fail on it
+        aside = mine.rename(mine.with_suffix(".damaged"))
+        return [f"{error.message}; it is kept as {aside}, and nothing in it was taken back"]
 
 
 def _own_path() -> Path:
@@ -196,5 +218,16 @@ def _birth(pid: int) -> str:
     return stat.rsplit(")", 1)[1].split()[19]
 
 
-def _tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
+def _listed(rows: object) -> list[Any]:
+    if not isinstance(rows, list):
+        raise TypeError(f"expected a list, found {rows!r}")
+    return rows
+
+
+def _action(kind: str, **fields: Any) -> Action:
+    if kind == "run":
+        fields["argv"] = tuple(_listed(fields["argv"]))
+    texts = [fields.get(name, "") for name in ("path", "text", "when", "unless")]
+    if not all(isinstance(text, str) for text in (*texts, *fields.get("argv", ()))):
+        raise TypeError(f"expected texts, found {fields}")
+    return _KINDS[kind](**fields)

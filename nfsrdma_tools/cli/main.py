@@ -53,7 +53,9 @@ app.command()(live.exporter)
 def main() -> None:
     """Run a command; a UserError ends it in one line and its exit status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _stop)
+        # nohup has us ignore SIGHUP
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop)
     try:
         app()
     except UserError as error:

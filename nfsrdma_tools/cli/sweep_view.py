@@ -15,7 +15,7 @@ from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.events import Event, Finished, Planned, Step, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import Summary
+from nfsrdma_tools.sweep.spread import UNSTEADY, Summary
 from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["Lines", "Progress", "conclusion"]
@@ -177,5 +177,5 @@ def _remarks(trials: list[Trial]) -> list[str]:
         lines.append(f"  {count} {what}: {reason}")
     # the same ones that the report marks
     if shaky := unstable(trials):
-        lines.append(f"  runs differ more than usual: {_named(shaky)}")
+        lines.append(f"  standard error of the mean above {UNSTEADY:.0%}: {_named(shaky)}")
     return lines

@@ -61,7 +61,7 @@ class Tables:
             for line in table(self.columns, interval.records):
                 print(line)
         if any(interval.lost):
-            print("lost: {} RPCs, {} regions: not counted".format(*interval.lost))
+            print(f"lost: {interval.lost}: not counted")
         if cost := interval.cost:
             print(f"probes: {cost.runs} runs, {cost.ns / 1000:.1f} us of CPU time")
         print(flush=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo, mountstats, readahead, sharing
 from nfsrdma_tools.host.mountinfo import Entry
 from nfsrdma_tools.host.target import Target
@@ -91,16 +92,33 @@ def find(directory: Path) -> Mount | None:
 
 
 def states() -> list[State]:
-    """All NFS mounts with everything that is in effect."""
+    """All NFS mounts with everything that is in effect; one that goes meanwhile is left out."""
     everything = mounts()
-    return [state(mount, everything) for mount in everything]
+    counted = {str(stats.directory): stats for stats in mountstats.read_all()}
+    found = [_state(mount, counted.get(str(mount.directory)), everything) for mount in everything]
+    return [each for each in found if each]
+
+
+def _state(
+    mount: Mount, counted: mountstats.MountStats | None, others: Sequence[Mount]
+) -> State | None:
+    try:
+        return _with(mount, counted, others) if counted else None
+    except UserError:
+        if mount in mounts():
+            raise
+        return None
 
 
 def state(mount: Mount, others: Sequence[Mount]) -> State:
     """One mount with everything that is in effect; ``others`` are those it may share with."""
+    return _with(mount, mountstats.read(mount.directory), others)
+
+
+def _with(mount: Mount, counted: mountstats.MountStats, others: Sequence[Mount]) -> State:
     return State(
         mount=mount,
-        connections=len(mountstats.read(mount.directory).xprts),
+        connections=len(counted.xprts),
         read_ahead_kb=readahead.get_kb(mount.device),
         shares_with=shared(mount, others),
     )

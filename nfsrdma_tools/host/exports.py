@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError, one_line
+from nfsrdma_tools.host.mountinfo import unescape
 
 __all__ = [
     "EXPORTS_D",
@@ -139,7 +140,7 @@ def parse_etab(text: str) -> list[Exported]:
         path, tab, rest = line.partition("\t")
         client, bracket, options = rest.rpartition("(")
         if tab and bracket:
-            found.append(Exported(_unescape(path), client, tuple(options.rstrip(")").split(","))))
+            found.append(Exported(unescape(path), client, tuple(options.rstrip(")").split(","))))
     return found
 
 
@@ -183,12 +184,3 @@ def _check_path(path: Path) -> None:
 
 def _escape(path: Path) -> str:
     return "".join(chr(b) if b in _HARMLESS else f"\\{b:03o}" for b in os.fsencode(path))
-
-
-def _unescape(text: str) -> str:
-    raw = re.sub(
-        rb"\\([0-7]{3})",
-        lambda match: bytes([int(match[1], 8) & 0xFF]),
-        text.encode(errors="surrogateescape"),
-    )
-    return raw.decode(errors="surrogateescape")

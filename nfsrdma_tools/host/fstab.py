@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from nfsrdma_tools.host import mountinfo
@@ -21,8 +22,8 @@ def family(proto: str) -> str:
 
 
 def _asked(line: str) -> tuple[Path, str] | None:
-    fields = line.split()
-    if len(fields) < 4 or line.lstrip().startswith("#") or fields[2] not in ("nfs", "nfs4"):
+    fields = [field for field in re.split(r"[ \t]+", line) if field]
+    if len(fields) < 4 or fields[0].startswith("#") or fields[2] not in ("nfs", "nfs4"):
         return None
     options = mountinfo.options(fields[3])
     transport = "rdma" if "rdma" in options else family(options.get("proto", "tcp"))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
-from nfsrdma_tools.host import module_source
+from nfsrdma_tools.host import module_source, packages
 from nfsrdma_tools.host.module_source import OURS, Source
 
 __all__ = [
@@ -30,16 +30,11 @@ __all__ = [
     "cached",
     "checked_release",
     "first_error",
-    "headers_package",
 ]
 
 _TIMEOUT = 3600  # seconds: an emulated machine is slow
 _KEPT = 4  # builds for a kernel, 10 MB each: the loaded one may be put back
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
-_PACKAGES = (
-    (("rhel", "fedora", "centos"), "kernel-devel-{release}"),
-    (("suse", "opensuse"), "kernel-default-devel"),
-)
 # what names the cause, best first: the compiler, modpost, the shell, make
 _ERRORS = (
     r"^.*\berror: .*",
@@ -103,17 +98,6 @@ def checked_release(release: str) -> str:
     return release or platform.release()
 
 
-def headers_package(release: str, os_release: Path = Path("/etc/os-release")) -> str:
-    """The package that has the headers of a kernel, by this distribution's name for it."""
-    with contextlib.suppress(OSError):
-        text = os_release.read_text()
-        words = set(" ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split())
-        for names, package in _PACKAGES:
-            if any(word.startswith(name) for word in words for name in names):
-                return package.format(release=release)
-    return f"linux-headers-{release}"
-
-
 def first_error(log: str) -> str:
     """The line of a build's log that says why it failed."""
     found = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
@@ -137,7 +121,7 @@ def _headers(release: str) -> Path:
     folder = Path("/lib/modules", release, "build")
     if not (folder / "Makefile").is_file():
         what = f"there are no headers of kernel {release}: no {folder}"
-        raise UserError(what, f"install the package {headers_package(release)}")
+        raise UserError(what, packages.install("headers", release))
     return folder
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import tune_helper
 
 __all__ = [
     "PROC",
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 PROC = Path("/proc/self/mountinfo")
-_OCTAL = re.compile(r"\\([0-7]{3})")
 # security labels hold commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
 
@@ -54,8 +54,8 @@ class Entry:
 
 
 def unescape(field: str) -> str:
-    """Undo the octal escapes of one field."""
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), field)
+    """Undo the octal escapes of one field; each is a byte, and a character may have several."""
+    return tune_helper.plain(os.fsencode(field)) if "\\" in field else field
 
 
 def options(text: str) -> dict[str, str]:

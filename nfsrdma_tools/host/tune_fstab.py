@@ -8,12 +8,12 @@ UTF-8 travel as surrogates, so that a line that is put back is the line that was
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import read, write_atomically
+from nfsrdma_tools.host.mountinfo import unescape
 
 __all__ = ["find", "line_with_sizes", "replace", "with_sizes"]
 
@@ -36,13 +36,7 @@ def _mounts_nfs_on(line: str, directory: Path) -> bool:
     fields = [field for field in re.split(r"[ \t]+", line) if field]
     if len(fields) < 3 or fields[0].startswith("#"):
         return False
-    return fields[2] in ("nfs", "nfs4") and Path(_plain(fields[1])) == directory
-
-
-def _plain(field: str) -> str:
-    raw = field.encode("utf-8", "surrogateescape")
-    decoded = re.sub(rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), raw)
-    return os.fsdecode(decoded)
+    return fields[2] in ("nfs", "nfs4") and Path(unescape(fields[1])) == directory
 
 
 def with_sizes(options: str, rsize: int | None, wsize: int | None) -> str:

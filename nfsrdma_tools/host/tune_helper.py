@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run by udev for each new NFS bdi: prints the read-ahead (KiB) tuned for its mount point.
 
-Usage: DEVICE [CONFIG [MOUNTINFO]].  The bdi of an NFS mount is an anonymous device ("0:45") that
-appears a moment before the mount does, as nfs-utils' nfsrahead knows, so this waits until DEVICE
-is in mountinfo, for DEADLINE_S at most.  Ends with status 1 and prints nothing when the device is
-not that of a tuned mount: udev then leaves the read-ahead as it is.  Stands alone: a copy of this
-file runs as root outside of any virtual environment, with nothing but the standard library.
+Usage: DEVICE [CONFIG [MOUNTINFO [VOLUMES]]].  The bdi of an NFS mount is an anonymous device
+("0:45") that appears a moment before the mount does, as nfs-utils' nfsrahead knows, so this waits
+until DEVICE is in mountinfo, for DEADLINE_S at most.  FUSE and others have such devices, too: only
+one that the NFS client lists is waited for.  Ends with status 1 and prints nothing when the device
+is not that of a tuned mount: udev then leaves the read-ahead as it is.  Stands alone: a copy of
+this file runs as root outside of any virtual environment, with nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 DEADLINE_S = 5.0
 CONFIG = "/var/lib/nfsrdma/tune.json"
 MOUNTINFO = "/proc/self/mountinfo"
+VOLUMES = "/proc/fs/nfsfs/volumes"
 
 
 def tuned(path: str) -> dict[str, int]:
@@ -39,12 +41,27 @@ def mount_points(device: str, path: str) -> list[str]:
 
 
 def plain(field: bytes) -> str:
-    """A field of mountinfo without its octal escapes."""
+    """A field of mountinfo, or of fstab, without its octal escapes."""
     return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), field))
 
 
-def wait_for(device: str, path: str) -> list[str]:
+def is_nfs(device: str, volumes: str) -> bool:
+    """Whether the NFS client has this device, which it lists before it makes the bdi.
+
+    nfs_server_insert_lists in fs/nfs/client.c; nfs_get_tree_common in fs/nfs/super.c.
+    """
+    try:
+        with open(volumes, encoding="ascii") as file:  # noqa: PTH123
+            return any(device in line.split() for line in file)
+    except FileNotFoundError:
+        # nfs is not loaded
+        return False
+
+
+def wait_for(device: str, path: str, volumes: str) -> list[str]:
     """The mount points of ``device``; [] when there are none until the deadline."""
+    if not is_nfs(device, volumes):
+        return []
     end = time.monotonic() + DEADLINE_S
     with open(path, "rb") as changes:  # noqa: PTH123
         poll = select.poll()
@@ -59,13 +76,13 @@ def wait_for(device: str, path: str) -> list[str]:
 
 def main(argv: list[str]) -> int:
     """Print the read-ahead for argv[0]; returns the exit status."""
-    device, config, mountinfo = argv + [CONFIG, MOUNTINFO][len(argv) - 1 :]
+    device, config, mountinfo, volumes = argv + [CONFIG, MOUNTINFO, VOLUMES][len(argv) - 1 :]
     try:
         wanted = tuned(config)
     except (OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{config}: {error}\n")
         return 1
-    found = wait_for(device, mountinfo) if wanted else []
+    found = wait_for(device, mountinfo, volumes) if wanted else []
     values = [wanted[directory] for directory in found if directory in wanted]
     if not values:
         return 1

@@ -24,8 +24,17 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Xprt,
 )
-from nfsrdma_tools.probes import accounts, chunks, latency, readahead, registrations, server
+from nfsrdma_tools.probes import (
+    accounts,
+    chunks,
+    connections,
+    latency,
+    readahead,
+    registrations,
+    server,
+)
 from nfsrdma_tools.probes.counting import Row, split
+from nfsrdma_tools.probes.losses import lost
 
 __all__ = [
     "Counted",
@@ -37,6 +46,7 @@ __all__ = [
 
 # naming stacks costs more than all the rest: CPU by layer is read less often, of fewer samples
 CPU_EVERY, CPU_RATE = 10.0, 97
+FREE_EVERY = 60.0
 
 
 class Counted:
@@ -48,13 +58,33 @@ class Counted:
         self._last = {name: each.read(session) for name, each in self._accounts.items()}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
+        self._lost = lost(session)
+        self._freed_at = time.monotonic()
 
     def read(self) -> dict[str, Any]:
-        """By account, what was added."""
+        """By account, what was added; "lost" is what could not be counted, by kind."""
         found = {name: self._added(name) for name in self._accounts if name != "cpu"}
         if "cpu" in self._accounts:
             found["cpu"] = self._layers()
-        return found
+        self._free()
+        return {**found, "lost": self._missed(found)}
+
+    def _missed(self, found: Mapping[str, Any]) -> dict[str, int]:
+        before, self._lost = self._lost, lost(self.session)
+        missed = (self._lost - before)._asdict()
+        if "connections" in found:
+            missed["events"] = found["connections"].lost
+        if found.get("cpu", {}).get("fresh"):
+            missed["samples"] = found["cpu"]["lost"]
+        return {name: count for name, count in missed.items() if count}
+
+    def _free(self) -> None:
+        now = time.monotonic()
+        if now - self._freed_at < FREE_EVERY:
+            return
+        self._freed_at = now
+        for name in self._last.keys() - {"cpu"}:
+            self._accounts[name].forget(self.session, self._last[name], now)
 
     def _added(self, name: str) -> Any:
         account = self._accounts[name]
@@ -65,9 +95,9 @@ class Counted:
     def _layers(self) -> dict[str, Any]:
         if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
             added, self._cpu_at = self._added("cpu"), time.monotonic()
-            self._accounts["cpu"].forget(self.session, self._last["cpu"])
+            self._accounts["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
             rows = self._accounts["cpu"].records(added, {})
-            self._cpu = {"rows": rows, "ns": added.host.wall_ns}
+            self._cpu = {"rows": rows, "ns": added.host.wall_ns, "lost": added.lost}
             return {**self._cpu, "fresh": True}
         return {**self._cpu, "fresh": False}
 
@@ -136,9 +166,7 @@ def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     owners = _owners(mount, client, known)
     if regions := _regions(rows.found["registrations"], owners):
         parts["regions"] = regions
-    credits = rows.found["connections"].credits
-    if client is not None and not credits.keys().isdisjoint(owners):
-        parts["xprts"] = _with_credits(mount, credits, client)
+    parts |= _credits(mount, rows.found["connections"].credits, owners)
     return changed(mount, **parts) if parts else mount
 
 
@@ -182,15 +210,31 @@ def _regions(
     return Regions(counts, _slots([sum(column) for column in zip(*lives, strict=True)]))
 
 
-def _with_credits(
-    mount: Mount, credits: Mapping[tuple[bool, int], Any], client: int
-) -> tuple[Xprt, ...]:
-    ours = mount.transport == "nfsrdma"
-    rows = [credits.get((True, x.number) if ours else (False, client)) for x in mount.xprts]
-    return tuple(
-        changed(x, credits=Credits(row.granted, row.used, row.most_used, row.waits)) if row else x
-        for x, row in zip(mount.xprts, rows, strict=True)
-    )
+def _credits(
+    mount: Mount,
+    credits: Mapping[tuple[bool, int], connections.Credit],
+    owners: Sequence[tuple[bool, int]],
+) -> dict[str, Any]:
+    """What probes know of credits and the kernel does not say by itself.
+
+    Of our transport there is a row for each connection.  Of the kernel's there is one for each
+    client, however many connections it has: that tells how many Calls waited, and sysfs what each
+    connection has (facts.py).
+    """
+    rows = [credits[owner] for owner in owners if owner in credits]
+    if mount.transport == "nfsrdma":
+        own = {number: row for (_, number), row in credits.items() if (True, number) in owners}
+        return {"xprts": tuple(_with(x, own.get(x.number)) for x in mount.xprts)} if own else {}
+    if mount.transport != "rdma" or not rows:
+        return {}
+    parts: dict[str, Any] = {"credit_waits": rows[0].waits} if rows[0].waits else {}
+    if len(mount.xprts) == 1 and mount.xprts[0].number < 0:
+        parts["xprts"] = (_with(mount.xprts[0], rows[0]),)
+    return parts
+
+
+def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
+    return changed(xprt, credits=Credits(row.granted, row.used)) if row else xprt
 
 
 def clients(added: server.Server) -> tuple[Client, ...]:

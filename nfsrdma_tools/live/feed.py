@@ -44,6 +44,7 @@ class Feed:
         self._recorder = record.Recorder(asked.record) if asked.record else None
         # here, so that a file that is none is an error before any face is shown
         self._past = list(record.read(asked.replay)) if asked.replay else None
+        self._compiles = asked.probes and not asked.replay
         self._deliver, self._failed = deliver, failed
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -64,8 +65,9 @@ class Feed:
         """Wait, however long the compiler takes: what it returns has to be detached, once."""
         if self._thread.is_alive():
             self._thread.join(timeout=1)
-        if self._thread.is_alive():
+        if self._compiles and self._thread.is_alive():
             print(_WAITING, file=sys.__stderr__, flush=True)
+        if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:

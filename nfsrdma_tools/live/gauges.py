@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nfsrdma_tools.live.connections import connections, name
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
 
 __all__ = ["Labels", "gauges"]
@@ -17,6 +18,8 @@ def gauges(snapshot: Snapshot) -> Iterator[_Value]:
     """Names, values and labels (metric_names.py)."""
     for mount in snapshot.mounts:
         yield from _mount(mount)
+    for each in connections(snapshot.mounts):
+        yield from _xprt(each.xprt, each.labels)
     if snapshot.server:
         yield "nfsrdma_server_threads", snapshot.server.threads, ()
     for port in snapshot.ports:
@@ -35,15 +38,16 @@ def _mount(mount: Mount) -> Iterator[_Value]:
     yield "nfsrdma_mount_oldest_rpc_seconds", oldest, own
     if mount.asked:
         yield "nfsrdma_mount_other_transport", mount.has_another, (*own, mount.asked)
-    for index, xprt in enumerate(mount.xprts):
-        yield from _xprt(xprt, (*own, str(index)))
+    for index in range(len(mount.xprts)):
+        yield "nfsrdma_mount_xprt_info", 1, (*own, name(mount, index))
 
 
 def _xprt(xprt: Xprt, own: Labels) -> Iterator[_Value]:
+    yield "nfsrdma_xprt_info", 1, (*own, xprt.address)
     if xprt.connected is not None:
         yield "nfsrdma_xprt_connected", xprt.connected, own
-        for name in ("requests", "pending", "backlog"):
-            yield f"nfsrdma_xprt_{name}", getattr(xprt, name), own
+        for queue in ("requests", "pending", "backlog"):
+            yield f"nfsrdma_xprt_{queue}", getattr(xprt, queue), own
     if xprt.credits.granted:
         yield "nfsrdma_xprt_credits", xprt.credits.granted, own
         yield "nfsrdma_xprt_credits_used", xprt.credits.used, own

@@ -66,8 +66,8 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        if scope["method"] != "GET":
-            return PlainTextResponse("this is read-only\n", 405, {"allow": "GET"})
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("this is read-only\n", 405, {"allow": "GET, HEAD"})
         if not self._token:
             own = is_loopback(_host(headers.get("host", "")))
             return None if own else PlainTextResponse("not by this name\n", 421)

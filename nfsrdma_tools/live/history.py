@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nfsrdma_tools.live.kept import shared
@@ -80,7 +80,8 @@ def frame(snapshot: Snapshot) -> Frame:
 
     Below "who" a mount is "m:DIRECTORY", a client "c:ADDRESS" and the server "s:"; each has bytes
     read and written (r, w), RPCs (n), their ms (x: in all, q: before they were sent, a: until
-    answered), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
+    answered), those that probes counted (k), of the server's also the Sends that were completed
+    (e), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
     (g).  Below "max" are credits granted and used, by the connection, which mounts may share.
     """
     mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
@@ -121,12 +122,16 @@ def _mount(mount: Mount) -> Frame:
 _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 
 
-def _credits(mounts: Iterable[Mount]) -> Frame:
+def _credits(mounts: Sequence[Mount]) -> Frame:
+    # where Calls waited all were in use, if that was not between two snapshots; of several
+    # connections nobody knows which it was
+    waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
     found: Frame = {}
-    for xprts in shared(mounts).values():
+    for key, xprts in shared(mounts).items():
         for x in xprts:
             if x.credits.granted:
-                each = {"granted": x.credits.granted, "used": x.credits.peak}
+                used = x.credits.granted if key in waited else x.credits.used
+                each = {"granted": x.credits.granted, "used": used}
                 _larger(found.setdefault(str(x.number), {}), each)
     return found
 
@@ -137,7 +142,7 @@ def _clients(server: Server) -> Frame:
     for client in server.clients:
         each = _client(client)
         _add(found.setdefault(f"c:{client.peer}", {}), each)
-        _add(found["s:"], {key: each[key] for key in ("k", "x", "p", "l")})
+        _add(found["s:"], {key: each[key] for key in ("k", "e", "x", "p", "l")})
     return found
 
 
@@ -149,6 +154,7 @@ def _client(client: Client) -> Frame:
         "w": client.counts.get("read_bytes", 0),
         "n": calls,
         "k": calls,
+        "e": client.counts.get("sends", 0),
         "x": client.ns / 1e6,
         "p": client.phases,
         "l": _texts(client.times),

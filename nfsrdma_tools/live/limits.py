@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nfsrdma_tools.host.mountstats import DATA
-from nfsrdma_tools.live.snapshot import Mount, Op, Processors, Xprt
+from nfsrdma_tools.live.snapshot import Mount, Op, Processors
 
 __all__ = ["IDLE", "limit"]
 
@@ -65,19 +65,14 @@ def _idle(case: _Case) -> str:
 
 
 def _credits(case: _Case) -> str:
-    full = [x for x in case.mount.xprts if _starved(x)]
-    if not full:
+    starved = case.mount.starved
+    if not starved:
         return ""
-    granted = full[0].credits.granted
+    granted = starved[0].credits.granted
     return (
         f"Credits: all {granted} that the server grants are in use, and calls wait for one; "
         "have the server grant more (svc_rdma.max_requests), or use nconnect."
     )
-
-
-def _starved(xprt: Xprt) -> bool:
-    has = xprt.credits
-    return has.peak >= has.granted > 0 and (has.waits > 0 or xprt.sending > 0)
 
 
 def _processors(case: _Case) -> str:

@@ -21,15 +21,22 @@ class Family(NamedTuple):
 
 _MOUNT = ("mount", "transport")
 _OP = (*_MOUNT, "op")
-_XPRT = (*_MOUNT, "xprt")
+# several mounts may share a connection, so its series do not name them
+_XPRT = ("xprt", "transport")
 
 FAMILIES: dict[str, Family] = {
     "nfsrdma_mount_info": Family(
         "gauge", "1 for each NFS mount, with what is in effect on it.",
         (*_MOUNT, "target", "vers", "rsize", "wsize", "nconnect"),
     ),
+    "nfsrdma_mount_xprt_info": Family(
+        "gauge", "1 for each connection of each mount; mounts may share one.", (*_MOUNT, "xprt")
+    ),
     "nfsrdma_mount_read_bytes_total": Family("counter", "Bytes that came from the server.", _MOUNT),
     "nfsrdma_mount_written_bytes_total": Family("counter", "Bytes that went to it.", _MOUNT),
+    "nfsrdma_mount_credit_waits_total": Family(
+        "counter", "Calls that found all credits in use, from probes.", _MOUNT
+    ),
     "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT),
     "nfsrdma_mount_other_transport": Family(
         "gauge", "1 when the mount has not the transport that fstab asks for.", (*_MOUNT, "asked")
@@ -64,13 +71,13 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_read_ahead_pages_total": Family(
         "counter", "Pages by what became of them, from probes.", (*_MOUNT, "what")
     ),
+    "nfsrdma_xprt_info": Family(
+        "gauge", "1 for each connection, with its server's address.", (*_XPRT, "address")
+    ),
     "nfsrdma_xprt_connected": Family("gauge", "1 while the connection is up.", _XPRT),
     "nfsrdma_xprt_connects_total": Family("counter", "Connections made.", _XPRT),
     "nfsrdma_xprt_credits": Family("gauge", "Credits that the server grants.", _XPRT),
     "nfsrdma_xprt_credits_used": Family("gauge", "Credits in use.", _XPRT),
-    "nfsrdma_xprt_credit_waits_total": Family(
-        "counter", "Calls that found all credits in use, from probes.", _XPRT
-    ),
     "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT),
     "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for an answer.", _XPRT),
     "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT),
@@ -82,6 +89,9 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_server_client_calls_total": Family(
         "counter", "Calls over RDMA, from probes.", ("client", "op")
     ),
+    "nfsrdma_server_client_sends_total": Family(
+        "counter", "Replies whose Send was seen to be completed, from probes.", ("client", "op")
+    ),
     "nfsrdma_server_client_bytes_total": Family(
         "counter", "Bytes fetched from clients and written to them by RDMA, from probes.",
         ("client", "op", "direction"),
@@ -90,7 +100,8 @@ FAMILIES: dict[str, Family] = {
         "histogram", "Time of Calls in the server, from probes.", ("client", "op")
     ),
     "nfsrdma_server_phase_seconds_total": Family(
-        "counter", "Time of Calls by phase, from probes.", ("client", "op", "phase")
+        "counter", "Time of Calls by phase, from probes; of Sends in the phase send.",
+        ("client", "op", "phase"),
     ),
     "nfsrdma_cpu_busy_seconds_total": Family("counter", "Time CPUs were not idle."),
     "nfsrdma_cpu_layer_seconds_total": Family(
@@ -99,6 +110,9 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_port_active": Family("gauge", "1 while an RDMA port is ACTIVE.", ("port", "netdev")),
     "nfsrdma_events_total": Family("counter", "Events of the stall finder.", ("kind", "where")),
     "nfsrdma_missing": Family("gauge", "1 for each thing that cannot be seen here.", ("what",)),
+    "nfsrdma_probes_lost_total": Family(
+        "counter", "What probes could not count: figures from probes are too low by it.", ("what",)
+    ),
     "nfsrdma_sampler_snapshots_total": Family("counter", "Snapshots taken."),
     "nfsrdma_sampler_cpu_seconds_total": Family("counter", "CPU time that snapshots cost."),
     "nfsrdma_sampler_last_snapshot_timestamp_seconds": Family("gauge", "When the last one was."),

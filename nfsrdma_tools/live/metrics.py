@@ -24,7 +24,6 @@ from prometheus_client.exposition import choose_encoder
 
 from nfsrdma_tools.live.connections import Connections
 from nfsrdma_tools.live.gauges import Labels, gauges
-from nfsrdma_tools.live.kept import shared
 from nfsrdma_tools.live.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
@@ -101,7 +100,7 @@ class Metrics:
         """All families that have something, for prometheus-client."""
         with self._lock:
             last = self._last
-            now = [*self._connections.counters(last), *gauges(last)] if last else []
+            now = [*self._connections.counters(), *gauges(last)] if last else []
             kept = [(name, kept.items()) for name, kept in self._counters.items()]
             found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
             yield from [*found, *map(self._histogram, self._histograms)]
@@ -113,13 +112,9 @@ class Metrics:
             self._connections.add(snapshot)
             new = {mount.directory for mount in snapshot.mounts} - self._mounts
             self._forget({mount.directory for mount in snapshot.mounts})
-            connections = shared(snapshot.mounts).items()
-            waited = {key for key, xprts in connections if any(x.credits.waits for x in xprts)}
             for mount in snapshot.mounts:
                 if mount.did_something or mount.directory in new:
                     self._mount(mount)
-                if id(mount.xprts) in waited or mount.directory in new:
-                    self._waits(mount)
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
@@ -148,6 +143,8 @@ class Metrics:
         own = (mount.directory, mount.transport)
         self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
         self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
+        if any(x.credits.granted for x in mount.xprts):
+            self._count("nfsrdma_mount_credit_waits_total", mount.credit_waits, *own)
         for op in mount.ops:
             self._op(op, own)
         self._probed(mount, own)
@@ -155,12 +152,6 @@ class Metrics:
     def _op(self, op: Op, own: Labels) -> None:
         for name, (field, scale) in _OPS.items():
             self._count(name, getattr(op, field) * scale, *own, op.name)
-
-    def _waits(self, mount: Mount) -> None:
-        for index, xprt in enumerate(mount.xprts):
-            if xprt.credits.granted:
-                own = (mount.directory, mount.transport, str(index))
-                self._count("nfsrdma_xprt_credit_waits_total", xprt.credits.waits, *own)
 
     def _probed(self, mount: Mount, own: Labels) -> None:
         for each in mount.timings:
@@ -201,6 +192,7 @@ class Metrics:
     def _client(self, client: Client, own: Labels) -> None:
         counts = client.counts
         self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
+        self._count("nfsrdma_server_client_sends_total", counts.get("sends", 0), *own)
         for direction, name in (("fetched", "read_bytes"), ("written", "written")):
             moved = counts.get(name, 0)
             self._count("nfsrdma_server_client_bytes_total", moved, *own, direction)
@@ -218,6 +210,8 @@ class Metrics:
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
         for event in snapshot.events:
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
+        for what, count in snapshot.lost.items():
+            self._count("nfsrdma_probes_lost_total", count, what)
         self._count("nfsrdma_sampler_snapshots_total", 1)
         self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
 

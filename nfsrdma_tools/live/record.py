@@ -76,10 +76,10 @@ def replayed(
     deliver: Callable[[Snapshot], None],
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Deliver them in the rhythm in which they were taken."""
+    """Deliver them in the rhythm in which they were taken; end when ``wait`` returns true."""
     last = 0.0
     for snapshot in snapshots:
-        if last:
-            wait(max(snapshot.time - last, 0.0))
+        if last and wait(max(snapshot.time - last, 0.0)):
+            return
         last = snapshot.time
         deliver(snapshot)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,8 +31,7 @@ from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.live.stalls import Finder
 from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes.accounts import NAMES
-from nfsrdma_tools.probes.events import system
-from nfsrdma_tools.probes.program import TRANSPORTS
+from nfsrdma_tools.probes.program import present
 
 __all__ = ["Sampler"]
 
@@ -63,6 +63,7 @@ class Sampler:
         self._counted: Counted | None = None
         self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
+        self._lost: Counter[str] = Counter()
         self._name = host_name()
 
     def stop(self) -> None:
@@ -103,7 +104,8 @@ class Sampler:
         )
         snapshot = self._with_limits(snapshot)
         events = (*snapshot.events, *self._finder.look(snapshot))
-        missing = {**self._facts.missing, **self._missing}
+        self._lost.update(snapshot.lost)
+        missing = {**self._facts.missing, **self._missing, **_lost(self._lost)}
         cost = time.thread_time_ns() - spent
         return replace(snapshot, events=events, missing=missing, cost_ns=cost)
 
@@ -120,6 +122,7 @@ class Sampler:
             mounts=on_mounts(snapshot.mounts, found, known),
             server=_served(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
+            lost=found["lost"],
             events=happened.events(found["connections"].events, snapshot.mounts, known, epoch),
         )
 
@@ -144,15 +147,15 @@ class Sampler:
         return replace(snapshot, mounts=tuple(map(said, snapshot.mounts)))
 
     def _probe(self) -> None:
-        """Attach, and again whenever another transport's module came or went."""
+        """Attach, and again whenever a module with events that are counted came or went."""
         while not self._stop.is_set():
-            there = _transports()
+            there = present(self._accounts)
             self._missing = {"probes": _ATTACHING}
             missing: dict[str, str] = {}
             with ExitStack() as stack:
                 counted = self._attached(stack, missing)
                 self._missing, self._counted = missing, counted
-                while _transports() == there and not self._stop.wait(1.0):
+                while present(self._accounts) == there and not self._stop.wait(1.0):
                     pass
                 with self._lock:
                     self._counted = None
@@ -166,8 +169,8 @@ class Sampler:
             return None
 
 
-def _transports() -> tuple[bool, ...]:
-    return tuple(system(name) for name in TRANSPORTS)
+def _lost(sums: Counter[str]) -> dict[str, str]:
+    return {f"lost {what}": f"the probes could not count {n}" for what, n in sums.items()}
 
 
 def _served(server: Server | None, found: dict[str, Any]) -> Server | None:

@@ -12,26 +12,15 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 __all__ = [
-    "Ahead",
-    "Chunks",
-    "Client",
-    "Credits",
-    "Event",
-    "Layer",
-    "Mount",
-    "Op",
-    "Port",
-    "Processors",
-    "Regions",
-    "Server",
-    "Snapshot",
-    "Timing",
-    "Waiting",
-    "Xprt",
-]
+    "Ahead", "Chunks", "Client", "Credits", "Event", "Layer", "Mount", "Op", "Port", "Processors",
+    "Regions", "Server", "Snapshot", "Timing", "Waiting", "Xprt",
+]  # fmt: skip
 
 Slots = tuple[tuple[int, int], ...]
-_COUNTED = ("ops", "timings", "chunks", "regions", "ahead", "read", "written", "direct")
+_COUNTED = (
+    *("ops", "timings", "chunks", "regions", "ahead"),
+    *("read", "written", "direct", "credit_waits"),
+)
 _counted = itemgetter(*_COUNTED)
 
 
@@ -90,17 +79,10 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Credits:
-    """From the server and in use now; the most in use and the Calls that waited for one."""
+    """Of a connection: granted by the server, and in use now."""
 
     granted: int = 0
     used: int = 0
-    most_used: int = 0
-    waits: int = 0
-
-    @property
-    def peak(self) -> int:
-        """The most in use within the interval: that of the session only where Calls waited."""
-        return max(self.used, self.most_used if self.waits else 0)
 
 
 @dataclass(frozen=True)
@@ -162,6 +144,8 @@ class Mount:
     chunks: tuple[Chunks, ...] = ()
     regions: Regions | None = None
     ahead: Ahead | None = None
+    credit_waits: int = 0
+    """Calls of its client, over all connections, that found no credit (account "connections")."""
     waiting: tuple[Waiting, ...] = ()
     """The oldest RPCs under way."""
     limit: str = ""
@@ -178,6 +162,14 @@ class Mount:
         """Whether anything was counted of it, besides its connections, which others may use."""
         # asked of each mount in each interval: attributes take five times as long
         return any(_counted(vars(self)))
+
+    @property
+    def starved(self) -> tuple[Xprt, ...]:
+        """Connections that Calls wait for a credit of; all with credits if none is full now."""
+        with_credits = tuple(x for x in self.xprts if x.credits.granted)
+        full = tuple(x for x in with_credits if x.credits.used >= x.credits.granted)
+        sending = tuple(x for x in full if x.sending)
+        return (full or with_credits) if self.credit_waits else sending
 
     @property
     def rpcs(self) -> int:
@@ -200,6 +192,13 @@ class Client:
     ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     times: Slots = ()
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Nanoseconds of each phase: per Call, and "send" per Send that was completed."""
+        calls, sends = (self.counts.get(name, 0) for name in ("calls", "sends"))
+        each = {name: sends if name == "send" else calls for name in self.phases}
+        return {name: ns / each[name] for name, ns in self.phases.items() if each[name]}
 
 
 @dataclass(frozen=True)
@@ -295,5 +294,7 @@ class Snapshot:
     events: tuple[Event, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     """What cannot be seen here, and why."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """What probes could not count in this interval: probes/losses.py, "events", CPU "samples"."""
     cost_ns: int = 0
     """CPU time that taking it cost, of this process."""

@@ -95,14 +95,12 @@ def _is_silent(xprt: Xprt) -> bool:
 
 def _calm(xprts: Iterable[Xprt]) -> tuple[int, ...] | None:
     """The numbers of connections of which there is nothing to be told; None if there is."""
-    calm = all(
-        x.connected and not (x.connects or x.sending or x.pending or x.credits.waits) for x in xprts
-    )
+    calm = all(x.connected and not (x.connects or x.sending or x.pending) for x in xprts)
     return tuple(x.number for x in xprts) if calm else None
 
 
 def _is_well(mount: Mount) -> bool:
-    return not mount.waiting and not (mount.asked and mount.has_another)
+    return not mount.waiting and not mount.credit_waits and not (mount.asked and mount.has_another)
 
 
 def _begins(name: str, memory: _Memory) -> bool:
@@ -178,22 +176,17 @@ def _changed(mount: Mount, xprt: Xprt, time: float) -> Event:
 
 
 def _credits(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
-    full = [x for x in mount.xprts if x.credits.granted and _waits(x)]
-    memory.starved = memory.starved + now.seconds if full else 0.0
-    if not full:
+    starved = mount.starved
+    memory.starved = memory.starved + now.seconds if starved else 0.0
+    if not starved:
         memory.said.discard("credits")
     elif memory.starved >= _CREDITS_SECONDS and _begins("credits", memory):
-        has = full[0].credits
-        what = f"all {has.granted} credits were in use for {memory.starved:.0f} s"
-        if has.waits:
-            what += f", {has.waits} calls waited in the last {now.seconds:.0f} s"
+        granted = starved[0].credits.granted
+        what = f"all {granted} credits were in use for {memory.starved:.0f} s"
+        if mount.credit_waits:
+            what += f", {mount.credit_waits} calls waited in the last {now.seconds:.0f} s"
         advice = "have the server grant more (svc_rdma.max_requests), or mount with nconnect"
         yield Event(now.time, "credits used up", mount.directory, what, advice, "warning")
-
-
-def _waits(xprt: Xprt) -> bool:
-    has = xprt.credits
-    return has.waits > 0 or (has.used >= has.granted and xprt.sending > 0)
 
 
 def _transport(mount: Mount, memory: _Memory, now: Snapshot) -> Iterable[Event]:

@@ -39,7 +39,9 @@ def application(hub: Hub, metrics: Metrics, token: str = "", page: bool = True) 
     def past(_: Request) -> Response:
         return Response(hub.past(), media_type="application/json")
 
-    async def events(_: Request) -> Response:
+    async def events(request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")
         if hub.listening >= hub.most:
             return PlainTextResponse("too many listen\n", 503, {"retry-after": "30"})
         return StreamingResponse(_listened(hub), media_type="text/event-stream")

@@ -22,7 +22,7 @@ NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahe
 class Account:
     """What a module of this room offers under its account's name.
 
-    ``attach(session)`` and ``forget(session, reading)`` are optional.  ``read(session)`` is a
+    ``attach(session)`` and ``forget(session, reading, now)`` are optional.  ``read(session)`` is a
     snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
     whose values are plain: numbers, texts, and lists of numbers for histograms.  One that is
     HOST_WIDE knows no mounts.
@@ -60,10 +60,13 @@ class Account:
         """Attach those probes."""
         self.module.time_functions(session)
 
-    def forget(self, session: Any, reading: Any) -> None:
-        """Free what only differences to readings before this one would need."""
+    def forget(self, session: Any, reading: Any, now: float) -> None:
+        """Free what only differences to readings before this one would need, and idle rows.
+
+        ``now`` is in seconds of a clock that does not jump.
+        """
         if hasattr(self.module, "forget"):
-            self.module.forget(session, reading)
+            self.module.forget(session, reading, now)
 
     def read(self, session: Any) -> Any:
         """What was counted since the session began."""

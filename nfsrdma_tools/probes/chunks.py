@@ -8,9 +8,10 @@ from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, row_of, split, total
+from nfsrdma_tools.probes.idle import free
 from nfsrdma_tools.probes.maps import rows
 
-__all__ = ["COUNTS", "KINDS", "Chunks", "difference", "read", "records"]
+__all__ = ["COUNTS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
 
 KINDS = ("read", "position_zero", "write", "reply")
 """A chunk's kinds: Read chunk of data, Read chunk that is the whole Call, Write and Reply chunk."""
@@ -61,6 +62,11 @@ def read(session: Any) -> Chunks:
 
 def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
     return row, total(leaf.counts for leaf in leaves), total(leaf.sizes for leaf in leaves)
+
+
+def forget(session: Any, reading: Chunks, now: float) -> None:
+    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    free(session, "chunk_rows", now, reading.counts, reading.sizes)
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:

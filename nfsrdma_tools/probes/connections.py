@@ -14,7 +14,7 @@ from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import text
 from nfsrdma_tools.probes.maps import decoded
 from nfsrdma_tools.probes.statuses import cm_event, completion
-from nfsrdma_tools.probes.xprts import mounts_of_transports
+from nfsrdma_tools.probes.xprts import is_there, mounts_of_transports
 
 __all__ = [
     "EVENTS",
@@ -23,6 +23,7 @@ __all__ = [
     "Event",
     "attach",
     "difference",
+    "forget",
     "read",
     "records",
     "told",
@@ -63,10 +64,10 @@ class Credit:
 
 @dataclass(frozen=True)
 class Connections:
-    """Events since the session began, those ``lost``, and credits by owner (ours, number).
+    """The latest events, how many were ``lost``, and credits by owner (ours, number).
 
-    ``came`` is how many events there were in all: CPUs are heard one after the other, so that they
-    are not in the order of their times.
+    ``came`` is how many events were heard since the session began: CPUs are heard one after the
+    other, so that they are not in the order of their times.
     """
 
     events: tuple[Event, ...]
@@ -91,7 +92,6 @@ def attach(session: Any) -> None:
     def come(_cpu: int, data: Any, _size: int) -> None:
         heard.events.append(told(session.table("connection_records").event(data)))
         heard.came += 1
-        heard.lost += len(heard.events) > _KEPT
         del heard.events[:-_KEPT]
 
     def lost(count: int) -> None:
@@ -113,13 +113,22 @@ def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
     return (bool(key.ours), key.number), credit
 
 
+def forget(session: Any, reading: Connections, now: float) -> None:
+    """Take credits of clients and transports that are gone out of the map, and of ``reading``."""
+    del now
+    table = session.table("credits")
+    for key in [each for each in reading.credits if not is_there(*each)]:
+        del table[table.Key(*key)], reading.credits[key]
+
+
 def difference(after: Connections, before: Connections) -> Connections:
     """What happened between two readings; credits are as they are now, but for the waits."""
-    new = min(after.came - before.came, len(after.events))
+    came = after.came - before.came
+    new = min(came, len(after.events))
     none = Credit(0, 0, 0, 0)
     return Connections(
         after.events[len(after.events) - new :],
-        after.lost - before.lost,
+        after.lost - before.lost + came - new,
         {
             key: _since(credit, before.credits.get(key, none))
             for key, credit in after.credits.items()

@@ -58,8 +58,9 @@ def read(session: Any) -> Reading:
     return reading
 
 
-def forget(session: Any, reading: Reading) -> None:
+def forget(session: Any, reading: Reading, now: float) -> None:
     """Free samples of threads that were gone then, and stacks: who watches for hours has many."""
+    del now
     session.state["cpu"].forget(reading)
 
 

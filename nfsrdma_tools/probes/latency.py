@@ -8,9 +8,20 @@ from typing import Any
 
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, row_of, split, text, total
+from nfsrdma_tools.probes.idle import free
 from nfsrdma_tools.probes.maps import rows
 
-__all__ = ["PHASES", "Latency", "Slow", "difference", "percentile", "read", "records", "slot_ns"]
+__all__ = [
+    "PHASES",
+    "Latency",
+    "Slow",
+    "difference",
+    "forget",
+    "percentile",
+    "read",
+    "records",
+    "slot_ns",
+]
 
 # enum phase of bpf/latency.c
 PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
@@ -68,6 +79,11 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
         total(leaf.times for leaf in leaves),
         total(leaf.phase_times for leaf in leaves),
     )
+
+
+def forget(session: Any, reading: Latency, now: float) -> None:
+    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    free(session, "latency_rows", now, reading.sums, reading.times, reading.phase_times)
 
 
 def difference(after: Latency, before: Latency) -> Latency:

@@ -49,10 +49,16 @@ def rows(
     name: Callable[[Any], _Name],
     decode: Callable[[_Name, list[Any]], _Row],
 ) -> list[_Row]:
-    """What ``decode`` makes of each name's leaves in a map whose keys are numbers made of names."""
+    """What ``decode`` makes of each name's leaves in a map whose keys are numbers made of names.
 
-    def of_number(_number: Any, leaves: Any) -> list[_Row]:
-        return [decode(key, own) for key, own in named(leaves, name).items()]
+    Which number a name has is kept in the session's state.
+    """
+    numbers: dict[_Name, int] = session.state.setdefault(f"numbers of {table}", {})
+
+    def of_number(number: Any, leaves: Any) -> list[_Row]:
+        found = named(leaves, name)
+        numbers.update(dict.fromkeys(found, number.value))
+        return [decode(key, own) for key, own in found.items()]
 
     return list(chain.from_iterable(decoded(session, table, of_number)))
 

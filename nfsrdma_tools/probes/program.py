@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from nfsrdma_tools.probes import events
 
-__all__ = ["TRANSPORTS", "Missing", "Program", "program"]
+__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """Who brings a transport's events: the kernel's module, ours."""
@@ -21,6 +22,13 @@ _EVENT = re.compile(r"^PROBE\((\w+), (\w+)\)", re.MULTILINE)
 Pair = tuple[str, str]
 # systems whose events come with a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
+
+
+# a folder for each client: of sunrpc's, of nfsd's (NFSv4 alone)
+_CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"))
+# NFSv3 has 22, of NFSv4's 70 a client uses some 30
+_PROCEDURES = 32
+_FEWEST, _MOST = 8192, 1 << 16
 
 
 # accounts of more than one file
@@ -52,23 +60,59 @@ class Program:
 
 def program(accounts: Sequence[str]) -> Program:
     """The program of ``accounts``, in bpf/, for the running kernel."""
-    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
-    texts = {name: (source() / f"{name}.c").read_text() for name in names}
-    users: dict[Pair, list[str]] = {}
-    for name, text in texts.items():
-        for pair in _EVENT.findall(text):
-            users.setdefault(pair, []).append(name)
+    texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
+    there = present(accounts)
     # a transport that nobody has loaded carries nothing
-    asked = [pair for pair in sorted(users) if pair[0] not in TRANSPORTS or events.system(pair[0])]
-    there = [pair for pair in asked if events.exists(*pair)]
+    asked = [pair for pair in users if pair[0] not in TRANSPORTS or events.system(pair[0])]
     parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
         text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
-        flags=(f"-DPAGE_BITS={_page_bits()}", *(f"-DHAVE_{s}_{event}" for s, event in there)),
+        flags=(
+            f"-DPAGE_BITS={_page_bits()}",
+            f"-DROWS={rows()}",
+            *(f"-DHAVE_{s}_{event}" for s, event in there),
+        ),
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
     )
+
+
+def present(accounts: Sequence[str]) -> tuple[Pair, ...]:
+    """The events of ``accounts`` that the kernel has now, as (system, event).
+
+    When a module is loaded or unloaded the answer changes, and a program has to be made anew.
+    """
+    users = _users(tuple(accounts))
+    loaded = {system for system in {pair[0] for pair in users} if events.system(system)}
+    return tuple(pair for pair in users if pair[0] in loaded and events.exists(*pair))
+
+
+@cache
+def _texts(accounts: tuple[str, ...]) -> dict[str, str]:
+    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
+    return {name: (source() / f"{name}.c").read_text() for name in names}
+
+
+@cache
+def _users(accounts: tuple[str, ...]) -> dict[Pair, list[str]]:
+    """The files that count each event, by event in order."""
+    users: dict[Pair, list[str]] = {}
+    for name, text in _texts(accounts).items():
+        for pair in _EVENT.findall(text):
+            users.setdefault(pair, []).append(name)
+    return dict(sorted(users.items()))
+
+
+def rows() -> int:
+    """How many rows a map may have: enough for the clients that there are, and for more to come.
+
+    A row for each procedure of each of sunrpc's clients and of each client that nfsd knows.
+    Memory is taken for rows that are used; of the others the map has 16 bytes each.
+    """
+    there = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
+    needed = max(_PROCEDURES * there * 2, _FEWEST)
+    return min(1 << (needed - 1).bit_length(), _MOST)
 
 
 def _page_bits() -> int:

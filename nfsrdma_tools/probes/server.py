@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.probes.counting import increase, text, total
+from nfsrdma_tools.probes.idle import free
 from nfsrdma_tools.probes.maps import rows
 
-__all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "read", "records"]
+__all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "forget", "read", "records"]
 
 # enum server_phase and server_count of bpf/server.c
 PHASES = ("queue", "read_in", "nfsd", "write_out", "send")
@@ -55,6 +56,11 @@ def _asked(leaf: Any) -> Asked:
 def _decoded(asked: Asked, leaves: list[Any]) -> _Decoded:
     sums = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
     return asked, sums, total(leaf.times for leaf in leaves)
+
+
+def forget(session: Any, reading: Server, now: float) -> None:
+    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    free(session, "server_rows", now, reading.sums, reading.times)
 
 
 def difference(after: Server, before: Server) -> Server:

@@ -16,6 +16,7 @@ from typing import Any
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import events
 from nfsrdma_tools.probes.aside import aside
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
@@ -25,7 +26,6 @@ __all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
-_INSTALL = "apt install python3-bpfcc, and a venv with --system-site-packages"
 
 
 class Session:
@@ -58,6 +58,16 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
         yield Session(bpf, wanted.missing)
     finally:
         bpf.cleanup()
+        _forget_symbols(bpf)
+
+
+def _forget_symbols(bpf: Any) -> None:
+    """Have bcc read the kernel's symbols anew for the next session: modules come and go."""
+    from bcc.libbcc import lib
+
+    symbols = getattr(bpf, "_sym_caches", {}).pop(-1, None)
+    if symbols:
+        lib.bcc_free_symcache(symbols.cache, -1)
 
 
 def check(carried: bool = True) -> None:
@@ -103,15 +113,19 @@ def bcc() -> Any:
     try:
         import bcc as found
     except (ImportError, OSError) as error:  # OSError: one of its libraries is not there
-        raise UserError(f"no bcc here: {error}", _INSTALL) from error
+        raise UserError(f"no bcc here: {error}", _install()) from error
     if not hasattr(found, "BPF"):
         what = f"{found.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
-        raise UserError(what, f"pip uninstall bcc; {_INSTALL}")
+        raise UserError(what, f"pip uninstall bcc; {_install()}")
     return found
+
+
+def _install() -> str:
+    return f"{packages.install('bcc')}, and a venv with --system-site-packages"
 
 
 def headers() -> None:
     """UserError without the kernel's headers: bcc's own header wants them, if no program does."""
     release = os.uname().release
     if not (_MODULES / release / "build").is_dir() and not _KHEADERS.exists():
-        raise UserError(f"no headers of {release}", f"apt install linux-headers-{release}")
+        raise UserError(f"no headers of {release}", packages.install("headers", release))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["mounts_of_transports", "parse"]
+__all__ = ["is_there", "mounts_of_transports", "parse"]
 
 _SYSFS = Path("/sys/kernel/sunrpc")
 
@@ -31,3 +31,9 @@ def parse(switch: Path) -> list[int]:
         return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
     except (OSError, ValueError):
         return []
+
+
+def is_there(ours: bool, number: int) -> bool:
+    """Whether sunrpc has that transport, of ours, or that client; true where it does not say."""
+    folder = f"xprt-switches/*/xprt-{number}-*" if ours else f"rpc-clients/clnt-{number}"
+    return not _SYSFS.is_dir() or any(_SYSFS.glob(folder))

@@ -10,6 +10,7 @@ from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.recommend import Advice
 from nfsrdma_tools.report.tables import table
+from nfsrdma_tools.sweep.spread import UNSTEADY
 
 __all__ = ["details", "opening"]
 
@@ -118,7 +119,7 @@ def _front(study: Study, one: Advice) -> Markup:
 
 def _legend(study: Study) -> str:
     marks = "best: of its transport; tied: cannot be told from it by these runs; front: see above"
-    restless = "; spread: runs differ more than the median of the transport's repeated cells"
+    restless = f"; spread: the mean's standard error is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
     return f"Means over the runs; CPU is the whole host's. {marks}{restless if some else ''}."
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from nfsrdma_tools.report import conditions, style
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.spread import UNSTEADY
 
 __all__ = [
     "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",
@@ -133,7 +134,7 @@ def marks(study: Study, name: str) -> str:
     points = study.of(name)
     ring = "Ringed: the best cell. " if any(p.best for p in points) else ""
     hollow = (
-        "Hollow: its runs differ more than the median of this transport's repeated cells. "
+        f"Hollow: its mean's standard error is above {UNSTEADY:.0%}. "
         if any(p.unstable for p in points) else ""
     )  # fmt: skip
     return ring + hollow
@@ -236,7 +237,7 @@ def map_caption(study: Study, name: str) -> str:
     tied = "Dashed frame: no worse, as far as these runs can tell. " if any(
         p.tied and not p.best for p in points) else ""  # fmt: skip
     wave = (
-        "~: runs differ more than the transport's median. "
+        f"~: the mean's standard error is above {UNSTEADY:.0%}. "
         if any(p.unstable for p in points)
         else ""
     )

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import Noise, Summary, gap, pooled, summaries
+from nfsrdma_tools.sweep.spread import UNSTEADY, Noises, Summary, by_transport, gap, summaries
 
 __all__ = ["Choice", "choose", "unstable"]
 
@@ -17,17 +16,17 @@ __all__ = ["Choice", "choose", "unstable"]
 class Choice:
     """The recommendation for one transport, or over all (``transport`` is empty).
 
-    ``tied`` cannot be told apart from the winner by their runs (one-sided 95 % t-bound on the
-    pooled spread), fastest first.  ``front`` is the Pareto front: no other cell moves a byte for
-    less CPU without being slower; fastest first, the winner leads it.  ``noise`` is the pooled
-    relative spread of a run.
+    ``tied`` cannot be told to be slower than the winner by their runs, fastest first: with 95 %
+    confidence the really fastest cell is the winner or tied (spread.py).  ``front`` is the Pareto
+    front: no other cell moves a byte for less CPU without being slower; fastest first, the winner
+    leads it.  ``noise`` is the relative spread of a run, by transport.
     """
 
     transport: str
     winner: Summary
     tied: tuple[Summary, ...]
     front: tuple[Summary, ...]
-    noise: Noise
+    noise: Noises
 
 
 def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
@@ -37,20 +36,15 @@ def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
     if not cells:
         return None
     ranked = sorted(cells, key=lambda s: (-s.throughput, s.cpu_per_byte, s.cell.key))
-    noise = pooled(everything)
+    noise = by_transport(everything)
     winner, *others = ranked
-    tied = tuple(s for s in others if gap(s, winner) <= noise.bound(s, winner))
+    tied = tuple(s for s in others if gap(s, winner) <= noise.bound(s, winner, len(others)))
     return Choice(transport, winner, tied, _front(ranked), noise)
 
 
 def unstable(trials: Iterable[Trial]) -> tuple[Summary, ...]:
-    """Cells whose runs differ more than is usual (the median) for their transport."""
-    repeated = [s for s in summaries(trials) if s.runs > 1]
-    usual = {
-        name: statistics.median(s.spread for s in repeated if s.cell.transport == name)
-        for name in {s.cell.transport for s in repeated}
-    }
-    return tuple(s for s in repeated if s.spread > usual[s.cell.transport])
+    """Cells whose mean is not to be relied on: its relative standard error is above UNSTEADY."""
+    return tuple(s for s in summaries(trials) if s.error > UNSTEADY)
 
 
 def _front(ranked: list[Summary]) -> tuple[Summary, ...]:

@@ -99,13 +99,23 @@ def apply(event: Event, store: Store) -> None:
 def follow(lines: Iterable[str], store: Store) -> Iterator[Event]:
     """Copy the events of ``lines`` into ``store`` as they come; yields each once it is there.
 
-    The sweep was cut off when the last is not a Finished.  Empty lines are passed over.
+    The sweep was cut off when the last is not a Finished.  Empty lines are passed over.  UserError
+    for a line that is no event; if it was the last, what ended ``lines`` comes first.
     """
+    broken: UserError | None = None
     for line in lines:
+        if broken:
+            raise broken
         if line.strip():
-            event = from_line(line)
+            try:
+                event = from_line(line)
+            except UserError as error:
+                broken = error
+                continue
             apply(event, store)
             yield event
+    if broken:
+        raise broken
 
 
 _KINDS: dict[str, Callable[[dict[str, Any]], Event]] = {

@@ -29,3 +29,11 @@ class Job:
     duration_ns: int
     user_s: float
     system_s: float
+
+    @property
+    def throughput(self) -> float:
+        """Bytes per second; JobError when the job was too short for the program's clock."""
+        if not self.duration_ns:
+            what = f"{self.bytes} bytes took less than a millisecond, fio's unit"
+            raise JobError(what, hint="use a larger --file-size")
+        return self.bytes * 1e9 / self.duration_ns

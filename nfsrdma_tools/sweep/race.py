@@ -4,10 +4,11 @@
 Racing (successive elimination) spends runs where the decision is.  First each cell runs once, in
 random order: the chart needs them all.  Then, within each transport and over all of them, only
 cells run again that may still beat the best one by more than ``TARGET``, the one with the fewest
-runs first.  Who is out is worked out anew each time, so a cell comes back when the noise turns
-out larger.  The race ends when nobody is left who might be more than ``TARGET`` better, or when
-those who are left have the plan's number of runs.  At least three repeats are made, because
-without them nobody knows the noise.  docs/how-it-was-measured.md has the simulated regret.
+runs first.  Each time the race works out anew which cells are out, by the noise of their own
+transport, so a cell comes back when the noise turns out larger.  The race ends when no other cell
+may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
+of runs.  It makes at least three repeats of each transport, because one transport's noise says
+nothing about another's.  docs/how-it-was-measured.md has the simulated regret.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from collections.abc import Sequence
 
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import KNOWN_AT, Summary, gap, pooled, summaries
+from nfsrdma_tools.sweep.spread import (
+    KNOWN_AT,
+    Noises,
+    Summary,
+    by_transport,
+    gap,
+    pooled,
+    summaries,
+)
 
 __all__ = ["GIVE_UP", "TARGET", "expected", "next_cell"]
 
@@ -52,7 +61,8 @@ def expected(plan: Plan, trials: Sequence[Trial]) -> int:
     """How many trials there will be in all, as far as can be told now."""
     waiting = _waiting(plan, trials)
     if plan.mode == "racing":
-        repeats = KNOWN_AT if plan.runs > 1 and _unmeasured(waiting, trials) else 0
+        begins = plan.runs > 1 and _unmeasured(waiting, trials)
+        repeats = KNOWN_AT * len(plan.transports) if begins else 0
         return len(trials) + len(waiting) + repeats
     good = Counter(trial.cell for trial in trials if trial.ok)
     return len(trials) + sum(plan.runs - good[cell] for cell in waiting)
@@ -80,20 +90,21 @@ def _unmeasured(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[Cell]:
 
 
 def _contenders(plan: Plan, cells: list[Summary]) -> set[Cell]:
+    noise = by_transport(cells)
     scopes = [[s for s in cells if s.cell.transport == name] for name in plan.transports]
-    return {cell for scope in [cells, *scopes] if scope for cell in _in_the_race(scope, cells)}
+    racing = [_in_the_race(scope, noise) for scope in (cells, *scopes) if scope]
+    measuring_noise = [_fastest(scope)[:KNOWN_AT] for scope in scopes if not pooled(scope).known]
+    return {s.cell for group in (*racing, *measuring_noise) for s in group}
 
 
-def _in_the_race(scope: list[Summary], cells: list[Summary]) -> set[Cell]:
-    noise = pooled(cells)
-    ranked = sorted(scope, key=lambda s: s.throughput, reverse=True)
-    best = ranked[0]
-    left = [s for s in ranked if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
-    if not noise.known:
-        left = max(left, ranked[:KNOWN_AT], key=len)
-    if left == [best] and best.runs > 1:
-        return set()
-    return {s.cell for s in left}
+def _in_the_race(scope: list[Summary], noise: Noises) -> list[Summary]:
+    best = _fastest(scope)[0]
+    left = [s for s in scope if gap(s, best) < noise.bound(s, best) - TARGET or s is best]
+    return [] if left == [best] and best.runs > 1 else left
+
+
+def _fastest(cells: list[Summary]) -> list[Summary]:
+    return sorted(cells, key=lambda s: s.throughput, reverse=True)
 
 
 def _group(plan: Plan, cell: Cell) -> int:

@@ -1,28 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several runs of a cell say: mean, spread, and how far apart two cells have to be.
 
-Runs of all cells share one relative spread (pooled), because few runs per cell say little about
-their own.  Two cells differ when their relative gap exceeds a t-bound on it.  Until three repeats
-have been made the spread is unknown, and nothing closer than ``PRIOR`` counts as different.
+Runs of cells share one relative spread (pooled), because few runs per cell say little about their
+own: those of a transport, or, while it has few repeats, those of all.  Two cells differ when their
+relative gap exceeds a bound on it.  Until three repeats have been made the spread is unknown, and
+nothing closer than ``PRIOR`` counts as different.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.student import quantile
+from nfsrdma_tools.sweep.student import maximum
 
-__all__ = ["KNOWN_AT", "PRIOR", "Noise", "Summary", "gap", "pooled", "summaries"]
+__all__ = [
+    "KNOWN_AT",
+    "PRIOR",
+    "UNSTEADY",
+    "Noise",
+    "Noises",
+    "Summary",
+    "by_transport",
+    "gap",
+    "pooled",
+    "summaries",
+]
 
 PRIOR = 0.20
 """Relative gap that counts as a difference while the noise is unknown."""
 KNOWN_AT = 3
 """Repeats (degrees of freedom) from which on it is known."""
+UNSTEADY = 0.02
+"""Relative standard error of a mean from which on it is not to be relied on."""
 CONFIDENCE = 0.95
 
 
@@ -41,6 +55,11 @@ class Summary:
     cpu_share: float
     cpu_per_byte: float
 
+    @property
+    def error(self) -> float:
+        """Relative standard error of the mean, by the cell's own runs."""
+        return self.spread / math.sqrt(self.runs)
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -54,15 +73,33 @@ class Noise:
         """Whether enough repeats were made to trust it."""
         return self.degrees >= KNOWN_AT
 
-    def bound(self, one: Summary, other: Summary) -> float:
-        """The relative gap below which the two cells cannot be told apart."""
-        if not self.known:
+
+@dataclass(frozen=True)
+class Noises:
+    """The noise of each transport's runs: RDMA's may be a multiple of TCP's."""
+
+    of: Mapping[str, Noise]
+
+    def bound(self, one: Summary, best: Summary, rivals: int = 1) -> float:
+        """The relative gap below which ``one`` cannot be told to be slower than ``best``.
+
+        So many ``rivals`` are compared with the best one; with CONFIDENCE the one that really is
+        the fastest is not among those that are taken for slower: Hsu's multiple comparisons with
+        the best (1984), one-sided.  The quantile is that of Dunnett's test for comparisons that are
+        not correlated, which errs on the safe side.
+        """
+        mine, its = (self.of[each.cell.transport] for each in (one, best))
+        if not (mine.known and its.known):
             return PRIOR
-        return (
-            quantile(self.degrees, CONFIDENCE)
-            * self.relative
-            * math.sqrt(1 / one.runs + 1 / other.runs)
-        )
+        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
+        degrees = mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
+        return maximum(degrees, rivals, CONFIDENCE) * math.sqrt(sum(parts))
+
+
+def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
+    """Of a difference of two means whose variances differ (Welch and Satterthwaite)."""
+    squares = sum(v**2 / d for v, d in zip(variances, degrees, strict=True))
+    return int(sum(variances) ** 2 / squares) if squares else min(degrees)
 
 
 def summaries(trials: Iterable[Trial]) -> list[Summary]:
@@ -72,6 +109,13 @@ def summaries(trials: Iterable[Trial]) -> list[Summary]:
         if trial.ok:
             runs.setdefault(trial.cell, []).append(trial)
     return [_summary(cell, of_cell) for cell, of_cell in runs.items()]
+
+
+def by_transport(cells: Sequence[Summary]) -> Noises:
+    """The relative spread of each transport's cells; that of all where its own is not known."""
+    everybody, names = pooled(cells), {each.cell.transport for each in cells}
+    own = {name: pooled([c for c in cells if c.cell.transport == name]) for name in names}
+    return Noises({name: noise if noise.known else everybody for name, noise in own.items()})
 
 
 def pooled(cells: Sequence[Summary]) -> Noise:

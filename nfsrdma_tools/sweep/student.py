@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Student's t, in closed form: importing scipy takes longer than a trial of a sweep."""
+"""Student's t and the largest of several: importing scipy takes longer than a trial of a sweep."""
 
 from __future__ import annotations
 
 import functools
 import math
 
-__all__ = ["quantile"]
+__all__ = ["maximum", "quantile"]
+
+_STEPS = 400
 
 
 @functools.cache
@@ -20,6 +22,35 @@ def quantile(degrees: int, probability: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _below(middle, degrees) < probability else (low, middle)
     return math.sqrt(degrees) * math.tan(low)
+
+
+@functools.cache
+def maximum(degrees: int, of: int, probability: float) -> float:
+    """The value that the largest of so many t-distributed values stays below with ``probability``.
+
+    They share the estimate of their spread, which has so many ``degrees`` of freedom (1 or more),
+    and nothing else: the studentized maximum, for one value Student's t.
+    """
+    if of == 1:
+        return quantile(degrees, probability)
+    low, high = 0.0, 1000.0
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        small = _all_below(middle, degrees, of) < probability
+        low, high = (middle, high) if small else (low, middle)
+    return high
+
+
+def _all_below(value: float, degrees: int, of: int) -> float:
+    """The integral over the estimate of the spread, 1 on average, by the midpoint rule."""
+    width = (1 + 8 / math.sqrt(degrees)) / _STEPS
+    constant = math.log(2 * width) + degrees / 2 * math.log(degrees / 2) - math.lgamma(degrees / 2)
+    total = 0.0
+    for step in range(_STEPS):
+        spread = (step + 0.5) * width
+        density = math.exp(constant + (degrees - 1) * math.log(spread) - degrees * spread**2 / 2)
+        total += density * (0.5 * math.erfc(-value * spread / math.sqrt(2))) ** of
+    return total
 
 
 def _below(angle: float, degrees: int) -> float:

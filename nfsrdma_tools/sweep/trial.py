@@ -148,7 +148,7 @@ def _of_job(job: Job) -> dict[str, Any]:
     return {
         "duration_ns": job.duration_ns,
         "bytes": job.bytes,
-        "throughput": job.bytes * 1e9 / job.duration_ns / _MEGA,
+        "throughput": job.throughput / _MEGA,
         "reader_user_s": job.user_s,
         "reader_system_s": job.system_s,
     }

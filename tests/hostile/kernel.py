@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["ANSWERS", "NOT_SENT"]
 
-# a warning or worse on the server's console: chunks that are empty, or where data has no place
+# messages of calls.py that the kernel's own server does not get from these tests
 NOT_SENT = frozenset(
     {
         *("a Read chunk of 0 bytes", "a Read chunk of 0 bytes for 1000"),

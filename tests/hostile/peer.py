@@ -63,6 +63,8 @@ class Wish:
     """7 is for ever"""
     reads_anyway: bool = False
     """RDMA Reads leave this side even if the peer, as servers do, grants none"""
+    deaf: bool = False
+    """a receive is used once: whoever sends more gets receiver-not-ready"""
     confirms: bool = True
     """with reads_anyway: what the server accepted is confirmed"""
 
@@ -278,7 +280,7 @@ class Connection:
             invalidated = wc.imm if wc.wc_flags & verbs.WITH_INVALIDATE else None
             data = bytes(self.inbox.view[at : at + wc.byte_len])
             self.messages.append(Message(data, invalidated))
-            if not self.ended:
+            if not (self.ended or self.wish.deaf):
                 self._post_receive(wc.wr_id)
         if wc.status and not self.ended:
             self.ended = self.host.ibv.ibv_wc_status_str(wc.status).decode()

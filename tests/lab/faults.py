@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
+__all__ = ["CUT_OFF", "FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
 
 # rxe0 or siw0
 _AGAIN = """
@@ -30,6 +30,10 @@ _IN = f"chain in {{ type filter hook input priority 0; {_ROCE} {_IWARP} }};"
 # from here on no RDMA packet arrives; dropped where they leave, rxe would notice
 SILENT = f"nft 'table inet silent {{ {_IN} }}'\n"
 SOUND = "nft delete table inet silent\n"
+# from here on none arrives from the address $1
+CUT_OFF = f"nft 'table inet silent {{ {_IN} }}'".replace("udp", "ip saddr '$1' udp").replace(
+    "tcp", "ip saddr '$1' tcp"
+)
 # longer than a queue pair goes on trying
 _SILENCE = f"{SILENT}sleep 25\n{SOUND}"
 # the address that is there goes, one a hundred higher comes, or the other way round

@@ -21,8 +21,9 @@ def killed(lab: Nodes, options: str, silent: bool, seed: str, rounds: int) -> di
     way = "silent" if silent else "answered"
     with mounted(lab, options):
         found: dict[str, Any] = on(lab, "client", "kill", way, seed, str(rounds))
-    assert [one["alive"] for one in found["rounds"]] == [[]] * rounds, f"seed {seed}"
-    assert (found["left"], found["wrong"]) == (0, []), f"seed {seed}"
+    alive = [stack for one in found["rounds"] for stack in one["alive"]]
+    assert not alive, f"seed {seed}: {alive}"
+    assert (found["left"], found["lost"], found["wrong"]) == (0, 0, []), f"seed {seed}"
     return found
 
 

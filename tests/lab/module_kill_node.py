@@ -68,18 +68,26 @@ def end(processes: list[Process]) -> list[str]:
     return [Path(f"/proc/{p.pid}/stack").read_text() for p in processes if p.is_alive()]
 
 
+def total(name: str) -> int:
+    """A figure of all connections together."""
+    lines = [line.split() for one in CONNECTIONS.glob("*/connection") for line in one.open()]
+    return sum(int(words[1]) for words in lines if words[0] == name)
+
+
 def used() -> int:
     """Calls under way on all connections."""
-    lines = [line.split() for one in CONNECTIONS.glob("*/connection") for line in one.open()]
-    return sum(int(words[1]) for words in lines if words[0] == "credits_used")
+    return total("credits_used")
 
 
-def settle() -> int:
-    """What is under way when nothing should be any more."""
+def settle() -> dict[str, int]:
+    """What is under way when nothing should be any more, and Calls that count as unanswered.
+
+    Those would end a connection that is well, after a minute.
+    """
     until = time.monotonic() + LIMIT
     while used() and time.monotonic() < until:
         time.sleep(0.1)
-    return used()
+    return {"left": used(), "lost": total("calls_lost")}
 
 
 def answered(rng: random.Random, noise: bytes) -> dict[str, Any]:
@@ -130,7 +138,7 @@ def killed(
         if not int(path.name.split("-")[0], 8) & os.O_WRONLY and path.read_bytes() != noise
     ]
     subprocess.run(("rm", "-r", HERE), check=True)
-    return {"rounds": found, "left": left, "wrong": wrong}
+    return {"rounds": found, **left, "wrong": wrong}
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from storm import HERE, beside, mounted, nothing_lost
 from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["hostile_client", "hostile_server", "listener_stops", "races"]
+__all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops", "races"]
 
 TESTS = Path(__file__).parents[1]
 WIRE = tuple(TESTS / "wire" / name for name in ("__init__.py", "rpcrdma.py"))
@@ -88,7 +88,7 @@ def listener_stops(lab: Nodes, seed: str, count: int, times: int) -> dict[str, A
     """The server stops listening, and starts again, while connections come and go."""
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         bring(lab, "client")
-        argv = _argv("races", *_race(seed, count))
+        argv = argv_of("races", *_race(seed, count))
         with beside(lab, "client", *argv, timeout=LIMIT) as work:
             for _ in range(times):
                 time.sleep(2)
@@ -132,7 +132,7 @@ def bring(lab: Nodes, node: str) -> None:
     lab.run(node, "sh", "-c", script, stdin=buffer.getvalue())
 
 
-def _argv(name: str, *words: str) -> tuple[str, ...]:
+def argv_of(name: str, *words: str) -> tuple[str, ...]:
     return ("env", f"PYTHONPATH={THERE}", "python3", f"{THERE}/hostile/{name}_node.py", *words)
 
 
@@ -140,7 +140,7 @@ def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
     """What a program that was brought there answers; on the way it says how far it is."""
     progress = Progress()
     limit = ("timeout", str(LIMIT * lab.config.patience))
-    argv = lab.ssh(node).argv(*limit, *_argv(name, *words))
+    argv = lab.ssh(node).argv(*limit, *argv_of(name, *words))
     try:
         for line in stream(*argv, watch=lab.check):
             progress.take(json.loads(line))

@@ -17,7 +17,16 @@ from faults import Fault
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["beside", "connections", "mounted", "nothing_lost", "on", "set_parameters", "storm"]
+__all__ = [
+    "beside",
+    "code",
+    "connections",
+    "mounted",
+    "nothing_lost",
+    "on",
+    "set_parameters",
+    "storm",
+]
 
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 HERE = "/mnt/here"
@@ -70,9 +79,9 @@ def connections(lab: Nodes, node: str = "client") -> list[dict[str, str]]:
     """What debugfs tells of each connection of our module: a name and a value per line."""
     script = "cd /sys/kernel/debug/nfsrdma && for n in *; do cat $n/*; echo; done"
     said = lab.run(node, "sh", "-c", script).stdout
-    return [
-        dict(line.split(" ", 1) for line in one.splitlines()) for one in said.split("\n\n") if one
-    ]
+    # of a transport that is ending there may be a folder and no files
+    found = [one.strip() for one in said.split("\n\n")]
+    return [dict(line.split(" ", 1) for line in one.splitlines()) for one in found if one]
 
 
 def resources(lab: Nodes, node: str = "client") -> dict[str, int]:

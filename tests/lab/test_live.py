@@ -171,6 +171,42 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
         dashboards(query)
 
 
+def test_two_mounts_on_one_connection_are_one_connection_to_prometheus(
+    watched: Scene, tmp_path: Path
+) -> None:
+    """NFSv4 mounts of a server share its connection: sums and alerts are to count it once."""
+    with second_mount(watched), scraped(watched, tmp_path) as query:
+        users = "count by (instance, xprt) (nfsrdma_mount_xprt_info)"
+        until(lambda: sorted(counts(query(users))) == ["2", "2"], "both mounts, of both exporters")
+        assert counts(query("count by (instance) (nfsrdma_xprt_connected == 1)")) == ["1", "1"]
+        assert counts(query("count by (instance) (nfsrdma_xprt_info)")) == ["1", "1"]
+        sends = "nfsrdma_xprt_sends_total and on (instance, xprt) nfsrdma_mount_xprt_info"
+        for mount in (MOUNT, SECOND):
+            assert len(query(f'{sends}{{mount="{mount}"}}')) == 2
+
+
+SECOND = "/mnt/second"
+MOUNT_SECOND = """
+mkdir -p "$1"
+mount -t nfs -o vers=4.2,proto=rdma,port=20049,nosharecache server:/export "$1"
+"""
+
+
+@contextlib.contextmanager
+def second_mount(watched: Scene) -> Iterator[None]:
+    """Another superblock of the same server."""
+    watched.lab.run("client", "sh", "-ec", MOUNT_SECOND, "sh", SECOND)
+    try:
+        yield
+    finally:
+        watched.lab.run("client", "sh", "-c", 'umount "$1" && rmdir "$1"', "sh", SECOND)
+
+
+def counts(found: list[Any]) -> list[str]:
+    """The values of a result."""
+    return [each["value"][1] for each in found]
+
+
 def dashboards(query: Any) -> None:
     """Each expression of Grafana's is one that Prometheus can answer."""
     for file in sorted(MONITORING.glob("grafana-*.json")):

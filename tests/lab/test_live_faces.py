@@ -29,6 +29,56 @@ def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
         shows(found, "nfsrdma")
 
 
+UNLOAD = """
+systemctl stop nfs-server nfs-idmapd nfsdcld
+umount -a -t nfsd,rpc_pipefs
+modprobe -r rpcrdma nfsd nfsv4 nfsv3 nfs auth_rpcgss lockd
+modprobe -r sunrpc
+test ! -d /sys/module/sunrpc
+nohup nfsrdma exporter --interval 1 >/run/exporter 2>&1 </dev/null &
+echo $! > /run/exporter.pid
+"""
+LOAD = """
+modprobe rpcrdma
+systemctl start nfs-server
+mkdir -p /mnt/later
+mount -t nfs -o vers=3,proto=rdma,port=20049,nolock server:/export /mnt/later
+"""
+LEAVE = """
+umount /mnt/later
+kill $(cat /run/exporter.pid); tail --pid=$(cat /run/exporter.pid) -f /dev/null
+cat /run/exporter
+"""
+SCRAPE = """
+import urllib.request
+print(urllib.request.urlopen("http://127.0.0.1:9949/metrics", timeout=60).read().decode())
+"""
+
+
+@pytest.mark.nightly
+def test_an_exporter_counts_by_modules_that_are_loaded_after_it_started() -> None:
+    with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
+        lab.run("client", "sh", "-ec", UNLOAD)
+        without = 'nfsrdma_missing{what="sunrpc:rpc_request"} 1.0'
+        until(lambda: without in scraped(lab), "the probes of a kernel without sunrpc")
+        lab.run("client", "sh", "-ec", LOAD)
+        counted = 'nfsrdma_rpc_duration_seconds_count{mount="/mnt/later",op="GETATTR"'
+
+        def looks() -> bool:
+            lab.run("client", "ls", "/mnt/later")
+            return counted in scraped(lab)
+
+        until(looks, "RPCs counted by probes")
+        # neither events nor functions
+        until(lambda: "nfsrdma_missing{" not in scraped(lab), "all probes")
+        assert "Traceback" not in lab.run("client", "sh", "-ec", LEAVE).stdout
+
+
+def scraped(lab: Lab) -> str:
+    """All metrics of the node's exporter; none while it starts."""
+    return lab.run("client", "python3", "-c", SCRAPE, check=False).stdout
+
+
 def shows(found: Scene, transport: str) -> None:
     """Each face has what fio did on the mount, and none breaks."""
     since = found.now()
@@ -40,7 +90,10 @@ def shows(found: Scene, transport: str) -> None:
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'
     for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
         assert value(text, f"nfsrdma_mount_read_bytes_total{own}") >= job["io_bytes"]
-        assert re.search(rf'^nfsrdma_xprt_connected{{mount="{MOUNT}",.*}} 1.0$', text, re.M)
+        users = rf'^nfsrdma_mount_xprt_info{{mount="{MOUNT}",.*,xprt="(\d+)"}} 1.0$'
+        (number,) = re.findall(users, text, re.M)
+        one = f'{{transport="{transport}",xprt="{number}"}}'
+        assert value(text, f"nfsrdma_xprt_connected{one}") == 1
     top = json.loads(found.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600).stdout)
     assert (top["status"], top["settings_kept"], top["left_the_screen"]) == (0, True, True)
     said = found.lab.run("client", "cat", "/run/dashboard", "/run/exporter").stdout

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two clients, four connections each, work that knows what it has to find, and faults at random.
+"""Two clients, work that knows what it has to find, and faults at random; and a client that loses
+power again and again beside one that acknowledges nothing.
 
-Our module on all three machines.  ``make soak`` goes on for 15 minutes; the seed that is printed
-makes the same faults again, ``make soak SEED=...``.
+Our module on all three machines.  ``make soak`` goes on for 15 minutes with each; the seed that is
+printed makes the same faults again, ``make soak SEED=...``.
 """
 
+import json
 import os
 import random
 import re
@@ -16,8 +18,9 @@ from dataclasses import replace
 import built
 import pytest
 from carriers import OURS, serve
-from faults import FAULTS, Fault
-from storm import LIMIT, nothing_lost, storm
+from faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
+from hoarders import hoard_beside, kept_for
+from storm import LIMIT, beside, code, mounted, nothing_lost, on, storm
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -88,3 +91,70 @@ def nothing_is_left(lab: Lab) -> None:
     for node in lab.config.nodes:
         lab.run(node, "nfsrdma", "module", "unload")
         lab.run(node, "test", "!", "-e", "/sys/module/nfsrdma")
+
+
+# by turns: NFSv4's client is remembered by its server until its lease ends
+OPTIONS = ("vers=3", "vers=4.2,nconnect=4")
+# the client whose power is lost, as the server knows it
+VICTIM, ADDRESS = "client1", "10.9.1.11"
+FORGOTTEN = f"""
+cd /sys/kernel/debug/nfsrdma-server
+while grep -qs '^peer {ADDRESS}$' */connection; do sleep 1; done
+"""
+
+
+def test_what_was_synced_outlives_a_client_that_loses_power(
+    crowd: Lab, long: bool, record_property: Callable[[str, object], None]
+) -> None:
+    """Beside one that acknowledges nothing, and an application that goes on."""
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)  # noqa: S311 - no secret
+    end = time.monotonic() + float(SECONDS or (900 if long else 20))
+    rounds = promised = 0
+    charged = 0.0
+    with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
+        while not rounds or time.monotonic() < end:
+            with mounted(crowd, "vers=3", node="client2"), hoard_beside(crowd, "client2"):
+                promised += power_lost(crowd, OPTIONS[rounds % 2], rng)
+                charged = max(charged, kept_for(crowd)[0])
+            rounds += 1
+    assert promised > 0
+    nothing_is_left(crowd)
+    record_property("seed", SEED)
+    record_property("power losses", rounds)
+    record_property("records promised and found", promised)
+    record_property("MiB charged for replies, at most", charged)
+
+
+def power_lost(lab: Lab, options: str, rng: random.Random) -> int:
+    """A client writes and loses power; returns how many records it had been promised."""
+    words = ("python3", "-", "write", str(rng.random()))
+    with (
+        mounted(lab, options, node=VICTIM),
+        beside(lab, VICTIM, *words, stdin=code("synced")) as work,
+    ):
+        try:
+            time.sleep(rng.uniform(1, 10))
+            assert not work.done(), work.result().stdout
+            lab.run("server", "sh", "-ec", CUT_OFF, "sh", ADDRESS)
+            lab.run(VICTIM, "sh", "-ec", SILENT)
+            promised = verified(lab)
+            lab.run("server", "sh", "-c", FORGOTTEN, timeout=LIMIT)
+        finally:
+            # for the next round it is another machine
+            for node in ("server", VICTIM):
+                lab.ssh(node).run("sh", "-c", SOUND, check=False)
+            lab.ssh(VICTIM).run("touch", "/run/synced.stop")
+    said = json.loads(work.result().stdout)
+    assert said == {"failed": [], "alive": []}
+    lab.run("server", "rm", "-r", "/export/synced")
+    return promised
+
+
+def verified(lab: Lab) -> int:
+    """Every record that the victim was promised is on the server."""
+    listed = lab.run(VICTIM, "cat", "/run/synced").stdout
+    lab.run("server", "tee", "/run/synced", stdin=listed.encode())
+    found = on(lab, "server", "synced", "verify", "/export/synced", "/run/synced")
+    assert found["wrong"] == []
+    return int(found["promised"])

@@ -27,7 +27,7 @@ MAKE = """
 rm -rf /export/traced && mkdir -p /export/traced/names && cd /export/traced
 : > data; seq -f names/name-%05.0f 10000 | xargs touch; chmod -R a+rwX .
 """
-NONE_LOST = {"rpcs": 0, "regions": 0}
+NONE_LOST = {"rpcs": 0, "regions": 0, "credits": 0, "windows": 0}
 # how a Call may go inline, as the kernel's transport tells them apart
 INLINE = ("calls_inline", "calls_pulled_up", "calls_gathered")
 

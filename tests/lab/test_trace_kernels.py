@@ -24,6 +24,7 @@ def test_other_kernels_count_alike(kernel: str) -> None:
         lab.run("client", "umount", "/mnt")
     assert LATER.get(kernel, set()) <= set(said["missing"])
     assert said["clients"] == ["/mnt"]
+    assert not any(said["lost"].values()), said
     for account in ("chunks", "latency"):
         assert said[account] == {"READ": 23, "WRITE": 17}
     assert said["registrations"] == 40

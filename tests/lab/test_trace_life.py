@@ -15,7 +15,11 @@ MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 serv
 
 
 @pytest.mark.usefixtures("pair_lab")
-@pytest.mark.parametrize("client", ("pair", "module_pair"), ids=("rpcrdma", "nfsrdma"))
+@pytest.mark.parametrize(
+    "client",
+    (pytest.param("pair", marks=pytest.mark.nightly), "module_pair"),
+    ids=("rpcrdma", "nfsrdma"),
+)
 def test_they_come_and_go_under_load(
     client: str, request: pytest.FixtureRequest, long: bool
 ) -> None:

@@ -7,11 +7,14 @@ import os
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes.losses import lost
 
 MOUNT, SIZE = Path("/mnt"), 65536
+COUNTED = {"chunks": "rpcs", "latency": "count", "server": "calls"}
 NAMES = tuple(name for name in accounts.NAMES if name != "cpu")
 
 
@@ -30,6 +33,18 @@ def moved(rows: list[dict[str, object]], count: str) -> dict[str, int]:
     return {name: found[name] for name in ("READ", "WRITE") if name in found}
 
 
+def settled(counting: Any, known: Any) -> dict[str, Any]:
+    """The accounts' rows once nothing is added: an RPC's end is counted after its caller runs."""
+    rows: dict[str, Any] = {}
+    for _ in range(60):
+        time.sleep(2)
+        before, each = rows, {n: accounts.account(n) for n in NAMES}
+        rows = {n: one.records(one.read(counting), known) for n, one in each.items()}
+        if all(moved(before.get(n, []), c) == moved(rows[n], c) for n, c in COUNTED.items()):
+            break
+    return rows
+
+
 def main() -> None:
     options = f"vers=3,proto=rdma,port=20049,rsize={SIZE},wsize={SIZE}"
     subprocess.run(("mount", "-t", "nfs", "-o", options, "10.9.1.1:/export", MOUNT), check=True)
@@ -38,16 +53,14 @@ def main() -> None:
     known = clients()
     with accounts.attached(NAMES) as counting:
         work()
-        # an RPC's end is counted after its caller runs
-        time.sleep(2)
-        rows = {n: accounts.account(n) for n in NAMES}
-        rows = {n: each.records(each.read(counting), known) for n, each in rows.items()}
-        missing = sorted(each.event for each in counting.missing)
+        rows = settled(counting, known)
+        missing, gone = sorted(each.event for each in counting.missing), lost(counting)
     chunks, latency = moved(rows["chunks"], "rpcs"), moved(rows["latency"], "count")
     print(
         json.dumps(
             {
                 "missing": missing,
+                "lost": gone._asdict(),
                 "clients": [name for names in known.values() for name in names],
                 "chunks": chunks,
                 "latency": latency,

@@ -74,7 +74,7 @@ def xprt(**more: Any) -> Xprt:
             "address": "10.9.1.1",
             "states": ("CONNECTED", "BOUND"),
             "connected": True,
-            "credits": Credits(64, 3, 9),
+            "credits": Credits(64, 3),
             "requests": 3,
             "counters": {"sends": 105, "recvs": 105, "write_chunk_count": 100},
             **more,

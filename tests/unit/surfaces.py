@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up throughput surfaces on the quick preset's grid, and a sweep over one of them."""
+"""Made-up throughput surfaces on the quick preset's grid, sweeps over them, and what these tell."""
 
 import math
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from nfsrdma_tools.sweep.choice import choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.race import next_cell
 from nfsrdma_tools.sweep.record import Trial
@@ -60,15 +61,51 @@ SURFACES: dict[str, Callable[[], Surface]] = {
 }
 
 
+Noise = float | Mapping[str, float]
+"""Relative standard deviation of a run's throughput: of all runs, or by transport."""
+
+
 def sweep(
-    surface: Surface, mode: str, noise: float, seed: int, outliers: float = 0, order: str = "random"
+    surface: Surface, mode: str, noise: Noise, seed: int, outliers: float = 0, order: str = "random"
 ) -> list[Trial]:
     """Run a whole sweep over ``surface``; an outlier loses 15 to 50 % of its throughput."""
     plan, trials = replace(PLAN, mode=mode, seed=seed, order=order), list[Trial]()
     luck = random.Random(seed)  # noqa: S311 - no secret
     while step := next_cell(plan, trials):
         cell, run = step
-        speed = surface[cell] * max(0.1, luck.gauss(1, noise))
+        spread = noise if isinstance(noise, float) else noise[cell.transport]
+        speed = surface[cell] * max(0.1, luck.gauss(1, spread))
         speed *= luck.uniform(0.5, 0.85) if luck.random() < outliers else 1
         trials.append(Trial("p", cell, run, len(trials), throughput=speed, bytes=1, busy_ns=1))
     return trials
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A simulated sweep's choice among the cells of a transport, or of all, and the truth.
+
+    ``regret``: how much slower the winner really is than the really fastest cell.  ``kept``: the
+    really fastest cell is the winner or tied with it.  ``tied``: the share of the other cells that
+    are tied with the winner.  ``marked``: the share of the repeated cells that are unstable.
+    """
+
+    regret: float
+    kept: bool
+    tied: float
+    marked: float
+
+
+def outcome(surface: Surface, trials: Sequence[Trial], transport: str = "") -> Outcome:
+    """What a sweep over ``surface`` concludes."""
+    speeds = {cell: v for cell, v in surface.items() if transport in ("", cell.transport)}
+    choice = choose(trials, transport)
+    assert choice
+    best = max(speeds, key=lambda cell: speeds[cell])
+    repeated = {t.cell for t in trials if t.run > 1 and t.cell in speeds}
+    marked = repeated & {each.cell for each in unstable(trials)}
+    return Outcome(
+        regret=1 - speeds[choice.winner.cell] / speeds[best],
+        kept=best in {each.cell for each in (choice.winner, *choice.tied)},
+        tied=len(choice.tied) / (len(speeds) - 1),
+        marked=len(marked) / len(repeated),
+    )

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program as a user meets it: help at once, errors in one line."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from forked import nfsrdma
+
+from nfsrdma_tools.cli import main
 
 HEAVY = (
     "matplotlib",
@@ -93,3 +98,20 @@ def test_an_error_is_one_line_without_a_traceback(
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("nfsrdma: ")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(("before", "ended"), [(signal.SIG_IGN, False), (signal.SIG_DFL, True)])
+def test_a_hangup_that_nohup_ignored_stays_ignored(
+    before: signal.Handlers, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nohup(1) has its command ignore SIGHUP; without it a closed terminal ends the command."""
+    kept = {n: signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)}
+    monkeypatch.setattr(main, "app", lambda: os.kill(os.getpid(), signal.SIGHUP))
+    try:
+        signal.signal(signal.SIGHUP, before)
+        with pytest.raises(SystemExit) if ended else contextlib.nullcontext() as left:
+            main.main()
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    assert (left.value.code if left else 0) == (128 + signal.SIGHUP if ended else 0)

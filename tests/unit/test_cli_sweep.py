@@ -66,7 +66,7 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
         text = "\n".join(conclusion(plan, store, done=False))
     assert "best: rdma 128k, 1 ahead: 10" in text
     assert "best over tcp: tcp 128k, 4 ahead: 9" in text
-    assert "36 trials, 35 good" in text
+    assert "39 trials, 38 good" in text
     assert "1 failed: gone?[31m?for good" in text
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
 

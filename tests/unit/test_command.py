@@ -59,6 +59,11 @@ def test_lines_come_as_they_are_printed() -> None:
         list(lines)
 
 
+@pytest.mark.parametrize("said", ["one\ntwo", "two", "one\n\n", ""])
+def test_the_last_line_comes_without_its_end(said: str) -> None:
+    assert list(stream("printf", "%s", said, watch=lambda: None)) == said.splitlines()
+
+
 def test_a_stream_that_is_left_kills_its_program(tmp_path: Path) -> None:
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(3600)"
     lines = stream(sys.executable, "-c", code, watch=lambda: None)

@@ -2,11 +2,19 @@
 """An hour of frames: sums stay what they are when old frames are put together."""
 
 import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
 from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.history import History, frame, merged
-from nfsrdma_tools.live.snapshot import Credits
+from nfsrdma_tools.live.snapshot import Client, Credits
+from nfsrdma_tools.live.top.host import body
+
+PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/page"
 
 
 def test_a_frame_has_what_charts_need() -> None:
@@ -24,11 +32,18 @@ def test_a_frame_has_what_charts_need() -> None:
 
 def test_credits_are_those_of_a_connection_however_many_mounts_share_it() -> None:
     xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
-    # on the second mount probes saw more of the first connection
-    other = (xprt(credits=Credits(64, 1, 50, 2)),)
-    mounts = (mount(xprts=xprts), mount("/a", xprts=xprts), mount("/b", xprts=other))
+    mounts = (mount(xprts=xprts), mount("/a", xprts=xprts))
     found = frame(snapshot(1, mounts))
-    assert found["max"] == {"3": {"granted": 64, "used": 50}, "4": {"granted": 32, "used": 32}}
+    assert found["max"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
+
+
+def test_credits_were_all_in_use_when_calls_waited() -> None:
+    one, two = (xprt(number=3),), (xprt(number=4), xprt(number=5))
+    mounts = (mount(xprts=one), mount("/a", xprts=one, credit_waits=2),
+              mount("/b", xprts=two, credit_waits=2))  # fmt: skip
+    found = frame(snapshot(1, mounts))["max"]
+    # of two connections nobody knows which it was
+    assert {name: each["used"] for name, each in found.items()} == {"3": 64, "4": 3, "5": 3}
 
 
 def test_frames_together_are_their_sums() -> None:
@@ -49,3 +64,35 @@ def test_an_hour_is_kept_and_no_more() -> None:
     assert len(found) < 1000
     inside = [f for f in found if f["t"] > found[-1]["t"] - 3500]
     assert sum(f["who"]["m:/mnt"]["n"] for f in inside) == 105 * round(sum(f["s"] for f in inside))
+
+
+SENDS = replace(
+    served(),
+    clients=(
+        Client(
+            *("10.0.0.1", "READ", {"calls": 40, "sends": 10}),
+            *(80_000, {"nfsd": 40_000, "send": 30_000}),
+        ),
+    ),
+)
+"""Answers to 40 Calls, of which our server asked for the completion of 10."""
+
+
+def test_the_time_of_a_send_is_a_mean_over_sends() -> None:
+    assert SENDS.clients[0].means == {"nfsd": 1000, "send": 3000}
+    assert "nfsd 1 us, send 3 us" in str(body(snapshot(server=SENDS)))
+    found = frame(snapshot(server=SENDS))["who"]
+    assert (found["c:10.0.0.1"]["e"], found["s:"]["e"]) == (10, 10)
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
+def test_the_pages_chart_has_the_same_means() -> None:
+    frames = [frame(snapshot(server=SENDS)), frame(snapshot(2))]
+    code = f"""
+import {{ phases }} from "{PAGE / "series.js"}";
+console.log(JSON.stringify(["s:", "c:10.0.0.1"].map((who) => phases({json.dumps(frames)}, who))));
+"""
+    argv = ("node", "--input-type=module", "-e", code)
+    said = subprocess.run(argv, capture_output=True, check=True, text=True)
+    both = json.loads(said.stdout)
+    assert both == [[["nfsd", [1, 0]], ["send", [3, 0]]]] * 2

@@ -2,9 +2,11 @@
 """Snapshots as JSON, in files, and what the sampler's parts make of a host."""
 
 import json
+import math
+import queue
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountchanges, mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
-from nfsrdma_tools.live import facts, record
+from nfsrdma_tools.live import counted, facts, record
 from nfsrdma_tools.live.counted import on_mounts
 from nfsrdma_tools.live.feed import Asked, Feed
 from nfsrdma_tools.live.limits import limit
@@ -24,7 +26,17 @@ from nfsrdma_tools.live.plain import from_plain, to_plain
 from nfsrdma_tools.live.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
 from nfsrdma_tools.live.waits import Waits
-from nfsrdma_tools.probes import chunks, connections, latency, readahead, registrations
+from nfsrdma_tools.probes import (
+    accounts,
+    chunks,
+    connections,
+    events,
+    latency,
+    program,
+    readahead,
+    registrations,
+    server,
+)
 from nfsrdma_tools.probes.counting import Row
 
 DATA = Path(__file__).parent / "data"
@@ -268,7 +280,7 @@ def test_a_sampler_ends_when_it_is_told_to() -> None:
     [
         ({"ops": ()}, "Idle"),
         ({"ops": (), "waiting": (Waiting("READ", 9.0, "xprt_pending", 3, 1),)}, "Stalled: READ"),
-        ({"xprts": (xprt(credits=Credits(32, 32, 32, 40)),)}, "Credits: all 32"),
+        ({"xprts": (xprt(credits=Credits(32, 9)),), "credit_waits": 40}, "Credits: all 32"),
         ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
         ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
         ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "The wire and the server"),
@@ -308,6 +320,70 @@ def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.Mon
     assert sampler.take().number == 2
 
 
+def test_probes_are_attached_again_when_a_module_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The exporter starts at boot; sunrpc, nfs and a transport may be loaded by the first mount."""
+    attached: queue.Queue[tuple[str, ...]] = queue.Queue()
+
+    @contextmanager
+    def counting(_: dict[str, str], names: Sequence[str]) -> Iterator[None]:
+        attached.put(program.program(names).events)
+        yield None
+
+    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", counting)
+    sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
+    thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
+    thread.start()
+    try:
+        assert attached.get(timeout=60) == ()
+        for event in (("sunrpc", "rpc_request"), ("nfs", "nfs_aop_readahead")):
+            (tmp_path / "events" / event[0] / event[1]).mkdir(parents=True)
+            assert ":".join(event) in attached.get(timeout=60)
+    finally:
+        sampler.stop()
+        thread.join(60)
+
+
+def test_what_probes_lost_is_told_from_then_on() -> None:
+    lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
+    sampler = Sampler()
+    found = {**counted_found(), "server": server.Server({}, {})}
+    counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)})
+    sampler._counted = counted  # type: ignore[assignment]
+    first, *others, last = (sampler.take() for _ in range(4))
+    assert not any(name.startswith("lost") for name in first.missing)
+    assert [each.lost for each in others] == [{"rpcs": 3}, {"rpcs": 4, "windows": 1}]
+    assert last.missing["lost rpcs"].endswith(" 7")
+    assert last.missing["lost windows"].endswith(" 1")
+
+
+def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RPCs and samples that found no room, and events that came too fast."""
+    added = {
+        "connections": SimpleNamespace(lost=4),
+        "cpu": SimpleNamespace(lost=9, host=SimpleNamespace(wall_ns=1)),
+    }
+
+    def account(name: str) -> object:
+        return SimpleNamespace(
+            read=lambda _: None,
+            difference=lambda *_: added[name],
+            forget=lambda *_: None,
+            records=lambda *_: [],
+        )
+
+    rpcs = iter([0, 2, 2])
+    losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
+    monkeypatch.setattr(accounts, "account", account)
+    monkeypatch.setattr(counted, "CPU_EVERY", math.inf)
+    counting = counted.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
+    # CPU time by layer is read less often
+    assert counting.read()["lost"] == {"events": 4}
+
+
 def counted_found() -> dict[str, object]:
     """What accounts counted of client 3 and of transport 7 of ours, which client 4 has."""
     row, other = Row(3, "READ"), Row(4, "WRITE")
@@ -343,7 +419,10 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
     assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
-    assert kernels.xprts[0].credits == ours.xprts[0].credits == Credits(32, 5, 9, 2)
+    # the kernel's transport has its credits in sysfs, ours only in the probes
+    assert kernels.xprts[0].credits == mounts[0].xprts[0].credits
+    assert ours.xprts[0].credits == Credits(32, 5)
+    assert (kernels.credit_waits, ours.credit_waits, idle.credit_waits) == (2, 0, 0)
     assert kernels.regions
     assert ours.regions
     assert (kernels.regions.lifetimes, ours.regions.lifetimes) == (((1, 4),), ((0, 1),))
@@ -352,6 +431,25 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     assert ahead.ahead
     assert ahead.ahead.counts["windows"] == 1
     assert idle is mounts[3]
+
+
+def test_credits_of_connections_are_not_those_of_the_client() -> None:
+    """With nconnect a client has one row in the probes, and each connection credits of its own."""
+    exact = (xprt(number=3, credits=Credits(64, 7)), xprt(number=4, credits=Credits(16, 1)))
+    unknown = (xprt(number=-1, credits=Credits()),)
+    mounts = (
+        mount("/a", nconnect=2, xprts=exact),
+        mount("/b", device="0:46", xprts=unknown),
+        mount("/c", device="0:47", nconnect=2, xprts=unknown * 2),
+    )
+    found = counted_found()
+    credit = connections.Credit(32, 32, 32, 5)
+    found["connections"] = connections.Connections((), 0, {(False, n): credit for n in (3, 4, 5)})
+    two, one, blind = on_mounts(mounts, found, Known({"/a": 3, "/b": 4, "/c": 5}))
+    assert two.xprts is exact
+    assert two.credit_waits == one.credit_waits == blind.credit_waits == 5
+    assert one.xprts[0].credits == Credits(32, 32)
+    assert blind.xprts == mounts[2].xprts
 
 
 def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,6 +462,32 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert over.wait(30)
     feed.stop()
     assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
+
+
+def test_a_replay_that_is_left_ends_there() -> None:
+    """What was not shown yet is not poured out at the end."""
+    seen: list[Snapshot] = []
+    record.replayed(
+        [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
+    )
+    assert [each.number for each in seen] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "waits"), [({}, True), ({"probes": False}, False), ({"replay": True}, False)]
+)
+def test_only_a_compiler_is_said_to_be_waited_for(
+    more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record.Recorder(tmp_path / "r").close()
+    said: list[str] = []
+    monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
+    asked = Asked(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
+    feed = Feed(asked, lambda _: None, lambda: None)
+    busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
+    monkeypatch.setattr(feed, "_thread", busy)
+    feed.stop()
+    assert any("compiled" in text for text in said) == waits
 
 
 def test_a_feed_ends_after_its_compiler(

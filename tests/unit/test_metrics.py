@@ -30,8 +30,8 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return samples(metrics)[name, frozenset(found.items())]
 
 
-MOUNTS = ("nfsrdma_mount", "nfsrdma_rpc", "nfsrdma_xprt", "nfsrdma_chunk", "nfsrdma_mess",
-          "nfsrdma_regi", "nfsrdma_read")  # fmt: skip
+MOUNTS = ("nfsrdma_mount", "nfsrdma_rpc", "nfsrdma_chunk", "nfsrdma_mess", "nfsrdma_regi",
+          "nfsrdma_read")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -52,10 +52,42 @@ def test_counters_add_up() -> None:
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 300
     assert value(metrics, "nfsrdma_rpc_response_seconds_total", op="READ") == pytest.approx(0.6)
     assert value(metrics, "nfsrdma_mount_read_bytes_total") == 3 * 6553600
-    assert value(metrics, "nfsrdma_xprt_write_segments_total", xprt="0") == 300
-    assert value(metrics, "nfsrdma_xprt_credits", xprt="0") == 64
+    connection = {"xprt": "3", "transport": "rdma"}
+    assert value(metrics, "nfsrdma_xprt_write_segments_total", **connection) == 300
+    assert value(metrics, "nfsrdma_xprt_credits", **connection) == 64
     assert value(metrics, "nfsrdma_server_calls_total") == 135
+    one = {"client": "10.9.1.11", "op": "READ"}
+    assert value(metrics, "nfsrdma_server_client_calls_total", **one) == 120
+    assert value(metrics, "nfsrdma_server_client_sends_total", **one) == 0
     assert value(metrics, "nfsrdma_sampler_snapshots_total") == 3
+
+
+def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
+    """NFSv4 mounts of a server share its connections; mount_xprt_info tells who uses which."""
+    shared = (xprt(number=3, connects=1), xprt(number=4))
+    mounts = (
+        mount("/a", nconnect=2, xprts=shared),
+        mount("/b", nconnect=2, device="0:46", xprts=shared),
+        # the kernel did not say which connections these have
+        mount("/c", device="0:47", xprts=(xprt(number=-1),)),
+        mount("/d", device="0:48", xprts=(xprt(number=-1),)),
+    )
+    metrics = Metrics()
+    for number in (1, 2):
+        metrics.add(snapshot(number, mounts))
+    found = samples(metrics)
+
+    def series(name: str) -> dict[str, float]:
+        return {dict(labels)["xprt"]: n for (each, labels), n in found.items() if each == name}
+
+    assert series("nfsrdma_xprt_connects_total") == {"3": 2, "4": 0, "0:47 0": 0, "0:48 0": 0}
+    assert series("nfsrdma_xprt_sends_total") == dict.fromkeys(("3", "4", "0:47 0", "0:48 0"), 210)
+    for name in ("connected", "credits", "credits_used", "requests", "info"):
+        assert set(series(f"nfsrdma_xprt_{name}")) == {"3", "4", "0:47 0", "0:48 0"}
+    labels = [set(labels) for name, labels in found if name == "nfsrdma_mount_xprt_info"]
+    users = sorted((dict(each)["xprt"], dict(each)["mount"]) for each in labels)
+    assert users == [("0:47 0", "/c"), ("0:48 0", "/d"), ("3", "/a"), ("3", "/b"), ("4", "/a"),
+                     ("4", "/b")]  # fmt: skip
 
 
 def test_histograms_are_histograms() -> None:
@@ -123,7 +155,12 @@ def test_all_families_appear_with_something_to_tell() -> None:
         waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
     metrics = Metrics()
-    more = {"server": served(), "events": (Event(1, "stall", "/mnt", "x"),), "missing": {"a": "b"}}
+    more = {
+        "server": served(),
+        "events": (Event(1, "stall", "/mnt", "x"),),
+        "missing": {"a": "b"},
+        "lost": {"rpcs": 2},
+    }
     processors = whole.processors.__class__(2, 1, 1, 1, whole.processors.layers, True)
     metrics.add(snapshot(1, whole.mounts, processors=processors, **more))
     text = metrics.text()[0].decode()

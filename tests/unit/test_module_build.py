@@ -8,7 +8,7 @@ import pytest
 from nfsrdma_tools import __version__
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import module_build, module_source
-from nfsrdma_tools.host.module_build import build, checked_release, first_error, headers_package
+from nfsrdma_tools.host.module_build import build, checked_release, first_error
 from nfsrdma_tools.host.module_parameters import Parameter, changed, checked, known
 from nfsrdma_tools.host.module_source import Source
 from nfsrdma_tools.host.modules import parse_modinfo
@@ -131,23 +131,6 @@ def test_what_a_killed_build_left_is_removed_by_the_next(source: Source, tmp_pat
 def test_a_kernel_without_headers_names_the_package() -> None:
     with pytest.raises(UserError, match=r"no headers of kernel 9.9.9-none.*9.9.9-none"):
         build("9.9.9-none")
-
-
-@pytest.mark.parametrize(
-    ("text", "package"),
-    [
-        ("ID=debian\n", "linux-headers-R"),
-        ('ID=ubuntu\nID_LIKE="debian"\n', "linux-headers-R"),
-        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "kernel-devel-R"),
-        ("ID=fedora\n", "kernel-devel-R"),
-        ('ID="opensuse-leap"\nID_LIKE="suse opensuse"\n', "kernel-default-devel"),
-    ],
-)
-def test_each_distribution_has_its_own_name_for_headers(
-    text: str, package: str, tmp_path: Path
-) -> None:
-    (tmp_path / "os-release").write_text(text)
-    assert headers_package("R", tmp_path / "os-release") == package
 
 
 @pytest.mark.parametrize("name", ["-C", "../x", "a/b", "a b", ".", "a;b", "6.1\n"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import runpy
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,11 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import mountinfo
+from nfsrdma_tools.host.fstab import asked_transports
 from nfsrdma_tools.host.mountinfo import at, canonical, options, parse, read, unescape
+from nfsrdma_tools.host.tune_fstab import find
+
+PLUGINS = Path(__file__).parents[2] / "playbooks/plugins"
 
 
 def escape(text: str) -> str:
@@ -49,6 +54,19 @@ def test_hostile_directories_are_one_entry_each(name: str) -> None:
     text = "\n".join([line(f"/mnt/{name}", number=41), line("/mnt/other", number=42)])
     first, second = parse(text)
     assert (first.directory, second.directory) == (Path(f"/mnt/{name}"), Path("/mnt/other"))
+
+
+# fstab(5) may have any byte as an octal escape, and any character as it is
+@pytest.mark.parametrize("written", ["f\\303\\274r", "für", "f\\303\udcbcr"])
+def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
+    line = f"server:/x\t/mnt/{written}\u00a0a nfs  proto=rdma 0 0\n"
+    directory = Path("/mnt/für\u00a0a")
+    assert unescape(f"/mnt/{written}\u00a0a") == str(directory)
+    assert asked_transports(line) == {directory: "rdma"}
+    assert find(line, directory) == line.rstrip("\n")
+    # Ansible's module runs without this package, and has a copy
+    definition = runpy.run_path(str(PLUGINS / "module_utils/definition.py"))
+    assert definition["fstab_entry"](line, str(directory)) == (line.rstrip("\n"), 1)
 
 
 @settings(deadline=None)

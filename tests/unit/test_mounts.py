@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import mountinfo, mountstats, readahead
+from nfsrdma_tools.host.effect import states
 from nfsrdma_tools.host.mountnfs import MountError
 from nfsrdma_tools.host.mounts import find, mount, undo_for, unmount
 from nfsrdma_tools.undo import journal
@@ -57,3 +59,54 @@ def test_a_mount_that_failed_leaves_nothing_to_undo(
 
 def test_the_undo_is_an_argv_that_ends_nfs_only() -> None:
     assert undo_for(Path("/mnt/a b")).argv == ("umount.nfs", "/mnt/a b")
+
+
+LINE = "{id} 25 {device} / {where} rw - nfs4 server:/x rw,vers=4.2,rsize=524288,proto=rdma\n"
+STATS = """device server:/x mounted on {where} with fstype nfs4 statvers=1.1
+\txprt:\trdma 0 0 1 0 0 9 9 0
+"""
+
+
+@pytest.mark.parametrize("gone_at", ["mountstats", "read-ahead"])
+def test_a_mount_that_vanishes_is_not_listed(
+    gone_at: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between any two looks at the kernel; mountstats is read once for all mounts."""
+    here = [LINE.format(id=n, device=f"0:{n}", where=f"/mnt/{n}") for n in (41, 42, 43)]
+    left = [here[0], here[2]]
+    stats = [STATS.format(where=f"/mnt/{n}") for n in (41, 42, 43)]
+    if gone_at == "mountstats":
+        del stats[1]
+    looks = iter([here])
+    monkeypatch.setattr(mountinfo, "read", lambda: mountinfo.parse("".join(next(looks, left))))
+    counted: list[str] = []
+
+    def read_all() -> list[mountstats.MountStats]:
+        counted.append("read")
+        return mountstats.parse("".join(stats))
+
+    def get_kb(device: str) -> int:
+        if device == "0:42":
+            raise UserError("read-ahead of device 0:42 cannot be read")
+        return 1024
+
+    monkeypatch.setattr(mountstats, "read_all", read_all)
+    monkeypatch.setattr(readahead, "get_kb", get_kb)
+    found = states()
+    assert [str(each.mount.directory) for each in found] == ["/mnt/41", "/mnt/43"]
+    assert [(each.connections, each.read_ahead_kb) for each in found] == [(1, 1024)] * 2
+    assert counted == ["read"]
+
+
+def test_what_cannot_be_read_of_a_mount_that_is_there_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get_kb(_: str) -> int:
+        raise UserError("read-ahead cannot be read")
+
+    line, text = LINE.format(id=41, device="0:41", where="/mnt/41"), STATS.format(where="/mnt/41")
+    monkeypatch.setattr(mountinfo, "read", lambda: mountinfo.parse(line))
+    monkeypatch.setattr(mountstats, "read_all", lambda: mountstats.parse(text))
+    monkeypatch.setattr(readahead, "get_kb", get_kb)
+    with pytest.raises(UserError, match="cannot be read"):
+        states()

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
     accounts,
     chunks,
@@ -24,6 +26,7 @@ from nfsrdma_tools.probes import (
     cost,
     events,
     functions,
+    idle,
     latency,
     maps,
     program,
@@ -31,6 +34,7 @@ from nfsrdma_tools.probes import (
     server,
     session,
     statuses,
+    xprts,
 )
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import Row, increase, row_of, total
@@ -44,7 +48,6 @@ BPF = Path(__file__).parents[2] / "bpf"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    events.fields.cache_clear()
     monkeypatch.setattr(events, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
@@ -77,10 +80,13 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
     assert reasons["sunrpc:rpc_stats_latency"] == "module sunrpc is not loaded"
 
 
-def test_the_fields_of_a_record(kernel: Path) -> None:
-    has(kernel, "sunrpc", "rpc_request")
-    assert events.fields("sunrpc", "rpc_request") == {"xid", "a"}
-    assert not events.exists("sunrpc", "no_such_event")
+def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
+    assert not events.exists("sunrpc", "rpc_stats_latency")
+    assert program.program(["chunks"]).events == ()
+    has(kernel, "sunrpc", "rpc_stats_latency")
+    assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
+    shutil.rmtree(kernel / "sunrpc")
+    assert program.program(["chunks"]).events == ()
 
 
 @pytest.mark.parametrize("name", accounts.NAMES)
@@ -251,7 +257,7 @@ def test_headers_that_are_not_installed_are_named(
     release = os.uname().release
     monkeypatch.setattr(session, "_MODULES", tmp_path)
     monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
-    with pytest.raises(UserError, match=f"apt install linux-headers-{re.escape(release)}"):
+    with pytest.raises(UserError, match=re.escape(packages.install("headers", release))):
         session.headers()
     (tmp_path / release / "build").mkdir(parents=True)
     session.headers()
@@ -265,19 +271,85 @@ def test_what_a_program_cost() -> None:
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    found = [(0, [1, 4]), (1, [0, 2])]
+    found = [(0, [1, 4]), (1, [0, 2]), (2, [0, 0]), (3, [0, 7])]
     table = SimpleNamespace(items=lambda: found)
     asked: list[str] = []
     counting = SimpleNamespace(table=lambda name: asked.append(name) or table)
-    assert lost(counting) == Losses(rpcs=5, regions=2)
+    assert lost(counting) == Losses(rpcs=5, regions=2, windows=7)
     assert asked == ["losses"]
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
     assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
-    for gone, said in ((Losses(0, 0), False), (Losses(0, 3), True)):
+    for gone, said in ((Losses(), False), (Losses(regions=3, credits=1), True)):
         trace_view.Lines().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace_view.Tables("chunks").show(Interval([], gone))
-        assert ("lost: 0 RPCs, 3 regions" in capsys.readouterr().out) == said
+        assert ("lost: 3 regions, 1 Calls' credits: not counted" in capsys.readouterr().out) == said
+
+
+def test_a_map_has_room_for_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 clients with all of NFSv3's 22 procedures, twice as many of them later; 4096 clients."""
+    monkeypatch.setattr(program, "_CLIENTS", (tmp_path, tmp_path / "none"))
+    assert program.rows() == 8192
+    for number in range(4096):
+        (tmp_path / f"clnt-{number}").mkdir()
+        if number == 99:
+            assert program.rows() >= 2 * 100 * 22
+        if number == 499:
+            assert program.rows() == 1 << 15
+    assert program.rows() == 1 << 16
+    assert f"-DROWS={1 << 16}" in program.program(["latency"]).flags
+
+
+class Rows(dict[int, object]):
+    """A map of the kernel's, by number."""
+
+    Key = int
+
+
+def test_rows_of_what_is_gone_are_freed() -> None:
+    """On a clock of the test's; two clients' rows have one number, and go together."""
+    table = Rows.fromkeys((1, 2, 3))
+    numbers = {"gone": 1, "busy": 2, "twin": 2, "late": 3}
+    counting = SimpleNamespace(state={"numbers of x": numbers}, table=lambda _: table)
+
+    def reading(**counts: int) -> dict[str, tuple[int, ...]]:
+        return {name: (count,) for name, count in counts.items()}
+
+    for at in range(0, 1200, 60):
+        last = reading(gone=5, busy=at, twin=7, **({"late": 1} if at >= 600 else {}))
+        other = reading(gone=9)
+        idle.free(counting, "x", float(at), last, other)
+        assert (1 in table) == (at < idle.IDLE)
+        if at >= idle.IDLE:
+            assert "gone" not in last
+            assert other == {}
+            break
+    assert set(table) == set(numbers.values()) == {2, 3}
+    # it came back: its row begins anew, and so does the difference
+    table[1] = None
+    assert increase(reading(gone=2, busy=601), last) == reading(gone=2, busy=1)
+
+
+class Credits(dict[tuple[bool, int], object]):
+    """The map of credits."""
+
+    def Key(self, ours: bool, number: int) -> tuple[bool, int]:  # noqa: N802 - bcc's name
+        return ours, number
+
+
+def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(xprts, "_SYSFS", tmp_path)
+    table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
+    counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
+    reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
+    (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
+    (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
+    accounts.account("connections").forget(counting, reading, 0.0)
+    assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
+    # a kernel that does not say which there are
+    shutil.rmtree(tmp_path)
+    accounts.account("connections").forget(counting, reading, 0.0)
+    assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
 
 
 def test_a_send_that_ends_after_its_interval() -> None:
@@ -309,6 +381,26 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
     assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
+
+
+def test_each_session_reads_the_kernels_symbols_anew(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bcc reads them once for a process, and a module that is loaded later has functions, too."""
+    del kernel
+    caches = {-1: SimpleNamespace(cache=0xCAFE), 7: SimpleNamespace(cache=0xBEEF)}
+    said: list[tuple[object, ...]] = []
+    bpf = SimpleNamespace(_sym_caches=caches, cleanup=lambda: said.append(("cleanup",)))
+    lib = SimpleNamespace(bcc_free_symcache=lambda *argv: said.append(argv))
+    monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
+    monkeypatch.setattr(session, "check", lambda carried: None)
+    monkeypatch.setattr(session, "load", lambda text, flags: bpf)
+    for _ in range(2):
+        with session.session(["chunks"]):
+            pass
+    assert said == [("cleanup",), (0xCAFE, -1), ("cleanup",)]
+    assert set(caches) == {7}
 
 
 def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel: Path) -> None:
@@ -345,9 +437,13 @@ def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:
     assert connections.difference(taken(100, 20, came=2), first).events == ()
     second = connections.difference(taken(100, 20, 10, came=3), first)
     assert [event.time for event in second.events] == [10]
-    # only the last are kept
-    third = connections.difference(taken(7, 8, came=9), first)
+    # those that were heard long ago are not kept: they are no loss, unless nobody has read them
+    assert second.lost == 0
+    late = taken(7, 8, came=9)
+    third = connections.difference(late, first)
     assert [event.time for event in third.events] == [7, 8]
+    assert third.lost == 5
+    assert connections.difference(taken(8, 9, came=10), late).lost == 0
 
 
 class Counter(ctypes.Structure):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import estimate, runner
 from nfsrdma_tools.sweep.bench import Bench
 from nfsrdma_tools.sweep.choice import choose
@@ -68,9 +68,9 @@ def test_a_whole_sweep(store: Store) -> None:
     assert isinstance(file, Step)
     assert file.what == "making and reading the 32M test file once over tcp and rdma"
     assert isinstance(several, Step)
-    assert several.what == "35 trials"
+    assert several.what == "38 trials"
     assert min(file.seconds, several.seconds) > 0
-    assert (first.plan, first.done, first.expected) == (PLAN, 0, 35)
+    assert (first.plan, first.done, first.expected) == (PLAN, 0, 38)
     assert all(isinstance(event, TrialDone) for event in trials)
     assert [event.trial for event in trials if isinstance(event, TrialDone)] == store.trials(PLAN)
     assert last == Finished("p", len(trials))
@@ -269,6 +269,25 @@ def test_a_store_elsewhere_follows_the_events(store: Store, tmp_path: Path) -> N
         assert mirror.plan() == PLAN
         assert mirror.trials() == store.trials()
         assert mirror.environments() == store.environments()
+
+
+def test_what_ended_a_sweep_elsewhere_comes_before_its_half_line(
+    store: Store, tmp_path: Path
+) -> None:
+    told = (event for event in sweep(PLAN, store, OPTIONS) if not isinstance(event, Step))
+    whole = [to_line(event) for event in told][:3]
+
+    def cut() -> Iterator[str]:
+        yield from (*whole, whole[-1][:40])
+        raise CommandError(["ssh"], 255, "the node is gone")
+
+    with Store(tmp_path / "mirror.db") as mirror:
+        with pytest.raises(CommandError, match="the node is gone"):
+            list(follow(cut(), mirror))
+        assert len(mirror.trials()) == 2
+        for lines in ((*whole, "Killed"), (whole[0], "Killed", whole[1])):
+            with pytest.raises(UserError, match="not an event of a sweep: 'Killed'"):
+                list(follow(lines, mirror))
 
 
 KILLED = """

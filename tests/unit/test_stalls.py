@@ -71,11 +71,13 @@ def test_up_and_down() -> None:
 
 def test_credits_all_used_for_a_while() -> None:
     finder = Finder()
-    full = [changed(n, xprts=(xprt(credits=Credits(32, 32, 32, 7)),)) for n in range(1, 6)]
+    full = [changed(n, xprts=(xprt(credits=Credits(32, 5)),), credit_waits=7) for n in range(1, 6)]
     found = [finder.look(each) for each in full]
     assert list(map(kinds, found)) == [[], [], ["credits used up"], [], []]
     assert "all 32 credits" in found[2][0].what
     assert "7 calls waited" in found[2][0].what
+    assert finder.look(snapshot(9)) == ()
+    assert not any(map(finder.look, full[:2]))
 
 
 def test_another_transport_than_fstab_asks_for() -> None:

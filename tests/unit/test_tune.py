@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -226,6 +227,7 @@ MOUNTINFO = (
     "63 22 0:47 / /mnt/tmp rw - tmpfs tmpfs rw\n"
     "64 22 0:48 / /mnt/other rw - nfs server:/other rw\n"
 )
+VOLUMES = (Path(__file__).parent / "data" / "nfsfs-volumes-6.1.txt").read_text()
 TUNED = {"/mnt/data": 4096, "/mnt/it is\nhere\\": 0, "/mnt/tmp": 64, "/mnt/other": None}
 
 
@@ -239,8 +241,11 @@ def test_helper_knows_tuned_mounts_only(
     config, mountinfo = tmp_path / "tune.json", tmp_path / "mountinfo"
     rows = [{"directory": path, "read_ahead_kb": kib} for path, kib in TUNED.items()]
     config.write_text(json.dumps({"mounts": rows}))
+    volumes = tmp_path / "volumes"
     mountinfo.write_text(MOUNTINFO)
-    argv = [sys.executable, "-IS", tune_helper.__file__, device, str(config), str(mountinfo)]
+    volumes.write_text(VOLUMES.replace("0:44", "0:46"))
+    argv = [sys.executable, "-IS", tune_helper.__file__, device]
+    argv += map(str, (config, mountinfo, volumes))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == (said, status)
     assert not done.stderr
@@ -250,3 +255,45 @@ def test_helper_without_a_state_file_says_so(tmp_path: Path) -> None:
     argv = [sys.executable, "-IS", tune_helper.__file__, "0:45", str(tmp_path / "none")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1
+
+
+class Poll:
+    """select.poll on a clock of its own; a mount appears when it shows ``then``."""
+
+    def __init__(self, mountinfo: Path, appears_at: float = math.inf) -> None:
+        self.now, self.mountinfo, self.appears_at = 0.0, mountinfo, appears_at
+
+    def register(self, *_: object) -> None: ...
+
+    def poll(self, ms: int) -> list[object]:
+        self.now += ms / 1000
+        if self.now < self.appears_at:
+            return []
+        self.mountinfo.write_text(MOUNTINFO)
+        return [self]
+
+
+@pytest.mark.parametrize(
+    ("device", "volumes", "appears_at", "seconds", "found"),
+    [
+        # FUSE has a bdi of the same kind, and so has an NFS of another network namespace
+        ("0:50", VOLUMES, math.inf, 0.0, []),
+        ("0:50", None, math.inf, 0.0, []),
+        ("0:45", VOLUMES, 0.5, 0.5, ["/mnt/data"]),
+        ("0:45", VOLUMES, math.inf, 5.0, []),
+    ],
+)
+def test_helper_waits_for_nfs_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, volumes: str | None,
+    appears_at: float, seconds: float, found: list[str],
+) -> None:  # fmt: skip
+    mountinfo, listed = tmp_path / "mountinfo", tmp_path / "volumes"
+    mountinfo.write_text("")
+    if volumes:
+        listed.write_text(volumes)
+    poll = Poll(mountinfo, appears_at)
+    monkeypatch.setattr(tune_helper.select, "poll", lambda: poll)
+    monkeypatch.setattr(tune_helper.time, "monotonic", lambda: poll.now)
+    monkeypatch.setattr(tune_helper.os.path, "exists", lambda _: True)
+    assert tune_helper.wait_for(device, str(mountinfo), str(listed)) == found
+    assert poll.now == seconds

@@ -87,3 +87,43 @@ def test_a_user_who_may_not_write_is_told(state: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("NFSRDMA_STATE", "/proc/nothing")
     with pytest.raises(UserError, match="cannot write to /proc/nothing"), journal():
         pass
+
+
+GOOD = '[{"kind": "remove", "path": "%s"}]'
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[", "\xff", "{}", "7", "[3]", "[{}]", '[{"kind": "run"}]',
+     '[{"kind": "run", "argv": "x"}]', '[{"kind": "erase", "path": "/"}]',
+     '[{"kind": "write", "path": 3, "text": ""}]', '[{"kind": "run", "argv": [1]}]',
+     '[{"kind": "remove", "path": "/x", "more": ""}]', "[" * 100_000],
+)  # fmt: skip
+def test_a_damaged_journal_is_set_aside_once(
+    state: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, folder = state / "made", state / "state"
+    made.touch()
+    folder.mkdir()
+    (folder / "1-gone-a.undo").write_bytes(text.encode("latin-1"))
+    (folder / "1-gone-b.undo").write_text(GOOD % made)
+    with journal():
+        pass
+    (aside,) = folder.iterdir()
+    assert aside.suffix == ".damaged"
+    assert aside.read_bytes() == text.encode("latin-1")
+    assert not made.exists(), "the other journal was not run"
+    said = capsys.readouterr().err
+    assert str(aside) in said
+    assert said.count("\n") == 1
+    assert recover() == []
+
+
+@pytest.mark.parametrize("name", ["x.undo", "1-2.undo", "one-gone-x.undo"])
+def test_a_file_that_nobody_of_us_named_is_set_aside(state: Path, name: str) -> None:
+    folder = state / "state"
+    folder.mkdir()
+    (folder / name).write_text("[]")
+    (said,) = recover()
+    assert ".damaged" in said
+    assert recover() == []

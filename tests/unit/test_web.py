@@ -160,12 +160,32 @@ def test_there_is_nothing_else(site: Site, path: str) -> None:
     assert site.ask(path)[0] in (400, 404)
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
 @pytest.mark.parametrize("path", PATHS)
 def test_no_route_writes(site: Site, path: str, method: str) -> None:
     status, head, _ = site.ask(path, method)
     assert status == 405
-    assert "allow: GET" in head
+    assert "allow: GET, HEAD" in head
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_head_is_get_without_a_body(site: Site, path: str) -> None:
+    """RFC 9110, section 9.3.2; and nobody who asks for a head of events goes on listening."""
+    status, head, body = site.ask(path, "HEAD")
+    assert (status, body) == (200, b"")
+    kind = re.search(r"content-type: (.*)\r", head)
+    assert kind
+    assert site.hub.listening == 0
+    if path != "/events":
+        _, again, _ = site.ask(path)
+        assert f"content-type: {kind[1]}\r" in again
+    else:
+        assert kind[1].startswith("text/event-stream")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_head_needs_the_token_too(locked: Site, path: str) -> None:
+    assert locked.ask(path, "HEAD")[0] == 401
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "10.9.1.1", "", "[::2]:80"])

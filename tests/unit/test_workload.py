@@ -8,7 +8,7 @@ import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep import workload
+from nfsrdma_tools.sweep import trial, workload
 from nfsrdma_tools.sweep.fio import parse
 from nfsrdma_tools.sweep.job import Job, JobError
 from nfsrdma_tools.sweep.plan import Plan
@@ -29,6 +29,13 @@ def test_accounts_of_a_real_run() -> None:
     assert job.duration_ns % 1_000_000 == 0
     assert 0 < job.duration_ns < 10**9
     assert 0 <= job.user_s + job.system_s < 1
+
+
+def test_a_job_too_short_for_fios_clock_is_a_failed_trial() -> None:
+    """Writes are timed in whole milliseconds: 0 of them tell no throughput."""
+    with pytest.raises(UserError, match="4096 bytes took less than a millisecond"):
+        trial._of_job(Job(4096, 0, 0.0, 0.0))
+    assert trial._of_job(Job(4096, 1_000_000, 0.0, 0.0))["throughput"] == 4.096
 
 
 def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:

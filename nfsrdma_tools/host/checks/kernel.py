@@ -7,7 +7,7 @@ import gzip
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.host import modules
+from nfsrdma_tools.host import modules, packages
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 from nfsrdma_tools.host.module_source import OURS
 from nfsrdma_tools.host.modules import ModuleFile
@@ -95,7 +95,7 @@ def headers(machine: Machine) -> Iterator[Finding]:
     if (machine.path(name) / "Makefile").exists():
         yield Finding("headers", "ok", f"/{name}")
     else:
-        found, remedy = f"no /{name}", f"apt install linux-headers-{machine.release}"
+        found, remedy = f"no /{name}", packages.install("headers", machine.release, machine.root)
         yield Finding("headers", "warning", found, "needed to build our module", remedy)
 
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host import mountinfo, readahead
+from nfsrdma_tools.host import mountinfo, packages, readahead
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 from nfsrdma_tools.host.fstab import asked_transports, family
 from nfsrdma_tools.host.mountinfo import Entry
@@ -20,10 +20,9 @@ _RULES = ("etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/u
 
 def utils(machine: Machine) -> Iterator[Finding]:
     """nfs-utils is there."""
-    del machine
     program = shutil.which("mount.nfs", path="/sbin:/usr/sbin:/usr/local/sbin")
     if program is None:
-        remedy = "apt install nfs-common (Debian), dnf install nfs-utils (Red Hat)"
+        remedy = packages.install("nfs-utils", root=machine.root)
         yield Finding("mount.nfs", "error", "not installed", "nfs-utils", remedy)
         return
     said = run(program, "-V", check=False)

@@ -7,9 +7,11 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import one_line
+from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 
 __all__ = ["bcc", "judge_bcc", "memlock"]
@@ -19,21 +21,20 @@ _ENOUGH_BYTES = 1 << 30
 
 def bcc(machine: Machine) -> Iterator[Finding]:
     """The BPF compiler collection can be imported; PyPI's bcc is a lattice library."""
-    del machine
     # in a process of its own: the import takes a second, and 100 MB
     said = run(sys.executable, "-c", "import bcc; bcc.BPF; print(bcc.__version__)", check=False)
-    yield judge_bcc(said.returncode, said.stdout, said.stderr)
+    yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
 
 
-def judge_bcc(status: int, stdout: str, stderr: str) -> Finding:
+def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:
     """Judge how an attempt to use ``bcc.BPF`` ended."""
     if status == 0:
         return Finding("bcc", "ok", f"version {one_line(stdout)}")
-    expected = "needed by the probes only"
+    expected, get = "needed by the probes only", packages.install("bcc", root=root)
     if "AttributeError" in stderr:
-        remedy = "pip uninstall bcc; apt install python3-bpfcc (PyPI's bcc is another thing)"
+        remedy = f"pip uninstall bcc; {get} (PyPI's bcc is another thing)"
         return Finding("bcc", "warning", "bcc has no BPF: not the real one", expected, remedy)
-    remedy = "apt install python3-bpfcc, and a venv with --system-site-packages"
+    remedy = f"{get}, and a venv with --system-site-packages"
     return Finding("bcc", "warning", one_line(stderr) or f"status {status}", expected, remedy)
 
 

@@ -25,7 +25,7 @@ export function together(frame, who, key) {
 const perSecond = (frames, values) => values.map((v, i) => (frames[i].s ? v / frames[i].s : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
-const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out"];
+const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send"];
 
 // mean microseconds of an RPC by phase: the probes' phases, or what mountstats tells
 export function phases(frames, who) {
@@ -43,9 +43,10 @@ export function phases(frames, who) {
 }
 
 function probedPhases(frame, who) {
-  const count = total(frame, who, "k");
+  // a Send has a time only if its completion was asked for
+  const count = (name) => total(frame, who, name === "send" ? "e" : "k");
   const parts = together(frame, who, "p");
-  return Object.fromEntries(Object.entries(parts).map(([n, ns]) => [n, count ? ns / count / 1e3 : 0]));
+  return Object.fromEntries(Object.entries(parts).map(([n, ns]) => [n, count(n) ? ns / count(n) / 1e3 : 0]));
 }
 
 function countedPhases(frame, who) {

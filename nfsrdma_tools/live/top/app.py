@@ -64,6 +64,9 @@ class Top(App[None]):
     def on_mount(self) -> None:
         """A terminal that is closed or a kill ends it in order."""
         for number in (signal.SIGTERM, signal.SIGHUP):
+            # nohup has us ignore SIGHUP
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.push_screen(self.overview)
 

@@ -68,7 +68,7 @@ def body(mount: Mount, taken: Snapshot, trail: Trail) -> Text:
         _operations(mount, taken),
         _chunks(mount, taken),
         _regions(mount, taken),
-        [_xprt(xprt) for xprt in mount.xprts],
+        _connections(mount),
         _waiting(mount),
     ]
     return Text("\n\n").join(Text("\n").join(part) for part in parts if part)
@@ -164,13 +164,18 @@ def _regions(mount: Mount, taken: Snapshot) -> list[Text]:
     return [Text("regions  " + ", ".join(said))]
 
 
+def _connections(mount: Mount) -> list[Text]:
+    waited = [Text(f"{number(mount.credit_waits)} calls waited for a credit")]
+    return [*map(_xprt, mount.xprts), *(waited if mount.credit_waits else [])]
+
+
 def _xprt(xprt: Xprt) -> Text:
     state = "" if xprt.connected is None else "connected" if xprt.connected else "NOT CONNECTED"
     style = "bold red" if xprt.connected is False else ""
     said = text(f"{xprt.kind} {xprt.address}  ") + Text(state, style)
     has = xprt.credits
     if has.granted:
-        said += Text(f"  credits {has.used} of {has.granted}, waited for {number(has.waits) or 0}")
+        said += Text(f"  credits {has.used} of {has.granted}")
     return said + Text(f"  slots {xprt.requests}, pending {xprt.pending}, backlog {xprt.backlog}")
 
 

@@ -67,7 +67,7 @@ def _server(server: Server, seconds: float) -> list[Text]:
 
 def _client(client: Client, seconds: float) -> Text:
     calls = client.counts.get("calls", 0)
-    phases = [f"{n} {span(ns / calls / 1e6)}" for n, ns in client.phases.items() if calls]
+    phases = [f"{name} {span(ns / 1e6)}" for name, ns in client.means.items()]
     head = f"  {client.peer} {client.procedure}: {rate(calls, seconds)}/s, "
     said = text(head + f"{span(client.ns / calls / 1e6) if calls else number(0)}: ")
     return said + Text(", ".join(phases))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-_PLAIN = re.compile(r"\\([0-7]{3})")
+_PLAIN = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def refusal(source, path, options):
@@ -53,10 +53,20 @@ def fstab_entry(text, path):
 
 
 def _place(line):
-    fields = line.split()
+    fields = [field for field in re.split(r"[ \t]+", line) if field]
     if len(fields) < 3 or fields[0].startswith("#"):
         return None
-    return _PLAIN.sub(lambda match: chr(int(match.group(1), 8)), fields[1])
+    return unescaped(fields[1])
+
+
+def unescaped(field):
+    """A field of fstab as it is meant; each escape is a byte, and a character may have several."""
+    raw = field.encode("utf-8", "surrogateescape")
+    return _PLAIN.sub(_byte, raw).decode("utf-8", "surrogateescape")
+
+
+def _byte(match):
+    return bytes([int(match.group(1), 8)])
 
 
 def fstab_with(text, before, after):

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to install, by the names and the package manager of this distribution (os-release(5))."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nfsrdma_tools import files
+
+__all__ = ["install"]
+
+_HEADERS, _BCC, _NFS = "headers", "bcc", "nfs-utils"
+# by the beginning of ID or ID_LIKE: the command, and the names of packages
+_FAMILIES = (
+    (
+        ("debian", "ubuntu"), "apt install",
+        {_HEADERS: "linux-headers-{release}", _BCC: "python3-bpfcc", _NFS: "nfs-common"},
+    ),
+    (
+        ("rhel", "fedora", "centos"), "dnf install",
+        {_HEADERS: "kernel-devel-{release}", _BCC: "python3-bcc", _NFS: "nfs-utils"},
+    ),
+    (
+        ("suse", "opensuse"), "zypper install",
+        {_HEADERS: "kernel-default-devel", _BCC: "python3-bcc", _NFS: "nfs-client"},
+    ),
+    (
+        ("arch",), "pacman -S",
+        {_HEADERS: "linux-headers", _BCC: "python-bcc", _NFS: "nfs-utils"},
+    ),
+)  # fmt: skip
+_ELSEWHERE = {
+    _HEADERS: "install the headers of kernel {release}",
+    _BCC: "install BCC's Python module",
+    _NFS: "install nfs-utils",
+}
+
+
+def install(what: str, release: str = "", root: Path = Path("/")) -> str:
+    """The command that installs "headers" (of a kernel's release), "bcc" or "nfs-utils".
+
+    On a distribution that is not known, what to install in words.
+    """
+    text = files.readable(root / "etc/os-release")
+    words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()
+    for names, command, packages in _FAMILIES:
+        if any(word.startswith(names) for word in words):
+            return f"{command} {packages[what]}".format(release=release)
+    return _ELSEWHERE[what].format(release=release)

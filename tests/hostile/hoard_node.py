@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``hoard_node.py SERVER PORT FILE MOUNT CONNECTIONS CALLS STOP``: who acknowledges nothing.
+
+Makes CONNECTIONS, and when STOP.go is there sends CALLS READs of 1 MiB over each, every one of
+another part of FILE, below /export.  No connection takes a reply but its first one, so the server
+has to keep all the others.  Goes on until STOP is there or the server has ended all connections.
+MOUNT, of the same server, is worked on meanwhile.  Prints JSON.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from wire.rpcrdma import Header, Segment, encode
+
+from hostile import calls, rpc
+from hostile.bystander import Bystander
+from hostile.calls import GOOD_PRIVATE
+from hostile.peer import Connection, GoneError, Host, Memory, Wish
+from hostile.site import handles
+from hostile.told import tell
+from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE
+
+WISH = Wish(private=GOOD_PRIVATE, receives=1, deaf=True)
+READ = 1 << 20
+# longer than any server keeps clients that take nothing
+LIMIT = 600.0
+
+
+def reading(file: bytes, number: int, target: Memory) -> bytes:
+    """A READ of 1 MiB, the so-manieth of all, into memory that all of them name."""
+    segment = Segment(target.key, READ, target.address)
+    body = rpc.opaque(file) + rpc.hyper(number * READ) + rpc.words(READ)
+    head = encode(Header(number, calls.CREDITS, 0, writes=((segment,),)))
+    return head + rpc.call(number, rpc.READ, body)
+
+
+def asking() -> bytes:
+    """What is answered inline: the first answer is taken, the second one never is."""
+    return encode(Header(calls.XID, calls.CREDITS, 0)) + rpc.call(calls.XID, rpc.NULL)
+
+
+def send(connection: Connection, messages: list[bytes]) -> int:
+    """How many of them the server had a receive for, before the connection ended."""
+    for number, message in enumerate(messages):
+        try:
+            connection.finish(connection.send(message))
+        except GoneError:
+            return number
+    return len(messages)
+
+
+def until(host: Host, condition: Callable[[], bool]) -> None:
+    """Take in what happens until something is so that no event tells of."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"nothing in {LIMIT} s")
+        host.wait(lambda: False, 0.2, late=False)
+
+
+def main() -> None:
+    server, port, file, mount, connections, calls_each, stop = sys.argv[1:]
+    host, (handle,) = Host(), handles(server, "/export", file)
+    everyone = [host.connect(server, int(port), WISH) for _ in range(int(connections))]
+    target = everyone[0].memory(READ, LOCAL_WRITE | REMOTE_WRITE)
+    until(host, lambda: Path(f"{stop}.go").exists())
+    sent, last = 0, Path(stop)
+    with Bystander(Path(mount)) as bystander:
+        for number, connection in enumerate(everyone):
+            first = number * int(calls_each)
+            reads = [reading(handle, first + n, target) for n in range(int(calls_each))]
+            sent += send(connection, [asking(), asking(), *reads])
+        until(host, lambda: last.exists() or all(one.ended for one in everyone))
+        ends = Counter(one.ended for one in everyone)
+        for connection in everyone:
+            connection.close()
+    tell(sent=sent, ends=dict(ends), bystander=bystander.account())
+
+
+main()

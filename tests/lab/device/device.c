@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * An RDMA device that can do less than it could, for as long as this module is
+ * loaded: soft RoCE has no parameters for that. Writing an event's number to
+ * the parameter "event" has the queue pair that was made last report it.
+ */
+#include <linux/module.h>
+#include <rdma/ib_verbs.h>
+
+static char *name = "rxe0";
+module_param(name, charp, 0444);
+
+static int max_qp_wr;
+module_param(max_qp_wr, int, 0444);
+MODULE_PARM_DESC(max_qp_wr, "Work requests of a queue, as the device has it; 0 for what it had");
+
+static bool no_frwr;
+module_param(no_frwr, bool, 0444);
+MODULE_PARM_DESC(no_frwr, "Have no memory management extensions");
+
+static uint max_sends;
+module_param(max_sends, uint, 0444);
+MODULE_PARM_DESC(max_sends, "Refuse queue pairs with more, which the device does not say; 0 for none");
+
+static struct ib_device *device;
+static struct ib_device_attr before;
+static struct ib_qp *last;
+static int (*create_qp)(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata);
+
+static int refuse_large(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct ib_udata *udata)
+{
+	if (max_sends && attr->cap.max_send_wr > max_sends)
+		return -ENOMEM;
+	last = qp;
+	return create_qp(qp, attr, udata);
+}
+
+static int event_set(const char *text, const struct kernel_param *kp)
+{
+	struct ib_event event = { .device = device, .element.qp = last };
+	int number, rc = kstrtoint(text, 0, &number);
+
+	if (rc)
+		return rc;
+	if (!last)
+		return -ENXIO;
+	event.event = number;
+	last->event_handler(&event, last->qp_context);
+	return 0;
+}
+
+static const struct kernel_param_ops event_ops = { .set = event_set };
+module_param_cb(event, &event_ops, NULL, 0200);
+
+static int __init small_init(void)
+{
+	device = ib_device_get_by_name(name, RDMA_DRIVER_UNKNOWN);
+	if (!device)
+		return -ENODEV;
+	before = device->attrs;
+	create_qp = device->ops.create_qp;
+	device->ops.create_qp = refuse_large;
+	if (max_qp_wr)
+		device->attrs.max_qp_wr = max_qp_wr;
+	if (no_frwr)
+		device->attrs.device_cap_flags &= ~IB_DEVICE_MEM_MGT_EXTENSIONS;
+	return 0;
+}
+
+static void __exit small_exit(void)
+{
+	device->ops.create_qp = create_qp;
+	device->attrs = before;
+	ib_device_put(device);
+}
+
+module_init(small_init);
+module_exit(small_exit);
+MODULE_DESCRIPTION("an RDMA device that can do less");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that ask a server for much and acknowledge nothing, and what it keeps for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from peers import LIMIT, PORT, SERVER, argv_of, bring, honest_work_went_on
+from storm import HERE, beside, mounted, nothing_lost
+
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.lab.nodes import Nodes
+
+__all__ = ["Kept", "hoard", "hoard_beside", "kept_for"]
+
+FILE = "hoard"
+# when the first is there the program ends, when the second is it begins to ask
+END = ("/run/hoard", "/run/hoard.go")
+THERE = "/sys/kernel/debug/nfsrdma-server"
+CONNECTED = f'until grep -q "^connections $1 " {THERE}/totals; do sleep 0.2; done'
+SETTLED = f'until grep -q "^reply_pages 0 " {THERE}/totals; do sleep 0.2; done'
+# Calls and replies of all connections but the first, which is the mount's
+COUNTED = f"""
+cd {THERE}
+cat /dev/null $(ls -d [0-9]* | sort -n | tail -n +2 | sed 's,$,/counters,') |
+awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
+"""
+# a page that was never written is none: replies would all refer to the one of zeros
+FILL = f'head -c "$1M" /dev/zero > /export/{FILE}'
+# pages that replies are charged with, and the limit
+CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
+AVAILABLE = "echo 3 > /proc/sys/vm/drop_caches; awk '/MemAvailable/ { print $2 }' /proc/meminfo"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the server keeps for them, in MiB."""
+
+    limit: float
+    """that the parameter server_memory allows"""
+    charged: float
+    """the most that its account had"""
+    held: float
+    """less memory available, when all that could be given back was"""
+    ended: dict[str, int]
+    """how the connections ended, by reason"""
+
+
+def hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
+    """So many connections, so many READs over each; an application on a mount goes on.
+
+    ``to_the_end``: until the server has ended all connections.
+    """
+    with nothing_lost(lab, "server"), mounted(lab, "vers=3"):
+        argv = _program(lab, connections, calls)
+        with beside(lab, "client", *argv, timeout=LIMIT) as work:
+            try:
+                found = _kept(lab, work, connections, calls, to_the_end)
+            finally:
+                lab.ssh("client").run("touch", *END)
+        said: dict[str, Any] = json.loads(work.result().stdout)
+        lab.run("server", "sh", "-c", SETTLED, timeout=LIMIT)
+    honest_work_went_on(said)
+    return Kept(*found, said["ends"])
+
+
+@contextmanager
+def hoard_beside(lab: Nodes, node: str) -> Iterator[None]:
+    """A client's mount is worked on, and some hoarders in it ask for much, beside all else."""
+    argv = _program(lab, 4, 8, node)
+    lab.run("server", "sh", "-c", FILL, "sh", "32")
+    lab.run(node, "touch", END[1])
+    with beside(lab, node, *argv, timeout=LIMIT) as work:
+        try:
+            yield
+        finally:
+            lab.ssh(node).run("touch", END[0])
+    honest_work_went_on(json.loads(work.result().stdout))
+    lab.run("server", "sh", "-c", SETTLED, timeout=LIMIT)
+    lab.run("server", "rm", f"/export/{FILE}")
+
+
+def _program(lab: Nodes, connections: int, calls: int, node: str = "client") -> tuple[str, ...]:
+    """The program, brought to a node, and the file on the server that it reads."""
+    bring(lab, node)
+    lab.run(node, "rm", "-f", *END)
+    lab.run("server", "touch", f"/export/{FILE}")
+    words = (SERVER, PORT, FILE, HERE, str(connections), str(calls), END[0])
+    return argv_of("hoard", *words)
+
+
+def _kept(
+    lab: Nodes, work: Future[Result], connections: int, calls: int, to_the_end: bool
+) -> tuple[float, float, float]:
+    """The limit, the most that was charged, and the memory that was held."""
+    # and the mount's
+    lab.run("server", "sh", "-c", CONNECTED, "sh", str(connections + 1), timeout=LIMIT)
+    before = _available(lab)
+    lab.run("server", "sh", "-c", FILL, "sh", str(connections * calls))
+    lab.run("client", "touch", END[1])
+    charged, limit = _steady(lab, work, connections * (calls + 2))
+    # what replies refer to stays
+    lab.run("server", "rm", f"/export/{FILE}")
+    held = before - _available(lab)
+    while to_the_end and not work.done():
+        charged = max(charged, kept_for(lab)[0])
+        time.sleep(0.5)
+    return limit, charged, held
+
+
+def _steady(lab: Nodes, work: Future[Result], calls: int) -> tuple[float, float]:
+    """The most that was charged until all Calls had come and none was answered any more."""
+    before, most = list[str](), 0.0
+    while True:
+        counts = lab.run("server", "sh", "-c", COUNTED).stdout.split()
+        charged, limit = kept_for(lab)
+        most = max(most, charged)
+        if work.done() or (counts == before and int(counts[0]) >= calls):
+            return most, limit
+        before = counts
+        time.sleep(1)
+
+
+def kept_for(lab: Nodes) -> tuple[float, float]:
+    """What all replies are charged with, and the limit."""
+    pages, limit = lab.run("server", "sh", "-c", CHARGED).stdout.split()
+    return int(pages) / 256, int(limit) / 256
+
+
+def _available(lab: Nodes) -> float:
+    return int(lab.run("server", "sh", "-c", AVAILABLE).stdout) / 1024

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls under way when nothing comes from the server any more; runs in the node.
+
+``python3 - recall``: one is killed, one times out, one needs a buffer, over the mount at
+/mnt/here.  ``python3 - timeouts``: hundreds time out there, beside work over TCP at /mnt/tcp.
+Prints what it found as JSON.  Never imported by the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import Event, Process, Queue, Semaphore
+from pathlib import Path
+from typing import Any
+
+HERE, TCP = Path("/mnt/here/silent"), Path("/mnt/tcp")
+CONNECTIONS = Path("/sys/kernel/debug/nfsrdma")
+DROP = "udp dport 4791 drop; tcp dport 20049 drop; tcp sport 20049 drop;"
+IN = f"chain in {{ type filter hook input priority 0; {DROP} }}"
+GIVEN_UP = "*/ports/1/hw_counters/retry_exceeded_err"
+LIMIT = 120.0
+# inline, both ways
+BLOCK = 4096
+# connections of the mount, and Calls under way on them when the server falls silent
+CONNECTS, MANY = 16, 256
+READERS = ("one", "two")
+
+
+def silence() -> None:
+    subprocess.run(("nft", f"table inet silent {{ {IN}; }}"), check=True)
+
+
+def sound() -> None:
+    subprocess.run(("nft", "delete", "table", "inet", "silent"), check=True)
+
+
+def until(condition: Callable[[], bool]) -> bool:
+    """Returns whether the condition became true within the limit."""
+    end = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def total(name: str) -> int:
+    """A figure of all connections together."""
+    lines = [line.split() for one in CONNECTIONS.glob("*/connection") for line in one.open()]
+    return sum(int(words[1]) for words in lines if words[0] == name)
+
+
+# --- three Calls ---
+
+
+def list_names(ready: Any, begin: Any) -> None:
+    folder = os.open(HERE, os.O_RDONLY)
+    ready.release()
+    begin.wait()
+    list(os.scandir(folder))
+
+
+def read_block(ready: Any, begin: Any, answers: Queue[str]) -> None:
+    memory = memoryview(mmap.mmap(-1, BLOCK))
+    file = os.open(HERE / "data", os.O_RDONLY | os.O_DIRECT)
+    ready.release()
+    begin.wait()
+    os.preadv(file, [memory], 0)
+    answers.put(hashlib.sha256(memory).hexdigest())
+
+
+def write_little(ready: Any, begin: Any) -> None:
+    file = os.open(HERE / "little", os.O_WRONLY | os.O_CREAT | os.O_SYNC)
+    ready.release()
+    begin.wait()
+    os.pwrite(file, b"little" * 10, 0)
+
+
+def recall() -> dict[str, Any]:
+    """The server says nothing; the listing is killed, and what it offered is taken back.
+
+    The READ, whose answer would come inline, times out before the device gives up. Only the first
+    Call registers memory: soft RoCE registers again what it sends again, which ends its queue pair.
+    """
+    answers: Queue[str] = Queue()
+    ready, begin = Semaphore(0), [Event() for _ in range(3)]
+    reader = Process(target=read_block, args=(ready, begin[0], answers))
+    lister = Process(target=list_names, args=(ready, begin[1]))
+    writer = Process(target=write_little, args=(ready, begin[2]))
+    # whoever has a file open here would have to write it out before it runs another program
+    for process in (reader, lister, writer):
+        process.start()
+        ready.acquire()
+    before = given_up()
+    silence()
+    begin[1].set()
+    # the figures are not asked for later: whoever shows them may wait for what hangs
+    sent = until(lambda: total("credits_used") >= 1)
+    begin[0].set()
+    sent &= until(lambda: total("credits_used") >= 2)
+    lister.kill()
+    sent &= until(lambda: "nfr_client_buf_free" in stack(lister))
+    begin[2].set()
+    lister.join(LIMIT)
+    killed, by_device = not lister.is_alive(), given_up() - before
+    sound()
+    for process in (reader, writer):
+        process.join(LIMIT)
+    hung = [stack(process) for process in (reader, writer) if process.is_alive()]
+    found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung}
+    if not hung:
+        found["sha256"] = answers.get()
+    return found
+
+
+def stack(process: Process) -> str:
+    return Path(f"/proc/{process.pid}/stack").read_text()
+
+
+def given_up() -> int:
+    """How often soft RoCE has given a silent peer up."""
+    return sum(int(path.read_text()) for path in Path("/sys/class/infiniband").glob(GIVEN_UP))
+
+
+# --- hundreds of Calls ---
+
+
+def read_all(path: Path, begin: Any, answers: Queue[str]) -> None:
+    """Twice: after the first time each connection has the credits that its server grants."""
+    memory = memoryview(mmap.mmap(-1, 4 << 20))
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    os.preadv(file, [memory], 0)
+    answers.put("")
+    begin.wait()
+    done = os.preadv(file, [memory], 0)
+    answers.put(f"{hashlib.sha256(memory[:done]).hexdigest()}  {path.name}")
+
+
+def work_over_tcp(counts: Queue[int], stop: Any) -> None:
+    """What has nothing to do with it: a file written, to the server's memory, and read."""
+    path, rounds = TCP / "beside", 0
+    while not stop.is_set():
+        path.write_bytes(str(rounds).encode())
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            assert file.read() == str(rounds).encode()
+        rounds += 1
+    path.unlink()
+    counts.put(rounds)
+
+
+def timeouts() -> dict[str, Any]:
+    """The server says nothing over RDMA until the Calls of all connections have timed out."""
+    begin, stop = Event(), Event()
+    answers: Queue[str] = Queue()
+    counts: Queue[int] = Queue()
+    readers = [Process(target=read_all, args=(HERE / n, begin, answers)) for n in READERS]
+    for process in readers:
+        process.start()
+    for _ in readers:
+        answers.get()
+    silence()
+    begin.set()
+    sent = until(lambda: total("credits_used") >= MANY)
+    beside = Process(target=work_over_tcp, args=(counts, stop))
+    beside.start()
+    broken = until(lambda: total("disconnects") >= CONNECTS)
+    stop.set()
+    rounds = counts.get()
+    beside.join()
+    sound()
+    sums = sorted(answers.get() for _ in readers)
+    return {"sent": sent, "broken": broken, "rounds": rounds, "sums": sums}
+
+
+def main() -> None:
+    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+    # what hangs is not waited for
+    os._exit(0)
+
+
+main()

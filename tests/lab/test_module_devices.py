@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices that can do less than soft RoCE, and what they report: refused with a message, or used.
+
+A module of the tests (``device``) has the node's device do less for as long as it is loaded.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import built
+import pytest
+from storm import HERE, LIMIT, connections, mounted, set_parameters
+
+from nfsrdma_tools.lab.lab import Lab
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="no module is built: root mounts the image"
+)
+
+SOURCE = Path(__file__).with_name("device")
+THERE = "/run/nfsrdma_device.ko"
+PARAMETERS = "/sys/module/nfsrdma_device/parameters"
+MOUNT = f"""
+mkdir -p {HERE}
+timeout 300 mount -t nfs -o vers=3,proto=rdma,port=20049,retry=0 server:/export {HERE}
+"""
+# numbers of enum ib_event_type
+BENIGN = {"SQ_DRAINED": 5, "PATH_MIG": 6}
+QP_FATAL = 1
+# of the connection that was made last
+SERVED = """
+cd /sys/kernel/debug/nfsrdma-server
+cat $(ls -d [0-9]* | sort -n | tail -n 1)/counters
+"""
+
+
+@pytest.fixture
+def limited(both_ours: Lab, tmp_path: Path) -> Lab:
+    """Both halves ours; the module of the tests is in each node's memory, not loaded."""
+    for node in both_ours.config.nodes:
+        release = both_ours.run(node, "uname", "-r").stdout.strip()
+        file = tmp_path / f"{node}.ko"
+        built.compiled(both_ours, release, SOURCE, file)
+        both_ours.run(node, "tee", THERE, stdin=file.read_bytes())
+    return both_ours
+
+
+@contextmanager
+def device(lab: Lab, node: str, *words: str) -> Iterator[None]:
+    """The device of a node is as these parameters say."""
+    lab.run(node, "insmod", THERE, f"name={lab.config.nic}0", *words)
+    try:
+        yield
+    finally:
+        lab.run(node, "rmmod", "nfsrdma_device")
+
+
+def refused(lab: Lab, node: str) -> str:
+    """What the log of a node says of a mount that could not be made."""
+    lab.run(node, "dmesg", "--clear")
+    said = lab.run("client", "sh", "-c", MOUNT, check=False, timeout=LIMIT)
+    if not said.returncode:
+        lab.run("client", "umount", HERE)
+    assert said.returncode, "the mount was made"
+    log = lab.run(node, "dmesg").stdout.splitlines()
+    return next((line.split("nfsrdma: ")[1] for line in log if "nfsrdma: device" in line), "")
+
+
+def test_a_device_that_is_too_small_is_refused(limited: Lab) -> None:
+    name = f"device {limited.config.nic}0"
+    # the largest Call of 16 pages per region takes 77 work requests
+    with set_parameters(limited, mr_depth=16), device(limited, "client", "max_qp_wr=59"):
+        small = f"{name}: queue pairs of 59 work requests, expected 155 or more"
+        assert refused(limited, "client") == small
+    with device(limited, "client", "no_frwr=1"):
+        assert "memory management extensions: got none" in refused(limited, "client")
+    with device(limited, "server", "max_qp_wr=59"):
+        assert f"{name}: queue pairs of 59 work requests" in refused(limited, "server")
+    with mounted(limited, "vers=3"):
+        carries_data(limited)
+
+
+def test_a_queue_pair_that_is_refused_is_made_smaller(limited: Lab) -> None:
+    most = 300
+    for node in ("client", "server"):
+        with device(limited, node, f"max_sends={most}"), mounted(limited, "vers=3"):
+            carries_data(limited)
+            (found,) = connections(limited)
+            assert (int(found["send_queue"]) < most) == (node == "client")
+
+
+def test_only_fatal_events_end_a_connection(limited: Lab) -> None:
+    with device(limited, "client"), mounted(limited, "vers=3"):
+        for number in BENIGN.values():
+            happens(limited, number)
+        carries_data(limited)
+        (found,) = connections(limited)
+        assert (found["connects"], found["disconnects"]) == ("1", "0")
+        happens(limited, QP_FATAL)
+        carries_data(limited)
+        (found,) = connections(limited)
+        assert (found["connects"], found["last_disconnect"]) == ("2", "QP fatal error")
+
+
+def happens(lab: Lab, number: int) -> None:
+    """The device reports an event of the connection's queue pair."""
+    lab.run("client", "tee", f"{PARAMETERS}/event", stdin=str(number).encode())
+
+
+def carries_data(lab: Lab) -> None:
+    """The largest Calls, both ways."""
+    script = f"""
+    head -c 4M /dev/urandom > /run/noise
+    dd if=/run/noise of={HERE}/noise bs=1M oflag=direct status=none
+    dd if={HERE}/noise of=/run/back bs=1M iflag=direct status=none
+    cmp /run/noise /run/back
+    rm {HERE}/noise /run/noise /run/back
+    """
+    lab.run("client", "sh", "-ec", script, timeout=LIMIT)
+
+
+def test_only_the_only_key_of_a_call_is_invalidated_by_the_server(both_ours: Lab) -> None:
+    """With several the client needs work requests of its own anyway."""
+    with mounted(both_ours, "vers=3"):
+        carries_data(both_ours)
+        assert served(both_ours, "remote_invalidations") > 0
+    with set_parameters(both_ours, mr_depth=16), mounted(both_ours, "vers=3"):
+        carries_data(both_ours)
+        (found,) = connections(both_ours)
+        assert int(found["local_invalidations"]) > 0
+        assert served(both_ours, "remote_invalidations") == 0
+
+
+def served(lab: Lab, name: str) -> int:
+    """A counter of the server."""
+    said = lab.run("server", "sh", "-c", SERVED).stdout
+    (value,) = (line.split()[1] for line in said.splitlines() if line.split()[0] == name)
+    return int(value)

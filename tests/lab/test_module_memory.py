@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of our server: bounded whatever clients do, and right where there is too little of it."""
+
+from collections.abc import Callable
+from itertools import cycle
+
+import pytest
+from faults import Fault
+from hoarders import hoard
+from kernel_events import recorded, stacks
+from storm import storm
+
+from nfsrdma_tools.lab.lab import Lab
+
+Record = Callable[[str, object], None]
+# beside replies, in MiB: requests with their buffers, and what else the machine does meanwhile
+BESIDE = 32
+# All caches are clean, and the kernel is to have more memory free than there is: an allocation that
+# may not wait fails until that has been reclaimed, others wait for it.
+_SHORT = """
+test -e /var/tmp/sparse || truncate -s 2G /var/tmp/sparse
+cat /var/tmp/sparse > /dev/null
+before=$(cat /proc/sys/vm/min_free_kbytes)
+trap 'echo $before > /proc/sys/vm/min_free_kbytes' EXIT
+echo 1000000 > /proc/sys/vm/min_free_kbytes
+sleep 1
+"""
+SHORT = tuple(Fault(f"{node} short of memory", node, _SHORT) for node in ("server", "client"))
+# who handles completions reclaims memory
+RECLAIM = {"vmscan/mm_vmscan_direct_reclaim_begin/trigger": 'stacktrace if comm ~ "kworker*"'}
+SHORTAGES = "awk '$1 == \"memory_short\" { print $2 }' /sys/kernel/debug/nfsrdma-server/totals"
+
+
+def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
+    both_ours: Lab, long: bool, record_property: Record
+) -> None:
+    connections = 64 if long else 12
+    found = hoard(both_ours, connections, calls=8, to_the_end=long)
+    print(found)
+    assert found.charged <= found.limit, found
+    # all of them together want much more
+    assert found.charged > found.limit / 2, found
+    assert connections * 8 > found.limit + BESIDE
+    assert found.charged / 2 < found.held <= found.limit + BESIDE, found
+    record_property("connections", connections)
+    record_property("MiB charged", found.charged)
+    record_property("MiB less available", round(found.held, 1))
+
+
+# each fault has a machine reclaim half of its memory, which takes minutes
+@pytest.mark.nightly
+def test_work_goes_on_where_memory_is_short(
+    both_ours: Lab, long: bool, record_property: Record
+) -> None:
+    before, options = shortages(both_ours), "vers=4.2,nconnect=4"
+    with recorded(both_ours, "server", RECLAIM) as lines:
+        found = storm(both_ours, options, cycle(SHORT), 300 if long else 30, "short", least=4)
+        short = shortages(both_ours) - before
+    assert [stack for stack in stacks(lines) if "nfr_poll" in stack] == []
+    assert short > 0, "no allocation failed"
+    record_property("allocations that failed", short)
+    record_property("operations", sum(one["operations"] for one in found["done"]))
+
+
+def shortages(lab: Lab) -> int:
+    """Messages and Reads that found no memory at once since the server's module was loaded."""
+    return int(lab.run("server", "sh", "-c", SHORTAGES).stdout)

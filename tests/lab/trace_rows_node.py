@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What test_trace_rows.py does inside a node: ``python3 - CLIENTS``.
+
+So many superblocks have a client of sunrpc's each, and each does an RPC of many procedures; with
+room for all rows, and then with room for 64. Prints what the kernel counted and what probes did,
+and of how many clients there are credits: while one has a mount over RDMA, and once it has not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.probes import accounts, idle, program
+from nfsrdma_tools.probes.latency import Latency
+from nfsrdma_tools.probes.losses import lost
+
+CLIENTS = int(sys.argv[1])
+MOUNTS = [Path(f"/mnt/r{number}") for number in range(CLIENTS)]
+
+
+def mount(where: Path, transport: str = "proto=tcp") -> None:
+    where.mkdir(exist_ok=True)
+    options = f"vers=3,{transport},nosharecache,nolock"
+    subprocess.run(("mount.nfs", "10.9.1.1:/export", where, "-o", options), check=True)
+
+
+def unmount(where: Path) -> None:
+    subprocess.run(("umount.nfs", where), check=True)
+    where.rmdir()
+
+
+def work(where: Path, number: int) -> None:
+    """One RPC at least of most of NFSv3's procedures."""
+    own = where / f"rows-{number}"
+    own.mkdir()
+    (own / "a").write_bytes(b"x" * 5000)
+    os.sync()
+    (own / "a").chmod(0o600)
+    (own / "a").rename(own / "b")
+    (own / "l").symlink_to("b")
+    (own / "l").readlink()
+    (own / "h").hardlink_to(own / "b")
+    os.mkfifo(own / "f")
+    with (own / "b").open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file.read()
+    for path in own.iterdir():
+        path.unlink()
+    own.rmdir()
+    os.statvfs(where)
+
+
+def settled(session: object) -> Latency:
+    """The account once nothing is added any more."""
+    account = accounts.account("latency")
+    last = account.read(session)
+    for _ in range(300):
+        time.sleep(0.2)
+        now = account.read(session)
+        if now.sums == last.sums:
+            return now
+        last = now
+    raise SystemExit("it never settles")
+
+
+def counts() -> dict[str, dict[str, int]]:
+    return {
+        str(stats.directory): {name: each.operations for name, each in stats.operations.items()}
+        for stats in mountstats.read_all()
+        if stats.directory in MOUNTS
+    }
+
+
+def traced() -> dict[str, object]:
+    """What all did while the account was attached, by the kernel and by the account."""
+    with accounts.attached(["latency"], sums_only=True) as session:
+        before, first, then = counts(), settled(session), lost(session)
+        for number, where in enumerate(MOUNTS):
+            work(where, number)
+        now = settled(session)
+        added, after = accounts.account("latency").difference(now, first), counts()
+        gone = lost(session) - then
+        # as if it were long ago
+        account = accounts.account("latency")
+        account.forget(session, now, 0.0)
+        account.forget(session, now, idle.IDLE + 1)
+        freed = len(account.read(session).sums)
+    done = [n - before[where][name] for where, each in after.items() for name, n in each.items()]
+    return {
+        "done": sum(done),
+        "rows": sum(bool(n) for n in done),
+        "counted": sum(sums[0] for sums in added.sums.values()),
+        "counted_rows": len(added.sums),
+        "lost": gone._asdict(),
+        "left_after_freeing": freed,
+    }
+
+
+def credits() -> list[int]:
+    account, where = accounts.account("connections"), Path("/mnt/credits")
+    with accounts.attached(["connections"]) as session:
+        mount(where, "proto=rdma,port=20049")
+        os.statvfs(where)
+        there = account.read(session)
+        found = [len(there.credits)]
+        unmount(where)
+        # sunrpc ends a client some time later
+        for _ in range(300):
+            account.forget(session, there, 0.0)
+            if not there.credits:
+                break
+            time.sleep(0.2)
+        return [*found, len(account.read(session).credits)]
+
+
+def main() -> None:
+    for where in MOUNTS:
+        mount(where)
+    try:
+        whole = traced()
+        program._FEWEST = program._MOST = 64
+        print(json.dumps({"whole": whole, "small": traced(), "credits": credits()}))
+    finally:
+        for where in MOUNTS:
+            unmount(where)
+
+
+main()

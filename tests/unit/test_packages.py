@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints name this distribution's packages and its package manager."""
+
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import packages
+from nfsrdma_tools.host.checks import kernel, mounting, tools
+from nfsrdma_tools.host.checks.finding import Machine
+from nfsrdma_tools.probes import session
+
+SYSTEMS = {
+    "ID=debian\n": ("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
+    'ID=ubuntu\nID_LIKE="debian"\n': (
+        *("apt install", "linux-headers-R", "python3-bpfcc", "nfs-common"),
+    ),
+    'ID="rocky"\nID_LIKE="rhel centos fedora"\n': (
+        *("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils"),
+    ),
+    "ID=fedora\n": ("dnf install", "kernel-devel-R", "python3-bcc", "nfs-utils"),
+    'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n': (
+        *("zypper install", "kernel-default-devel", "python3-bcc", "nfs-client"),
+    ),
+    "ID=arch\n": ("pacman -S", "linux-headers", "python-bcc", "nfs-utils"),
+}
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Machine, tuple[str, ...]]:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text(request.param)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/osrelease").write_text("R\n")
+    return Machine(tmp_path), SYSTEMS[request.param]
+
+
+def test_each_distribution_has_its_own_names(system: tuple[Machine, tuple[str, ...]]) -> None:
+    machine, (command, *names) = system
+    found = [packages.install(w, "R", machine.root) for w in ("headers", "bcc", "nfs-utils")]
+    assert found == [f"{command} {name}" for name in names]
+
+
+def test_doctor_names_them(
+    system: tuple[Machine, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, (command, headers, bcc, nfs) = system
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
+    assert [each.remedy for each in mounting.utils(machine)] == [f"{command} {nfs}"]
+    said = tools.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
+    assert said.startswith(f"{command} {bcc}, and a venv with")
+    said = tools.judge_bcc(1, "", "AttributeError", machine.root).remedy
+    assert said.startswith(f"pip uninstall bcc; {command} {bcc}")
+
+
+def test_a_system_that_nobody_knows_is_told_in_words(tmp_path: Path) -> None:
+    assert packages.install("headers", "R", tmp_path) == "install the headers of kernel R"
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text("ID=plan9\n")
+    assert packages.install("bcc", root=tmp_path) == "install BCC's Python module"
+
+
+def test_probes_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "install", lambda what, release="": f"get {what} {release}")
+    monkeypatch.setattr(session, "_MODULES", tmp_path)
+    monkeypatch.setattr(session, "_KHEADERS", tmp_path / "kheaders")
+    with pytest.raises(UserError, match=r"get headers \d"):
+        session.headers()
+    monkeypatch.setitem(__import__("sys").modules, "bcc", None)
+    with pytest.raises(UserError, match="get bcc"):
+        session.bcc()
