@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.nldev import Link
+    from nfsrdma_tools.host.rdma.nldev import Link
 
 __all__ = ["app"]
 
@@ -24,7 +24,7 @@ def show(as_json: Annotated[bool, _JSON] = False) -> None:
     """List RDMA links with their state, device and use."""
     import json
 
-    from nfsrdma_tools.host import nldev
+    from nfsrdma_tools.host.rdma import nldev
 
     links, uses = nldev.links(), nldev.resources()
     if as_json:
@@ -44,7 +44,7 @@ def add(
 
     It lasts until it is removed, or a reboot.
     """
-    from nfsrdma_tools.host import nldev
+    from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
@@ -59,7 +59,7 @@ def remove(name: Annotated[str, typer.Argument(help="The RDMA device, such as rx
 
     What is mounted over it loses its connection.
     """
-    from nfsrdma_tools.host import nldev
+    from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
     with journal() as book:

@@ -60,13 +60,15 @@ def load(
     import json
 
     from nfsrdma_tools.cli import module_view
-    from nfsrdma_tools.host import module_parameters, module_swap, modules
+    from nfsrdma_tools.host import kernel_modules
+    from nfsrdma_tools.host.module import parameters as module_parameters
+    from nfsrdma_tools.host.module import swap as module_swap
     from nfsrdma_tools.host.transports import owner, serves_as
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
         module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
-        wanted = modules.in_file(file or module_view.build().path)
+        wanted = kernel_modules.in_file(file or module_view.build().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
         new = module_swap.load(wanted, values, book)
@@ -84,7 +86,7 @@ def unload(as_json: Annotated[bool, _JSON] = False) -> None:
     """Take our module out, and put back the one that was there before."""
     import json
 
-    from nfsrdma_tools.host import module_swap
+    from nfsrdma_tools.host.module import swap as module_swap
     from nfsrdma_tools.host.transports import owner, would_load
     from nfsrdma_tools.undo import journal
 
@@ -104,7 +106,7 @@ def status(as_json: Annotated[bool, _JSON] = False) -> None:
     import json
 
     from nfsrdma_tools.cli.module_view import facts, lines
-    from nfsrdma_tools.host import module_status
+    from nfsrdma_tools.host.module import status as module_status
 
     found = module_status.status()
     print(json.dumps(facts(found), indent=2) if as_json else "\n".join(lines(found)))
@@ -119,7 +121,8 @@ def install(as_json: Annotated[bool, _JSON] = False) -> None:
     import json
 
     from nfsrdma_tools.cli import module_view
-    from nfsrdma_tools.host import dkms, module_install
+    from nfsrdma_tools.host.module import dkms
+    from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
@@ -146,11 +149,12 @@ def uninstall(as_json: Annotated[bool, _JSON] = False) -> None:
     """Take back all that install did."""
     import json
 
-    from nfsrdma_tools.host import module_install, modules
-    from nfsrdma_tools.host.module_source import OURS
+    from nfsrdma_tools.host import kernel_modules
+    from nfsrdma_tools.host.module import install as module_install
+    from nfsrdma_tools.host.module.source import OURS
 
     gone = module_install.uninstall()
-    still = OURS in modules.loaded()
+    still = OURS in kernel_modules.loaded()
     if as_json:
         version = gone.version if gone else None
         print(json.dumps({"uninstalled": version, "still_loaded": still}, indent=2))

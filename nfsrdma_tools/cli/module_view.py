@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.host import module_build
-from nfsrdma_tools.host.module_build import Build
-from nfsrdma_tools.host.module_server import Client, Server
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.module_status import Status, Tunable
-from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.module.server_debugfs import Client, Server
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.module.status import Status, Tunable
 from nfsrdma_tools.host.transports import owner, serves_as
 from nfsrdma_tools.sizes import format_size
 

@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.effect import State
+    from nfsrdma_tools.host.nfs.mounts import State
 
 __all__ = ["mount", "mounts", "umount"]
 
@@ -44,10 +44,10 @@ def mount(
     import json
     from pathlib import Path
 
-    from nfsrdma_tools.host.effect import mounts, state
-    from nfsrdma_tools.host.mounts import Target
-    from nfsrdma_tools.host.mounts import mount as make
-    from nfsrdma_tools.host.request import MountRequest
+    from nfsrdma_tools.host.nfs.mount_request import MountRequest
+    from nfsrdma_tools.host.nfs.mounting import Target
+    from nfsrdma_tools.host.nfs.mounting import mount as make
+    from nfsrdma_tools.host.nfs.mounts import mounts, state
     from nfsrdma_tools.sizes import parse_size
     from nfsrdma_tools.undo import journal
 
@@ -77,7 +77,7 @@ def umount(
     """Unmount and prove it; a busy mount names who uses it."""
     from pathlib import Path
 
-    from nfsrdma_tools.host.mounts import unmount
+    from nfsrdma_tools.host.nfs.mounting import unmount
 
     unmount(Path(directory), timeout=timeout)
 
@@ -86,7 +86,7 @@ def mounts(as_json: Annotated[bool, _JSON] = False) -> None:
     """List the NFS mounts with what is in effect."""
     import json
 
-    from nfsrdma_tools.host.effect import states
+    from nfsrdma_tools.host.nfs.mounts import states
 
     found = states()
     print(json.dumps([one.facts() for one in found], indent=2)) if as_json else _table(found)

@@ -38,13 +38,13 @@ def enable(
     Root is squashed.  The export is insecure in the sense of exports(5): RDMA clients come from
     ports above 1023, so a client's port proves nothing.  That is why --client has no default.
     """
-    from nfsrdma_tools.host import server
-    from nfsrdma_tools.host.exports import Export, file_of
+    from nfsrdma_tools.host.nfsd import serving
+    from nfsrdma_tools.host.nfsd.exports import Export, file_of
     from nfsrdma_tools.undo import journal
 
     export = Export(path, tuple(client), read_only)
     with journal() as book:
-        changed = server.enable(export, book, rdma_port, tuple(vers or ()))
+        changed = serving.enable(export, book, rdma_port, tuple(vers or ()))
         book.keep()
     if not changed:
         print(f"{path} is served already")
@@ -62,9 +62,9 @@ def disable(path: Annotated[str, _PATH]) -> None:
     After the last one the server is as it was before.
     That may restart nfsd (clients go on after its grace period), or stop it, if it did not run.
     """
-    from nfsrdma_tools.host import server
+    from nfsrdma_tools.host.nfsd import serving
 
-    server.disable(path)
+    serving.disable(path)
     print(f"{path} is no longer served by nfsrdma")
 
 
@@ -94,9 +94,9 @@ def status(
     import json
     from dataclasses import asdict
 
-    from nfsrdma_tools.host import server
+    from nfsrdma_tools.host.nfsd import serving
 
-    found = server.serving()
+    found = serving.serving()
     if as_json:
         print(json.dumps(asdict(found), indent=2))
         return

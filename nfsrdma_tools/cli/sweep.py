@@ -163,7 +163,7 @@ def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
 
 
 def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:
-    from nfsrdma_tools.host.target import Target
+    from nfsrdma_tools.host.nfs.target import Target
     from nfsrdma_tools.sweep.plan import preset
 
     if not target:

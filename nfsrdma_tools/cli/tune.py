@@ -11,8 +11,8 @@ import typer
 from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.host.tune import State
-    from nfsrdma_tools.host.tune_state import Tuned
+    from nfsrdma_tools.host.tune.state import Tuned
+    from nfsrdma_tools.host.tune.tuning import State
 
 __all__ = ["app"]
 
@@ -54,7 +54,7 @@ def apply(
     import json
 
     from nfsrdma_tools.cli.tuning import by_hand, by_store, facts
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
     sizes = (rsize, wsize, read_ahead)
     if (store is None) == (mount is None) or (store and any(s is not None for s in sizes)):
@@ -62,7 +62,7 @@ def apply(
                         "see `nfsrdma tune apply --help`")  # fmt: skip
     _root()
     wish = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
-    state = tune.apply(wish, remount=remount)
+    state = tuning.apply(wish, remount=remount)
     print(json.dumps(facts(state), indent=2)) if as_json else _tell(state)
 
 
@@ -72,9 +72,9 @@ def show(as_json: Annotated[bool, _JSON] = False) -> None:
     import json
 
     from nfsrdma_tools.cli.tuning import facts
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
-    states = tune.show()
+    states = tuning.show()
     print(json.dumps([facts(one) for one in states], indent=2)) if as_json else _list(states)
 
 
@@ -86,10 +86,10 @@ def undo(
 ) -> None:
     """Take back what was tuned, to the byte."""
     from nfsrdma_tools.cli.tuning import place
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
     _root()
-    for tuned in tune.undo(place(directory) if directory else None):
+    for tuned in tuning.undo(place(directory) if directory else None):
         _say(f"{tuned.directory}: taken back")
         _say_pending(tuned)
 
@@ -110,7 +110,7 @@ def _tell(state: State) -> None:
     elif tuned.file:
         _say(f"  {tuned.file} is new")
     if tuned.read_ahead_kb is not None:
-        from nfsrdma_tools.host.tune_rule import RULE
+        from nfsrdma_tools.host.tune.udev_rule import RULE
 
         _say(f"  /{RULE} gives it a read-ahead of {tuned.read_ahead_kb} KiB at each mount")
     for name in state.pending:

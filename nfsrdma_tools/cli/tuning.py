@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError, printable
-from nfsrdma_tools.host import mountinfo, mounts
-from nfsrdma_tools.host.tune import State, Wish
+from nfsrdma_tools.host.nfs import mountinfo, mounting
+from nfsrdma_tools.host.tune.tuning import State, Wish
 from nfsrdma_tools.sizes import parse_size
 from nfsrdma_tools.sweep.choice import Choice, choose
 from nfsrdma_tools.sweep.plan import Plan
@@ -48,14 +48,14 @@ def by_store(store: Path, directory: Path | None, transport: str) -> Wish:
 
 
 def _mounted(plan: Plan) -> Path:
-    found = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
+    found = [m.directory for m in mounting.mounts() if str(m.target) == plan.target]
     if len(found) != 1:
         raise UserError(f"{plan.target} is mounted on {len(found)} folders", "name one: STORE DIR")
     return found[0]
 
 
 def _carrier(plan: Plan, directory: Path) -> str:
-    mount = mounts.find(directory)
+    mount = mounting.find(directory)
     if mount is not None:
         return mount.transport
     if len(plan.transports) > 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
-from nfsrdma_tools.host import cpu, modules
+from nfsrdma_tools.host import cpu_time, kernel_modules
 
 __all__ = ["conditions"]
 
@@ -52,7 +52,7 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         "clock source": _text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
-        "cpu accounting": cpu.accounting(root / "proc"),
+        "cpu accounting": cpu_time.accounting(root / "proc"),
         "virtualisation": _said("systemd-detect-virt"),
         "nfs-utils": _nfs_utils(),
         "fio": _said("fio", "--version"),
@@ -115,7 +115,7 @@ def _modules(root: Path) -> dict[str, str]:
 
 
 def _tunables(root: Path) -> str:
-    values = modules.parameters("nfsrdma", root / "sys")
+    values = kernel_modules.parameters("nfsrdma", root / "sys")
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
-from nfsrdma_tools.host import modules
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.modules import Module
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.kernel_modules import Module
+from nfsrdma_tools.host.module.source import OURS
 
 __all__ = [
     "ASIDE",
@@ -43,7 +43,7 @@ CARRIERS = {"rdma": KERNELS, "nfsrdma": OURS}
 
 def owner() -> str:
     """The module that carries NFS over RDMA now; "" when none is loaded."""
-    found = client_owners(modules.loaded(), modules.parameters(OURS))
+    found = client_owners(kernel_modules.loaded(), kernel_modules.parameters(OURS))
     builtin = KERNELS if Path("/sys/module", KERNELS).exists() else ""
     return found[0] if found else builtin
 
@@ -53,14 +53,18 @@ def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[st
 
     Ours leaves it alone when its parameter client says so.
     """
-    found = modules.transport_owners(loaded)
+    found = kernel_modules.transport_owners(loaded)
     return [name for name in found if name != OURS or ours.get("client", "Y") == "Y"]
 
 
 def serves_as(name: str) -> str:
     """By which name nfsd listens on a module that is loaded; "" when it is no server."""
     # before our server half the module had no such parameter
-    ours = modules.parameters(OURS).get("server_name", "") if OURS in modules.loaded() else ""
+    ours = (
+        kernel_modules.parameters(OURS).get("server_name", "")
+        if OURS in kernel_modules.loaded()
+        else ""
+    )
     if name == OURS:
         return ours
     # the first to register it has it; the kernel's goes on without (svc_rdma_init)

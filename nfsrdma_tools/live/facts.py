@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import (
-    cpu,
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.nfs import (
     fstab,
-    mountchanges,
     mountinfo,
     mountstats,
-    nfsd,
-    nfsd_stats,
-    rdma_ports,
+    mountstats_changes,
     readahead,
     sunrpc,
 )
-from nfsrdma_tools.host.effect import Mount as Effect
+from nfsrdma_tools.host.nfs.mounts import Mount as Effect
+from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
+from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.kept import Kept, changed
 from nfsrdma_tools.live.limits import IDLE
 from nfsrdma_tools.live.owners import Known, Owners
@@ -51,8 +51,8 @@ _T = TypeVar("_T")
 class Readings:
     """What mounts did since the last reading; of the rest two readings make an interval."""
 
-    added: Mapping[str, mountchanges.Added] = field(default_factory=dict)
-    cpu: cpu.CpuTimes | None = None
+    added: Mapping[str, mountstats_changes.Added] = field(default_factory=dict)
+    cpu: cpu_time.CpuTimes | None = None
     nfsd: nfsd_stats.Served | None = None
 
 
@@ -62,7 +62,7 @@ class Facts:
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
         self.missing: dict[str, str] = {}
-        self._changes = mountchanges.Changes()
+        self._changes = mountstats_changes.Changes()
         self._watch = mountinfo.Watch(_INFO)
         self._mounts: list[Mount] = []
         self._known = Known()
@@ -77,7 +77,7 @@ class Facts:
         """What was counted until now."""
         return Readings(
             added=self._tried("mountstats", self._changes.read) or {},
-            cpu=self._tried("CPU", cpu.busy),
+            cpu=self._tried("CPU", cpu_time.busy),
             nfsd=self._tried("nfsd", nfsd_stats.read),
         )
 
@@ -102,7 +102,7 @@ class Facts:
         return tuple(self._made)
 
     def _xprts(
-        self, key: Any, added: mountchanges.Added, told: tuple[sunrpc.Transport, ...]
+        self, key: Any, added: mountstats_changes.Added, told: tuple[sunrpc.Transport, ...]
     ) -> tuple[Xprt, ...]:
         return self._connections.of(key, added.xprts, told, key[1])
 
@@ -110,16 +110,16 @@ class Facts:
         """CPU time in between."""
         if not now.cpu or not before.cpu:
             return Processors(cpus=os.cpu_count() or 1)
-        spent = cpu.difference(now.cpu, before.cpu)
+        spent = cpu_time.difference(now.cpu, before.cpu)
         return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0))
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """What nfsd did in between; None where none runs."""
-        threads = self._tried("nfsd threads", nfsd.threads)
+        threads = self._tried("nfsd threads", nfsctl.threads)
         if not threads or not now.nfsd:
             return None
         if self._turn % _SLOWLY == 1:
-            self._listeners = tuple(map(str, self._tried("listeners", nfsd.listeners) or ()))
+            self._listeners = tuple(map(str, self._tried("listeners", nfsctl.listeners) or ()))
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
         grown = (max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names)
@@ -194,9 +194,11 @@ def _slow(mount: Mount) -> Mount:
     return mount if window == mount.read_ahead_kb else changed(mount, read_ahead_kb=window)
 
 
-def _done(mount: Mount, added: mountchanges.Added, xprts: tuple[Xprt, ...], was: Mount) -> Mount:
+def _done(
+    mount: Mount, added: mountstats_changes.Added, xprts: tuple[Xprt, ...], was: Mount
+) -> Mount:
     """The mount with what was added; ``was`` is what the last interval made of it, or another."""
-    if added.operations or added.bytes is not mountchanges.NO_BYTES:
+    if added.operations or added.bytes is not mountstats_changes.NO_BYTES:
         return _busy(mount, added, xprts)
     same = was.xprts is xprts and was.device == mount.device and not was.did_something
     if same and was.read_ahead_kb == mount.read_ahead_kb:
@@ -204,7 +206,7 @@ def _done(mount: Mount, added: mountchanges.Added, xprts: tuple[Xprt, ...], was:
     return changed(mount, xprts=xprts)
 
 
-def _busy(mount: Mount, added: mountchanges.Added, xprts: tuple[Xprt, ...]) -> Mount:
+def _busy(mount: Mount, added: mountstats_changes.Added, xprts: tuple[Xprt, ...]) -> Mount:
     counted = added.bytes
     return changed(
         mount,

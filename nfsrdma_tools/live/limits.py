@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nfsrdma_tools.host.mountstats import DATA
+from nfsrdma_tools.host.nfs.mountstats import DATA
 from nfsrdma_tools.live.snapshot import Mount, Op, Processors
 
 __all__ = ["IDLE", "limit"]

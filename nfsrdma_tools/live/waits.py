@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from nfsrdma_tools.host.sunrpc import Task, tasks
+from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.live.kept import changed, shared
 from nfsrdma_tools.live.owners import Known
 from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from nfsrdma_tools.host import cpu as host
-from nfsrdma_tools.host import threads
+from nfsrdma_tools.host import cpu_time as host
+from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.cpu_context import Cpu, divide, in_groups
@@ -69,7 +69,7 @@ def difference(after: Reading, before: Reading) -> Cpu:
     spent = host.difference(after.host, before.host)
     samples = {key: n - before.samples.get(key, 0) for key, n in after.samples.items()}
     return Cpu(
-        threads=threads.difference(after.threads, before.threads, spent.wall_ns),
+        threads=thread_time.difference(after.threads, before.threads, spent.wall_ns),
         groups=after.groups,
         # less than before has a thread of the number of one that was forgotten
         samples={key: n for key, n in samples.items() if n > 0},

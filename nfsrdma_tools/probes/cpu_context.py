@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nfsrdma_tools.host import cpu as host
+from nfsrdma_tools.host import cpu_time as host
 from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.layers import Frame

@@ -12,9 +12,9 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.host import cpu as host
-from nfsrdma_tools.host import threads
-from nfsrdma_tools.host.threads import Ran
+from nfsrdma_tools.host import cpu_time as host
+from nfsrdma_tools.host import thread_time
+from nfsrdma_tools.host.thread_time import Ran
 from nfsrdma_tools.probes import layer_names as names
 from nfsrdma_tools.probes import layers
 from nfsrdma_tools.probes.counting import text
@@ -74,9 +74,9 @@ class Reader:
 
     def read(self) -> Reading:
         """Everything since the session began, as of now."""
-        now, stat, ran = host.snapshot(), host.not_idle(), threads.snapshot()
+        now, stat, ran = host.snapshot(), host.not_idle(), thread_time.snapshot()
         for thread in ran.keys() - self.groups.keys():
-            self.groups[thread] = group(threads.name(thread))
+            self.groups[thread] = group(thread_time.name(thread))
         self._drain()
         lost = sum(self.session.table("cpu_lost")[ctypes.c_int(0)])
         samples = dict(self.samples)

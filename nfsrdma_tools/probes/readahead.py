@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.effect import mounts
-from nfsrdma_tools.host.readahead import get_kb
+from nfsrdma_tools.host.nfs.mounts import mounts
+from nfsrdma_tools.host.nfs.readahead import get_kb
 from nfsrdma_tools.probes.counting import increase, total
 from nfsrdma_tools.probes.functions import probe
 from nfsrdma_tools.probes.maps import decoded

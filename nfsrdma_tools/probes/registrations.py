@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes.clients import owner
 from nfsrdma_tools.probes.counting import increase
 from nfsrdma_tools.probes.events import system

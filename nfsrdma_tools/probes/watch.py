@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.effect import find
+from nfsrdma_tools.host.nfs.mounts import find
 from nfsrdma_tools.probes.accounts import Account, attached
 from nfsrdma_tools.probes.clients import clients
 from nfsrdma_tools.probes.cost import Cost, counted, spent

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import module_swap
-from nfsrdma_tools.host.effect import Mount, find
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.mounts import mount, undo_for, unmount
-from nfsrdma_tools.host.request import MountRequest
-from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.mounting import mount, undo_for, unmount
+from nfsrdma_tools.host.nfs.mounts import Mount, find
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import cpu
+from nfsrdma_tools.host import cpu_time
 
 __all__ = ["Sample", "as_sample", "busy", "read", "sample", "watch"]
 
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
 
 def sample() -> Sample:
     """What this machine has done until now."""
-    busy_ns = cpu.snapshot().busy_ns
+    busy_ns = cpu_time.snapshot().busy_ns
     return Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
 
 

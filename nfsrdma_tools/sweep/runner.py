@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import module_build, module_swap, modules
+from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.environment import conditions
-from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.sweep import estimate
 from nfsrdma_tools.sweep.accounts import NAMES, Accounts
@@ -100,9 +102,9 @@ def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
     """The machine's facts.  With our module in the plan it is loaded, so that it tells its own."""
     if OURS not in plan.transports:
         return conditions()
-    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
     module_swap.ready(OURS)
-    file = modules.on_disk(KERNELS)
+    file = kernel_modules.on_disk(KERNELS)
     # most kernels' own modules have no srcversion; the kernel's build names them
     kernels = {f"module {KERNELS}": file.srcversion or "in tree"} if file else {}
     return {**kernels, **conditions()}

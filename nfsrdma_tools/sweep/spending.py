@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nfsrdma_tools.host.mountstats import DATA
+from nfsrdma_tools.host.nfs.mountstats import DATA
 from nfsrdma_tools.probes.layer_names import EMULATED, IDLE, TCP_IP, TRACING
 from nfsrdma_tools.probes.layer_names import NIC as NETWORK
 from nfsrdma_tools.probes.layers import NEITHER, SERVER

@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import cpu, mountstats, readahead
-from nfsrdma_tools.host.cpu import CpuTimes
-from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.mountstats import MountStats
-from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.cpu_time import CpuTimes
+from nfsrdma_tools.host.nfs import mountstats, readahead
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mountstats import MountStats
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
@@ -125,9 +126,9 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once with the accounts around it."""
     probed = bench.accounts.begin()
     stats = mountstats.read(bench.directory)
-    began, times, own = _now(), cpu.snapshot(), cpu.own_ns()
+    began, times, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
     job = _work(bench, cell)
-    own, times = cpu.own_ns() - own, cpu.difference(cpu.snapshot(), times)
+    own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), times)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
     return {
         **_of_job(job),

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host import module_source
+from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab import image, kernels, places
 from nfsrdma_tools.lab.nodes import Nodes
 

@@ -37,7 +37,7 @@ def test_without_root_what_can_be_read_is_said(solo: Lab) -> None:
 FAULTS = """
 import contextlib, glob, json, os, subprocess, sys
 from pathlib import Path
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.checks import CHECKS, Machine, finding
 from nfsrdma_tools.undo import journal
 

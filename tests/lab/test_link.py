@@ -9,7 +9,7 @@ from nfsrdma_tools.lab.lab import Lab
 
 AGREES = """
 import json, subprocess
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 
 def rdma(what):
     said = subprocess.run(("rdma", "-j", what), check=True, capture_output=True).stdout
@@ -70,7 +70,7 @@ MADE = """
 import json, subprocess
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.undo import journal, recover
 
 def names():

@@ -52,12 +52,14 @@ find /etc /lib/modules/$(uname -r)/modules.* /var/lib -maxdepth 3 -type f -exec 
 """
 KILLED = """
 import os, signal
-from nfsrdma_tools.host import module_build, module_swap, modules
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.undo import journal
 
 with journal() as book:
-    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
     module_swap.ready("nfsrdma")
     print(owner(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

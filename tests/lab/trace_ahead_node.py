@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import accounts
 
 MOUNT, SIZE, PIECE = Path("/mnt"), 4 << 20, 8192

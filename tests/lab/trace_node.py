@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import accounts
 from nfsrdma_tools.probes.clients import clients
 from nfsrdma_tools.probes.losses import lost

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import accounts, idle, program
 from nfsrdma_tools.probes.latency import Latency
 from nfsrdma_tools.probes.losses import lost

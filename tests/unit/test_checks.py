@@ -17,14 +17,14 @@ from nfsrdma_tools.host.checks import (
     carry_out,
     examine,
     kernel,
-    links,
-    mounting,
-    ours,
-    server,
-    tools,
+    nfs_mounts,
+    nfs_server,
+    probe_requirements,
+    rdma_links,
+    transport_module,
 )
-from nfsrdma_tools.host.modules import ModuleFile
-from nfsrdma_tools.host.nldev import Device, Link
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.rdma.nldev import Device, Link
 
 RELEASE = "6.12.107-amd64"
 GOOD = ModuleFile(
@@ -149,20 +149,20 @@ def test_headers_and_btf(machine: Machine) -> None:
 
 
 def test_links_that_are_up_are_well() -> None:
-    assert [found.status for found in links.judge_links([link()])] == ["ok"]
+    assert [found.status for found in rdma_links.judge_links([link()])] == ["ok"]
 
 
 def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
-    found = one(links.judge_links([]))
+    found = one(rdma_links.judge_links([]))
     assert found.status == "error"
     assert "nfsrdma link add" in found.remedy
 
 
 def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    assert one(links.judge_links([down])).status == "error"
-    assert "eth1 up" in one(links.judge_links([down])).remedy
-    assert [found.status for found in links.judge_links([down, link()])] == ["warning", "ok"]
+    assert one(rdma_links.judge_links([down])).status == "error"
+    assert "eth1 up" in one(rdma_links.judge_links([down])).remedy
+    assert [found.status for found in rdma_links.judge_links([down, link()])] == ["warning", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
 def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status: str) -> None:
-    found = links.judge_mtu("rxe0/1", "eth1", size)
+    found = rdma_links.judge_mtu("rxe0/1", "eth1", size)
     assert found.status == status
     assert f"carry {payload} bytes" in found.found
 
@@ -188,15 +188,15 @@ def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status:
 )
 def test_a_running_nfsd_wants_an_rdma_listener(machine: Machine, ports: str, status: str) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", ports)
-    assert one(server.listeners(machine)).status == status
+    assert one(nfs_server.listeners(machine)).status == status
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
-    assert one(server.listeners(machine)).status == "ok"
+    assert one(nfs_server.listeners(machine)).status == "ok"
 
 
 def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
-    assert [*server.reach(machine), *server.route(machine)] == []
+    assert [*nfs_server.reach(machine), *nfs_server.route(machine)] == []
 
 
 NFT = """
@@ -223,7 +223,7 @@ table inet filter {
     ],
 )
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = server.judge_filter(rules)
+    found = nfs_server.judge_filter(rules)
     assert found.status == status
     assert words in found.found
 
@@ -249,7 +249,7 @@ def test_read_ahead_is_held_against_rsize(
     machine: Machine, rsize: int, kb: int, status: str, words: str
 ) -> None:
     mounted(machine, rsize, kb)
-    found = one(mounting.read_ahead(machine))
+    found = one(nfs_mounts.read_ahead(machine))
     assert found.status == status
     assert words in found.found
 
@@ -272,20 +272,20 @@ def test_fstab_is_held_against_what_is_mounted(
 ) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
     mounted(machine, 524288, 128, proto, at="/mnt\\040a")
-    assert [found.status for found in mounting.fstab(machine)] == statuses
+    assert [found.status for found in nfs_mounts.fstab(machine)] == statuses
 
 
 def test_what_fstab_names_but_is_not_mounted_is_passed_over(machine: Machine) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/other", "rdma"))
     mounted(machine, 524288, 128)
-    assert list(mounting.fstab(machine)) == []
+    assert list(nfs_mounts.fstab(machine)) == []
 
 
 def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
-    assert "128 KiB" in one(mounting.nfsrahead(machine)).found
+    assert "128 KiB" in one(nfs_mounts.nfsrahead(machine)).found
     rule = 'SUBSYSTEM=="bdi", PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"\n'
     write(machine.root, "usr/lib/udev/rules.d/99-nfs.rules", rule)
-    assert "99-nfs.rules" in one(mounting.nfsrahead(machine)).found
+    assert "99-nfs.rules" in one(nfs_mounts.nfsrahead(machine)).found
 
 
 # ---- tools
@@ -300,7 +300,7 @@ def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
-    found = tools.judge_bcc(status, "0.31.0\n", stderr)
+    found = probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
     assert found.status == verdict
     assert words in found.found
 
@@ -379,7 +379,7 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    found = ours.judge(built, running, values)
+    found = transport_module.judge(built, running, values)
     assert found.status == status
     assert words in found.found
     assert found.remedy or status == "ok"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import threads
-from nfsrdma_tools.host.cpu import CpuTimes, not_idle
-from nfsrdma_tools.host.threads import Ran
+from nfsrdma_tools.host import thread_time
+from nfsrdma_tools.host.cpu_time import CpuTimes, not_idle
+from nfsrdma_tools.host.thread_time import Ran
 from nfsrdma_tools.probes import cpu_reader, symbols
 from nfsrdma_tools.probes.accounts import account
 from nfsrdma_tools.probes.cpu import difference, records
@@ -175,7 +175,7 @@ def test_a_thread_born_meanwhile_ran_all_of_its_time(
     before: Ran | None, after: Ran, ran: int
 ) -> None:
     first = {} if before is None else {7: before}
-    assert threads.difference({7: after}, first, 100) == {7: ran}
+    assert thread_time.difference({7: after}, first, 100) == {7: ran}
 
 
 def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
         (folder / "schedstat").write_text(text)
     (tmp_path / "7/comm").write_text("kworker/0:1\n")
     (tmp_path / "11").mkdir()
-    assert {thread: ran.ns for thread, ran in threads.snapshot(tmp_path).items()} == {7: 123}
-    assert threads.name(7, tmp_path) == "kworker/0:1"
-    assert threads.name(8, tmp_path) == ""
-    assert threads.snapshot(tmp_path / "none") == {}
+    assert {thread: ran.ns for thread, ran in thread_time.snapshot(tmp_path).items()} == {7: 123}
+    assert thread_time.name(7, tmp_path) == "kworker/0:1"
+    assert thread_time.name(8, tmp_path) == ""
+    assert thread_time.snapshot(tmp_path / "none") == {}
 
 
 def test_what_proc_stat_has_not_as_idle_is_busy(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountchanges, mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, mountstats_changes, sunrpc
+from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
+from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live import counted, facts, record
 from nfsrdma_tools.live.counted import on_mounts
 from nfsrdma_tools.live.feed import Asked, Feed
@@ -102,7 +104,7 @@ def test_only_what_changed_in_mountstats_is_parsed(
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     file = tmp_path / "mountstats"
     file.write_text(text)
-    changes = mountchanges.Changes(file)
+    changes = mountstats_changes.Changes(file)
     before = changes.read()
     assert {where for where, each in before.items() if each.operations} == set()
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
@@ -110,8 +112,8 @@ def test_only_what_changed_in_mountstats_is_parsed(
     again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
     file.write_text(again)
     parsed: list[str] = []
-    real = mountchanges.operations
-    monkeypatch.setattr(mountchanges, "operations", lambda ls: parsed.extend(ls) or real(ls))
+    real = mountstats_changes.operations
+    monkeypatch.setattr(mountstats_changes, "operations", lambda ls: parsed.extend(ls) or real(ls))
     after = changes.read()
     assert len(parsed) == 2
     added = after.pop("/mnt/a")
@@ -126,7 +128,7 @@ def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     grown = re.sub(r"(?<= )([1-9][0-9]*)(?=[ \n])", lambda m: str(int(m[1]) + 3), text)
     file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
+    changes = mountstats_changes.Changes(file)
     for each in (text, grown):
         file.write_text(each)
         added = changes.read()
@@ -148,7 +150,7 @@ def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
 def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, tmp_path: Path) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
+    changes = mountstats_changes.Changes(file)
     for each in (text, text.replace(old, new, 1)):
         file.write_text(each)
         added = changes.read()["/mnt/a"]
@@ -159,7 +161,7 @@ def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, tmp_path
 def test_a_line_that_is_none_is_said(tmp_path: Path) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
+    changes = mountstats_changes.Changes(file)
     file.write_text(text)
     changes.read()
     file.write_text(text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1))
@@ -238,7 +240,7 @@ def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
     monkeypatch.setattr(Owners, "look", lambda self: None)
     host = facts.Facts(Owners())
-    host._changes = mountchanges.Changes(DATA / "mountstats-6.12.txt")
+    host._changes = mountstats_changes.Changes(DATA / "mountstats-6.12.txt")
     now = host.read()
     found = {m.directory: m for m in host.mounts(now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}

@@ -7,11 +7,12 @@ import pytest
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import module_build, module_source
-from nfsrdma_tools.host.module_build import build, checked_release, first_error
-from nfsrdma_tools.host.module_parameters import Parameter, changed, checked, known
-from nfsrdma_tools.host.module_source import Source
-from nfsrdma_tools.host.modules import parse_modinfo
+from nfsrdma_tools.host.kernel_modules import parse_modinfo
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.host.module.build import build, checked_release, first_error
+from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, known
+from nfsrdma_tools.host.module.source import Source
 
 MAKE = """#!/bin/sh
 echo "$@" >> {log}

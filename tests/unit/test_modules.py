@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import modules
-from nfsrdma_tools.host.modules import doubts, parse_loaded, parse_modinfo, transport_owners
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.kernel_modules import doubts, parse_loaded, parse_modinfo, transport_owners
 
 RELEASE = "6.12.107+deb13-amd64"
 
@@ -39,12 +39,12 @@ DUMMY = (
 def test_loaded_modules_are_read_with_their_users_and_taint() -> None:
     found = parse_loaded(PROC)
     assert found["sunrpc"].used_by == ("rpcrdma", "nfsv4", "nfs", "lockd", "auth_rpcgss", "nfsd")
-    assert found["rpcrdma"] == modules.Module("rpcrdma", 339968, 0, (), "")
+    assert found["rpcrdma"] == kernel_modules.Module("rpcrdma", 339968, 0, (), "")
     assert (found["nvidia"].used_by, found["nvidia"].taint) == ((), "POE")
 
 
 def test_a_kernel_without_modules_has_none(tmp_path: Path) -> None:
-    assert modules.loaded(tmp_path) == {}
+    assert kernel_modules.loaded(tmp_path) == {}
 
 
 def test_modinfo_is_read() -> None:
@@ -102,10 +102,10 @@ def test_parameters_are_read_and_unreadable_ones_left_out(tmp_path: Path) -> Non
     folder.mkdir(parents=True)
     (folder / "one").write_text("16\n")
     (folder / "a_directory_cannot_be_read").mkdir()
-    assert modules.parameters("tcp-bbr", tmp_path) == {"one": "16"}
+    assert kernel_modules.parameters("tcp-bbr", tmp_path) == {"one": "16"}
 
 
 @pytest.mark.parametrize("name", ["", "-r", "a b", "a;b", "../x", "a\n", "x" * 60])
 def test_a_hostile_module_name_reaches_no_program(name: str) -> None:
     with pytest.raises(UserError, match="module name"):
-        modules.on_disk(name)
+        kernel_modules.on_disk(name)

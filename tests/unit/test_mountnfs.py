@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import CommandError
-from nfsrdma_tools.host.mountnfs import MountError, call
-from nfsrdma_tools.host.mounts import Target
+from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
+from nfsrdma_tools.host.nfs.mounting import Target
 from tests.unit.requests_made import asks
 
 
@@ -76,8 +76,8 @@ def test_a_mount_ends_with_a_killed_toolkit(stand_in: Path, tmp_path: Path) -> N
     stand_in.write_text(f"#!/bin/sh\nexec >{fifo}\necho started\nexec sleep 1000\n")
     code = (
         "from pathlib import Path\n"
-        "from nfsrdma_tools.host.mountnfs import call\n"
-        "from nfsrdma_tools.host.mounts import MountRequest, Target\n"
+        "from nfsrdma_tools.host.nfs.mount_nfs import call\n"
+        "from nfsrdma_tools.host.nfs.mounting import MountRequest, Target\n"
         "call(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as said:

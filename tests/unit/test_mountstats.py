@@ -15,10 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountinfo
-from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.mountstats import ByteCounts, MountStats, Operation, difference, parse, read
-from nfsrdma_tools.host.sharing import connection
+from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs.connection_sharing import connection
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mountstats import (
+    ByteCounts,
+    MountStats,
+    Operation,
+    difference,
+    parse,
+    read,
+)
 
 DATA = Path(__file__).parent / "data"
 KERNELS = ("6.1", "6.12", "7.2")

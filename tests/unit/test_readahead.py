@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.readahead import blocks_for, get_kb, kb_for, set_kb, verify
+from nfsrdma_tools.host.nfs.readahead import blocks_for, get_kb, kb_for, set_kb, verify
 
 
 @pytest.fixture

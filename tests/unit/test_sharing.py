@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from nfsrdma_tools.host.sharing import connection
+from nfsrdma_tools.host.nfs.connection_sharing import connection
 
 
 def test_connections_by_the_rpc_clients_switch(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import modules, transports
-from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.modules import parse_loaded
-from nfsrdma_tools.host.mountinfo import parse
+from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.kernel_modules import parse_loaded
+from nfsrdma_tools.host.nfs.mountinfo import parse
+from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.transports import check_carrier, family, named
 from tests.unit.requests_made import asks
 
@@ -19,7 +19,7 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     name: str = request.param
     users = f"{name}," if name else "-"
     text = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
-    monkeypatch.setattr(modules, "loaded", lambda: parse_loaded(text))
+    monkeypatch.setattr(kernel_modules, "loaded", lambda: parse_loaded(text))
     return name
 
 

@@ -6,7 +6,14 @@ A check is a small function of a Machine that yields findings; each has a remedy
 
 from __future__ import annotations
 
-from nfsrdma_tools.host.checks import kernel, links, mounting, ours, server, tools
+from nfsrdma_tools.host.checks import (
+    kernel,
+    nfs_mounts,
+    nfs_server,
+    probe_requirements,
+    rdma_links,
+    transport_module,
+)
 from nfsrdma_tools.host.checks.finding import Check, Finding, Machine, Status, carry_out
 
 __all__ = ["CHECKS", "Finding", "Machine", "Status", "examine"]
@@ -15,19 +22,19 @@ CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,
-    "nfsrdma": ours.module,
-    "links": links.links,
-    "mtu": links.mtu,
-    "portlist": server.listeners,
-    "server": server.reach,
-    "route": server.route,
-    "firewall": server.firewall,
-    "mount.nfs": mounting.utils,
-    "read-ahead": mounting.read_ahead,
-    "udev rule": mounting.nfsrahead,
-    "fstab": mounting.fstab,
-    "memlock": tools.memlock,
-    "bcc": tools.bcc,
+    "nfsrdma": transport_module.module,
+    "links": rdma_links.links,
+    "mtu": rdma_links.mtu,
+    "portlist": nfs_server.listeners,
+    "server": nfs_server.reach,
+    "route": nfs_server.route,
+    "firewall": nfs_server.firewall,
+    "mount.nfs": nfs_mounts.utils,
+    "read-ahead": nfs_mounts.read_ahead,
+    "udev rule": nfs_mounts.nfsrahead,
+    "fstab": nfs_mounts.fstab,
+    "memlock": probe_requirements.memlock,
+    "bcc": probe_requirements.bcc,
     "headers": kernel.headers,
     "btf": kernel.btf,
 }

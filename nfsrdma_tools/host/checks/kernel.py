@@ -7,10 +7,10 @@ import gzip
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.host import modules, packages
+from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.host.checks.finding import Finding, Machine
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS, client_owners
 
 __all__ = ["btf", "feature", "headers", "judge_module", "module", "netid"]
@@ -47,7 +47,7 @@ def module(machine: Machine) -> Iterator[Finding]:
     running = machine.path("sys/module/rpcrdma/srcversion")
     srcversion = running.read_text().strip() if running.exists() else ""
     # modinfo reads no modprobe.d: this name is the kernel's own also after `module install`
-    yield judge_module(modules.on_disk(KERNELS), machine.release, srcversion)
+    yield judge_module(kernel_modules.on_disk(KERNELS), machine.release, srcversion)
 
 
 def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding:
@@ -59,7 +59,7 @@ def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding
             " kernel-modules-extra); cloud kernels have none"
         )
         return Finding(name, "error", f"no module for kernel {release}", expected, remedy)
-    if doubts := modules.doubts(file, release):
+    if doubts := kernel_modules.doubts(file, release):
         found = f"{file.path} is not real: {'; '.join(doubts)}"
         remedy = "reinstall the kernel's package, or the vendor's stack with NFS over RDMA"
         return Finding(name, "error", found, expected, remedy)
@@ -75,8 +75,8 @@ def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding
 
 def netid(machine: Machine) -> Iterator[Finding]:
     """A mount with proto=rdma gets rpcrdma, or our module."""
-    ours = modules.parameters(OURS, machine.path("sys"))
-    owners = client_owners(modules.loaded(machine.path("proc")), ours)
+    ours = kernel_modules.parameters(OURS, machine.path("sys"))
+    owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
     builtin = machine.path("sys/module/rpcrdma").exists() and not owners
     if owners in ([KERNELS], [OURS]) or builtin:
         yield Finding("netid rdma", "ok", f"owned by {owners[0] if owners else KERNELS}")

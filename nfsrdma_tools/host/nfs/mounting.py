@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes an NFS mount, proves what it is, and takes it away again.
+
+umount.nfs is run by itself, without umount(8) in between: one process that a time limit or
+ctrl-C ends for good, and an undo that can only ever take an NFS mount away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.host.nfs import mount_users, mountinfo, mountstats, readahead
+from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.transports import check_carrier
+from nfsrdma_tools.undo import Journal, Run
+
+__all__ = [
+    "Mount",
+    "MountError",
+    "MountRequest",
+    "Target",
+    "find",
+    "mount",
+    "mounts",
+    "undo_for",
+    "unmount",
+]
+
+_TIMEOUT = 60.0
+_SHOWN = 8
+_HINT = "the server, this kernel or the RDMA device offers something else: ask for that"
+
+
+def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mount:
+    """Make a mount and prove it; its undo is in ``book`` and stays there until it is kept.
+
+    Everything asked for is read back from mountinfo and mountstats; a difference raises
+    MismatchError with both values, and the mount is gone again.  ``timeout`` is in seconds, for
+    mount.nfs.  Raises MountError when the server or the kernel refuses, UserError for a mount
+    point that cannot be used.
+    """
+    _require_root("to mount")
+    directory = _free_directory(request.directory)
+    with _only_one(directory):
+        _free_directory(directory)
+        check_carrier(request.transport)
+        undo = undo_for(directory)
+        book.add(undo)
+        try:
+            call(request, directory, timeout)
+            return _proven(request, directory)
+        except BaseException:
+            if _is_gone(directory):
+                book.drop(undo)
+            raise
+
+
+def unmount(where: Mount | Path, book: Journal | None = None, timeout: float = _TIMEOUT) -> None:
+    """Take an NFS mount away and prove that it is gone; never forces.
+
+    Its undo is dropped from ``book``.  Raises UserError that names the processes that use it.
+    """
+    directory = where.directory if isinstance(where, Mount) else where
+    entry = mountinfo.at(directory)
+    if not entry or not find(directory):
+        raise UserError(f"{directory} is not an NFS mount point", "`nfsrdma mounts` lists them")
+    _require_root("to unmount")
+    result = run(*undo_for(entry.directory).argv, check=False, timeout=timeout)
+    if entry.id in {other.id for other in mountinfo.read()}:
+        raise _still_there(entry, result, timeout)
+    if book and undo_for(entry.directory) in book.actions:
+        book.drop(undo_for(entry.directory))
+
+
+def undo_for(directory: Path) -> Run:
+    """The journal's entry that takes the NFS mount on ``directory`` away."""
+    return Run(("umount.nfs", str(directory)))
+
+
+def _require_root(what: str) -> None:
+    if os.geteuid() != 0:
+        raise UserError(f"only root is allowed {what}", "run this as root")
+
+
+def _free_directory(directory: Path) -> Path:
+    entries = mountinfo.read()
+    taken = mountinfo.at(directory, entries)
+    if taken:
+        what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
+        raise UserError(what, "unmount it, or take another folder")
+    return mountinfo.canonical(directory, entries)
+
+
+@contextlib.contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Lock the folder, so that two of us do not mount on top of each other."""
+    try:
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise UserError(f"mount point {directory}: {error.strerror}", "make the folder") from error
+    try:
+        _lock(folder, directory)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _lock(folder: int, directory: Path) -> None:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        what = f"another nfsrdma is just mounting on {directory}"
+        raise UserError(what, "take another folder") from error
+
+
+def _proven(request: MountRequest, directory: Path) -> Mount:
+    made = find(directory)
+    if not made:
+        raise MountError(f"mount.nfs succeeded, but {directory} is not an NFS mount point")
+    others = [other for other in mounts() if other.directory != directory]
+    _prove_connections(request, made, others)
+    for what in ("vers", "rsize", "wsize", "nconnect"):
+        _prove(what, getattr(request, what), getattr(made, what), _HINT)
+    if request.read_ahead is not None:
+        _set_read_ahead(request.read_ahead, made, others)
+    return made
+
+
+def _prove(what: str, asked: object, found: object, hint: str) -> None:
+    if asked is not None and asked != found:
+        raise MismatchError(what, asked, found, hint)
+
+
+def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
+    riders = ", ".join(map(str, shared(made, others)))
+    hint = (
+        f"it shares the connections of {riders}, as NFSv4 mounts of one server do: "
+        "unmount that first, or use --vers 3"
+        if riders
+        else _HINT
+    )
+    xprts = mountstats.read(made.directory).xprts
+    _prove("transport", request.transport, made.transport, hint)
+    for xprt in xprts:
+        _prove("transport of a connection", request.family, xprt.proto, hint)
+    _prove("nconnect", request.nconnect, len(xprts), hint)
+
+
+def _set_read_ahead(blocks: int, made: Mount, others: list[Mount]) -> None:
+    twins = ", ".join(str(other.directory) for other in others if other.device == made.device)
+    if twins:
+        what = f"{made.directory} has one cache and one read-ahead with {twins}"
+        raise UserError(what, "mount it with --option nosharecache")
+    readahead.set_kb(made.device, readahead.kb_for(blocks, made.rsize))
+
+
+def _is_gone(directory: Path) -> bool:
+    """Take away what a mount that failed has left; True when nothing is there."""
+    if find(directory):
+        run(*undo_for(directory).argv, check=False, timeout=_TIMEOUT)
+    return not find(directory)
+
+
+def _still_there(entry: mountinfo.Entry, result: Result, timeout: float) -> UserError:
+    directory = entry.directory
+    if result.returncode == 124:
+        what = (
+            f"{directory} could not be unmounted within {timeout:g} s: its server does not answer"
+        )
+        return UserError(what, "bring the server back, or give its data up with `umount -f -l`")
+    users = [str(user) for user in mount_users.users(directory, entry.device)]
+    users += [f"mount {path}" for path in mount_users.inner_mounts(directory, mountinfo.read())]
+    more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
+    if users:
+        what = f"{directory} is in use by {', '.join(users[:_SHOWN])}{more}"
+        return UserError(what, "end them, then unmount again")
+    if "busy" in result.stderr:
+        hint = "it may be swap, a loop device, an export, or a process that waits for its server"
+        return UserError(f"{directory} is in use, by no process that has it open", hint)
+    return CommandError(result.argv, result.returncode, result.stderr or result.stdout)

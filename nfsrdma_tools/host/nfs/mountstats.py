@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of NFS mounts: /proc/self/mountstats, statvers 1.0 and 1.1.
+
+A mount has one ``xprt:`` line per connection (nconnect), and each transport has columns of its
+own (xs_tcp_print_stats and xs_udp_print_stats in net/sunrpc/xprtsock.c, xprt_rdma_print_stats in
+net/sunrpc/xprtrdma/transport.c).  Per operation the kernel prints nine columns, eight before
+statvers 1.1 (_print_rpc_iostats in net/sunrpc/stats.c).  Operations are counted per mount;
+a connection's counters belong to everybody who shares it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field, replace
+from operator import sub
+from pathlib import Path
+from typing import TypeVar
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mountinfo
+
+__all__ = [
+    "COLUMNS",
+    "DATA",
+    "PROC",
+    "STATES",
+    "ByteCounts",
+    "MountStats",
+    "Operation",
+    "Xprt",
+    "byte_counts",
+    "difference",
+    "minus",
+    "operations",
+    "parse",
+    "place",
+    "read",
+    "read_all",
+]
+
+_DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
+_OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
+_COMMON = (
+    "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
+)
+COLUMNS = {
+    proto: tuple(names.split())
+    for proto, names in {
+        "tcp": f"port bind_count {_COMMON} max_slots sending_u pending_u",
+        "udp": "port bind_count sends recvs bad_xids req_u bklog_u max_slots sending_u pending_u",
+        "rdma": f"port bind_count {_COMMON} read_chunk_count write_chunk_count reply_chunk_count "
+        "total_rdma_request total_rdma_reply pullup_copy_count fixup_copy_count "
+        "hardway_register_count failed_marshal_count bad_reply_count nomsg_call_count "
+        "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
+        "reply_waits_for_send",
+    }.items()
+}
+"""What an ``xprt:`` line counts after the transport's name."""
+# NFSv4.2 over TCP reads with READ_PLUS where the kernel has it, over RDMA never
+# (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
+DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
+"""What moves data in a direction, in the names of mountstats."""
+STATES = frozenset(("port", "idle_time", "max_slots"))
+"""Columns that are the state of a connection, not a count of what happened on it."""
+PROC = Path("/proc/self/mountstats")
+
+
+@dataclass(frozen=True)
+class ByteCounts:
+    """Bytes by the way they went (fs/nfs/iostat.h), and pages by readahead and writeback."""
+
+    normal_read: int = 0
+    normal_write: int = 0
+    direct_read: int = 0
+    direct_write: int = 0
+    server_read: int = 0
+    server_write: int = 0
+    read_pages: int = 0
+    write_pages: int = 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of RPC: how many, how many bytes (headers included), how many milliseconds.
+
+    ``queue_ms`` waited to be sent, ``rtt_ms`` waited for the reply, ``execute_ms`` the whole;
+    each is the sum over all operations.
+    """
+
+    operations: int
+    transmissions: int
+    timeouts: int
+    bytes_sent: int
+    bytes_received: int
+    queue_ms: int
+    rtt_ms: int
+    execute_ms: int
+    errors: int = 0
+
+
+_NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Xprt:
+    """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
+
+    Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
+    queue lengths, one sample per send.  A transport that is not known has no counters.
+    """
+
+    proto: str
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True)
+class MountStats:
+    """All that the kernel counted on one mount since it was made ``age_s`` seconds ago."""
+
+    directory: Path
+    device: str
+    fstype: str
+    age_s: int = 0
+    options: dict[str, str] = field(default_factory=dict)
+    bytes: ByteCounts = ByteCounts()
+    xprts: tuple[Xprt, ...] = ()
+    operations: dict[str, Operation] = field(default_factory=dict)
+
+    def data(self, direction: str) -> Operation:
+        """What moved data in a direction, "read" or "write", whichever operation that was."""
+        done = [self.operations.get(name, _NOTHING) for name in DATA[direction]]
+        return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
+
+
+def read(directory: Path, path: Path = PROC) -> MountStats:
+    """The counters of what is mounted on ``directory`` now; UserError when that is not NFS."""
+    where = mountinfo.canonical(directory, mountinfo.read())
+    found = [s for s in read_all(path) if s.directory == where]
+    if not found:
+        raise UserError(f"{where} is not an NFS mount point", "`nfsrdma mounts` lists them")
+    return found[-1]
+
+
+def read_all(path: Path = PROC) -> list[MountStats]:
+    """The counters of all NFS mounts, in the kernel's order."""
+    return parse(mountinfo.read_text(path))
+
+
+def parse(text: str) -> list[MountStats]:
+    """Read mountstats' text: its NFS mounts in the kernel's order.
+
+    Raises UserError when a line is not what the kernel's source says.
+    """
+    blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
+    try:
+        found = [_block("device " + block) for block in blocks]
+        return [stats for stats in found if stats]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
+
+
+def difference(after: MountStats, before: MountStats) -> MountStats:
+    """What happened between two readings of one mount.
+
+    Ports, idle times and slots are those of ``after``.  Raises UserError when the two readings
+    are not of one and the same mount.
+    """
+    same = (after.directory, after.device) == (before.directory, before.device)
+    if not same or after.age_s < before.age_s or len(after.xprts) != len(before.xprts):
+        raise UserError(f"{after.directory} was mounted anew between two readings", "run it again")
+    return replace(
+        after,
+        age_s=after.age_s - before.age_s,
+        bytes=minus(after.bytes, before.bytes),
+        xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
+        operations={
+            name: minus(operation, before.operations.get(name, _NOTHING))
+            for name, operation in after.operations.items()
+        },
+    )
+
+
+_Counts = TypeVar("_Counts", ByteCounts, Operation)
+
+
+def minus(after: _Counts, before: _Counts) -> _Counts:
+    """What was added to each counter."""
+    return type(after)(*map(sub, vars(after).values(), vars(before).values()))
+
+
+def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
+    return Xprt(
+        after.proto,
+        {
+            name: value if name in STATES else value - before.counters.get(name, 0)
+            for name, value in after.counters.items()
+        },
+    )
+
+
+def place(head: str) -> tuple[str, str, str] | None:
+    """Device, mount point and kind of the NFS mount whose first line this is; None for another."""
+    match = _DEVICE.fullmatch(head)
+    if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
+        return None
+    device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
+    return device, directory, fstype
+
+
+def _block(text: str) -> MountStats | None:
+    head, _, rest = text.partition("\n")
+    known = place(head)
+    if not known:
+        return None
+    device, directory, fstype = known
+    above, _, below = rest.partition("per-op statistics\n")
+    tagged = [line.strip().split(":\t", 1) for line in above.split("\n") if ":\t" in line]
+    one = dict(tagged)
+    return MountStats(
+        directory=Path(directory),
+        device=device,
+        fstype=fstype,
+        age_s=int(one.get("age", 0)),
+        options=mountinfo.options(one.get("opts", "")),
+        bytes=byte_counts(one.get("bytes", "")),
+        xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
+        operations=operations(below.split("\n")),
+    )
+
+
+def byte_counts(text: str) -> ByteCounts:
+    """The numbers of a line ``bytes:``."""
+    return ByteCounts(*map(int, text.split()))
+
+
+def _xprt(text: str) -> Xprt:
+    proto, *values = text.split()
+    names = COLUMNS.get(proto, ())
+    # a later kernel may add columns at the end, an earlier one may have fewer
+    return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+
+
+def operations(lines: Iterable[str]) -> dict[str, Operation]:
+    """By their names, those whose lines these are; other lines are left out."""
+    matches = (_OPERATION.fullmatch(line) for line in lines)
+    return {m[1]: Operation(*map(int, m[2].split())) for m in matches if m}

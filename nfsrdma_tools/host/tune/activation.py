@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The running side of tune: systemd and udev told, read-ahead set, a mount made anew, read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError
+from nfsrdma_tools.host.nfs import mounting, readahead
+from nfsrdma_tools.host.tune import mount_unit
+from nfsrdma_tools.host.tune.state import Tuned
+
+__all__ = ["check", "mount", "reload", "set_read_ahead", "shares_with", "unmount"]
+
+
+def reload() -> None:
+    """Have udev read its rules, and systemd fstab and its units, again."""
+    run("udevadm", "control", "--reload")
+    if Path("/run/systemd/system").is_dir():
+        run("systemctl", "daemon-reload")
+
+
+def set_read_ahead(directory: Path, kb: int) -> None:
+    """Give the mount on ``directory`` this read-ahead (KiB), read back; nothing if not mounted."""
+    found = mounting.find(directory)
+    if found is not None:
+        readahead.set_kb(found.device, kb)
+
+
+def unmount(directory: Path) -> None:
+    """Unmount, if it is mounted.  UserError that names who uses it when it is busy."""
+    if mounting.find(directory) is not None:
+        mounting.unmount(directory)
+
+
+def mount(directory: Path) -> None:
+    """Mount as fstab or the mount unit says."""
+    unit = mount_unit.name(directory)
+    if mount_unit.is_written_by_hand(mount_unit.cat(unit)):
+        run("systemctl", "start", "--", unit)
+    else:
+        run("mount", "--target", directory)
+
+
+def check(tuned: Tuned) -> None:
+    """Compare a fresh mount with what it was tuned to; MismatchError with both values."""
+    directory = Path(tuned.directory)
+    found = mounting.find(directory)
+    if found is None:
+        raise MismatchError(f"{directory}", "a mount", "none")
+    values = {
+        "rsize": found.rsize,
+        "wsize": found.wsize,
+        "read_ahead_kb": _settled_read_ahead(found.device),
+    }
+    for name, value in values.items():
+        asked = getattr(tuned, name)
+        if asked is not None and asked != value:
+            raise MismatchError(f"{name} of {directory}", asked, value,
+                                "the server or the transport allows no more")  # fmt: skip
+
+
+def _settled_read_ahead(device: str) -> int:
+    readahead.settle()
+    return readahead.get_kb(device)
+
+
+def shares_with(directory: Path) -> list[Path]:
+    """Other mount points on the same superblock: their read-ahead is the same one."""
+    found = mounting.find(directory)
+    everywhere = mounting.mounts() if found else []
+    return [other.directory for other in everywhere
+            if found and other.device == found.device and other.directory != directory]  # fmt: skip

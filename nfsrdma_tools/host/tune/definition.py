@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a mount is defined (its line of fstab, or a systemd mount unit), changed and put back."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.tune import fstab as tune_fstab
+from nfsrdma_tools.host.tune import mount_unit
+
+__all__ = ["Edit", "plan", "put", "put_back"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A line of fstab and what becomes of it; or (``before`` None) a whole drop-in of ours."""
+
+    file: Path
+    before: str | None
+    after: str
+
+
+def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    """The edit that gives the mount these sizes (bytes); None when there is nothing to edit.
+
+    A unit written by hand goes before fstab, as it does for systemd.
+    Raises UserError when sizes are asked for and nothing defines the mount.
+    """
+    if rsize is wsize is None:
+        return None
+    edit = _unit_edit(directory, rsize, wsize, root) or _fstab_edit(directory, rsize, wsize, root)
+    if edit is None:
+        fstab = root / "etc/fstab"
+        raise UserError(f"no line of {fstab} and no mount unit mounts NFS on {directory}",
+                        "add one, or give --read-ahead alone")  # fmt: skip
+    return edit
+
+
+def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    if root != Path("/") or not Path("/run/systemd/system").is_dir():
+        return None
+    unit = mount_unit.name(directory)
+    text = mount_unit.cat(unit)
+    if not mount_unit.is_written_by_hand(text):
+        return None
+    return Edit(mount_unit.dropin(unit, root), None, mount_unit.dropin_text(text, rsize, wsize))
+
+
+def _fstab_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    file = root / "etc/fstab"
+    line = tune_fstab.find(files.read(file), directory)
+    if line is None:
+        return None
+    return Edit(file, line, tune_fstab.line_with_sizes(line, rsize, wsize))
+
+
+def put(edit: Edit) -> None:
+    """Make the change."""
+    if edit.before is not None:
+        tune_fstab.replace(edit.file, edit.before, edit.after)
+    else:
+        edit.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        files.write_atomically(edit.file, edit.after)
+
+
+def put_back(edit: Edit) -> None:
+    """Take the change back; fine when it was not made, or the whole line is gone since.
+
+    Raises MismatchError when somebody changed the line or the file since.
+    """
+    if edit.before is not None:
+        _put_line_back(edit.file, edit.before, edit.after)
+    elif edit.file.exists():
+        _remove(edit)
+
+
+def _put_line_back(file: Path, before: str, after: str) -> None:
+    lines = [line for line in files.read(file).split("\n") if not line.startswith("#")]
+    mount_point = after.split()[1]
+    if before not in lines and any(line.split()[1:2] == [mount_point] for line in lines):
+        tune_fstab.replace(file, after, before)
+
+
+def _remove(edit: Edit) -> None:
+    found = files.read(edit.file)
+    if found != edit.after:
+        raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
+                            "somebody changed it; remove it by hand and try again")  # fmt: skip
+    edit.file.unlink()
+    with contextlib.suppress(OSError):
+        edit.file.parent.rmdir()

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One line of /etc/fstab: found, given other transfer sizes, replaced and put back byte for byte.
+
+Format: fstab(5).  Fields are separated by blanks and tabs; whatever of these, of backslash and of
+newline is part of a field is written as a backslash and three octal digits.  Bytes that are not
+UTF-8 travel as surrogates, so that a line that is put back is the line that was there.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import read, write_atomically
+from nfsrdma_tools.host.nfs.mountinfo import unescape
+
+__all__ = ["find", "line_with_sizes", "replace", "with_sizes"]
+
+_FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
+_OPTION = re.compile(r'(?:"[^"]*"|[^,])+')
+
+
+def find(text: str, directory: Path) -> str | None:
+    """The line of ``text`` that mounts NFS on ``directory``, or None.
+
+    Raises UserError when there are several.
+    """
+    found = [line for line in text.split("\n") if _mounts_nfs_on(line, directory)]
+    if len(found) > 1:
+        raise UserError(f"{len(found)} lines of fstab mount on {directory}", "leave one of them")
+    return found[0] if found else None
+
+
+def _mounts_nfs_on(line: str, directory: Path) -> bool:
+    fields = [field for field in re.split(r"[ \t]+", line) if field]
+    if len(fields) < 3 or fields[0].startswith("#"):
+        return False
+    return fields[2] in ("nfs", "nfs4") and Path(unescape(fields[1])) == directory
+
+
+def with_sizes(options: str, rsize: int | None, wsize: int | None) -> str:
+    """Mount options with these transfer sizes (bytes; None leaves one alone), the rest as it is."""
+    for name, size in (("rsize", rsize), ("wsize", wsize)):
+        if size is not None:
+            options = _with(options, name, f"{name}={size}")
+    return options
+
+
+def _with(options: str, name: str, wanted: str) -> str:
+    parts = _OPTION.findall(options)
+    places = [i for i, part in enumerate(parts) if part.partition("=")[0] == name]
+    if not places:
+        return ",".join([*parts, wanted])
+    # mount(8) takes the last of several; one is enough
+    parts[places[0]] = wanted
+    return ",".join(part for i, part in enumerate(parts) if i not in places[1:])
+
+
+def line_with_sizes(line: str, rsize: int | None, wsize: int | None) -> str:
+    """A line of fstab whose options have these transfer sizes; spacing and the rest stay."""
+    match = _FIELDS.fullmatch(line)
+    if match is None:
+        raise UserError(f"this is no line of fstab: {line!r}")
+    head, options, tail = match.groups()
+    gap = "" if head[-1] in " \t" else " "
+    return f"{head}{gap}{with_sizes(options, rsize, wsize)}{tail}"
+
+
+def replace(path: Path, before: str, after: str) -> None:
+    """Replace the one line ``before`` of ``path`` by ``after``; the file changes in one step.
+
+    Raises MismatchError when the line is not there (any more), once.
+    """
+    lines = read(path).split("\n")
+    hint = "somebody changed it: put that line back by hand and try again"
+    if lines.count(before) != 1:
+        raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before), hint)
+    lines[lines.index(before)] = after
+    write_atomically(path, "\n".join(lines))
+
+
+def _nearest(lines: list[str], wanted: str) -> str:
+    words = wanted.split()[:2]
+    return next((repr(line) for line in lines if line.split()[:2] == words), "no such line")
