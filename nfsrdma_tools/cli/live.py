@@ -11,7 +11,7 @@ import typer
 from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import Asked
 
 __all__ = ["dashboard", "exporter", "top"]
 
@@ -38,7 +38,7 @@ def top(
 
     With root and bcc more is seen; what is not is said.
     """
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import Asked
     from nfsrdma_tools.live.top.run import run
 
     with _needed("textual"):
@@ -60,7 +60,7 @@ def dashboard(
     For another machine use ssh -L 8949:127.0.0.1:8949 HOST, or --address with a token, which goes
     over the network as it is.
     """
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import Asked
 
     _serve(Asked(interval, stall, probes, record, replay), address, port, token, page=True)
 
@@ -77,14 +77,14 @@ def exporter(
 
     With another address it needs a token, which is Prometheus' "authorization: credentials".
     """
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import Asked
 
     _serve(Asked(interval, stall, probes), address, port, token, page=False)
 
 
 def _serve(asked: Asked, address: str, port: int, token: Path | None, page: bool) -> None:
     with _needed("starlette, uvicorn or prometheus-client"):
-        from nfsrdma_tools.live.serving import Place, serve
+        from nfsrdma_tools.live.web.run import Place, serve
 
         serve(asked, Place(address, port, token, page), lambda said: print(said, flush=True))
 

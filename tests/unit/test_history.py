@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from snapshots_made import mount, served, snapshot, xprt
 
-from nfsrdma_tools.live.history import History, frame, merged
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.host import body
+from nfsrdma_tools.live.web.history import History, frame, merged
 
-PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/page"
+PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/web/page"
 
 
 def test_a_frame_has_what_charts_need() -> None:

@@ -19,15 +19,15 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, mountstats_changes, sunrpc
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.live import counted, facts, record
-from nfsrdma_tools.live.counted import on_mounts
-from nfsrdma_tools.live.feed import Asked, Feed
-from nfsrdma_tools.live.limits import limit
-from nfsrdma_tools.live.owners import Known, Owners
-from nfsrdma_tools.live.plain import from_plain, to_plain
-from nfsrdma_tools.live.sampler import Sampler
+from nfsrdma_tools.live.analyze.bottleneck import limit
+from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
+from nfsrdma_tools.live.collect.feed import Asked, Feed
+from nfsrdma_tools.live.collect.mount_clients import Known, Owners
+from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.probe_statistics import on_mounts
+from nfsrdma_tools.live.collect.sampler import Sampler
+from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
 from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
-from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes import (
     accounts,
     chunks,
@@ -47,7 +47,7 @@ CALM = Processors(2, 10**9, 10**8)
 
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
 def test_a_snapshot_is_json_and_back_the_same(taken: Snapshot) -> None:
-    assert from_plain(Snapshot, json.loads(record.line(taken))) == taken
+    assert from_plain(Snapshot, json.loads(recording.line(taken))) == taken
 
 
 def test_what_is_nothing_is_not_said() -> None:
@@ -71,31 +71,31 @@ def test_what_is_no_snapshot_is_said(plain: object) -> None:
 
 def test_a_record_is_read_again_in_its_rhythm(tmp_path: Path) -> None:
     taken = [snapshot(number) for number in (1, 2, 4)]
-    recorder = record.Recorder(tmp_path / "r")
+    recorder = recording.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
     recorder.close()
     seen: list[Snapshot] = []
     waits: list[float] = []
-    record.replayed(record.read(tmp_path / "r"), seen.append, waits.append)
+    recording.replayed(recording.read(tmp_path / "r"), seen.append, waits.append)
     assert seen == taken
     assert waits == [1.0, 2.0]
 
 
 def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
-    recorder = record.Recorder(tmp_path / "r")
+    recorder = recording.Recorder(tmp_path / "r")
     recorder.add(snapshot())
     recorder.close()
     whole = (tmp_path / "r").read_text()
     (tmp_path / "r").write_text(whole + whole.splitlines()[1][:90])
-    assert len(list(record.read(tmp_path / "r"))) == 1
+    assert len(list(recording.read(tmp_path / "r"))) == 1
     (tmp_path / "r").write_text(whole + "{}\n")
     with pytest.raises(UserError, match="no Snapshot"):
-        list(record.read(tmp_path / "r"))
+        list(recording.read(tmp_path / "r"))
     with pytest.raises(UserError, match="is there already"):
-        record.Recorder(tmp_path / "r")
+        recording.Recorder(tmp_path / "r")
     with pytest.raises(UserError, match="No such file"):
-        list(record.read(tmp_path / "none"))
+        list(recording.read(tmp_path / "none"))
 
 
 def test_only_what_changed_in_mountstats_is_parsed(
@@ -235,11 +235,11 @@ def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two readings of one text: nothing was done, and what is there is there."""
-    monkeypatch.setattr(facts, "_INFO", DATA / "mountinfo-6.12.txt")
-    monkeypatch.setattr(facts, "_FSTAB", tmp_path / "fstab")
+    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
+    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
     (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
     monkeypatch.setattr(Owners, "look", lambda self: None)
-    host = facts.Facts(Owners())
+    host = host_statistics.Facts(Owners())
     host._changes = mountstats_changes.Changes(DATA / "mountstats-6.12.txt")
     now = host.read()
     found = {m.directory: m for m in host.mounts(now)}
@@ -251,7 +251,7 @@ def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_
     # where nothing was done, all is as it was
     again = host.mounts(host.read())
     assert [m is found[m.directory] for m in again] == [True] * len(found)
-    assert {m.directory for m in host.mounts(facts.Readings())} == set(found)
+    assert {m.directory for m in host.mounts(host_statistics.Readings())} == set(found)
 
 
 def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
@@ -305,10 +305,10 @@ def test_a_busy_host_limits() -> None:
 
 
 def test_hostile_names_survive(tmp_path: Path) -> None:
-    recorder = record.Recorder(tmp_path / "r")
+    recorder = recording.Recorder(tmp_path / "r")
     recorder.add(hostile())
     recorder.close()
-    assert next(record.read(tmp_path / "r")).mounts[1].directory == HOSTILE
+    assert next(recording.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
 def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
         yield None
 
     monkeypatch.setattr(events, "TRACEFS", tmp_path)
-    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", counting)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
     sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
     thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
     thread.start()
@@ -379,8 +379,8 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     rpcs = iter([0, 2, 2])
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
     monkeypatch.setattr(accounts, "account", account)
-    monkeypatch.setattr(counted, "CPU_EVERY", math.inf)
-    counting = counted.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
+    counting = probe_statistics.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
     # CPU time by layer is read less often
     assert counting.read()["lost"] == {"events": 4}
@@ -469,7 +469,7 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_replay_that_is_left_ends_there() -> None:
     """What was not shown yet is not poured out at the end."""
     seen: list[Snapshot] = []
-    record.replayed(
+    recording.replayed(
         [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
     )
     assert [each.number for each in seen] == [1, 2]
@@ -481,7 +481,7 @@ def test_a_replay_that_is_left_ends_there() -> None:
 def test_only_a_compiler_is_said_to_be_waited_for(
     more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record.Recorder(tmp_path / "r").close()
+    recording.Recorder(tmp_path / "r").close()
     said: list[str] = []
     monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
     asked = Asked(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
@@ -505,7 +505,7 @@ def test_a_feed_ends_after_its_compiler(
         yield None
         done.set()
 
-    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", slow)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", slow)
     said = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
     monkeypatch.setattr("sys.__stderr__", said)
     feed = Feed(Asked(interval=0.01), lambda _: None, lambda: None)

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots_made import HOSTILE, changed, hostile, mount, served, snapshot, xprt
 
-from nfsrdma_tools.live.metric_names import FAMILIES
-from nfsrdma_tools.live.metrics import Metrics
+from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
+from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Ahead, Event, Waiting
 
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"

@@ -7,9 +7,9 @@ from typing import Any
 
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
-from nfsrdma_tools.live.kept import Kept, changed
-from nfsrdma_tools.live.shown import Shown
+from nfsrdma_tools.live.memo import Kept, changed
 from nfsrdma_tools.live.snapshot import Credits, Mount, Snapshot
+from nfsrdma_tools.live.web.page_data import Shown
 
 IDLE = mount("/mnt/idle", device="0:46", ops=(), read=0)
 

@@ -3,10 +3,10 @@
 
 from snapshots_made import changed, mount, snapshot, xprt
 
-from nfsrdma_tools.live.happened import events
-from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.analyze.connection_events import events
+from nfsrdma_tools.live.analyze.stalls import Finder
+from nfsrdma_tools.live.collect.mount_clients import Known
 from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
-from nfsrdma_tools.live.stalls import Finder
 from nfsrdma_tools.probes.connections import Event as Heard
 
 

@@ -14,12 +14,12 @@ import pytest
 from snapshots_made import HOSTILE, hostile, snapshot
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.guard import COOKIE, is_loopback
-from nfsrdma_tools.live.hub import Hub
-from nfsrdma_tools.live.metrics import Metrics
-from nfsrdma_tools.live.serve import Patient, bound, server
-from nfsrdma_tools.live.token import token_for
-from nfsrdma_tools.live.web import application
+from nfsrdma_tools.live.prometheus.metrics import Metrics
+from nfsrdma_tools.live.web.access_control import COOKIE, is_loopback
+from nfsrdma_tools.live.web.access_token import token_for
+from nfsrdma_tools.live.web.application import application
+from nfsrdma_tools.live.web.broadcast import Hub
+from nfsrdma_tools.live.web.http_server import Patient, bound, server
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/series.js",

@@ -15,10 +15,10 @@ from textual.widgets import DataTable, Input, Static
 
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 from nfsrdma_tools.live.top.detail import Detail
-from nfsrdma_tools.live.top.events import Log
+from nfsrdma_tools.live.top.event_log import Log
 from nfsrdma_tools.live.top.host import Host
 from nfsrdma_tools.live.top.overview import SORTS, Overview, status
-from nfsrdma_tools.live.top.trail import Trail
+from nfsrdma_tools.live.top.recent_values import Trail
 
 __all__ = ["Taken", "Top"]
 

@@ -12,8 +12,8 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
-from nfsrdma_tools.live.top.trail import Trail, spark
-from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.recent_values import Trail, spark
 from nfsrdma_tools.probes.latency import percentile
 
 __all__ = ["Detail", "body"]

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Client, Processors, Server, Snapshot
-from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
 
 __all__ = ["Host", "body"]
 

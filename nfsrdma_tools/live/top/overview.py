@@ -12,9 +12,9 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
-from nfsrdma_tools.live.top.events import line
-from nfsrdma_tools.live.top.trail import Trail, spark
-from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.live.top.event_log import line
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.recent_values import Trail, spark
 
 __all__ = ["SORTS", "Overview", "status"]
 

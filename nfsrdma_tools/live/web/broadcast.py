@@ -12,10 +12,10 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator
 
-from nfsrdma_tools.live.history import History, frame
-from nfsrdma_tools.live.plain import to_plain
-from nfsrdma_tools.live.shown import Shown, text
+from nfsrdma_tools.live.dataclass_json import to_plain
 from nfsrdma_tools.live.snapshot import Snapshot
+from nfsrdma_tools.live.web.history import History, frame
+from nfsrdma_tools.live.web.page_data import Shown, text
 
 __all__ = ["Full", "Hub"]
 

@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Event
-from nfsrdma_tools.live.top.words import text
+from nfsrdma_tools.live.top.number_format import text
 
 __all__ = ["Log", "line"]
 

@@ -2,7 +2,7 @@
 """What the page shows of a snapshot, as JSON: only what it reads, made anew only when it changed.
 
 Browsers are told of each mount: all of it, or its connections alone, or by its name that it is as
-it was (live/page/app.js puts that together again).
+it was (live/web/page/app.js puts that together again).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from nfsrdma_tools.live.kept import Kept, shared
-from nfsrdma_tools.live.plain import to_plain
+from nfsrdma_tools.live.dataclass_json import to_plain
+from nfsrdma_tools.live.memo import Kept, shared
 from nfsrdma_tools.live.snapshot import Server, Snapshot, Xprt
 
 __all__ = ["Shown", "text"]

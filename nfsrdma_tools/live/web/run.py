@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.live.feed import Asked, fed
-from nfsrdma_tools.live.hub import Hub
-from nfsrdma_tools.live.metrics import Metrics
-from nfsrdma_tools.live.serve import bound, server
+from nfsrdma_tools.live.collect.feed import Asked, fed
+from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot
-from nfsrdma_tools.live.token import token_for
-from nfsrdma_tools.live.web import application
+from nfsrdma_tools.live.web.access_token import token_for
+from nfsrdma_tools.live.web.application import application
+from nfsrdma_tools.live.web.broadcast import Hub
+from nfsrdma_tools.live.web.http_server import bound, server
 
 __all__ = ["Place", "serve"]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
-from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.collect.mount_clients import Known
 from nfsrdma_tools.live.snapshot import Event, Mount
 from nfsrdma_tools.probes import connections
 

@@ -22,9 +22,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 
-from nfsrdma_tools.live.connections import Connections
-from nfsrdma_tools.live.gauges import Labels, gauges
-from nfsrdma_tools.live.metric_names import FAMILIES
+from nfsrdma_tools.live.prometheus.connection_totals import Connections
+from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
+from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
 from nfsrdma_tools.probes.latency import slot_ns
 

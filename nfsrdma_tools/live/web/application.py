@@ -13,13 +13,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from nfsrdma_tools.live.guard import Guard
-from nfsrdma_tools.live.hub import Full, Hub
-from nfsrdma_tools.live.metrics import Metrics
+from nfsrdma_tools.live.prometheus.metrics import Metrics
+from nfsrdma_tools.live.web.access_control import Guard
+from nfsrdma_tools.live.web.broadcast import Full, Hub
 
 __all__ = ["application"]
 
-_FOLDER = importlib.resources.files("nfsrdma_tools.live") / "page"
+_FOLDER = importlib.resources.files("nfsrdma_tools.live.web") / "page"
 _KINDS = {
     "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",

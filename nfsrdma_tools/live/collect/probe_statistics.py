@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.kept import changed
-from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.collect.mount_clients import Known
+from nfsrdma_tools.live.memo import changed
 from nfsrdma_tools.live.snapshot import (
     Ahead,
     Chunks,

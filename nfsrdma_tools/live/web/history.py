@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nfsrdma_tools.live.kept import shared
-from nfsrdma_tools.live.shown import text
+from nfsrdma_tools.live.memo import shared
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
+from nfsrdma_tools.live.web.page_data import text
 from nfsrdma_tools.probes.latency import slot_ns
 
 __all__ = ["Frame", "History", "frame", "merged"]

@@ -25,9 +25,9 @@ from nfsrdma_tools.host.nfs.mounts import Mount as Effect
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.live.kept import Kept, changed
-from nfsrdma_tools.live.limits import IDLE
-from nfsrdma_tools.live.owners import Known, Owners
+from nfsrdma_tools.live.analyze.bottleneck import IDLE
+from nfsrdma_tools.live.collect.mount_clients import Known, Owners
+from nfsrdma_tools.live.memo import Kept, changed
 from nfsrdma_tools.live.snapshot import (
     Credits,
     Mount,

@@ -15,21 +15,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from nfsrdma_tools.live import happened
-from nfsrdma_tools.live.counted import (
+from nfsrdma_tools.live.analyze import connection_events
+from nfsrdma_tools.live.analyze.bottleneck import IDLE, limit
+from nfsrdma_tools.live.analyze.stalls import Finder
+from nfsrdma_tools.live.collect.host_statistics import Facts, Readings, host_name
+from nfsrdma_tools.live.collect.mount_clients import Owners
+from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.probe_statistics import (
     Counted,
     clients,
     counting,
     on_mounts,
     with_layers,
 )
-from nfsrdma_tools.live.facts import Facts, Readings, host_name
-from nfsrdma_tools.live.kept import changed
-from nfsrdma_tools.live.limits import IDLE, limit
-from nfsrdma_tools.live.owners import Owners
+from nfsrdma_tools.live.memo import changed
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
-from nfsrdma_tools.live.stalls import Finder
-from nfsrdma_tools.live.waits import Waits
 from nfsrdma_tools.probes.accounts import NAMES
 from nfsrdma_tools.probes.program import present
 
@@ -123,7 +123,9 @@ class Sampler:
             server=_served(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
             lost=found["lost"],
-            events=happened.events(found["connections"].events, snapshot.mounts, known, epoch),
+            events=connection_events.events(
+                found["connections"].events, snapshot.mounts, known, epoch
+            ),
         )
 
     def _found(self) -> dict[str, Any] | None:

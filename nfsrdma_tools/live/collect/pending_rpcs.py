@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
-from nfsrdma_tools.live.kept import changed, shared
-from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.collect.mount_clients import Known
+from nfsrdma_tools.live.memo import changed, shared
 from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt
 
 __all__ = ["Waits"]

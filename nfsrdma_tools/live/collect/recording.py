@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.plain import from_plain, to_plain
+from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
 from nfsrdma_tools.live.snapshot import Snapshot
 
 __all__ = ["Recorder", "line", "read", "replayed"]

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.guard import is_loopback
+from nfsrdma_tools.live.web.access_control import is_loopback
 
 __all__ = ["token_for"]
 

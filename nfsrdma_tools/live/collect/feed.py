@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live import record
-from nfsrdma_tools.live.sampler import Sampler
+from nfsrdma_tools.live.collect import recording
+from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.probes.accounts import NAMES
 
@@ -41,9 +41,9 @@ class Feed:
             raise UserError("--record and --replay exclude each other", "leave one away")
         self.sampler = Sampler(asked.interval, NAMES if asked.probes else (), asked.patience)
         self.failure: UserError | None = None
-        self._recorder = record.Recorder(asked.record) if asked.record else None
+        self._recorder = recording.Recorder(asked.record) if asked.record else None
         # here, so that a file that is none is an error before any face is shown
-        self._past = list(record.read(asked.replay)) if asked.replay else None
+        self._past = list(recording.read(asked.replay)) if asked.replay else None
         self._compiles = asked.probes and not asked.replay
         self._deliver, self._failed = deliver, failed
         self._over = threading.Event()
@@ -75,7 +75,7 @@ class Feed:
             if self._past is None:
                 self.sampler.run(self._hand_on)
             else:
-                record.replayed(self._past, self._hand_on, self._over.wait)
+                recording.replayed(self._past, self._hand_on, self._over.wait)
         except UserError as error:
             self.failure = error
             self._failed()

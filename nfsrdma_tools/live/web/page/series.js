@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What charts draw, out of frames (live/history.py): numbers per second, or of each RPC.
+// What charts draw, out of frames (live/web/history.py): numbers per second, or of each RPC.
 
 const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from nfsrdma_tools.live.metric_names import COLUMNS
+from nfsrdma_tools.live.prometheus.metric_names import COLUMNS
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
 
 __all__ = ["Connection", "Connections", "connections", "name"]
