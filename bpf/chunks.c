@@ -9,7 +9,7 @@
 /* READ and WRITE alone are macros of the kernel's */
 enum kind { READ_CHUNK, POSITION_ZERO_CHUNK, WRITE_CHUNK, REPLY_CHUNK, KINDS };
 
-/* probes/chunks.py has the same names in the same order */
+/* probes/sets/chunks.py has the same names in the same order */
 enum chunk_count {
 	RPCS, CALLS_INLINE, CALLS_PULLED_UP, CALLS_GATHERED, CALLS_READ, CALLS_POSITION_ZERO,
 	REPLIES_INLINE, REPLIES_WRITE, REPLIES_REPLY,

@@ -4,7 +4,7 @@
  * requests that failed. All of it is rare, and told one by one.
  */
 
-/* probes/connections.py has the same names in the same order */
+/* probes/sets/connections.py has the same names in the same order */
 enum connection_event {
 	CONNECTED, DISCONNECTED, CM_EVENT, COMPLETION_ERROR, RETRANSMITTED, TIMED_OUT,
 	ACCEPTED, ERROR, LOST_DEVICE

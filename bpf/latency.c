@@ -5,7 +5,7 @@
  * and its times are added.
  */
 
-/* probes/latency.py has the same names in the same order */
+/* probes/sets/latency.py has the same names in the same order */
 enum phase {
 	SLOT,		/* waited for a slot */
 	QUEUE,		/* waited for a credit and its turn, was encoded */

@@ -9,7 +9,7 @@
 #define WORDS		65536
 #define WORDS_AT_ONCE	64
 
-/* probes/readahead.py has the same names in the same order */
+/* probes/sets/readahead.py has the same names in the same order */
 enum ahead_count { WINDOWS, DEMANDED, AHEAD, USED, LATE, DROPPED, AHEAD_COUNTS };
 
 /* what to do with a range of pages */
@@ -126,7 +126,7 @@ static __always_inline struct ahead_thread *ahead_thread(void)
 	return here && here->thread == bpf_get_current_pid_tgid() ? here : NULL;
 }
 
-/* A program reads a file on NFS: attached to nfs_start_io_read() by probes/readahead.py */
+/* A program reads a file on NFS: attached to nfs_start_io_read() by probes/sets/readahead.py */
 int readahead_enters(void *context)
 {
 	struct ahead_thread *here = ahead_slot();

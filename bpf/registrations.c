@@ -7,7 +7,7 @@
  * Of the kernel's transport events name the client, of ours the transport.
  */
 
-/* probes/registrations.py has the same names in the same order */
+/* probes/sets/registrations.py has the same names in the same order */
 enum region_count {
 	MAPPED, REGISTERED, LOCAL_INVALIDATIONS, REMOTE_INVALIDATIONS, UNMAPPED,
 	REGION_PAGES, REGION_BYTES, LIFETIME_NS, MAPPING_NS, INVALIDATING_NS, HIGH_WATER,
@@ -98,7 +98,7 @@ static inline struct region_work *region_work(void)
 }
 
 /*
- * Functions that other files of the transports call (probes/registrations.py):
+ * Functions that other files of the transports call (probes/sets/registrations.py):
  * none of them sleeps, so what goes by in them is the CPU's.
  */
 int registrations_begin(void *context)

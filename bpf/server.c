@@ -7,7 +7,7 @@
  * number), with ours by its xid, and while a thread of nfsd has it, by that.
  */
 
-/* probes/server.py has the same names in the same order */
+/* probes/sets/server.py has the same names in the same order */
 enum server_phase {
 	SERVER_QUEUE,		/* arrived, no thread has it yet */
 	SERVER_READ_IN,		/* its Read chunks are fetched */

@@ -44,9 +44,9 @@ def trace(
     With --cost the kernel times all BPF programs meanwhile (kernel.bpf_stats_enabled).
     """
     from nfsrdma_tools.cli import trace_view
-    from nfsrdma_tools.probes.accounts import account
-    from nfsrdma_tools.probes.drawing import drawing
-    from nfsrdma_tools.probes.watch import Asked, watch
+    from nfsrdma_tools.probes.flame_file import drawing
+    from nfsrdma_tools.probes.intervals import Asked, watch
+    from nfsrdma_tools.probes.probe_sets import account
 
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     wanted = account(name)

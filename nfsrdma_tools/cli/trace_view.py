@@ -12,10 +12,10 @@ from dataclasses import asdict
 from typing import Any
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.probes import server
-from nfsrdma_tools.probes.latency import PHASES
+from nfsrdma_tools.probes.intervals import Interval
 from nfsrdma_tools.probes.program import Missing
-from nfsrdma_tools.probes.watch import Interval
+from nfsrdma_tools.probes.sets import server
+from nfsrdma_tools.probes.sets.latency import PHASES
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["Lines", "Tables"]

@@ -50,7 +50,7 @@ class Timing:
     ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     times: Slots = ()
-    """By the slots of probes/latency.py (slot_ns)."""
+    """By the slots of probes/sets/latency.py (slot_ns)."""
 
 
 @dataclass(frozen=True)

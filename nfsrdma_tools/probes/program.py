@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from nfsrdma_tools.probes import events
+from nfsrdma_tools.probes import trace_events
 
 __all__ = ["TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
 
@@ -63,7 +63,7 @@ def program(accounts: Sequence[str]) -> Program:
     texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
     there = present(accounts)
     # a transport that nobody has loaded carries nothing
-    asked = [pair for pair in users if pair[0] not in TRANSPORTS or events.system(pair[0])]
+    asked = [pair for pair in users if pair[0] not in TRANSPORTS or trace_events.system(pair[0])]
     parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
@@ -84,8 +84,8 @@ def present(accounts: Sequence[str]) -> tuple[Pair, ...]:
     When a module is loaded or unloaded the answer changes, and a program has to be made anew.
     """
     users = _users(tuple(accounts))
-    loaded = {system for system in {pair[0] for pair in users} if events.system(system)}
-    return tuple(pair for pair in users if pair[0] in loaded and events.exists(*pair))
+    loaded = {system for system in {pair[0] for pair in users} if trace_events.system(system)}
+    return tuple(pair for pair in users if pair[0] in loaded and trace_events.exists(*pair))
 
 
 @cache
@@ -136,6 +136,6 @@ def source() -> Path:
 
 
 def _missing(system: str, event: str) -> Missing:
-    if system in _MODULES and not events.system(system):
+    if system in _MODULES and not trace_events.system(system):
         return Missing(f"{system}:{event}", f"module {system} is not loaded")
     return Missing(f"{system}:{event}", "this kernel has no such event")

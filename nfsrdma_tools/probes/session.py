@@ -17,9 +17,9 @@ from typing import Any
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.probes import events
-from nfsrdma_tools.probes.aside import aside
+from nfsrdma_tools.probes import trace_events
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
+from nfsrdma_tools.probes.stderr_capture import aside
 
 __all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 
@@ -80,10 +80,10 @@ def check(carried: bool = True) -> None:
     if "[confidentiality]" in files.read(_LOCKDOWN):
         what = "the kernel is locked down (confidentiality): it lets nobody read what probes count"
         raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
-    if not events.TRACEFS.joinpath("events").is_dir():
-        what = f"no trace events at {events.TRACEFS}"
-        raise UserError(what, f"mount -t tracefs tracefs {events.TRACEFS}")
-    if carried and not any(events.system(name) for name in TRANSPORTS):
+    if not trace_events.TRACEFS.joinpath("events").is_dir():
+        what = f"no trace events at {trace_events.TRACEFS}"
+        raise UserError(what, f"mount -t tracefs tracefs {trace_events.TRACEFS}")
+    if carried and not any(trace_events.system(name) for name in TRANSPORTS):
         what = "neither rpcrdma nor nfsrdma is loaded: nothing carries NFS over RDMA here"
         raise UserError(what, "mount something first: nfsrdma mount")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import session
-from nfsrdma_tools.probes.accounts import account, attached
-from nfsrdma_tools.probes.clients import clients
-from nfsrdma_tools.probes.watch import of_mount
+from nfsrdma_tools.probes.intervals import of_mount
+from nfsrdma_tools.probes.probe_sets import account, attached
+from nfsrdma_tools.probes.rpc_clients import clients
 
 __all__ = ["NAMES", "Accounts"]
 

@@ -14,13 +14,14 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.host.cpu_time import CpuTimes, not_idle
 from nfsrdma_tools.host.thread_time import Ran
-from nfsrdma_tools.probes import cpu_reader, symbols
-from nfsrdma_tools.probes.accounts import account
-from nfsrdma_tools.probes.cpu import difference, records
-from nfsrdma_tools.probes.cpu_context import Cpu, divide, group
-from nfsrdma_tools.probes.cpu_flame import flame
-from nfsrdma_tools.probes.cpu_reader import Reading
-from nfsrdma_tools.probes.drawing import drawing
+from nfsrdma_tools.probes.cpu import samples as cpu_reader
+from nfsrdma_tools.probes.cpu import symbols
+from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, group
+from nfsrdma_tools.probes.cpu.flame_stacks import flame
+from nfsrdma_tools.probes.cpu.samples import Reading
+from nfsrdma_tools.probes.flame_file import drawing
+from nfsrdma_tools.probes.probe_sets import account
+from nfsrdma_tools.probes.sets.cpu import difference, records
 
 S = 10**9
 MODES = {"idle": 2.0, "user": 0.0}

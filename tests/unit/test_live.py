@@ -28,18 +28,9 @@ from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
 from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
-from nfsrdma_tools.probes import (
-    accounts,
-    chunks,
-    connections,
-    events,
-    latency,
-    program,
-    readahead,
-    registrations,
-    server,
-)
-from nfsrdma_tools.probes.counting import Row
+from nfsrdma_tools.probes import probe_sets, program, trace_events
+from nfsrdma_tools.probes.counters import Row
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
@@ -333,7 +324,7 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
         attached.put(program.program(names).events)
         yield None
 
-    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
     sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
     thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
@@ -378,7 +369,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rpcs = iter([0, 2, 2])
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
-    monkeypatch.setattr(accounts, "account", account)
+    monkeypatch.setattr(probe_sets, "account", account)
     monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
     counting = probe_statistics.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}

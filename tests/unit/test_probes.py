@@ -20,27 +20,23 @@ from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
-    accounts,
-    chunks,
-    connections,
-    cost,
-    events,
-    functions,
-    idle,
-    latency,
+    bpf_stats,
+    idle_rows,
+    kprobes,
     maps,
+    probe_sets,
     program,
-    registrations,
-    server,
+    rpc_transports,
     session,
-    statuses,
-    xprts,
+    status_names,
+    trace_events,
 )
-from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, total
+from nfsrdma_tools.probes.counters import Row, increase, row_of, total
+from nfsrdma_tools.probes.intervals import Asked, Interval, watch
 from nfsrdma_tools.probes.losses import Losses, lost
-from nfsrdma_tools.probes.watch import Asked, Interval, watch
-from nfsrdma_tools.probes.xprts import mounts_of_transports
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
+from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
 
@@ -48,7 +44,7 @@ BPF = Path(__file__).parents[2] / "bpf"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
 
@@ -81,7 +77,7 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
 
 
 def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
-    assert not events.exists("sunrpc", "rpc_stats_latency")
+    assert not trace_events.exists("sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ()
     has(kernel, "sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
@@ -89,24 +85,24 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
     assert program.program(["chunks"]).events == ()
 
 
-@pytest.mark.parametrize("name", accounts.NAMES)
+@pytest.mark.parametrize("name", probe_sets.NAMES)
 def test_each_account_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
     assert trace_view.COLUMNS[name]
-    assert accounts.account(name).module.__doc__
+    assert probe_sets.account(name).module.__doc__
 
 
 def test_help_and_docs_name_all_accounts() -> None:
     """The help's own text: commands load nothing of the accounts until they run."""
     hints = get_type_hints(trace.trace, include_extras=True)
-    assert hints["name"].__metadata__[0].help == f"{', '.join(accounts.NAMES)}."
+    assert hints["name"].__metadata__[0].help == f"{', '.join(probe_sets.NAMES)}."
     page = (BPF.parent / "docs" / "trace.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(accounts.NAMES)
+    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(probe_sets.NAMES)
 
 
 def test_an_account_that_is_none() -> None:
     with pytest.raises(UserError, match="no account is called 'x'"):
-        accounts.account("x")
+        probe_sets.account("x")
 
 
 def names_of(file: str, first: str, last: str) -> list[str]:
@@ -178,10 +174,10 @@ def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
 
 
 def test_statuses_in_words() -> None:
-    assert statuses.completion(13).startswith("receiver not ready: ")
-    assert statuses.completion(99).startswith("status 99: ")
-    assert statuses.cm_event(8, 28) == "rejected, status 28"
-    assert statuses.cm_event(77, 0) == "event 77"
+    assert status_names.completion(13).startswith("receiver not ready: ")
+    assert status_names.completion(99).startswith("status 99: ")
+    assert status_names.cm_event(8, 28) == "rejected, status 28"
+    assert status_names.cm_event(77, 0) == "event 77"
 
 
 def test_events_of_connections_in_words() -> None:
@@ -221,7 +217,7 @@ def test_what_a_machine_lacks_is_one_line(
     (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
     if state.get("events", True):
         (tmp_path / "tracing" / "events").mkdir(parents=True)
-    monkeypatch.setattr(events, "TRACEFS", tmp_path / "tracing")
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path / "tracing")
     monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
     monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
     with pytest.raises(UserError, match=said) as raised:
@@ -265,9 +261,9 @@ def test_headers_that_are_not_installed_are_named(
 
 def test_what_a_program_cost() -> None:
     text = "pos:\t0\nprog_type:\t5\nrun_time_ns:\t1234\nrun_cnt:\t7\nrecursion_misses:\t0\n"
-    assert cost.parse(text) == cost.Cost(7, 1234)
-    assert cost.parse("pos:\t0\n") == cost.Cost(0, 0)
-    assert cost.Cost(7, 1234) - cost.Cost(2, 234) == cost.Cost(5, 1000)
+    assert bpf_stats.parse(text) == bpf_stats.Cost(7, 1234)
+    assert bpf_stats.parse("pos:\t0\n") == bpf_stats.Cost(0, 0)
+    assert bpf_stats.Cost(7, 1234) - bpf_stats.Cost(2, 234) == bpf_stats.Cost(5, 1000)
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,9 +314,9 @@ def test_rows_of_what_is_gone_are_freed() -> None:
     for at in range(0, 1200, 60):
         last = reading(gone=5, busy=at, twin=7, **({"late": 1} if at >= 600 else {}))
         other = reading(gone=9)
-        idle.free(counting, "x", float(at), last, other)
-        assert (1 in table) == (at < idle.IDLE)
-        if at >= idle.IDLE:
+        idle_rows.free(counting, "x", float(at), last, other)
+        assert (1 in table) == (at < idle_rows.IDLE)
+        if at >= idle_rows.IDLE:
             assert "gone" not in last
             assert other == {}
             break
@@ -338,17 +334,17 @@ class Credits(dict[tuple[bool, int], object]):
 
 
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xprts, "_SYSFS", tmp_path)
+    monkeypatch.setattr(rpc_transports, "_SYSFS", tmp_path)
     table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
     counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
     reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
     (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
     (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
-    accounts.account("connections").forget(counting, reading, 0.0)
+    probe_sets.account("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
     # a kernel that does not say which there are
     shutil.rmtree(tmp_path)
-    accounts.account("connections").forget(counting, reading, 0.0)
+    probe_sets.account("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
 
 
@@ -376,8 +372,8 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     )
     counting = session.Session(bpf, ())
     for name in ("frwr_map", "frwr_gone"):
-        functions.probe(counting, name, "begin")
-        functions.probe_return(counting, name, "end")
+        kprobes.probe(counting, name, "begin")
+        kprobes.probe_return(counting, name, "end")
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
     assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
@@ -412,7 +408,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
         attach_kprobe=lambda event, fn_name: begun.append(event),
         attach_kretprobe=lambda event, fn_name: ended.append(event),
     )
-    accounts.account("registrations").time(session.Session(bpf, ()))
+    probe_sets.account("registrations").time(session.Session(bpf, ()))
     assert begun == ["nfr_reg_map", "nfr_queue_invalidate", "nfr_reg_release"]
     assert ended == ["nfr_queue_invalidate", "nfr_reg_release"]
     text = "".join(path.read_text() for path in (BPF.parent / "kmod").glob("*.c"))
@@ -421,9 +417,11 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
 
 
 def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
-    assert [name for name in accounts.NAMES if accounts.account(name).times] == ["registrations"]
+    assert [name for name in probe_sets.NAMES if probe_sets.account(name).times] == [
+        "registrations"
+    ]
     with pytest.raises(UserError, match="chunks knows no CPU time"):
-        next(watch(accounts.account("chunks"), Asked(cpu=True), lambda _missing: None))
+        next(watch(probe_sets.account("chunks"), Asked(cpu=True), lambda _missing: None))
 
 
 def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 RUN = """
 import os, sys
-from nfsrdma_tools.probes.aside import aside
+from nfsrdma_tools.probes.stderr_capture import aside
 with aside("it compiled") as said:
     {}
     words = said()

@@ -7,7 +7,7 @@ from nfsrdma_tools.live.analyze.connection_events import events
 from nfsrdma_tools.live.analyze.stalls import Finder
 from nfsrdma_tools.live.collect.mount_clients import Known
 from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
-from nfsrdma_tools.probes.connections import Event as Heard
+from nfsrdma_tools.probes.sets.connections import Event as Heard
 
 
 def kinds(found: tuple[Event, ...]) -> list[str]:

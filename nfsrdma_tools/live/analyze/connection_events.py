@@ -13,7 +13,7 @@ from itertools import islice
 
 from nfsrdma_tools.live.collect.mount_clients import Known
 from nfsrdma_tools.live.snapshot import Event, Mount
-from nfsrdma_tools.probes import connections
+from nfsrdma_tools.probes.sets import connections
 
 __all__ = ["events"]
 

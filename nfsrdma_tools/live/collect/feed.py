@@ -14,7 +14,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.collect import recording
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
-from nfsrdma_tools.probes.accounts import NAMES
+from nfsrdma_tools.probes.probe_sets import NAMES
 
 __all__ = ["Asked", "Feed", "fed"]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which client of sunrpc's, and which connections, a mount has; asked for beside the sampler.
 
-Where the kernel does not say, a mount's server has to be asked (probes/clients.py), and one that
-is gone keeps us waiting.  So a thread of its own asks whenever mounts came or went.
+Where the kernel does not say, a mount's server has to be asked (probes/rpc_clients.py), and one
+that is gone keeps us waiting.  So a thread of its own asks whenever mounts came or went.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.probes.clients import clients
-from nfsrdma_tools.probes.xprts import parse
+from nfsrdma_tools.probes.rpc_clients import clients
+from nfsrdma_tools.probes.rpc_transports import parse
 
 __all__ = ["Known", "Owners"]
 

@@ -24,17 +24,10 @@ from nfsrdma_tools.live.snapshot import (
     Timing,
     Xprt,
 )
-from nfsrdma_tools.probes import (
-    accounts,
-    chunks,
-    connections,
-    latency,
-    readahead,
-    registrations,
-    server,
-)
-from nfsrdma_tools.probes.counting import Row, split
+from nfsrdma_tools.probes import probe_sets
+from nfsrdma_tools.probes.counters import Row, split
 from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 __all__ = [
     "Counted",
@@ -54,7 +47,7 @@ class Counted:
 
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self.session = session
-        self._accounts = {name: accounts.account(name) for name in names}
+        self._accounts = {name: probe_sets.account(name) for name in names}
         self._last = {name: each.read(session) for name, each in self._accounts.items()}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
@@ -104,12 +97,12 @@ class Counted:
 
 @contextmanager
 def counting(
-    missing: dict[str, str], names: Sequence[str] = accounts.NAMES
+    missing: dict[str, str], names: Sequence[str] = probe_sets.NAMES
 ) -> Iterator[Counted | None]:
     """All accounts in one session; None where that cannot be, and ``missing`` says why."""
     with ExitStack() as stack:
         try:
-            session = stack.enter_context(accounts.attached(names, rate=CPU_RATE, sums_only=True))
+            session = stack.enter_context(probe_sets.attached(names, rate=CPU_RATE, sums_only=True))
         except UserError as error:
             missing["probes"] = str(error)
             yield None

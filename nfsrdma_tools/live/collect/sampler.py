@@ -30,7 +30,7 @@ from nfsrdma_tools.live.collect.probe_statistics import (
 )
 from nfsrdma_tools.live.memo import changed
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
-from nfsrdma_tools.probes.accounts import NAMES
+from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import present
 
 __all__ = ["Sampler"]

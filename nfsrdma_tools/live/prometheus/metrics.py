@@ -26,7 +26,7 @@ from nfsrdma_tools.live.prometheus.connection_totals import Connections
 from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
 from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
-from nfsrdma_tools.probes.latency import slot_ns
+from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = ["Metrics"]
 

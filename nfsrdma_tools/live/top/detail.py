@@ -14,7 +14,7 @@ from textual.widgets import Footer, Static
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
 from nfsrdma_tools.live.top.number_format import number, rate, span, text
 from nfsrdma_tools.live.top.recent_values import Trail, spark
-from nfsrdma_tools.probes.latency import percentile
+from nfsrdma_tools.probes.sets.latency import percentile
 
 __all__ = ["Detail", "body"]
 

@@ -15,7 +15,7 @@ from typing import Any
 from nfsrdma_tools.live.memo import shared
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
 from nfsrdma_tools.live.web.page_data import text
-from nfsrdma_tools.probes.latency import slot_ns
+from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = ["Frame", "History", "frame", "merged"]
 

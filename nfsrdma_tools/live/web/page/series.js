@@ -73,7 +73,7 @@ export function layers(frames) {
   return [...found].sort(([a], [b]) => order(a) - order(b));
 }
 
-// probes/layer_names.py has the same, in the same order
+// probes/cpu/layer_names.py has the same, in the same order
 const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
   "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 

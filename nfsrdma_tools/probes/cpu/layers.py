@@ -14,7 +14,7 @@ from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
-from nfsrdma_tools.probes import layer_names as names
+from nfsrdma_tools.probes.cpu import layer_names as names
 
 __all__ = [
     "NEITHER",

@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import text
+from nfsrdma_tools.probes.counters import text
 from nfsrdma_tools.probes.maps import decoded
-from nfsrdma_tools.probes.statuses import cm_event, completion
-from nfsrdma_tools.probes.xprts import is_there, mounts_of_transports
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import is_there, mounts_of_transports
+from nfsrdma_tools.probes.status_names import cm_event, completion
 
 __all__ = [
     "EVENTS",

@@ -7,7 +7,7 @@ import bisect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nfsrdma_tools.probes.layers import Frame
+from nfsrdma_tools.probes.cpu.layers import Frame
 
 __all__ = ["Symbols"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from nfsrdma_tools.host import cpu_time as host
-from nfsrdma_tools.probes import layer_names as names
-from nfsrdma_tools.probes import layers
-from nfsrdma_tools.probes.layers import Frame
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.cpu import layers
+from nfsrdma_tools.probes.cpu.layers import Frame
 
 __all__ = [
     "NFSD",

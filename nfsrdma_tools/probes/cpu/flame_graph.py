@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.probes import layer_names as names
+from nfsrdma_tools.probes.cpu import layer_names as names
 
 __all__ = ["COLOURS", "Bar", "draw"]
 

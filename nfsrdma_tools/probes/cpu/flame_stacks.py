@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flame graph of the account of CPU time: what probes/flame.py draws."""
+"""The flame graph of the account of CPU time: what probes/cpu/flame_graph.py draws."""
 
 from __future__ import annotations
 
-from nfsrdma_tools.probes import layer_names as names
-from nfsrdma_tools.probes import layers
-from nfsrdma_tools.probes.cpu_context import Cpu, Seen
-from nfsrdma_tools.probes.flame import Step, draw
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.cpu import layers
+from nfsrdma_tools.probes.cpu.attribution import Cpu, Seen
+from nfsrdma_tools.probes.cpu.flame_graph import Step, draw
 
 __all__ = ["flame"]
 

@@ -2,7 +2,7 @@
 """The account of CPU time by layer, of the whole host (bpf/cpu.c).
 
 How long the CPUs were busy and each thread ran is the kernel's own count, to the nanosecond;
-samples of their stacks only divide it among layers (probes/layers.py).
+samples of their stacks only divide it among layers (probes/cpu/layers.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from nfsrdma_tools.host import cpu_time as host
 from nfsrdma_tools.host import thread_time
-from nfsrdma_tools.probes import layer_names as names
-from nfsrdma_tools.probes import layers
-from nfsrdma_tools.probes.cpu_context import Cpu, divide, in_groups
-from nfsrdma_tools.probes.cpu_flame import flame
-from nfsrdma_tools.probes.cpu_reader import Reader, Reading
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.cpu import layers
+from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, in_groups
+from nfsrdma_tools.probes.cpu.flame_stacks import flame
+from nfsrdma_tools.probes.cpu.samples import Reader, Reading
 from nfsrdma_tools.probes.program import Missing
 
 __all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "forget", "read", "records"]

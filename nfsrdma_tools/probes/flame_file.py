@@ -9,7 +9,7 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.probes.accounts import Account
+from nfsrdma_tools.probes.probe_sets import Account
 
 __all__ = ["drawing"]
 

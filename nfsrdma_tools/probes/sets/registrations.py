@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.host.nfs import mountstats
-from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import increase
-from nfsrdma_tools.probes.events import system
-from nfsrdma_tools.probes.functions import probe, probe_return
+from nfsrdma_tools.probes.counters import increase
+from nfsrdma_tools.probes.kprobes import probe, probe_return
 from nfsrdma_tools.probes.maps import mapped
-from nfsrdma_tools.probes.xprts import mounts_of_transports
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
+from nfsrdma_tools.probes.trace_events import system
 
 __all__ = [
     "COUNTS",

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from nfsrdma_tools.host import cpu_time as host
 from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.host.thread_time import Ran
-from nfsrdma_tools.probes import layer_names as names
-from nfsrdma_tools.probes import layers
-from nfsrdma_tools.probes.counting import text
-from nfsrdma_tools.probes.cpu_context import NFSD, Placed, Seen, Stack, Where, group
+from nfsrdma_tools.probes.counters import text
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.cpu import layers
+from nfsrdma_tools.probes.cpu.attribution import NFSD, Placed, Seen, Stack, Where, group
+from nfsrdma_tools.probes.cpu.symbols import Symbols
 from nfsrdma_tools.probes.maps import drained
-from nfsrdma_tools.probes.symbols import Symbols
 
 __all__ = ["Reader", "Reading"]
 

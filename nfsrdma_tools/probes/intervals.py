@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import find
-from nfsrdma_tools.probes.accounts import Account, attached
-from nfsrdma_tools.probes.clients import clients
-from nfsrdma_tools.probes.cost import Cost, counted, spent
+from nfsrdma_tools.probes.bpf_stats import Cost, counted, spent
 from nfsrdma_tools.probes.losses import Losses, lost
+from nfsrdma_tools.probes.probe_sets import Account, attached
 from nfsrdma_tools.probes.program import Missing
+from nfsrdma_tools.probes.rpc_clients import clients
 
 __all__ = ["Asked", "Interval", "of_mount", "watch"]
 

@@ -15,7 +15,7 @@ from nfsrdma_tools.probes.session import Session, session
 __all__ = ["NAMES", "Account", "account", "attached"]
 
 NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
-"""Files of bpf/ and modules of this room."""
+"""Files of bpf/ and modules of sets/."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
     """The account of this name; UserError when there is none."""
     if name not in known:
         raise UserError(f"no account is called {name!r}", f"there are {', '.join(known)}")
-    return Account(name, importlib.import_module(f"nfsrdma_tools.probes.{name}"))
+    return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
 
 
 @contextlib.contextmanager

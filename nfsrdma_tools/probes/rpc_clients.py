@@ -16,7 +16,7 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts
-from nfsrdma_tools.probes.events import TRACEFS
+from nfsrdma_tools.probes.trace_events import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 
 __all__ = ["clients", "owner"]

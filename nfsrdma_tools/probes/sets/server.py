@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.probes.counting import increase, text, total
-from nfsrdma_tools.probes.idle import free
+from nfsrdma_tools.probes.counters import increase, text, total
+from nfsrdma_tools.probes.idle_rows import free
 from nfsrdma_tools.probes.maps import rows
 
 __all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "forget", "read", "records"]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, split, text, total
-from nfsrdma_tools.probes.idle import free
+from nfsrdma_tools.probes.counters import Row, increase, row_of, split, text, total
+from nfsrdma_tools.probes.idle_rows import free
 from nfsrdma_tools.probes.maps import rows
+from nfsrdma_tools.probes.rpc_clients import owner
 
 __all__ = [
     "PHASES",

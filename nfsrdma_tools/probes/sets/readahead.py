@@ -9,8 +9,8 @@ from typing import Any
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import mounts
 from nfsrdma_tools.host.nfs.readahead import get_kb
-from nfsrdma_tools.probes.counting import increase, total
-from nfsrdma_tools.probes.functions import probe
+from nfsrdma_tools.probes.counters import increase, total
+from nfsrdma_tools.probes.kprobes import probe
 from nfsrdma_tools.probes.maps import decoded
 
 __all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "records"]
