@@ -80,7 +80,7 @@ def load(
     """
     import json
 
-    from nfsrdma_tools.sweep.load import watch
+    from nfsrdma_tools.sweep.server_cpu import watch
 
     for one in watch(seconds, interval):
         print(json.dumps(one), flush=True)

@@ -12,7 +12,7 @@ import typer
 from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.sweep.load import Sample
+    from nfsrdma_tools.sweep.server_cpu import Sample
 
 __all__ = ["app"]
 
@@ -72,7 +72,7 @@ def merge(
 
 
 def _samples(option: str) -> tuple[str, list[Sample]]:
-    from nfsrdma_tools.sweep.load import read
+    from nfsrdma_tools.sweep.server_cpu import read
 
     server, found, path = option.partition("=")
     if not server or not found:

@@ -13,8 +13,8 @@ from nfsrdma_tools.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from nfsrdma_tools.sweep.events import Event
     from nfsrdma_tools.sweep.plan import Plan
+    from nfsrdma_tools.sweep.progress_events import Event
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
@@ -86,8 +86,8 @@ def sweep(
     Each trial mounts (as root), reads or writes the test file, and unmounts.  Ctrl-C ends the
     sweep cleanly, --resume continues it.
     """
-    from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
     from nfsrdma_tools.sweep.runner import Options
+    from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
     from nfsrdma_tools.sweep.store import Store
 
     rhythm = Rhythm.parse(in_step) if in_step else AT_ONCE

@@ -12,11 +12,11 @@ from typing import Self
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
-from nfsrdma_tools.sweep.events import Event, Finished, Planned, Step, TrialDone, to_line
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import UNSTEADY, Summary
+from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, Step, TrialDone, to_line
+from nfsrdma_tools.sweep.significance import UNSTEADY, Summary
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, OK, Trial
 
 __all__ = ["Lines", "Progress", "conclusion"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["clock_note", "is_emulated", "is_lab", "machine", "merged", "wire_speed"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.report.fleet import Fleet
 from nfsrdma_tools.sweep.choice import Choice
+from nfsrdma_tools.sweep.cpu_breakdown import Spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.spending import Spending
 
 __all__ = ["Missing", "Point", "Spread", "Study"]
 

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.fleet import Crowd, alike, crowds, enough, rounds
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import Summary, summaries
+from nfsrdma_tools.sweep.server_cpu import Sample
+from nfsrdma_tools.sweep.significance import Summary, summaries
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Fleet", "Host", "as_facts", "load", "pooled"]
 

@@ -21,7 +21,7 @@ from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.report.fit import Estimate, Fit, fit
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.tables import table
-from nfsrdma_tools.sweep.spending import NIC, SIDES, Spending
+from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
 
 __all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]
 

@@ -10,7 +10,7 @@ from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.report.recommend import Advice
 from nfsrdma_tools.report.tables import table
-from nfsrdma_tools.sweep.spread import UNSTEADY
+from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = ["details", "opening"]
 

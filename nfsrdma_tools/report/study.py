@@ -10,10 +10,10 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import conditions, fleet
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.cpu_breakdown import spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.spending import spending
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
 
 __all__ = ["load"]
 

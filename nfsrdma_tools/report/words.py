@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from nfsrdma_tools.report import conditions, style
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.spread import UNSTEADY
+from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = [
     "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",

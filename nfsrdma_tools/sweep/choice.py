@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import UNSTEADY, Noises, Summary, by_transport, gap, summaries
+from nfsrdma_tools.sweep.significance import UNSTEADY, Noises, Summary, by_transport, gap, summaries
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Choice", "choose", "unstable"]
 

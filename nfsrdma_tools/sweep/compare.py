@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import summaries
+from nfsrdma_tools.sweep.significance import summaries
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Comparison", "Difference", "Loss", "compare"]
 

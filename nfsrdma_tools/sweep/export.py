@@ -8,8 +8,8 @@ import io
 import json
 from typing import Any
 
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["as_csv", "as_json"]
 

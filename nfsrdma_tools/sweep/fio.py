@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.command import Result, run
-from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
+from nfsrdma_tools.sweep.io_result import SLOWEST, Job, JobError
 
 __all__ = ["parse", "run_job"]
 

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nfsrdma_tools.sweep.load import Sample, busy
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample, busy
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Crowd", "Round", "alike", "crowds", "enough", "jain", "rounds"]
 

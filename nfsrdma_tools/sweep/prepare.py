@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import tunables
+from nfsrdma_tools.sweep.trial_mount import Bench, mounted, request_for
 
 __all__ = ["file_on_server"]
 

@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import (
+from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     Noises,
     Summary,
@@ -29,6 +28,7 @@ from nfsrdma_tools.sweep.spread import (
     pooled,
     summaries,
 )
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, OK, Trial
 
 __all__ = ["GIVE_UP", "TARGET", "expected", "next_cell"]
 

@@ -23,18 +23,18 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
-from nfsrdma_tools.sweep import estimate
-from nfsrdma_tools.sweep.accounts import NAMES, Accounts
-from nfsrdma_tools.sweep.bench import Bench
-from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
+from nfsrdma_tools.sweep import duration_estimate
 from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
+from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.race import expected, next_cell
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import run_trial
+from nfsrdma_tools.sweep.trial_mount import Bench
+from nfsrdma_tools.sweep.trial_probes import NAMES, Accounts
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.undo import Journal, Remove, journal, state_dir
 
 __all__ = ["Options", "sweep"]
@@ -87,13 +87,13 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         wanted = expected(plan, trials)
         yield Planned(plan, facts, len(trials), wanted)
         if next_cell(plan, trials):
-            yield estimate.preparing(plan, facts)
+            yield duration_estimate.preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             # where modules are swapped, probes are attached anew after each swap
             if accounts.kept and OURS not in plan.transports:
-                yield estimate.attaching(NAMES, facts)
+                yield duration_estimate.attaching(NAMES, facts)
                 accounts.attach()
-            yield estimate.measuring(plan, wanted - len(trials), facts)
+            yield duration_estimate.measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
 

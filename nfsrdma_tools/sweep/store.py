@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.load import Sample, as_sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample, as_sample
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["VERSION", "Store", "StoreError", "environment_uid"]
 
@@ -104,7 +104,7 @@ class Store:
         return "".join(self._read(sql, (plan.uid, key), lambda row: str(row[0])))
 
     def add_load(self, host: str, samples: Iterable[Sample]) -> None:
-        """Keep what a server's processors did (sweep/load.py); samples that are there stay."""
+        """Keep what a server's processors did (sweep/server_cpu.py); samples that are there stay."""
         merged = sorted({*self.loads().get(host, ()), *samples})
         self._write((_NOTE, (_LOAD, host, _json(merged))))
 

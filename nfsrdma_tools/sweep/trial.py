@@ -24,11 +24,11 @@ from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
-from nfsrdma_tools.sweep.job import Job
+from nfsrdma_tools.sweep.io_result import Job
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.settle import settle
+from nfsrdma_tools.sweep.release_server_pages import settle
+from nfsrdma_tools.sweep.trial_mount import Bench, mounted, ready, request_for
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 
 __all__ = ["run_trial", "tunables"]
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep import content, fio
-from nfsrdma_tools.sweep.content import Content
-from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
+from nfsrdma_tools.sweep import file_checksums, fio
+from nfsrdma_tools.sweep.file_checksums import Content
+from nfsrdma_tools.sweep.io_result import SLOWEST, Job, JobError
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
 
 __all__ = [
@@ -116,7 +116,7 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
 def remember(directory: Path, plan: Plan) -> Content:
     """What the file holds, for ``check``; ask for it once ``verify`` has found it good."""
     with _explaining(plan), _errors():
-        return content.remember(directory / file_name(plan))
+        return file_checksums.remember(directory / file_name(plan))
 
 
 def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = None) -> None:
@@ -126,7 +126,7 @@ def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = No
     """
     size = plan.bytes_moved(cell) if cell else plan.file_size
     with _explaining(plan), _errors():
-        if not content.holds(directory / file_name(plan), expected, size, plan.direct):
+        if not file_checksums.holds(directory / file_name(plan), expected, size, plan.direct):
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 

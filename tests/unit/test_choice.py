@@ -15,8 +15,7 @@ from scipy.special import stdtrit
 from nfsrdma_tools.sweep.choice import choose, unstable
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.race import GIVE_UP, expected, next_cell
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.spread import (
+from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     PRIOR,
     UNSTEADY,
@@ -27,7 +26,8 @@ from nfsrdma_tools.sweep.spread import (
     pooled,
     summaries,
 )
-from nfsrdma_tools.sweep.student import maximum
+from nfsrdma_tools.sweep.student_t import maximum
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 from tests.unit import surfaces
 from tests.unit.surfaces import PLAN, SURFACES, outcome, sweep
 

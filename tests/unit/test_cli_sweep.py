@@ -7,8 +7,8 @@ import forked
 import pytest
 
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
-from nfsrdma_tools.sweep.events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.progress_events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.store import Store
 from tests.unit.surfaces import SURFACES, sweep
 

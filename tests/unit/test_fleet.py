@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfsrdma_tools.sweep import fleet, load
+from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.trial_record import Trial
 
 CELL, OTHER = Cell("rdma", 131072, 4), Cell("tcp", 131072, 4)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -136,22 +136,25 @@ def test_the_servers_cpu_is_that_of_the_common_part() -> None:
 
 def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
     samples = [Sample(10, 0), Sample(20, 5)]
-    assert load.busy(samples, 12, 18) == pytest.approx(0.5)
-    assert load.busy(samples, 9, 18) is None
-    assert load.busy(samples, 12, 21) is None
-    assert load.busy([], 1, 2) is None
-    assert load.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
+    assert server_cpu.busy(samples, 12, 18) == pytest.approx(0.5)
+    assert server_cpu.busy(samples, 9, 18) is None
+    assert server_cpu.busy(samples, 12, 21) is None
+    assert server_cpu.busy([], 1, 2) is None
+    assert server_cpu.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
 
 
 def test_samples_are_read_to_the_last_whole_line() -> None:
-    assert load.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [Sample(1.5, 2), Sample(2.5, 3.25)]
+    assert server_cpu.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [
+        Sample(1.5, 2),
+        Sample(2.5, 3.25),
+    ]
     for bad in ("{}\n", "[1]\n", '["x", 1]\n', "x\n"):
-        with pytest.raises(load.UserError, match="no samples"):
-            load.read([bad])
+        with pytest.raises(server_cpu.UserError, match="no samples"):
+            server_cpu.read([bad])
 
 
 def test_watching_gives_a_sample_at_both_ends() -> None:
-    found = list(load.watch(0.05, 0.02))
+    found = list(server_cpu.watch(0.05, 0.02))
     assert len(found) >= 2
     assert found == sorted(found)
 

@@ -13,9 +13,9 @@ from test_report import HOSTILE, page, plan, trial
 from test_report import store as one_store
 
 from nfsrdma_tools.report import build, fleet, fleet_view, study
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

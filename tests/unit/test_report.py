@@ -20,8 +20,8 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import build, conditions, recommend, style, words
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
 
 HOSTILE = "<script>alert(1)</script>'\"&$\\frac{1}{0}$\x1b[31m\x00\u202e"
 LAB = {"kernel": "6.12.107", "cpu model": "QEMU", "lab clock": "instructions",

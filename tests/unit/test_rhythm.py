@@ -6,7 +6,7 @@ import time
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
 
 
 class Clock:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import CommandError, UserError
-from nfsrdma_tools.sweep import estimate, runner
-from nfsrdma_tools.sweep.bench import Bench
+from nfsrdma_tools.sweep import duration_estimate, runner
 from nfsrdma_tools.sweep.choice import choose
-from nfsrdma_tools.sweep.events import (
+from nfsrdma_tools.sweep.lock import only_one
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.progress_events import (
     Finished,
     Planned,
     Step,
@@ -24,11 +25,10 @@ from nfsrdma_tools.sweep.events import (
     from_line,
     to_line,
 )
-from nfsrdma_tools.sweep.lock import only_one
-from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.runner import Options, sweep
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_mount import Bench
+from nfsrdma_tools.sweep.trial_record import Trial
 from nfsrdma_tools.undo import Remove, Write, journal
 from tests.unit.surfaces import measured
 
@@ -233,9 +233,9 @@ def test_only_where_waiting_takes_no_time_a_reader_waits_for_calm(
 def test_an_emulated_machine_takes_longer() -> None:
     emulated = {"cpu model": "QEMU TCG CPU version 2.5+"}
     for one, other in (
-        (estimate.preparing(PLAN, emulated), estimate.preparing(PLAN, {})),
-        (estimate.attaching(["cpu"], emulated), estimate.attaching(["cpu"], {})),
-        (estimate.measuring(PLAN, 9, emulated), estimate.measuring(PLAN, 9, {})),
+        (duration_estimate.preparing(PLAN, emulated), duration_estimate.preparing(PLAN, {})),
+        (duration_estimate.attaching(["cpu"], emulated), duration_estimate.attaching(["cpu"], {})),
+        (duration_estimate.measuring(PLAN, 9, emulated), duration_estimate.measuring(PLAN, 9, {})),
     ):
         assert one.what == other.what
         assert one.seconds > 2 * other.seconds > 0
@@ -293,7 +293,7 @@ def test_what_ended_a_sweep_elsewhere_comes_before_its_half_line(
 KILLED = """
 import sys, time
 from pathlib import Path
-from nfsrdma_tools.sweep.events import to_line
+from nfsrdma_tools.sweep.progress_events import to_line
 from nfsrdma_tools.sweep.runner import sweep
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.undo import Write

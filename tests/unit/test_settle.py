@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.sweep.settle import settle
+from nfsrdma_tools.sweep.release_server_pages import settle
 
 
 def test_requests_are_sent_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from nfsrdma_tools.cli.tuning import by_hand, by_store
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.tune.tuning import Wish
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 WHERE = Path("/no/such/mount")
 

@@ -10,7 +10,7 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import trial, workload
 from nfsrdma_tools.sweep.fio import parse
-from nfsrdma_tools.sweep.job import Job, JobError
+from nfsrdma_tools.sweep.io_result import Job, JobError
 from nfsrdma_tools.sweep.plan import Plan
 
 DATA = Path(__file__).parent / "data"

@@ -16,9 +16,9 @@ from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounting import mount, undo_for, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.target import Target
-from nfsrdma_tools.sweep.accounts import Accounts
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.trial_probes import Accounts
 from nfsrdma_tools.undo import Journal
 
 __all__ = ["Bench", "mounted", "ready", "request_for"]

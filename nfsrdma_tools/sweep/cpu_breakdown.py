@@ -12,7 +12,7 @@ from nfsrdma_tools.host.nfs.mountstats import DATA
 from nfsrdma_tools.probes.cpu.layer_names import EMULATED, IDLE, TCP_IP, TRACING
 from nfsrdma_tools.probes.cpu.layer_names import NIC as NETWORK
 from nfsrdma_tools.probes.cpu.layers import NEITHER, SERVER
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
 

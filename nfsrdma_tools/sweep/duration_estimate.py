@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep.events import Step
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.progress_events import Step
 
 __all__ = ["attaching", "measuring", "preparing"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = [
     "Event",

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.student import maximum
+from nfsrdma_tools.sweep.student_t import maximum
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = [
     "KNOWN_AT",
