@@ -33,7 +33,7 @@ def report(
 
 def _facts(made: Report) -> dict[str, object]:
     from nfsrdma_tools.report.fleet import as_facts
-    from nfsrdma_tools.report.recommend import advice, as_json
+    from nfsrdma_tools.report.recommendation import advice, as_json
 
     study = made.study
     return {
@@ -50,9 +50,9 @@ def _facts(made: Report) -> dict[str, object]:
 
 def _tell(made: Report) -> None:
     from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.report.captions import rate
     from nfsrdma_tools.report.fleet_view import findings
-    from nfsrdma_tools.report.recommend import advice, headline, over_default
-    from nfsrdma_tools.report.words import rate
+    from nfsrdma_tools.report.recommendation import advice, headline, over_default
 
     for one in advice(made.study):
         told = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"

@@ -47,7 +47,7 @@ def build(store: Path, out: Path, uid: str = "") -> Report:
 def _write(study: Study, out: Path) -> list[Path]:
     # here and not above: matplotlib takes a second to import
     from nfsrdma_tools.report import (
-        cpu,
+        cpu_usage,
         fleet_view,
         heatmap,
         overhead,
@@ -58,7 +58,11 @@ def _write(study: Study, out: Path) -> list[Path]:
 
     drawings = [throughput.draw(study, name) for name in study.transports]
     others = [heatmap.draw(study, name) for name in study.transports]
-    others += [cpu.against_throughput(study), cpu.of_the_reader(study), overhead.draw(study)]
+    others += [
+        cpu_usage.against_throughput(study),
+        cpu_usage.of_the_reader(study),
+        overhead.draw(study),
+    ]
     others += [fleet_view.draw(study)]
     drawings += [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in render.save(drawing, out)]

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.data import Point, Spread, Study
 
 __all__ = ["Drawing", "bars", "describe", "label_ends", "panels", "rsize_axis"]
@@ -83,7 +83,7 @@ def rsize_axis(ax: Axes, study: Study) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([f"{size / 1024:g}" for size in sizes])
     ax.tick_params(length=3, color=style.GRID)
-    ax.set_xlabel(f"{words.size_word(study)} (KiB)")
+    ax.set_xlabel(f"{captions.size_word(study)} (KiB)")
     if len(sizes) > 1:
         ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.data import Study
 from nfsrdma_tools.report.fleet import Fleet, Host
@@ -47,7 +47,7 @@ def draw(study: Study) -> Drawing | None:
         xs, ys = [c.clients for c in line], [c.aggregate for c in line]
         mark, colour = style.marker(study.transports, name), style.transport(name)
         ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
-        ends.append((xs[-1], ys[-1], words.transport(name), colour))
+        ends.append((xs[-1], ys[-1], captions.transport(name), colour))
         dots = [(crowd.clients, rate) for crowd in line for rate in crowd.each.values()]
         ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)
     counts = sorted({crowd.clients for line in lines for crowd in line})
@@ -61,7 +61,7 @@ def draw(study: Study) -> Drawing | None:
     label_ends(ax, ends)
     said = " ".join(findings(study))
     title = f"{study.plan.direction.capitalize()} throughput over clients at once"
-    describe(figure, title, f"{len(study.fleet.names)} hosts", words.small_print(study))
+    describe(figure, title, f"{len(study.fleet.names)} hosts", captions.small_print(study))
     return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
 
 
@@ -79,7 +79,7 @@ def _lines(study: Study) -> list[list[Crowd]]:
 
 def _finding(fleet: Fleet, line: list[Crowd]) -> str:
     cell = line[0].cell
-    got = ", ".join(f"{crowd.clients}: {words.figure(crowd.aggregate)}" for crowd in line)
+    got = ", ".join(f"{crowd.clients}: {captions.figure(crowd.aggregate)}" for crowd in line)
     text = f"{cell}, MB/s of all clients by their number: {got} (fairness {line[-1].fairness:.2f})."
     if cell in fleet.enough:
         return f"{text} From {fleet.enough[cell]} on, one more brings less than {GAIN:.0%}."
@@ -90,11 +90,11 @@ def _host(host: Host) -> tuple[str, ...]:
     best, common, loss = host.best, host.common, host.loss
     return (
         host.name,
-        words.transport(host.transport),
+        captions.transport(host.transport),
         str(best.cell),
-        words.figure(best.throughput),
+        captions.figure(best.throughput),
         f"{100 * best.cpu_share:.1f}",
-        words.figure(common.throughput) if common else "",
+        captions.figure(common.throughput) if common else "",
         f"{100 * loss:.1f}" if loss is not None else "",
     )
 
@@ -131,9 +131,9 @@ def _explained(fleet: Fleet) -> str:
 def _each(crowd: Crowd) -> str:
     """What each host got; of many only the least and the most."""
     if len(crowd.each) <= NAMED:
-        return ", ".join(f"{host} {words.figure(rate)}" for host, rate in crowd.each.items())
+        return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in crowd.each.items())
     low, high = min(crowd.each.values()), max(crowd.each.values())
-    return f"{words.figure(low)} to {words.figure(high)}"
+    return f"{captions.figure(low)} to {captions.figure(high)}"
 
 
 def _row(crowd: Crowd) -> tuple[str, ...]:
@@ -142,8 +142,8 @@ def _row(crowd: Crowd) -> tuple[str, ...]:
         str(crowd.cell),
         str(crowd.clients),
         str(crowd.rounds),
-        words.figure(crowd.aggregate),
-        words.figure(crowd.least),
+        captions.figure(crowd.aggregate),
+        captions.figure(crowd.least),
         _each(crowd),
         f"{crowd.fairness:.3f}",
         "" if crowd.server is None else f"{crowd.server:.2f}",

@@ -15,11 +15,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FormatStrFormatter
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.data import Point, Study
-from nfsrdma_tools.report.fit import Estimate, Fit, fit
 from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.overhead_fit import Estimate, Fit, fit
 from nfsrdma_tools.report.tables import table
 from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
 
@@ -68,8 +68,8 @@ def draw(study: Study) -> Drawing | None:
     for ax, whose in zip(axes, shown, strict=True):
         _panel(ax, study, [line for line in found if line.whose == whose])
     title = f"CPU time per {study.plan.direction} against its size"
-    describe(figure, title, _finding(study, found), words.small_print(study))
-    alt = "; ".join(f"{line.whose}, {words.transport(line.transport)}: {formula(line.fit)}"
+    describe(figure, title, _finding(study, found), captions.small_print(study))
+    alt = "; ".join(f"{line.whose}, {captions.transport(line.transport)}: {formula(line.fit)}"
                     for line in found)  # fmt: skip
     caption = (
         f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} What the "
@@ -129,12 +129,14 @@ def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
         ax.plot(xs, ys / 1e3, mark, color=color, mec=style.PAPER, mew=0.7, zorder=3)
         grid = np.geomspace(min(xs), max(xs), 60)
         ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
-        ends.append((max(xs), line.fit.at(max(xs)) / 1e3, words.transport(line.transport), color))
+        ends.append(
+            (max(xs), line.fit.at(max(xs)) / 1e3, captions.transport(line.transport), color)
+        )
     label_ends(ax, ends)
 
 
 def _finding(study: Study, found: list[Line]) -> str:
-    said = [f"{words.transport(line.transport)} {formula(line.fit)}"
+    said = [f"{captions.transport(line.transport)} {formula(line.fit)}"
             for line in found if line.whose == HOST]  # fmt: skip
     return f"Host, {study.plan.direction}: {'; '.join(said)}"
 
@@ -159,7 +161,7 @@ def _explained(study: Study) -> str:
 
 
 def _limit_heads(study: Study) -> tuple[str, ...]:
-    return (f"enough for {words.rate(study.wire)} from",) if study.wire else ()
+    return (f"enough for {captions.rate(study.wire)} from",) if study.wire else ()
 
 
 def _row(study: Study, line: Line) -> tuple[str, ...]:
@@ -168,7 +170,7 @@ def _row(study: Study, line: Line) -> tuple[str, ...]:
     scaled = Estimate(io.value / 1e3, io.margin / 1e3)
     values = (byte.value, byte.margin, scaled.value, scaled.margin)
     numbers = (f"{value:.3g}" for value in values)
-    return (words.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
+    return (captions.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
 
 
 def _limit(study: Study, line: Line) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nfsrdma_tools.report import conditions, fleet_view, overhead, recommend, style, words
+from nfsrdma_tools.report import captions, conditions, fleet_view, overhead, recommendation, style
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.report.markup import Markup, tag
-from nfsrdma_tools.report.recommend import Advice
+from nfsrdma_tools.report.recommendation import Advice
 from nfsrdma_tools.report.tables import table
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
@@ -19,8 +19,8 @@ SHOWN = 6
 
 def opening(study: Study) -> list[Markup]:
     """What was measured, what to use, and how to make it last."""
-    found = recommend.advice(study)
-    what = f"NFS {words.verb(study)} sweep of {study.plan.target}"
+    found = recommendation.advice(study)
+    what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
     cards = tag("div", *(_card(study, one) for one in found), class_="cards")
     parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
     return parts + ([_emulated_note(study)] if conditions.is_emulated(study.conditions) else [])
@@ -32,7 +32,7 @@ def details(study: Study) -> list[Markup]:
         tag("h2", "Throughput against CPU"),
         tag("p", "Cells on the Pareto front: none of the same transport is both faster and "
                  "cheaper in CPU."),
-        *(_front(study, one) for one in recommend.advice(study)),
+        *(_front(study, one) for one in recommendation.advice(study)),
         tag("h2", "All cells"),
         tag("p", _legend(study), class_="muted"),
         _cells(study),
@@ -47,19 +47,19 @@ def details(study: Study) -> list[Markup]:
 
 def _summary(study: Study, found: Sequence[Advice]) -> str:
     first = found[0]
-    text = f"Fastest: {recommend.headline(study, first)}, {words.rate(first.best.throughput.mean)}."
+    text = f"Fastest: {recommendation.headline(study, first)}, {captions.rate(first.best.throughput.mean)}."
     for other in found[1:]:
         share = other.best.throughput.mean / first.best.throughput.mean
-        text += f" {words.transport(other.transport)} reaches {100 * share:.0f} % of that."
+        text += f" {captions.transport(other.transport)} reaches {100 * share:.0f} % of that."
     return text
 
 
 def _card(study: Study, one: Advice) -> Markup:
     return tag(
         "section",
-        tag("h3", recommend.headline(study, one)),
-        tag("p", words.rate(one.best.throughput.mean), class_="rate"),
-        tag("p", recommend.over_default(study, one)),
+        tag("h3", recommendation.headline(study, one)),
+        tag("p", captions.rate(one.best.throughput.mean), class_="rate"),
+        tag("p", recommendation.over_default(study, one)),
         tag("p", _ties(study, one)),
         class_="card",
     )
@@ -68,14 +68,14 @@ def _card(study: Study, one: Advice) -> Markup:
 def _ties(study: Study, one: Advice) -> str:
     if not one.tied:
         return "No other cell is as fast."
-    names = [words.cell(study, point) for point in one.tied]
+    names = [captions.cell(study, point) for point in one.tied]
     more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
     text = f"As fast, as far as these runs can tell: {'; '.join(names[:SHOWN])}{more}."
     saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
     if one.thrifty is one.best or saved < 0.005:
         return f"{text} None of them costs less CPU."
     return (
-        f"{text} Of these {words.cell(study, one.thrifty)} costs the least CPU, "
+        f"{text} Of these {captions.cell(study, one.thrifty)} costs the least CPU, "
         f"{100 * saved:.0f} % less per byte."
     )
 
@@ -86,8 +86,8 @@ def _cost(point: Point) -> float:
 
 def _apply(study: Study, found: Sequence[Advice]) -> Markup:
     commands = [
-        Markup(tag("p", f"For {words.transport(one.transport)}:")
-               + tag("pre", recommend.tune_command(study, one)))
+        Markup(tag("p", f"For {captions.transport(one.transport)}:")
+               + tag("pre", recommendation.tune_command(study, one)))
         for one in found
     ]  # fmt: skip
     return tag(
@@ -111,8 +111,8 @@ def _emulated_note(study: Study) -> Markup:
 
 
 def _front(study: Study, one: Advice) -> Markup:
-    heads = (words.transport(one.transport), "MB/s", "CPU ms per MiB")
-    rows = [(words.cell(study, p), words.figure(p.throughput.mean), _mean(p.cpu_per_mib))
+    heads = (captions.transport(one.transport), "MB/s", "CPU ms per MiB")
+    rows = [(captions.cell(study, p), captions.figure(p.throughput.mean), _mean(p.cpu_per_mib))
             for p in one.front]  # fmt: skip
     return table(heads, rows)
 
@@ -126,8 +126,8 @@ def _legend(study: Study) -> str:
 
 def _cells(study: Study) -> Markup:
     variant = ("further axes",) if len(study.variants) > 1 else ()
-    heads = ("", words.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
-             "highest", "CPU %", "CPU ms per MiB", f"{words.actor(study)}'s system ms per MiB",
+    heads = ("", captions.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
+             "highest", "CPU %", "CPU ms per MiB", f"{captions.actor(study)}'s system ms per MiB",
              "round trip ms", *_account_heads(study), "")  # fmt: skip
     rows = [_row(study, point, bool(variant)) for point in study.points]
     return table(heads, rows, [point.best for point in study.points])
@@ -138,12 +138,12 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
              "spread": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (
-        words.transport(point.cell.transport),
+        captions.transport(point.cell.transport),
         style.size_label(point.cell.rsize),
-        words.window_short(point),
+        captions.window_short(point),
         *((point.variant,) if variant else ()),
         str(point.runs),
-        *(words.figure(value) for value in (speed.mean, speed.low, speed.high)),
+        *(captions.figure(value) for value in (speed.mean, speed.low, speed.high)),
         f"{point.cpu.mean:.1f}" if point.cpu else "",
         *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
         f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
@@ -182,10 +182,16 @@ def _missing(study: Study) -> list[Markup]:
         key = (one.cell.transport, style.size_label(one.cell.rsize), one.offered, one.reason)
         groups.setdefault(key, []).append(one)
     rows = [
-        (words.transport(name), size, str(len(group)), "failed" if offered else "not offered", why)
+        (
+            captions.transport(name),
+            size,
+            str(len(group)),
+            "failed" if offered else "not offered",
+            why,
+        )
         for (name, size, offered, why), group in groups.items()
     ]
-    heads = ("", words.size_word(study), "cells", "", "reason")
+    heads = ("", captions.size_word(study), "cells", "", "reason")
     return [tag("h2", "Failed or not offered"), table(heads, rows)]
 
 

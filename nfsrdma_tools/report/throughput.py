@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.data import Point, Study
 
@@ -29,13 +29,13 @@ def draw(study: Study, transport: str) -> Drawing:
         _limits(ax, study, points)
         _lines(ax, study, points)
         _ring(ax, points)
-    title = words.title(study, transport)
-    describe(figure, title, words.best_of(study, transport), words.small_print(study))
+    title = captions.title(study, transport)
+    describe(figure, title, captions.best_of(study, transport), captions.small_print(study))
     return Drawing(
         name=f"fig{_FIGURES.get(transport, '16b')}-throughput-{transport}",
         title=title,
-        caption=words.throughput_caption(study, transport, _FIGURES.get(transport)),
-        alt=words.throughput_alt(study, transport),
+        caption=captions.throughput_caption(study, transport, _FIGURES.get(transport)),
+        alt=captions.throughput_alt(study, transport),
         figure=figure,
     )
 

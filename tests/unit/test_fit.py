@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from nfsrdma_tools.report.fit import fit
+from nfsrdma_tools.report.overhead_fit import fit
 
 SIZES = [8192, 32768, 131072, 524288] * 3
 

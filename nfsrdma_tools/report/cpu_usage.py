@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from matplotlib.axes import Axes
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.data import Point, Spread, Study
-from nfsrdma_tools.report.placing import name_points
+from nfsrdma_tools.report.label_placement import name_points
 
 __all__ = ["against_throughput", "nearest", "of_the_reader"]
 
@@ -45,10 +45,10 @@ def against_throughput(study: Study) -> Drawing | None:
         mine = [p for p in points if p.variant == variant]
         _lines(ax, study, mine, _at_throughput, _host, _host_alone)
         name_points(ax, [_named(mine, name) for name in study.transports])
-    title = f"CPU against throughput, {words.ahead(study, ahead)}"
-    describe(figure, title, words.cpu_finding(study, points), words.small_print(study))
-    caption = words.cpu_caption(study, ahead)
-    return Drawing("fig17-cpu-throughput", title, caption, words.cpu_alt(points), figure)
+    title = f"CPU against throughput, {captions.ahead(study, ahead)}"
+    describe(figure, title, captions.cpu_finding(study, points), captions.small_print(study))
+    caption = captions.cpu_caption(study, ahead)
+    return Drawing("fig17-cpu-throughput", title, caption, captions.cpu_alt(points), figure)
 
 
 def of_the_reader(study: Study) -> Drawing | None:
@@ -65,10 +65,10 @@ def of_the_reader(study: Study) -> Drawing | None:
         rsize_axis(ax, study)
         mine = [p for p in points if p.variant == variant]
         _lines(ax, study, mine, _at_rsize, _own, _own_alone)
-    title = f"The {words.actor(study)}'s own system CPU, {words.ahead(study, ahead)}"
-    describe(figure, title, words.reader_finding(study, points), words.small_print(study))
-    caption = words.reader_caption(study, ahead)
-    return Drawing("fig18-reader-cpu", title, caption, words.reader_alt(points), figure)
+    title = f"The {captions.actor(study)}'s own system CPU, {captions.ahead(study, ahead)}"
+    describe(figure, title, captions.reader_finding(study, points), captions.small_print(study))
+    caption = captions.reader_caption(study, ahead)
+    return Drawing("fig18-reader-cpu", title, caption, captions.reader_alt(points), figure)
 
 
 def _lines(
@@ -87,7 +87,7 @@ def _lines(
             xs = [where(p) for p in line]
             color, mark = style.transport(name), style.marker(study.transports, name)
             bars(ax, line, xs, [what(p) for p in line], (color, mark))
-            ends.append((xs[-1], what(line[-1]).mean, words.transport(name), color))
+            ends.append((xs[-1], what(line[-1]).mean, captions.transport(name), color))
             ends += _without_nic(ax, xs, [alone(p) for p in line], line)
     label_ends(ax, ends)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.choice import Choice
@@ -75,10 +75,10 @@ def _default(study: Study, best: Point) -> Point | None:
 
 def headline(study: Study, one: Advice) -> str:
     """The advice in a sentence."""
-    name, size = words.transport(one.transport), words.size_word(study)
+    name, size = captions.transport(one.transport), captions.size_word(study)
     text = f"{name}: {size} {style.size_label(one.best.cell.rsize)}"
     if study.plan.reads_ahead:
-        text += f" with {words.window(one.best)}"
+        text += f" with {captions.window(one.best)}"
     if one.best.variant:
         text += f", {one.best.variant}"
     return text
@@ -92,7 +92,7 @@ def over_default(study: Study, one: Advice) -> str:
         return "That is what Linux does unasked: it reads 128 KiB ahead."
     return (
         f"{100 * one.gain:+.1f} % over Linux's own read-ahead of 128 KiB, which gave "
-        f"{words.rate(one.default.throughput.mean)} ({words.cell(study, one.default)})."
+        f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
     )
 
 
@@ -100,7 +100,7 @@ def tune_command(study: Study, one: Advice) -> str:
     """The command that makes it last, ready to paste but for the mount point."""
     cell = one.best.cell
     argv = ["nfsrdma", "tune", "apply", "--mount", "/MOUNT/POINT"]
-    argv += [f"--{words.size_word(study)}", format_size(cell.rsize)]
+    argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]
     argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.reads_ahead else []
     return shlex.join(argv)
 
