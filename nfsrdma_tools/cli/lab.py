@@ -27,9 +27,9 @@ def build(
 
     On Debian 12 it puts a newer QEMU into the cache, too.
     """
-    from nfsrdma_tools.lab import emulator, image, kernels
+    from nfsrdma_tools.lab import image, kernels, qemu_binary
 
-    emulator.fetch(_step)
+    qemu_binary.fetch(_step)
     kernels.build(kernel, _step)
     print(image.build(extras, _step).folder)
 
@@ -58,11 +58,11 @@ def up(
     ] = False,
 ) -> None:
     """Bring a lab up; it stays until `lab down`."""
-    from nfsrdma_tools.lab import keeper
+    from nfsrdma_tools.lab import supervisor
     from nfsrdma_tools.lab.config import LabConfig
 
     config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
-    state = keeper.up(config, _step)
+    state = supervisor.up(config, _step)
     print(f"{name} is up ({state['accel']}, {clock} clock): nfsrdma lab ssh {name}")
 
 
@@ -126,9 +126,9 @@ def status(json_: Json = False) -> None:
 @app.command()
 def down(name: Name) -> None:
     """Take a lab down; nothing of it stays."""
-    from nfsrdma_tools.lab import keeper
+    from nfsrdma_tools.lab import supervisor
 
-    keeper.down(name)
+    supervisor.down(name)
 
 
 @app.command()

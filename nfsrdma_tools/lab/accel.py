@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.lab.emulator import qemu, version
-from nfsrdma_tools.lab.places import cache_dir
+from nfsrdma_tools.lab.paths import cache_dir
+from nfsrdma_tools.lab.qemu_binary import qemu, version
 
 __all__ = ["choose", "verdict"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nfsrdma_tools.lab import kernels, leftovers
+from nfsrdma_tools.lab import kernels, stale_labs
 from nfsrdma_tools.lab.image import recipe_hash
-from nfsrdma_tools.lab.places import cache_dir, locked
+from nfsrdma_tools.lab.paths import cache_dir, locked
 
 __all__ = ["clean"]
 
@@ -15,7 +15,7 @@ __all__ = ["clean"]
 def clean() -> int:
     """Remove what belongs to other recipes than the present ones, or to no lab; bytes freed."""
     images = {recipe_hash(extras) for extras in (False, True)}
-    known, freed = kernels.present(), leftovers.remove()
+    known, freed = kernels.present(), stale_labs.remove()
     for name, keep in (("images", images), ("kernels", known)):
         folder = cache_dir() / name
         if folder.is_dir():
@@ -27,7 +27,7 @@ def clean() -> int:
 
 def _keep_only(folder: Path, keep: set[str]) -> int:
     found = [path for path in folder.glob("*") if path.name != "lock"]
-    return sum(leftovers.removed(path) for path in found if not keep & _names(path))
+    return sum(stale_labs.removed(path) for path in found if not keep & _names(path))
 
 
 def _names(path: Path) -> set[str]:

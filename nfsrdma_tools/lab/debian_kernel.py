@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.lab import initrd
-from nfsrdma_tools.lab.archive import Archive, opened
+from nfsrdma_tools.lab.debian_packages import Archive, opened
 
 __all__ = ["SUITES", "disk_of", "make"]
 

@@ -23,7 +23,7 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.places import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of, locked
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 

@@ -21,7 +21,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
-from nfsrdma_tools.lab.places import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of, locked
 
 __all__ = ["Kernel", "build", "find", "present"]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, emulator, image, kernels, leftovers, places, siw, snapshot
+from nfsrdma_tools.lab import accel, image, kernels, paths, qemu_binary, siw, snapshot, stale_labs
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
-from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
+from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["Lab", "prepare"]
@@ -40,7 +40,7 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
     """
     if config.kernel in CHECKING:
         kernels.find(config.kernel)
-    emulator.fetch(step)
+    qemu_binary.fetch(step)
     with ThreadPoolExecutor(2) as pool:
         # one waits for the archive where the other computes
         kernel = pool.submit(kernels.build, config.kernel, step)
@@ -114,20 +114,20 @@ class Lab(Nodes):
             monitor.command("set_link", name="lan", up=True)
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
-        stack.callback(places.give_back, *_lock(self.config.name))
-        leftovers.remove()
+        stack.callback(paths.give_back, *_lock(self.config.name))
+        stale_labs.remove()
         for folder in (self.folder, self._disks):
             # an owner that was killed had no time to tidy up
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            held = places.hold(folder)
+            held = paths.hold(folder)
             if held is not None:
                 stack.callback(os.close, held)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def _disks(self) -> Path:
-        return places.disks_dir() / self.config.name
+        return paths.disks_dir() / self.config.name
 
     def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
@@ -157,9 +157,9 @@ class Lab(Nodes):
 
 
 def _lock(name: str) -> tuple[Path, int]:
-    path = places.lab_lock(name)
+    path = paths.lab_lock(name)
     for _ in range(20):
-        descriptor = places.try_lock(path)
+        descriptor = paths.try_lock(path)
         if descriptor is not None:
             return path, descriptor
         # somebody who only looks whether the lab is up holds it for an instant

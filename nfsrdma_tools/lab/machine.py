@@ -11,10 +11,10 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console, KernelReportError
-from nfsrdma_tools.lab.emulator import qemu
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
-from nfsrdma_tools.lab.lan import HUB
+from nfsrdma_tools.lab.network import HUB
+from nfsrdma_tools.lab.qemu_binary import qemu
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 

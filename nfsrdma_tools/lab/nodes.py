@@ -10,10 +10,10 @@ from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.console import Console
-from nfsrdma_tools.lab.emulator import version
+from nfsrdma_tools.lab.qemu_binary import version
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
 
@@ -25,7 +25,7 @@ class Nodes:
 
     def __init__(self, config: LabConfig, accel: str, keys: Path) -> None:
         self.config, self.accel, self.keys = config, accel, keys
-        self.folder = places.lab_dir(config.name)
+        self.folder = paths.lab_dir(config.name)
         self.consoles = {n: Console(n, self.folder / f"{n}.console") for n in config.nodes}
 
     def ssh(self, node: str) -> Ssh:
@@ -86,19 +86,19 @@ class Nodes:
 
 def read_state(name: str) -> dict[str, Any]:
     """What the owner of a lab last wrote; empty when the lab is not up."""
-    lock = places.lab_lock(name)
+    lock = paths.lab_lock(name)
     if not lock.exists():
         return {}
-    descriptor = places.try_lock(lock)
+    descriptor = paths.try_lock(lock)
     if descriptor is not None:
-        places.give_back(lock, descriptor)
+        paths.give_back(lock, descriptor)
         return {}
     return {"phase": "starting", **_state(name)}
 
 
 def _state(name: str) -> dict[str, Any]:
     try:
-        state: dict[str, Any] = json.loads((places.lab_dir(name) / "state.json").read_text())
+        state: dict[str, Any] = json.loads((paths.lab_dir(name) / "state.json").read_text())
     except FileNotFoundError:
         return {}
     return state

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.lab.archive import opened
 from nfsrdma_tools.lab.debian_kernel import SUITES
+from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.nodes import Nodes
-from nfsrdma_tools.lab.places import locked
+from nfsrdma_tools.lab.paths import locked
 
 __all__ = ["module"]
 

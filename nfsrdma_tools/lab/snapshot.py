@@ -14,11 +14,11 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import EmulatorFaultError
-from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
 from nfsrdma_tools.lab.machine import Hardware, Machine
-from nfsrdma_tools.lab.places import cache_dir, locked
+from nfsrdma_tools.lab.paths import cache_dir, locked
+from nfsrdma_tools.lab.qemu_binary import version
 
 __all__ = ["TAG", "restore", "warm"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nfsrdma_tools.lab import accel, image, places
+from nfsrdma_tools.lab import accel, image, paths
 from nfsrdma_tools.lab.nodes import read_state
 
 __all__ = ["status", "table"]
@@ -13,7 +13,7 @@ __all__ = ["status", "table"]
 
 def status() -> dict[str, Any]:
     """The labs that are up, whether KVM works here (None: not tried yet), the image's folder."""
-    names = sorted(path.stem for path in places.labs_dir().glob("*.lock"))
+    names = sorted(path.stem for path in paths.labs_dir().glob("*.lock"))
     found = image.find() or image.find(extras=True)
     return {
         "labs": [{"name": name, **state} for name in names if (state := read_state(name))],

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import emulator, leftovers, places, snapshot
+from nfsrdma_tools.lab import paths, qemu_binary, snapshot, stale_labs
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.kernels import Kernel
-from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lab.mirror import parse_targets, sources
+from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
@@ -264,10 +264,10 @@ def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: str) -> list[str]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(emulator, "_version", lambda program: f"{number} (of {program})")
-    monkeypatch.setattr(emulator, "_codename", lambda: codename)
+    monkeypatch.setattr(qemu_binary, "_version", lambda program: f"{number} (of {program})")
+    monkeypatch.setattr(qemu_binary, "_codename", lambda: codename)
     said: list[str] = []
-    emulator.fetch(said.append)
+    qemu_binary.fetch(said.append)
     return said
 
 
@@ -278,7 +278,7 @@ def test_a_qemu_that_will_do_or_has_no_newer_one_stays(
     number: str, codename: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert _qemu(monkeypatch, tmp_path, number, codename) == []
-    assert emulator.qemu() == ("qemu-system-x86_64",)
+    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
 
 
 def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -286,9 +286,9 @@ def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert (packages[0], suite) == ("qemu-system-x86", "bookworm-backports")
         (folder / "usr").mkdir(parents=True)
 
-    monkeypatch.setattr(emulator, "unpack_once", unpacked)
+    monkeypatch.setattr(qemu_binary, "unpack_once", unpacked)
     assert len(_qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")) == 1
-    assert emulator.qemu()[0].startswith(str(tmp_path))
+    assert qemu_binary.qemu()[0].startswith(str(tmp_path))
     assert _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm") == []
 
 
@@ -301,7 +301,7 @@ def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
     said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
     assert said[-1].startswith("labs use QEMU 7.2.22, and their figures are its own: ")
     assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
-    assert emulator.qemu() == ("qemu-system-x86_64",)
+    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
@@ -388,13 +388,13 @@ def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    first = places.try_lock(tmp_path / "lock")
+    first = paths.try_lock(tmp_path / "lock")
     assert first is not None
-    assert places.try_lock(tmp_path / "lock") is None
+    assert paths.try_lock(tmp_path / "lock") is None
     os.close(first)
-    again = places.try_lock(tmp_path / "lock")
+    again = paths.try_lock(tmp_path / "lock")
     assert again is not None
-    places.give_back(tmp_path / "lock", again)
+    paths.give_back(tmp_path / "lock", again)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -404,21 +404,21 @@ def test_what_killed_owners_left_goes_and_nothing_else(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("dead", "alive", "elsewhere"):
-        for folder in (places.lab_dir(name), places.disks_dir() / name):
+        for folder in (paths.lab_dir(name), paths.disks_dir() / name):
             folder.mkdir(parents=True)
             (folder / "disk").write_bytes(bytes(8192))
-    lock = places.lab_lock("alive")
-    held = places.try_lock(lock)
+    lock = paths.lab_lock("alive")
+    held = paths.try_lock(lock)
     # brought up with another XDG_RUNTIME_DIR
-    shutil.rmtree(places.lab_dir("elsewhere"))
-    disks = places.hold(places.disks_dir() / "elsewhere")
+    shutil.rmtree(paths.lab_dir("elsewhere"))
+    disks = paths.hold(paths.disks_dir() / "elsewhere")
     assert held is not None
     assert disks is not None
-    assert leftovers.remove() >= 8192
-    assert leftovers.remove() == 0
-    assert sorted(path.name for path in places.disks_dir().iterdir()) == ["alive", "elsewhere"]
-    assert sorted(path.name for path in places.labs_dir().iterdir()) == ["alive", "alive.lock"]
-    places.give_back(lock, held)
+    assert stale_labs.remove() >= 8192
+    assert stale_labs.remove() == 0
+    assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
+    assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
+    paths.give_back(lock, held)
     os.close(disks)
-    assert leftovers.remove() >= 8192
-    assert list(places.labs_dir().iterdir()) == []
+    assert stale_labs.remove() >= 8192
+    assert list(paths.labs_dir().iterdir()) == []

@@ -12,7 +12,7 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.places import draft_of, locked
+from nfsrdma_tools.lab.paths import draft_of, locked
 
 __all__ = ["Archive", "opened", "unpack_once"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.archive import unpack_once
-from nfsrdma_tools.lab.places import cache_dir
+from nfsrdma_tools.lab.debian_packages import unpack_once
+from nfsrdma_tools.lab.paths import cache_dir
 
 __all__ = ["fetch", "qemu", "version"]
 

@@ -7,14 +7,14 @@ import os
 import shutil
 from pathlib import Path
 
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import paths
 
 __all__ = ["remove", "removed"]
 
 
 def remove() -> int:
     """Remove what is there of labs that nobody holds; returns the bytes freed."""
-    made = [*places.labs_dir().iterdir(), *_folders(places.disks_dir())]
+    made = [*paths.labs_dir().iterdir(), *_folders(paths.disks_dir())]
     return sum(_of_lab(name) for name in sorted({path.name for path in made if path.is_dir()}))
 
 
@@ -33,20 +33,20 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _of_lab(name: str) -> int:
-    lock = places.lab_lock(name)
-    descriptor = places.try_lock(lock)
+    lock = paths.lab_lock(name)
+    descriptor = paths.try_lock(lock)
     if descriptor is None:
         return 0
     try:
-        folders = places.lab_dir(name), places.disks_dir() / name
+        folders = paths.lab_dir(name), paths.disks_dir() / name
         return sum(_gone(folder) for folder in folders if folder.is_dir())
     finally:
-        places.give_back(lock, descriptor)
+        paths.give_back(lock, descriptor)
 
 
 def _gone(folder: Path) -> int:
     # a lab that was brought up with another run folder has its lock there
-    held = places.hold(folder)
+    held = paths.hold(folder)
     if held is None:
         return 0
     try:

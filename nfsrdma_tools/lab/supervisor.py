@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab, prepare
@@ -62,7 +62,7 @@ def down(name: str) -> None:
 
 
 def _log(name: str) -> Path:
-    return places.labs_dir() / f"{name}.keeper"
+    return paths.labs_dir() / f"{name}.keeper"
 
 
 def _keep(config: LabConfig) -> None:
