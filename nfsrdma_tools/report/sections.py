@@ -47,7 +47,8 @@ def details(study: Study) -> list[Markup]:
 
 def _summary(study: Study, found: Sequence[Advice]) -> str:
     first = found[0]
-    text = f"Fastest: {recommendation.headline(study, first)}, {captions.rate(first.best.throughput.mean)}."
+    rate = captions.rate(first.best.throughput.mean)
+    text = f"Fastest: {recommendation.headline(study, first)}, {rate}."
     for other in found[1:]:
         share = other.best.throughput.mean / first.best.throughput.mean
         text += f" {captions.transport(other.transport)} reaches {100 * share:.0f} % of that."

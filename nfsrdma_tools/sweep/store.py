@@ -104,7 +104,7 @@ class Store:
         return "".join(self._read(sql, (plan.uid, key), lambda row: str(row[0])))
 
     def add_load(self, host: str, samples: Iterable[Sample]) -> None:
-        """Keep what a server's processors did (sweep/server_cpu.py); samples that are there stay."""
+        """Keep the CPU samples of a server (sweep/server_cpu.py); samples that are there stay."""
         merged = sorted({*self.loads().get(host, ()), *samples})
         self._write((_NOTE, (_LOAD, host, _json(merged))))
 

@@ -30,7 +30,7 @@ class Trial:
     ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
-    ``accounts`` has the rows of each account that was attached (sweep/trial_probes.py), by its name.
+    ``accounts`` has, by name, the rows of each account that was attached (sweep/trial_probes.py).
     """
 
     plan: str
