@@ -11,7 +11,7 @@ import typer
 from nfsrdma_tools.errors import UserError
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.live.collect.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
 __all__ = ["dashboard", "exporter", "top"]
 
@@ -38,11 +38,11 @@ def top(
 
     With root and bcc more is seen; what is not is said.
     """
-    from nfsrdma_tools.live.collect.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
     from nfsrdma_tools.live.top.run import run
 
     with _needed("textual"):
-        run(Asked(interval, stall, probes, record, replay))
+        run(FeedOptions(interval, stall, probes, record, replay))
 
 
 def dashboard(
@@ -60,9 +60,9 @@ def dashboard(
     For another machine use ssh -L 8949:127.0.0.1:8949 HOST, or --address with a token, which goes
     over the network as it is.
     """
-    from nfsrdma_tools.live.collect.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
-    _serve(Asked(interval, stall, probes, record, replay), address, port, token, page=True)
+    _serve(FeedOptions(interval, stall, probes, record, replay), address, port, token, page=True)
 
 
 def exporter(
@@ -77,12 +77,12 @@ def exporter(
 
     With another address it needs a token, which is Prometheus' "authorization: credentials".
     """
-    from nfsrdma_tools.live.collect.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
-    _serve(Asked(interval, stall, probes), address, port, token, page=False)
+    _serve(FeedOptions(interval, stall, probes), address, port, token, page=False)
 
 
-def _serve(asked: Asked, address: str, port: int, token: Path | None, page: bool) -> None:
+def _serve(asked: FeedOptions, address: str, port: int, token: Path | None, page: bool) -> None:
     with _needed("starlette, uvicorn or prometheus-client"):
         from nfsrdma_tools.live.web.run import Place, serve
 

@@ -14,7 +14,7 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.module.server_debugfs import Client, Server
 from nfsrdma_tools.host.module.source import OURS
-from nfsrdma_tools.host.module.status import Status, Tunable
+from nfsrdma_tools.host.module.status import ParameterValue, Status
 from nfsrdma_tools.host.transports import owner, serves_as
 from nfsrdma_tools.sizes import format_size
 
@@ -133,7 +133,7 @@ def _built(found: Status) -> str:
     return f"{found.built}, srcversion {found.built_srcversion}{known[found.current]}"
 
 
-def _tunable(each: Tunable) -> str:
+def _tunable(each: ParameterValue) -> str:
     shown = f"{each.name} {each.value or '(empty)'}"
     if not each.about:
         return shown

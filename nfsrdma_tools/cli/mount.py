@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.nfs.mounts import State
+    from nfsrdma_tools.host.nfs.mounts import MountState
 
 __all__ = ["mount", "mounts", "umount"]
 
@@ -92,7 +92,7 @@ def mounts(as_json: Annotated[bool, _JSON] = False) -> None:
     print(json.dumps([one.facts() for one in found], indent=2)) if as_json else _table(found)
 
 
-def _table(states: Sequence[State]) -> None:
+def _table(states: Sequence[MountState]) -> None:
     rows = [_HEAD, *map(_row, states)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -106,7 +106,7 @@ _HEAD = (
 )  # fmt: skip
 
 
-def _row(state: State) -> tuple[str, ...]:
+def _row(state: MountState) -> tuple[str, ...]:
     made = state.mount
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (

@@ -45,13 +45,13 @@ def trace(
     """
     from nfsrdma_tools.cli import trace_view
     from nfsrdma_tools.probes.flame_file import drawing
-    from nfsrdma_tools.probes.intervals import Asked, watch
+    from nfsrdma_tools.probes.intervals import WatchOptions, watch
     from nfsrdma_tools.probes.probe_sets import account
 
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     wanted = account(name)
     ended = drawing(wanted, flame) if flame else None
-    asked = Asked(mount, interval, count, cost, cpu)
+    asked = WatchOptions(mount, interval, count, cost, cpu)
     try:
         for each in watch(wanted, asked, shown.missing, ended):
             shown.show(each)

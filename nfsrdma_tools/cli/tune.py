@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import UserError, printable
 
 if TYPE_CHECKING:
     from nfsrdma_tools.host.tune.state import Tuned
-    from nfsrdma_tools.host.tune.tuning import State
+    from nfsrdma_tools.host.tune.tuning import TuneState
 
 __all__ = ["app"]
 
@@ -101,7 +101,7 @@ def _root() -> None:
         raise UserError("only root is allowed to tune", "run this as root")
 
 
-def _tell(state: State) -> None:
+def _tell(state: TuneState) -> None:
     tuned = state.tuned
     _say(f"{tuned.directory} is tuned:")
     if tuned.before is not None:
@@ -129,7 +129,7 @@ def _say_pending(tuned: Tuned) -> None:
         _say("  rsize and wsize stay what they are until the next mount")
 
 
-def _list(states: list[State]) -> None:
+def _list(states: list[TuneState]) -> None:
     for state in states:
         tuned = state.tuned
         sizes = {"rsize": tuned.rsize, "wsize": tuned.wsize, "read_ahead_kb": tuned.read_ahead_kb}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host.nfs import mountinfo, mounting
-from nfsrdma_tools.host.tune.tuning import State, Wish
+from nfsrdma_tools.host.tune.tuning import TuneRequest, TuneState
 from nfsrdma_tools.sizes import parse_size
 from nfsrdma_tools.sweep.choice import Choice, choose
 from nfsrdma_tools.sweep.plan import Plan
@@ -23,18 +23,20 @@ def place(directory: Path) -> Path:
     return mountinfo.canonical(directory, mountinfo.read())
 
 
-def by_hand(directory: Path, rsize: str | None, wsize: str | None, ahead: int | None) -> Wish:
+def by_hand(
+    directory: Path, rsize: str | None, wsize: str | None, ahead: int | None
+) -> TuneRequest:
     """The wish of sizes given by hand; UserError when there is none."""
     if (rsize, wsize, ahead) == (None, None, None):
         raise UserError("there is nothing to tune", "give --rsize, --wsize or --read-ahead")
-    return Wish(place(directory), _size(rsize), _size(wsize), ahead)
+    return TuneRequest(place(directory), _size(rsize), _size(wsize), ahead)
 
 
 def _size(text: str | None) -> int | None:
     return None if text is None else parse_size(text)
 
 
-def by_store(store: Path, directory: Path | None, transport: str) -> Wish:
+def by_store(store: Path, directory: Path | None, transport: str) -> TuneRequest:
     """The wish of a sweep's winner for a mount; the mount is found by its target if not given."""
     with Store(store, read_only=True) as opened:
         plan = opened.plan()
@@ -65,7 +67,7 @@ def _carrier(plan: Plan, directory: Path) -> str:
     return plan.transports[0]
 
 
-def _wish(plan: Plan, choice: Choice, directory: Path) -> Wish:
+def _wish(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
     cell = choice.winner.cell
     others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
     others += [f"{name}={value}" for name, value in cell.axes]
@@ -73,12 +75,12 @@ def _wish(plan: Plan, choice: Choice, directory: Path) -> Wish:
         said = printable(", ".join(others))
         print(f"the winner also has {said}: that is yours to set", file=sys.stderr)
     if plan.direction == "write":
-        return Wish(directory, wsize=cell.rsize)
+        return TuneRequest(directory, wsize=cell.rsize)
     ahead = cell.read_ahead if plan.reads_ahead else None
-    return Wish(directory, rsize=cell.rsize, read_ahead=ahead)
+    return TuneRequest(directory, rsize=cell.rsize, read_ahead=ahead)
 
 
-def facts(state: State) -> dict[str, object]:
+def facts(state: TuneState) -> dict[str, object]:
     """A tuned mount as plain values, for JSON."""
     now = {name: getattr(state, name) for name in ("rsize", "wsize", "read_ahead_kb")}
     others = [str(path) for path in state.shares_with]

@@ -17,13 +17,13 @@ from nfsrdma_tools.probes.probe_sets import Account, attached
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.rpc_clients import clients
 
-__all__ = ["Asked", "Interval", "of_mount", "watch"]
+__all__ = ["Interval", "WatchOptions", "of_mount", "watch"]
 
 Records = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class WatchOptions:
     """What is to be watched: one mount or all, every so many seconds, so often (0: without end).
 
     ``cpu``: with the CPU time of what is counted.  ``cost``: with what the probes themselves cost.
@@ -53,7 +53,7 @@ class _Reading(NamedTuple):
 
 def watch(
     account: Account,
-    asked: Asked,
+    asked: WatchOptions,
     begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Interval]:

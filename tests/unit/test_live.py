@@ -21,7 +21,7 @@ from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import limit
 from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
-from nfsrdma_tools.live.collect.feed import Asked, Feed
+from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
 from nfsrdma_tools.live.collect.mount_clients import Known, Owners
 from nfsrdma_tools.live.collect.pending_rpcs import Waits
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
@@ -450,7 +450,7 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError("x")
 
     over = threading.Event()
-    feed = Feed(Asked(interval=0.01, probes=False), deliver, over.set)
+    feed = Feed(FeedOptions(interval=0.01, probes=False), deliver, over.set)
     feed.start()
     assert over.wait(30)
     feed.stop()
@@ -475,7 +475,7 @@ def test_only_a_compiler_is_said_to_be_waited_for(
     recording.Recorder(tmp_path / "r").close()
     said: list[str] = []
     monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
-    asked = Asked(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
+    asked = FeedOptions(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
     feed = Feed(asked, lambda _: None, lambda: None)
     busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
     monkeypatch.setattr(feed, "_thread", busy)
@@ -499,7 +499,7 @@ def test_a_feed_ends_after_its_compiler(
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", slow)
     said = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
     monkeypatch.setattr("sys.__stderr__", said)
-    feed = Feed(Asked(interval=0.01), lambda _: None, lambda: None)
+    feed = Feed(FeedOptions(interval=0.01), lambda _: None, lambda: None)
     feed.start()
     assert compiling.wait(300)
     ending = threading.Thread(target=feed.stop)

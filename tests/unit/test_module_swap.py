@@ -105,7 +105,7 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
     patch.setattr(module_swap.os, "uname", lambda: type("U", (), {"release": RELEASE}))
     patch.setattr(module_swap.os, "geteuid", lambda: 0)
     patch.setattr(module_users, "mounts", list)
-    patch.setattr(module_users.nfsd, "listeners", list)
+    patch.setattr(module_users.nfsctl, "listeners", list)
     patch.setattr(module_users, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     patch.setattr(module_state, "_LOCK", tmp_path)
@@ -239,7 +239,7 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
-    monkeypatch.setattr(module_users.nfsd, "listeners", lambda: heard)
+    monkeypatch.setattr(module_users.nfsctl, "listeners", lambda: heard)
     with pytest.raises(UserError) as error:
         module_swap.check_room({})
     assert str(error.value) == (

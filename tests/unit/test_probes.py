@@ -32,7 +32,7 @@ from nfsrdma_tools.probes import (
     trace_events,
 )
 from nfsrdma_tools.probes.counters import Row, increase, row_of, total
-from nfsrdma_tools.probes.intervals import Asked, Interval, watch
+from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.rpc_clients import owner
 from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
@@ -350,7 +350,7 @@ def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_send_that_ends_after_its_interval() -> None:
     counts = dict.fromkeys(server.COUNTS, 0)
-    asked, after = server.Asked("10.0.0.1", "READ"), dict.fromkeys(server.PHASES, 0)
+    asked, after = server.ServerRow("10.0.0.1", "READ"), dict.fromkeys(server.PHASES, 0)
     calls = (4000, *{**after, "nfsd": 3000}.values(), *{**counts, "calls": 2}.values())
     sends = (0, *{**after, "send": 9000}.values(), *{**counts, "sends": 3}.values())
     (row,) = server.records(server.Server({asked: calls}, {asked: (2,)}), {})
@@ -421,7 +421,7 @@ def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
         "registrations"
     ]
     with pytest.raises(UserError, match="chunks knows no CPU time"):
-        next(watch(probe_sets.account("chunks"), Asked(cpu=True), lambda _missing: None))
+        next(watch(probe_sets.account("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
 
 def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:

@@ -12,7 +12,7 @@ from nfsrdma_tools.host.nfsd import exports, nfsctl, service
 from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.exports import Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
-from nfsrdma_tools.host.nfsd.state import State
+from nfsrdma_tools.host.nfsd.state import ServerState
 
 
 def words(text: str) -> list[str]:
@@ -150,7 +150,7 @@ def test_the_drop_in_of_nfs_conf() -> None:
 
 def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
-    state = State(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
+    state = ServerState(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
     assert server_state.load() is None
     server_state.save(state)
     assert server_state.load() == state

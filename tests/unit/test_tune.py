@@ -51,7 +51,7 @@ def lines(root: Path) -> list[bytes]:
 def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     (root / "etc/fstab").chmod(0o640)
     before = everything(root)
-    tuning.apply(tuning.Wish(DATA, rsize=131072, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=4), root)
     assert lines(root)[3] == (
         b"server:/export\t/mnt/data  nfs4 \tproto=rdma,port=20049,rsize=131072,hard\t0 0   # fast"
     )
@@ -72,7 +72,7 @@ def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     ],
 )  # fmt: skip
 def test_lines_of_all_kinds(root: Path, directory: Path, number: int, line: bytes) -> None:
-    tuning.apply(tuning.Wish(directory, rsize=65536, wsize=8192, read_ahead=16), root)
+    tuning.apply(tuning.TuneRequest(directory, rsize=65536, wsize=8192, read_ahead=16), root)
     assert lines(root)[number] == line
     assert [Path(row.directory) for row in load(root)] == [directory]
     tuning.undo(None, root)
@@ -80,8 +80,8 @@ def test_lines_of_all_kinds(root: Path, directory: Path, number: int, line: byte
 
 
 def test_applying_again_still_remembers_the_first_line(root: Path) -> None:
-    tuning.apply(tuning.Wish(DATA, rsize=65536, wsize=65536), root)
-    tuning.apply(tuning.Wish(DATA, rsize=131072, read_ahead=1), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, wsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=1), root)
     assert b"rsize=131072,hard\t" in lines(root)[3]
     assert len(load(root)) == 1
     tuning.undo(DATA, root)
@@ -89,8 +89,8 @@ def test_applying_again_still_remembers_the_first_line(root: Path) -> None:
 
 
 def test_rule_stays_as_long_as_a_mount_needs_it(root: Path) -> None:
-    tuning.apply(tuning.Wish(DATA, rsize=65536, read_ahead=4), root)
-    tuning.apply(tuning.Wish(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
     tuning.undo(DATA, root)
     assert (root / RULE).exists()
     tuning.undo(Path("/mnt/last"), root)
@@ -99,7 +99,7 @@ def test_rule_stays_as_long_as_a_mount_needs_it(root: Path) -> None:
 
 
 def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
-    tuning.apply(tuning.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
     with pytest.raises(MismatchError, match=r"hard.*soft"):
@@ -107,13 +107,13 @@ def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
     assert (root / "etc/fstab").read_bytes() == changed
     assert load(root), "what is needed to undo was lost"
     with pytest.raises(MismatchError):
-        tuning.apply(tuning.Wish(DATA, rsize=131072), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=131072), root)
     assert (root / "etc/fstab").read_bytes() == changed
 
 
 @pytest.mark.parametrize("wanted", [b"", FSTAB])
 def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, wanted: bytes) -> None:
-    tuning.apply(tuning.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     (root / "etc/fstab").write_bytes(wanted)
     tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == wanted
@@ -122,16 +122,16 @@ def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, want
 def test_refuses_what_it_cannot_do(root: Path) -> None:
     before = everything(root)
     with pytest.raises(UserError, match="no mount unit"):
-        tuning.apply(tuning.Wish(Path("/mnt/none"), rsize=65536), root)
+        tuning.apply(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
     with pytest.raises(UserError, match="give --rsize"):
-        tuning.apply(tuning.Wish(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
     with pytest.raises(UserError, match="nothing is tuned for /mnt/none"):
         tuning.undo(Path("/mnt/none"), root)
     with pytest.raises(UserError, match="does not offer"):
-        tuning.Wish(DATA, rsize=5000)
+        tuning.TuneRequest(DATA, rsize=5000)
     (root / "etc/fstab").write_bytes(FSTAB + b"\nserver:/2 /mnt/data nfs rw 0 0\n")
     with pytest.raises(UserError, match="2 lines"):
-        tuning.apply(tuning.Wish(DATA, rsize=65536), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     (root / "etc/fstab").write_bytes(FSTAB)
     assert everything(root) == before
 
@@ -141,17 +141,17 @@ def test_failure_on_the_way_takes_everything_back(root: Path) -> None:
     (root / "etc/udev/rules.d").rmdir()
     (root / "etc/udev/rules.d").write_text("a file in the way")
     with pytest.raises(OSError, match=r"rules\.d"):
-        tuning.apply(tuning.Wish(DATA, rsize=65536, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
     (root / "etc/udev/rules.d").unlink()
     (root / "etc/udev/rules.d").mkdir()
     assert everything(root) == before
 
 
 def test_failed_second_apply_keeps_the_first(root: Path) -> None:
-    tuning.apply(tuning.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     tuned = everything(root)
     with pytest.raises(UserError):
-        tuning.apply(tuning.Wish(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
     assert everything(root) == tuned
 
 
@@ -172,7 +172,9 @@ def test_rule_outlives_a_new_python(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_rule_names_no_mount_and_sorts_after_nfs_utils(root: Path) -> None:
     hostile = root / "etc/fstab"
     hostile.write_bytes(b'server:/x /mnt/$(id)";RUN+="/bin/sh nfs rw 0 0\n')
-    tuning.apply(tuning.Wish(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1), root)
+    tuning.apply(
+        tuning.TuneRequest(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1), root
+    )
     rule = (root / RULE).read_text()
     assert "mnt" not in rule and rule.count("\n") == 2
     assert 'KERNEL=="0:*"' in rule and f"/{HELPER} %k" in rule

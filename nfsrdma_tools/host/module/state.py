@@ -15,13 +15,13 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.undo import state_dir
 
-__all__ = ["State", "load", "locked", "path", "save"]
+__all__ = ["ModuleState", "load", "locked", "path", "save"]
 
 _LOCK = Path("/sys/module")
 
 
 @dataclass(frozen=True)
-class State:
+class ModuleState:
     """Our module as it is, or was, loaded: its file, its parameters, and whom it replaced."""
 
     file: str
@@ -35,17 +35,17 @@ def path() -> Path:
     return state_dir() / "module.json"
 
 
-def load() -> State | None:
+def load() -> ModuleState | None:
     """The state; None when our module was not loaded by us since the machine started."""
     try:
-        return State(**json.loads(path().read_text()))
+        return ModuleState(**json.loads(path().read_text()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
         raise UserError(f"{path()} is damaged: {error!r}", "remove it") from error
 
 
-def save(state: State | None) -> None:
+def save(state: ModuleState | None) -> None:
     """Write the state; no file for None."""
     if state is None:
         path().unlink(missing_ok=True)

@@ -22,11 +22,11 @@ from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.module.users import users
 from nfsrdma_tools.host.transports import owner
 
-__all__ = ["Status", "Tunable", "status"]
+__all__ = ["ParameterValue", "Status", "status"]
 
 
 @dataclass(frozen=True)
-class Tunable:
+class ParameterValue:
     """A parameter of our module, or else of the carrier; of ours also what it may be."""
 
     name: str
@@ -53,7 +53,7 @@ class Status:
     built: Path | None
     """Our module as this source was built for this kernel; None when it was not."""
     built_srcversion: str
-    tunables: tuple[Tunable, ...]
+    tunables: tuple[ParameterValue, ...]
     users: tuple[str, ...]
     registered: tuple[Registered, ...] | None
     """What DKMS knows; None when there is no DKMS."""
@@ -95,10 +95,10 @@ def status() -> Status:
     )
 
 
-def _tunables(name: str, built: Path | None) -> tuple[Tunable, ...]:
+def _tunables(name: str, built: Path | None) -> tuple[ParameterValue, ...]:
     values = kernel_modules.parameters(name) if name else {}
     about = known(file) if name == OURS and (file := _description(built)) else {}
-    return tuple(Tunable(name, value, about.get(name)) for name, value in values.items())
+    return tuple(ParameterValue(name, value, about.get(name)) for name, value in values.items())
 
 
 def _description(built: Path | None) -> ModuleFile | None:

@@ -22,7 +22,7 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import state as module_state
 from nfsrdma_tools.host.module.parameters import is_off
 from nfsrdma_tools.host.module.source import OURS
-from nfsrdma_tools.host.module.state import State, locked
+from nfsrdma_tools.host.module.state import ModuleState, locked
 from nfsrdma_tools.host.module.users import refuse_used
 from nfsrdma_tools.host.transports import ASIDE, CARRIERS, KERNELS, owner, would_load
 from nfsrdma_tools.host.tunables import Tunable
@@ -71,7 +71,7 @@ def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
     prepare(book, file)
     for name in going:
         _take_out(name)
-    module_state.save(State(file.path, wanted, before))
+    module_state.save(ModuleState(file.path, wanted, before))
     _insert()
     return True
 
@@ -193,7 +193,7 @@ def _take_out(name: str) -> None:
 
 def _insert() -> None:
     """Load ours as the state says, or this source's build, and prove that it is what is loaded."""
-    state = module_state.load() or State(str(module_build.build().path))
+    state = module_state.load() or ModuleState(str(module_build.build().path))
     log = _kernel_log()
     try:
         run(*_insmod(state))
@@ -228,18 +228,20 @@ def _way_in(name: str) -> tuple[str, ...]:
     return ("modprobe", "--", ASIDE if aside else name)
 
 
-def _insmod(state: State) -> tuple[str, ...]:
+def _insmod(state: ModuleState) -> tuple[str, ...]:
     return ("insmod", state.file, *(f"{key}={value}" for key, value in state.parameters.items()))
 
 
-def _as_loaded(state: State | None) -> State:
+def _as_loaded(state: ModuleState | None) -> ModuleState:
     """How to load ours again just as it is; UserError when its file is not there any more."""
     installed = kernel_modules.on_disk(OURS)
     places = [Path(x.file) for x in (state,) if x] + [Path(x.path) for x in (installed,) if x]
     places += module_build.all_cached(os.uname().release)
     for file in map(kernel_modules.in_file, filter(Path.is_file, places)):
         if file.srcversion == kernel_modules.srcversion(OURS):
-            return State(file.path, kernel_modules.parameters(OURS), state.before if state else "")
+            return ModuleState(
+                file.path, kernel_modules.parameters(OURS), state.before if state else ""
+            )
     what = f"the file that the loaded {OURS} came from is gone, it could not be put back"
     raise UserError(what, f"rmmod {OURS}, then do this again")
 

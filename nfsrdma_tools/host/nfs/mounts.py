@@ -13,7 +13,7 @@ from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import named
 
-__all__ = ["Mount", "State", "find", "mounts", "state", "states"]
+__all__ = ["Mount", "MountState", "find", "mounts", "state", "states"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class State:
+class MountState:
     """A mount and what mountinfo does not say of it.
 
     ``connections`` is counted in mountstats; ``shares_with`` are the mount points whose RPCs
@@ -91,7 +91,7 @@ def find(directory: Path) -> Mount | None:
     return Mount.of(entry) if entry and _is_nfs(entry) else None
 
 
-def states() -> list[State]:
+def states() -> list[MountState]:
     """All NFS mounts with everything that is in effect; one that goes meanwhile is left out."""
     everything = mounts()
     counted = {str(stats.directory): stats for stats in mountstats.read_all()}
@@ -101,7 +101,7 @@ def states() -> list[State]:
 
 def _state(
     mount: Mount, counted: mountstats.MountStats | None, others: Sequence[Mount]
-) -> State | None:
+) -> MountState | None:
     try:
         return _with(mount, counted, others) if counted else None
     except UserError:
@@ -110,13 +110,13 @@ def _state(
         return None
 
 
-def state(mount: Mount, others: Sequence[Mount]) -> State:
+def state(mount: Mount, others: Sequence[Mount]) -> MountState:
     """One mount with everything that is in effect; ``others`` are those it may share with."""
     return _with(mount, mountstats.read(mount.directory), others)
 
 
-def _with(mount: Mount, counted: mountstats.MountStats, others: Sequence[Mount]) -> State:
-    return State(
+def _with(mount: Mount, counted: mountstats.MountStats, others: Sequence[Mount]) -> MountState:
+    return MountState(
         mount=mount,
         connections=len(counted.xprts),
         read_ahead_kb=readahead.get_kb(mount.device),

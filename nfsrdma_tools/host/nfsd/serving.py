@@ -19,7 +19,7 @@ from nfsrdma_tools.host.nfsd import exports, nfsctl, service
 from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
-from nfsrdma_tools.host.nfsd.state import State
+from nfsrdma_tools.host.nfsd.state import ServerState
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
 __all__ = ["CONF", "Serving", "disable", "enable", "serving", "verify"]
@@ -100,7 +100,7 @@ def disable(path: str) -> None:
         server_state.save(replace(state, exports=rest) if rest else None)
 
 
-def verify(export: Export, state: State, hint: str = "") -> None:
+def verify(export: Export, state: ServerState, hint: str = "") -> None:
     """MismatchError (with ``hint``) unless listeners, versions and export are in effect."""
     found = nfsctl.listeners()
     if Listener("rdma", state.port) not in found or "tcp" not in {x.transport for x in found}:
@@ -114,7 +114,9 @@ def verify(export: Export, state: State, hint: str = "") -> None:
     exports.verify(export, hint)
 
 
-def _planned(before: State | None, export: Export, port: int, versions: tuple[str, ...]) -> State:
+def _planned(
+    before: ServerState | None, export: Export, port: int, versions: tuple[str, ...]
+) -> ServerState:
     state = before or _first(port)
     if state.port != port:
         raise UserError(f"nfsd serves RDMA on port {state.port}", f"--rdma-port {state.port}")
@@ -134,9 +136,9 @@ def _planned(before: State | None, export: Export, port: int, versions: tuple[st
     )
 
 
-def _first(port: int) -> State:
+def _first(port: int) -> ServerState:
     conf_port = service.rdma_port()
-    return State(
+    return ServerState(
         was_active=service.active(),
         was_enabled=service.enabled(),
         port=conf_port or port,
@@ -148,7 +150,7 @@ def _offers(port: int, versions: tuple[str, ...]) -> bool:
     return Listener("rdma", port) in nfsctl.listeners() and set(versions) <= set(nfsctl.versions())
 
 
-def _in_effect(export: Export, state: State) -> bool:
+def _in_effect(export: Export, state: ServerState) -> bool:
     try:
         verify(export, state)
     except MismatchError:
@@ -159,7 +161,9 @@ def _in_effect(export: Export, state: State) -> bool:
     return service.enabled() and all(p.exists() and p.read_text() == text for p, text in written)
 
 
-def _note_undo(before: State | None, state: State, export: Export, book: Journal) -> None:
+def _note_undo(
+    before: ServerState | None, state: ServerState, export: Export, book: Journal
+) -> None:
     """Write down how a failed attempt is taken back: files first, then the service."""
     file = server_state.state_file()
     if not file.parent.exists():
@@ -185,7 +189,7 @@ def _put_back(path: Path) -> Write | Remove:
     return Write(str(path), path.read_text()) if path.exists() else Remove(str(path))
 
 
-def _write_files(export: Export, state: State) -> None:
+def _write_files(export: Export, state: ServerState) -> None:
     EXPORTS_D.mkdir(exist_ok=True)
     write_atomically(exports.file_of(export.path), exports.render(export))
     if state.writes_conf:
@@ -196,7 +200,7 @@ def _write_files(export: Export, state: State) -> None:
             raise MismatchError("nfs.conf", f"rdma-port={state.port}", service.rdma_port(), hint)
 
 
-def _serve(state: State) -> None:
+def _serve(state: ServerState) -> None:
     if not service.active():
         service.systemctl("start")
     elif not set(state.versions) <= set(nfsctl.versions()):
@@ -208,7 +212,7 @@ def _serve(state: State) -> None:
         service.set_boot(True)
 
 
-def _restore(state: State) -> None:
+def _restore(state: ServerState) -> None:
     if state.writes_conf:
         CONF.unlink(missing_ok=True)
     if not state.was_active:

@@ -19,11 +19,11 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.undo import state_dir
 
-__all__ = ["State", "load", "locked", "save", "state_file"]
+__all__ = ["ServerState", "load", "locked", "save", "state_file"]
 
 
 @dataclass(frozen=True)
-class State:
+class ServerState:
     """How the service was before the first export, and what was asked for since."""
 
     was_active: bool
@@ -49,20 +49,20 @@ def state_file() -> Path:
     return Path(os.environ.get("NFSRDMA_LIB", "/var/lib/nfsrdma")) / "server.json"
 
 
-def load() -> State | None:
+def load() -> ServerState | None:
     """The state, None when nothing is enabled; UserError when the file makes no sense."""
     path = state_file()
     try:
         row = json.loads(path.read_text())
         lists = {key: tuple(row[key]) for key in ("made", "versions")}
-        return State(**{**row, **lists})
+        return ServerState(**{**row, **lists})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged: {error!r}", "mend it or move it away") from error
 
 
-def save(state: State | None) -> None:
+def save(state: ServerState | None) -> None:
     """Write the state; no file when nothing is enabled."""
     path = state_file()
     if state is None:

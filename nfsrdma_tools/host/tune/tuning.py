@@ -23,13 +23,13 @@ from nfsrdma_tools.host.tune import state as tune_state
 from nfsrdma_tools.host.tune.definition import Edit
 from nfsrdma_tools.host.tune.state import Tuned
 
-__all__ = ["State", "Wish", "apply", "show", "undo"]
+__all__ = ["TuneRequest", "TuneState", "apply", "show", "undo"]
 
 SLASH = Path("/")
 
 
 @dataclass(frozen=True)
-class Wish:
+class TuneRequest:
     """What a mount is to have: sizes in bytes, read-ahead in blocks of rsize; None: left alone."""
 
     directory: Path
@@ -44,7 +44,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class State:
+class TuneState:
     """A tuned mount and what is in effect on it now (None: not mounted)."""
 
     tuned: Tuned
@@ -60,7 +60,7 @@ class State:
         return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
 
 
-def apply(wish: Wish, root: Path = SLASH, remount: bool = False) -> State:
+def apply(wish: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
     """Make ``wish`` last, put in effect at once what can be, and return what is in effect.
 
     ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
@@ -89,7 +89,7 @@ def apply(wish: Wish, root: Path = SLASH, remount: bool = False) -> State:
     return _state(tuned, root)
 
 
-def show(root: Path = SLASH) -> list[State]:
+def show(root: Path = SLASH) -> list[TuneState]:
     """All tuned mounts with what is in effect on them."""
     return [_state(tuned, root) for tuned in tune_state.load(root)]
 
@@ -123,7 +123,7 @@ def _read_ahead(mount: mounting.Mount | None) -> int | None:
     return readahead.get_kb(mount.device) if mount else None
 
 
-def _plan(wish: Wish, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
+def _plan(wish: TuneRequest, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
     edit = tune_definition.plan(wish.directory, wish.rsize, wish.wsize, root)
     return Tuned(
         directory=str(wish.directory),
@@ -137,7 +137,7 @@ def _plan(wish: Wish, mount: mounting.Mount | None, was: int | None, root: Path)
     )
 
 
-def _kb(wish: Wish, mount: mounting.Mount | None) -> int | None:
+def _kb(wish: TuneRequest, mount: mounting.Mount | None) -> int | None:
     if wish.read_ahead is None:
         return None
     rsize = wish.rsize or (mount.rsize if mount else None)
@@ -196,10 +196,10 @@ def _edit(tuned: Tuned) -> Edit | None:
     return Edit(Path(tuned.file), tuned.before, tuned.after)
 
 
-def _state(tuned: Tuned, root: Path) -> State:
+def _state(tuned: Tuned, root: Path) -> TuneState:
     mount = mounting.find(Path(tuned.directory)) if root == SLASH else None
     if mount is None:
-        return State(tuned)
+        return TuneState(tuned)
     others = tuple(activation.shares_with(mount.directory))
     kb = readahead.get_kb(mount.device)
-    return State(tuned, mount.rsize, mount.wsize, kb, others)
+    return TuneState(tuned, mount.rsize, mount.wsize, kb, others)

@@ -16,14 +16,14 @@ from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 
-__all__ = ["Asked", "Feed", "fed"]
+__all__ = ["Feed", "FeedOptions", "fed"]
 
 Deliver = Callable[[Snapshot], None]
 _WAITING = "nfsrdma: ends as soon as the probes are compiled and taken away again"
 
 
 @dataclass(frozen=True)
-class Asked:
+class FeedOptions:
     """What is asked for: seconds between snapshots, and after how many an RPC is a stall."""
 
     interval: float = 1.0
@@ -36,7 +36,7 @@ class Asked:
 class Feed:
     """Delivers until ``stop``; ``failure`` is why it ended by itself, if it did."""
 
-    def __init__(self, asked: Asked, deliver: Deliver, failed: Callable[[], None]) -> None:
+    def __init__(self, asked: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
         if asked.replay and asked.record:
             raise UserError("--record and --replay exclude each other", "leave one away")
         self.sampler = Sampler(asked.interval, NAMES if asked.probes else (), asked.patience)
@@ -91,7 +91,7 @@ class Feed:
 
 
 @contextmanager
-def fed(asked: Asked, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
+def fed(asked: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
     """A feed that runs within the block; UserError after it when the feed failed."""
     feed = Feed(asked, deliver, failed)
     feed.start()

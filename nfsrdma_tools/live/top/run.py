@@ -7,7 +7,7 @@ import os
 import sys
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.feed import Asked, Feed
+from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.top.app import Taken, Top
 
@@ -17,7 +17,7 @@ __all__ = ["run"]
 class _Top(Top):
     """Top, fed."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: FeedOptions) -> None:
         super().__init__(asked.interval)
         self.feed = Feed(asked, self._deliver, self.exit)
 
@@ -34,7 +34,7 @@ class _Top(Top):
         self.feed.start()
 
 
-def run(asked: Asked) -> None:
+def run(asked: FeedOptions) -> None:
     """Show until it is told to end.
 
     Raises UserError without a terminal, or with what ended the feed.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.live.collect.feed import Asked, fed
+from nfsrdma_tools.live.collect.feed import FeedOptions, fed
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.web.access_token import token_for
@@ -28,7 +28,7 @@ class Place:
     page: bool
 
 
-def serve(asked: Asked, place: Place, say: Callable[[str], None]) -> None:
+def serve(asked: FeedOptions, place: Place, say: Callable[[str], None]) -> None:
     """Serve until the process is told to end; ``say`` hears where."""
     token = token_for(place.address, place.token)
     hub, metrics = Hub(), Metrics()

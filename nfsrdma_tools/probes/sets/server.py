@@ -10,7 +10,7 @@ from nfsrdma_tools.probes.counters import increase, text, total
 from nfsrdma_tools.probes.idle_rows import free
 from nfsrdma_tools.probes.maps import rows
 
-__all__ = ["COUNTS", "PHASES", "Asked", "Server", "difference", "forget", "read", "records"]
+__all__ = ["COUNTS", "PHASES", "Server", "ServerRow", "difference", "forget", "read", "records"]
 
 # enum server_phase and server_count of bpf/server.c
 PHASES = ("queue", "read_in", "nfsd", "write_out", "send")
@@ -25,22 +25,22 @@ bytes that were fetched; ``room`` that clients offered in chunks, bytes ``writte
 that invalidated one of the client's keys; ``sends`` that were completed, with our server none."""
 
 
-class Asked(NamedTuple):
+class ServerRow(NamedTuple):
     """Who asked for what: a client's address, a procedure."""
 
     peer: str
     procedure: str
 
 
-_Decoded = tuple[Asked, tuple[int, ...], tuple[int, ...]]
+_Decoded = tuple[ServerRow, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Server:
     """``sums``: ns in all, ns in each of PHASES, then COUNTS; ``times`` by units of 1024 ns."""
 
-    sums: dict[Asked, tuple[int, ...]]
-    times: dict[Asked, tuple[int, ...]]
+    sums: dict[ServerRow, tuple[int, ...]]
+    times: dict[ServerRow, tuple[int, ...]]
 
 
 def read(session: Any) -> Server:
@@ -49,11 +49,11 @@ def read(session: Any) -> Server:
     return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
 
 
-def _asked(leaf: Any) -> Asked:
-    return Asked(text(leaf.id.peer), text(leaf.id.procedure))
+def _asked(leaf: Any) -> ServerRow:
+    return ServerRow(text(leaf.id.peer), text(leaf.id.procedure))
 
 
-def _decoded(asked: Asked, leaves: list[Any]) -> _Decoded:
+def _decoded(asked: ServerRow, leaves: list[Any]) -> _Decoded:
     sums = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
     return asked, sums, total(leaf.times for leaf in leaves)
 
@@ -80,7 +80,7 @@ def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[
     ]
 
 
-def _row(asked: Asked, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
+def _row(asked: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
     spent, phases, counts = sums[0], sums[1 : 1 + len(PHASES)], sums[1 + len(PHASES) :]
     calls, sends = counts[0], counts[-1]
     each = [calls] * (len(PHASES) - 1) + [sends]
