@@ -7,7 +7,8 @@ from pathlib import Path
 
 from nfsrdma_tools.lab import kernels, stale_labs
 from nfsrdma_tools.lab.image import recipe_hash
-from nfsrdma_tools.lab.paths import cache_dir, locked
+from nfsrdma_tools.lab.paths import cache_dir
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["clean"]
 
@@ -19,7 +20,7 @@ def clean() -> int:
     for name, keep in (("images", images), ("kernels", known)):
         folder = cache_dir() / name
         if folder.is_dir():
-            with locked(folder / "lock"):
+            with file_lock(folder / "lock"):
                 freed += _keep_only(folder, keep)
     # a snapshot's name is its image's and its kernel's, then its own
     return freed + _keep_only(cache_dir() / "warm", {f"{i}-{k}" for i in images for k in known})

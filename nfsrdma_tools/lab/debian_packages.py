@@ -12,7 +12,8 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.paths import draft_of, locked
+from nfsrdma_tools.lab.paths import draft_of
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Archive", "opened", "unpack_once"]
 
@@ -70,7 +71,7 @@ def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
     Raises UserError when a package cannot be had.
     """
     folder.parent.mkdir(exist_ok=True)
-    with locked(folder.parent.with_suffix(".lock")):
+    with file_lock(folder.parent.with_suffix(".lock")):
         if not folder.is_dir():
             with opened([suite], folder.parent) as debian, draft_of(folder) as draft:
                 debian.unpack(packages, draft)

@@ -23,7 +23,8 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.paths import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 
@@ -79,7 +80,7 @@ def build(extras: bool = False, step: Callable[[str], None] = lambda _: None) ->
     """
     folder = _folder(extras)
     folder.parent.mkdir(exist_ok=True)
-    with locked(folder.parent / "lock"):
+    with file_lock(folder.parent / "lock"):
         if not folder.is_dir():
             _check_programs()
             with draft_of(folder) as draft:

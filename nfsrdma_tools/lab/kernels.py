@@ -21,7 +21,8 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
-from nfsrdma_tools.lab.paths import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Kernel", "build", "find", "present"]
 
@@ -85,7 +86,7 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     kernels = cache_dir() / "kernels"
     kernels.mkdir(exist_ok=True)
     place = _place(name)
-    with locked(kernels / f"{place.name}.lock"):
+    with file_lock(kernels / f"{place.name}.lock"):
         if not place.is_dir():
             if name in CHECKING:
                 _check(kernels)

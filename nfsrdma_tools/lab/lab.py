@@ -23,6 +23,7 @@ from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 __all__ = ["Lab", "prepare"]
 
@@ -114,15 +115,14 @@ class Lab(Nodes):
             monitor.command("set_link", name="lan", up=True)
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
-        stack.callback(paths.give_back, *_lock(self.config.name))
+        _lock(self.config.name, stack)
         stale_labs.remove()
         for folder in (self.folder, self._disks):
             # an owner that was killed had no time to tidy up
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            held = paths.hold(folder)
-            if held is not None:
-                stack.callback(os.close, held)
+            # so that stale_labs of another run folder does not remove it
+            stack.enter_context(try_folder_lock(folder))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
     @property
@@ -156,12 +156,10 @@ class Lab(Nodes):
             self.run(node, "lab-nic", "siw", stdin=module)
 
 
-def _lock(name: str) -> tuple[Path, int]:
-    path = paths.lab_lock(name)
+def _lock(name: str, stack: contextlib.ExitStack) -> None:
     for _ in range(20):
-        descriptor = paths.try_lock(path)
-        if descriptor is not None:
-            return path, descriptor
+        if stack.enter_context(try_file_lock(paths.lab_lock(name))):
+            return
         # somebody who only looks whether the lab is up holds it for an instant
         time.sleep(0.05)
     raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")

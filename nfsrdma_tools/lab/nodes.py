@@ -16,6 +16,7 @@ from nfsrdma_tools.lab.console import Console
 from nfsrdma_tools.lab.qemu_binary import version
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
+from nfsrdma_tools.lock import try_file_lock
 
 __all__ = ["Nodes", "read_state"]
 
@@ -89,11 +90,8 @@ def read_state(name: str) -> dict[str, Any]:
     lock = paths.lab_lock(name)
     if not lock.exists():
         return {}
-    descriptor = paths.try_lock(lock)
-    if descriptor is not None:
-        paths.give_back(lock, descriptor)
-        return {}
-    return {"phase": "starting", **_state(name)}
+    with try_file_lock(lock) as free:
+        return {} if free else {"phase": "starting", **_state(name)}
 
 
 def _state(name: str) -> dict[str, Any]:

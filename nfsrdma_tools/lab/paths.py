@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
@@ -17,13 +16,9 @@ __all__ = [
     "cache_dir",
     "disks_dir",
     "draft_of",
-    "give_back",
-    "hold",
     "lab_dir",
     "lab_lock",
     "labs_dir",
-    "locked",
-    "try_lock",
 ]
 
 
@@ -63,42 +58,6 @@ def _made(path: Path) -> Path:
     return path
 
 
-def try_lock(path: Path) -> int | None:
-    """Take the lock at ``path``; returns its descriptor, or None when another process has it."""
-    while True:
-        descriptor = _taken(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        if descriptor is None or _is_at(path, descriptor):
-            return descriptor
-        # its holder gave it back just now, and its file went
-        os.close(descriptor)
-
-
-def hold(folder: Path) -> int | None:
-    """Hold a folder, so that nobody takes it for one that was left behind; None: it is held."""
-    return _taken(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
-
-
-def _taken(descriptor: int) -> int | None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return path.stat().st_ino == os.fstat(descriptor).st_ino
-    return False
-
-
-def give_back(path: Path, descriptor: int) -> None:
-    """Give back what ``try_lock`` took; its file goes, too."""
-    path.unlink(missing_ok=True)
-    os.close(descriptor)
-
-
 @contextlib.contextmanager
 def draft_of(folder: Path) -> Iterator[Path]:
     """A new folder that becomes ``folder`` when the block succeeds; nothing is left if it fails.
@@ -114,14 +73,3 @@ def draft_of(folder: Path) -> Iterator[Path]:
         draft.rename(folder)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold the lock at ``path``, waiting for another holder to finish."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

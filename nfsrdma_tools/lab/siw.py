@@ -13,7 +13,7 @@ from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.nodes import Nodes
-from nfsrdma_tools.lab.paths import locked
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["module"]
 
@@ -34,7 +34,7 @@ def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -
     Raises UserError when the archive has no source of the kernel any more.
     """
     file = kernel.folder / "siw.ko"
-    with locked(file.with_suffix(".lock")):
+    with file_lock(file.with_suffix(".lock")):
         if not file.exists():
             step("compiling soft iWARP for this kernel, once (about two minutes)")
             argv = ("sh", "-ec", _MAKE)

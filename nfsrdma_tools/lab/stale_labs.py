@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
 from nfsrdma_tools.lab import paths
+from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 __all__ = ["remove", "removed"]
 
@@ -33,26 +33,16 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _of_lab(name: str) -> int:
-    lock = paths.lab_lock(name)
-    descriptor = paths.try_lock(lock)
-    if descriptor is None:
-        return 0
-    try:
-        folders = paths.lab_dir(name), paths.disks_dir() / name
-        return sum(_gone(folder) for folder in folders if folder.is_dir())
-    finally:
-        paths.give_back(lock, descriptor)
+    folders = paths.lab_dir(name), paths.disks_dir() / name
+    with try_file_lock(paths.lab_lock(name)) as free:
+        return sum(_gone(folder) for folder in folders if free and folder.is_dir())
 
 
 def _gone(folder: Path) -> int:
     # a lab that was brought up with another run folder has its lock there
-    held = paths.hold(folder)
-    if held is None:
-        return 0
-    try:
-        return removed(folder)
-    except OSError:
-        # its machines are still dying; what they wrote meanwhile goes with the next start
-        return 0
-    finally:
-        os.close(held)
+    with try_folder_lock(folder) as free:
+        try:
+            return removed(folder) if free else 0
+        except OSError:
+            # its machines are still dying; what they wrote meanwhile goes with the next start
+            return 0

@@ -9,6 +9,7 @@ next start does that from the journal, and the store says where to go on.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -23,8 +24,8 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
+from nfsrdma_tools.lock import try_file_lock
 from nfsrdma_tools.sweep import duration_estimate
-from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
 from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, TrialDone
@@ -65,9 +66,9 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
     when nothing can be measured, or when trials fail one after the other for the same reason.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(only_one(f"plan {plan.uid}"))
+        stack.enter_context(_only_one(f"plan {plan.uid}"))
         if plan.directory:
-            stack.enter_context(only_one(os.path.realpath(plan.directory)))
+            stack.enter_context(_only_one(os.path.realpath(plan.directory)))
         book = stack.enter_context(journal())
         accounts = Accounts(options.accounts)
         stack.callback(accounts.release)
@@ -96,6 +97,17 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             yield duration_estimate.measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
+
+
+@contextlib.contextmanager
+def _only_one(what: str) -> Iterator[None]:
+    """Hold the lock named ``what``; UserError at once when another sweep has it."""
+    name = hashlib.sha256(os.fsencode(what)).hexdigest()[:16]
+    with try_file_lock(state_dir() / f"sweep-{name}.lock") as taken:
+        if not taken:
+            hint = "wait for it, or sweep on another mount point"
+            raise UserError(f"another sweep uses {what}", hint)
+        yield
 
 
 def _conditions(plan: Plan, book: Journal) -> dict[str, str]:

@@ -21,6 +21,7 @@ from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
+from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 REPORTS = [
     "[   12.3] Oops: general protection fault, probably for address 0x1: 0000 [#1] SMP",
@@ -387,17 +388,6 @@ def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
     assert len(tries) >= 2
 
 
-def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    first = paths.try_lock(tmp_path / "lock")
-    assert first is not None
-    assert paths.try_lock(tmp_path / "lock") is None
-    os.close(first)
-    again = paths.try_lock(tmp_path / "lock")
-    assert again is not None
-    paths.give_back(tmp_path / "lock", again)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_killed_owners_left_goes_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -407,18 +397,17 @@ def test_what_killed_owners_left_goes_and_nothing_else(
         for folder in (paths.lab_dir(name), paths.disks_dir() / name):
             folder.mkdir(parents=True)
             (folder / "disk").write_bytes(bytes(8192))
-    lock = paths.lab_lock("alive")
-    held = paths.try_lock(lock)
     # brought up with another XDG_RUNTIME_DIR
     shutil.rmtree(paths.lab_dir("elsewhere"))
-    disks = paths.hold(paths.disks_dir() / "elsewhere")
-    assert held is not None
-    assert disks is not None
-    assert stale_labs.remove() >= 8192
-    assert stale_labs.remove() == 0
-    assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
-    assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
-    paths.give_back(lock, held)
-    os.close(disks)
+    with (
+        try_file_lock(paths.lab_lock("alive")) as alive,
+        try_folder_lock(paths.disks_dir() / "elsewhere") as elsewhere,
+    ):
+        assert alive
+        assert elsewhere
+        assert stale_labs.remove() >= 8192
+        assert stale_labs.remove() == 0
+        assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
+        assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
     assert stale_labs.remove() >= 8192
     assert list(paths.labs_dir().iterdir()) == []

@@ -14,7 +14,6 @@ import pytest
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import duration_estimate, runner
 from nfsrdma_tools.sweep.choice import choose
-from nfsrdma_tools.sweep.lock import only_one
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress_events import (
     Finished,
@@ -178,12 +177,6 @@ def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path:
         with pytest.raises(UserError, match="could not take back"), book.section():
             book.add(Write(str(tmp_path / "no" / "such"), "x"))
         assert book.actions == [Remove(str(tmp_path / "outer"))]
-
-
-def test_a_lock_is_let_go(store: Store) -> None:
-    for _ in range(2):
-        with only_one("x"), pytest.raises(UserError), only_one("x"):
-            pass
 
 
 class Probes:

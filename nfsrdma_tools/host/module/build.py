@@ -8,7 +8,6 @@ into the source tree, which may belong to somebody else, or be read-only.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import platform
 import re
@@ -23,6 +22,7 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.source import OURS, Source
+from nfsrdma_tools.lock import folder_lock
 
 __all__ = [
     "Build",
@@ -71,7 +71,7 @@ def build(
     if known and not force:
         return Build(release, known, fresh=False)
     headers = _headers(release)
-    with _only_one(_place(release, source).parent), _draft(release, source) as draft:
+    with folder_lock(_made(_place(release, source).parent)), _draft(release, source) as draft:
         # somebody else may have built it while this one waited
         if force or not cached(release, source):
             source.copy(draft)
@@ -126,18 +126,12 @@ def _headers(release: str) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
+def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}", "set NFSRDMA_CACHE to a folder") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    return folder
 
 
 @contextlib.contextmanager

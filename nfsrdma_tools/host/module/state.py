@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
+from nfsrdma_tools.lock import folder_lock
 from nfsrdma_tools.undo import state_dir
 
 __all__ = ["ModuleState", "load", "locked", "path", "save"]
@@ -56,12 +55,5 @@ def save(state: ModuleState | None) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One change of the carrier at a time; UserError when another one is under way."""
-    # a folder that is there anyway, so that no file is left behind
-    folder = os.open(_LOCK, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with folder_lock(_LOCK, UserError("another nfsrdma is changing modules", "wait for it")):
         yield
-    except BlockingIOError as error:
-        raise UserError("another nfsrdma is changing modules", "wait for it") from error
-    finally:
-        os.close(folder)

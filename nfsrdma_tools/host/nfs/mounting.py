@@ -7,10 +7,7 @@ ctrl-C ends for good, and an undo that can only ever take an NFS mount away.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
@@ -21,6 +18,7 @@ from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_carrier
+from nfsrdma_tools.lock import folder_lock
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -50,7 +48,10 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
     """
     _require_root("to mount")
     directory = _free_directory(request.directory)
-    with _only_one(directory):
+    if not directory.is_dir():
+        raise UserError(f"mount point {directory} is not a folder", f"mkdir {directory}")
+    busy = UserError(f"another nfsrdma is mounting on {directory}", "take another folder")
+    with folder_lock(directory, busy):
         _free_directory(directory)
         check_carrier(request.transport)
         undo = undo_for(directory)
@@ -98,28 +99,6 @@ def _free_directory(directory: Path) -> Path:
         what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
         raise UserError(what, "unmount it, or take another folder")
     return mountinfo.canonical(directory, entries)
-
-
-@contextlib.contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
-    """Lock the folder, so that two of us do not mount on top of each other."""
-    try:
-        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise UserError(f"mount point {directory}: {error.strerror}", "make the folder") from error
-    try:
-        _lock(folder, directory)
-        yield
-    finally:
-        os.close(folder)
-
-
-def _lock(folder: int, directory: Path) -> None:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        what = f"another nfsrdma is just mounting on {directory}"
-        raise UserError(what, "take another folder") from error
 
 
 def _proven(request: MountRequest, directory: Path) -> Mount:

@@ -8,7 +8,6 @@ before the first change.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
+from nfsrdma_tools.lock import folder_lock
 from nfsrdma_tools.undo import state_dir
 
 __all__ = ["ServerState", "load", "locked", "save", "state_file"]
@@ -77,15 +77,6 @@ def save(state: ServerState | None) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One change of the server at a time; UserError when another one is under way."""
-    try:
-        # the folder itself is locked, so that no file is left behind
-        folder = os.open(state_dir(), os.O_RDONLY)
-    except PermissionError as error:
-        raise UserError(f"cannot lock {state_dir()}", "run this as root") from error
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    busy = UserError("another nfsrdma server command is running", "wait for it")
+    with folder_lock(state_dir(), busy):
         yield
-    except BlockingIOError as error:
-        raise UserError("another nfsrdma server command is running", "wait for it") from error
-    finally:
-        os.close(folder)

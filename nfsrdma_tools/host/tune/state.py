@@ -8,7 +8,6 @@ The udev helper reads the same file, so it is the only place that names mount po
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import read, write_atomically
+from nfsrdma_tools.lock import folder_lock
 
 __all__ = ["Tuned", "load", "locked", "save", "state_file"]
 
@@ -71,10 +71,5 @@ def save(root: Path, rows: list[Tuned]) -> None:
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
     """One tune at a time: the next one waits here."""
-    # a folder can be locked like a file, and no lock file is left behind
-    folder = os.open(root / "etc", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with folder_lock(root / "etc"):
         yield
-    finally:
-        os.close(folder)
