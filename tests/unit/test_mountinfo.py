@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.host.nfs.fstab import asked_transports
+from nfsrdma_tools.host.nfs.fstab import asked_transports, find
 from nfsrdma_tools.host.nfs.mountinfo import at, canonical, options, parse, read, unescape
-from nfsrdma_tools.host.tune.fstab import find
 
 PLUGINS = Path(__file__).parents[2] / "playbooks/plugins"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.tune import fstab as tune_fstab
+from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
 from nfsrdma_tools.host.tune.state import load, state_file
 from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE, rule_text
@@ -186,7 +186,7 @@ OPTION = st.text(st.characters(exclude_characters=',"', exclude_categories=["Cs"
 
 @given(st.lists(OPTION), st.integers(1024, 1 << 20))
 def test_other_options_stay_in_their_order(options: list[str], size: int) -> None:
-    after = tune_fstab.with_sizes(",".join(options), size, None).split(",")
+    after = fstab.with_sizes(",".join(options), size, None).split(",")
     others = [option for option in options if option.partition("=")[0] != "rsize"]
     assert [option for option in after if option.partition("=")[0] != "rsize"] == others
     assert after.count(f"rsize={size}") == 1
@@ -194,7 +194,7 @@ def test_other_options_stay_in_their_order(options: list[str], size: int) -> Non
 
 def test_commas_between_quotes_do_not_split() -> None:
     options = 'context="system_u:object_r:nfs_t:s0:c1,rsize=1",ro'
-    assert tune_fstab.with_sizes(options, 4096, None) == f"{options},rsize=4096"
+    assert fstab.with_sizes(options, 4096, None) == f"{options},rsize=4096"
 
 
 UNIT = """# /etc/systemd/system/mnt-data.mount

@@ -1,19 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /etc/fstab asks for, of NFS mounts: their transports (fstab(5), nfs(5))."""
+"""The lines of /etc/fstab that mount NFS: read, given other sizes, replaced and put back.
+
+Format: fstab(5).  Fields are separated by blanks and tabs; whatever of these, of backslash and of
+newline is part of a field is written as a backslash and three octal digits.  Bytes that are not
+UTF-8 travel as surrogates, so that a line that is put back is the line that was there.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host.nfs import mountinfo
 
-__all__ = ["asked_transports", "family"]
+__all__ = [
+    "Line",
+    "asked_transports",
+    "family",
+    "find",
+    "line_with_sizes",
+    "nfs_lines",
+    "replace",
+    "with_sizes",
+]
+
+_FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(.*)", re.DOTALL)
+
+
+class Line(NamedTuple):
+    """A line as it is written, its mount point and its options."""
+
+    text: str
+    directory: Path
+    options: str
+
+
+def nfs_lines(text: str) -> Iterator[Line]:
+    """The lines of fstab that mount NFS, in their order; a line without options has "defaults"."""
+    for line in text.split("\n"):
+        fields = [field for field in re.split(r"[ \t]+", line) if field]
+        if len(fields) > 2 and fields[2] in ("nfs", "nfs4") and not fields[0].startswith("#"):
+            directory = Path(mountinfo.unescape(fields[1]))
+            yield Line(line, directory, fields[3] if len(fields) > 3 else "defaults")
 
 
 def asked_transports(text: str) -> dict[Path, str]:
-    """By mount point, "rdma", "tcp" or "udp": what the lines of fstab ask for."""
-    return dict(filter(None, map(_asked, text.split("\n"))))
+    """By mount point, "rdma", "tcp" or "udp": what the lines of fstab ask for (nfs(5))."""
+    return {line.directory: _transport(line.options) for line in nfs_lines(text)}
+
+
+def _transport(text: str) -> str:
+    options = mountinfo.options(text)
+    return "rdma" if "rdma" in options else family(options.get("proto", "tcp"))
 
 
 def family(proto: str) -> str:
@@ -21,10 +63,58 @@ def family(proto: str) -> str:
     return proto.removesuffix("6")
 
 
-def _asked(line: str) -> tuple[Path, str] | None:
-    fields = [field for field in re.split(r"[ \t]+", line) if field]
-    if len(fields) < 4 or fields[0].startswith("#") or fields[2] not in ("nfs", "nfs4"):
-        return None
-    options = mountinfo.options(fields[3])
-    transport = "rdma" if "rdma" in options else family(options.get("proto", "tcp"))
-    return Path(mountinfo.unescape(fields[1])), transport
+def find(text: str, directory: Path) -> str | None:
+    """The line of ``text`` that mounts NFS on ``directory``, or None.
+
+    Raises UserError when there are several.
+    """
+    found = [line.text for line in nfs_lines(text) if line.directory == directory]
+    if len(found) > 1:
+        raise UserError(f"{len(found)} lines of fstab mount on {directory}", "leave one of them")
+    return found[0] if found else None
+
+
+def with_sizes(options: str, rsize: int | None, wsize: int | None) -> str:
+    """Mount options with these transfer sizes (bytes; None leaves one alone), the rest as it is."""
+    for name, size in (("rsize", rsize), ("wsize", wsize)):
+        if size is not None:
+            options = _with(options, name, f"{name}={size}")
+    return options
+
+
+def _with(options: str, name: str, wanted: str) -> str:
+    parts = mountinfo.split_options(options)
+    places = [i for i, part in enumerate(parts) if part.partition("=")[0] == name]
+    if not places:
+        return ",".join([*parts, wanted])
+    # mount(8) takes the last of several; one is enough
+    parts[places[0]] = wanted
+    return ",".join(part for i, part in enumerate(parts) if i not in places[1:])
+
+
+def line_with_sizes(line: str, rsize: int | None, wsize: int | None) -> str:
+    """A line of fstab whose options have these transfer sizes; spacing and the rest stay."""
+    match = _FIELDS.fullmatch(line)
+    if match is None:
+        raise UserError(f"this is no line of fstab: {line!r}")
+    head, options, tail = match.groups()
+    gap = "" if head[-1] in " \t" else " "
+    return f"{head}{gap}{with_sizes(options, rsize, wsize)}{tail}"
+
+
+def replace(path: Path, before: str, after: str) -> None:
+    """Replace the one line ``before`` of ``path`` by ``after``; the file changes in one step.
+
+    Raises MismatchError when the line is not there (any more), once.
+    """
+    lines = read(path).split("\n")
+    hint = "somebody changed it: put that line back by hand and try again"
+    if lines.count(before) != 1:
+        raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before), hint)
+    lines[lines.index(before)] = after
+    write_atomically(path, "\n".join(lines))
+
+
+def _nearest(lines: list[str], wanted: str) -> str:
+    words = wanted.split()[:2]
+    return next((repr(line) for line in lines if line.split()[:2] == words), "no such line")

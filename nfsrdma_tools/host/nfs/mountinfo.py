@@ -31,6 +31,7 @@ __all__ = [
     "parse",
     "read",
     "read_text",
+    "split_options",
     "unescape",
 ]
 
@@ -59,9 +60,14 @@ def unescape(field: str) -> str:
 
 
 def options(text: str) -> dict[str, str]:
-    """Split ``a,b=c`` into {"a": "", "b": "c"}; commas between quotes do not split."""
-    pairs = (word.partition("=") for word in _OPTION.findall(text))
+    """Split ``a,b=c`` into {"a": "", "b": "c"}, without octal escapes."""
+    pairs = (word.partition("=") for word in split_options(text))
     return {unescape(name): unescape(value) for name, _, value in pairs}
+
+
+def split_options(text: str) -> list[str]:
+    """Mount options as they are written; commas between quotes do not split."""
+    return [match[0] for match in _OPTION.finditer(text)]
 
 
 def parse(text: str) -> list[Entry]:

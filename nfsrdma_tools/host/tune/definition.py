@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.tune import fstab as tune_fstab
+from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit
 
 __all__ = ["Edit", "plan", "put", "put_back"]
@@ -34,9 +34,8 @@ def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> E
         return None
     edit = _unit_edit(directory, rsize, wsize, root) or _fstab_edit(directory, rsize, wsize, root)
     if edit is None:
-        fstab = root / "etc/fstab"
-        raise UserError(f"no line of {fstab} and no mount unit mounts NFS on {directory}",
-                        "add one, or give --read-ahead alone")  # fmt: skip
+        what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
+        raise UserError(what, "add one, or give --read-ahead alone")
     return edit
 
 
@@ -52,16 +51,16 @@ def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path
 
 def _fstab_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
     file = root / "etc/fstab"
-    line = tune_fstab.find(files.read(file), directory)
+    line = fstab.find(files.read(file), directory)
     if line is None:
         return None
-    return Edit(file, line, tune_fstab.line_with_sizes(line, rsize, wsize))
+    return Edit(file, line, fstab.line_with_sizes(line, rsize, wsize))
 
 
 def put(edit: Edit) -> None:
     """Make the change."""
     if edit.before is not None:
-        tune_fstab.replace(edit.file, edit.before, edit.after)
+        fstab.replace(edit.file, edit.before, edit.after)
     else:
         edit.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         files.write_atomically(edit.file, edit.after)
@@ -79,10 +78,10 @@ def put_back(edit: Edit) -> None:
 
 
 def _put_line_back(file: Path, before: str, after: str) -> None:
-    lines = [line for line in files.read(file).split("\n") if not line.startswith("#")]
-    mount_point = after.split()[1]
-    if before not in lines and any(line.split()[1:2] == [mount_point] for line in lines):
-        tune_fstab.replace(file, after, before)
+    lines = list(fstab.nfs_lines(files.read(file)))
+    ours = {line.directory for line in fstab.nfs_lines(after)}
+    if before not in [line.text for line in lines] and any(x.directory in ours for x in lines):
+        fstab.replace(file, after, before)
 
 
 def _remove(edit: Edit) -> None:

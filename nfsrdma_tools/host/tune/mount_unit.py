@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host.tune.fstab import with_sizes
+from nfsrdma_tools.host.nfs.fstab import with_sizes
 
 __all__ = ["cat", "dropin", "dropin_text", "is_written_by_hand", "name", "options"]
 
