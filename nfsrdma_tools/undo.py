@@ -22,8 +22,9 @@ from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.state_files import state_dir
 
-__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover", "state_dir"]
+__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover"]
 
 
 @dataclass(frozen=True)
@@ -148,16 +149,6 @@ class Journal:
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path} is no journal of nfsrdma: {error!r}") from error
         return book
-
-
-def state_dir() -> Path:
-    """Where journals and locks live: $NFSRDMA_STATE, or /run/nfsrdma."""
-    path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
-    with contextlib.suppress(OSError):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {path}", "run this as root")
-    return path
 
 
 @contextlib.contextmanager

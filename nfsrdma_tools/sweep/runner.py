@@ -25,6 +25,7 @@ from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.state_files import state_dir
 from nfsrdma_tools.sweep import duration_estimate
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
@@ -36,7 +37,7 @@ from nfsrdma_tools.sweep.trial import run_trial
 from nfsrdma_tools.sweep.trial_mount import Bench
 from nfsrdma_tools.sweep.trial_probes import NAMES, Accounts
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.undo import Journal, Remove, journal, state_dir
+from nfsrdma_tools.undo import Journal, Remove, journal
 
 __all__ = ["Options", "sweep"]
 

@@ -30,7 +30,8 @@ from nfsrdma_tools.host.nfs.mounting import (
 )
 from nfsrdma_tools.host.nfs.mounts import shared, state
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.undo import Journal, journal, recover, state_dir
+from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.undo import Journal, journal, recover
 
 BLOCK, READS, WRITES = 65536, 23, 5
 TARGET = Target.parse("server:/export")

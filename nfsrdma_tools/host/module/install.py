@@ -15,11 +15,11 @@ in reach.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from nfsrdma_tools import state_files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
@@ -56,14 +56,9 @@ class Installed:
 
 def installed() -> Installed | None:
     """What is installed; None when nothing is, UserError when the file makes no sense."""
-    try:
-        row = json.loads(_state_file().read_text())
-        return Installed(row["version"], tuple(row["made"]))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        what = f"{_state_file()} is damaged: {error!r}"
-        raise UserError(what, "mend it or move it away") from error
+    return state_files.load(
+        _state_file(), lambda row: Installed(row["version"], tuple(row["made"]))
+    )
 
 
 def check() -> None:
@@ -121,7 +116,7 @@ def _require_root() -> None:
 
 
 def _state_file() -> Path:
-    return Path(os.environ.get("NFSRDMA_LIB", "/var/lib/nfsrdma")) / "module.json"
+    return state_files.lib_dir() / "module.json"
 
 
 def _refuse_foreign(version: str) -> None:
@@ -139,8 +134,7 @@ def _missing() -> tuple[str, ...]:
 
 
 def _write(here: Installed) -> None:
-    _state_file().parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(_state_file(), json.dumps(asdict(here), indent=1) + "\n")
+    state_files.save(_state_file(), asdict(here))
     dkms.source_folder(here.version).mkdir(parents=True, exist_ok=True)
 
 

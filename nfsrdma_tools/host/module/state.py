@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from nfsrdma_tools import state_files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lock import folder_lock
-from nfsrdma_tools.undo import state_dir
 
 __all__ = ["ModuleState", "load", "locked", "path", "save"]
 
@@ -31,25 +29,17 @@ class ModuleState:
 
 def path() -> Path:
     """Where the state is kept."""
-    return state_dir() / "module.json"
+    return state_files.state_dir() / "module.json"
 
 
 def load() -> ModuleState | None:
     """The state; None when our module was not loaded by us since the machine started."""
-    try:
-        return ModuleState(**json.loads(path().read_text()))
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path()} is damaged: {error!r}", "remove it") from error
+    return state_files.load(path(), lambda row: ModuleState(**row))
 
 
 def save(state: ModuleState | None) -> None:
     """Write the state; no file for None."""
-    if state is None:
-        path().unlink(missing_ok=True)
-    else:
-        write_atomically(path(), json.dumps(asdict(state)))
+    state_files.save(path(), state and asdict(state))
 
 
 @contextlib.contextmanager

@@ -8,16 +8,14 @@ before the first change.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from nfsrdma_tools import state_files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lock import folder_lock
-from nfsrdma_tools.undo import state_dir
 
 __all__ = ["ServerState", "load", "locked", "save", "state_file"]
 
@@ -46,37 +44,27 @@ class ServerState:
 
 def state_file() -> Path:
     """Where the state is kept."""
-    return Path(os.environ.get("NFSRDMA_LIB", "/var/lib/nfsrdma")) / "server.json"
+    return state_files.lib_dir() / "server.json"
 
 
 def load() -> ServerState | None:
     """The state, None when nothing is enabled; UserError when the file makes no sense."""
-    path = state_file()
-    try:
-        row = json.loads(path.read_text())
-        lists = {key: tuple(row[key]) for key in ("made", "versions")}
-        return ServerState(**{**row, **lists})
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is damaged: {error!r}", "mend it or move it away") from error
+    return state_files.load(state_file(), _state)
+
+
+def _state(row: dict[str, Any]) -> ServerState:
+    lists = {key: tuple(row[key]) for key in ("made", "versions")}
+    return ServerState(**{**row, **lists})
 
 
 def save(state: ServerState | None) -> None:
     """Write the state; no file when nothing is enabled."""
-    path = state_file()
-    if state is None:
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(asdict(state), indent=1) + "\n")
+    state_files.save(state_file(), state and asdict(state))
 
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """One change of the server at a time; UserError when another one is under way."""
     busy = UserError("another nfsrdma server command is running", "wait for it")
-    with folder_lock(state_dir(), busy):
+    with folder_lock(state_files.state_dir(), busy):
         yield

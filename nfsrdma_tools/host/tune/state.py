@@ -8,14 +8,12 @@ The udev helper reads the same file, so it is the only place that names mount po
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import read, write_atomically
+from nfsrdma_tools import state_files
 from nfsrdma_tools.lock import folder_lock
 
 __all__ = ["Tuned", "load", "locked", "save", "state_file"]
@@ -42,30 +40,22 @@ class Tuned:
 
 def state_file(root: Path) -> Path:
     """The state file of the machine below ``root``."""
-    return Path(os.environ.get("NFSRDMA_LIB", root / "var/lib/nfsrdma")) / "tune.json"
+    return state_files.lib_dir(root) / "tune.json"
 
 
 def load(root: Path) -> list[Tuned]:
     """Everything that is tuned; UserError when the file makes no sense."""
-    path = state_file(root)
-    text = read(path)
-    try:
-        return [Tuned(**row) for row in json.loads(text)["mounts"]] if text else []
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is damaged: {error!r}", "mend it or move it away") from error
+    return state_files.load(state_file(root), _rows) or []
+
+
+def _rows(data: dict[str, Any]) -> list[Tuned]:
+    return [Tuned(**row) for row in data["mounts"]]
 
 
 def save(root: Path, rows: list[Tuned]) -> None:
     """Write everything that is tuned; no file when nothing is."""
-    path = state_file(root)
-    if rows:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        text = json.dumps({"version": 1, "mounts": [asdict(row) for row in rows]}, indent=1)
-        write_atomically(path, text + "\n")
-    else:
-        path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()
+    data = {"version": 1, "mounts": [asdict(row) for row in rows]} if rows else None
+    state_files.save(state_file(root), data)
 
 
 @contextlib.contextmanager
