@@ -48,8 +48,7 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
     """
     _require_root("to mount")
     directory = _free_directory(request.directory)
-    if not directory.is_dir():
-        raise UserError(f"mount point {directory} is not a folder", f"mkdir {directory}")
+    _require_folder(directory)
     busy = UserError(f"another nfsrdma is mounting on {directory}", "take another folder")
     with folder_lock(directory, busy):
         _free_directory(directory)
@@ -90,6 +89,14 @@ def undo_for(directory: Path) -> Run:
 def _require_root(what: str) -> None:
     if os.geteuid() != 0:
         raise UserError(f"only root is allowed {what}", "run this as root")
+
+
+def _require_folder(directory: Path) -> None:
+    try:
+        # "/." makes a file an error, too
+        os.stat(f"{directory}/.")  # noqa: PTH116
+    except OSError as error:
+        raise UserError(f"mount point {directory}: {error.strerror}", "make the folder") from error
 
 
 def _free_directory(directory: Path) -> Path:
