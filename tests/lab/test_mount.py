@@ -73,17 +73,17 @@ def test_a_second_nfsv4_mount_is_given_the_first_ones_transport(solo: Lab) -> No
     answer = on(solo, "shared_transport")
     assert answer["v4"] == {
         "kind": "MismatchError", "left": [HERE], "undo": 0, "running": 0,
-        "error": "transport: asked for tcp, got rdma (it shares the connections of /mnt/here, as "
+        "error": "transport: requested tcp, got rdma (it shares the connections of /mnt/here, as "
         "NFSv4 mounts of one server do: unmount that first, or use --vers 3)",
     }  # fmt: skip
-    assert "nconnect: asked for 4, got 1 (it shares" in answer["nconnect"]["error"]
+    assert "nconnect: requested 4, got 1 (it shares" in answer["nconnect"]["error"]
     assert answer["shares"] == [HERE]
     assert answer["3"] == answer["4.1"] == {"got": "tcp", "shares": []}
 
 
 def test_other_values_than_asked_are_errors_with_both(solo: Lab) -> None:
     answer = on(solo, "other_values")
-    assert "rsize: asked for 1048576, got 524288" in answer["rsize"]["error"]
+    assert "rsize: requested 1048576, got 524288" in answer["rsize"]["error"]
     assert answer["rsize"]["left"] == []
     assert f"{THERE} has one cache and one read-ahead with {HERE}" in answer["sharecache"]["error"]
     assert answer["sharecache"]["left"] == [HERE]

@@ -15,7 +15,7 @@ def test_arguments_reach_no_shell() -> None:
 
 
 def test_a_failure_carries_the_command_ready_to_paste_and_its_last_words() -> None:
-    with pytest.raises(CommandError, match=r"^ls '/no such' ended with status 2: .*No such file"):
+    with pytest.raises(CommandError, match=r"^ls '/no such' exited with status 2: .*No such file"):
         run("ls", "/no such")
 
 

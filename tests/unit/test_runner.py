@@ -138,7 +138,7 @@ def test_what_is_not_offered_is_asked_for_once_per_size(store: Store) -> None:
     def capped(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         if trial.cell.rsize > 128 << 10:
             asked.append(trial.cell)
-            reason = f"rsize: asked for {trial.cell.rsize}, got 131072"
+            reason = f"rsize: requested {trial.cell.rsize}, got 131072"
             return replace(trial, status="not_offered", reason=reason)
         return fake(bench, trial, check_data)
 
@@ -146,7 +146,7 @@ def test_what_is_not_offered_is_asked_for_once_per_size(store: Store) -> None:
     refused = [t for t in store.trials() if t.status == "not_offered"]
     assert len(asked) == 2
     assert len(refused) == 8
-    assert {t.reason for t in refused} == {"rsize: asked for 524288, got 131072"}
+    assert {t.reason for t in refused} == {"rsize: requested 524288, got 131072"}
 
 
 def test_two_sweeps_on_one_mount_point(store: Store, tmp_path: Path) -> None:
