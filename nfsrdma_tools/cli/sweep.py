@@ -87,10 +87,10 @@ def sweep(
     sweep cleanly, --resume continues it.
     """
     from nfsrdma_tools.sweep.runner import Options
-    from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+    from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
     from nfsrdma_tools.sweep.store import Store
 
-    rhythm = Rhythm.parse(in_step) if in_step else AT_ONCE
+    rhythm = Rhythm.parse(in_step) if in_step else IMMEDIATELY
     options = Options(server_ssh, keep_file, accounts, rhythm)
     source = _in_lab(lab_clock, lab_kernel, lab_link, accounts) if lab else _here(options)
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}

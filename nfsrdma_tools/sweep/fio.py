@@ -67,4 +67,4 @@ def _said(result: Result) -> str:
     if result.returncode == 124:
         return result.stderr.strip().splitlines()[-1]
     lines = [line for line in (result.stderr + result.stdout).splitlines() if "fio: " in line]
-    return lines[0].strip() if lines else f"fio ended with status {result.returncode}"
+    return lines[0].strip() if lines else f"fio exited with status {result.returncode}"

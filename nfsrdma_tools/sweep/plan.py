@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
@@ -25,6 +25,7 @@ BLOCK = 8192
 
 # without read-ahead the client reads one page at a time
 _PAGE = 4096
+_MAY_BE_EMPTY = ("axes", "read_ahead_kbs")
 _VALUES = {
     "transports": ("tcp", "rdma", "nfsrdma"),
     "vers": ("3", "4.0", "4.1", "4.2"),
@@ -78,6 +79,9 @@ class Plan:
     Each pass over the grid is in an order of its own: ``random``, so that drift hits all alike,
     or ``grouped``, one transport after the other, which swaps modules least.
 
+    ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` when there are any: each rsize gets
+    the windows that are whole blocks of it.
+
     A cell with a read-ahead window of less than ``whole_from`` bytes reads a share of the file
     only, in proportion to its window: all reads then last about as long.  0: always the whole file.
     """
@@ -87,6 +91,7 @@ class Plan:
     transports: tuple[str, ...] = ("tcp", "rdma")
     rsizes: tuple[int, ...] = (8 << 10, 32 << 10, 128 << 10, 512 << 10)
     read_aheads: tuple[int, ...] = (0, 1, 4, 16)
+    read_ahead_kbs: tuple[int, ...] = ()
     nconnects: tuple[int, ...] = (1,)
     vers: str = "3"
     direction: str = "read"
@@ -110,15 +115,17 @@ class Plan:
     def cells(self) -> tuple[Cell, ...]:
         """The whole grid, in a fixed order."""
         axes = [[(name, value) for value in values] for name, values in self.axes]
-        grid = itertools.product(
-            self.transports, self.rsizes, self.aheads, self.nconnects, itertools.product(*axes)
-        )
-        return tuple(Cell(*values) for values in grid)
+        sizes = [(rsize, ahead) for rsize in self.rsizes for ahead in self._blocks_ahead(rsize)]
+        grid = itertools.product(self.transports, sizes, self.nconnects, itertools.product(*axes))
+        return tuple(Cell(name, *size, nconnect, set_) for name, size, nconnect, set_ in grid)
 
-    @property
-    def aheads(self) -> tuple[int, ...]:
-        """Read-aheads that mean something: neither O_DIRECT nor writing reads ahead."""
-        return self.read_aheads if self.reads_ahead else (0,)
+    def _blocks_ahead(self, rsize: int) -> tuple[int, ...]:
+        """Read-ahead in blocks, for each cell of an rsize; O_DIRECT and writes have none."""
+        if not self.reads_ahead:
+            return (0,)
+        windows = (kb << 10 for kb in self.read_ahead_kbs)
+        whole = tuple(window // rsize for window in windows if window % rsize == 0)
+        return whole if self.read_ahead_kbs else self.read_aheads
 
     @property
     def reads_ahead(self) -> bool:
@@ -176,7 +183,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def preset(name: str, target: str, **changes: Any) -> Plan:
     """The plan of a preset with ``changes`` on top; a change that is None keeps the preset's."""
     if name not in PRESETS:
-        raise UserError(f"there is no preset {name!r}", f"choose one of {', '.join(PRESETS)}")
+        raise UsageError(f"unknown preset {name!r}", f"the presets are {', '.join(PRESETS)}")
     plan = Plan(target, preset=name, **PRESETS[name])
     return replace(plan, **{key: value for key, value in changes.items() if value is not None})
 
@@ -186,29 +193,33 @@ def _check_words(plan: Plan) -> None:
         value = getattr(plan, name)
         for word in value if isinstance(value, tuple) else (value,):
             if word not in allowed:
-                raise UserError(f"{name}: {word!r} is not known", f"choose of {', '.join(allowed)}")
+                raise UsageError(f"{name}: unknown value {word!r}", f"use {', '.join(allowed)}")
 
 
 def _check_numbers(plan: Plan) -> None:
     for item in fields(plan):
-        if getattr(plan, item.name) == () and item.name != "axes":
-            raise UserError(f"the plan has no {item.name}", "name at least one")
+        if getattr(plan, item.name) == () and item.name not in _MAY_BE_EMPTY:
+            raise UsageError(f"the plan has no {item.name}", "name at least one")
     if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
-        raise UserError("runs, nconnect and block size start at 1")
+        raise UsageError("the least value of runs, nconnect and block size is 1")
     if plan.file_size < BLOCK or plan.file_size % BLOCK:
         found = format_size(plan.file_size)
-        raise UserError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
+        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
-            raise UserError(f"axis {name}: expected different values, found {list(values)}")
+            raise UsageError(f"axis {name}: expected different values, found {list(values)}")
+    if plan.read_ahead_kbs and not plan.cells():
+        sizes = ", ".join(map(format_size, plan.rsizes))
+        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a whole number of blocks of {sizes}"
+        raise UsageError(what, "choose multiples of rsize")
     _check_requests(plan)
 
 
 def _check_requests(plan: Plan) -> None:
     for size in plan.rsizes if plan.direct else (plan.block_size,):
         if plan.file_size % size:
-            hint = "sizes that are powers of two go together"
-            raise UserError(f"requests of {size} bytes do not fill {plan.file_size} evenly", hint)
+            what = f"the file size, {plan.file_size} bytes, is not a multiple of requests of {size}"
+            raise UsageError(what, "choose powers of two for both")
 
 
 def _tuple(value: Any) -> Any:

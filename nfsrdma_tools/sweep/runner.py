@@ -31,7 +31,7 @@ from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
 from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.race import expected, next_cell
-from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import run_trial
 from nfsrdma_tools.sweep.trial_mount import Bench
@@ -55,7 +55,7 @@ class Options:
     server_ssh: str = ""
     keep_file: bool = False
     accounts: bool = True
-    rhythm: Rhythm = AT_ONCE
+    rhythm: Rhythm = IMMEDIATELY
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
 

@@ -17,7 +17,7 @@ from nfsrdma_tools.host.nfs.mounting import mount, undo_for, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.trial_probes import Accounts
 from nfsrdma_tools.undo import Journal
 
@@ -42,7 +42,7 @@ class Bench:
     server_ssh: str = ""
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
-    rhythm: Rhythm = AT_ONCE
+    rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     calm: float = 0.0
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.export import as_csv, as_json
+from nfsrdma_tools.sweep.export import as_csv, as_facts
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
 from nfsrdma_tools.sweep.trial_record import Trial
@@ -216,7 +216,7 @@ def test_export(tmp_path: Path) -> None:
         assert (row["cell_transport"], row["cell_rsize"]) == ("rdma", "8192")
         assert row["throughput"] == "119.5"
         assert json.loads(row["rdma"]) == {"recvs": 7}
-        content = json.loads(as_json(store))
+        content = json.loads(json.dumps(as_facts(store)))
         assert Plan.from_json(content["plans"][0]) == PLAN
         assert Trial.from_json(content["trials"][0]) == TRIAL
 

@@ -26,7 +26,7 @@ _MEANINGS = (
     (
         r"rpc\.statd is not running",
         "NFSv3 locks need rpc.statd, which does not run",
-        "start rpc-statd.service, or keep locks local with --option nolock",
+        "start rpc-statd.service, or keep locks local with -o nolock",
     ),
     (
         r"Connection refused|Unable to receive|RPC Error: Program not registered|Program unavail",

@@ -30,17 +30,21 @@ SLASH = Path("/")
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What a mount is to have: sizes in bytes, read-ahead in blocks of rsize; None: left alone."""
+    """Requested values of a mount; None: unchanged.
+
+    Sizes are in bytes, ``read_ahead`` in blocks of rsize, ``read_ahead_kb`` in KiB.
+    """
 
     directory: Path
     rsize: int | None = None
     wsize: int | None = None
     read_ahead: int | None = None
+    read_ahead_kb: int | None = None
 
     def __post_init__(self) -> None:
         # what the kernel would round is refused here, as for any mount
         MountRequest(Target("any", "/"), self.directory, rsize=self.rsize, wsize=self.wsize,
-                     read_ahead=self.read_ahead)  # fmt: skip
+                     read_ahead=self.read_ahead, read_ahead_kb=self.read_ahead_kb)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def _plan(wish: TuneRequest, mount: mounting.Mount | None, was: int | None, root
 
 def _kb(wish: TuneRequest, mount: mounting.Mount | None) -> int | None:
     if wish.read_ahead is None:
-        return None
+        return wish.read_ahead_kb
     rsize = wish.rsize or (mount.rsize if mount else None)
     if rsize is None:
         raise UserError(f"the rsize of {wish.directory} is not known", "give --rsize, or mount it")
