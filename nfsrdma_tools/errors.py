@@ -59,7 +59,7 @@ class ProgramMissingError(UserError):
     """A program is not installed."""
 
     def __init__(self, program: str) -> None:
-        super().__init__(f"{program} is not installed", f"install the package that contains {program}")
+        super().__init__(f"{program} is not installed", f"install the package with {program}")
 
 
 def one_line(text: str) -> str:

@@ -209,9 +209,8 @@ def _check_numbers(plan: Plan) -> None:
         if not values or len(set(values)) != len(values):
             raise UsageError(f"axis {name}: expected different values, found {list(values)}")
     if plan.read_ahead_kbs and not plan.cells():
-        sizes = ", ".join(map(format_size, plan.rsizes))
-        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a whole number of blocks of {sizes}"
-        raise UsageError(what, "choose multiples of rsize")
+        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
+        raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
     _check_requests(plan)
 
 

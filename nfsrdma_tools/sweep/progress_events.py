@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running sweep tells, as objects and as lines of JSON.
+"""Events of a running sweep, as objects and as JSON.
 
-``nfsrdma sweep --json`` prints one event a line; ``follow`` reads such lines on another machine
-and keeps a store there in step, so that a sweep inside a lab loses nothing when the lab is lost.
+``nfsrdma sweep --json`` prints an event per line; ``follow`` reads these lines on another machine
+and copies the events into a store there, so that a sweep in a lab survives the loss of the lab.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "apply",
     "follow",
     "from_line",
-    "to_line",
+    "to_facts",
 ]
 
 
@@ -69,19 +69,20 @@ class Finished:
 Event = Planned | Step | TrialDone | Finished
 
 
-def to_line(event: Event) -> str:
-    """One line of JSON, without its line end."""
+def to_facts(event: Event) -> dict[str, Any]:
+    """The event as plain values, for JSON."""
     data: dict[str, Any] = {"event": type(event).__name__.lower(), **vars(event)}
     for name in ("plan", "trial"):
         if isinstance(data.get(name), Plan | Trial):
             data[name] = data[name].to_json()
-    return json.dumps(data, separators=(",", ":"))
+    return data
 
 
 def from_line(line: str) -> Event:
-    """The event of a line; UserError when it is not one."""
+    """The event of a line of JSON; UserError when the line is not an event."""
     try:
         data = json.loads(line)
+        data.pop("schema_version", None)
         return _KINDS[data.pop("event")](data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"this is not an event of a sweep: {line.strip()[:200]!r}") from error

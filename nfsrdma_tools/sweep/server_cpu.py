@@ -47,7 +47,7 @@ def as_sample(pair: Sequence[object]) -> Sample:
 
 
 def read(lines: Iterable[str]) -> list[Sample]:
-    """The lines of ``nfsrdma server load``; a last one that was cut off is left out.
+    """The lines of ``nfsrdma server cpu``; a last one that was cut off is left out.
 
     Raises UserError for anything else.
     """

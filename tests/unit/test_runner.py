@@ -16,13 +16,14 @@ from nfsrdma_tools.sweep import duration_estimate, runner
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress_events import (
+    Event,
     Finished,
     Planned,
     Step,
     TrialDone,
     follow,
     from_line,
-    to_line,
+    to_facts,
 )
 from nfsrdma_tools.sweep.runner import Options, sweep
 from nfsrdma_tools.sweep.store import Store
@@ -234,11 +235,16 @@ def test_an_emulated_machine_takes_longer() -> None:
         assert one.seconds > 2 * other.seconds > 0
 
 
+def to_line(event: Event) -> str:
+    return json.dumps(to_facts(event))
+
+
 def test_events_survive_their_line(store: Store) -> None:
     for event in sweep(PLAN, store, OPTIONS):
         line = to_line(event)
         assert "\n" not in line
         assert from_line(line) == event
+        assert from_line(json.dumps({"schema_version": 1, **to_facts(event)})) == event
 
 
 @pytest.mark.parametrize(
@@ -286,7 +292,6 @@ def test_what_ended_a_sweep_elsewhere_comes_before_its_half_line(
 KILLED = """
 import sys, time
 from pathlib import Path
-from nfsrdma_tools.sweep.progress_events import to_line
 from nfsrdma_tools.sweep.runner import sweep
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.undo import Write
