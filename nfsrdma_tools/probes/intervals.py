@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account read again and again: what was added in each interval."""
+"""Read a probe set once per interval, and return what it counted in each."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs.mounts import find
+from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.bpf_stats import Cost, counted, spent
 from nfsrdma_tools.probes.losses import Losses, lost
 from nfsrdma_tools.probes.probe_sets import Account, attached
 from nfsrdma_tools.probes.program import Missing
+from nfsrdma_tools.probes.row_filter import Filter
 from nfsrdma_tools.probes.rpc_clients import clients
 
-__all__ = ["Interval", "WatchOptions", "of_mount", "watch"]
+__all__ = ["Interval", "WatchOptions", "watch"]
 
 Records = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What is to be watched: one mount or all, every so many seconds, so often (0: without end).
+    """What to count, and how often: ``interval`` in seconds, ``count`` of intervals (0: no end).
 
-    ``cpu``: with the CPU time of what is counted.  ``cost``: with what the probes themselves cost.
+    ``cpu`` adds the CPU time of what is counted, ``cost`` the CPU time of the probes themselves.
     """
 
-    directory: Path | None = None
+    filter: Filter = field(default_factory=Filter)
     interval: float = 1.0
     count: int = 0
     cost: bool = False
@@ -38,7 +37,7 @@ class WatchOptions:
 
 @dataclass(frozen=True)
 class Interval:
-    """The rows of an interval, what they lack, and what the probes cost, if that was asked for."""
+    """The rows of an interval, the events that were lost, and the cost of the probes if wanted."""
 
     records: Records
     lost: Losses
@@ -57,24 +56,25 @@ def watch(
     begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Interval]:
-    """What was added in each interval.
+    """Yield what was counted in each interval.
 
-    ``begun`` is called once with what cannot be counted here, ``ended`` with a snapshot of all
-    intervals when the caller stops asking.  Raises UserError when nothing can be counted, or the
-    mount is none.
+    ``begun`` is called once with the events that this kernel lacks, ``ended`` with a snapshot of
+    all intervals when the caller closes the iterator.  Raises UserError when nothing can be
+    counted, UsageError when the probe set lacks an option.
     """
-    if asked.directory and account.host_wide:
-        raise UserError(f"{account.name} is of the whole host", "leave --mount away")
+    asked.filter.check(account.name, account.filters)
     if asked.cpu and not account.times:
-        raise UserError(
-            f"{account.name} knows no CPU time", "ask registrations, or the account cpu"
-        )
-    mount = _mount(asked.directory) if asked.directory else None
+        what = f"trace {account.name} has no option --cpu"
+        raise UsageError(what, "use trace registrations --cpu, or trace cpu")
+    mount = asked.filter.mount_point()
     heard: dict[str, int | None] = {}
     if not account.host_wide:
-        # before anything is counted: it may have to ask servers
+        # before counting starts: it may send RPCs to servers
         clients(heard)
-    with attached([account.name], asked.cpu) as open_session, counted(asked.cost):
+    with (
+        attached([account.name], asked.cpu, pid=asked.filter.pid) as open_session,
+        counted(asked.cost),
+    ):
         begun(open_session.missing)
         first = last = _read(account, open_session, asked.cost)
         done = 0
@@ -84,7 +84,7 @@ def watch(
                 now = _read(account, open_session, asked.cost)
                 known = {} if account.host_wide else clients(heard)
                 added = account.difference(now.counted, last.counted)
-                rows = of_mount(account.records(added, known), mount)
+                rows = asked.filter.select(account.records(added, known), mount)
                 cost = now.cost - last.cost if now.cost and last.cost else None
                 yield Interval(rows, now.lost - last.lost, cost)
                 last, done = now, done + 1
@@ -95,19 +95,3 @@ def watch(
 
 def _read(account: Account, session: Any, cost: bool) -> _Reading:
     return _Reading(account.read(session), lost(session), spent(session) if cost else None)
-
-
-def _mount(directory: Path) -> str:
-    found = find(directory)
-    if not found:
-        raise UserError(f"{directory} is not an NFS mount point", "`nfsrdma mounts` lists them")
-    return str(found.directory)
-
-
-def of_mount(records: Records, mount: str | None) -> Records:
-    """The rows of a mount point, or all; rows of the whole host are everybody's."""
-    return [
-        row
-        for row in records
-        if mount is None or "mount" not in row or mount in row["mount"].split(", ")
-    ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.session import Session, session
 
 __all__ = ["NAMES", "Account", "account", "attached"]
@@ -35,6 +35,12 @@ class Account:
     def host_wide(self) -> bool:
         """Whether its rows are of the whole host, and not of mounts."""
         return getattr(self.module, "HOST_WIDE", False)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that it has, as names of fields of ``Filter``."""
+        names: tuple[str, ...] = self.module.FILTERS
+        return names
 
     @property
     def draws(self) -> bool:
@@ -83,23 +89,28 @@ class Account:
 
 
 def account(name: str, known: Sequence[str] = NAMES) -> Account:
-    """The account of this name; UserError when there is none."""
+    """The account of this name; UsageError when there is none."""
     if name not in known:
-        raise UserError(f"no account is called {name!r}", f"there are {', '.join(known)}")
+        raise UsageError(f"unknown probe set {name!r}", f"the probe sets are {', '.join(known)}")
     return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
 
 
 @contextlib.contextmanager
 def attached(
-    names: Sequence[str], timed: bool = False, rate: int | None = None, sums_only: bool = False
+    names: Sequence[str],
+    timed: bool = False,
+    rate: int | None = None,
+    sums_only: bool = False,
+    pid: int = 0,
 ) -> Iterator[Session]:
     """A session of these accounts, in which each has done what it does besides its program.
 
     ``timed``: those that can also tell CPU time do so.  ``rate``: samples a second on each CPU,
     for those that sample.  ``sums_only``: for who reads again and again, and shows no single
-    RPCs, no histograms of phases and no stacks: these are not read.
+    RPCs, no histograms of phases and no stacks: these are not read.  ``pid``: counts RPCs of that
+    process only.
     """
-    with session(names) as counting:
+    with session(names, pid) as counting:
         counting.state["sums only"] = sums_only
         if rate:
             counting.state["rate"] = rate

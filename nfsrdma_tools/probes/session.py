@@ -18,11 +18,12 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import trace_events
-from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
+from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, program
 from nfsrdma_tools.probes.stderr_capture import aside
 
 __all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 
+_ISSUED = "sunrpc:rpc_task_begin"
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
@@ -43,14 +44,16 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(accounts: Sequence[str]) -> Iterator[Session]:
+def session(accounts: Sequence[str], pid: int = 0) -> Iterator[Session]:
     """Compile, load and attach; everything is detached when the block ends.
 
+    With ``pid``, only RPCs of that process are counted, where a probe set filters by process.
     Raises UserError that says what this machine lacks: root, bcc, headers, events.
     """
     # CPU time is spent without any transport, too
     check(carried="cpu" not in accounts)
-    wanted = program(accounts)
+    wanted = program(accounts, pid)
+    _check_issuer(wanted, pid)
     bpf = load(wanted.text, wanted.flags)
     # bcc would do it when the program ends, perhaps while this block does
     atexit.unregister(bpf.cleanup)
@@ -59,6 +62,13 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
     finally:
         bpf.cleanup()
         _forget_symbols(bpf)
+
+
+def _check_issuer(wanted: Program, pid: int) -> None:
+    missing = {each.event: each.reason for each in wanted.missing}
+    if pid and _ISSUED in missing:
+        what = f"cannot count by process: no event {_ISSUED} ({missing[_ISSUED]})"
+        raise UserError(what, "omit --pid")
 
 
 def _forget_symbols(bpf: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import session
-from nfsrdma_tools.probes.intervals import of_mount
 from nfsrdma_tools.probes.probe_sets import account, attached
+from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 
 __all__ = ["NAMES", "Accounts"]

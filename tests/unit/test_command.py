@@ -27,7 +27,7 @@ def test_a_missing_program_is_named() -> None:
 def test_a_program_that_does_not_end_is_killed_and_says_so() -> None:
     done = run("sleep", "3600", timeout=0.3, check=False)
     assert done.returncode == 124
-    assert "no end after 0.3 s" in done.stderr
+    assert "killed after 0.3 s" in done.stderr
 
 
 def test_what_the_watch_raises_ends_the_program() -> None:

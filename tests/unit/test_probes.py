@@ -419,7 +419,7 @@ def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
     assert [name for name in probe_sets.NAMES if probe_sets.account(name).times] == [
         "registrations"
     ]
-    with pytest.raises(UserError, match="chunks knows no CPU time"):
+    with pytest.raises(UserError, match="trace chunks has no option --cpu"):
         next(watch(probe_sets.account("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
 

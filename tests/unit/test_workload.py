@@ -53,7 +53,7 @@ def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
         ("", "fio: failed to set up\nmore", 1, "failed to set up"),
         ("{}", "", 1, "status 1"),
         ('{"jobs": []}', "", 0, "status 0"),
-        ("", "\nno end after 5 s", 124, "no end after 5 s"),
+        ("", "\nkilled after 5 s", 124, "killed after 5 s"),
         ("nonsense {", "", 127, "status 127"),
     ],
 )
