@@ -22,6 +22,7 @@ from nfsrdma_tools.cli import (
     results,
     server,
     sweep,
+    top,
     trace,
     tune,
 )
@@ -78,7 +79,7 @@ app.add_typer(results.app, name="store", hidden=True, callback=results.old_name)
 app.command(cls=old_options({"--out": "--output"}))(report.report)
 app.add_typer(tune.app, name="tune")
 app.command()(trace.trace)
-app.command()(live.top)
+app.command()(top.top)
 app.command()(live.dashboard)
 app.command()(live.exporter)
 

@@ -198,7 +198,7 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
         "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
         " --exhaustive --file-size 256k --store /tmp/s.db > /dev/null"
     )
-    stored = json.loads(sh(node, f"{sweep}; nfsrdma store export /tmp/s.db --format json"))
+    stored = json.loads(sh(node, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
     sh(node, "rm /tmp/s.db*")
     trials = [(each["cell"]["transport"], each["status"]) for each in stored["trials"]]
     assert sorted(trials) == [("nfsrdma", "ok")] * 2 + [("rdma", "ok")] * 2

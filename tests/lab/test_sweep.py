@@ -65,7 +65,7 @@ def stored(node: Lab) -> list[Trial]:
 
 
 def exported(node: Lab) -> dict[str, Any]:
-    said = node.run("client", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
+    said = node.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
     found: dict[str, Any] = json.loads(said)
     return found
 

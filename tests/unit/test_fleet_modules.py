@@ -226,7 +226,7 @@ def test_hostile_values_are_words_and_never_a_shells(root: Path, run: Run, value
     assert done["changed"], done
     (words,) = changes(root)
     assert words[-2:] == [f"server:/{value}", folder]
-    assert f"--option=x={value}" in words
+    assert f"--options=x={value}" in words
     assert fstab(root).splitlines()[-1].split()[0] == f"server:/{value}"
 
 

@@ -94,7 +94,7 @@ def test_a_sweep_is_measured_once(host: Path) -> None:
 def test_its_runs_begin_when_those_of_others_do(host: Path) -> None:
     assert sweep(host, in_step="1790000000/30")["changed"]
     (line,) = ran(host)
-    assert "nfsrdma sweep --keep-file --in-step 1790000000/30 --runs" in line
+    assert "nfsrdma sweep --keep-file --start-at 1790000000 --interval 30 --runs" in line
 
 
 def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
