@@ -30,7 +30,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check this machine for NFS over RDMA and print a remedy for each problem.
+    """Check this machine for NFS over RDMA; print remedies.
 
     Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
     root are unknown for other users.

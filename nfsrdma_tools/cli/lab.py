@@ -14,7 +14,7 @@ from nfsrdma_tools.cli.output import print_json
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Start virtual machines with soft RDMA devices, for tests and trials.",
+    help="Start virtual machines with soft RDMA devices.",
     no_args_is_help=True,
 )
 
@@ -43,9 +43,9 @@ def build(
         typer.Option("--extras", help="Add Kerberos, tshark, perftest, firewalld and more."),
     ] = False,
 ) -> None:
-    """Build the disk image and the kernel of labs, unless they are in the cache.
+    """Build the disk image and the kernel of labs.
 
-    Takes about a minute, with --extras two.  On Debian 12, also unpack a newer QEMU.
+    Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12, also unpack a newer QEMU.
     """
     from nfsrdma_tools.lab import image, kernels, qemu_binary
 
@@ -111,7 +111,10 @@ def ssh(
         ),
     ] = None,
 ) -> None:
-    """Log in to a node of a lab, or run a command there and exit with its status."""
+    """Log in to a node, or run a command there.
+
+    Exits with the status of the command.
+    """
     from nfsrdma_tools.lab.attach import interactive
 
     sys.exit(interactive(name, words or []))
@@ -122,7 +125,7 @@ def link(
     name: Name,
     link: Annotated[str, typer.Argument(metavar="LINK", help="RATE/ROUND-TRIP, or none.")],
 ) -> None:
-    """Change the network of a running lab, for example to 10gbit/20us."""
+    """Change rate and round trip of a running lab's network."""
     from nfsrdma_tools.lab.attach import attach
 
     attach(name).set_link(link)
@@ -130,7 +133,7 @@ def link(
 
 @app.command()
 def refresh(name: Name) -> None:
-    """Copy the nfsrdma-tools of this working tree to the nodes of a running lab."""
+    """Copy this working tree to the nodes of a running lab."""
     from nfsrdma_tools.lab.attach import attach
 
     attach(name).refresh()
@@ -165,7 +168,7 @@ def down(name: Name) -> None:
 
 @app.command()
 def clean() -> None:
-    """Remove outdated images and snapshots, and leftovers of killed labs, from the cache."""
+    """Remove outdated images and leftovers of killed labs."""
     from nfsrdma_tools.lab.cache import clean
 
     print(f"freed {clean() >> 20} MiB")

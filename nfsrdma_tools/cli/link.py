@@ -31,7 +31,7 @@ def show(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """List RDMA links with their state, device, driver and resources in use."""
+    """List RDMA links with state, driver and resources in use."""
     from nfsrdma_tools.host.rdma import nldev
 
     links = [each for each in nldev.links() if device in ("", each.device.name, each.name)]
@@ -59,7 +59,9 @@ def add(
         str, typer.Option("--type", metavar="TYPE", help="rxe (RoCE) or siw (iWARP); default: rxe.")
     ] = "",
 ) -> None:
-    """Add a soft RDMA link to a network device; it lasts until a reboot.
+    """Add a soft RDMA link to a network device.
+
+    It lasts until a reboot.
 
     Example: nfsrdma link add rxe0 type rxe netdev eth0
     """

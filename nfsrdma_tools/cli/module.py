@@ -14,7 +14,7 @@ from nfsrdma_tools.cli.output import print_json
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Build, load and install nfsrdma, the transport module of this project.",
+    help="Build, load and install the transport module nfsrdma.",
     no_args_is_help=True,
 )
 
@@ -55,7 +55,7 @@ def load(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Replace the kernel's rpcrdma by the nfsrdma module, until a reboot.
+    """Replace rpcrdma by the nfsrdma module until a reboot.
 
     No NFS mount may use RDMA, and nfsd may not listen on it: stop nfs-server, load the module, and
     start nfs-server again.  If nfsrdma does not load, rpcrdma is loaded again.
@@ -86,7 +86,7 @@ def load(
 
 @app.command()
 def unload(as_json: Json = False, verbose: Verbose = False) -> None:
-    """Unload the nfsrdma module and restore the one that was loaded before."""
+    """Unload nfsrdma and load the module from before."""
     from nfsrdma_tools.host.module import swap as module_swap
     from nfsrdma_tools.host.transports import owner, would_load
     from nfsrdma_tools.undo import journal
@@ -103,7 +103,10 @@ def unload(as_json: Json = False, verbose: Verbose = False) -> None:
 
 @app.command()
 def status(as_json: Json = False, verbose: Verbose = False) -> None:
-    """Show which module carries NFS over RDMA, its parameters and users, and the nfsrdma build."""
+    """Show the module that carries NFS over RDMA.
+
+    Also show its parameters and users, and the build, server, clients and DKMS state of nfsrdma.
+    """
     from nfsrdma_tools.cli.module_view import facts, lines
     from nfsrdma_tools.host.module import status as module_status
 
@@ -113,9 +116,9 @@ def status(as_json: Json = False, verbose: Verbose = False) -> None:
 
 @app.command()
 def install(as_json: Json = False, verbose: Verbose = False) -> None:
-    """Make nfsrdma the module of mounts and of nfsd permanently: DKMS builds it for each kernel.
+    """Make nfsrdma the permanent module of mounts and of nfsd.
 
-    Does not load it now.  `nfsrdma module uninstall` removes everything again.
+    DKMS builds it for each new kernel.  Does not load it now.  `nfsrdma module uninstall` removes everything again.
     """
     from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host.module import dkms

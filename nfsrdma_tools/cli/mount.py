@@ -75,9 +75,9 @@ def mount(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Mount an export, then verify in the kernel that every requested value is in effect.
+    """Mount an export and verify the values in effect.
 
-    If a value differs, print both values, unmount, and exit with status 1.  Values that are not
+    Read each requested value back from the kernel.  If one differs, print both values, unmount, and exit with status 1.  Values that are not
     given are the defaults of the kernel and the server.
     """
     from nfsrdma_tools.cli.mount_options import parse

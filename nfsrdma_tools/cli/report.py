@@ -33,7 +33,10 @@ def report(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Write figures and an HTML page with the recommendation of a sweep."""
+    """Write an HTML page with figures of a sweep.
+
+    The page recommends a cell per transport and says how certain that is.
+    """
     from nfsrdma_tools.report.build import build
 
     made = build(store, output or store.parent / "report", plan)

@@ -33,7 +33,10 @@ def export(
     form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv or json.")] = "csv",
     as_json: Json = False,
 ) -> None:
-    """Print all trials as CSV, or plans, environments and trials as JSON."""
+    """Print all trials as CSV or JSON.
+
+    JSON also has the plans and the environments.
+    """
     from nfsrdma_tools.sweep.export import as_csv, as_facts
     from nfsrdma_tools.sweep.store import Store
 
@@ -60,7 +63,7 @@ def merge(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Merge the results of several hosts into one store, for one report.
+    """Merge the stores of several hosts, for one report.
 
     Trials that OUT already has stay unchanged, so a second merge changes nothing.
     """

@@ -45,9 +45,9 @@ def enable(
     read_only: Annotated[bool, typer.Option("--read-only", help="Export read-only.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Export a directory now and after each boot; `server disable` undoes it.
+    """Export a directory, now and after each boot.
 
-    The export squashes root.  It has the option insecure of exports(5), because RDMA clients
+    `nfsrdma server disable` undoes it.  The export squashes root.  It has the option insecure of exports(5), because RDMA clients
     connect from ports above 1023: the port of a client proves nothing.  Therefore --client has no
     default.
     """
@@ -90,7 +90,7 @@ def cpu(
         float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time per sample.")
     ] = 1,
 ) -> None:
-    """Print samples of this machine's CPU time, for a sweep of several clients.
+    """Print samples of CPU time, for a sweep of several clients.
 
     Each line is a JSON array: the time (Unix time, s) and the busy time of all CPUs together since
     boot (s).  `nfsrdma results merge --server-cpu` adds the samples to the clients' results.

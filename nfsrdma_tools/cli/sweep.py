@@ -169,9 +169,9 @@ def sweep(
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Measure NFS over transports, rsize and read-ahead, and print the best cell.
+    """Measure NFS by transport, rsize and read-ahead.
 
-    Each trial mounts the export (as root), reads or writes the test file, and unmounts.  Ctrl-C
+    Print the cell with the best throughput, overall and per transport.  Each trial mounts the export (as root), reads or writes the test file, and unmounts.  Ctrl-C
     stops the sweep and cleans up; --resume continues it.
     """
     from nfsrdma_tools.sweep.runner import Options

@@ -40,9 +40,9 @@ def top(
         bool, typer.Option("--json", "-j", help="Print a line of JSON per frame, with --batch.")
     ] = False,
 ) -> None:
-    """Show mounts, clients and bottlenecks in the terminal. Press ? for the keys.
+    """Show mounts, clients and bottlenecks, live.
 
-    Root and bcc add probes; unavailable metrics are listed.
+    Press ? for the keys.  With --batch, print frames instead, as top(1) does.  Root and bcc add probes; unavailable metrics are listed.
     """
     from nfsrdma_tools.live.collect.feed import FeedOptions
 

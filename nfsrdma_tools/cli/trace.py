@@ -106,7 +106,7 @@ def trace(
         typer.Option(metavar="FILE.svg", help="Write a flame graph of all reports (cpu)."),
     ] = None,
 ) -> None:
-    """Count NFS/RDMA events in the kernel and print a report per interval.
+    """Count NFS/RDMA events in the kernel, per interval.
 
     Example: nfsrdma trace latency 5 12 --mount /mnt/data --procedure READ,WRITE
 
@@ -125,7 +125,7 @@ def trace(
             raise UsageError("trace nfsiostat has no options --cost, --cpu and --flame")
         from nfsrdma_tools.cli import nfsiostat
 
-        nfsiostat.run(wanted, every, reports, as_json)
+        nfsiostat.run(wanted, every or (1.0 if reports else None), reports, as_json)
         return
     from nfsrdma_tools.cli import trace_view
     from nfsrdma_tools.probes.flame_file import drawing

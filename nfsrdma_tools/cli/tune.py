@@ -69,7 +69,7 @@ def apply(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Apply the winner of a sweep, or given values, to a mount, now and after each boot.
+    """Apply the winner of a sweep, or given values, to a mount.
 
     rsize and wsize go into the mount's line of /etc/fstab or its mount unit; they take effect at
     the next mount (or with --remount).  Read-ahead goes into a udev rule and takes effect now.

@@ -273,7 +273,8 @@ def test_completion_of_bash(line: str, words: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_can_be_installed(shell: str, tmp_path: Path) -> None:
-    done = nfsrdma("--show-completion", shell, cwd=tmp_path)
+def test_the_completion_script_of_a_shell_calls_nfsrdma(shell: str, tmp_path: Path) -> None:
+    env = {**os.environ, "_NFSRDMA_COMPLETE": f"source_{shell}"}
+    done = nfsrdma(cwd=tmp_path, env=env)
     assert done.returncode == 0
-    assert "_NFSRDMA_COMPLETE=complete_" + shell in done.stdout
+    assert f"_NFSRDMA_COMPLETE=complete_{shell}" in done.stdout

@@ -31,7 +31,7 @@ def test_the_layout_is_that_of_nfsiostat() -> None:
         "",
         "read:              ops/s            kB/s           kB/op         retrans"
         "    avg RTT (ms)    avg exe (ms)  avg queue (ms)          errors",
-        "                   2.556         164.258          64.275        0 (0.0%)"
+        "                   2.556         164.254          64.273        0 (0.0%)"
         "          20.435          21.130           0.435        0 (0.0%)",
         "write:             ops/s            kB/s           kB/op         retrans"
         "    avg RTT (ms)    avg exe (ms)  avg queue (ms)          errors",
