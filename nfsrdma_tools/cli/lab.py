@@ -45,7 +45,8 @@ def build(
 ) -> None:
     """Build the disk image and the kernel of labs.
 
-    Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12, also unpack a newer QEMU.
+    Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
+    also unpack a newer QEMU.
     """
     from nfsrdma_tools.lab import image, kernels, qemu_binary
 

@@ -118,7 +118,8 @@ def status(as_json: Json = False, verbose: Verbose = False) -> None:
 def install(as_json: Json = False, verbose: Verbose = False) -> None:
     """Make nfsrdma the permanent module of mounts and of nfsd.
 
-    DKMS builds it for each new kernel.  Does not load it now.  `nfsrdma module uninstall` removes everything again.
+    DKMS builds it for each new kernel.  Does not load it now.  `nfsrdma module uninstall` removes
+    everything again.
     """
     from nfsrdma_tools.cli import module_view
     from nfsrdma_tools.host.module import dkms

@@ -77,8 +77,8 @@ def mount(
 ) -> None:
     """Mount an export and verify the values in effect.
 
-    Read each requested value back from the kernel.  If one differs, print both values, unmount, and exit with status 1.  Values that are not
-    given are the defaults of the kernel and the server.
+    Read each requested value back from the kernel.  If one differs, print both values, unmount, and
+    exit with status 1.  Values that are not given are the defaults of the kernel and the server.
     """
     from nfsrdma_tools.cli.mount_options import parse
     from nfsrdma_tools.host.nfs.mounting import mount as make

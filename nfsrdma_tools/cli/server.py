@@ -47,9 +47,9 @@ def enable(
 ) -> None:
     """Export a directory, now and after each boot.
 
-    `nfsrdma server disable` undoes it.  The export squashes root.  It has the option insecure of exports(5), because RDMA clients
-    connect from ports above 1023: the port of a client proves nothing.  Therefore --client has no
-    default.
+    `nfsrdma server disable` undoes it.  The export squashes root.  It has the option insecure of
+    exports(5), because RDMA clients connect from ports above 1023: the port of a client proves
+    nothing.  Therefore --client has no default.
     """
     from nfsrdma_tools.host.nfsd import serving
     from nfsrdma_tools.host.nfsd.exports import Export, file_of

@@ -171,8 +171,9 @@ def sweep(
 ) -> None:
     """Measure NFS by transport, rsize and read-ahead.
 
-    Print the cell with the best throughput, overall and per transport.  Each trial mounts the export (as root), reads or writes the test file, and unmounts.  Ctrl-C
-    stops the sweep and cleans up; --resume continues it.
+    Print the cell with the best throughput, overall and per transport.  Each trial mounts the
+    export (as root), reads or writes the test file, and unmounts.  Ctrl-C stops the sweep and
+    cleans up; --resume continues it.
     """
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store

@@ -42,7 +42,8 @@ def top(
 ) -> None:
     """Show mounts, clients and bottlenecks, live.
 
-    Press ? for the keys.  With --batch, print frames instead, as top(1) does.  Root and bcc add probes; unavailable metrics are listed.
+    Press ? for the keys.  With --batch, print frames instead, as top(1) does.  Root and bcc add
+    probes; unavailable metrics are listed.
     """
     from nfsrdma_tools.live.collect.feed import FeedOptions
 
