@@ -169,7 +169,8 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
 def test_an_old_name_works_and_says_which_is_the_new_one(
     words: tuple[str, ...], old: str, new: str, tmp_path: Path
 ) -> None:
-    done = nfsrdma(*words, cwd=tmp_path)
+    env = {**os.environ, "NFSRDMA_STATE": str(tmp_path / "state")}
+    done = nfsrdma(*words, cwd=tmp_path, env=env)
     warning, *others = done.stderr.splitlines()
     assert warning == f"nfsrdma: {old} is now {new}; the next version removes the old name"
     # the command itself ran: it says what is wrong with these words, or nothing is

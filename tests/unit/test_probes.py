@@ -88,7 +88,7 @@ def test_without_the_event_a_process_cannot_be_told(
     monkeypatch.setattr(session, "check", lambda carried: None)
     monkeypatch.setattr(session, "load", lambda *_: pytest.fail("it was compiled"))
     with (
-        pytest.raises(UserError, match="no event sunrpc:rpc_task_begin.*omit --pid"),
+        pytest.raises(UserError, match=r"no event sunrpc:rpc_task_begin.*omit --pid"),
         session.session(["chunks"], pid=4711),
     ):
         pass
