@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grid to be measured: a plan, and the cells it is made of.
+"""The grid to measure: a plan and its cells.
 
 Defaults follow the experiment of Callaghan et al., "NFS over RDMA" (NICELI 2003), section 7: each
 run mounts, reads the whole file in small reads and unmounts, three runs per cell.  Sizes are in
-bytes, read-ahead in blocks of rsize, as that paper counts it.
+bytes, read-ahead in blocks of rsize, as in that paper.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nfsrdma_tools.sizes import format_size
 __all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
 
 BLOCK = 8192
-"""Bytes of one checked block of the test file, and of one read(2) unless the plan says other."""
+"""Size of a block of the test file with its own checksum, and of a read(2) by default."""
 
 # without read-ahead the client reads one page at a time
 _PAGE = 4096
@@ -37,7 +37,7 @@ _VALUES = {
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One combination: what one trial measures.
+    """One combination of values, which a trial measures.
 
     ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
     of it, ``axes`` the tunables' values in the order of the plan.
@@ -66,7 +66,7 @@ class Cell:
         return cls(**{**data, "axes": axes})
 
     def __str__(self) -> str:
-        """As a person names it: ``rdma 128k, 4 ahead``."""
+        """The name in reports: ``rdma 128k, 4 ahead``."""
         text = f"{self.transport} {format_size(self.rsize)}, {self.read_ahead} ahead"
         text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
         return text + "".join(f", {name}={value}" for name, value in self.axes)
@@ -74,16 +74,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures, and how; ``uid`` names one sweep of it in a store.
+    """What a sweep measures, and how; ``uid`` identifies one sweep in a store.
 
-    Each pass over the grid is in an order of its own: ``random``, so that drift hits all alike,
-    or ``grouped``, one transport after the other, which swaps modules least.
+    Each pass over the grid has its own order: ``random``, so that drift affects all cells alike,
+    or ``grouped`` by transport, which swaps modules least.
 
-    ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` when there are any: each rsize gets
-    the windows that are whole blocks of it.
+    ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` unless it is empty: each rsize has
+    the windows that are multiples of it.
 
-    A cell with a read-ahead window of less than ``whole_from`` bytes reads a share of the file
-    only, in proportion to its window: all reads then last about as long.  0: always the whole file.
+    A cell with a read-ahead window below ``whole_from`` bytes reads a share of the file in
+    proportion to its window, so that all reads take about as long.  0: always the whole file.
     """
 
     target: str
@@ -133,9 +133,9 @@ class Plan:
         return self.direction == "read" and not self.direct
 
     def request_size(self, cell: Cell) -> int:
-        """Bytes of one read(2) or write(2): small, or nothing of read-ahead would show.
+        """Bytes of a read(2) or write(2): small, as large requests hide the effect of read-ahead.
 
-        With O_DIRECT there is none, and a request smaller than rsize would hide rsize.
+        With O_DIRECT there is no read-ahead, and a request smaller than rsize would hide rsize.
         """
         return cell.rsize if self.direct else self.block_size
 
@@ -170,7 +170,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "read_aheads": (0, 1, 2, 4, 8, 16),
         "file_size": 256 << 20,
     },
-    # figures 15 to 18: 512 byte reads were measured too; Linux rounds them, and the sweep says so
+    # figures 15 to 18 include 512-byte reads; Linux rounds them, and the sweep reports that
     "paper2003": {
         "rsizes": tuple(512 << n for n in range(12)),
         "read_aheads": (0, 1, 2, 4, 8, 16),
@@ -181,7 +181,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, target: str, **changes: Any) -> Plan:
-    """The plan of a preset with ``changes`` on top; a change that is None keeps the preset's."""
+    """The plan of a preset with ``changes``; a change of None keeps the preset's value."""
     if name not in PRESETS:
         raise UsageError(f"unknown preset {name!r}", f"the presets are {', '.join(PRESETS)}")
     plan = Plan(target, preset=name, **PRESETS[name])

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep begins: its plan, where it runs, and how many trials are done and expected."""
+    """A sweep starts: its plan, its environment, and the trials done and expected."""
 
     plan: Plan
     environment: dict[str, str]
@@ -42,7 +42,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Step:
-    """A step begins, which is likely to take so many seconds of wall time."""
+    """A step starts, with an estimate of its wall time in seconds."""
 
     what: str
     seconds: int
@@ -59,7 +59,7 @@ class TrialDone:
 
 @dataclass(frozen=True)
 class Finished:
-    """All is measured, or ``reason`` says why it ended before."""
+    """The sweep is complete, or ended early for ``reason``."""
 
     plan: str
     done: int
@@ -89,7 +89,7 @@ def from_line(line: str) -> Event:
 
 
 def apply(event: Event, store: Store) -> None:
-    """Put what an event tells into ``store``; again changes nothing."""
+    """Add the content of an event to ``store``; a second time changes nothing."""
     if isinstance(event, Planned):
         store.add_plan(event.plan)
         store.add_environment(event.environment)
@@ -98,10 +98,11 @@ def apply(event: Event, store: Store) -> None:
 
 
 def follow(lines: Iterable[str], store: Store) -> Iterator[Event]:
-    """Copy the events of ``lines`` into ``store`` as they come; yields each once it is there.
+    """Copy the events of ``lines`` into ``store`` and yield each after it is stored.
 
-    The sweep was cut off when the last is not a Finished.  Empty lines are passed over.  UserError
-    for a line that is no event; if it was the last, what ended ``lines`` comes first.
+    If the last event is not a Finished, the sweep was cut off.  Empty lines are skipped.  Raises
+    UserError for a line that is not an event; for the last line, an error of ``lines`` comes
+    first.
     """
     broken: UserError | None = None
     for line in lines:

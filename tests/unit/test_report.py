@@ -267,7 +267,7 @@ def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> No
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no store"):
+    with pytest.raises(UserError, match="no store"):
         build.build(tmp_path / "none.db", tmp_path)
     path = tmp_path / "s.db"
     with Store(path) as opened:

@@ -175,7 +175,7 @@ def test_what_a_section_changed_is_put_back_newest_first(store: Store, tmp_path:
             1 / 0  # noqa: B018
         assert knob.read_text() == "first"
         assert (tmp_path / "outer").exists()
-        with pytest.raises(UserError, match="could not take back"), book.section():
+        with pytest.raises(UserError, match="cannot undo"), book.section():
             book.add(Write(str(tmp_path / "no" / "such"), "x"))
         assert book.actions == [Remove(str(tmp_path / "outer"))]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma top`` from its start to its end."""
+"""Run ``nfsrdma top`` on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 
 class _Top(Top):
-    """Top, fed."""
+    """Top, with the snapshots of a feed."""
 
     def __init__(self, asked: FeedOptions) -> None:
         super().__init__(asked.interval)
@@ -29,21 +29,22 @@ class _Top(Top):
         self.feed.sampler.interval = seconds
 
     def on_mount(self) -> None:
-        """From now on there is somebody to deliver to."""
+        """Start the feed, now that the screen can show snapshots."""
         super().on_mount()
         self.feed.start()
 
 
 def run(asked: FeedOptions) -> None:
-    """Show until it is told to end.
+    """Show snapshots until the user quits.
 
-    Raises UserError without a terminal, or with what ended the feed.
+    Raises UserError without a terminal, or with the error that ended the feed.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            "this is no terminal", "nfsrdma exporter, or trace --json, say it to programs"
+            "standard input or output is not a terminal",
+            "print frames instead: nfsrdma top --batch",
         )
-    # probes keep the compiler's words from descriptor 2, which is where textual draws
+    # probes capture the compiler's output on descriptor 2, where textual draws
     sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
     top = _Top(asked)
     try:
