@@ -77,9 +77,8 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     that checks itself needs root.
     """
     if name not in KERNELS + CHECKING:
-        raise UserError(
-            f"no kernel {name!r} can be built", f"there are {', '.join(KERNELS + CHECKING)}"
-        )
+        known = ", ".join(KERNELS + CHECKING)
+        raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
     if name in CHECKING:
         # built with the image's compiler, of the version of Debian's own, and booted by its busybox
         base, plain = image.build(step=step), build(KERNELS[0], step)

@@ -101,6 +101,8 @@ def test_help_names_exit_statuses_and_completion_and_hides_old_names(
         (("report", "/no/such/store"), 1, "/no/such/store"),
         (("sweep",), 2, "SERVER:/PATH"),
         (("sweep", "--resume", "/no/such/store"), 1, "no store /no/such/store"),
+        (("lab", "up", "../x"), 2, "is not a lab name"),
+        (("lab", "up", "x", "--shape", "trio"), 2, "shape is 'trio' (it can be solo, pair)"),
         (("lab", "ssh", "no-such-lab"), 1, "is down"),
         (("mount", "nocolon", "/mnt"), 2, "nocolon"),
         (("mount", "s:/x", "/mnt", "-o", "vers=3", "--vers", "4.2"), 2, "vers is both 4.2 and 3"),
