@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
 from nfsrdma_tools.lab.paths import cache_dir, draft_of
