@@ -23,7 +23,7 @@ _STORE = "/run/sweep.db"
 
 
 def sweep_in_lab(
-    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], accounts: bool
+    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], probes: bool
 ) -> Generator[Event, None, None]:
     """Start a lab, continue ``plan`` from ``store`` in its node, and yield the node's events.
 
@@ -32,7 +32,7 @@ def sweep_in_lab(
     store.add_plan(plan)
     with Lab(config, step) as lab:
         lab.run("client", "tee", _STORE, stdin=_store_of(plan, store.trials(plan)))
-        words = ("--resume", _STORE, "--json", "--accounts" if accounts else "--no-accounts")
+        words = ("--resume", _STORE, "--json", "--probes" if probes else "--no-probes")
         argv = lab.ssh("client").argv("nfsrdma", "sweep", *words)
         try:
             yield from follow(stream(*argv, watch=lab.check), store)

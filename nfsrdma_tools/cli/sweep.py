@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     Source = Callable[[Plan, Store], Generator[Event, None, None]]
 
-__all__ = ["sweep"]
+__all__ = ["OLD_OPTIONS", "sweep"]
+
+OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes"}
+"""Options by their old names, and the new names."""
 
 LAB_TARGET = "server:/export"
 _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
@@ -132,8 +135,8 @@ def sweep(
     keep_file: Annotated[
         bool, typer.Option("--keep-file", help="Keep the test file on the server.")
     ] = False,
-    accounts: Annotated[
-        bool, typer.Option(help="Attach the probe sets and store what they count in each trial.")
+    probes: Annotated[
+        bool, typer.Option(help="Attach the probe sets and store their counts with each trial.")
     ] = True,
     start_at: Annotated[
         float | None,
@@ -178,8 +181,8 @@ def sweep(
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    options = Options(server_ssh, keep_file, accounts, _rhythm(start_at, interval, in_step))
-    source = _in_lab(lab_clock, lab_kernel, lab_link, accounts) if lab else _here(options)
+    options = Options(server_ssh, keep_file, probes, _rhythm(start_at, interval, in_step))
+    source = _in_lab(lab_clock, lab_kernel, lab_link, probes) if lab else _here(options)
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
     again = _again(options, where)
     changes = {
@@ -246,7 +249,7 @@ def _here(options: Options) -> Source:
     return run
 
 
-def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
+def _in_lab(clock: str, kernel: str, link: str, probes: bool) -> Source:
     import os
     import sys
 
@@ -268,7 +271,7 @@ def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
         lab = config(plan)
         if lab.shape == "pair":
             step("the node builds the nfsrdma module first; that takes minutes without KVM")
-        return sweep_in_lab(lab, plan, store, step, accounts)
+        return sweep_in_lab(lab, plan, store, step, probes)
 
     return run
 
@@ -320,7 +323,7 @@ def _again(options: Options, lab: dict[str, str]) -> list[str]:
     words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
     words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
     words += ["--keep-file"] * options.keep_file
-    return words + ["--no-accounts"] * (not options.accounts)
+    return words + ["--no-probes"] * (not options.accounts)
 
 
 def _run(

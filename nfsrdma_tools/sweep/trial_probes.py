@@ -64,7 +64,7 @@ class Accounts:
         try:
             return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:
-            raise UserError(error.message, f"{error.hint}; or sweep with --no-accounts") from error
+            raise UserError(error.message, f"{error.hint}; or sweep with --no-probes") from error
 
 
 def _why_not(wanted: bool) -> str:

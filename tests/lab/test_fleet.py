@@ -156,7 +156,7 @@ def test_a_host_that_is_down_keeps_nobody_from_it(fleet: Fleet) -> None:
 
 def test_measured_at_once_cut_short_and_reported(fleet: Fleet) -> None:
     # NFSv3 wants ports of rpcbind and mountd, too
-    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-accounts"
+    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-probes"
     asked = {
         "sweep_target": "server:/export",
         "sweep_mode": "at_once",

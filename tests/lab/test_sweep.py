@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 
 TARGET = "server:/export"
 # attaching takes seconds on emulated processors, and is asked for where it is looked at
-TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-accounts")
+TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-probes")
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
 cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
@@ -125,7 +125,7 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
 
 def test_accounts_are_kept_of_each_trial(node: Lab, tmp_path: Path) -> None:
     # as long as some hundred samples take
-    words = ("--rsize", "8k,64k", "--read-ahead", "4", "--file-size", "32M", "--accounts")
+    words = ("--rsize", "8k,64k", "--read-ahead", "4", "--file-size", "32M", "--probes")
     trials = swept(node, *words)
     assert len(trials) == 4
     for trial in trials:

@@ -161,6 +161,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (("link", "remove", "none"), "link remove", "link delete"),
         (("results", "merge", "o.db", "none.db", "--load", "x"), "--load", "--server-cpu"),
         (("server", "load", "--seconds", "0"), "server load", "server cpu"),
+        (("sweep", "nocolon", "--no-accounts"), "--no-accounts", "--no-probes"),
         (
             ("sweep", "s:/x", "--in-step", "1/9999"),
             "--in-step START/SECONDS",

@@ -92,7 +92,7 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
             view.show(TrialDone(trial, done, 36))
     said = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
     assert said == [
-        "accounts: none: not asked for",
+        "probe sets: none: not asked for",
         "NFS version: 3 (`nfsrdma mount` uses 4.2; --vers selects another)",
         "sweep: compiling the probes: cpu (about 25 s)",
         "sweep: 32 trials (about 2 min)",
