@@ -84,7 +84,7 @@ def _planned(store):
 UNIT = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--unit=" + SWEEP,
         "--property=KillMode=mixed"]  # fmt: skip
 # what a store does not know of itself
-_NOT_KEPT = ["--no-probes"]
+_NOT_KEPT = ["--no-probes", "--no-accounts"]
 
 
 def main():
