@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +24,7 @@ from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from nfsrdma_tools.host.nfs.mount_request import MountRequest
     from nfsrdma_tools.host.nfs.mounts import MountState
@@ -114,16 +115,18 @@ def _request(
     from nfsrdma_tools.host.nfs.mounting import Target
     from nfsrdma_tools.sizes import parse_size
 
-    words = {name: values[name] for name in ("transport", "vers") if name in values}
-    sizes = {name: parse_size(values[name]) for name in ("rsize", "wsize") if name in values}
-    numbers = {n: _number(n, values[n]) for n in ("nconnect", "port") if n in values}
+    parsers: dict[str, Callable[[str], Any]] = {
+        "rsize": parse_size,
+        "wsize": parse_size,
+        "nconnect": partial(_number, "nconnect"),
+        "port": partial(_number, "port"),
+    }
+    fields = {name: parsers.get(name, str)(value) for name, value in values.items()}
     blocks, kb = read_ahead
     return MountRequest(
         Target.parse(target),
         Path(directory),
-        **words,
-        **sizes,
-        **numbers,
+        **fields,
         read_ahead=blocks,
         read_ahead_kb=kb,
         options=others,
