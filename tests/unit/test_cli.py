@@ -248,9 +248,12 @@ run("false", check=False)
 """
 
 
-def test_ctrl_c_exits_with_130(tmp_path: Path) -> None:
-    argv = (sys.executable, "-m", "nfsrdma_tools", "server", "cpu")
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+def test_ctrl_c_exits_with_130() -> None:
+    # a shell starts its background jobs with SIGINT ignored, and children inherit that
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    argv = (sys.executable, "-c", f"{code}; from nfsrdma_tools.cli.main import main; main()")
+    words = (*argv, "server", "cpu")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout
         assert command.stdout.readline().startswith(b"[")
         command.send_signal(signal.SIGINT)
