@@ -80,7 +80,7 @@ bench: dev image ## Both halves of our module beside the kernel's, counted in in
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
-matrix: dev image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
+matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
@@ -117,7 +117,7 @@ soak: dev image ## Two clients, verified load, faults of all kinds at random: MI
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 
-repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
+repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes)
 	@mkdir -p out
 	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --store out/boot$$boot.db || exit; done
 	@$(BIN)/nfsrdma sweep --lab --store out/race.db

@@ -33,7 +33,7 @@ from tests.unit.surfaces import PLAN, SURFACES, outcome, sweep
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
 SEEDS = range(15)
-MEASURED = Path(__file__).parents[2] / "docs/how-it-was-measured.md"
+MEASURED = Path(__file__).parents[2] / "docs/dev/how-it-was-measured.md"
 
 
 def trial(cell: Cell, run: int, throughput: float, cpu: int = 1, status: str = "ok") -> Trial:
@@ -68,7 +68,7 @@ def test_racing_is_right_for_40_percent_of_the_trials(name: str, noise: float) -
             assert regret(name, raced, transport) <= 0.01
 
 
-# figures of 100 seeds stand in docs/how-it-was-measured.md; here fewer, with room for luck
+# figures of 100 seeds stand in docs/dev/how-it-was-measured.md; here fewer, with room for luck
 @pytest.mark.parametrize(
     ("noise", "outliers", "mean", "trials"),
     [(0.03, 0, 0.008, 66), (0.03, 0.03, 0.010, 70), (0.08, 0, 0.018, 70), (0.08, 0.03, 0.020, 70)],
