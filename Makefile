@@ -8,7 +8,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live docs reference pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,7 +38,7 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	@tools/setup browser
 	$(LONG_TESTS) -m nightly tests/lab
 
-lint: dev ## ruff, mypy --strict, codespell, ansible-lint
+lint: dev ## ruff, mypy --strict, codespell, banned phrases, ansible-lint
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
 
 lint-code:
@@ -46,6 +46,7 @@ lint-code:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python tools/words
 
 lint-playbooks:
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
@@ -123,6 +124,18 @@ repeatability: setup ## Two boots of all cells, and a race, compared: see docs/d
 	@$(BIN)/nfsrdma sweep --lab --store out/race.db
 	@$(BIN)/nfsrdma store compare out/boot1.db out/boot2.db
 	@$(BIN)/nfsrdma store compare out/boot1.db out/race.db
+
+docs: dev ## The site, with its links checked: out/site/index.html
+	@tools/setup docs
+	$(BIN)/python tools/reference --check
+	$(BIN)/mkdocs build --quiet
+
+reference: dev ## Generate docs/reference from the code
+	$(BIN)/python tools/reference
+
+pictures: dev image ## Remake the pictures of docs/img in labs, and from out/sweep.db (30 minutes): ONLY=dashboard
+	@tools/setup browser
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m pictures $(ONLY)
 
 clean: ## Remove .venv and out, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi
