@@ -90,3 +90,11 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     rooms = "nfsrdma_tools|tests|tools|kmod|bpf|playbooks|docs"
     paths = re.findall(rf"`((?:{rooms})/[\w./-]+)`", page.read_text())
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_each_picture_is_shown_and_can_be_remade() -> None:
+    source = (ROOT / "tests" / "pictures.py").read_text()
+    text = "".join(page.read_text() for page in PAGES)
+    for image in (ROOT / "docs" / "img").iterdir():
+        assert f"img/{image.name})" in text
+        assert image.suffix == ".svg" or f'"{image.stem}"' in source
