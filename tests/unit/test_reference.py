@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.trial_record import Trial
 
 ROOT = Path(__file__).parents[2]
 
