@@ -8,7 +8,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live docs reference pictures clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -106,6 +106,9 @@ test-kerberos: dev image ## krb5, krb5i and krb5p over RDMA, by our client and t
 test-races: dev image ## Connections that are left at every stage, and a listener that stops: SEED=8166 KERNEL=6.12
 	@SEED=$(or $(SEED),8166) $(LONG_TESTS) --kernel $(or $(KERNEL),6.12) \
 		-k "come_and_go or stops_under_load" tests/lab/test_hostile_peers.py
+
+test-docs: dev image ## The commands of README.md and docs/, as printed, in a lab for each page
+	$(LONG_TESTS) tests/lab/test_docs.py
 
 test-fleet: dev image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py

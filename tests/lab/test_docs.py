@@ -12,6 +12,8 @@ import pytest
 from pages import PAGES, ROOT, Block, Step, blocks
 
 TIMEOUT = 900
+# pages whose commands take minutes under emulation
+LONG = re.compile(r"sweep\.md|report\.md|trace-")
 # these change who reads the next line, which is decided by its prompt here
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")
 
@@ -25,7 +27,9 @@ def parameters() -> Iterator[object]:
     for page in PAGES:
         if runs(page):
             name = str(page.relative_to(ROOT))
-            yield pytest.param(page, id=name, marks=pytest.mark.xdist_group(f"docs-{name}"))
+            marks = [pytest.mark.xdist_group(f"docs-{name}")]
+            marks += [pytest.mark.nightly] * bool(LONG.match(page.name))
+            yield pytest.param(page, id=name, marks=marks)
 
 
 class Reader:
