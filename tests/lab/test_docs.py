@@ -74,7 +74,7 @@ class Reader:
         )
 
 
-@pytest.mark.parametrize("page", parameters())
+@pytest.mark.parametrize("page", list(parameters()))
 def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     failed = []
