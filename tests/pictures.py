@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from programs import chromium
-from scene import forwarded
+from scene import _forwarded as forwarded
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab

@@ -13,7 +13,7 @@ from typing import Any
 
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["MOUNT", "Scene", "fetched", "forwarded", "scene", "until"]
+__all__ = ["MOUNT", "Scene", "fetched", "scene", "until"]
 
 MOUNT = "/mnt/<b>watched"
 """A name that would be bold if it were taken for more than text."""
@@ -100,7 +100,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
     """Everything is there within the block, and gone after it."""
     lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT, timeout=600)
     try:
-        with forwarded(lab, 8949) as page, forwarded(lab, 9949) as metrics:
+        with _forwarded(lab, 8949) as page, _forwarded(lab, 9949) as metrics:
             found = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
             until(lambda: _answers(found), "the dashboard's first frames")
             # all the probes are attached, which takes the compiler a while here
@@ -118,7 +118,7 @@ def _answers(found: Scene) -> bool:
 
 
 @contextlib.contextmanager
-def forwarded(lab: Lab, port: int) -> Iterator[int]:
+def _forwarded(lab: Lab, port: int) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         here = free.getsockname()[1]
     ssh = lab.ssh("client")
