@@ -24,7 +24,8 @@ def unknown(words: list[str]) -> list[str]:
     command: Any = PROGRAM
     rest = list(words)
     while inner := getattr(command, "commands", {}):
-        if not rest or rest[0].isupper() or rest[0] in ("...", "--help"):
+        own = {"--help", "...", *(opt for each in command.params for opt in each.opts)}
+        if not rest or rest[0].isupper() or rest[0] in own:
             return []
         if rest[0] not in inner or inner[rest[0]].hidden:
             return [rest[0]]
