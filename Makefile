@@ -131,7 +131,7 @@ repeatability: setup ## Two boots of all cells, and a race, compared: see docs/d
 docs: dev ## The site, with its links checked: out/site/index.html
 	@tools/setup docs
 	$(BIN)/python tools/reference --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 reference: dev ## Generate docs/reference from the code
 	$(BIN)/python tools/reference
