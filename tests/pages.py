@@ -68,7 +68,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def _block(text: str, found: re.Match[str]) -> Block:
-    said = _COMMENT.findall(found["comments"])
+    comments = _COMMENT.findall(found["comments"])
     steps: list[Step] = []
     first = text.count("\n", 0, found.start("body")) + 1
     for number, line in enumerate(found["body"].splitlines(), first):
@@ -79,9 +79,9 @@ def _block(text: str, found: re.Match[str]) -> Block:
     return Block(
         first,
         steps,
-        reason=next((word for kind, word in said if kind == "not run"), ""),
-        before=[word for kind, word in said if kind == "before"],
-        stable=("output", "stable") in said,
+        reason=next((word for kind, word in comments if kind == "not run"), ""),
+        before=[word for kind, word in comments if kind == "before"],
+        stable=("output", "stable") in comments,
     )
 
 

@@ -14,7 +14,7 @@ from pages import PAGES, ROOT, Block, Step, blocks
 TIMEOUT = 900
 # pages whose commands take minutes under emulation
 LONG = re.compile(r"sweep\.md|report\.md|trace-")
-# these change who reads the next line, which is decided by its prompt here
+# a login: the prompt of the next line says where it runs
 LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")
 
 
@@ -92,9 +92,9 @@ def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
 
 
 def problem(reader: Reader, block: Block, step: Step) -> str:
-    """What is wrong with a command's end or output; nothing if it is as the page says."""
+    """Report a command whose exit status or output differs from the page; empty if none does."""
     done = reader.run(step)
-    told = f"{step.line}: {step.command}\nexit status {done.returncode}\n{done.stdout}"
+    report = f"{step.line}: {step.command}\nexit status {done.returncode}\n{done.stdout}"
     if bool(done.returncode) != step.fails:
-        return told
-    return "" if not block.stable or step.matches(done.stdout) else f"other output: {told}"
+        return report
+    return "" if not block.stable or step.matches(done.stdout) else f"other output: {report}"

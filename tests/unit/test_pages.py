@@ -62,7 +62,7 @@ def test_commands_and_options_exist(page: Path) -> None:
     assert missing == []
 
 
-def test_calls_are_told_from_their_shell() -> None:
+def test_calls_are_found_in_a_shell_command() -> None:
     command = "nfsrdma lab ssh demo -- nfsrdma doctor --json | head -3; nfsrdma mounts  # --no"
     assert list(calls(command)) == [["lab", "ssh", "demo"], ["doctor", "--json"], ["mounts"]]
 
