@@ -52,7 +52,7 @@ static struct nfr_inline nfr_inline_of(const struct nfr_header *head, const stru
 		part.pages = message->page_len ? message : NULL;
 		return part;
 	}
-	/* RFC 8166, section 3.4.5.2: a Read chunk does not include XDR padding */
+	/* a Read chunk omits the XDR padding; the server inserts it */
 	pad = min_t(u32, part.tail.iov_len, xdr_pad_size(message->page_len));
 	part.tail.iov_base += pad;
 	part.tail.iov_len -= pad;
