@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The module's tunables: /sys/module/nfsrdma/parameters.
+ * Module parameters: /sys/module/nfsrdma/parameters.
  *
- * A value out of bounds is refused when it is set (-EINVAL, and a line in the
- * log with the bounds). A value is read when a connection is made, so changing
- * one touches no connection that exists.
+ * Setting a parameter to a value out of range fails with -EINVAL and logs the
+ * range. A connection reads the parameters when it is created, so that a change
+ * does not affect existing connections.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
 #include "params.h"
 
-/* A number with bounds, a multiple of @step; 0 is taken too where @zero says so */
+/* Numeric parameter: a multiple of @step from @low to @high, or 0 if @zero is set */
 struct nfr_number {
 	const char *name;
 	u32 value;
@@ -95,7 +95,7 @@ module_param_named(server_name, nfr_server_name, charp, 0444);
 MODULE_PARM_DESC(server_name,
 		 "Name of the server transport in /proc/fs/nfsd/portlist, empty for none (default rdma)");
 
-/* How memory is registered, and who takes the registration back */
+/* How memory is registered, and which side invalidates it */
 static const char * const nfr_strategies[] = { "frwr", "frwr-local" };
 static u32 nfr_strategy;
 
@@ -126,8 +126,8 @@ MODULE_PARM_DESC(registration,
 		 "frwr: the peer may invalidate, frwr-local: only this side does (default frwr)");
 
 /**
- * nfr_params_read - what the user asks for at this moment
- * @params: filled in; every value is within its bounds
+ * nfr_params_read - read the parameters of a connection
+ * @params: output; all values are in range
  */
 void nfr_params_read(struct nfr_params *params)
 {
@@ -141,7 +141,9 @@ void nfr_params_read(struct nfr_params *params)
 }
 
 /**
- * nfr_params_client - whether there is to be a client transport
+ * nfr_params_client - check whether to register the client transport
+ *
+ * Return: value of the parameter client.
  */
 bool nfr_params_client(void)
 {
@@ -149,7 +151,9 @@ bool nfr_params_client(void)
 }
 
 /**
- * nfr_params_server_name - what the server's class is called, "" for no server
+ * nfr_params_server_name - get the name of the server transport class
+ *
+ * Return: name, or "" if there is no server.
  */
 const char *nfr_params_server_name(void)
 {
@@ -157,7 +161,9 @@ const char *nfr_params_server_name(void)
 }
 
 /**
- * nfr_params_server_connections - how many connections the server may have
+ * nfr_params_server_connections - get the maximum number of server connections
+ *
+ * Return: number of connections.
  */
 u32 nfr_params_server_connections(void)
 {
@@ -165,7 +171,9 @@ u32 nfr_params_server_connections(void)
 }
 
 /**
- * nfr_params_server_pages - how many pages RDMA Reads of the server may use, and replies
+ * nfr_params_server_pages - get the limit for the pages of RDMA Reads, and for those of Replies
+ *
+ * Return: number of pages.
  */
 u32 nfr_params_server_pages(void)
 {
