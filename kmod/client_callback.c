@@ -186,7 +186,7 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 		return;
 	}
 	if (!READ_ONCE(nx->xprt.bc_serv)) {
-		trace_nfsrdma_error(conn, xid, "a callback that nobody serves", -ENOENT);
+		trace_nfsrdma_error(conn, xid, "no callback service for a callback", -ENOENT);
 		return;
 	}
 	req = nfr_callback_take(&nx->xprt, conn);

@@ -45,7 +45,7 @@ const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
 	.broken		= nfr_client_broken,
-	.unanswered	= "calls given up were never answered",
+	.unanswered	= "no reply to an abandoned Call",
 };
 
 /**

@@ -176,8 +176,8 @@ static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *h
 static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
 {
 	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
-			    "the server speaks another version" :
-			    "the server refused the header", -EIO);
+			    "the server requires another version" :
+			    "the server rejected the header", -EIO);
 	return -EIO;
 }
 
@@ -242,7 +242,7 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 		req->recv = recv;
 		if (recv->has_invalidated &&
 		    !nfr_reg_invalidated(conn, &req->mrs, recv->invalidated))
-			nfr_conn_break(conn, "the peer invalidated memory of another call");
+			nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 		nfr_reply_check(conn, req, head, rpc, length);
 		nfr_reply_finish(conn, req);
 	} else {
@@ -260,9 +260,9 @@ static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u3
 	struct nfr_xprt *nx = conn->owner;
 
 	nx->counters.bad_replies++;
-	trace_nfsrdma_error(conn, xid, "malformed header", rc);
+	trace_nfsrdma_error(conn, xid, "malformed transport header", rc);
 	nfr_recv_return(conn, recv);
-	nfr_conn_break(conn, "a malformed message came");
+	nfr_conn_break(conn, "malformed transport header");
 }
 
 /**

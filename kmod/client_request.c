@@ -83,7 +83,7 @@ static void nfr_req_abandon(struct nfr_req *req)
 	posted = nfr_req_recall(req, conn);
 	mutex_unlock(&nx->mutex);
 	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
-		nfr_client_disconnect(nx, generation, "the peer acknowledges nothing");
+		nfr_client_disconnect(nx, generation, "an invalidation timed out");
 		wait_for_completion(&req->inv_done);
 	}
 	if (!posted || !req->inv_ok)

@@ -182,7 +182,7 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 	if (rc == -ENOMEM)
 		return nfr_wait_for_regions(nx, conn);
 	nx->counters.failed_marshals++;
-	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "the call could not be sent", rc);
+	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "sending a Call failed", rc);
 	return rc;
 }
 
@@ -207,7 +207,7 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 		return nfr_callback_reply(conn, rqst);
 	/* RFC 8166, section 3.3.1: do not send a Call twice on one connection */
 	if (req->state == NFR_REQ_SENT && req->generation == conn->generation) {
-		nfr_conn_break(conn, "a call had to be sent again");
+		nfr_conn_break(conn, "a Call has to be retransmitted");
 		return -ENOTCONN;
 	}
 	rc = nfr_queue_credit(conn);

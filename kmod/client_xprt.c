@@ -113,7 +113,7 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 
 static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "injected");
+	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "fault injection");
 }
 
 static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long connect_timeout,
@@ -260,8 +260,8 @@ static void nfr_client_explain(void)
 
 	if (in_tree)
 		path_put(&path);
-	pr_err("nfsrdma: the client transport rdma is held by %s: unload that first\n",
-	       in_tree ? "the kernel's rpcrdma" : "a module other than rpcrdma");
+	pr_err("nfsrdma: %s provides client transport rdma. Unload it first\n",
+	       in_tree ? "rpcrdma" : "a module other than rpcrdma");
 }
 
 /**

@@ -23,8 +23,8 @@
 /* Additional room, so that the largest Call fits into an idle send queue */
 #define NFR_SENDS_SPARE		128
 
-static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
-static const char nfr_conn_frwr[] = "the device registers no memory by work request";
+static const char nfr_conn_small[] = "the limits of the device are too low";
+static const char nfr_conn_frwr[] = "the device does not support FRWR";
 
 /* Default reason of a queue pair failure; a specific reason replaces it */
 const char nfr_conn_flushed[] = "the queue pair failed";
@@ -88,7 +88,7 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 
 	conn->least_sends = 2 * chain;
 	if (deep < least) {
-		pr_err_ratelimited("nfsrdma: device %s: queue pairs of %d work requests, expected %d or more\n",
+		pr_err_ratelimited("nfsrdma: device %s: max_qp_wr is %d, expected at least %d\n",
 				   conn->device->name, deep, least);
 		return nfr_conn_unfit(conn, nfr_conn_small);
 	}
@@ -103,12 +103,12 @@ static int nfr_conn_fit(struct nfr_conn *conn)
 
 	nfr_pool_init(conn);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
-		pr_err_ratelimited("nfsrdma: device %s: memory management extensions: got none, expected them for FRWR\n",
+		pr_err_ratelimited("nfsrdma: device %s: no memory management extensions, which FRWR requires\n",
 				   conn->device->name);
 		return nfr_conn_unfit(conn, nfr_conn_frwr);
 	}
 	if (conn->pool.depth < NFR_MIN_DEPTH) {
-		pr_err_ratelimited("nfsrdma: device %s: memory regions of %u pages, expected %u or more\n",
+		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
 				   conn->device->name, conn->pool.depth, NFR_MIN_DEPTH);
 		return nfr_conn_unfit(conn, nfr_conn_small);
 	}

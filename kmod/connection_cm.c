@@ -84,7 +84,7 @@ int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		nfr_conn_break(conn, "RDMA device removed");
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE:
-		nfr_conn_break(conn, "address changed");
+		nfr_conn_break(conn, "RDMA address changed");
 		break;
 	default:
 		break;
@@ -100,7 +100,7 @@ static int nfr_cm_wait(struct nfr_conn *conn, int started)
 	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&conn->step, conn->step_timeout)) {
-		conn->reason = "no answer in time";
+		conn->reason = "the connection attempt timed out";
 		return -ETIMEDOUT;
 	}
 	reinit_completion(&conn->step);

@@ -30,7 +30,7 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 	 * unrelated to the buffer
 	 */
 	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->sge.length) {
-		nfr_conn_break(conn, "the peer sent something that is no message");
+		nfr_conn_break(conn, "unexpected completion of a receive");
 		return;
 	}
 	recv->length = wc->byte_len;

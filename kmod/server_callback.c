@@ -139,7 +139,7 @@ void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const vo
 	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
 
 	if (!xprt) {
-		trace_nfsrdma_svc_error(svc, xid, "a reply, but nobody called", 0);
+		trace_nfsrdma_svc_error(svc, xid, "a reply, but no callback was sent", 0);
 		return;
 	}
 	WRITE_ONCE(svc->bc_granted, clamp_t(u32, credits, 1, NFR_BC_SLOTS));
@@ -187,12 +187,12 @@ static void nfr_bc_buf_free(struct rpc_task *task)
 /* RFC 8166, section 3.3.1: a Call is not sent again on the same connection */
 static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "a callback was not answered");
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "no reply to a callback");
 }
 
 static void nfr_bc_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "injected");
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "fault injection");
 }
 
 static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)

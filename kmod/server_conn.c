@@ -38,7 +38,7 @@ static const struct nfr_conn_ops nfr_svc_conn_ops = {
 	.receive = nfr_svc_receive,
 	.writable = nfr_svc_writable,
 	.broken = nfr_svc_broken,
-	.unanswered = "nfsd dropped a call",
+	.unanswered = "nfsd dropped a Call",
 };
 
 /**

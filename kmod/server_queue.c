@@ -28,7 +28,7 @@ static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 void nfr_svc_posted(struct nfr_conn *conn, int rc)
 {
 	if (rc && rc != -EAGAIN)
-		nfr_conn_break(conn, "posting failed");
+		nfr_conn_break(conn, "posting a work request failed");
 }
 
 /* Returns 0, -EAGAIN if the queue is full, or -ENOTCONN. Caller holds the lock. */
@@ -75,7 +75,7 @@ void nfr_svc_post(struct nfr_svc_req *req)
 	nfr_svc_chain_ends(req);
 	/* the latest work requests in the queue may be unsignaled and not retire */
 	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
-		nfr_conn_break(conn, "a call has too many segments for the send queue");
+		nfr_conn_break(conn, "a Call exceeds the send queue");
 		return;
 	}
 	spin_lock(&conn->lock);

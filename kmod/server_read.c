@@ -243,5 +243,5 @@ void nfr_svc_read_start(struct nfr_svc_req *req)
 	if (!rc)
 		nfr_read_post(req);
 	else
-		nfr_read_give_up(req, "an RDMA Read could not be prepared");
+		nfr_read_give_up(req, "preparing an RDMA Read failed");
 }

@@ -64,8 +64,8 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
 	if (req->head.nreads && !svc->depth) {
-		nfr_svc_drop(req, "a Read chunk of a client that takes no Reads");
-		nfr_conn_break(svc->conn, "the client takes no RDMA Reads");
+		nfr_svc_drop(req, "Read chunk, but no RDMA Reads accepted");
+		nfr_conn_break(svc->conn, "the client does not accept RDMA Reads");
 	} else if (req->head.nreads) {
 		nfr_svc_read_start(req);
 	} else {
@@ -95,7 +95,7 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 {
 	/* RFC 8166, section 4.5: its XID cannot be trusted */
 	if (req->recv->length < NFR_WIRE_MIN) {
-		nfr_svc_drop(req, "shorter than any header");
+		nfr_svc_drop(req, "message is shorter than a header");
 		return;
 	}
 	/* never answer an error, even a malformed one */
@@ -144,7 +144,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 		return -ENOMEM;
 	if (IS_ERR(req)) {
 		nfr_recv_return(svc->conn, recv);
-		nfr_conn_break(svc->conn, "more calls than credits");
+		nfr_conn_break(svc->conn, "more Calls than credits");
 		return 0;
 	}
 	atomic_inc(&svc->busy);
@@ -200,7 +200,7 @@ static void nfr_svc_late_work(struct work_struct *work)
 		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
 			continue;
 		nfr_recv_return(svc->conn, recv);
-		nfr_conn_break(svc->conn, "no memory for a call");
+		nfr_conn_break(svc->conn, "no memory for a Call");
 	}
 }
 

@@ -98,7 +98,7 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 
 	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
 		nfr_svc_req_put(req);
-		nfr_conn_break(conn, "a reply has no room for its header");
+		nfr_conn_break(conn, "no room for the header of a Reply");
 		return;
 	}
 	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
@@ -199,7 +199,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 		return 0;
 	}
 	if (rc) {
-		nfr_conn_break(req->svc->conn, "a reply could not be sent");
+		nfr_conn_break(req->svc->conn, "sending a Reply failed");
 		nfr_svc_req_put(req);
 	}
 	return rc;

@@ -46,7 +46,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	svc->heard = calls;
 	spin_unlock(&conn->lock);
 	if (stuck)
-		nfr_conn_break(conn, "the client takes nothing");
+		nfr_conn_break(conn, "the send queue is stalled");
 	nfr_svc_posted(conn, rc);
 }
 

@@ -96,7 +96,7 @@ int nfr_svc_register(void)
 	if (!*nfr_svc_class.xcl_name)
 		return 0;
 	if (strlen(nfr_svc_class.xcl_name) > NFR_SVC_NAME_MAX) {
-		pr_err("nfsrdma: server_name=%s: expected %d characters at most\n",
+		pr_err("nfsrdma: parameter server_name: got %s, expected at most %d characters\n",
 		       nfr_svc_class.xcl_name, NFR_SVC_NAME_MAX);
 		return -EINVAL;
 	}
@@ -106,7 +106,7 @@ int nfr_svc_register(void)
 	rc = svc_reg_xprt_class(&nfr_svc_class);
 	if (!rc)
 		return 0;
-	pr_err("nfsrdma: the server transport %s is held by another module: unload that, or set server_name\n",
+	pr_err("nfsrdma: another module provides server transport %s. Unload it or set server_name\n",
 	       nfr_svc_class.xcl_name);
 	nfr_backchannel_unregister();
 	return rc;

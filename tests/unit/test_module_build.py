@@ -22,12 +22,12 @@ cp "$draft/a.c" "$draft/nfsrdma.ko"
 INFO = (
     "filename:       /x/nfsrdma.ko\0version=0.1.0\0name=nfsrdma\0depends=sunrpc,ib_core,rdma_cm\0"
     "vermagic=6.12.1 SMP preempt mod_unload modversions \0srcversion=ABC\0"
-    "parm:           credits:Calls a connection may have, 2 to 1024 (default 128) (uint)\0"
-    "parm:           registration:frwr: the peer may, frwr-local: never (default frwr) (charp)\0"
-    "parm:           mr_depth:Pages, 0 for what the device takes, 16 to 512 (default 0) (uint)\0"
-    "parm:           client:Whether to be the client transport rdma (default Y) (bool)\0"
-    "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist,"
-    " empty for none (default rdma) (charp)\0"
+    "parm:           credits:Maximum number of Calls, 2 to 1024 (default 128) (uint)\0"
+    "parm:           registration:frwr: allow it; frwr-local: do not (default frwr) (charp)\0"
+    "parm:           mr_depth:Pages (0: maximum of the device), 16 to 512 (default 0) (uint)\0"
+    "parm:           client:Register the client transport rdma (default Y) (bool)\0"
+    "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist;"
+    " empty: no server (default rdma) (charp)\0"
     "parm:           plain:int\0"
 )
 
@@ -162,7 +162,7 @@ def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
 def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
     found = known(parse_modinfo(INFO))
     assert found["credits"] == Parameter(
-        "credits", "Calls a connection may have", "128", 2, 1024, "uint"
+        "credits", "Maximum number of Calls", "128", 2, 1024, "uint"
     )
     assert found["credits"].bounds == "2 to 1024"
     assert found["mr_depth"].bounds == "0, or 16 to 512"
@@ -172,11 +172,11 @@ def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
 
 def test_switches_and_names_have_no_bounds() -> None:
     found = known(parse_modinfo(INFO))
-    client = Parameter("client", "Whether to be the client transport rdma", "Y", kind="bool")
+    client = Parameter("client", "Register the client transport rdma", "Y", kind="bool")
     assert (found["client"], client.bounds) == (client, "Y or N")
     server = found["server_name"]
     assert (server.default, server.bounds, server.kind) == ("rdma", "", "charp")
-    assert server.text.endswith("portlist, empty for none")
+    assert server.text.endswith("portlist; empty: no server")
 
 
 @pytest.mark.parametrize(
