@@ -123,7 +123,7 @@ struct nfr_counters {
 	u64 failed_marshals;
 	u64 starved;
 	/* replies */
-	u64 reply_bytes;	/* of these, bytes that the server wrote */
+	u64 reply_bytes;	/* part of request_bytes that the server used */
 	u64 fixup_bytes;
 	u64 bad_replies;
 	u64 local_invs;

@@ -71,9 +71,9 @@ static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
 }
 
 /**
- * nfr_conn_fit_queue - limit credits to what the queues of the device can hold
+ * nfr_conn_fit_queue - limit credits to the depth of the device's queues
  * @conn: connection whose device is known
- * @chain: work requests of the largest message
+ * @chain: number of work requests of the largest message
  *
  * The send queue must hold two such chains: earlier work requests may be
  * unsignaled, and without a completion the wait for room would not end, see

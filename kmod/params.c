@@ -77,7 +77,7 @@ NFR_NUMBER(min_chunk, 65536, 1, 65536, 1,
 NFR_NUMBER(credits, 128, 2, 1024, 1,
 	   "Maximum number of Calls in flight per connection");
 NFR_NUMBER(mr_depth, 0, 16, 512, 1,
-	   "Pages per memory region (0: maximum of the device)");
+	   "Pages per memory region (0: as many as the device and 1 MiB payloads allow)");
 NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 	   "Time to poll for completions before sleeping, in microseconds (0: do not poll)");
 

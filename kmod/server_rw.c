@@ -2,8 +2,8 @@
 /*
  * RDMA Reads and Writes between local pages and segments of the peer.
  *
- * The helpers of the RDMA core (rdma/rw.h) hide what a device needs: iWARP
- * devices need an MR for the target of an RDMA Read. Each operation holds
+ * The helpers of the RDMA core (rdma/rw.h) hide the requirements of devices:
+ * iWARP devices need an MR for the target of an RDMA Read. Each operation holds
  * references to its pages, so that nfsd may release the pages of a Reply before
  * they are sent.
  */
@@ -60,7 +60,7 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
 /*
  * The RDMA core allocates with GFP_KERNEL, some bytes per page. If req->gfp
  * does not block, it must not reclaim either. The limit on pages
- * (server_sink.c) bounds what it takes from the reserves then.
+ * (server_sink.c) also bounds its use of the reserves.
  */
 static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct nfr_segment *seg,
 		       u32 at)
