@@ -142,7 +142,7 @@ int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr
 int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
-	/* order with nfr_client_writable(), which runs after room was made */
+	/* pairs with nfr_client_writable(), which runs after room was made and looks for waiters */
 	smp_mb__after_atomic();
 	if (nfr_queue_has_room(conn) || !nfr_conn_is_up(conn))
 		xprt_write_space(&nx->xprt);

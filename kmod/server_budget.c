@@ -15,7 +15,7 @@
  */
 #include "server.h"
 
-/* Divisor for the share of one connection. If no other Reply is charged, any size is allowed. */
+/* Divisor for the share of one connection. A Reply that is alone may exceed share and limit. */
 #define NFR_BUDGET_SHARE	4
 
 static DEFINE_SPINLOCK(nfr_budget_lock);

@@ -13,7 +13,7 @@
 #include "compat.h"
 #include "server.h"
 
-/* Divisor for the share of one connection. If it has no other request, any size is allowed. */
+/* Divisor for the share of one connection. A request that is alone may exceed share and limit. */
 #define NFR_SINK_SHARE	4
 
 /* Delay after an allocation failure */
