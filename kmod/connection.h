@@ -131,12 +131,37 @@ struct nfr_lost {
  * @send_sges: scatter-gather elements per send work request
  * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
  * @step_timeout: timeout for each step of connecting, in jiffies
+ * @id: rdma_cm id
+ * @device: RDMA device
+ * @pd: protection domain
+ * @cq: completion queue
+ * @poll_work: work that polls @cq
+ * @event_work: work that breaks the connection for an interrupt
+ * @fence_work: work that moves the queue pair to the error state
+ * @event: disconnect reason for @event_work
+ * @wcs: batch of work completions, for @poll_work
+ * @queues_end: the queues are being destroyed; workers must not use them
+ * @step: wait for a step of connecting
+ * @step_status: result of that step
+ * @state: enum nfr_conn_state
+ * @reason: disconnect reason
  * @send_size: largest message that the peer receives inline, in bytes
  * @recv_size: largest message that this side receives inline, in bytes
- * @inflight: number of Calls without a reply
- * @lost: abandoned Calls whose replies are pending, see connection_lost.c
+ * @lock: protects @sq, @inflight, @lost, @granted, @recvs and @recvs_back
+ * @sq: accounting of the send queue
+ * @signal_cqe: completion of signaled work requests without a handler of their
+ *	own
+ * @inflight: number of Calls without a Reply
+ * @lost: abandoned Calls whose Replies are pending, see connection_lost.c
  * @granted: number of Calls that the peer allows in flight
- * @reason: disconnect reason
+ * @replies: number of Replies received
+ * @recvs: receives to repost
+ * @recvs_back: number of @recvs
+ * @all_recvs: all receives
+ * @recv_total: number of @all_recvs
+ * @pool: MRs
+ * @chunks: chunks of the message being decoded
+ * @segs: segments of the message being decoded
  */
 struct nfr_conn {
 	void *owner;
@@ -160,7 +185,7 @@ struct nfr_conn {
 	struct work_struct fence_work;
 	const char *event;
 	struct ib_wc wcs[NFR_BATCH];
-	bool queues_end;	/* the queues are being destroyed; workers must not use them */
+	bool queues_end;
 
 	struct completion step;
 	int step_status;

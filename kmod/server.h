@@ -58,7 +58,7 @@ struct nfr_result {
 	u32 length;
 };
 
-/**
+/*
  * struct nfr_svc_req - a Call, from its receipt until its Reply is sent
  * @list: link in the list of its state: ready, waiting, pending, sent or free
  * @all: link in nfr_svc.all
@@ -134,7 +134,7 @@ struct nfr_svc_counters {
 	atomic64_t probes;
 };
 
-/**
+/*
  * struct nfr_svc - accepted connection
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @depth: number of concurrent RDMA Reads that the client accepts
