@@ -16,7 +16,6 @@ from nfsrdma_tools.cli import main
 
 HEAVY = (
     "matplotlib",
-    "scipy",
     "numpy",
     "rich",
     "pyroute2",
