@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.errors import UserError
-
 if TYPE_CHECKING:
     from nfsrdma_tools.live.feed import Asked
 
@@ -41,8 +39,7 @@ def top(
     from nfsrdma_tools.live.feed import Asked
     from nfsrdma_tools.live.top.run import run
 
-    with _needed("textual"):
-        run(Asked(interval, stall, probes, record, replay))
+    run(Asked(interval, stall, probes, record, replay))
 
 
 def dashboard(
@@ -83,21 +80,6 @@ def exporter(
 
 
 def _serve(asked: Asked, address: str, port: int, token: Path | None, page: bool) -> None:
-    with _needed("starlette, uvicorn or prometheus-client"):
-        from nfsrdma_tools.live.serving import Place, serve
+    from nfsrdma_tools.live.serving import Place, serve
 
-        serve(asked, Place(address, port, token, page), lambda said: print(said, flush=True))
-
-
-class _needed:  # noqa: N801 - it reads as a word of the sentence
-    """Says which library is missing, if one is."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ModuleNotFoundError):
-            what = f"{error.name} is not installed: this needs {self._what}"
-            raise UserError(what, "pip install nfsrdma-tools") from error
+    serve(asked, Place(address, port, token, page), lambda said: print(said, flush=True))

@@ -11,6 +11,7 @@ import typer
 
 from nfsrdma_tools.cli import (
     doctor,
+    extras,
     lab,
     link,
     live,
@@ -57,7 +58,8 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:
-        app()
+        with extras.needed():
+            app()
     except UserError as error:
         print(f"nfsrdma: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.status)

@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -29,6 +30,7 @@ __all__ = ["Image", "build", "find", "recipe_hash"]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "recipe"))
 _PYTHON = "3.13"
+_NODE_EXTRAS = ("live", "report")
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
 _MINUTES = 30
@@ -130,8 +132,12 @@ def _make_keys(folder: Path) -> None:
 
 
 def _requirements() -> tuple[str, ...]:
+    """The libraries of the core and of the extras that a node needs."""
     found = importlib.metadata.requires("nfsrdma-tools") or []
-    return tuple(sorted(r for r in found if "extra ==" not in r))
+    of_extra = rf"(.*?) *; *extra == ['\"](?:{'|'.join(_NODE_EXTRAS)})['\"]"
+    core = [each for each in found if "extra ==" not in each]
+    more = [match[1] for each in found if (match := re.fullmatch(of_extra, each))]
+    return tuple(sorted((*core, *more)))
 
 
 def _fetch_libraries(site: Path) -> None:
