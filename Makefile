@@ -8,7 +8,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --durations $(or $(
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live wheel deb clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -124,6 +124,12 @@ repeatability: setup ## Two boots of all cells, and a race, compared: what docs/
 	@$(BIN)/nfsrdma store compare out/boot1.db out/boot2.db
 	@$(BIN)/nfsrdma store compare out/boot1.db out/race.db
 
-clean: ## Remove .venv and out, and images and snapshots of other recipes
+wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip install "nfsrdma_tools-....whl[all]"
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip -q --disable-pip-version-check wheel --no-deps -w dist .
+
+deb: setup ## dist/nfsrdma-tools_VERSION_all.deb and nfsrdma-dkms_VERSION_all.deb for Debian 13, checked by lintian (3 minutes)
+	@$(BIN)/python tools/deb dist
+
+clean: ## Remove .venv, out and dist, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi
-	rm -rf .venv out
+	rm -rf .venv out dist
