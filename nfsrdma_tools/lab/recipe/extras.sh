@@ -5,7 +5,8 @@
 set -eu
 rm -f /var/cache/apt/archives/*.deb
 # what comes along with it is downloaded, too
-apt-get -qq -y --no-install-recommends --download-only install firewalld
+apt-get -qq -y --no-install-recommends --download-only install firewalld \
+	man-db python3-psutil python3-pyroute2 python3-rich python3-typer
 mkdir -p /opt/archive
 mv /var/cache/apt/archives/*.deb /opt/archive
 cd /opt/archive
