@@ -128,7 +128,8 @@ def _refuse_foreign(version: str) -> None:
     for path in (CONF, dkms.source_folder(version), dkms.TREE / OURS):
         if path.exists():
             what = f"{path} is there, and not by nfsrdma module install"
-            raise UserError(what, f"move it away, or: dkms remove {OURS}/{version} --all")
+            other = f"move it away, or: dkms remove {OURS}/{version} --all"
+            raise UserError(what, f"apt remove nfsrdma-dkms, if that is installed; else {other}")
 
 
 def _missing() -> tuple[str, ...]:
