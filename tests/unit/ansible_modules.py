@@ -27,6 +27,23 @@ def collections(folder: Path) -> Path:
     return folder
 
 
+def templated(value: Any, variables: dict[str, Any]) -> Any:
+    """Expand the templates in a value from a file of the collection, as Ansible does in a task."""
+    from ansible import template
+
+    # ansible-core 2.19 expands only strings that are marked; earlier versions expand all
+    mark = getattr(template, "trust_as_template", str)
+
+    def marked(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: marked(each) for key, each in part.items()}
+        if isinstance(part, list):
+            return [marked(each) for each in part]
+        return mark(part) if isinstance(part, str) else part
+
+    return template.Templar(loader=None, variables=marked(variables)).template(marked(value))
+
+
 def _imported(name: str) -> Any:
     if not any(path.endswith("/nfsrdma-collections") for path in sys.path):
         folder = Path(tempfile.mkdtemp())
@@ -47,8 +64,11 @@ def program(root: Path, name: str, text: str) -> None:
 
 
 def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[str, Any]:
-    """What a module answers; ``root`` has its fstab, its units, and programs of its own."""
-    module = _imported(f"modules.{name}")
+    """Run a module and return its result; ``root`` has its fstab, its units and its programs.
+
+    A name without a dot is a module of the collection, others are imported as they are.
+    """
+    module = importlib.import_module(name) if "." in name else _imported(f"modules.{name}")
     of_ansible = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_tmpdir": str(root)}
     args = {**of_ansible, **args}
     ours, theirs = os.pipe()
