@@ -91,9 +91,9 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         place = _imported("module_utils.place")
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
         _imported("module_utils.records").FOLDER = f"{root}/records"
-        filters = _imported("module_utils.firewall")
-        filters.RULES = f"{root}/etc/firewall.nft"
-        filters.UNIT, filters.LOADED = f"{root}/units/nfsrdma-firewall.service", f"{root}/nf_tables"
+        nftables = _imported("modules.nfsrdma_nftables")
+        nftables.RULES, nftables.LOADED = f"{root}/etc/firewall.nft", f"{root}/nf_tables"
+        nftables.UNIT = f"{root}/units/nfsrdma-firewall.service"
         os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
         _imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
         _imported("modules.nfsrdma_facts").PROC = f"{root}/proc"
