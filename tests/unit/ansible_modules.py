@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the collection's modules as Ansible does: a process each, JSON in, JSON out.
+"""Run modules as Ansible does, each in a process of its own, with JSON in and out.
 
-A fork instead of a new interpreter: importing Ansible takes half a second.
+The process is a fork, not a new interpreter: importing Ansible takes half a second.
 """
 
 import atexit
@@ -19,7 +19,7 @@ _MODULES = "ansible_collections.nfsrdma.tools.plugins"
 
 
 def collections(folder: Path) -> Path:
-    """A collections path in which the working tree's playbooks are nfsrdma.tools."""
+    """A collections path where nfsrdma.tools is the playbooks of this working tree."""
     place = folder / "ansible_collections/nfsrdma"
     place.mkdir(parents=True, exist_ok=True)
     if not (place / "tools").exists():
@@ -53,9 +53,9 @@ def _imported(name: str) -> Any:
 
 
 def program(root: Path, name: str, text: str) -> None:
-    """A stand-in for a program of the target: a Python script without its first line.
+    """Write a stand-in for a program of the target: a Python script without its first line.
 
-    Isolated (-IS), because a module starts a dozen of them and site takes longer than the script.
+    -IS skips site, which takes longer than the script; a module runs a dozen of them.
     """
     shell = text.startswith("#!")
     file = root / "bin" / name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for nfsrdma on a target: keeps its state in state.json beside it, and its arguments."""
+"""A stand-in for nfsrdma on a target. Keeps its state and its arguments in state.json."""
 
 import itertools
 import json

@@ -71,7 +71,7 @@ def add(file: Path, promtool: bool = False, check: bool = False) -> list[dict[st
 
 def remove(file: Path) -> list[dict[str, Any]]:
     """Run the task that reverts it; the results of the items that its condition lets through."""
-    (task,) = [task for task in tasks("take_back.yml") if BLOCKINFILE in task]
+    (task,) = [task for task in tasks("revert.yml") if BLOCKINFILE in task]
     known = variables(file)
     results = []
     for item in templated(task["loop"], known):
