@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between the sampler's thread and the browsers: the hour, and who listens.
+"""Broadcast snapshots from the sampler's thread to the browsers, and keep the last hour.
 
-A listener has a queue of a few events, the same bytes for all.  One whose queue is full is sent
-away, and comes back by itself when it can (EventSource).
+Each listener has a short queue of events, the same bytes for all.  A listener with a full queue is
+disconnected; EventSource reconnects by itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _QUEUE = 8
 _EVENTS = 500
 
 
-class Full(Exception):  # noqa: N818 - it is a state, and not a fault
-    """As many listen as may."""
+class Full(Exception):  # noqa: N818 - a state, not a fault
+    """The number of listeners is at its limit."""
 
 
 class Hub:
-    """``deliver`` may be called from any thread, all else from that of the event loop."""
+    """``deliver`` runs in any thread, all other methods in the event loop's thread."""
 
     def __init__(self, most: int = 256) -> None:
         self.most = most
@@ -40,30 +40,30 @@ class Hub:
 
     @property
     def listening(self) -> int:
-        """How many listen."""
+        """The number of listeners."""
         return len(self._listeners)
 
     def open(self) -> None:
-        """From now on events go to listeners of the running loop."""
+        """Send events to listeners in the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
 
     def deliver(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot and tell all who listen."""
+        """Keep a snapshot and send it to all listeners."""
         small, events = text(frame(snapshot)), to_plain(snapshot.events)
         with self._lock:
             self._history.add(snapshot.time, small)
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, small, snapshot)
+            self._loop.call_soon_threadsafe(self._send, small, snapshot)
 
     def past(self) -> bytes:
-        """The hour, and the last events, as JSON."""
+        """The last hour and the newest events, as JSON."""
         with self._lock:
             frames, events = self._history.frames(), list(self._events)
         return f'{{"frames":[{",".join(frames)}],"events":{text(events)}}}'.encode()
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Each snapshot from now on, as a server-sent event; Full when too many listen."""
+        """Server-sent events with the snapshots from now on; Full at the limit of listeners."""
         if len(self._listeners) >= self.most:
             raise Full
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
@@ -76,11 +76,11 @@ class Hub:
             self._listeners.discard(queue)
 
     def close(self) -> None:
-        """Send everybody away."""
+        """Disconnect all listeners."""
         for queue in list(self._listeners):
             self._dismiss(queue)
 
-    def _tell(self, small: str, snapshot: Snapshot) -> None:
+    def _send(self, small: str, snapshot: Snapshot) -> None:
         if not self._listeners:
             return
         event = _event(small, text(page_data(snapshot)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last hour, small: of each snapshot a frame of sums, and of old ones one frame for many.
+"""The last hour in little memory: a frame of sums per snapshot, and one frame for several old ones.
 
-A frame is nested dicts of numbers.  Two are merged by adding, but for what is below "max", of which
-the larger stays, and the time, of which the later does.
+A frame is nested dicts of numbers.  Merging adds them up, except for "max", which keeps the larger
+values, and the time, which is the later one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["Frame", "History", "frame", "merged"]
 Frame = dict[str, Any]
 _HOUR = 3600.0
 _RECENT = 600.0
-# so many frames become one when they are older than that
+# older frames are merged in groups of this size
 _TOGETHER = 10
 
 
 class History:
-    """Frames of the last hour as JSON, with their times; the last ten minutes whole."""
+    """Frames of the last hour as JSON; those of the last ten minutes are not merged."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, str]] = deque()
         self._old: deque[tuple[float, str]] = deque()
 
     def add(self, time: float, new: str) -> None:
-        """One more; what is older than an hour goes."""
+        """Add a frame, and drop frames older than an hour."""
         self._recent.append((time, new))
         full = len(self._recent) > _TOGETHER
         if full and time - self._recent[_TOGETHER - 1][0] > _RECENT:
@@ -45,12 +45,12 @@ class History:
             self._old.popleft()
 
     def frames(self) -> list[str]:
-        """All of them, the oldest first."""
+        """All frames, the oldest first."""
         return [each for _, each in (*self._old, *self._recent)]
 
 
 def merged(frames: Iterable[Frame]) -> Frame:
-    """One frame for several."""
+    """One frame with the sums of several."""
     whole: Frame = {}
     for each in frames:
         _add(whole, {key: value for key, value in each.items() if key not in ("t", "max")})
@@ -76,13 +76,13 @@ def _larger(into: Frame, other: Frame) -> None:
 
 
 def frame(snapshot: Snapshot) -> Frame:
-    """What the charts need of a snapshot.
+    """The figures of a snapshot that the charts show.
 
-    Below "who" a mount is "m:DIRECTORY", a client "c:ADDRESS" and the server "s:"; each has bytes
-    read and written (r, w), RPCs (n), their ms (x: in all, q: before they were sent, a: until
-    answered), those that probes counted (k), of the server's also the Sends that were completed
-    (e), ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and regions
-    (g).  Below "max" are credits granted and used, by the connection, which mounts may share.
+    In "who", the keys are "m:DIRECTORY" for a mount, "c:ADDRESS" for a client and "s:" for the
+    server.  Each has bytes read and written (r, w), RPCs (n) and their milliseconds as in nfsiostat
+    (x: exe, q: queue, a: RTT), RPCs that probes counted (k), on the server completed Sends (e),
+    ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and operations on
+    memory regions (g).  "max" has granted and used credits by connection; mounts may share one.
     """
     mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
     clients = _clients(snapshot.server) if snapshot.server else {}
@@ -123,8 +123,8 @@ _REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
 
 
 def _credits(mounts: Sequence[Mount]) -> Frame:
-    # where Calls waited all were in use, if that was not between two snapshots; of several
-    # connections nobody knows which it was
+    # if a Call waited, all credits were in use between two snapshots; with several connections
+    # the one on which it waited is unknown
     waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
     found: Frame = {}
     for key, xprts in shared(mounts).items():
@@ -149,7 +149,7 @@ def _clients(server: Server) -> Frame:
 def _client(client: Client) -> Frame:
     calls = client.counts.get("calls", 0)
     return {
-        # as mounts have it: what a client reads is what the server writes to it
+        # from the client's side, as for mounts: it reads what the server writes by RDMA
         "r": client.counts.get("written", 0),
         "w": client.counts.get("read_bytes", 0),
         "n": calls,
@@ -170,7 +170,7 @@ def _by_power(times: Slots) -> dict[str, int]:
 
 
 def _texts(slots: Slots) -> dict[str, int]:
-    # JSON's keys are texts
+    # keys of JSON objects are strings
     return {str(slot): count for slot, count in slots}
 
 

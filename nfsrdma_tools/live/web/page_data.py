@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows of a snapshot, as JSON: only the fields that its scripts read."""
+"""The state that the page shows, as JSON: the fields of a snapshot that its scripts read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLIENT = ("peer", "procedure", "counts", "ns")
 
 
 def page_data(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot as dicts and lists; fields that are empty or 0 are left out."""
+    """A snapshot as dicts and lists, without fields that are empty or 0."""
     found = {**_some(snapshot, _NOW), "mounts": [_mount(each) for each in snapshot.mounts]}
     return found | {"server": _server(snapshot.server)} if snapshot.server else found
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks for the last hour once, then listens; draws what is chosen.
+// Fetches the last hour once, then receives snapshots as server-sent events; draws the selection.
 import { Chart } from "./charts.js";
 import { element, get, plain, short, time } from "./dom.js";
 import { Heat } from "./heat.js";
+import { reasons } from "./reasons.js";
 import * as series from "./series.js";
-import { tables, tellEvents } from "./tables.js";
+import { tables, showEvents } from "./tables.js";
 
 const HOUR = 3600, KEPT = 4500, EVENTS = 500;
+const SERVER_SIDE = /^[cs]:/;
 const state = { frames: [], events: [], now: null, who: "", paused: false, due: false };
 const bytes = (value) => short(value, "B/s");
 const percent = (value) => (value == null ? "" : `${value.toPrecision(3)} %`);
@@ -16,15 +18,16 @@ const size = (slot) => (slot >= 20 ? `${2 ** (slot - 20)} MiB` : slot >= 10 ? `$
 const where = get("charts");
 const charts = {
   bytes: new Chart(where, "Throughput", { format: bytes }),
-  rpcs: new Chart(where, "RPCs each second"),
-  phases: new Chart(where, "Where an RPC's time goes, mean", { format: time, stacked: true }),
-  cpu: new Chart(where, "CPU of the host by layer", { format: percent, stacked: true, top: 100 }),
-  times: new Heat(where, "Times of RPCs", power, "probes, or no RPCs"),
-  sizes: new Heat(where, "Sizes of chunks", size, "probes, or no chunks"),
+  rpcs: new Chart(where, "Operations (ops/s)"),
+  phases: new Chart(where, "Average time of an RPC by phase", { format: time, stacked: true }),
+  cpu: new Chart(where, "CPU time of the host by layer", { format: percent, stacked: true, top: 100 }),
+  times: new Heat(where, "Distribution of RPC times", power),
+  sizes: new Heat(where, "Distribution of chunk sizes", size),
   credits: new Chart(where, "Credits"),
-  regions: new Chart(where, "Memory regions each second"),
+  regions: new Chart(where, "Memory registrations per second"),
 };
 
+// the frames of the chosen time span
 function chosen() {
   const newest = state.frames.length ? state.frames.at(-1).t : 0;
   return state.frames.filter((frame) => frame.t > newest - Number(get("span").value));
@@ -34,22 +37,18 @@ function draw() {
   state.due = false;
   const frames = chosen(), who = state.who;
   const times = frames.map((frame) => frame.t), seconds = frames.map((frame) => frame.s);
-  charts.bytes.draw(times, [["read", series.rate(frames, who, "r")], ["written", series.rate(frames, who, "w")]]);
-  charts.rpcs.draw(times, [["RPCs", series.rate(frames, who, "n")]]);
-  charts.phases.draw(times, series.phases(frames, who));
-  charts.cpu.draw(times, series.layers(frames));
-  const numbers = connections(who);
-  charts.credits.draw(times, [["granted", series.credits(frames, numbers, "granted")], ["used", series.credits(frames, numbers, "used")]]);
-  charts.regions.draw(times, series.regions(frames, who));
-  charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds);
-  charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds);
-  const any = (key) => frames.some((frame) => Object.keys(series.together(frame, who, key)).length);
-  charts.credits.box.hidden = !frames.some((frame) => Object.keys(frame.max || {}).length) || /^[cs]:/.test(who);
-  charts.regions.box.hidden = !any("g");
-  charts.sizes.box.hidden = !any("z");
-  charts.times.box.hidden = !any("l");
+  const why = reasons({ ...state, frames }, get("span").selectedOptions[0].text);
+  charts.bytes.draw(times, [["read", series.rate(frames, who, "r")], ["write", series.rate(frames, who, "w")]], why.bytes);
+  charts.rpcs.draw(times, [["ops/s", series.rate(frames, who, "n")]], why.rpcs);
+  charts.phases.draw(times, series.phases(frames, who), why.phases);
+  charts.cpu.draw(times, series.layers(frames), why.cpu);
+  const credits = (key) => (SERVER_SIDE.test(who) ? times.map(() => null) : series.credits(frames, connections(who), key));
+  charts.credits.draw(times, [["granted", credits("granted")], ["used", credits("used")]], why.credits);
+  charts.regions.draw(times, series.regions(frames, who), why.regions);
+  charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds, why.times);
+  charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds, why.sizes);
   if (state.now) tables(state.now, state.who, choose);
-  tellEvents(state.events);
+  showEvents(state.events);
 }
 
 // the numbers of a mount's connections; null for all mounts
@@ -70,15 +69,15 @@ function choose(who) {
   soon();
 }
 
-// what can be chosen: mounts, and clients of a server
+// the choices: mounts, the server here and its clients
 function options() {
   const now = state.now || {};
   const found = [["", "all mounts"], ...(now.mounts || []).map((m) => [`m:${m.directory}`, m.directory])];
   if (now.server) {
     const peers = new Set((now.server.clients || []).map((client) => client.peer));
-    found.push(["s:", "the server here"], ...[...peers].map((peer) => [`c:${peer}`, `client ${peer}`]));
+    found.push(["s:", "this server"], ...[...peers].map((peer) => [`c:${peer}`, `client ${peer}`]));
   }
-  if (!found.some(([value]) => value === state.who)) found.push([state.who, `${state.who.slice(2)} (nothing now)`]);
+  if (!found.some(([value]) => value === state.who)) found.push([state.who, `${state.who.slice(2)} (idle)`]);
   const select = get("who");
   const have = [...select.options].map((option) => option.value).join("\n");
   if (have !== found.map(([value]) => value).join("\n")) {
@@ -98,13 +97,13 @@ function take({ frame, now }) {
   state.events.splice(0, Math.max(state.events.length - EVENTS, 0));
   const first = !state.now;
   state.now = now;
-  // a host that only serves is shown as a server
+  // on a host without mounts, show the server
   if (first && !now.mounts.length && now.server) state.who = "s:";
   if (!state.paused) options();
   soon();
 }
 
-function tell(text, kind) {
+function status(text, kind) {
   get("link").textContent = text;
   get("link").className = `badge ${kind}`;
 }
@@ -118,11 +117,11 @@ async function past() {
 
 function listen() {
   const source = new EventSource("/events");
-  source.addEventListener("open", () => { tell("live", "good"); past().catch(() => tell("no history", "warning")); });
+  source.addEventListener("open", () => { status("live", "good"); past().catch(() => status("live, history failed", "warning")); });
   source.addEventListener("message", (event) => take(JSON.parse(event.data)));
   source.addEventListener("error", () => {
-    tell("not connected", "error");
-    // what the browser gives up, like an answer 503, it does not try again by itself
+    status("disconnected", "error");
+    // after an answer like 503 the browser does not reconnect by itself
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
   });
 }
@@ -136,6 +135,6 @@ get("pause").addEventListener("click", () => {
 });
 document.addEventListener("visibilitychange", soon);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", soon);
-// tests read what is drawn
+// tests read this
 window.nfsrdma = state;
 listen();

@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 /* global uPlot */
-// A card with a chart by uPlot, and a legend of our own that follows the cursor.
-import { css, element, short } from "./dom.js";
+// A card with a uPlot chart. Its legend follows the cursor; an empty chart shows the reason.
+import { css, element, plain, short } from "./dom.js";
 
 const COLOURS = 16;
 export const colour = (i) => css(`--c${i % COLOURS}`);
 
-export function card(where, title, note = "") {
+export function card(where, title) {
   const box = element("div", "", "chart");
-  const head = element("h2", title);
-  const aside = element("span", note, "soft");
-  head.append(aside);
   const plot = element("div", "", "plot");
   plot.setAttribute("role", "img");
   plot.setAttribute("aria-label", title);
+  const reason = element("p", "", "reason");
   const legend = element("ul", "", "legend");
-  box.append(head, plot, legend);
+  plot.append(reason);
+  box.append(element("h2", title), plot, legend);
   where.append(box);
-  return { box, plot, legend, aside };
+  return { box, plot, legend, reason };
+}
+
+// "" removes the reason
+export function explain({ box, reason }, text) {
+  reason.textContent = plain(text);
+  box.classList.toggle("empty", Boolean(text));
 }
 
 export class Chart {
@@ -26,14 +31,16 @@ export class Chart {
     new ResizeObserver(() => this.resize()).observe(this.plot);
   }
 
-  // times: seconds; lines: [[name, values], ...]
-  draw(times, lines) {
-    this.lines = lines.length ? lines : [["nothing", times.map(() => null)]];
+  // times: seconds; lines: [[name, values], ...]; why: what to show if all values are 0 or absent
+  draw(times, lines, why) {
+    const empty = !lines.some(([, values]) => values.some(Boolean));
+    explain(this, empty ? why : "");
+    this.lines = lines.length ? lines : [["", times.map(() => null)]];
     const data = [times, ...(this.stacked ? stack(this.lines) : this.lines.map(([, v]) => v))];
     const names = this.lines.map(([name]) => name).join("\n") + css("--back");
     if (!this.uplot || names !== this.names) this.build(names, data);
     else this.uplot.setData(data);
-    this.tell();
+    this.showValues();
   }
 
   build(names, data) {
@@ -51,7 +58,7 @@ export class Chart {
       axes: [{ ...axis, size: 26, gap: 3, space: 70, values: (u, at) => at.map((t) => hours(t)) },
         { ...axis, size: 72, values: (u, at) => at.map((v) => this.format(v)) }],
       series: [{}, ...this.series()],
-      hooks: { setCursor: [(u) => { this.cursor = u.cursor.idx; this.tell(); }] },
+      hooks: { setCursor: [(u) => { this.cursor = u.cursor.idx; this.showValues(); }] },
     }, data, this.plot);
     this.keys();
   }
@@ -74,7 +81,8 @@ export class Chart {
     this.legend.replaceChildren(...this.values.map((one) => one.item));
   }
 
-  tell() {
+  // the values at the cursor, or the newest ones
+  showValues() {
     const last = this.lines[0][1].length - 1;
     const at = this.cursor ?? last;
     this.values.forEach(({ value }, i) => { value.textContent = this.format(this.lines[i][1][at]); });
@@ -91,7 +99,7 @@ export class Chart {
 
 const hours = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
 
-// each line on top of those before it, the highest first: it is drawn below the others
+// each line is the sum up to it; the highest comes first because uPlot draws it below the others
 function stack(lines) {
   let below = null;
   const sums = lines.map(([, values]) => {

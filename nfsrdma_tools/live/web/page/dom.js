@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements and numbers. Every text goes in as text: nothing here makes HTML of a string.
+// DOM elements and formatted numbers. All text is set as textContent: no string becomes HTML.
 
 export const get = (id) => document.getElementById(id);
 
@@ -10,7 +10,7 @@ export function element(tag, text = "", kind = "") {
   return made;
 }
 
-// control characters and lone surrogates are shown as what they are not: a question mark
+// a question mark replaces control characters and lone surrogates
 export const plain = (text) => String(text).replace(/[\p{Cc}\p{Cs}]/gu, "?");
 
 export function css(name) {
@@ -34,7 +34,7 @@ export function time(micros) {
 
 export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
 
-// columns: [heading, row => text, "number" or "name"]; after: row => text of a line below
+// columns: [heading, row => text, "number" or "name"]; after: row => text of an extra line below the row
 export function table(where, columns, rows, { chosen, choose, after } = {}) {
   const head = element("tr");
   columns.forEach(([name, , kind]) => head.append(element("th", name, kind || "")));
@@ -58,6 +58,13 @@ export function table(where, columns, rows, { chosen, choose, after } = {}) {
       sentence.append(cell);
       body.append(sentence);
     }
+  }
+  if (!rows.length) {
+    const cell = element("td", "No data in the last interval.", "soft");
+    cell.colSpan = columns.length;
+    const line = element("tr");
+    line.append(cell);
+    body.append(line);
   }
   const top = element("thead");
   top.append(head);

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// A histogram over time: a column for each time, a row for each power of two, darker for more.
+// A histogram over time: one column per time step, one row per power of two, darker for higher counts.
 import { css, element } from "./dom.js";
-import { card } from "./charts.js";
+import { card, explain } from "./charts.js";
 
 const LEFT = 72, BOTTOM = 20, COLUMNS = 150;
 
 export class Heat {
-  // label: what the upper end of row n is called
-  constructor(where, title, label, what) {
-    Object.assign(this, card(where, title), { label, what });
+  // label(n): the upper end of row n, as text
+  constructor(where, title, label) {
+    Object.assign(this, card(where, title), { label });
     this.canvas = element("canvas", "", "heat");
     this.plot.append(this.canvas);
     new ResizeObserver(() => this.frames && this.draw(...this.frames)).observe(this.plot);
   }
 
-  // rows: for each time a {slot: count}; seconds: how long each is
-  draw(times, rows, seconds) {
-    this.frames = [times, rows, seconds];
+  // rows: a {slot: count} per time; seconds: the length of each time step; why: shown if there are no counts
+  draw(times, rows, seconds, why) {
+    this.frames = [times, rows, seconds, why];
     const slots = rows.flatMap((row) => Object.keys(row).map(Number));
+    explain(this, slots.length ? "" : why);
     const [low, high] = slots.length ? [Math.max(Math.min(...slots) - 1, 0), Math.max(...slots) + 1] : [0, 8];
     const context = this.fit();
     const [width, height] = [this.plot.clientWidth, this.plot.clientHeight];
@@ -25,7 +26,7 @@ export class Heat {
     if (times.length) this.cells(context, columns(times, rows, seconds), { low, high, width, height });
     this.axes(context, { low, high, width, height, times });
     const most = rows.length ? Object.entries(rows.at(-1)).sort((a, b) => b[1] - a[1])[0] : null;
-    this.legend.replaceChildren(element("li", most ? `now mostly up to ${this.label(Number(most[0]))}` : `no ${this.what}`, "soft"));
+    this.legend.replaceChildren(element("li", most ? `most frequent now: up to ${this.label(Number(most[0]))}` : "", "soft"));
   }
 
   fit() {
@@ -66,7 +67,7 @@ export class Heat {
 
 const hours = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
 
-// so many columns of equal time at most, in counts per second; a time longer than a column fills several
+// counts per second in COLUMNS columns of equal time; a time step longer than a column fills several
 function columns(times, rows, seconds) {
   const first = times[0] - seconds[0], length = times.at(-1) - first || 1;
   const count = COLUMNS, wide = length / count;

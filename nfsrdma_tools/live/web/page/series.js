@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// What charts draw, out of frames (live/web/history.py): numbers per second, or of each RPC.
+// The lines of the charts, from frames (live/web/history.py): rates per second and means per RPC.
 
 const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
 
-// of "" all mounts together
-export function each(frame, who) {
+// the entries of one mount, client or server; "" selects all mounts
+export function selected(frame, who) {
   const all = frame.who || {};
   if (who) return all[who] ? [all[who]] : [];
   return Object.keys(all).filter((name) => name.startsWith("m:")).map((name) => all[name]);
 }
 
 function total(frame, who, key) {
-  return each(frame, who).reduce((have, one) => have + (one[key] || 0), 0);
+  return selected(frame, who).reduce((have, one) => have + (one[key] || 0), 0);
 }
 
+// the counts of all selected entries, added up by name
 export function together(frame, who, key) {
   const whole = {};
-  for (const one of each(frame, who)) {
+  for (const one of selected(frame, who)) {
     for (const [name, count] of Object.entries(one[key] || {})) whole[name] = (whole[name] || 0) + count;
   }
   return whole;
@@ -25,9 +26,10 @@ export function together(frame, who, key) {
 const perSecond = (frames, values) => values.map((v, i) => (frames[i].s ? v / frames[i].s : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
-const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send"];
+const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
+  "RTT", "rest of exe"];
 
-// mean microseconds of an RPC by phase: the probes' phases, or what mountstats tells
+// mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
 export function phases(frames, who) {
   const probed = frames.some((f) => total(f, who, "k"));
   const found = new Map();
@@ -39,11 +41,11 @@ export function phases(frames, who) {
     }
   });
   const order = (name) => PHASES.indexOf(name);
-  return [...found].sort(([a], [b]) => order(a) - order(b));
+  return [...found].sort(([a], [b]) => order(a) - order(b)).map(([name, values]) => [name.replaceAll("_", " "), values]);
 }
 
 function probedPhases(frame, who) {
-  // a Send has a time only if its completion was asked for
+  // a Send has a time only if the server requested its completion
   const count = (name) => total(frame, who, name === "send" ? "e" : "k");
   const parts = together(frame, who, "p");
   return Object.fromEntries(Object.entries(parts).map(([n, ns]) => [n, count(n) ? ns / count(n) / 1e3 : 0]));
@@ -53,10 +55,10 @@ function countedPhases(frame, who) {
   const n = total(frame, who, "n");
   if (!n) return {};
   const [all, queue, answer] = ["x", "q", "a"].map((key) => (total(frame, who, key) * 1e3) / n);
-  return { "before it is sent": queue, "wire and server": answer, "after": Math.max(all - queue - answer, 0) };
+  return { queue, RTT: answer, "rest of exe": Math.max(all - queue - answer, 0) };
 }
 
-// shares of all CPUs by layer; layers are counted less often than frames come
+// percent of all CPUs by layer; the sampler reads layers less often than it makes frames
 export function layers(frames) {
   const found = new Map();
   let last = null;
@@ -73,11 +75,11 @@ export function layers(frames) {
   return [...found].sort(([a], [b]) => order(a) - order(b));
 }
 
-// probes/cpu/layer_names.py has the same, in the same order
+// the same names in the same order as probes/cpu/layer_names.py
 const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
   "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
-// of these connections, or of all; mounts may share one
+// the sum over these connections, or over all if numbers is null; mounts may share a connection
 export function credits(frames, numbers, key) {
   return frames.map((f) => {
     const all = f.max || {};

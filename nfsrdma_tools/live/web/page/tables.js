@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of the last snapshot (live/snapshot.py), and the log of events.
+// Tables of the newest snapshot (snapshot.py) and the list of events. Columns have nfsiostat's names where it has the figure.
 import { clock, element, get, plain, short, table, time } from "./dom.js";
 
 const add = (list, key) => (list || []).reduce((have, one) => have + (one[key] || 0), 0);
@@ -30,12 +30,12 @@ function mounts(now, all, who, choose) {
   table(get("mounts"), [
     ["mount", (m) => m.directory, "name"],
     ["read", (m) => bytes(now, m.read), "number"],
-    ["written", (m) => bytes(now, m.written), "number"],
-    ["RPC/s", (m) => short(perSecond(now, rpcs(m))), "number"],
-    ["mean", (m) => (rpcs(m) ? time((add(m.ops, "execute_ms") * 1000) / rpcs(m)) : ""), "number"],
+    ["write", (m) => bytes(now, m.written), "number"],
+    ["ops/s", (m) => short(perSecond(now, rpcs(m))), "number"],
+    ["avg exe", (m) => (rpcs(m) ? time((add(m.ops, "execute_ms") * 1000) / rpcs(m)) : ""), "number"],
     ["state", (m) => state(m)],
     ["transport", (m) => `${m.transport || "?"} v${m.vers || "?"}`],
-    ["of", (m) => m.target, "name"],
+    ["server", (m) => m.target, "name"],
     ["rsize", (m) => kib(m.rsize), "number"],
     ["read-ahead", (m) => (m.read_ahead_kb ? `${m.read_ahead_kb}K` : ""), "number"],
   ], all, {
@@ -56,19 +56,19 @@ function server(now, who, choose) {
   const nfsd = now.server;
   get("server-section").hidden = !nfsd;
   if (!nfsd) return;
-  get("nfsd").textContent = plain(`${nfsd.threads || 0} threads of nfsd on ${(nfsd.listeners || []).join(", ")}: `
-    + `${short(perSecond(now, nfsd.calls || 0))} calls/s, reading ${bytes(now, nfsd.read)}, writing ${bytes(now, nfsd.written)}`);
+  get("nfsd").textContent = plain(`nfsd: ${nfsd.threads || 0} threads, listeners ${(nfsd.listeners || []).join(", ") || "unknown"}, `
+    + `${short(perSecond(now, nfsd.calls || 0))} ops/s, read ${bytes(now, nfsd.read)}, write ${bytes(now, nfsd.written)}`);
   table(get("clients"), [
     ["client", (c) => c.peer, "name"],
-    ["procedure", (c) => c.procedure],
-    ["calls/s", (c) => short(perSecond(now, (c.counts || {}).calls || 0)), "number"],
-    ["fetched", (c) => bytes(now, (c.counts || {}).read_bytes), "number"],
-    ["written", (c) => bytes(now, (c.counts || {}).written), "number"],
-    ["mean", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
+    ["operation", (c) => c.procedure],
+    ["ops/s", (c) => short(perSecond(now, (c.counts || {}).calls || 0)), "number"],
+    ["RDMA Read", (c) => bytes(now, (c.counts || {}).read_bytes), "number"],
+    ["RDMA Write", (c) => bytes(now, (c.counts || {}).written), "number"],
+    ["avg time", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
   ], nfsd.clients || [], { chosen: (c) => `c:${c.peer}` === who, choose: (c) => choose(`c:${c.peer}`) });
 }
 
-// of all mounts that are shown, added up by name
+// the rows of all lists, added up by name
 function byName(lists, name, keys) {
   const found = new Map();
   for (const one of lists.flat()) {
@@ -81,16 +81,18 @@ function byName(lists, name, keys) {
 
 function operations(now, shown) {
   const rows = byName(shown.map((m) => m.ops || []), "name", ({ name, ...counts }) => counts);
+  const total = (o) => (o.sent || 0) + (o.received || 0);
   const mean = (key) => (o) => (o.count ? time(((o[key] || 0) * 1000) / o.count) : "");
   table(get("ops"), [
     ["operation", (o) => o.name, "name"],
-    ["each second", (o) => short(perSecond(now, o.count || 0)), "number"],
-    ["bytes", (o) => bytes(now, (o.sent || 0) + (o.received || 0)), "number"],
-    ["before", mean("queue_ms"), "number"],
-    ["answer", mean("rtt_ms"), "number"],
-    ["in all", mean("execute_ms"), "number"],
-    ["again", (o) => o.again || "", "number"],
-    ["errors", (o) => o.errors || "", "number"],
+    ["ops/s", (o) => short(perSecond(now, o.count || 0)), "number"],
+    ["bytes/s", (o) => bytes(now, total(o)), "number"],
+    ["bytes/op", (o) => (o.count ? short(total(o) / o.count, "B") : ""), "number"],
+    ["retrans", (o) => o.again || 0, "number"],
+    ["avg RTT", mean("rtt_ms"), "number"],
+    ["avg exe", mean("execute_ms"), "number"],
+    ["avg queue", mean("queue_ms"), "number"],
+    ["errors", (o) => o.errors || 0, "number"],
   ], rows.sort((a, b) => (b.execute_ms || 0) - (a.execute_ms || 0)));
 }
 
@@ -99,33 +101,34 @@ function connections(now, shown) {
   const credits = (x) => (x.credits && x.credits.granted ? `${x.credits.used || 0} of ${x.credits.granted}` : "");
   const ports = (now.ports || []).map((p) => ({ mount: `port ${p.name}`, kind: p.netdev, states: [p.state, p.physical] }));
   table(get("connections"), [
-    ["of", (x) => (x.i == null ? x.mount : `${x.mount} #${x.i}`), "name"],
-    ["", (x) => x.kind || ""],
-    ["to", (x) => x.address || ""],
+    ["mount or port", (x) => (x.i == null ? x.mount : `${x.mount} #${x.i}`), "name"],
+    ["type", (x) => x.kind || ""],
+    ["server address", (x) => x.address || ""],
     ["state", (x) => (x.states || []).join(" ").toLowerCase()],
     ["credits", credits, "number"],
     ["slots", (x) => x.requests || "", "number"],
-    ["waiting", (x) => x.pending || "", "number"],
+    ["pending", (x) => x.pending || "", "number"],
   ], [...ports, ...rows]);
 }
 
-const WAYS = [["inline", "calls_inline"], ["copied in", "calls_pulled_up"], ["gathered", "calls_gathered"], ["by Read", "calls_read"],
-  ["long", "calls_position_zero"], ["| inline", "replies_inline"], ["by Write", "replies_write"], ["Reply", "replies_reply"]];
+// how Calls and Replies travel (RFC 8166, section 3)
+const WAYS = [["Call: inline", "calls_inline"], ["copied", "calls_pulled_up"], ["gathered", "calls_gathered"], ["Read", "calls_read"],
+  ["Long", "calls_position_zero"], ["Reply: inline", "replies_inline"], ["Write", "replies_write"], ["Reply chunk", "replies_reply"]];
 
 function chunks(now, shown) {
   const rows = byName(shown.map((m) => m.chunks || []), "procedure", (row) => row.counts || {});
-  table(get("chunks"), [["procedure", (row) => row.name, "name"],
+  table(get("chunks"), [["operation", (row) => row.name, "name"],
     ...WAYS.map(([head, key]) => [head, (row) => (row[key] ? short(perSecond(now, row[key])) : ""), "number"])], rows);
 }
 
 function missing(found) {
-  const said = Object.entries(found).map(([what, why]) => element("li", plain(`${what}: ${why}`)));
-  get("missing").replaceChildren(...(said.length ? said : [element("li", "nothing: all that can be seen is seen", "soft")]));
+  const items = Object.entries(found).map(([what, why]) => element("li", plain(`${what}: ${why}`)));
+  get("missing").replaceChildren(...(items.length ? items : [element("li", "All metrics are available.", "soft")]));
 }
 
 let shownEvents = "";
 
-export function tellEvents(events) {
+export function showEvents(events) {
   const key = events.length ? `${events.length} ${events.at(-1).time} ${events.at(-1).what}` : "none";
   if (key === shownEvents) return;
   shownEvents = key;
@@ -138,5 +141,5 @@ export function tellEvents(events) {
     if (event.advice) item.append(element("p", plain(event.advice)));
     return item;
   });
-  get("events").replaceChildren(...(items.length ? items : [element("li", "nothing yet", "soft")]));
+  get("events").replaceChildren(...(items.length ? items : [element("li", "No events yet.", "soft")]));
 }
