@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The connections of mounts, each counted once."""
+"""The connections of mounts, each once."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["shared"]
 
 
 def shared(mounts: Iterable[Mount]) -> dict[int, tuple[Xprt, ...]]:
-    """The connections of mounts by their id: mounts that share connections have the same tuple."""
+    """The connections of mounts by object id: mounts that share connections have the same tuple."""
     return {id(mount.xprts): mount.xprts for mount in mounts}

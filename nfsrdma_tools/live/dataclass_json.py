@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frozen dataclasses as plain JSON and back.  What has its default value is left out."""
+"""Convert frozen dataclasses to JSON values and back.  Fields with default values are omitted."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ __all__ = ["from_plain", "to_plain"]
 
 _T = TypeVar("_T")
 _SIMPLE = (int, float, str, bool)
-_AS_IT_IS = frozenset((*_SIMPLE, type(None)))
+_UNCHANGED = frozenset((*_SIMPLE, type(None)))
 
 
 def to_plain(value: Any) -> Any:
-    """Dicts, lists, numbers and texts that say the same."""
+    """The value as dicts, lists, numbers and strings."""
     kind = value.__class__
-    if kind in _AS_IT_IS:
+    if kind in _UNCHANGED:
         return value
     if isinstance(value, (tuple, list)):
         return [to_plain(part) for part in value]
     if kind is dict:
         parts = value
     else:
-        said = ((name, getattr(value, name), default) for name, default in _defaults(kind))
-        parts = {name: part for name, part, default in said if part != default}
-    return {k: x if x.__class__ in _AS_IT_IS else to_plain(x) for k, x in parts.items()}
+        stated = ((name, getattr(value, name), default) for name, default in _defaults(kind))
+        parts = {name: part for name, part, default in stated if part != default}
+    return {k: x if x.__class__ in _UNCHANGED else to_plain(x) for k, x in parts.items()}
 
 
 def from_plain(kind: type[_T], plain: Any) -> _T:
-    """The dataclass again; fields that are not known are left out, so that old tools read new.
+    """The dataclass again; unknown fields are ignored, so that old versions read new files.
 
-    Raises UserError for anything that ``to_plain`` did not say.
+    Raises UserError if ``to_plain`` cannot have made ``plain``.
     """
     try:
         made: _T = _made(kind, plain)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UserError(f"this is no {kind.__name__}: {error}") from error
+        raise UserError(f"invalid {kind.__name__}: {error}") from error
     return made
 
 
@@ -78,7 +78,7 @@ def _made(kind: Any, plain: Any) -> Any:
 
 def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
     if not isinstance(plain, list):
-        raise ValueError(f"a list was expected, not {plain!r:.40}")
+        raise ValueError(f"expected a list, got {plain!r:.40}")
     if arguments[-1] is Ellipsis:
         return tuple(_made(arguments[0], part) for part in plain)
     return tuple(_made(kind, part) for kind, part in zip(arguments, plain, strict=True))
@@ -87,5 +87,5 @@ def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
 def _simple(kind: Any, plain: Any) -> Any:
     fits = isinstance(plain, (int, float)) if kind is float else type(plain) is kind
     if not fits or (kind is float and isinstance(plain, bool)):
-        raise ValueError(f"{kind.__name__} was expected, not {plain!r:.40}")
+        raise ValueError(f"expected {kind.__name__}, got {plain!r:.40}")
     return plain

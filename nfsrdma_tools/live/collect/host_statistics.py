@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host says by itself, without probes: mounts, connections, ports, CPU, nfsd."""
+"""Statistics of the host without probes: mounts, connections, RDMA ports, CPU time, nfsd."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ __all__ = ["Facts", "Readings", "host_name"]
 _FSTAB = Path("/etc/fstab")
 _INFO = mountinfo.PROC
 _STATS = mountstats.PROC
-# of a connection, but no count of what happened on it
+# columns of a connection that are not counters
 _NOT_COUNTED = {*mountstats.STATES, "bind_count", "connect_time"}
-# what changes only by hand is read every so many intervals, a part of it each time
+# settings change rarely: read a part of them in each interval, all of them in so many
 _SLOWLY = 10
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class Readings:
-    """What was counted until now; two readings make an interval."""
+    """The counters of the host; two readings make an interval."""
 
     mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
     """By mount point."""
@@ -60,7 +60,7 @@ class Readings:
 
 
 class Facts:
-    """Reads the host."""
+    """Reads the host; ``missing`` has the sources that could not be read, and the reason."""
 
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
@@ -74,7 +74,7 @@ class Facts:
         self._turn = 0
 
     def read(self) -> Readings:
-        """What was counted until now."""
+        """Read the counters."""
         mounts = self._tried("mountstats", lambda: mountstats.read_all(_STATS)) or ()
         return Readings(
             mounts={str(each.directory): each for each in mounts},
@@ -83,7 +83,7 @@ class Facts:
         )
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
-        """All superblocks of NFS, with what was done on them in between."""
+        """All NFS superblocks with their counts between two readings."""
         self._look()
         told, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
         found = []
@@ -94,7 +94,7 @@ class Facts:
                 continue
             added = _difference(stats, before.mounts.get(mount.directory))
             numbers = self._known.xprts.get(mount.directory, ())
-            # mounts that share connections share what is made of them
+            # mounts that share connections share the tuple of them
             key = numbers or mount.directory, mount.transport
             if key not in made:
                 there = tuple(told[n] for n in numbers if n in told)
@@ -103,14 +103,14 @@ class Facts:
         return tuple(found)
 
     def processors(self, now: Readings, before: Readings) -> Processors:
-        """CPU time in between."""
+        """CPU time between two readings."""
         if not now.cpu or not before.cpu:
             return Processors(cpus=os.cpu_count() or 1)
         spent = cpu_time.difference(now.cpu, before.cpu)
         return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0))
 
     def server(self, now: Readings, before: Readings) -> Server | None:
-        """What nfsd did in between; None where none runs."""
+        """Counts of nfsd between two readings; None if it does not run."""
         threads = self._tried("nfsd threads", nfsctl.threads)
         if not threads or not now.nfsd:
             return None
@@ -138,7 +138,7 @@ class Facts:
         return found
 
     def _look(self) -> None:
-        """Mounts and connections anew when there are others, and a part of their slow facts."""
+        """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
@@ -192,7 +192,7 @@ def _slow(mount: Mount) -> Mount:
 def _difference(
     now: mountstats.MountStats, before: mountstats.MountStats | None
 ) -> mountstats.MountStats:
-    """What was added; nothing if it was mounted in between: it begins with the next interval."""
+    """The counts between two readings; none for a mount that is new in this interval."""
     with contextlib.suppress(UserError):
         return mountstats.difference(now, before or now)
     return mountstats.difference(now, now)
@@ -222,7 +222,7 @@ def _op(name: str, done: mountstats.Operation) -> Op:
 def _xprts(
     counted: tuple[mountstats.Xprt, ...], told: tuple[sunrpc.Transport, ...], transport: str
 ) -> tuple[Xprt, ...]:
-    # both are in the order in which they were made
+    # both list connections in the order of their creation
     if len(counted) != len(told):
         return tuple(map(_counted, counted))
     return tuple(_shown(_counted(c), t, transport) for c, t in zip(counted, told, strict=True))
@@ -234,7 +234,7 @@ def _counted(xprt: mountstats.Xprt) -> Xprt:
 
 
 def _shown(xprt: Xprt, told: sunrpc.Transport, transport: str) -> Xprt:
-    # our module counts credits by itself, and sunrpc's window stays as it was made
+    # sunrpc's congestion window has the credits of the kernel's transport, not of our module
     credits = Credits(told.credits, told.used) if transport == "rdma" else Credits()
     return replace(
         xprt,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which client of sunrpc's, and which connections, a mount has; asked for beside the sampler.
+"""The sunrpc client and the connections of each mount, found in a thread beside the sampler.
 
-Where the kernel does not say, a mount's server has to be asked (probes/rpc_clients.py), and one
-that is gone keeps us waiting.  So a thread of its own asks whenever mounts came or went.
+If the kernel does not report them, an RPC to the mount's server does (probes/rpc_clients.py).  A
+server that is down blocks that RPC, so a thread of its own sends it when mounts change.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _CLIENTS = Path("/sys/kernel/sunrpc/rpc-clients")
 
 @dataclass(frozen=True)
 class Known:
-    """By mount point: the number of its client, and those of its connections, ascending."""
+    """By mount point: the number of the client, and those of its connections in ascending order."""
 
     clients: dict[str, int] = field(default_factory=dict)
     xprts: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Owners:
-    """``known`` is what was found out last; ``look`` has it found out again."""
+    """``known`` is the newest result of ``look``."""
 
     def __init__(self) -> None:
         self.known = Known()
-        self._heard: dict[str, int | None] = {}
+        self._answers: dict[str, int | None] = {}
         self._thread: threading.Thread | None = None
 
     def look(self, wait: bool = False) -> None:
-        """Find out, unless that is under way; with ``wait``, before this returns."""
+        """Start a thread that updates ``known``, unless one runs; ``wait`` for its end."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._find, daemon=True)
             self._thread.start()
@@ -47,9 +47,9 @@ class Owners:
 
     def _find(self) -> None:
         try:
-            found = clients(self._heard)
+            found = clients(self._answers)
         except (OSError, UserError):
-            # mounts came and went meanwhile; the next look finds them
+            # mounts changed meanwhile: the next look finds them
             return
         self.known = _known(found.items())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long RPCs have been under way: the kernel lists them without an age, so they are remembered.
+"""The age of pending RPCs.  The kernel lists them without an age.
 
-An RPC's age is counted from the interval in which it was first seen, so it is that much too young.
+The age counts from the interval that first saw the RPC, so it is up to one interval too low.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SHOWN = 5
 
 
 class Waits:
-    """Remembers when each RPC was first seen; ``look`` puts the oldest beside their mounts."""
+    """Remembers when it first saw each RPC; ``look`` adds the oldest ones to their mounts."""
 
     def __init__(self, ask: Callable[[int], list[Task]] = tasks) -> None:
         self._ask = ask
         self._since: dict[tuple[int, int], float] = {}
 
     def look(self, mounts: Sequence[Mount], known: Known, now: float) -> tuple[Mount, ...]:
-        """The mounts with the oldest RPCs that they had in two looks; ``now`` in seconds."""
+        """The mounts with their oldest RPCs that two looks saw; ``now`` is in seconds."""
         busy = {key for key, xprts in shared(mounts).items() if _busy(xprts)}
         clients = {known.clients.get(m.directory) for m in mounts if busy and id(m.xprts) in busy}
         found = {

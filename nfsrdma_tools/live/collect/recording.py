@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots in a file, a line of JSON each, and out of it again."""
+"""Write snapshots to a file, one JSON line each, and read them back."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ def line(snapshot: Snapshot) -> str:
 
 
 class Recorder:
-    """Adds each snapshot to a new file; what was written is there also after a kill -9."""
+    """Writes snapshots to a new file; a line is in the file before ``add`` returns."""
 
     def __init__(self, path: Path) -> None:
         try:
             self._file: IO[str] = path.open("x", encoding="ascii")
         except FileExistsError as error:
-            raise UserError(f"{path} is there already", "choose another name") from error
+            raise UserError(f"{path} exists", "choose another name") from error
         except OSError as error:
-            raise UserError(f"{path} cannot be written: {error.strerror}") from error
-        self._say(json.dumps(_FORM))
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        self._write(json.dumps(_FORM))
 
     def add(self, snapshot: Snapshot) -> None:
-        """Write one."""
-        self._say(line(snapshot))
+        """Write one snapshot."""
+        self._write(line(snapshot))
 
     def close(self) -> None:
-        """No more."""
+        """Close the file."""
         self._file.close()
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         self._file.write(text + "\n")
         self._file.flush()
 
 
 def read(path: Path) -> Iterator[Snapshot]:
-    """The snapshots of a file; UserError with the line that is none.
+    """The snapshots of a file; UserError with the number of the first invalid line.
 
-    A last line without its end is left out: whoever wrote it was killed.
+    An incomplete last line is skipped: its writer was killed.
     """
     try:
         with path.open(encoding="ascii", errors="replace") as file:
             if _parsed(file.readline(), path, 1) != _FORM:
-                raise UserError(f"{path} has no snapshots", "make one with --record")
+                raise UserError(
+                    f"{path} is not a recording", "make one with: nfsrdma top --record FILE"
+                )
             for number, text in enumerate(file, start=2):
                 if text.endswith("\n"):
                     yield from_plain(Snapshot, _parsed(text, path, number))
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _parsed(text: str, path: Path, number: int) -> object:
@@ -76,7 +78,7 @@ def replayed(
     deliver: Callable[[Snapshot], None],
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Deliver them in the rhythm in which they were taken; end when ``wait`` returns true."""
+    """Deliver snapshots at their original intervals; end when ``wait`` returns true."""
     last = 0.0
     for snapshot in snapshots:
         if last and wait(max(snapshot.time - last, 0.0)):
