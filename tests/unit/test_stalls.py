@@ -75,7 +75,7 @@ def test_credits_all_used_for_a_while() -> None:
     found = [finder.look(each) for each in full]
     assert list(map(kinds, found)) == [[], [], ["credits used up"], [], []]
     assert "all 32 credits" in found[2][0].what
-    assert "7 calls waited" in found[2][0].what
+    assert "7 Calls waited" in found[2][0].what
     assert finder.look(snapshot(9)) == ()
     assert not any(map(finder.look, full[:2]))
 
@@ -83,7 +83,7 @@ def test_credits_all_used_for_a_while() -> None:
 def test_another_transport_than_fstab_asks_for() -> None:
     finder = Finder()
     (event,) = finder.look(changed(1, asked="rdma", transport="tcp"))
-    assert event.what == "fstab asks for rdma, the mount has tcp"
+    assert event.what == "fstab requests rdma, the mount uses tcp"
     assert finder.look(changed(2, asked="rdma", transport="tcp")) == ()
     assert finder.look(changed(3, asked="rdma", transport="nfsrdma")) == ()
 
@@ -114,7 +114,7 @@ def test_what_connections_did_is_few_events() -> None:
     assert [(e.time, e.kind, e.where, e.severity) for e in found] == [
         (1001, "cm", "/mnt", "note"),
         (1001, "disconnect", "/mnt", "warning"),
-        (1002, "completion error", "a connection", "note"),
+        (1002, "completion error", "unknown connection", "note"),
         (1003, "connect", "/mnt", "warning"),
         (1004, "connect", "/mnt", "note"),
         (1005, "retransmission", "/srv", "note"),

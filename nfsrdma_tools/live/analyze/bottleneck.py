@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One plain sentence for each mount: what limits it now, with the figures that say so."""
+"""The bottleneck of a mount: one sentence with the figures that show it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["IDLE", "limit"]
 
 _READS = DATA["read"]
 _DATA = (*_READS, *DATA["write"])
-# the host is full above this share of its CPUs
+# above this busy share, the CPUs are the bottleneck
 _FULL = 0.92
-# READs in a read-ahead window that is large enough not to be suspected
+# a read-ahead window of so many READs is not the bottleneck
 _WINDOWS = 8
-# of an RPC's time, what makes it the thing that counts
+# a share of an RPC's time, and a number in flight, that is significant
 _MOST = 0.5
 
 
-IDLE = "Idle: nothing was asked for."
-"""Said of a mount on which nothing was done and nothing waits."""
+IDLE = "Idle: no RPCs in this interval."
+"""The sentence for a mount without completed and pending RPCs."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class _Case:
 
     @property
     def data(self) -> Op | None:
-        """The procedure that moved most data."""
+        """The operation that transferred most data."""
         moved = [op for op in self.mount.ops if op.name in _DATA and op.count]
         return max(moved, key=lambda op: op.sent + op.received, default=None)
 
     @property
     def in_flight(self) -> float:
-        """How many data RPCs were on the wire, on average (Little's law)."""
+        """The average number of data RPCs in flight (Little's law)."""
         return self.data.rtt_ms / 1000 / self.seconds if self.data and self.seconds else 0.0
 
 
 def limit(mount: Mount, processors: Processors, seconds: float) -> str:
-    """What limits ``mount`` in this interval; the first thing that fits."""
+    """The bottleneck of ``mount`` in this interval: the first rule that matches."""
     if not mount.ops and not mount.waiting:
         return IDLE
     case = _Case(mount, processors, seconds)
@@ -55,8 +55,8 @@ def _stalled(case: _Case) -> str:
     down = [x for x in case.mount.xprts if x.connected is False]
     if case.mount.waiting and case.mount.rpcs == 0:
         oldest = case.mount.waiting[0]
-        why = "it is not connected" if down else "the server does not answer"
-        return f"Stalled: {oldest.procedure} waits for {oldest.seconds:.0f} s; {why}."
+        why = "the connection is down" if down else "the server does not reply"
+        return f"Stalled: {oldest.procedure} has waited for {oldest.seconds:.0f} s; {why}."
     return ""
 
 
@@ -70,8 +70,8 @@ def _credits(case: _Case) -> str:
         return ""
     granted = starved[0].credits.granted
     return (
-        f"Credits: all {granted} that the server grants are in use, and calls wait for one; "
-        "have the server grant more (svc_rdma.max_requests), or use nconnect."
+        f"Credits: all {granted} that the server grants are in use, and Calls wait. "
+        "Raise svc_rdma.max_requests on the server, or mount with nconnect."
     )
 
 
@@ -84,7 +84,7 @@ def _processors(case: _Case) -> str:
 
 
 def _read_ahead(case: _Case) -> str:
-    """One window is read ahead while another is waited for: no more can be under way."""
+    """The kernel reads one window ahead while the program waits for another: two are in flight."""
     mount, data = case.mount, case.data
     window = mount.read_ahead_kb * 1024 / mount.rsize if mount.rsize else 0.0
     reads = data is not None and data.name in _READS and mount.direct < mount.read / 2
@@ -94,26 +94,26 @@ def _read_ahead(case: _Case) -> str:
         return ""
     return (
         f"Read-ahead: {mount.read_ahead_kb} KiB is {window:.3g} READs of rsize, so only "
-        f"{case.in_flight:.2g} are under way, {_each(data)}; try a larger window "
-        "(nfsrdma sweep finds it, nfsrdma tune apply keeps it)."
+        f"{case.in_flight:.2g} are in flight ({_rtt(data)}). Try a larger window: "
+        "nfsrdma sweep finds it, nfsrdma tune apply keeps it."
     )
 
 
-def _waiting_here(case: _Case) -> str:
+def _queue(case: _Case) -> str:
     data = case.data
     if not data or data.queue_ms < _MOST * max(data.execute_ms, 1):
         return ""
     return (
-        f"Waiting to be sent: {data.queue_ms / data.execute_ms:.0%} of each {data.name} is spent "
-        "before it leaves (slots, credits or the connection's turn); try nconnect."
+        f"Queue: a {data.name} spends {data.queue_ms / data.execute_ms:.0%} of its time before "
+        "transmission (it waits for a slot, a credit or the connection). Try nconnect."
     )
 
 
 def _application(case: _Case) -> str:
     if case.data and case.in_flight < _MOST:
         return (
-            f"The application: on average {case.in_flight:.2g} {case.data.name} is under way; "
-            "nothing here is full."
+            f"Application: on average {case.in_flight:.2g} {case.data.name} is in flight; "
+            "no resource of this host is exhausted."
         )
     return ""
 
@@ -122,15 +122,15 @@ def _server(case: _Case) -> str:
     data = case.data
     if not data:
         slowest = max(case.mount.ops, key=lambda op: op.execute_ms)
-        return f"Calls without data: most time goes into {slowest.name}, {_each(slowest)}."
+        return f"Metadata: {slowest.name} takes most time ({_rtt(slowest)})."
     return (
-        f"The wire and the server: {case.in_flight:.2g} {data.name} under way, {_each(data)}, "
-        "while this host has CPU to spare."
+        f"Network and server: {case.in_flight:.2g} {data.name} in flight ({_rtt(data)}), "
+        "and this host has idle CPU time."
     )
 
 
-def _each(op: Op) -> str:
-    return f"{op.rtt_ms / max(op.count, 1):.3g} ms for an answer"
+def _rtt(op: Op) -> str:
+    return f"avg RTT {op.rtt_ms / max(op.count, 1):.3g} ms"
 
 
 _RULES: tuple[Callable[[_Case], str], ...] = (
@@ -139,7 +139,7 @@ _RULES: tuple[Callable[[_Case], str], ...] = (
     _credits,
     _processors,
     _read_ahead,
-    _waiting_here,
+    _queue,
     _application,
     _server,
 )

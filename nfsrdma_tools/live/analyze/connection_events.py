@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the account of connections heard in an interval, as few events with the words of it.
+"""Events of connections in an interval, from the probe set connections.
 
-A connection that breaks flushes all its work requests, and one that is refused tries again at once:
-what is the same in an interval is one event, with how often.
+A connection that breaks flushes all its work requests, and a refused client reconnects at once.  So
+equal events of an interval become one event with their number.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from nfsrdma_tools.probes.sets import connections
 __all__ = ["events"]
 
 _BAD = ("disconnect", "completion error", "timeout", "error", "device removed")
-# steps of the connection manager on the way to a connection, and its farewell
+# normal steps of the RDMA connection manager
 _ROUTINE = ("address resolved", "route resolved", "established", "end of wait")
 _MOST = 50
-# what events without a status are
-_NOTHING_MORE = {"timeout": "an RPC was not answered in time", "device removed": "by its driver"}
+# descriptions of events without a status
+_WITHOUT_STATUS = {"timeout": "an RPC timed out", "device removed": "the driver removed it"}
 
 
 def events(
-    heard: Sequence[connections.Event], mounts: Sequence[Mount], known: Known, epoch: float
+    added: Sequence[connections.Event], mounts: Sequence[Mount], known: Known, epoch: float
 ) -> tuple[Event, ...]:
-    """The events of an interval in their order; ``epoch`` is when the monotonic clock was 0."""
-    owners = _owners(mounts, known) if heard else {}
+    """The events of an interval in order; ``epoch`` is when the monotonic clock was 0."""
+    owners = _owners(mounts, known) if added else {}
     found: dict[tuple[str, str, str], Event] = {}
     times: dict[tuple[str, str, str], int] = {}
-    for each in heard:
+    for each in added:
         if not each.words or (each.kind == "cm" and each.words.startswith(_ROUTINE)):
             continue
         event = _event(each, owners, epoch)
@@ -47,7 +47,7 @@ def events(
 
 
 def _owners(mounts: Sequence[Mount], known: Known) -> dict[object, str]:
-    """A mount of each client, of each transport of ours, and of each server's address."""
+    """A mount per client, per transport of our module, and per server address."""
     owners: dict[object, str] = {}
     for directory, client in known.clients.items():
         owners.setdefault((False, client), directory)
@@ -64,11 +64,11 @@ def _event(each: connections.Event, owners: dict[object, str], epoch: float) -> 
     where = owners.get((each.ours, each.number)) or owners.get(each.peer) or each.peer
     flushed = each.words.startswith("flushed")
     failed = each.kind in _BAD or (each.kind in ("connect", "accept") and each.words != "done")
-    words = _NOTHING_MORE.get(each.kind, each.words) if each.words == "done" else each.words
+    words = _WITHOUT_STATUS.get(each.kind, each.words) if each.words == "done" else each.words
     return Event(
         time=epoch + each.time / 1e9,
         kind=each.kind,
-        where=where or "a connection",
+        where=where or "unknown connection",
         what=f"{words} ({each.peer})" if each.peer and each.peer != where else words,
         severity="warning" if failed and not flushed else "note",
     )
