@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots as JSON, in files, and what the sampler's parts make of a host."""
+"""Snapshots: JSON, recordings, and the parts of the sampler."""
 
 import json
 import math
@@ -38,7 +38,7 @@ CALM = Processors(2, 10**9, 10**8)
 
 @pytest.fixture
 def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Facts:
-    """A host with the mounts of Linux 6.12; ``read`` gives it a text of mountstats."""
+    """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
     monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
     monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
     monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
@@ -53,15 +53,15 @@ def read(facts: Facts, mountstats: str) -> Readings:
 
 
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
-def test_a_snapshot_is_json_and_back_the_same(taken: Snapshot) -> None:
+def test_a_snapshot_survives_json(taken: Snapshot) -> None:
     assert from_plain(Snapshot, json.loads(recording.line(taken))) == taken
 
 
-def test_what_is_nothing_is_not_said() -> None:
+def test_default_values_are_omitted() -> None:
     assert to_plain(Snapshot(1.0, 2.0)) == {"time": 1.0, "seconds": 2.0}
 
 
-def test_fields_of_a_newer_tool_are_left_out() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert from_plain(Snapshot, {"time": 1, "seconds": 2, "new": [3]}) == Snapshot(1, 2)
 
 
@@ -71,12 +71,12 @@ def test_fields_of_a_newer_tool_are_left_out() -> None:
      {"time": 1, "seconds": 1, "mounts": [{"device": 3, "directory": "/"}]},
      {"time": True, "seconds": 1}],
 )  # fmt: skip
-def test_what_is_no_snapshot_is_said(plain: object) -> None:
-    with pytest.raises(UserError, match="no Snapshot"):
+def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
+    with pytest.raises(UserError, match="invalid Snapshot"):
         from_plain(Snapshot, plain)
 
 
-def test_a_record_is_read_again_in_its_rhythm(tmp_path: Path) -> None:
+def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
     taken = [snapshot(number) for number in (1, 2, 4)]
     recorder = recording.Recorder(tmp_path / "r")
     for each in taken:
@@ -89,7 +89,7 @@ def test_a_record_is_read_again_in_its_rhythm(tmp_path: Path) -> None:
     assert waits == [1.0, 2.0]
 
 
-def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     recorder = recording.Recorder(tmp_path / "r")
     recorder.add(snapshot())
     recorder.close()
@@ -97,15 +97,15 @@ def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
     (tmp_path / "r").write_text(whole + whole.splitlines()[1][:90])
     assert len(list(recording.read(tmp_path / "r"))) == 1
     (tmp_path / "r").write_text(whole + "{}\n")
-    with pytest.raises(UserError, match="no Snapshot"):
+    with pytest.raises(UserError, match="invalid Snapshot"):
         list(recording.read(tmp_path / "r"))
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists"):
         recording.Recorder(tmp_path / "r")
     with pytest.raises(UserError, match="No such file"):
         list(recording.read(tmp_path / "none"))
 
 
-def test_what_mounts_did_is_the_difference_of_two_readings(facts: Facts) -> None:
+def test_counts_are_the_difference_of_two_readings(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
@@ -125,7 +125,7 @@ def test_what_mounts_did_is_the_difference_of_two_readings(facts: Facts) -> None
      ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
      ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
 )  # fmt: skip
-def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, facts: Facts) -> None:
+def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
     before = read(facts, text)
@@ -135,7 +135,7 @@ def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, facts: F
     assert mount.xprts
 
 
-def test_a_line_that_is_none_is_said(facts: Facts) -> None:
+def test_an_invalid_line_is_reported(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
     assert "mountstats cannot be read" in facts.missing["mountstats"]
@@ -150,14 +150,14 @@ TASKS = """\
 """
 
 
-def test_rpcs_under_way() -> None:
+def test_pending_rpcs() -> None:
     found = sunrpc.parse_tasks(3, TASKS)
     assert [(t.number, t.procedure, t.waits_for) for t in found] == [
         (1093, "READ", "xprt_pending"), (1094, "GETATTR", "none"),
     ]  # fmt: skip
 
 
-def test_connections_of_sysfs(tmp_path: Path) -> None:
+def test_connections_in_sysfs(tmp_path: Path) -> None:
     folder = tmp_path / "switch-0/xprt-7-rdma"
     folder.mkdir(parents=True)
     (folder / "dstaddr").write_text("10.9.1.1\n")
@@ -167,7 +167,7 @@ def test_connections_of_sysfs(tmp_path: Path) -> None:
     (folder / "xprt_info").write_text(info)
     (tmp_path / "switch-0/xprt-8-tcp").mkdir()
     watched = sunrpc.Transports({7, 8}, tmp_path)
-    # one that is gone since is left out
+    # one that disappeared meanwhile is skipped
     (rdma,) = watched.read().values()
     assert (rdma.number, rdma.kind, rdma.address) == (7, "rdma", "10.9.1.1")
     assert (rdma.credits, rdma.used, rdma.requests, rdma.pending) == (64, 2, 2, 2)
@@ -197,7 +197,7 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     assert rdma_ports.Ports(tmp_path / "none").read() == []
 
 
-def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(lambda client: sunrpc.parse_tasks(client, TASKS))
     known = Known({"/mnt": 3})
     busy = (mount(xprts=(xprt(pending=2),)),)
@@ -207,8 +207,8 @@ def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits.look((mount(),), known, 108.0)[0].waiting == ()
 
 
-def test_mounts_from_the_kernels_own_words(facts: Facts) -> None:
-    """Two readings of one text: nothing was done, and what is there is there."""
+def test_mounts_from_files_of_the_kernel(facts: Facts) -> None:
+    """Two readings of the same text: all mounts, and no counts."""
     now = read(facts, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
     found = {m.directory: m for m in facts.mounts(now, now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
@@ -219,7 +219,7 @@ def test_mounts_from_the_kernels_own_words(facts: Facts) -> None:
     assert {m.directory for m in facts.mounts(Readings(), now)} == set(found)
 
 
-def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
+def test_snapshots_need_neither_nfs_nor_root() -> None:
     sampler = Sampler()
     sampler.take()
     second = sampler.take()
@@ -228,7 +228,7 @@ def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
     assert second.processors.wall_ns > 0
 
 
-def test_a_sampler_ends_when_it_is_told_to() -> None:
+def test_a_sampler_stops() -> None:
     sampler = Sampler(interval=0.01)
     seen: list[Snapshot] = []
 
@@ -250,19 +250,19 @@ def test_a_sampler_ends_when_it_is_told_to() -> None:
         ({"xprts": (xprt(credits=Credits(32, 9)),), "credit_waits": 40}, "Credits: all 32"),
         ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
         ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
-        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "The wire and the server"),
-        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "The wire"),
-        ({"ops": (op(count=500, queue_ms=900),)}, "Waiting to be sent"),
-        ({"ops": (op(count=10),)}, "The application"),
-        ({"ops": (op(count=9000),)}, "The wire and the server"),
-        ({"ops": (op("GETATTR", received=0),)}, "Calls without data"),
+        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "Network and server"),
+        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "Network and server"),
+        ({"ops": (op(count=500, queue_ms=900),)}, "Queue: a READ spends"),
+        ({"ops": (op(count=10),)}, "Application"),
+        ({"ops": (op(count=9000),)}, "Network and server"),
+        ({"ops": (op("GETATTR", received=0),)}, "Metadata: GETATTR"),
     ],
 )
-def test_what_limits_a_mount(change: dict[str, object], said: str) -> None:
+def test_the_bottleneck_of_a_mount(change: dict[str, object], said: str) -> None:
     assert limit(replace(mount(), **change), CALM, 1.0).startswith(said)
 
 
-def test_a_busy_host_limits() -> None:
+def test_a_busy_host_is_a_bottleneck() -> None:
     full = replace(snapshot().processors, busy_ns=2 * 10**9)
     assert (
         limit(mount(), full, 1.0) == "CPU: 100% of this host is busy, most of it in emulated NIC."
@@ -276,7 +276,7 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     assert next(recording.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
-def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampler_continues_without_probes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def read(self) -> None:
             raise TypeError("expected LP_c_uint")
@@ -287,10 +287,10 @@ def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.Mon
     assert sampler.take().number == 2
 
 
-def test_probes_are_attached_again_when_a_module_is_loaded(
+def test_probes_attach_again_when_a_module_is_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The exporter starts at boot; sunrpc, nfs and a transport may be loaded by the first mount."""
+    """The exporter starts at boot; the first mount may load sunrpc, nfs and a transport."""
     attached: queue.Queue[tuple[str, ...]] = queue.Queue()
 
     @contextmanager
@@ -300,7 +300,7 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
 
     monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
-    sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
+    sampler = Sampler(interval=0.01, sets=("latency", "readahead"))
     thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
     thread.start()
     try:
@@ -313,7 +313,7 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
         thread.join(60)
 
 
-def test_what_probes_lost_is_told_from_then_on() -> None:
+def test_losses_of_probes_add_up_in_missing() -> None:
     lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
     sampler = Sampler()
     found = {**counted_found(), "server": server.Server({}, {})}
@@ -327,7 +327,7 @@ def test_what_probes_lost_is_told_from_then_on() -> None:
 
 
 def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RPCs and samples that found no room, and events that came too fast."""
+    """RPCs and samples without room in a map, and events that the ring buffer dropped."""
     added = {
         "connections": SimpleNamespace(lost=4),
         "cpu": SimpleNamespace(lost=9, host=SimpleNamespace(wall_ns=1)),
@@ -352,7 +352,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def counted_found() -> dict[str, object]:
-    """What accounts counted of client 3 and of transport 7 of ours, which client 4 has."""
+    """Counts of client 3, and of transport 7 of our module, which client 4 uses."""
     row, other = Row(3, "READ"), Row(4, "WRITE")
     regions = tuple(range(1, 12))
     credit = connections.Credit(32, 5, 9, 2)
@@ -374,7 +374,7 @@ def counted_found() -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_what_was_counted_is_put_beside_its_mount() -> None:
+def test_counts_of_probes_are_assigned_to_mounts() -> None:
     plain = {"timings": (), "chunks": (), "regions": None}
     mounts = (
         mount("/a", **plain),
@@ -386,7 +386,7 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
     assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
-    # the kernel's transport has its credits in sysfs, ours only in the probes
+    # sysfs has the credits of the kernel's transport, the probes have those of our module
     assert kernels.xprts[0].credits == mounts[0].xprts[0].credits
     assert ours.xprts[0].credits == Credits(32, 5)
     assert (kernels.credit_waits, ours.credit_waits, idle.credit_waits) == (2, 0, 0)
@@ -400,8 +400,24 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     assert idle is mounts[3]
 
 
-def test_credits_of_connections_are_not_those_of_the_client() -> None:
-    """With nconnect a client has one row in the probes, and each connection credits of its own."""
+@pytest.mark.parametrize("attached", ["latency", "chunks", "registrations", "connections", ""])
+def test_any_probe_set_may_be_absent(attached: str) -> None:
+    plain = mount("/a", timings=(), chunks=(), regions=None)
+    found = {name: part for name, part in counted_found().items() if name == attached}
+    (one,) = on_mounts((plain,), found, Known({"/a": 3}))
+    counts = {"latency": one.timings, "chunks": one.chunks, "registrations": one.regions,
+              "connections": one.credit_waits}  # fmt: skip
+    assert {name for name, count in counts.items() if count} == {attached} - {""}
+
+
+def test_a_snapshot_needs_no_probe_set() -> None:
+    sampler = Sampler()
+    sampler._counted = SimpleNamespace(read=lambda: {"lost": {}})  # type: ignore[assignment]
+    assert "probes" not in sampler.take().missing
+
+
+def test_credits_belong_to_connections_not_to_clients() -> None:
+    """With nconnect, a client has one row in the probes, and each connection has credits."""
     exact = (xprt(number=3, credits=Credits(64, 7)), xprt(number=4, credits=Credits(16, 1)))
     unknown = (xprt(number=-1, credits=Credits()),)
     mounts = (
@@ -419,7 +435,7 @@ def test_credits_of_connections_are_not_those_of_the_client() -> None:
     assert blind.xprts == mounts[2].xprts
 
 
-def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_reports_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def deliver(_: Snapshot) -> None:
         raise ZeroDivisionError("x")
 
@@ -428,11 +444,10 @@ def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     feed.start()
     assert over.wait(30)
     feed.stop()
-    assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
+    assert "the sampler failed: ZeroDivisionError" in str(feed.failure)
 
 
-def test_a_replay_that_is_left_ends_there() -> None:
-    """What was not shown yet is not poured out at the end."""
+def test_a_replay_that_is_stopped_delivers_no_more() -> None:
     seen: list[Snapshot] = []
     recording.replayed(
         [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
@@ -443,7 +458,7 @@ def test_a_replay_that_is_left_ends_there() -> None:
 @pytest.mark.parametrize(
     ("more", "waits"), [({}, True), ({"probes": False}, False), ({"replay": True}, False)]
 )
-def test_only_a_compiler_is_said_to_be_waited_for(
+def test_only_waiting_for_the_compiler_prints_a_message(
     more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording.Recorder(tmp_path / "r").close()
@@ -454,13 +469,13 @@ def test_only_a_compiler_is_said_to_be_waited_for(
     busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
     monkeypatch.setattr(feed, "_thread", busy)
     feed.stop()
-    assert any("compiled" in text for text in said) == waits
+    assert any("waiting for the compiler" in text for text in said) == waits
 
 
-def test_a_feed_ends_after_its_compiler(
+def test_a_feed_waits_for_its_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it returns is detached by the feed's own thread, and by nobody else."""
+    """The feed's own thread detaches the probes that the compiler returns."""
     compiling, compiled, told, done = (threading.Event() for _ in range(4))
 
     @contextmanager

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a face gets its snapshots: the sampler or a record, in a thread, recorded meanwhile."""
+"""A thread that delivers snapshots, from the sampler or from a recording."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,42 +19,48 @@ from nfsrdma_tools.probes.probe_sets import NAMES
 __all__ = ["Feed", "FeedOptions", "fed"]
 
 Deliver = Callable[[Snapshot], None]
-_WAITING = "nfsrdma: ends as soon as the probes are compiled and taken away again"
+_WAITING = "nfsrdma: waiting for the compiler, to detach the probes"
 
 
 @dataclass(frozen=True)
 class FeedOptions:
-    """What is asked for: seconds between snapshots, and after how many an RPC is a stall."""
+    """Options of the sampler.
+
+    ``interval`` is the time between snapshots and ``patience`` the age of an RPC that is a stall,
+    both in seconds.  ``record`` is a file to write, ``replay`` one to read in place of the host.
+    """
 
     interval: float = 1.0
     patience: float = 5.0
     probes: bool = True
     record: Path | None = None
     replay: Path | None = None
+    probe_sets: Sequence[str] = NAMES
 
 
 class Feed:
-    """Delivers until ``stop``; ``failure`` is why it ended by itself, if it did."""
+    """Delivers snapshots until ``stop``; ``failure`` is the error that ended it, if one did."""
 
-    def __init__(self, asked: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
-        if asked.replay and asked.record:
-            raise UserError("--record and --replay exclude each other", "leave one away")
-        self.sampler = Sampler(asked.interval, NAMES if asked.probes else (), asked.patience)
+    def __init__(self, options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
+        if options.replay and options.record:
+            raise UserError("--record and --replay exclude each other", "use only one of them")
+        sets = options.probe_sets if options.probes else ()
+        self.sampler = Sampler(options.interval, sets, options.patience)
         self.failure: UserError | None = None
-        self._recorder = recording.Recorder(asked.record) if asked.record else None
-        # here, so that a file that is none is an error before any face is shown
-        self._past = list(recording.read(asked.replay)) if asked.replay else None
-        self._compiles = asked.probes and not asked.replay
+        self._recorder = recording.Recorder(options.record) if options.record else None
+        # read it now: a file that is not a recording is an error before anything is displayed
+        self._past = list(recording.read(options.replay)) if options.replay else None
+        self._compiles = bool(sets) and not options.replay
         self._deliver, self._failed = deliver, failed
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; what was attached to the kernel is detached then."""
+        """Stop the thread and detach the probes."""
         self._over.set()
         self.sampler.stop()
         self._ended()
@@ -62,7 +68,7 @@ class Feed:
             self._recorder.close()
 
     def _ended(self) -> None:
-        """Wait, however long the compiler takes: what it returns has to be detached, once."""
+        """Wait for the thread, however long the compiler takes: it detaches what it attached."""
         if self._thread.is_alive():
             self._thread.join(timeout=1)
         if self._compiles and self._thread.is_alive():
@@ -79,9 +85,9 @@ class Feed:
         except UserError as error:
             self.failure = error
             self._failed()
-        # whatever it is: who looks is told, instead of seeing old figures for ever
+        # any other error must not leave old figures on the screen
         except Exception as error:
-            self.failure = UserError(f"no more snapshots: {error!r}")
+            self.failure = UserError(f"the sampler failed: {error!r}")
             self._failed()
 
     def _hand_on(self, snapshot: Snapshot) -> None:
@@ -91,9 +97,9 @@ class Feed:
 
 
 @contextmanager
-def fed(asked: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
-    """A feed that runs within the block; UserError after it when the feed failed."""
-    feed = Feed(asked, deliver, failed)
+def fed(options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
+    """A feed that runs within the block; UserError after the block if the feed failed."""
+    feed = Feed(options, deliver, failed)
     feed.start()
     try:
         yield feed

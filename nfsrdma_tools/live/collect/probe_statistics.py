@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the probes counted in an interval, put beside the mounts and clients it belongs to."""
+"""The counts of the probes in an interval, assigned to mounts, clients and layers."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ __all__ = [
     "with_layers",
 ]
 
-# naming stacks costs more than all the rest: CPU by layer is read less often, of fewer samples
+# resolving stacks costs more than all other probe sets: sample less, and read less often
 CPU_EVERY, CPU_RATE = 10.0, 97
 FREE_EVERY = 60.0
 
 
 class Counted:
-    """Accounts of one session; ``read`` tells what was added since the last time."""
+    """The probe sets of one session; ``read`` returns the counts since the last ``read``."""
 
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self.session = session
-        self._accounts = {name: probe_sets.account(name) for name in names}
-        self._last = {name: each.read(session) for name, each in self._accounts.items()}
+        self._sets = {name: probe_sets.account(name) for name in names}
+        self._last = {name: each.read(session) for name, each in self._sets.items()}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
         self._lost = lost(session)
         self._freed_at = time.monotonic()
 
     def read(self) -> dict[str, Any]:
-        """By account, what was added; "lost" is what could not be counted, by kind."""
-        found = {name: self._added(name) for name in self._accounts if name != "cpu"}
-        if "cpu" in self._accounts:
+        """The new counts by probe set; "lost" has the numbers of uncounted events by kind."""
+        found = {name: self._added(name) for name in self._sets if name != "cpu"}
+        if "cpu" in self._sets:
             found["cpu"] = self._layers()
         self._free()
         return {**found, "lost": self._missed(found)}
@@ -76,19 +76,19 @@ class Counted:
             return
         self._freed_at = now
         for name in self._last.keys() - {"cpu"}:
-            self._accounts[name].forget(self.session, self._last[name], now)
+            self._sets[name].forget(self.session, self._last[name], now)
 
     def _added(self, name: str) -> Any:
-        account = self._accounts[name]
-        now, before = account.read(self.session), self._last[name]
+        probe_set = self._sets[name]
+        now, before = probe_set.read(self.session), self._last[name]
         self._last[name] = now
-        return account.difference(now, before)
+        return probe_set.difference(now, before)
 
     def _layers(self) -> dict[str, Any]:
         if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
             added, self._cpu_at = self._added("cpu"), time.monotonic()
-            self._accounts["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
-            rows = self._accounts["cpu"].records(added, {})
+            self._sets["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
+            rows = self._sets["cpu"].records(added, {})
             self._cpu = {"rows": rows, "ns": added.host.wall_ns, "lost": added.lost}
             return {**self._cpu, "fresh": True}
         return {**self._cpu, "fresh": False}
@@ -98,7 +98,7 @@ class Counted:
 def counting(
     missing: dict[str, str], names: Sequence[str] = probe_sets.NAMES
 ) -> Iterator[Counted | None]:
-    """All accounts in one session; None where that cannot be, and ``missing`` says why."""
+    """The probe sets in one session; None, and the reason in ``missing``, if they do not attach."""
     with ExitStack() as stack:
         try:
             session = stack.enter_context(probe_sets.attached(names, rate=CPU_RATE, sums_only=True))
@@ -111,8 +111,15 @@ def counting(
 
 
 def on_mounts(mounts: Sequence[Mount], found: Mapping[str, Any], known: Known) -> tuple[Mount, ...]:
-    """The mounts with what was counted on them; one on which nothing was is the same object."""
-    rows = _Rows(found, _by_client(found["latency"].sums), _by_client(found["chunks"].counts))
+    """The mounts with the counts of the probes; a mount without counts is the same object.
+
+    ``found`` has the probe sets that are attached: any of them may be absent.
+    """
+    rows = _Rows(
+        found,
+        _by_client(_part(found, "latency", "sums")),
+        _by_client(_part(found, "chunks", "counts")),
+    )
     seen = rows.owners()
     return tuple(
         _on(mount, rows, known) if _is_in(mount, seen, known) else mount for mount in mounts
@@ -120,17 +127,37 @@ def on_mounts(mounts: Sequence[Mount], found: Mapping[str, Any], known: Known) -
 
 
 class _Rows(NamedTuple):
-    """What was counted, and by client the rows of two of the accounts."""
+    """The counts, and the rows of latency and chunks by client."""
 
     found: Mapping[str, Any]
     timings: dict[int, list[Row]]
     messages: dict[int, list[Row]]
 
     def owners(self) -> set[Any]:
-        """Clients, transports of ours, and devices of which there is something."""
+        """Clients, transports of our module, and devices that have counts."""
         clients = {(False, client) for client in (*self.timings, *self.messages)}
-        regions, credits = self.found["registrations"].counts, self.found["connections"].credits
-        return clients.union(regions, credits, self.found["readahead"].counts)
+        return clients.union(self.regions, self.credits, self.ahead)
+
+    @property
+    def regions(self) -> Mapping[tuple[bool, int], Sequence[int]]:
+        """Operations on memory regions by their owner."""
+        return _part(self.found, "registrations", "counts")
+
+    @property
+    def credits(self) -> Mapping[tuple[bool, int], connections.Credit]:
+        """Credits by their owner."""
+        return _part(self.found, "connections", "credits")
+
+    @property
+    def ahead(self) -> Mapping[str, Sequence[int]]:
+        """Read-ahead by device."""
+        return _part(self.found, "readahead", "counts")
+
+
+def _part(found: Mapping[str, Any], probe_set: str, name: str) -> Mapping[Any, Any]:
+    """A mapping of a probe set's counts; empty if the set is not attached."""
+    part: Mapping[Any, Any] = getattr(found.get(probe_set), name, {})
+    return part
 
 
 def _by_client(rows: Iterable[Row]) -> dict[int, list[Row]]:
@@ -148,7 +175,7 @@ def _is_in(mount: Mount, seen: set[Any], known: Known) -> bool:
 
 def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     parts: dict[str, Any] = {}
-    if ahead := rows.found["readahead"].counts.get(mount.device):
+    if ahead := rows.ahead.get(mount.device):
         parts["ahead"] = Ahead(_named(readahead.COUNTS, ahead))
     client = known.clients.get(mount.directory)
     if client in rows.timings:
@@ -156,14 +183,14 @@ def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     if client in rows.messages:
         parts["chunks"] = _chunks(rows.found["chunks"], rows.messages[client])
     owners = _owners(mount, client, known)
-    if regions := _regions(rows.found["registrations"], owners):
+    if rows.regions and (regions := _regions(rows.found["registrations"], owners)):
         parts["regions"] = regions
-    parts |= _credits(mount, rows.found["connections"].credits, owners)
+    parts |= _credits(mount, rows.credits, owners)
     return replace(mount, **parts) if parts else mount
 
 
 def _owners(mount: Mount, client: int | None, known: Known) -> list[tuple[bool, int]]:
-    """Whose regions and credits are the mount's: our transport's are a connection's."""
+    """The owners of the mount's regions and credits: connections of our module, else the client."""
     if client is None:
         return []
     if mount.transport != "nfsrdma":
@@ -207,11 +234,11 @@ def _credits(
     credits: Mapping[tuple[bool, int], connections.Credit],
     owners: Sequence[tuple[bool, int]],
 ) -> dict[str, Any]:
-    """What probes know of credits and the kernel does not say by itself.
+    """The credits that only probes know.
 
-    Of our transport there is a row for each connection.  Of the kernel's there is one for each
-    client, however many connections it has: that tells how many Calls waited, and sysfs what each
-    connection has (facts.py).
+    Our transport module has a row per connection.  The kernel's has a row per client, which may
+    have several connections: the row has the number of Calls that waited, and sysfs has the credits
+    of each connection (host_statistics.py).
     """
     rows = [credits[owner] for owner in owners if owner in credits]
     if mount.transport == "nfsrdma":
@@ -230,7 +257,7 @@ def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
 
 
 def clients(added: server.Server) -> tuple[Client, ...]:
-    """The server's clients, a row for each procedure."""
+    """The server's clients, one row per client and procedure."""
     phases = len(server.PHASES)
     return tuple(
         Client(
@@ -242,7 +269,7 @@ def clients(added: server.Server) -> tuple[Client, ...]:
 
 
 def with_layers(spent: Processors, found: Mapping[str, Any]) -> Processors:
-    """CPU time with the layers that were last counted."""
+    """CPU time with the newest counts by layer."""
     cpu = found.get("cpu")
     if not cpu:
         return spent

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one sampler: reads host and probes once an interval, and hands the snapshot to all faces.
+"""The sampler: reads the host and the probes once an interval and delivers a snapshot.
 
-It runs in a thread of its own.  Probes are attached in another one, because compiling them takes
-seconds; until then, and where they cannot be, the snapshots say what is missing.
+It runs in a thread of its own.  Another thread attaches the probes, because compiling them takes
+seconds.  Until they are attached, and if they fail, ``missing`` in a snapshot has the reason.
 """
 
 from __future__ import annotations
@@ -35,22 +35,21 @@ from nfsrdma_tools.probes.program import present
 __all__ = ["Sampler"]
 
 Deliver = Callable[[Snapshot], None]
-_ATTACHING = "being attached, which takes some seconds"
-_NOT_WANTED = "not asked for"
+_ATTACHING = "attaching, this takes some seconds"
+_DISABLED = "disabled by an option"
 
 
 class Sampler:
-    """``run`` delivers a snapshot each ``interval`` seconds until ``stop``.
+    """``run`` delivers a snapshot every ``interval`` seconds until ``stop``.
 
-    ``accounts`` are those wanted of the probes, none for no probes; ``patience`` (seconds) makes an
-    RPC a stall.
+    ``sets`` are the probe sets to attach; an RPC older than ``patience`` seconds is a stall.
     """
 
     def __init__(
-        self, interval: float = 1.0, accounts: Sequence[str] = NAMES, patience: float = 5.0
+        self, interval: float = 1.0, sets: Sequence[str] = NAMES, patience: float = 5.0
     ) -> None:
         self.interval = interval
-        self._accounts = accounts
+        self._sets = sets
         self._owners = Owners()
         self._facts = Facts(self._owners)
         self._waits = Waits()
@@ -66,25 +65,25 @@ class Sampler:
         self._name = host_name()
 
     def stop(self) -> None:
-        """End ``run``; may be called from any thread."""
+        """End ``run``, from any thread."""
         self._stop.set()
 
     def run(self, deliver: Deliver) -> None:
-        """Take snapshots until ``stop``; periods do not drift, and a missed one is left out."""
+        """Deliver snapshots until ``stop``; intervals do not drift, and a missed one is skipped."""
         probes = threading.Thread(target=self._probe, daemon=True)
-        self._missing = {"probes": _ATTACHING if self._accounts else _NOT_WANTED}
-        if self._accounts:
+        self._missing = {"probes": _ATTACHING if self._sets else _DISABLED}
+        if self._sets:
             probes.start()
         self.take()
         due = time.monotonic() + self.interval
         while not self._stop.wait(max(due - time.monotonic(), 0.0)):
             deliver(self.take())
             due = max(due + self.interval, time.monotonic())
-        if self._accounts:
+        if self._sets:
             probes.join()
 
     def take(self) -> Snapshot:
-        """What happened since the last time; the first has nothing but what is."""
+        """A snapshot of the time since the last ``take``; the first one has no counts."""
         spent, now, clock = time.thread_time_ns(), self._facts.read(), time.monotonic()
         before, then = self._before or now, self._at
         self._before, self._at, self._number = now, clock, self._number + 1
@@ -119,61 +118,62 @@ class Sampler:
         return replace(
             snapshot,
             mounts=on_mounts(snapshot.mounts, found, known),
-            server=_served(snapshot.server, found),
+            server=_with_clients(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
             lost=found["lost"],
             events=connection_events.events(
-                found["connections"].events, snapshot.mounts, known, epoch
+                getattr(found.get("connections"), "events", ()), snapshot.mounts, known, epoch
             ),
         )
 
     def _found(self) -> dict[str, Any] | None:
-        # not while they are taken away
+        # the other thread detaches them under this lock
         with self._lock:
             try:
                 return self._counted.read() if self._counted else None
             except Exception as error:
                 self._counted = None
-                self._missing["probes"] = f"they cannot be read any more: {error!r}"
+                self._missing["probes"] = f"reading them failed: {error!r}"
                 return None
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:
-        def said(mount: Mount) -> Mount:
-            # as a mount begins
+        def with_limit(mount: Mount) -> Mount:
+            # the initial value of a mount
             if mount.limit is IDLE and not mount.ops and not mount.waiting:
                 return mount
             now = limit(mount, snapshot.processors, snapshot.seconds)
             return mount if mount.limit == now else replace(mount, limit=now)
 
-        return replace(snapshot, mounts=tuple(map(said, snapshot.mounts)))
+        return replace(snapshot, mounts=tuple(map(with_limit, snapshot.mounts)))
 
     def _probe(self) -> None:
-        """Attach, and again whenever a module with events that are counted came or went."""
+        """Attach the probes, and again when a module with their events is loaded or unloaded."""
         while not self._stop.is_set():
-            there = present(self._accounts)
+            there = present(self._sets)
             self._missing = {"probes": _ATTACHING}
             missing: dict[str, str] = {}
             with ExitStack() as stack:
                 counted = self._attached(stack, missing)
                 self._missing, self._counted = missing, counted
-                while present(self._accounts) == there and not self._stop.wait(1.0):
+                while present(self._sets) == there and not self._stop.wait(1.0):
                     pass
                 with self._lock:
                     self._counted = None
 
     def _attached(self, stack: ExitStack, missing: dict[str, str]) -> Counted | None:
         try:
-            return stack.enter_context(counting(missing, self._accounts))
-        # whatever bcc or a kernel does: the rest goes on without probes
+            return stack.enter_context(counting(missing, self._sets))
+        # bcc raises anything: continue without probes
         except Exception as error:
-            missing["probes"] = f"they cannot be read: {error!r}"
+            missing["probes"] = f"attaching them failed: {error!r}"
             return None
 
 
 def _lost(sums: Counter[str]) -> dict[str, str]:
-    return {f"lost {what}": f"the probes could not count {n}" for what, n in sums.items()}
+    return {f"lost {what}": f"not counted by the probes: {n}" for what, n in sums.items()}
 
 
-def _served(server: Server | None, found: dict[str, Any]) -> Server | None:
-    rows = clients(found["server"])
-    return replace(server, clients=rows) if server else None
+def _with_clients(server: Server | None, found: dict[str, Any]) -> Server | None:
+    if not server or "server" not in found:
+        return server
+    return replace(server, clients=clients(found["server"]))

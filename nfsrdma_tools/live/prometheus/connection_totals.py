@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What connections counted, added up: once for each, however many mounts share it."""
+"""Counters of connections since the exporter started, once per connection."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ __all__ = ["Connection", "Connections", "connections", "name"]
 
 
 class Connection(NamedTuple):
-    """A connection and its labels: ``name`` and transport."""
+    """A connection and its labels: name and transport."""
 
     labels: tuple[str, str]
     xprt: Xprt
     unknown: str
-    """What its name was as long as the kernel did not say its number."""
+    """Its name before the kernel reported its number."""
 
 
 class Connections:
-    """``add`` each snapshot; ``counters`` are those of the connections of the last one."""
+    """Totals of the connections in the newest snapshot: ``add`` each snapshot."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], Counter[str]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """Count what is in a snapshot; connections that are gone are forgotten."""
+        """Add the counts of a snapshot; drop connections that are not in it."""
         before, self._sums = self._sums, {}
         for each in connections(snapshot.mounts):
-            # its number may have been found out only now
+            # the snapshot before may not have had its number
             sums = before.get(each.labels) or before.get((each.unknown, each.labels[1]))
             self._sums[each.labels] = _added(sums or Counter(connects=0), each.xprt)
 
     def counters(self) -> Iterator[tuple[str, float, tuple[str, str]]]:
-        """Names, values and labels (metric_names.py)."""
+        """The name, value and labels of each series (metric_names.py)."""
         for labels, sums in self._sums.items():
             for counter, value in sums.items():
                 yield f"nfsrdma_xprt_{counter}_total", value, labels
 
 
 def connections(mounts: Iterable[Mount]) -> Iterator[Connection]:
-    """Each connection once."""
+    """Each connection once, however many mounts share it."""
     found = set[tuple[str, str]]()
-    # most mounts that share connections have the very same tuple of them
+    # most mounts that share connections have the same tuple object
     for mount in {id(mount.xprts): mount for mount in mounts}.values():
         for index, xprt in enumerate(mount.xprts):
             labels = name(mount, index), mount.transport
@@ -56,7 +56,7 @@ def connections(mounts: Iterable[Mount]) -> Iterator[Connection]:
 
 
 def name(mount: Mount, index: int) -> str:
-    """The number of a mount's connection; its place among them where the kernel has none."""
+    """The number of a mount's connection; device and index if the kernel reports no number."""
     number = mount.xprts[index].number
     return _unknown(mount, index) if number < 0 else str(number)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics that are what the last snapshot says, made when they are asked for."""
+"""The gauges of the newest snapshot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Value = tuple[str, float, Labels]
 
 
 def gauges(snapshot: Snapshot) -> Iterator[_Value]:
-    """Names, values and labels (metric_names.py)."""
+    """The name, value and labels of each series (metric_names.py)."""
     for mount in snapshot.mounts:
         yield from _mount(mount)
     for each in connections(snapshot.mounts):

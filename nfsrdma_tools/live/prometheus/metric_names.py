@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics there are: name, kind, labels and meaning.  A table, and no more.
+"""The metrics: name, type, help, labels and collector, as a table.
 
-Counters count since the exporter began; seconds and bytes, as Prometheus' conventions have it.
+Counters start at 0 when the exporter starts.  Units are seconds and bytes, by Prometheus'
+conventions.
 """
 
 from __future__ import annotations
@@ -12,110 +13,158 @@ __all__ = ["COLUMNS", "FAMILIES", "Family"]
 
 
 class Family(NamedTuple):
-    """A metric: "counter", "gauge" or "histogram"; a counter's name ends in ``_total``."""
+    """A metric: ``kind`` is "counter", "gauge" or "histogram"; a counter's name ends in _total.
+
+    A metric without a ``collector`` describes the exporter and cannot be turned off.
+    """
 
     kind: str
     help: str
     labels: tuple[str, ...] = ()
+    collector: str = ""
 
 
 _MOUNT = ("mount", "transport")
 _OP = (*_MOUNT, "op")
-# several mounts may share a connection, so its series do not name them
+# mounts may share a connection, so its series have no label for the mount
 _XPRT = ("xprt", "transport")
+_CLIENT = ("client", "op")
 
 FAMILIES: dict[str, Family] = {
+    "nfsrdma_build_info": Family(
+        "gauge", "A metric with the value 1 and the versions of the exporter as labels.",
+        ("version", "pythonversion"),
+    ),
     "nfsrdma_mount_info": Family(
-        "gauge", "1 for each NFS mount, with what is in effect on it.",
-        (*_MOUNT, "target", "vers", "rsize", "wsize", "nconnect"),
+        "gauge", "1 per NFS mount, with the options in effect as labels.",
+        (*_MOUNT, "target", "vers", "rsize", "wsize", "nconnect"), "mount",
     ),
     "nfsrdma_mount_xprt_info": Family(
-        "gauge", "1 for each connection of each mount; mounts may share one.", (*_MOUNT, "xprt")
+        "gauge", "1 per mount and connection that it uses; mounts may share a connection.",
+        (*_MOUNT, "xprt"), "mount",
     ),
-    "nfsrdma_mount_read_bytes_total": Family("counter", "Bytes that came from the server.", _MOUNT),
-    "nfsrdma_mount_written_bytes_total": Family("counter", "Bytes that went to it.", _MOUNT),
+    "nfsrdma_mount_read_bytes_total": Family(
+        "counter", "Bytes read from the server.", _MOUNT, "mount"
+    ),
+    "nfsrdma_mount_written_bytes_total": Family(
+        "counter", "Bytes written to the server.", _MOUNT, "mount"
+    ),
     "nfsrdma_mount_credit_waits_total": Family(
-        "counter", "Calls that found all credits in use, from probes.", _MOUNT
+        "counter", "Calls that waited for a credit, from probes.", _MOUNT, "connections"
     ),
-    "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT),
+    "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT, "mount"),
     "nfsrdma_mount_other_transport": Family(
-        "gauge", "1 when the mount has not the transport that fstab asks for.", (*_MOUNT, "asked")
+        "gauge", "1 if the mount uses another transport than fstab requests, else 0.",
+        (*_MOUNT, "asked"), "mount",
     ),
-    "nfsrdma_mount_oldest_rpc_seconds": Family("gauge", "Age of the oldest RPC.", _MOUNT),
-    "nfsrdma_rpc_requests_total": Family("counter", "RPCs done.", _OP),
-    "nfsrdma_rpc_errors_total": Family("counter", "RPCs that ended in an error.", _OP),
-    "nfsrdma_rpc_timeouts_total": Family("counter", "Major timeouts.", _OP),
-    "nfsrdma_rpc_retransmissions_total": Family("counter", "Transmissions beyond the first.", _OP),
-    "nfsrdma_rpc_sent_bytes_total": Family("counter", "Bytes sent, headers included.", _OP),
-    "nfsrdma_rpc_received_bytes_total": Family("counter", "Bytes received, with headers.", _OP),
-    "nfsrdma_rpc_queue_seconds_total": Family("counter", "Time before RPCs were sent.", _OP),
-    "nfsrdma_rpc_response_seconds_total": Family("counter", "Time from sent to answered.", _OP),
-    "nfsrdma_rpc_execute_seconds_total": Family("counter", "Time of RPCs in all.", _OP),
-    "nfsrdma_rpc_duration_seconds": Family("histogram", "Time of RPCs, from probes.", _OP),
+    "nfsrdma_mount_oldest_rpc_seconds": Family(
+        "gauge", "Age of the oldest pending RPC.", _MOUNT, "mount"
+    ),
+    "nfsrdma_rpc_requests_total": Family("counter", "Completed RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_errors_total": Family("counter", "RPCs that failed.", _OP, "rpc"),
+    "nfsrdma_rpc_timeouts_total": Family("counter", "Major timeouts of RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_retransmissions_total": Family("counter", "Retransmissions of RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_sent_bytes_total": Family(
+        "counter", "Bytes sent, including RPC headers.", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_received_bytes_total": Family(
+        "counter", "Bytes received, including RPC headers.", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_queue_seconds_total": Family(
+        "counter", "Time of RPCs in the queue before transmission (nfsiostat: queue).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_response_seconds_total": Family(
+        "counter", "Time of RPCs from transmission to reply (nfsiostat: RTT).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_execute_seconds_total": Family(
+        "counter", "Time of RPCs from start to end (nfsiostat: exe).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_duration_seconds": Family(
+        "histogram", "Time of RPCs from start to end, from probes.", _OP, "latency"
+    ),
     "nfsrdma_rpc_phase_seconds_total": Family(
-        "counter", "Time of RPCs by phase, from probes.", (*_OP, "phase")
+        "counter", "Time of RPCs by phase, from probes.", (*_OP, "phase"), "latency"
     ),
     "nfsrdma_messages_total": Family(
-        "counter", "Messages by the way they went (RFC 8166, section 3), from probes.",
-        (*_OP, "way"),
+        "counter", "Calls and Replies by the way they travel (RFC 8166, section 3), from probes.",
+        (*_OP, "way"), "chunks",
     ),
     "nfsrdma_chunk_size_bytes": Family(
-        "histogram", "Sizes of chunks, from probes.", (*_OP, "kind")
+        "histogram", "Sizes of chunks, from probes.", (*_OP, "kind"), "chunks"
     ),
     "nfsrdma_regions_total": Family(
-        "counter", "What became of memory regions, from probes.", (*_MOUNT, "what")
+        "counter", "Operations on memory regions, from probes.", (*_MOUNT, "what"), "registrations"
     ),
     "nfsrdma_region_lifetime_seconds": Family(
-        "histogram", "How long regions were mapped, from probes.", _MOUNT
+        "histogram", "Time that memory regions were mapped, from probes.", _MOUNT, "registrations"
     ),
     "nfsrdma_read_ahead_pages_total": Family(
-        "counter", "Pages by what became of them, from probes.", (*_MOUNT, "what")
+        "counter", "Read-ahead windows and pages by their use, from probes.", (*_MOUNT, "what"),
+        "readahead",
     ),
     "nfsrdma_xprt_info": Family(
-        "gauge", "1 for each connection, with its server's address.", (*_XPRT, "address")
+        "gauge", "1 per connection, with the server's address as a label.", (*_XPRT, "address"),
+        "xprt",
     ),
-    "nfsrdma_xprt_connected": Family("gauge", "1 while the connection is up.", _XPRT),
-    "nfsrdma_xprt_connects_total": Family("counter", "Connections made.", _XPRT),
-    "nfsrdma_xprt_credits": Family("gauge", "Credits that the server grants.", _XPRT),
-    "nfsrdma_xprt_credits_used": Family("gauge", "Credits in use.", _XPRT),
-    "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT),
-    "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for an answer.", _XPRT),
-    "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT),
-    "nfsrdma_server_threads": Family("gauge", "Threads of nfsd."),
-    "nfsrdma_server_read_bytes_total": Family("counter", "Bytes that nfsd read from files."),
-    "nfsrdma_server_written_bytes_total": Family("counter", "Bytes that nfsd wrote to files."),
-    "nfsrdma_server_calls_total": Family("counter", "Calls that nfsd got."),
-    "nfsrdma_server_bad_calls_total": Family("counter", "Calls that nfsd refused."),
+    "nfsrdma_xprt_connected": Family(
+        "gauge", "1 if the connection is established, else 0.", _XPRT, "xprt"
+    ),
+    "nfsrdma_xprt_connects_total": Family("counter", "Connects of the client.", _XPRT, "xprt"),
+    "nfsrdma_xprt_credits": Family("gauge", "Credits that the server grants.", _XPRT, "xprt"),
+    "nfsrdma_xprt_credits_used": Family("gauge", "Credits in use.", _XPRT, "xprt"),
+    "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT, "xprt"),
+    "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for a reply.", _XPRT, "xprt"),
+    "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT, "xprt"),
+    "nfsrdma_server_threads": Family("gauge", "Threads of nfsd.", (), "server"),
+    "nfsrdma_server_read_bytes_total": Family(
+        "counter", "Bytes that nfsd read from files.", (), "server"
+    ),
+    "nfsrdma_server_written_bytes_total": Family(
+        "counter", "Bytes that nfsd wrote to files.", (), "server"
+    ),
+    "nfsrdma_server_calls_total": Family("counter", "Calls that nfsd received.", (), "server"),
+    "nfsrdma_server_bad_calls_total": Family("counter", "Calls that nfsd rejected.", (), "server"),
     "nfsrdma_server_client_calls_total": Family(
-        "counter", "Calls over RDMA, from probes.", ("client", "op")
+        "counter", "Calls over RDMA, from probes.", _CLIENT, "server"
     ),
     "nfsrdma_server_client_sends_total": Family(
-        "counter", "Replies whose Send was seen to be completed, from probes.", ("client", "op")
+        "counter", "Replies whose Send completion the probes saw.", _CLIENT, "server"
     ),
     "nfsrdma_server_client_bytes_total": Family(
-        "counter", "Bytes fetched from clients and written to them by RDMA, from probes.",
-        ("client", "op", "direction"),
+        "counter", "Bytes that nfsd moved by RDMA Read (fetched) and Write (written), from probes.",
+        (*_CLIENT, "direction"), "server",
     ),
     "nfsrdma_server_call_duration_seconds": Family(
-        "histogram", "Time of Calls in the server, from probes.", ("client", "op")
+        "histogram", "Time of Calls in the server, from probes.", _CLIENT, "server"
     ),
     "nfsrdma_server_phase_seconds_total": Family(
-        "counter", "Time of Calls by phase, from probes; of Sends in the phase send.",
-        ("client", "op", "phase"),
+        "counter", "Time of Calls by phase, from probes; the phase send is the time of Sends.",
+        (*_CLIENT, "phase"), "server",
     ),
-    "nfsrdma_cpu_busy_seconds_total": Family("counter", "Time CPUs were not idle."),
+    "nfsrdma_cpu_busy_seconds_total": Family("counter", "Time of all CPUs not idle.", (), "cpu"),
     "nfsrdma_cpu_layer_seconds_total": Family(
-        "counter", "CPU time by layer, from probes.", ("layer", "side")
+        "counter", "CPU time by layer and side (client, server, neither), from probes.",
+        ("layer", "side"), "cpu",
     ),
-    "nfsrdma_port_active": Family("gauge", "1 while an RDMA port is ACTIVE.", ("port", "netdev")),
-    "nfsrdma_events_total": Family("counter", "Events of the stall finder.", ("kind", "where")),
-    "nfsrdma_missing": Family("gauge", "1 for each thing that cannot be seen here.", ("what",)),
+    "nfsrdma_port_active": Family(
+        "gauge", "1 if the RDMA port is ACTIVE, else 0.", ("port", "netdev"), "port"
+    ),
+    "nfsrdma_events_total": Family(
+        "counter", "Events by kind, and by the mount, port or server concerned.",
+        ("kind", "where"), "event",
+    ),
+    "nfsrdma_missing": Family(
+        "gauge", "1 per source of metrics that is unavailable on this host.", ("what",)
+    ),
     "nfsrdma_probes_lost_total": Family(
-        "counter", "What probes could not count: figures from probes are too low by it.", ("what",)
+        "counter", "RPCs, events and samples that the probes could not count.",
+        ("what",),
     ),
-    "nfsrdma_sampler_snapshots_total": Family("counter", "Snapshots taken."),
-    "nfsrdma_sampler_cpu_seconds_total": Family("counter", "CPU time that snapshots cost."),
-    "nfsrdma_sampler_last_snapshot_timestamp_seconds": Family("gauge", "When the last one was."),
+    "nfsrdma_sampler_snapshots_total": Family("counter", "Snapshots of the host."),
+    "nfsrdma_sampler_cpu_seconds_total": Family("counter", "CPU time of the sampler's snapshots."),
+    "nfsrdma_sampler_last_snapshot_timestamp_seconds": Family(
+        "gauge", "Time of the newest snapshot, in seconds of the epoch."
+    ),
 }  # fmt: skip
 
 COLUMNS = {
@@ -145,5 +194,5 @@ COLUMNS = {
 
 for _column, _name in COLUMNS.items():
     FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family(
-        "counter", f"mountstats' {_column} of a connection.", _XPRT
+        "counter", f"The column {_column} of mountstats.", _XPRT, "xprt"
     )

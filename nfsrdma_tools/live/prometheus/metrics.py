@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots added up into Prometheus' metrics (metric_names.py); no request reads the host.
+"""Prometheus metrics (metric_names.py) from snapshots: a scrape does not read the host.
 
-Series of mounts and ports that are gone go with them.  Needs prometheus-client.
+Series of unmounted mounts and of removed ports disappear.  Needs prometheus-client.
 """
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 
+from nfsrdma_tools import __version__
+from nfsrdma_tools.live.prometheus.collectors import NAMES
 from nfsrdma_tools.live.prometheus.connection_totals import Connections
 from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
 from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
@@ -41,9 +44,10 @@ _OPS = {
     "nfsrdma_rpc_response_seconds_total": ("rtt_ms", 1e-3),
     "nfsrdma_rpc_execute_seconds_total": ("execute_ms", 1e-3),
 }
+_BUILD_INFO = ("nfsrdma_build_info", 1.0, (__version__, platform.python_version()))
 _WAYS = ("calls_", "replies_", "reply_unused")
 _FINE, _MICRO, _COARSE, _SIZES = "fine", "microseconds", "1024 ns", "bytes"
-# upper ends of the slots of a histogram, by the kind of its slots
+# the upper bounds of a histogram's slots, by the kind of slots
 _EDGES: dict[str, Callable[[int], float]] = {
     _FINE: lambda slot: slot_ns(slot)[1] / 1e9,
     _MICRO: lambda slot: (1 << slot) / 1e6,
@@ -54,7 +58,7 @@ _LAST = {_FINE: 107, _MICRO: 24, _COARSE: 24, _SIZES: 24}
 
 
 class _Histogram:
-    """Slots added up, and the sum of what they hold."""
+    """Counts by slot, and the sum of all observations."""
 
     def __init__(self, slots: str) -> None:
         self.slots, self.sum = slots, 0.0
@@ -66,7 +70,7 @@ class _Histogram:
             self.counts[slot] = self.counts.get(slot, 0) + count
 
     def buckets(self) -> list[tuple[str, float]]:
-        # four fine slots for each power of two are more than Prometheus is to keep
+        # one bucket per power of two: four would be too many series
         step = 4 if self.slots == _FINE else 1
         ends = range(step - 1, _LAST[self.slots] + 1, step)
         get = self.counts.get
@@ -79,9 +83,11 @@ class _Histogram:
 
 
 class Metrics:
-    """``add`` each snapshot; ``text`` is what Prometheus is told, with its content type."""
+    """The metrics of ``collectors``: ``add`` each snapshot, ``text`` answers a scrape."""
 
-    def __init__(self) -> None:
+    def __init__(self, collectors: Iterable[str] = NAMES) -> None:
+        wanted = {*collectors, ""}
+        self._wanted = {name for name, family in FAMILIES.items() if family.collector in wanted}
         self._lock = threading.Lock()
         self._counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
         self._connections = Connections()
@@ -92,21 +98,22 @@ class Metrics:
         self._registry.register(self)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics in the form that ``accept`` asks for, OpenMetrics or text."""
+        """All metrics and their content type, in the format that ``accept`` prefers."""
         encode, kind = choose_encoder(accept)
         return encode(self._registry), kind
 
     def collect(self) -> Iterator[Metric]:
-        """All families that have something, for prometheus-client."""
+        """All families that have series, for prometheus-client."""
         with self._lock:
             last = self._last
             now = [*self._connections.counters(), *gauges(last)] if last else []
+            now = [_BUILD_INFO, *(each for each in now if each[0] in self._wanted)]
             kept = [(name, kept.items()) for name, kept in self._counters.items()]
             found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
             yield from [*found, *map(self._histogram, self._histograms)]
 
     def add(self, snapshot: Snapshot) -> None:
-        """Count what is in a snapshot; gauges are those of the last one."""
+        """Add the counts of a snapshot; gauges show the newest snapshot."""
         with self._lock:
             self._last = snapshot
             self._connections.add(snapshot)
@@ -130,10 +137,14 @@ class Metrics:
                         del kept[labels]  # type: ignore[union-attr]
 
     def _count(self, name: str, amount: float, *labels: str) -> None:
+        if name not in self._wanted:
+            return
         counter, key = self._counters[name], _cleaned(labels)
         counter[key] = counter.get(key, 0) + amount
 
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
+        if name not in self._wanted:
+            return
         found, key = self._histograms[name], _cleaned(labels)
         if key not in found:
             found[key] = _Histogram(kind)
@@ -249,5 +260,5 @@ def _cleaned(labels: Labels) -> Labels:
 
 @lru_cache(maxsize=4096)
 def _clean(text: str) -> str:
-    # a path's bytes that are not UTF-8 cannot be a label
+    # a label is UTF-8, and a path may have other bytes
     return text.encode("utf-8", "backslashreplace").decode()
