@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is let in, and with what: methods, host names, the token, headers of every answer.
+"""Access to the server: methods, host names, credentials, and the headers of every answer.
 
-A page of somebody else's must not read ours by a name of its own that leads to 127.0.0.1, so
-without a token only names of this machine's loopback are answered.
+A web page elsewhere could read this server through a host name of its own that resolves to
+127.0.0.1 (DNS rebinding).  So without credentials only loopback's own names are served.
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COOKIE", "Guard", "is_loopback"]
+from nfsrdma_tools.live.web.listen_address import is_loopback
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.live.web.passwords import Passwords
+
+__all__ = ["COOKIE", "Access", "Guard"]
 
 COOKIE = "nfsrdma-token"
 _HEADERS = {
@@ -33,62 +38,95 @@ _HEADERS = {
 }
 
 
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(address.strip("[]")).is_loopback
-    except ValueError:
-        return address == "localhost"
+@dataclass(frozen=True)
+class Access:
+    """The credentials that the server accepts: a token, or the password of one of ``users``.
+
+    ``users`` maps names to bcrypt hashes.  With ``certificate``, TLS has verified the client.
+    """
+
+    token: str = ""
+    users: Mapping[str, str] = field(default_factory=dict)
+    certificate: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anyone who reaches the server is served."""
+        return not (self.token or self.users or self.certificate)
 
 
 class Guard:
-    """In front of the application; with an empty ``token`` none is asked for."""
+    """Serves ``app`` to clients with access, and refuses the others."""
 
-    def __init__(self, app: ASGIApp, token: str = "") -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self.app = app
-        self._token = token.encode()
+        self._access = access
+        self._token = access.token.encode()
+        self._passwords = _passwords(access.users) if access.users else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer by itself what may not be asked."""
+        """Answer one request."""
         if scope["type"] != "http":
-            # "lifespan" goes on; a websocket is closed by not being accepted
+            # not accepting a websocket closes it
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
             return
 
-        async def dressed(message: Message) -> None:
+        async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_HEADERS.items()]
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (refusal or self.app)(scope, receive, dressed)
+        refusal = await self._refusal(scope)
+        await (refusal or self.app)(scope, receive, add_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    async def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("this is read-only\n", 405, {"allow": "GET, HEAD"})
-        if not self._token:
+            return PlainTextResponse("read-only: use GET or HEAD\n", 405, {"allow": "GET, HEAD"})
+        if self._access.is_open:
             own = is_loopback(_host(headers.get("host", "")))
-            return None if own else PlainTextResponse("not by this name\n", 421)
-        return self._unproven(scope, headers)
-
-    def _unproven(self, scope: Scope, headers: Mapping[str, str]) -> Response | None:
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if given and self._fits(given):
-            # so that the token does not stay in the address, of which pictures are taken
-            moved = RedirectResponse("/", 303)
-            moved.set_cookie(COOKIE, given, httponly=True, samesite="strict", path="/")
-            return moved
-        kind, _, word = headers.get("authorization", "").partition(" ")
-        if (kind.lower() == "bearer" and self._fits(word)) or self._fits(_cookie(headers)):
+            return None if own else PlainTextResponse("unknown host name\n", 421)
+        if not (self._token or self._passwords):
             return None
-        refused: dict[str, Any] = {"www-authenticate": "Bearer"}
-        return PlainTextResponse("a token is needed\n", 401, refused)
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if given and self._is_token(given):
+            return _with_cookie(given, scope["scheme"] == "https")
+        return None if await self._is_authorized(headers) else self._unauthorized()
 
-    def _fits(self, given: str) -> bool:
-        # as long for a wrong one as for the right one
-        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
+    async def _is_authorized(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, word = headers.get("authorization", "").partition(" ")
+        if self._passwords and scheme.lower() == "basic":
+            return await self._passwords.accept(word)
+        return (scheme.lower() == "bearer" and self._is_token(word)) or self._is_token(
+            _cookie(headers)
+        )
+
+    def _is_token(self, given: str) -> bool:
+        # in constant time, so that its length of time tells nothing about the token
+        found = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
+        return found and bool(self._token)
+
+    def _unauthorized(self) -> Response:
+        refusal = PlainTextResponse("authorization required\n", 401)
+        for scheme, offered in (("Basic", self._passwords), ("Bearer", self._token)):
+            if offered:
+                refusal.headers.append("www-authenticate", f'{scheme} realm="nfsrdma"')
+        return refusal
+
+
+def _passwords(users: Mapping[str, str]) -> Passwords:
+    # only a server with users needs bcrypt
+    from nfsrdma_tools.live.web.passwords import Passwords
+
+    return Passwords(users)
+
+
+def _with_cookie(token: str, secure: bool) -> Response:
+    # the redirect removes the token from the address bar, which screenshots show
+    moved = RedirectResponse("/", 303)
+    moved.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/", secure=secure)
+    return moved
 
 
 def _host(header: str) -> str:

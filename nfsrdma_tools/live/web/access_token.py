@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The word that browsers and Prometheus have to know when more than this machine can reach us."""
+"""The token that browsers and Prometheus send to a server beyond loopback."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ import secrets
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.web.access_control import is_loopback
 
-__all__ = ["token_for"]
+__all__ = ["generated", "read"]
 
 _SHORTEST = 16
 
 
-def token_for(address: str, file: Path | None) -> str:
-    """The token in ``file``; a new one for an address that others reach, none for loopback.
+def generated() -> str:
+    """A new token."""
+    return secrets.token_urlsafe(24)
 
-    Raises UserError when the file cannot be read, others may read it, or its word is too short.
+
+def read(file: Path) -> str:
+    """The token in ``file``.
+
+    Raises UserError if the file is unreadable, if other users may read it, or if the token is
+    shorter than 16 characters.
     """
-    if file is None:
-        return "" if is_loopback(address) else secrets.token_urlsafe(24)
     try:
         open_to_others = file.stat().st_mode & 0o077
         word = file.read_text().strip()
     except (OSError, ValueError) as error:
-        raise UserError(f"the token in {file} cannot be read: {error}") from error
+        raise UserError(f"cannot read the token in {file}: {error}") from error
     if open_to_others:
-        raise UserError(f"others may read {file}", f"chmod 600 {file}")
+        raise UserError(f"other users may read {file}", f"chmod 600 {file}")
     if len(word) < _SHORTEST or not word.isascii() or not word.isprintable() or " " in word:
-        what = f"the token in {file} is not {_SHORTEST} letters or more, without blanks"
+        what = f"the token in {file} is not {_SHORTEST} or more ASCII characters without blanks"
         raise UserError(what, f"openssl rand -hex 16 > {file}")
     return word

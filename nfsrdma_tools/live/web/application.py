@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.web.access_control import Guard
+from nfsrdma_tools.live.web.access_control import Access, Guard
 from nfsrdma_tools.live.web.broadcast import Full, Hub
 
 __all__ = ["application"]
@@ -26,13 +26,15 @@ _KINDS = {
     "css": "text/css; charset=utf-8",
     "svg": "image/svg+xml",
 }
-_TEXT = "nfsrdma exporter: see /metrics\n"
+_TEXT = "nfsrdma exporter: metrics are at /metrics\n"
 
 
-def application(hub: Hub, metrics: Metrics, token: str = "", page: bool = True) -> ASGIApp:
-    """The application; without ``page`` it is the exporter, which has metrics alone."""
+def application(
+    hub: Hub, metrics: Metrics, access: Access | None = None, page: bool = True
+) -> ASGIApp:
+    """The application; without ``page`` it is the exporter, which serves metrics only."""
 
-    def measured(request: Request) -> Response:
+    def answer_metrics(request: Request) -> Response:
         body, kind = metrics.text(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": kind})
 
@@ -43,10 +45,10 @@ def application(hub: Hub, metrics: Metrics, token: str = "", page: bool = True) 
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         if hub.listening >= hub.most:
-            return PlainTextResponse("too many listen\n", 503, {"retry-after": "30"})
-        return StreamingResponse(_listened(hub), media_type="text/event-stream")
+            return PlainTextResponse("too many listeners\n", 503, {"retry-after": "30"})
+        return StreamingResponse(_events(hub), media_type="text/event-stream")
 
-    routes = [Route("/metrics", measured)]
+    routes = [Route("/metrics", answer_metrics)]
     if page:
         routes += [Route("/past", past), Route("/events", events), *_files()]
     else:
@@ -60,10 +62,10 @@ def application(hub: Hub, metrics: Metrics, token: str = "", page: bool = True) 
 
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
-    return Guard(app, token)
+    return Guard(app, access or Access())
 
 
-async def _listened(hub: Hub) -> AsyncIterator[bytes]:
+async def _events(hub: Hub) -> AsyncIterator[bytes]:
     try:
         async for event in hub.listen():
             yield event
@@ -72,15 +74,15 @@ async def _listened(hub: Hub) -> AsyncIterator[bytes]:
 
 
 def _files() -> list[Route]:
-    """A route for each file there is: no path of a request's is ever looked up on disk."""
+    """A route for each file of the page: no path of a request reaches the file system."""
     found = []
     for item in _FOLDER.iterdir():
         kind = _KINDS.get(item.name.rpartition(".")[2])
         if kind:
             path = "/" if item.name == "index.html" else f"/{item.name}"
-            found.append(Route(path, _sent(item.read_bytes(), kind)))
+            found.append(Route(path, _file(item.read_bytes(), kind)))
     return found
 
 
-def _sent(body: bytes, kind: str) -> ASGIApp:
+def _file(body: bytes, kind: str) -> ASGIApp:
     return Response(body, headers={"content-type": kind})
