@@ -48,7 +48,7 @@ _Config = Annotated[
         "--web.config.file",
         metavar="FILE",
         help="Use TLS and basic authentication as configured in FILE, in the format of "
-        "Prometheus' exporter toolkit.",
+        "Prometheus' exporter toolkit. It is read once, at the start.",
     ),
 ]
 _OldAddress = Annotated[str | None, typer.Option("--address", hidden=True)]
@@ -184,7 +184,7 @@ def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
 
 
 class _needed:  # noqa: N801 - it reads as a word of the sentence
-    """Says which library is missing, if one is."""
+    """Raise UserError with the name of a missing library."""
 
     def __init__(self, what: str) -> None:
         self._what = what

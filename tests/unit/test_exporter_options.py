@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command lines of dashboard and exporter: what they ask the server to do."""
+"""The options of dashboard and exporter, and the service that they define."""
 
 from pathlib import Path
 

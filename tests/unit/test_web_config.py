@@ -208,7 +208,7 @@ def test_a_right_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> Non
         for given, status in ((PASSWORD, 200), (PASSWORD, 200), ("x", 401), ("x", 401)):
             answer = running.ask("/metrics", Authorization=basic("prometheus", given))
             assert answer[0] == status
-        # an unknown user takes a check, too: the time does not tell who exists
+        # an unknown user costs a check, too: the time gives no hint at existing users
         assert running.ask("/metrics", Authorization=basic("nobody", "x"))[0] == 401
     finally:
         running.close()

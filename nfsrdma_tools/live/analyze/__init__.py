@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What snapshots mean: bottlenecks, stalls, events of connections."""
+"""Bottlenecks, stalls and events of connections, from snapshots."""

@@ -85,7 +85,7 @@ class Facts:
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
         """All NFS superblocks with their counts between two readings."""
         self._look()
-        told, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
+        transports, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
         found = []
         for mount in self._mounts:
             stats = now.mounts.get(mount.directory)
@@ -97,7 +97,7 @@ class Facts:
             # mounts that share connections share the tuple of them
             key = numbers or mount.directory, mount.transport
             if key not in made:
-                there = tuple(told[n] for n in numbers if n in told)
+                there = tuple(transports[n] for n in numbers if n in transports)
                 made[key] = _xprts(added.xprts, there, mount.transport)
             found.append(_done(mount, added, made[key]))
         return tuple(found)
@@ -220,12 +220,14 @@ def _op(name: str, done: mountstats.Operation) -> Op:
 
 
 def _xprts(
-    counted: tuple[mountstats.Xprt, ...], told: tuple[sunrpc.Transport, ...], transport: str
+    counted: tuple[mountstats.Xprt, ...], transports: tuple[sunrpc.Transport, ...], transport: str
 ) -> tuple[Xprt, ...]:
     # both list connections in the order of their creation
-    if len(counted) != len(told):
+    if len(counted) != len(transports):
         return tuple(map(_counted, counted))
-    return tuple(_shown(_counted(c), t, transport) for c, t in zip(counted, told, strict=True))
+    return tuple(
+        _shown(_counted(c), t, transport) for c, t in zip(counted, transports, strict=True)
+    )
 
 
 def _counted(xprt: mountstats.Xprt) -> Xprt:
@@ -233,18 +235,18 @@ def _counted(xprt: mountstats.Xprt) -> Xprt:
     return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
 
 
-def _shown(xprt: Xprt, told: sunrpc.Transport, transport: str) -> Xprt:
+def _shown(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
     # sunrpc's congestion window has the credits of the kernel's transport, not of our module
-    credits = Credits(told.credits, told.used) if transport == "rdma" else Credits()
+    credits = Credits(state.credits, state.used) if transport == "rdma" else Credits()
     return replace(
         xprt,
-        number=told.number,
-        address=told.address,
-        states=told.states,
-        connected=told.connected,
+        number=state.number,
+        address=state.address,
+        states=state.states,
+        connected=state.connected,
         credits=credits,
-        requests=told.requests,
-        sending=told.sending,
-        pending=told.pending,
-        backlog=told.backlog,
+        requests=state.requests,
+        sending=state.sending,
+        pending=state.pending,
+        backlog=state.backlog,
     )

@@ -22,8 +22,8 @@ _SHOWN = 5
 class Waits:
     """Remembers when it first saw each RPC; ``look`` adds the oldest ones to their mounts."""
 
-    def __init__(self, ask: Callable[[int], list[Task]] = tasks) -> None:
-        self._ask = ask
+    def __init__(self, read_tasks: Callable[[int], list[Task]] = tasks) -> None:
+        self._tasks = read_tasks
         self._since: dict[tuple[int, int], float] = {}
 
     def look(self, mounts: Sequence[Mount], known: Known, now: float) -> tuple[Mount, ...]:
@@ -34,7 +34,7 @@ class Waits:
             (task.client, task.number): task
             for client in clients
             if client is not None
-            for task in self._ask(client)
+            for task in self._tasks(client)
         }
         self._since = {key: self._since.get(key, now) for key in found}
         old = [self._waiting(task, now) for key, task in found.items() if self._since[key] < now]

@@ -21,7 +21,7 @@ COLLECTORS = {
     "port": "state of each RDMA port",
     "event": "events that the dashboard shows",
 }
-"""What each collector exports.  One with the name of a probe set needs it for what says so."""
+"""The metrics of each collector.  A collector and its probe set have the same name."""
 
 NAMES = tuple(COLLECTORS)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard and the exporter: HTTP server, access, the page's data."""
+"""The dashboard and the exporter: HTTP server, access control, the data of the page."""

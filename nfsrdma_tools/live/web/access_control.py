@@ -51,7 +51,7 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether anyone who reaches the server is served."""
+        """Whether the server requires no credentials."""
         return not (self.token or self.users or self.certificate)
 
 
@@ -103,7 +103,7 @@ class Guard:
         )
 
     def _is_token(self, given: str) -> bool:
-        # in constant time, so that its length of time tells nothing about the token
+        # in constant time: the time of the answer gives no hint at the token
         found = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
         return found and bool(self._token)
 

@@ -36,7 +36,8 @@ class Address(NamedTuple):
             return socket.create_server((self.host, self.port), family=family, backlog=128)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise UserError(f"cannot listen on {self}: {reason}", "--web.listen-address") from error
+            hint = "choose another --web.listen-address"
+            raise UserError(f"cannot listen on {self}: {reason}", hint) from error
 
     def url(self, scheme: str) -> str:
         """The URL of the server there; localhost stands for every address."""

@@ -14,7 +14,7 @@ import bcrypt
 
 __all__ = ["Passwords"]
 
-# bcrypt ignores what follows
+# bytes of a password that bcrypt uses
 _LONGEST = 72
 
 

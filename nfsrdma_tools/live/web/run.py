@@ -28,7 +28,7 @@ __all__ = ["Service", "access_to", "serve"]
 
 @dataclass(frozen=True)
 class Service:
-    """What to serve and where: the page with metrics, or metrics of these collectors only.
+    """The addresses and the content: the page with metrics, or metrics of these collectors only.
 
     ``token`` and ``config`` are files: a token, and a web configuration file.
     """
