@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time of the whole host between two snapshots, in nanoseconds.
 
-/proc/stat counts ticks, far too coarse for a run of a third of a second: one and the same run
-came out as 24 to 35 % busy.  Two sources have nanoseconds:
+/proc/stat counts ticks, which is too coarse for a run of a third of a second: equal runs showed
+24 to 35 % busy.  Two sources count nanoseconds:
 
 * /proc/schedstat: how long tasks ran on each CPU (the 7th number of a "cpu" line: rq_cpu_time in
   kernel/sched/stats.h, Documentation/scheduler/sched-stats.rst).  It misses interrupts that hit an
   idle CPU: 15 % of a TCP read without read-ahead.
 * /proc/timer_list: how long each CPU was idle (idle_sleeptime and iowait_sleeptime in
-  kernel/time/tick-sched.c), so that busy is all the rest, interrupts included.  A CPU whose tick is
-  stopped is idle right now, since idle_entrytime.
+  kernel/time/tick-sched.c).  All other time is busy time, interrupts included.  A CPU whose tick
+  is stopped is idle now, since idle_entrytime.
 
-Modes (user, system, softirq, steal, ...) come from psutil, in ticks.
+psutil provides the modes (user, system, softirq, steal, ...), in ticks.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _IDLE = ("tick_stopped", "idle_entrytime", "idle_sleeptime", "iowait_sleeptime")
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """Time of all CPUs together, in ns: not idle, and running tasks; ``modes`` in seconds.
+    """Time of all CPUs together, in ns: busy, and running tasks; ``modes`` in seconds.
 
-    ``wall_ns`` is the monotonic clock, ``cpus`` how many CPUs there are.
+    ``wall_ns`` is the monotonic clock, ``cpus`` the number of CPUs.
     """
 
     busy_ns: int
@@ -58,17 +58,17 @@ class CpuTimes:
 
 
 def accounting(proc: Path = _PROC) -> str:
-    """Where busy time comes from here: "idle time" and "schedstat" are in ns, else "ticks"."""
+    """The source of busy time on this host: "idle time" and "schedstat" in ns, or "ticks"."""
     if parse_idle(readable(proc / "timer_list")):
         return "idle time"
     return "schedstat" if readable(proc / "schedstat") else "ticks"
 
 
 def snapshot(proc: Path = _PROC) -> CpuTimes:
-    """The counters now, by the best source there is; subtract two with ``difference``."""
+    """The current counters, from the best available source; subtract two with ``difference``."""
     import psutil
 
-    # a task's time is counted when it is switched out: let that be this one's, too
+    # the kernel updates a task's time when it switches the task out: have it switch us out
     time.sleep(1e-6)
     tasks = parse_tasks(readable(proc / "schedstat"))
     idle = parse_idle(readable(proc / "timer_list"))
@@ -82,7 +82,7 @@ def snapshot(proc: Path = _PROC) -> CpuTimes:
 
 
 def busy(proc: Path = _PROC) -> CpuTimes:
-    """The same at a third of the cost where idle time is told: without tasks and modes."""
+    """Like ``snapshot`` without tasks and modes: a third of the cost if idle time is available."""
     idle = parse_idle(readable(f"{proc}/timer_list"))
     wall = time.monotonic_ns()
     if not idle:
@@ -92,7 +92,7 @@ def busy(proc: Path = _PROC) -> CpuTimes:
 
 
 def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
-    """What went by between two snapshots; ticks that went backwards count as none."""
+    """The time between two snapshots; ticks that went backwards count as 0."""
     modes = {mode: max(after.modes[mode] - before.modes[mode], 0.0) for mode in after.modes}
     return CpuTimes(
         busy_ns=after.busy_ns - before.busy_ns,
@@ -106,7 +106,7 @@ def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
 def not_idle(proc: Path = _PROC) -> tuple[int, int]:
     """The monotonic clock, and the time since boot that /proc/stat does not count as idle, in ns.
 
-    What is left of it when idle ticks are taken off: ticks of a busy CPU can get lost.
+    Computed from idle ticks, because the kernel can lose ticks of a busy CPU.
     """
     now = time.monotonic_ns()
     rows = [row.split() for row in readable(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
@@ -115,22 +115,22 @@ def not_idle(proc: Path = _PROC) -> tuple[int, int]:
 
 
 def own_ns() -> int:
-    """CPU time of this process and of the programs it ran and waited for, in ns."""
+    """CPU time of this process and of the child processes it waited for, in ns."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time_ns() + round((children.ru_utime + children.ru_stime) * 1e9)
 
 
 def parse_tasks(schedstat: str) -> list[int]:
-    """Nanoseconds that tasks ran, per CPU; UserError when the text has an unknown form."""
+    """Nanoseconds that tasks ran, per CPU.  UserError if the format is unknown."""
     rows = [line.split() for line in schedstat.splitlines() if line.startswith("cpu")]
     try:
         return [int(row[7]) for row in rows]
     except (IndexError, ValueError) as error:
-        raise UserError(f"/proc/schedstat has an unknown form: {error}") from error
+        raise UserError(f"unknown format of /proc/schedstat: {error}") from error
 
 
 def parse_idle(timer_list: str) -> list[int]:
-    """Nanoseconds of idleness since boot, per CPU; nothing when the text does not tell."""
+    """Idle nanoseconds since boot, per CPU; [] if the text does not contain them."""
     found = [_numbers(timer_list, name) for name in _IDLE]
     now = timer_list.partition("now at ")[2].partition(" nsecs")[0]
     if not now.isdigit() or len({len(values) for values in found}) != 1:
@@ -142,7 +142,7 @@ def parse_idle(timer_list: str) -> list[int]:
 
 
 def _numbers(text: str, name: str) -> list[int]:
-    """Those that stand behind a name and a colon."""
+    """The numbers after each ``.name:`` in the text."""
     parts = (part.partition(":") for part in text.split(f".{name}")[1:])
     words = (rest.split(None, 1) for blanks, _, rest in parts if not blanks.strip())
     return [int(word[0]) for word in words if word and word[0].isdigit()]

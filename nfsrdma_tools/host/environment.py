@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conditions a number was measured under (law 3), as plain words for a store and a caption."""
+"""The conditions of a measurement (law 3), as text for the store and for captions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
 
 
 def conditions(root: Path = Path("/")) -> dict[str, str]:
-    """Facts about this machine by name; what is not there to be known is left out.
+    """Facts about this host by name; facts that are not available are left out.
 
-    ``host`` is its name; whether its clock is synchronised is timedatectl's word.
+    ``host`` is the host name; ``clock synchronised`` comes from timedatectl.
 
-    ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are our module's
-    parameters as they are now, ``rdma NAME`` is what carries a device,
-    ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
+    ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are the current
+    parameters of our module, ``rdma NAME`` is the driver or parent of a device, ``lab ...`` are
+    the lab's entries in /etc/nfsrdma-lab.json.
     """
     facts = {
         "host": platform.node(),
@@ -108,7 +108,7 @@ def _modules(root: Path) -> dict[str, str]:
         folder = root / "sys/module" / name
         words = (_text(folder / "version"), _text(folder / "srcversion"), _text(folder / "taint"))
         if folder.is_dir():
-            # what is built in has no state of loading; not all kernels give versions
+            # a built-in module has no initstate; some kernels have no module versions
             plain = "loaded" if (folder / "initstate").exists() else "built in"
             found[f"module {name}"] = " ".join(filter(None, words)) or plain
     return found

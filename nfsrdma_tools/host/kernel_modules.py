@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel modules: what is loaded, what lies on disk, whether it is real, who carries NFS over RDMA.
+"""Kernel modules: loaded modules, module files, and the modules that can own the netid rdma.
 
-Vendor RDMA stacks (OFED, DOCA) replace modules they do not build with empty ones of the same name,
-described as "rpcrdma dummy kernel module".  Such a module loads without an error and does nothing.
+Vendor RDMA stacks (OFED, DOCA) replace modules they do not build with empty modules of the same
+name, described as "rpcrdma dummy kernel module".  Such a module loads without an error and does
+nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Module:
-    """A loaded module, as a line of /proc/modules says (kernel/module/procfs.c)."""
+    """A loaded module: a line of /proc/modules (kernel/module/procfs.c)."""
 
     name: str
     size: int
@@ -44,12 +45,12 @@ class Module:
     users: int
     used_by: tuple[str, ...]
     taint: str
-    """``O`` out of tree, ``E`` unsigned, ``P`` proprietary; empty for one of the kernel's own."""
+    """``O`` out of tree, ``E`` unsigned, ``P`` proprietary; empty for a module of the kernel."""
 
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """A module that can be loaded, as modinfo(8) says; ``path`` is empty when it is built in."""
+    """A module file, as modinfo(8) describes it; ``path`` is empty for a built-in module."""
 
     name: str
     path: str
@@ -61,11 +62,11 @@ class ModuleFile:
     aliases: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
-    """As modinfo has them: ``name:text (type)``."""
+    """As modinfo prints them: ``name:text (type)``."""
 
     @property
     def builtin(self) -> bool:
-        """True when it is part of the kernel image."""
+        """True if the module is part of the kernel image."""
         return not self.path
 
 
@@ -86,7 +87,7 @@ def parse_loaded(text: str) -> dict[str, Module]:
             name=name,
             size=int(size),
             users=int(users) if users.isdigit() else 0,
-            # "-" is nobody; "[permanent]" is no module
+            # "-" means no user; "[permanent]" is not a module
             used_by=tuple(user for user in used_by.split(",") if user and user[0] not in "-["),
             taint=taint[0].strip("()") if taint else "",
         )
@@ -94,7 +95,7 @@ def parse_loaded(text: str) -> dict[str, Module]:
 
 
 def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
-    """The parameters of a loaded module; those this user may not read are left out."""
+    """The parameters of a loaded module; parameters that this user may not read are left out."""
     found = {}
     for path in sorted((sys / "module" / _key(name) / "parameters").glob("*")):
         # a parameter may be write-only, even for root
@@ -104,12 +105,12 @@ def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
 
 
 def srcversion(name: str, sys: Path = Path("/sys")) -> str:
-    """The hash of its source that a loaded module was built with; "" for one without."""
+    """The srcversion of a loaded module, a hash of its source; "" if it has none."""
     return _attribute(name, "srcversion", sys)
 
 
 def version(name: str, sys: Path = Path("/sys")) -> str:
-    """The version a loaded module gives itself; "" for one without, as the kernel's own are."""
+    """The version of a loaded module; "" if it has none, like the kernel's own modules."""
     return _attribute(name, "version", sys)
 
 
@@ -121,19 +122,19 @@ def _attribute(name: str, what: str, sys: Path) -> str:
 
 
 def on_disk(name: str) -> ModuleFile | None:
-    """The file modprobe would load for ``name`` on the running kernel; None when there is none."""
+    """The file modprobe would load for ``name`` on the running kernel; None if there is none."""
     result = run("modinfo", "-0", "--", _checked(name), check=False)
     return parse_modinfo(result.stdout) if result.returncode == 0 else None
 
 
 def in_file(path: Path) -> ModuleFile:
-    """A module that lies anywhere; CommandError when the file is no module."""
+    """The module in a file at any path.  CommandError if the file is not a module."""
     hint = "name a module file such as nfsrdma.ko"
     return parse_modinfo(run("modinfo", "-0", "--", path.absolute(), hint=hint).stdout)
 
 
 def parse_modinfo(text: str) -> ModuleFile:
-    """Parse ``modinfo -0``: ``filename:   PATH``, then ``key=value``, each ended by a NUL."""
+    """Parse ``modinfo -0``: ``filename:   PATH``, then ``key=value``, each terminated by a NUL."""
     fields: dict[str, list[str]] = {}
     for row in text.split("\0"):
         if match := re.fullmatch(r"(\w+)(?::\s*|=)(.*)", row, re.DOTALL):
@@ -155,31 +156,31 @@ def parse_modinfo(text: str) -> ModuleFile:
 
 
 def doubts(file: ModuleFile, release: str) -> list[str]:
-    """Why ``file``, that should be rpcrdma for kernel ``release``, cannot do its work; [] if none.
+    """Reasons why ``file`` cannot work as rpcrdma for kernel ``release``; [] if there are none.
 
-    The real one carries the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
-    the connection manager; a dummy does neither.
+    The real module has the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
+    rdma_cm; a dummy does neither.
     """
     if file.builtin:
         return []
     found = []
     if "dummy" in file.description.lower():
-        found.append(f"it calls itself {file.description!r}")
+        found.append(f"its description is {file.description!r}")
     if not {"svcrdma", "xprtrdma"} & set(file.aliases):
         found.append("it has no alias svcrdma or xprtrdma")
     if "rdma_cm" not in file.depends:
         found.append("it does not use rdma_cm")
     built_for = file.vermagic.split(" ")[0]
     if built_for != release:
-        found.append(f"it was built for kernel {built_for or '(unknown)'}, {release} is running")
+        found.append(f"it was built for kernel {built_for or '(unknown)'}, not for {release}")
     return found
 
 
 def transport_owners(modules: dict[str, Module]) -> list[str]:
     """The loaded modules that can own the netid ``rdma``: they use both sunrpc and rdma_cm.
 
-    The kernel has no list of its client transport classes; this follows from who uses what.
-    With one of these two built in, only the name tells.
+    The kernel does not list its client transport classes; the module dependencies show them.
+    If sunrpc or rdma_cm is built in, only the module's name is left to decide.
     """
     if not {"sunrpc", "rdma_cm"} <= modules.keys():
         return sorted({"rpcrdma", "nfsrdma"} & modules.keys())
@@ -187,16 +188,16 @@ def transport_owners(modules: dict[str, Module]) -> list[str]:
 
 
 def load(name: str, book: Journal) -> bool:
-    """Load a module and what it needs; False when it was there.  Their removal goes to ``book``.
+    """Load a module and its dependencies; False if it was loaded.  ``book`` gets their removal.
 
-    CommandError when modprobe refuses, MismatchError when it is not in /proc/modules afterwards.
+    CommandError if modprobe fails, MismatchError if the module is not in /proc/modules afterwards.
     """
     before = loaded()
     if _key(name) in before:
         return False
     new = [module for module in _needed(name) if module not in before]
     if new:
-        # not modprobe -r: it would take along modules that were idle before
+        # not modprobe -r: it would also remove modules that were idle before
         book.add(Run(("rmmod", "--", *reversed(new))))
     run("modprobe", "--", name, hint="see: dmesg | tail")
     if new and _key(name) not in loaded():
@@ -205,22 +206,22 @@ def load(name: str, book: Journal) -> bool:
 
 
 def unload(name: str, book: Journal) -> bool:
-    """Unload a module; False when it was not loaded.  Loading it again goes to ``book``.
+    """Unload a module; False if it was not loaded.  ``book`` gets the command that reloads it.
 
-    CommandError when it is in use, MismatchError when it is still there afterwards.
+    CommandError if it is in use, MismatchError if it is still in /proc/modules afterwards.
     """
     _checked(name)
     if _key(name) not in loaded():
         return False
     book.add(Run(("modprobe", "--", name)))
-    run("rmmod", "--", name, hint="unmount, or stop nfsd, or remove the links that use it")
+    run("rmmod", "--", name, hint="unmount NFS, stop nfsd or remove the RDMA links that use it")
     if _key(name) in loaded():
         raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
     return True
 
 
 def _needed(name: str) -> list[str]:
-    # lines are "insmod PATH [parameters]" or "builtin NAME", in the order of loading
+    # lines are "insmod PATH [parameters]" or "builtin NAME", in load order
     text = run("modprobe", "--show-depends", "--", _checked(name)).stdout
     paths = [line.split()[1] for line in text.splitlines() if line.startswith("insmod ")]
     return [_key(Path(path).name.split(".")[0]) for path in paths]

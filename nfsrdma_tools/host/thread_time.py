@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each thread of the host has run (/proc/PID/task/TID/schedstat), in nanoseconds.
+"""The run time of each thread of the host (/proc/PID/task/TID/schedstat), in nanoseconds.
 
-The kernel counts this whenever it switches threads, and each tick (sum_exec_runtime in
-kernel/sched/, Documentation/scheduler/sched-stats.rst): interrupts that hit a thread are in it.
+The kernel updates it whenever it switches threads, and at each tick (sum_exec_runtime in
+kernel/sched/, Documentation/scheduler/sched-stats.rst); it includes interrupts that hit a thread.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PROC = Path("/proc")
 
 
 class Ran(NamedTuple):
-    """Nanoseconds that a thread ran, and the monotonic clock (ns) at which that was read."""
+    """The run time of a thread in ns, and the monotonic clock (ns) at the reading."""
 
     ns: int
     at: int
 
 
 def snapshot(proc: Path = _PROC) -> dict[int, Ran]:
-    """All threads that there are, by number; none where the kernel does not tell."""
+    """All threads by TID; empty if the kernel has no schedstat."""
     found: dict[int, Ran] = {}
     for thread, path in _threads(proc):
         try:
@@ -37,16 +37,16 @@ def snapshot(proc: Path = _PROC) -> dict[int, Ran]:
 
 
 def difference(after: dict[int, Ran], before: dict[int, Ran], wall_ns: int) -> dict[int, int]:
-    """How long each thread that still is there ran within ``wall_ns``.
+    """The run time of each thread of ``after`` within ``wall_ns``.
 
-    Reading takes a while, so each has a time of its own between its readings: what it ran is
-    brought to the one that is asked for.
+    The readings take time, so the interval between its two readings differs from thread to
+    thread: the result is scaled to ``wall_ns``.
     """
     return {thread: _ran(ran, before.get(thread), wall_ns) for thread, ran in after.items()}
 
 
 def name(thread: int, proc: Path = _PROC) -> str:
-    """What a thread calls itself; "" when it is gone."""
+    """The name of a thread (comm); "" if it has ended."""
     try:
         return (proc / str(thread) / "comm").read_text().rstrip("\n")
     except OSError:
@@ -54,14 +54,14 @@ def name(thread: int, proc: Path = _PROC) -> str:
 
 
 def _ran(after: Ran, before: Ran | None, wall_ns: int) -> int:
-    # born meanwhile, or another one of that number
+    # a new thread, or a reused TID
     if before is None or after.ns < before.ns or after.at <= before.at:
         return after.ns
     return (after.ns - before.ns) * wall_ns // (after.at - before.at)
 
 
 def _ns(path: str) -> int:
-    # there are thousands
+    # os.open is faster than Path, and there are thousands of threads
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return int(os.read(handle, 64).partition(b" ")[0])

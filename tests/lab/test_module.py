@@ -160,7 +160,7 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
         nfsrdma doctor | grep -E ' (netid rdma|nfsrdma) '
         """,
     )
-    assert "the module for rdma: asked for rpcrdma, got nfsrdma" in said
+    assert "the transport module for rdma: asked for rpcrdma, got nfsrdma" in said
     assert "/mnt       server:/export  nfsrdma" in said
     assert "owned by nfsrdma" in said
     assert "tunables changed: credits=64" in said
