@@ -44,7 +44,7 @@ class Tunable:
         match = _NAME.fullmatch(text)
         if not match:
             hint = "write it as sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
-            raise UserError(f"{text!r} is not the name of a tunable", hint)
+            raise UserError(f"{text!r} is not a tunable name", hint)
         return cls(match[2], of_server=bool(match[1]), root=root)
 
     def on(self, server: str, ssh: str = "") -> Tunable:

@@ -163,7 +163,7 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
     assert "the transport module for rdma: asked for rpcrdma, got nfsrdma" in said
     assert "/mnt       server:/export  nfsrdma" in said
     assert "owned by nfsrdma" in said
-    assert "tunables changed: credits=64" in said
+    assert "changed parameters: credits=64" in said
     user = "mount /mnt of server:/export"
     assert status(node)["users"] == [user]
     assert f"nfsrdma is in use by {user}" in refused(node, "unload")

@@ -97,9 +97,9 @@ def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None
         ({}, "AAAA", "ok", "rpcrdma.ko.xz"),
         ({}, "", "ok", "rpcrdma.ko.xz"),
         ({"path": ""}, "", "ok", "built in"),
-        ({}, "BBBB", "warning", "loaded one is not"),
-        ({"intree": False}, "AAAA", "warning", "outside the kernel's tree"),
-        ({"description": "rpcrdma dummy kernel module"}, "", "error", "not real"),
+        ({}, "BBBB", "warning", "loaded module has srcversion"),
+        ({"intree": False}, "AAAA", "warning", "out-of-tree"),
+        ({"description": "rpcrdma dummy kernel module"}, "", "error", "not the real module"),
         ({"aliases": (), "depends": ()}, "", "error", "no alias"),
         ({"vermagic": "5.10.0 SMP"}, "", "error", "5.10.0"),
     ],
@@ -122,7 +122,7 @@ def test_a_missing_module_is_an_error() -> None:
     ("users", "status", "words"),
     [
         ("rpcrdma,", "ok", "rpcrdma"),
-        ("-", "warning", "no module"),
+        ("-", "warning", "no transport module"),
         ("rpcrdma,nfsrdma,", "warning", "nfsrdma, rpcrdma"),
     ],
 )
@@ -213,11 +213,11 @@ table inet filter {
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
-        ("", "ok", "nothing is dropped"),
+        ("", "ok", "no rule drops packets"),
         (NFT % "80", "warning", "2049, 20049, 4791"),
         (NFT % "2049, 20049", "warning", "4791"),
         (NFT % "2049, 4791, 20049", "ok", "name ports"),
-        (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "nothing"),
+        (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "no rule"),
         (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning", "20049, 4791"),
         (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "2049"),
     ],
@@ -295,7 +295,7 @@ def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
     ("status", "stderr", "verdict", "words"),
     [
         (0, "", "ok", "0.31.0"),
-        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "not the real one"),
+        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "not the BPF compiler"),
         (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "No module named"),
     ],
 )
@@ -371,9 +371,9 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
         (None, None, {}, "ok", "not loaded, not built for this kernel"),
         (BUILT, None, {}, "ok", "not loaded, built for this kernel"),
         (None, "OLD", {}, "ok", "loaded, srcversion OLD; not built here"),
-        (BUILT, "OLD", {}, "warning", "loaded with srcversion OLD, this source makes NEW"),
-        (BUILT, "NEW", {"credits": "128"}, "ok", "tunables changed: none"),
-        (BUILT, "NEW", {"credits": "64"}, "ok", "tunables changed: credits=64"),
+        (BUILT, "OLD", {}, "warning", "loaded with srcversion OLD, this source has NEW"),
+        (BUILT, "NEW", {"credits": "128"}, "ok", "changed parameters: none"),
+        (BUILT, "NEW", {"credits": "64"}, "ok", "changed parameters: credits=64"),
     ],
 )
 def test_our_module_is_judged_against_its_source(

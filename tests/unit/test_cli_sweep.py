@@ -26,7 +26,7 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--preset", "huge"), "no preset 'huge'"),
         (("sweep", "s:/e", "--transport", "udp"), "'udp' is not known"),
         (("sweep", "s:/e", "--axis", "x"), "has no values"),
-        (("sweep", "s:/e", "--axis", "../x=1"), "not a tunable"),
+        (("sweep", "s:/e", "--axis", "../x=1"), "not a tunable name"),
         (("sweep", "s:/e", "--read-ahead", "-1..4"), "not a number"),
         (("sweep", "s:/e", "--rsize", "4k;reboot"), "not a size"),
         (("sweep", "--resume", "/etc/passwd"), "not a database"),

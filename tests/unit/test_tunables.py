@@ -79,7 +79,7 @@ def test_a_refusal_is_a_clear_error(root: Path) -> None:
     ["", "x", "../../etc/passwd", "a./b", "a..b", "a.b;reboot", "a.$(x)", "a.b c", "a.b\n",],
 )  # fmt: skip
 def test_hostile_names_are_refused(text: str) -> None:
-    with pytest.raises(UserError, match="not a tunable"):
+    with pytest.raises(UserError, match="not a tunable name"):
         Tunable.parse(text)
 
 

@@ -123,7 +123,7 @@ def test_refuses_what_it_cannot_do(root: Path) -> None:
     before = everything(root)
     with pytest.raises(UserError, match="no mount unit"):
         tuning.apply(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
-    with pytest.raises(UserError, match="give --rsize"):
+    with pytest.raises(UserError, match="give --rsize or mount"):
         tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
     with pytest.raises(UserError, match="nothing is tuned for /mnt/none"):
         tuning.undo(Path("/mnt/none"), root)

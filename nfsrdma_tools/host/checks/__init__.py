@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong with NFS over RDMA, looked at one by one.
+"""Checks for known problems of NFS over RDMA.
 
-A check is a small function of a Machine that yields findings; each has a remedy of one line.
+A check is a small function of a Machine that yields findings, each with a remedy of one line.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ CHECKS: dict[str, Check] = {
     "headers": kernel.headers,
     "btf": kernel.btf,
 }
-"""In the order they are shown."""
+"""In output order."""
 
 
 def examine(machine: Machine) -> list[Finding]:
-    """Carry out all checks; never raises for what they meet."""
+    """Run all checks; their failures become findings, not exceptions."""
     return [found for name, check in CHECKS.items() for found in carry_out(name, check, machine)]

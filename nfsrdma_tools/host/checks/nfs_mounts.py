@@ -20,7 +20,7 @@ _RULES = ("etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/u
 
 
 def utils(machine: Machine) -> Iterator[Finding]:
-    """nfs-utils is there."""
+    """nfs-utils is installed."""
     program = shutil.which("mount.nfs", path="/sbin:/usr/sbin:/usr/local/sbin")
     if program is None:
         remedy = packages.install("nfs-utils", root=machine.root)
@@ -32,9 +32,9 @@ def utils(machine: Machine) -> Iterator[Finding]:
 
 
 def read_ahead(machine: Machine) -> Iterator[Finding]:
-    """The read-ahead of each NFS mount covers one read of rsize at least.
+    """The read-ahead of each NFS mount covers at least one READ of rsize.
 
-    The kernel's default is 128 KiB whatever rsize is, since Linux 5.4 (commit c128e575514c, "NFS:
+    Since Linux 5.4 the kernel's default is 128 KiB for any rsize (commit c128e575514c, "NFS:
     Optimise the default readahead size").
     """
     for entry in _nfs(machine):
@@ -45,12 +45,12 @@ def read_ahead(machine: Machine) -> Iterator[Finding]:
         if kb * 1024 >= rsize:
             yield Finding(name, "ok", found)
         else:
-            remedy = "find the best with nfsrdma sweep, make it last with nfsrdma tune apply"
-            yield Finding(name, "warning", found, "one block at least", remedy)
+            remedy = "find the best with nfsrdma sweep, make it persistent with nfsrdma tune apply"
+            yield Finding(name, "warning", found, "at least one block", remedy)
 
 
 def nfsrahead(machine: Machine) -> Iterator[Finding]:
-    """Whether udev sets each new mount's read-ahead behind our back: good to know."""
+    """Whether a udev rule sets the read-ahead of each new mount."""
     rules = [path for folder in _RULES for path in sorted(machine.path(folder).glob("*.rules"))]
     using = [path for path in rules if "nfsrahead" in path.read_text(errors="replace")]
     if using:
@@ -63,7 +63,7 @@ def nfsrahead(machine: Machine) -> Iterator[Finding]:
 def fstab(machine: Machine) -> Iterator[Finding]:
     """NFS mounts of fstab use the transport they ask for.
 
-    A second NFSv4 mount of a server rides on the first one's transport, whatever it asks for.
+    A second NFSv4 mount of a server uses the transport of the first one, whatever it requests.
     """
     mounted = {entry.directory: entry for entry in _nfs(machine)}
     path = machine.path("etc/fstab")
@@ -74,7 +74,7 @@ def fstab(machine: Machine) -> Iterator[Finding]:
         found = family(mounted[directory].options.get("proto", ""))
         name = f"fstab {directory}"
         if found == asked:
-            yield Finding(name, "ok", f"asks for {asked} and has it")
+            yield Finding(name, "ok", f"requests {asked} and uses it")
         else:
             remedy = "unmount all mounts of that server, then mount this one first"
             yield Finding(name, "error", f"mounted with {found}", asked, remedy)

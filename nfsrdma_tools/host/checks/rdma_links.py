@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["judge_links", "judge_mtu", "links", "mtu"]
 
-# a RoCE packet carries a power of two up to 4096 bytes, and 60 to 70 bytes of headers and CRC
+# a RoCE packet has a power of two up to 4096 bytes of data and 60 to 70 of headers and CRC
 _WANTED_MTU = 4200
 
 
 def links(machine: Machine) -> Iterator[Finding]:
-    """An RDMA link is there and can carry data."""
+    """At least one RDMA link is active."""
     del machine
     from nfsrdma_tools.host.rdma import nldev
 
     try:
         found = nldev.links()
     except nldev.NoRdmaError as error:
-        yield Finding("links", "error", error.message, "RDMA in the kernel", error.hint)
+        yield Finding("links", "error", error.message, "RDMA support in the kernel", error.hint)
     else:
         yield from judge_links(found)
 
 
 def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
-    """Judge all links: one that is down counts as an error only when no other is up."""
+    """Judge all links: a link that is down is an error only if no other link is up."""
     expected = "ACTIVE, LINK_UP"
     if not found:
         remedy = "load the NIC's driver, or: nfsrdma link add rxe0 --type rxe --netdev DEVICE"
@@ -40,18 +40,20 @@ def judge_links(found: Sequence[Link]) -> Iterator[Finding]:
     any_active = any(link.active for link in found)
     for link in found:
         kind = link.device.driver or link.device.protocol or "RDMA"
-        shown = f"{link.state} {link.physical_state} ({kind} on {link.netdev or 'its own wire'})"
+        shown = (
+            f"{link.state} {link.physical_state} ({kind} on {link.netdev or 'no network device'})"
+        )
         if link.active:
             yield Finding(f"link {link.name}", "ok", shown)
             continue
         below = f"ip link set {link.netdev} up; " if link.netdev else ""
-        remedy = f"{below}check cable, switch and subnet manager"
+        remedy = f"{below}check the cable, the switch and the subnet manager"
         status: Status = "warning" if any_active else "error"
         yield Finding(f"link {link.name}", status, shown, expected, remedy)
 
 
 def mtu(machine: Machine) -> Iterator[Finding]:
-    """The network device below a RoCE link has room for its largest packets."""
+    """The MTU of the network device below a RoCE link fits the largest RoCE packets."""
     from nfsrdma_tools.host.rdma import nldev
 
     with contextlib.suppress(nldev.NoRdmaError):
@@ -73,5 +75,5 @@ def judge_mtu(link: str, netdev: str, size: int) -> Finding:
     name, found = f"mtu {link}", f"{netdev} has MTU {size}: RoCE packets carry {payload} bytes"
     if size >= _WANTED_MTU:
         return Finding(name, "ok", found)
-    remedy = f"ip link set {netdev} mtu 9000 (on switch and peer too), then make the link again"
-    return Finding(name, "warning", found, f"{_WANTED_MTU} or more: 4096 bytes", remedy)
+    remedy = f"ip link set {netdev} mtu 9000 (on switch and peer too), then add the link again"
+    return Finding(name, "warning", found, f"{_WANTED_MTU} or more for 4096 bytes", remedy)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check of our own transport module: loaded, built for this kernel, of this source, tuned."""
+"""The check of our transport module: loaded, built for this kernel, its source, its parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["judge", "module"]
 
 
 def module(machine: Machine) -> Iterator[Finding]:
-    """Our module, where it is loaded, is what this source makes; which tunables were changed."""
+    """The loaded nfsrdma module was built from this source; lists changed parameters."""
     path = module_build.cached(machine.release, module_source.find())
     built = kernel_modules.in_file(path) if path else None
     there = OURS in kernel_modules.loaded(machine.path("proc"))
@@ -26,16 +26,16 @@ def module(machine: Machine) -> Iterator[Finding]:
 
 
 def judge(built: ModuleFile | None, running: str | None, values: dict[str, str]) -> Finding:
-    """Judge our module: the cached build, the loaded one's srcversion (None: not loaded)."""
+    """Judge our module by its cached build and the loaded srcversion (None: not loaded)."""
     if running is None:
         state = "built for this kernel" if built else "not built for this kernel"
         return Finding(OURS, "ok", f"not loaded, {state}")
     if built is None:
-        remedy = "nfsrdma module build shows whether this source makes the same"
+        remedy = "run nfsrdma module build to compare it with this source"
         return Finding(OURS, "ok", f"loaded, srcversion {running}; not built here", "", remedy)
     if running != built.srcversion:
-        found = f"loaded with srcversion {running}, this source makes {built.srcversion}"
-        return Finding(OURS, "warning", found, "one and the same", "nfsrdma module load")
+        found = f"loaded with srcversion {running}, this source has {built.srcversion}"
+        return Finding(OURS, "warning", found, "the same srcversion", "nfsrdma module load")
     changed = module_parameters.changed(values, built)
     tuned = ", ".join(f"{name}={value}" for name, value in changed.items()) or "none"
-    return Finding(OURS, "ok", f"loaded, built from this source; tunables changed: {tuned}")
+    return Finding(OURS, "ok", f"loaded, built from this source; changed parameters: {tuned}")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transfer sizes and read-ahead of a mount that last across reboots."""
+"""Persistent transfer sizes and read-ahead of a mount."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The running side of tune: systemd and udev told, read-ahead set, a mount made anew, read back."""
+"""Puts tuned values into effect: reloads systemd and udev, sets read-ahead, remounts, verifies."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ __all__ = ["check", "mount", "reload", "set_read_ahead", "shares_with", "unmount
 
 
 def reload() -> None:
-    """Have udev read its rules, and systemd fstab and its units, again."""
+    """Have udev reload its rules, and systemd reload fstab and its units."""
     run("udevadm", "control", "--reload")
     if Path("/run/systemd/system").is_dir():
         run("systemctl", "daemon-reload")
 
 
 def set_read_ahead(directory: Path, kb: int) -> None:
-    """Give the mount on ``directory`` this read-ahead (KiB), read back; nothing if not mounted."""
+    """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
     found = mounting.find(directory)
     if found is not None:
         readahead.set_kb(found.device, kb)
 
 
 def unmount(directory: Path) -> None:
-    """Unmount, if it is mounted.  UserError that names who uses it when it is busy."""
+    """Unmount, if mounted.  UserError that names the users of a busy mount."""
     if mounting.find(directory) is not None:
         mounting.unmount(directory)
 
 
 def mount(directory: Path) -> None:
-    """Mount as fstab or the mount unit says."""
+    """Mount as fstab or the mount unit defines it."""
     unit = mount_unit.name(directory)
     if mount_unit.is_written_by_hand(mount_unit.cat(unit)):
         run("systemctl", "start", "--", unit)
@@ -44,7 +44,7 @@ def mount(directory: Path) -> None:
 
 
 def check(tuned: Tuned) -> None:
-    """Compare a fresh mount with what it was tuned to; MismatchError with both values."""
+    """Compare a fresh mount with the tuned values; MismatchError with both values."""
     directory = Path(tuned.directory)
     found = mounting.find(directory)
     if found is None:
@@ -58,7 +58,7 @@ def check(tuned: Tuned) -> None:
         asked = getattr(tuned, name)
         if asked is not None and asked != value:
             raise MismatchError(f"{name} of {directory}", asked, value,
-                                "the server or the transport allows no more")  # fmt: skip
+                                "the server or the transport limits it")  # fmt: skip
 
 
 def _settled_read_ahead(device: str) -> int:
@@ -67,7 +67,7 @@ def _settled_read_ahead(device: str) -> int:
 
 
 def shares_with(directory: Path) -> list[Path]:
-    """Other mount points on the same superblock: their read-ahead is the same one."""
+    """Other mount points of the same superblock, which share its read-ahead."""
     found = mounting.find(directory)
     everywhere = mounting.mounts() if found else []
     return [other.directory for other in everywhere

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a mount is defined (its line of fstab, or a systemd mount unit), changed and put back."""
+"""Edits the definition of a mount (its fstab line or systemd mount unit) and reverts the edit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Edit", "plan", "put", "put_back"]
 
 @dataclass(frozen=True)
 class Edit:
-    """A line of fstab and what becomes of it; or (``before`` None) a whole drop-in of ours."""
+    """An fstab line before and after the edit; or (``before`` None) the text of our drop-in."""
 
     file: Path
     before: str | None
@@ -25,17 +25,17 @@ class Edit:
 
 
 def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
-    """The edit that gives the mount these sizes (bytes); None when there is nothing to edit.
+    """The edit that gives the mount these sizes (bytes); None if no size is given.
 
-    A unit written by hand goes before fstab, as it does for systemd.
-    Raises UserError when sizes are asked for and nothing defines the mount.
+    A unit written by hand takes precedence over fstab, as it does for systemd.
+    Raises UserError if sizes are given and nothing defines the mount.
     """
     if rsize is wsize is None:
         return None
     edit = _unit_edit(directory, rsize, wsize, root) or _fstab_edit(directory, rsize, wsize, root)
     if edit is None:
         what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
-        raise UserError(what, "add one, or give --read-ahead alone")
+        raise UserError(what, "add one, or give only --read-ahead")
     return edit
 
 
@@ -67,9 +67,9 @@ def put(edit: Edit) -> None:
 
 
 def put_back(edit: Edit) -> None:
-    """Take the change back; fine when it was not made, or the whole line is gone since.
+    """Revert the change; does nothing if it was not made, or if the whole line has gone.
 
-    Raises MismatchError when somebody changed the line or the file since.
+    Raises MismatchError if the line or the file was changed in the meantime.
     """
     if edit.before is not None:
         _put_line_back(edit.file, edit.before, edit.after)
@@ -88,7 +88,7 @@ def _remove(edit: Edit) -> None:
     found = files.read(edit.file)
     if found != edit.after:
         raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
-                            "somebody changed it; remove it by hand and try again")  # fmt: skip
+                            "it has changed; remove it by hand and try again")  # fmt: skip
     edit.file.unlink()
     with contextlib.suppress(OSError):
         edit.file.parent.rmdir()

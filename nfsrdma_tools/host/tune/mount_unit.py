@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A systemd mount unit given other transfer sizes by a drop-in (systemd.mount(5)).
+"""A drop-in that changes the transfer sizes of a systemd mount unit (systemd.mount(5)).
 
-A unit that systemd made out of /etc/fstab is not meant: that one is changed in fstab.
+It does not apply to units that systemd generates from /etc/fstab: edit fstab for those.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ DROPIN = "90-nfsrdma.conf"
 
 
 def name(directory: Path) -> str:
-    """The name systemd gives the mount unit of ``directory``."""
+    """The name of the systemd mount unit of ``directory``."""
     argv = ("systemd-escape", "--path", "--suffix=mount", "--", directory)
     return run(*argv).stdout.removesuffix("\n")
 
 
 def cat(unit: str) -> str:
-    """The unit's files as ``systemctl cat`` shows them, "" when there is no such unit."""
+    """The unit's files as ``systemctl cat`` prints them; "" if there is no such unit."""
     result = run("systemctl", "cat", "--", unit, check=False)
     return result.stdout if result.returncode == 0 else ""
 
 
 def is_written_by_hand(text: str) -> bool:
-    """Whether these files (of ``cat``) are more than what a generator made of fstab."""
+    """Whether the unit (text of ``cat``) is not one that a generator made from fstab."""
     first = text.partition("\n")[0].removeprefix("# ")
     return first.startswith("/") and not first.startswith("/run/systemd/generator")
 
@@ -47,11 +47,11 @@ def options(text: str) -> str:
 
 
 def dropin(unit: str, root: Path) -> Path:
-    """The drop-in file of ours for this unit."""
+    """The path of our drop-in for this unit."""
     return root / "etc/systemd/system" / f"{unit}.d" / DROPIN
 
 
 def dropin_text(text: str, rsize: int | None, wsize: int | None) -> str:
-    """What the drop-in says: the unit's own options (``text`` from ``cat``), sizes replaced."""
+    """The text of the drop-in: the unit's options (``text`` from ``cat``) with these sizes."""
     wanted = with_sizes(options(text), rsize, wsize)
     return f"# Made by nfsrdma tune; `nfsrdma tune undo` removes it.\n[Mount]\nOptions={wanted}\n"

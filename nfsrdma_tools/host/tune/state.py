@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was tuned, and how to take it back: one JSON file, written before each change.
+"""The tuned mounts and how to revert them: one JSON file, written before each change.
 
-It lives in /var/lib/nfsrdma ($NFSRDMA_LIB for tests), because what it takes back outlives reboots.
+It is in /var/lib/nfsrdma ($NFSRDMA_LIB for tests), because tuned values persist across reboots.
 The udev helper reads the same file, so it is the only place that names mount points.
 """
 
@@ -21,11 +21,11 @@ __all__ = ["Tuned", "load", "locked", "save", "state_file"]
 
 @dataclass(frozen=True)
 class Tuned:
-    """One mount that was tuned.  None: left alone, or unknown because it was not mounted.
+    """A tuned mount.  None: not tuned, or unknown because it was not mounted.
 
-    ``file`` is fstab (``before`` and ``after`` are a line of it) or a drop-in of ours (``before``
-    is None, ``after`` the whole file); None when only the read-ahead was tuned.
-    ``read_ahead_was_kb`` was in effect when it was tuned.
+    ``file`` is fstab (``before`` and ``after`` are a line of it) or our drop-in (``before`` is
+    None, ``after`` the whole file); None if only the read-ahead was tuned.
+    ``read_ahead_was_kb`` was in effect before tuning.
     """
 
     directory: str
@@ -39,12 +39,12 @@ class Tuned:
 
 
 def state_file(root: Path) -> Path:
-    """The state file of the machine below ``root``."""
+    """The state file below ``root``."""
     return state_files.lib_dir(root) / "tune.json"
 
 
 def load(root: Path) -> list[Tuned]:
-    """Everything that is tuned; UserError when the file makes no sense."""
+    """All tuned mounts.  UserError if the file is damaged."""
     return state_files.load(state_file(root), _rows) or []
 
 
@@ -53,13 +53,13 @@ def _rows(data: dict[str, Any]) -> list[Tuned]:
 
 
 def save(root: Path, rows: list[Tuned]) -> None:
-    """Write everything that is tuned; no file when nothing is."""
+    """Write all tuned mounts; remove the file if there are none."""
     data = {"version": 1, "mounts": [asdict(row) for row in rows]} if rows else None
     state_files.save(state_file(root), data)
 
 
 @contextlib.contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """One tune at a time: the next one waits here."""
+    """Hold the lock: only one tune runs at a time, others wait."""
     with folder_lock(root / "etc"):
         yield

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A choice of transfer size and read-ahead made to last across reboots, for one mount only.
+"""Persistent transfer sizes and read-ahead for one mount.
 
-rsize and wsize go where the mount is defined: its line of /etc/fstab, or a drop-in beside its
-systemd mount unit.  The read-ahead goes into the state file, where a udev rule's helper finds it
-whenever that mount point gets a new bdi.  The state file is written before anything else is
-changed and holds all that ``undo`` needs; a failure on the way takes everything back.
-``mount -o remount`` never changes rsize, so that one takes effect with the next real mount.
+rsize and wsize go where the mount is defined: its line of /etc/fstab, or a drop-in of its systemd
+mount unit.  The read-ahead goes into the state file; the helper of a udev rule reads it there
+whenever the kernel makes a bdi for that mount point.  The state file is written before any other
+change and holds all that ``undo`` needs; on failure, ``apply`` reverts all changes.
+``mount -o remount`` never changes rsize: a new rsize takes effect at the next mount.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLASH = Path("/")
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What a mount is to have: sizes in bytes, read-ahead in blocks of rsize; None: left alone."""
+    """Values to tune: sizes in bytes, read-ahead in blocks of rsize; None: leave unchanged."""
 
     directory: Path
     rsize: int | None = None
@@ -38,14 +38,14 @@ class TuneRequest:
     read_ahead: int | None = None
 
     def __post_init__(self) -> None:
-        # what the kernel would round is refused here, as for any mount
+        # refuse sizes that the kernel would round, as for any mount
         MountRequest(Target("any", "/"), self.directory, rsize=self.rsize, wsize=self.wsize,
                      read_ahead=self.read_ahead)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class TuneState:
-    """A tuned mount and what is in effect on it now (None: not mounted)."""
+    """A tuned mount and its values in effect (None: not mounted)."""
 
     tuned: Tuned
     rsize: int | None = None
@@ -55,24 +55,25 @@ class TuneState:
 
     @property
     def pending(self) -> tuple[str, ...]:
-        """What is tuned and not in effect, for example ("rsize",)."""
+        """The names of tuned values that are not in effect, for example ("rsize",)."""
         names = ("rsize", "wsize", "read_ahead_kb")
         return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
 
 
 def apply(wish: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
-    """Make ``wish`` last, put in effect at once what can be, and return what is in effect.
+    """Save ``wish``, put it in effect as far as possible, and return what is in effect.
 
-    ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
-    unmounts, mounts by fstab or unit, and checks that the new mount got what was tuned.
-    On any error (nothing defines the mount, it is busy, the kernel rounds) all is as before.
+    A ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
+    unmounts, mounts by fstab or unit, and verifies that the new mount has the tuned values.
+    On any error (nothing defines the mount, it is busy, the kernel rounds) all changes are
+    reverted.
     """
     with tune_state.locked(root):
         old, mount = _known(wish.directory, root), _mount(wish.directory, root)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
             if remount:
-                # first of all, so that a busy mount ends it before anything was changed
+                # unmount first: a busy mount fails before anything is changed
                 activation.unmount(wish.directory)
             if old:
                 _take_back(old, root)
@@ -90,14 +91,14 @@ def apply(wish: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneS
 
 
 def show(root: Path = SLASH) -> list[TuneState]:
-    """All tuned mounts with what is in effect on them."""
+    """All tuned mounts with their values in effect."""
     return [_state(tuned, root) for tuned in tune_state.load(root)]
 
 
 def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
-    """Take back what was tuned for one mount, or for all (None); returns what it was.
+    """Revert the tuning of one mount, or of all (None); returns what was tuned.
 
-    Raises UserError when nothing was, MismatchError when somebody changed the line since.
+    Raises UserError if nothing was, MismatchError if the line was changed in the meantime.
     """
     with tune_state.locked(root):
         rows = tune_state.load(root)
@@ -142,7 +143,7 @@ def _kb(wish: TuneRequest, mount: mounting.Mount | None) -> int | None:
         return None
     rsize = wish.rsize or (mount.rsize if mount else None)
     if rsize is None:
-        raise UserError(f"the rsize of {wish.directory} is not known", "give --rsize, or mount it")
+        raise UserError(f"the rsize of {wish.directory} is unknown", "give --rsize or mount it")
     return readahead.kb_for(wish.read_ahead, rsize)
 
 

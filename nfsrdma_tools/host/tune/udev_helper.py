@@ -2,11 +2,12 @@
 """Run by udev for each new NFS bdi: prints the read-ahead (KiB) tuned for its mount point.
 
 Usage: DEVICE [CONFIG [MOUNTINFO [VOLUMES]]].  The bdi of an NFS mount is an anonymous device
-("0:45") that appears a moment before the mount does, as nfs-utils' nfsrahead knows, so this waits
-until DEVICE is in mountinfo, for DEADLINE_S at most.  FUSE and others have such devices, too: only
-one that the NFS client lists is waited for.  Ends with status 1 and prints nothing when the device
-is not that of a tuned mount: udev then leaves the read-ahead as it is.  Stands alone: a copy of
-this file runs as root outside of any virtual environment, with nothing but the standard library.
+("0:45") that appears shortly before the mount (nfs-utils' nfsrahead has the same problem), so the
+helper waits until DEVICE is in mountinfo, at most DEADLINE_S.  FUSE and other filesystems have
+such devices too: the helper waits only for devices that the NFS client lists.  If the device does
+not belong to a tuned mount, the exit status is 1 and udev leaves the read-ahead as it is.  udev
+runs a copy of this file as root outside of any virtual environment, so it uses only the standard
+library.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ VOLUMES = "/proc/fs/nfsfs/volumes"
 
 
 def tuned(path: str) -> dict[str, int]:
-    """Mount point -> read_ahead_kb, as the state file of nfsrdma tune says."""
+    """Mount point -> read_ahead_kb, from the state file of nfsrdma tune."""
     with open(path, encoding="utf-8") as file:  # noqa: PTH123
         rows = json.load(file)["mounts"]
     kib = ((row["directory"], row["read_ahead_kb"]) for row in rows)
@@ -33,7 +34,7 @@ def tuned(path: str) -> dict[str, int]:
 
 
 def mount_points(device: str, path: str) -> list[str]:
-    """Where an NFS with this device number is mounted (proc_pid_mountinfo(5))."""
+    """The mount points of the NFS superblock with this device number (proc_pid_mountinfo(5))."""
     with open(path, "rb") as file:  # noqa: PTH123
         rows = [line.rstrip(b"\n").split(b" ") for line in file]
     mine = [row for row in rows if row[2] == device.encode()]
@@ -41,12 +42,12 @@ def mount_points(device: str, path: str) -> list[str]:
 
 
 def plain(field: bytes) -> str:
-    """A field of mountinfo, or of fstab, without its octal escapes."""
+    """Decode the octal escapes of a field of mountinfo or fstab."""
     return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), field))
 
 
 def is_nfs(device: str, volumes: str) -> bool:
-    """Whether the NFS client has this device, which it lists before it makes the bdi.
+    """Whether the NFS client lists this device, which it does before it makes the bdi.
 
     nfs_server_insert_lists in fs/nfs/client.c; nfs_get_tree_common in fs/nfs/super.c.
     """
@@ -54,12 +55,12 @@ def is_nfs(device: str, volumes: str) -> bool:
         with open(volumes, encoding="ascii") as file:  # noqa: PTH123
             return any(device in line.split() for line in file)
     except FileNotFoundError:
-        # nfs is not loaded
+        # module nfs is not loaded
         return False
 
 
 def wait_for(device: str, path: str, volumes: str) -> list[str]:
-    """The mount points of ``device``; [] when there are none until the deadline."""
+    """The mount points of ``device``; [] if there are none at the deadline."""
     if not is_nfs(device, volumes):
         return []
     end = time.monotonic() + DEADLINE_S
@@ -68,7 +69,7 @@ def wait_for(device: str, path: str, volumes: str) -> list[str]:
         poll.register(changes, select.POLLPRI | select.POLLERR)
         changes.read()
         while not (found := mount_points(device, path)) and time.monotonic() < end:
-            # the bdi of a mount that failed, or that another name space has, goes without a trace
+            # the bdi of a failed mount, or of one in another namespace, disappears silently
             if not poll.poll(250) and not os.path.exists("/sys/class/bdi/" + device):  # noqa: PTH110
                 break
     return found

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The udev rule that gives tuned NFS mounts their read-ahead whenever they are mounted.
+"""The udev rule that sets the read-ahead of tuned NFS mounts whenever they are mounted.
 
-The rule names no mount: it runs ``tune_helper`` with the number of the new bdi, and that looks up
-in the state file what was tuned.  It sorts after nfs-utils' 99-nfs.rules (nfsrahead), which sets
-the same attribute, and udev writes attributes in the order of the rules: the last one stays.
+The rule names no mount: it runs ``udev_helper`` with the number of the new bdi, which looks up the
+tuned value in the state file.  The rule sorts after nfs-utils' 99-nfs.rules (nfsrahead), which
+sets the same attribute: udev writes attributes in the order of the rules, so ours wins.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ USUAL = Path("/usr/bin/python3")
 
 
 def rule_text() -> str:
-    """The rule; nothing in it comes from a user."""
+    """The text of the rule; it contains no user input."""
     return (
-        "# Made by nfsrdma tune, taken away by `nfsrdma tune undo`.\n"
+        "# Made by nfsrdma tune, removed by `nfsrdma tune undo`.\n"
         'ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="0:*", '
         f'PROGRAM="{_python()} -IS /{HELPER} %k", ATTR{{read_ahead_kb}}="%c"\n'
     )
 
 
 def _python() -> str:
-    # the interpreter below the virtual environment, which may go away
+    # the base interpreter: a virtual environment may be deleted
     path = Path(sys.executable).resolve()
-    # /usr/bin/python3.13 would go with the next release of the distribution
+    # /usr/bin/python3.13 disappears with the next release of the distribution
     if path == USUAL.resolve() or not re.fullmatch(r"[\w/.+-]+", str(path), re.ASCII):
         return str(USUAL)
     return str(path)
 
 
 def install(root: Path) -> list[Path]:
-    """Put the rule and its helper below ``root``; returns the files that are new or changed."""
+    """Install the rule and its helper below ``root``; returns the new or changed files."""
     wanted = {HELPER: Path(udev_helper.__file__).read_text(), RULE: rule_text()}
     changed = [root / path for path, text in wanted.items() if read(root / path) != text]
     for path in changed:
@@ -51,7 +51,7 @@ def install(root: Path) -> list[Path]:
 
 
 def remove(root: Path) -> list[Path]:
-    """Take both away again; returns what was removed."""
+    """Remove both; returns the removed files."""
     there = [root / path for path in (RULE, HELPER) if (root / path).exists()]
     for path in there:
         path.unlink()
