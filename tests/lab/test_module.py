@@ -127,8 +127,8 @@ def test_building(tiny: Lab) -> None:
 
     sh(tiny, f"sed -i s/return/returning/ {SOURCE}/module.c")
     said = refused(tiny, "build")
-    assert "the module does not build: module.c:11:" in said
-    log = said.partition("the log is ")[2].rstrip(")")
+    assert "the module build failed: module.c:11:" in said
+    log = said.partition("(see ")[2].rstrip(")")
     assert "error:" in sh(tiny, f"cat {log}")
 
 
@@ -215,7 +215,7 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
 def test_a_server_is_left_alone_and_told_the_way(node: Lab) -> None:
     said = refused(node, "load", at="server")
     assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
-    assert "systemctl stop nfs-server, do this again, then systemctl start nfs-server" in said
+    assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said
 
 
 def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(tiny: Lab) -> None:

@@ -100,11 +100,11 @@ def test_any_directory_is_served_over_rdma_and_taken_back(solo: Lab) -> None:
     assert all({"rw", "insecure", "root_squash"} <= set(options[path]) for path in paths)
     assert any(option.startswith("fsid=") for option in options["/export/tmpfs"])
     assert read_only == ["10.9.1.0/24"]
-    assert "exported to * already" in foreign
+    assert "is already exported to *" in foreign
     assert [text.partition(":")[0] for text in strange] == [
         "export path '/srv/new\\nline' has a backslash or control characters (rename it)",
         "client 'a b'",
-        "export path '/srv/none' is no directory (make it first)",
+        "export path '/srv/none' is not a directory (create it first)",
     ]
 
 

@@ -295,7 +295,7 @@ def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
     ("status", "stderr", "verdict", "words"),
     [
         (0, "", "ok", "0.31.0"),
-        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "not the BPF compiler"),
+        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "bcc has no BPF"),
         (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "No module named"),
     ],
 )

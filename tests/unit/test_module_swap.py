@@ -231,7 +231,7 @@ def test_a_client_or_a_server_of_its_name_is_in_the_kernels_place(
 
 def test_what_is_fixed_while_it_is_loaded_is_not_set(kernel: Kernel) -> None:
     load(**BESIDE)
-    with pytest.raises(UserError, match="loaded with server_name=nfr, and keeps that"):
+    with pytest.raises(UserError, match="loaded with server_name=nfr, and keeps that until unload"):
         load(server_name="rdma")
 
 
@@ -244,7 +244,7 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
         module_swap.check_room({})
     assert str(error.value) == (
         "module rpcrdma is in use by nfsd listening on rdma 20049 (systemctl stop nfs-server,"
-        " do this again, then systemctl start nfs-server)"
+        " try again, then systemctl start nfs-server)"
     )
     load(**BESIDE)
     with pytest.raises(UserError, match="nfsrdma is in use by nfsd listening on nfr 20050 "):
@@ -254,8 +254,14 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (ModuleFile("nfsrdma", "/x.ko", vermagic="5.0.0 SMP "), "built for kernel 5.0.0, 6.12.1-x"),
-        (ModuleFile("ext4", "/x.ko", vermagic=f"{RELEASE} SMP "), "is the module 'ext4'"),
+        (
+            ModuleFile("nfsrdma", "/x.ko", vermagic="5.0.0 SMP "),
+            "built for kernel 5.0.0, but 6.12.1-x",
+        ),
+        (
+            ModuleFile("ext4", "/x.ko", vermagic=f"{RELEASE} SMP "),
+            "is module 'ext4', expected nfsrdma",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_it_is_refused_first(

@@ -47,8 +47,8 @@ def test_a_path_that_could_be_read_twice_is_refused(tmp_path: Path, name: str) -
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    cases = {Path("relative"): "begins with /", tmp_path / "none": "no directory"}
-    cases[tmp_path / "link"] = "is really"
+    cases = {Path("relative"): "an absolute path", tmp_path / "none": "not a directory"}
+    cases[tmp_path / "link"] = "resolves to"
     for path, message in cases.items():
         with pytest.raises(UserError, match=message):
             Export(path, ("host",)).check()
@@ -70,7 +70,7 @@ def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
 
 
 def test_nobody_is_served_by_default(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no client range"):
+    with pytest.raises(UserError, match="no clients given"):
         Export(tmp_path.resolve(), ()).check()
 
 
@@ -118,7 +118,7 @@ def test_verify_compares_with_the_table(tmp_path: Path) -> None:
     exports.verify(export, etab=etab)
     with pytest.raises(MismatchError, match=r"10.0.0.0/24\(rw"):
         exports.verify(Export(tmp_path, ("10.0.0.0/24",), read_only=True), etab=etab)
-    with pytest.raises(UserError, match="is exported to"):
+    with pytest.raises(UserError, match="already exported to"):
         exports.refuse_foreign(export, etab)
 
 

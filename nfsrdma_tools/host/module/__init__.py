@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport module: build, load, swap, install, parameters, status."""
+"""Our transport module: build, load, swap, install, parameters, status."""

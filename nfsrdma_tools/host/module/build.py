@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the transport module for a kernel: from a copy of the source, kept in a cache.
+"""Builds the transport module for a kernel: from a copy of the source, into a cache.
 
-The cache is <cache>/modules/<kernel release>/<source hash>/nfsrdma.ko; nothing is ever written
-into the source tree, which may belong to somebody else, or be read-only.
+The cache is <cache>/modules/<kernel release>/<source hash>/nfsrdma.ko.  A build never writes into
+the source tree, which may be read-only or belong to another user.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = [
     "first_error",
 ]
 
-_TIMEOUT = 3600  # seconds: an emulated machine is slow
-_KEPT = 4  # builds for a kernel, 10 MB each: the loaded one may be put back
+_TIMEOUT = 3600  # in seconds; an emulated machine is slow
+_KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
 _RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
-# what names the cause, best first: the compiler, modpost, the shell, make
+# lines that name the cause, best first: the compiler, modpost, the shell, make
 _ERRORS = (
     r"^.*\berror: .*",
     r"^ERROR: modpost: .*",
@@ -47,7 +47,7 @@ _ERRORS = (
 
 @dataclass(frozen=True)
 class Build:
-    """A module that was built for the kernel ``release``; ``fresh`` when that was just now."""
+    """A module built for the kernel ``release``; ``fresh`` if this call built it."""
 
     release: str
     path: Path
@@ -60,10 +60,10 @@ def build(
     watch: Callable[[str], None] = lambda release: None,
     source: Source | None = None,
 ) -> Build:
-    """Build for a kernel (default: the running one), unless this source was built for it before.
+    """Build for a kernel (default: the running one), unless the cache has this source's build.
 
-    ``watch`` is called a few times a second meanwhile. Raises UserError when the kernel's headers
-    are missing, or with the compiler's first error and the place of the log.
+    ``watch`` is called a few times a second meanwhile.  Raises UserError if the kernel headers
+    are missing, or with the compiler's first error and the path of the log.
     """
     release = checked_release(release)
     source = source or module_source.find()
@@ -72,7 +72,7 @@ def build(
         return Build(release, known, fresh=False)
     headers = _headers(release)
     with folder_lock(_made(_place(release, source).parent)), _draft(release, source) as draft:
-        # somebody else may have built it while this one waited
+        # another process may have built it while this one waited for the lock
         if force or not cached(release, source):
             source.copy(draft)
             _make(headers, draft, lambda: watch(release))
@@ -81,28 +81,28 @@ def build(
 
 
 def cached(release: str, source: Source) -> Path | None:
-    """The module as this source was built for a kernel; None when it was not."""
+    """The cached build of this source for a kernel; None if there is none."""
     path = _place(release, source) / f"{OURS}.ko"
     return path if path.is_file() else None
 
 
 def all_cached(release: str) -> list[Path]:
-    """Every module that was built for a kernel and is still there, of any source; newest first."""
+    """All cached builds for a kernel, of any source, newest first."""
     found = (_cache() / release).glob(f"*/{OURS}.ko")
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
 def checked_release(release: str) -> str:
-    """A kernel's release, the running one's for ""; UserError for what cannot be one."""
+    """Check a kernel release; "" means the running one.  UserError if it cannot be a release."""
     if release and not _RELEASE.fullmatch(release):
-        raise UserError(f"{release!r} is not a kernel release", "write it as `uname -r` does")
+        raise UserError(f"{release!r} is not a kernel release", "write it as `uname -r` prints it")
     return release or platform.release()
 
 
 def first_error(log: str) -> str:
-    """The line of a build's log that says why it failed."""
+    """The line of a build log that names the error."""
     found = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
-    return one_line(next((match[0] for match in found if match), log)) or "it said nothing"
+    return one_line(next((match[0] for match in found if match), log)) or "no output"
 
 
 def _cache() -> Path:
@@ -121,7 +121,7 @@ def _place(release: str, source: Source) -> Path:
 def _headers(release: str) -> Path:
     folder = Path("/lib/modules", release, "build")
     if not (folder / "Makefile").is_file():
-        what = f"there are no headers of kernel {release}: no {folder}"
+        what = f"no headers of kernel {release}: {folder} is missing"
         raise UserError(what, packages.install("headers", release))
     return folder
 
@@ -130,7 +130,9 @@ def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}", "set NFSRDMA_CACHE to a folder") from error
+        raise UserError(
+            f"{folder}: {error.strerror}", "set NFSRDMA_CACHE to a writable directory"
+        ) from error
     return folder
 
 
@@ -138,7 +140,7 @@ def _made(folder: Path) -> Path:
 def _draft(release: str, source: Source) -> Iterator[Path]:
     folder = _place(release, source).parent
     for left in folder.glob(".draft-*"):
-        # of a build that was killed: the lock is ours
+        # left by a killed build: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
         yield Path(draft)
@@ -156,7 +158,7 @@ def _failure(result: Result, draft: Path) -> UserError:
     log = draft.parent / "failed.log"
     log.write_text(result.stdout + result.stderr)
     cause = first_error(result.stderr or result.stdout).replace(f"{draft}/", "")
-    return UserError(f"the module does not build: {cause}", f"the log is {log}")
+    return UserError(f"the module build failed: {cause}", f"see {log}")
 
 
 def _keep(draft: Path, place: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DKMS, which builds the module again for each new kernel: its program, and what it knows."""
+"""DKMS, which rebuilds the module for each new kernel: its commands and its status."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 TREE = Path("/var/lib/dkms")
-"""Where DKMS keeps its state."""
+"""The state directory of DKMS."""
 KEY = (TREE / "mok.key", TREE / "mok.pub")
-"""What DKMS signs with: made when it first builds anything, and never removed."""
-_TIMEOUT = 3600  # seconds: it builds
+"""The signing key of DKMS, which it makes at its first build and never removes."""
+_TIMEOUT = 3600  # in seconds; it includes a build
 # "nfsrdma/0.1.0, 6.12.1-amd64, x86_64: installed", or "nfsrdma/0.1.0: added"
 _LINE = re.compile(
     rf"{OURS}[/, ]+(?P<version>[^,: ]+)(?:, (?P<kernel>[^,]+), [^:]+)?: (?P<state>.+)"
@@ -36,17 +36,17 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Registered:
-    """A version of the module that DKMS knows, and for one kernel how far it got."""
+    """A registered version of the module, and its state for one kernel."""
 
     version: str
     kernel: str
-    """Empty for one that is only added."""
+    """Empty if the version is only added."""
     state: str
-    """``added``, ``built`` or ``installed``, and what DKMS has to remark."""
+    """``added``, ``built`` or ``installed``, with the remarks of DKMS."""
 
 
 def registered() -> list[Registered] | None:
-    """What DKMS knows of the module; None when there is no DKMS."""
+    """The registered versions of the module; None if DKMS is not installed."""
     try:
         return parse(run("dkms", "status", "-m", OURS, check=False).stdout)
     except ProgramMissingError:
@@ -54,7 +54,7 @@ def registered() -> list[Registered] | None:
 
 
 def others() -> bool:
-    """Whether DKMS knows other modules than ours; False when there is no DKMS."""
+    """Whether DKMS has other modules than ours; False if it is not installed."""
     try:
         lines = run("dkms", "status", check=False).stdout.splitlines()
     except ProgramMissingError:
@@ -63,18 +63,18 @@ def others() -> bool:
 
 
 def parse(text: str) -> list[Registered]:
-    """Read ``dkms status``."""
+    """Parse ``dkms status``."""
     matches = (_LINE.fullmatch(line.strip()) for line in text.splitlines())
     return [Registered(m["version"], m["kernel"] or "", m["state"]) for m in matches if m]
 
 
 def source_folder(version: str) -> Path:
-    """Where DKMS looks for the source."""
+    """The directory in which DKMS expects the source."""
     return Path(f"/usr/src/{OURS}-{version}")
 
 
 def add_and_install(version: str, release: str) -> None:
-    """Have DKMS build and install what lies in the source folder for a kernel, and read it back."""
+    """Have DKMS build and install the source folder for a kernel, and verify it."""
     hint = f"see {TREE}/{OURS}/{version}/build/make.log"
     words = ("-m", OURS, "-v", version)
     run("dkms", "add", *words)
@@ -86,5 +86,5 @@ def add_and_install(version: str, release: str) -> None:
 
 
 def remove(version: str) -> tuple[str, ...]:
-    """The command that takes all of a version out again: its modules of all kernels, too."""
+    """The command that removes a version with its modules for all kernels."""
     return ("dkms", "remove", "-m", OURS, "-v", version, "--all")

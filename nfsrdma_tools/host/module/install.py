@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our module made the one that mounts with proto=rdma and nfsd get, now and after reboots.
+"""Makes mounts with proto=rdma and nfsd use our module, now and after reboots.
 
-Two things outlive a reboot: the source below /usr/src, which DKMS builds for each kernel, and one
-file below /etc/modprobe.d.  All of it is one list of what takes it back: the journal of a failed
-attempt, and `uninstall`, run the same one.
+Two things persist: the source below /usr/src, which DKMS builds for each kernel, and one file
+below /etc/modprobe.d.  One list of undo actions serves both: the journal of a failed attempt and
+`uninstall` run the same list.
 
 For a mount the kernel asks modprobe for "rpc" and the netid, rpcrdma or rpcrdma6 (request_module
-in net/sunrpc/xprt.c).  An alias of modprobe.d goes before a module of that name (libkmod's
-kmod_module_new_from_lookup), so one line leads it to ours.  xprtrdma is what rdma-core loads at
-boot for the client, svcrdma what nfsd asks for ("svc" and the listener's name, svc_xprt_create).
-An alias of modprobe.d names a module, never another alias: so one more has the kernel's own stay
-in reach.
+in net/sunrpc/xprt.c).  An alias of modprobe.d takes precedence over a module of that name
+(libkmod's kmod_module_new_from_lookup), so one line maps it to our module.  rdma-core loads
+xprtrdma at boot for the client; nfsd requests svcrdma ("svc" and the listener's name,
+svc_xprt_create).  An alias of modprobe.d names a module, never another alias, so one more alias
+keeps the kernel's own module available.
 """
 
 from __future__ import annotations
@@ -34,46 +34,46 @@ from nfsrdma_tools.undo import Journal, Remove, Run
 __all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]
 
 CONF = Path("/etc/modprobe.d/nfsrdma.conf")
-_TEXT = f"""# written by nfsrdma module install; it goes with nfsrdma module uninstall
-# what a mount with proto=rdma and nfsd have the kernel ask for, and what rdma-core loads at boot
+_TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
+# names that the kernel requests for mounts with proto=rdma and for nfsd, and that rdma-core loads
 alias {KERNELS} {OURS}
 alias {KERNELS}6 {OURS}
 alias svcrdma {OURS}
 alias xprtrdma {OURS}
-# the kernel's own: modprobe {ASIDE}
+# the kernel's own module: modprobe {ASIDE}
 alias {ASIDE} {KERNELS}
 """
 
 
 @dataclass(frozen=True)
 class Installed:
-    """What `install` did, as /var/lib/nfsrdma/module.json keeps it."""
+    """The changes of `install`, from /var/lib/nfsrdma/module.json."""
 
     version: str
     made: tuple[str, ...] = ()
-    """What was not there and does not go with ``dkms remove``, folders before what is in them."""
+    """New paths that ``dkms remove`` does not remove, folders before their content."""
 
 
 def installed() -> Installed | None:
-    """What is installed; None when nothing is, UserError when the file makes no sense."""
+    """The installation; None if there is none.  UserError if the file is damaged."""
     return state_files.load(
         _state_file(), lambda row: Installed(row["version"], tuple(row["made"]))
     )
 
 
 def check() -> None:
-    """UserError where it cannot be installed: before a long build."""
+    """UserError if it cannot be installed: call it before a long build."""
     _require_root()
     if installed() is None:
         _refuse_foreign(module_source.find().version)
 
 
 def install(build: Build, book: Journal) -> bool:
-    """Register with DKMS for the running kernel and lead mounts and nfsd to our module.
+    """Register with DKMS for the running kernel and map mounts and nfsd to our module.
 
-    ``build`` shows that it compiles, before anything is changed.  Nothing is loaded or unloaded.
-    False when this source was installed already; another one is replaced.
-    ``book`` takes a failed attempt back.
+    ``build`` proves that it compiles, before anything is changed.  Nothing is loaded or unloaded.
+    False if this source was already installed; another version is replaced.
+    ``book`` reverts a failed attempt.
     """
     _require_root()
     source = module_source.find()
@@ -95,7 +95,7 @@ def install(build: Build, book: Journal) -> bool:
 
 
 def uninstall() -> Installed | None:
-    """Take all of it back; None when nothing is installed.  May be repeated after a failure."""
+    """Revert the installation; None if there is none.  Call it again after a failure."""
     _require_root()
     here = installed()
     if here is None:
@@ -112,7 +112,7 @@ def uninstall() -> Installed | None:
 
 def _require_root() -> None:
     if os.geteuid() != 0:
-        raise UserError("only root is allowed to install modules", "run this as root")
+        raise UserError("only root may install modules", "run this as root")
 
 
 def _state_file() -> Path:
@@ -124,7 +124,7 @@ def _refuse_foreign(version: str) -> None:
         raise ProgramMissingError("dkms")
     for path in (CONF, dkms.source_folder(version), dkms.TREE / OURS):
         if path.exists():
-            what = f"{path} is there, and not by nfsrdma module install"
+            what = f"{path} exists, and nfsrdma module install did not make it"
             raise UserError(what, f"move it away, or: dkms remove {OURS}/{version} --all")
 
 
@@ -139,7 +139,7 @@ def _write(here: Installed) -> None:
 
 
 def _way_back(here: Installed, kept: tuple[Path, ...] = ()) -> list[Remove | Run]:
-    """What takes the installation back, to be done from the last to the first."""
+    """The undo actions of the installation; run them from the last to the first."""
     folder = dkms.source_folder(here.version)
     return [
         *(Remove(path) for path in here.made if Path(path) not in kept),
@@ -159,14 +159,14 @@ def _in_effect(build: Build) -> bool:
 
 
 def _verify(build: Build) -> None:
-    """MismatchError unless modprobe leads mounts and nfsd to this build."""
+    """MismatchError unless modprobe loads this build for mounts and nfsd."""
     wanted = kernel_modules.in_file(build.path).srcversion
     for name in (KERNELS, f"{KERNELS}6", "svcrdma"):
         said = run("modprobe", "--show-depends", "--", name, check=False).stdout
         last = said.split()[-1] if said.split() else "nothing"
         if Path(last).name.split(".")[0] != OURS:
-            hint = "does another file of modprobe.d speak of it?"
-            raise MismatchError(f"the module for {name}", OURS, last, hint)
+            hint = "look for its name in the other files of modprobe.d"
+            raise MismatchError(f"the module that modprobe loads for {name}", OURS, last, hint)
     file = kernel_modules.on_disk(OURS)
     if file is None or file.srcversion != wanted:
         found = f"{file.path} with {file.srcversion}" if file else "none"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module's tunables: what modinfo says of them, against what is asked for and in effect.
+"""The module's parameters: their descriptions from modinfo, requested values, values in effect.
 
-Their descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them; those of
+Descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them; those of
 switches and names have no bounds.
 """
 
@@ -19,15 +19,15 @@ __all__ = ["Parameter", "changed", "checked", "is_off", "known"]
 _LINE = re.compile(r"(?P<name>\w+):(?P<text>.*?)(?: \((?P<kind>\w+)\))?", re.DOTALL)
 _BOUNDS = re.compile(r"^(?P<text>.*), (?P<low>\d+) to (?P<high>\d+)$", re.DOTALL)
 _DEFAULT = re.compile(r"^(?P<text>.*) \(default (?P<default>[^)]*)\)$", re.DOTALL)
-# the kernel takes all parameters as one text, cut at blanks
+# the kernel gets all parameters as one string and splits it at blanks
 _VALUE = re.compile(r"[A-Za-z0-9_.:,-]{0,64}")
-# what kstrtobool takes, and how the kernel shows it
+# values that kstrtobool accepts, and how the kernel prints them
 _SWITCH = {"y": "Y", "yes": "Y", "1": "Y", "on": "Y", "n": "N", "no": "N", "0": "N", "off": "N"}
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tunable; ``low`` and ``high`` are None where the module names no bounds."""
+    """A parameter; ``low`` and ``high`` are None if its description has no bounds."""
 
     name: str
     text: str
@@ -35,11 +35,11 @@ class Parameter:
     low: int | None = None
     high: int | None = None
     kind: str = ""
-    """The kernel's word for its type: ``uint``, ``bool``, ``charp``; "" when modinfo has none."""
+    """The kernel's name of its type: ``uint``, ``bool``, ``charp``; "" if modinfo has none."""
 
     @property
     def bounds(self) -> str:
-        """For people: ``2 to 1024``, ``0, or 16 to 512``, ``Y or N``, or nothing."""
+        """The accepted values as text: ``2 to 1024``, ``0, or 16 to 512``, ``Y or N``, or ""."""
         if self.kind == "bool":
             return "Y or N"
         if self.low is None:
@@ -48,7 +48,7 @@ class Parameter:
         return f"{beside}{self.low} to {self.high}"
 
     def takes(self, value: str, beside: bool = True) -> bool:
-        """Whether a value is in bounds; ``beside`` them there may be the default, such as 0."""
+        """Whether a value is in bounds; ``beside`` also accepts the default, such as 0."""
         if self.kind == "bool":
             return value.lower() in _SWITCH
         if self.low is None or self.high is None or (beside and value == self.default):
@@ -56,44 +56,44 @@ class Parameter:
         return value.isdecimal() and self.low <= int(value) <= self.high
 
     def shown(self, value: str) -> str:
-        """A value that it takes, as the kernel will show it."""
+        """An accepted value as the kernel prints it."""
         return _SWITCH[value.lower()] if self.kind == "bool" else value
 
 
 def known(file: ModuleFile) -> dict[str, Parameter]:
-    """The tunables of a module by name, in its own order."""
+    """The parameters of a module by name, in modinfo's order."""
     found = (_parameter(line) for line in file.parameters)
     return {parameter.name: parameter for parameter in found}
 
 
 def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
-    """``name=value`` as a user gave them, values as the kernel will show them.
+    """Parse ``name=value`` settings; returns the values as the kernel prints them.
 
-    UserError for what ``file`` does not take.  A name may be empty, such as the server's.
+    UserError if ``file`` does not accept a setting.  A name may be empty, such as the server's.
     """
     parameters, values = known(file), {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if name not in parameters:
-            hint = f"it has {', '.join(parameters)}"
+            hint = f"use one of {', '.join(parameters)}"
             raise UserError(f"the module has no parameter {name!r}", hint)
         empty = not value and parameters[name].kind != "charp"
         if not equals or empty or not _VALUE.fullmatch(value):
-            raise UserError(f"{setting!r} is not a setting", "write it like credits=64")
+            raise UserError(f"{setting!r} is not a setting", "write NAME=VALUE, such as credits=64")
         if not parameters[name].takes(value):
-            hint = f"it can be {parameters[name].bounds}, and is {parameters[name].default} unasked"
-            raise UserError(f"{name} is {value}", hint)
+            hint = f"use {parameters[name].bounds}; the default is {parameters[name].default}"
+            raise UserError(f"{name}={value} is invalid", hint)
         values[name] = parameters[name].shown(value)
     return values
 
 
 def is_off(value: str) -> bool:
-    """Whether a switch with this value is off, as the kernel reads it."""
+    """Whether the kernel reads this value of a switch as off."""
     return _SWITCH.get(value.lower()) == "N"
 
 
 def changed(values: Mapping[str, str], file: ModuleFile) -> dict[str, str]:
-    """Those of the values in effect that are not the default."""
+    """The values in effect that differ from the defaults."""
     parameters = known(file)
     return {
         name: value

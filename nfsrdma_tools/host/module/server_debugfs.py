@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server half of our module as its debugfs shows it (kmod/debugfs_server.c); root only.
+"""The server of our module, from its debugfs (kmod/debugfs_server.c); root only.
 
-Each file has a name and a value on a line.  A connection may end while it is read.
+Each line has a name and a value.  A connection may end while its files are read.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ _PAGE = os.sysconf("SC_PAGESIZE")
 
 @dataclass(frozen=True)
 class Client:
-    """A connection that was accepted."""
+    """An accepted connection."""
 
     peer: str
     credits: int
-    """Granted."""
+    """Granted credits."""
     in_use: int
-    """Of them: Calls that came and are not answered."""
+    """Received Calls without a reply."""
     calls: int
     memory: int
-    """Bytes of data that is being read from it."""
+    """Bytes of RDMA Reads in progress."""
     connected: bool
     reason: str
-    """Why it ended; "none" before."""
+    """Why the connection ended; "none" while it is open."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Our module as a server.  What only root may see is None, and there are no clients."""
+    """Our module as a server.  Values that only root may read are None, ``clients`` is empty."""
 
     name: str
-    """What nfsd listens on it by."""
+    """The transport name by which nfsd listens on it."""
     connections: int | None = None
     connections_max: int | None = None
     memory: int | None = None
-    """Bytes of data that is being read from clients."""
+    """Bytes of RDMA Reads from clients in progress."""
     memory_max: int | None = None
     clients: tuple[Client, ...] = ()
 
 
 def server(debug: Path = _DEBUG) -> Server | None:
-    """The server; None when our module is not loaded, or is none."""
+    """The server; None if our module is not loaded or has no server."""
     name = transports.serves_as(OURS)
     if not name:
         return None
@@ -64,7 +64,7 @@ def server(debug: Path = _DEBUG) -> Server | None:
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
-    """The connections there are, in the order they came."""
+    """The open connections, oldest first."""
     folders = (path for path in debug.glob("[0-9]*") if path.name.isdecimal())
     found = map(_client, sorted(folders, key=lambda path: int(path.name)))
     return [client for client in found if client]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``module load`` put in, and what was there before: one file that a reboot takes away."""
+"""The module that ``module load`` loaded, and the one before: a file that a reboot deletes."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ _LOCK = Path("/sys/module")
 
 @dataclass(frozen=True)
 class ModuleState:
-    """Our module as it is, or was, loaded: its file, its parameters, and whom it replaced."""
+    """Our module as loaded: its file, its parameters, and the module that it replaced."""
 
     file: str
     parameters: dict[str, str] = field(default_factory=dict)
     before: str = ""
-    """The module that owned the netid rdma before; "" when none did."""
+    """The module that owned the netid rdma before; "" if none did."""
 
 
 def path() -> Path:
-    """Where the state is kept."""
+    """The path of the state file."""
     return state_files.state_dir() / "module.json"
 
 
 def load() -> ModuleState | None:
-    """The state; None when our module was not loaded by us since the machine started."""
+    """The state; None if nfsrdma has not loaded our module since boot."""
     return state_files.load(path(), lambda row: ModuleState(**row))
 
 
 def save(state: ModuleState | None) -> None:
-    """Write the state; no file for None."""
+    """Write the state, or remove the file for None."""
     state_files.save(path(), state and asdict(state))
 
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """One change of the carrier at a time; UserError when another one is under way."""
-    with folder_lock(_LOCK, UserError("another nfsrdma is changing modules", "wait for it")):
+    """Hold the lock for changing the transport module; UserError if another process holds it."""
+    with folder_lock(
+        _LOCK, UserError("another nfsrdma is changing modules", "wait until it has finished")
+    ):
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose module carries NFS over RDMA here, and how ours stands: read, never changed."""
+"""Which transport module serves NFS over RDMA here, and the status of ours (read only)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["ParameterValue", "Status", "status"]
 
 @dataclass(frozen=True)
 class ParameterValue:
-    """A parameter of our module, or else of the carrier; of ours also what it may be."""
+    """A parameter of our module (with its bounds) or of the other transport module."""
 
     name: str
     value: str
@@ -36,40 +36,40 @@ class ParameterValue:
 
 @dataclass(frozen=True)
 class Status:
-    """All that `nfsrdma module status` shows."""
+    """The data that `nfsrdma module status` prints."""
 
     release: str
     owner: str
-    """The module that carries mounts over RDMA; "" when none is loaded."""
+    """The transport module that owns the netid rdma; "" if none is loaded."""
     version: str
     srcversion: str
-    """Of the owner as it is loaded."""
+    """Of the loaded owner."""
     ours: str
-    """The srcversion of our module as it is loaded, also beside the owner; "" when it is not."""
+    """The srcversion of our loaded module, whether or not it is the owner; "" if not loaded."""
     server: Server | None
-    """What our module serves; None when it is not loaded, or not as a server."""
+    """Our module as a server; None if it is not loaded or has no server."""
     source: Path
     source_hash: str
     built: Path | None
-    """Our module as this source was built for this kernel; None when it was not."""
+    """The cached build of this source for this kernel; None if there is none."""
     built_srcversion: str
     tunables: tuple[ParameterValue, ...]
     users: tuple[str, ...]
     registered: tuple[Registered, ...] | None
-    """What DKMS knows; None when there is no DKMS."""
+    """Versions registered with DKMS; None if DKMS is not installed."""
     installed: str
-    """The version that `module install` made last; "" when none."""
+    """The version that `module install` installed; "" if none."""
 
     @property
     def current(self) -> bool | None:
-        """Whether what is loaded is this source's build; None when ours is not loaded or built."""
+        """Whether the loaded module is this source's build; None if not loaded or not built."""
         if not self.ours or not self.built_srcversion:
             return None
         return self.ours == self.built_srcversion
 
 
 def status() -> Status:
-    """Look at modules, source, cache and DKMS.  Works for any user."""
+    """Read modules, source, cache and DKMS.  Works for any user."""
     release, source, carrier = platform.release(), module_source.find(), owner()
     built = module_build.cached(release, source)
     here = None

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which module carries NFS over RDMA, changed: ours in place of the kernel's, and back.
+"""Swaps the transport module of NFS over RDMA: ours in place of the kernel's, and back.
 
-There is room for one client: both register the class of the netid "rdma"; and for one server of a
-name, which is "rdma" too unless asked otherwise.  Ours without a client and with another name goes
-beside the kernel's.  The way back is in the journal before anything is changed, as commands that
-do no harm when there is nothing to do, so it holds for any number of swaps in between.
+Only one module can be the client, because both register the class of the netid "rdma"; and only
+one can be the server of a name, which is "rdma" by default for both.  Ours without a client and
+with another server name can be loaded beside the kernel's.  Before any change, the journal gets
+the undo, as commands that do nothing if there is nothing to do, so it holds for any number of
+swaps.
 """
 
 from __future__ import annotations
@@ -31,34 +32,34 @@ from nfsrdma_tools.undo import Journal, Remove, Run, Write
 __all__ = ["beside", "check_room", "is_ready", "load", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
-# parameters that are asked for when the module is loaded, and never again; with their defaults
+# parameters that are fixed when the module is loaded, with their defaults
 _FIXED = {"client": "Y", "server_name": "rdma"}
 
 
 def beside(settings: Mapping[str, str]) -> bool:
-    """Whether ours with these parameters leaves the kernel's client and server where they are."""
+    """Whether ours with these parameters can be loaded beside the kernel's module."""
     return is_off(settings.get("client", "Y")) and settings.get("server_name", "rdma") != "rdma"
 
 
 def check_room(settings: dict[str, str]) -> None:
-    """UserError unless ours could take the place of what carries now: before a long build."""
+    """UserError unless ours can replace the loaded module: call it before a long build."""
     _require_root()
     for name in _in_the_way(_kept() | settings):
         if name == KERNELS and name not in kernel_modules.loaded():
-            hint = "boot a kernel that has it as a module"
-            raise UserError(f"{KERNELS} is built into this kernel and cannot make room", hint)
+            hint = "boot a kernel that builds it as a module"
+            raise UserError(f"{KERNELS} is built into this kernel and cannot be unloaded", hint)
         if name != OURS:
             refuse_used(name)
 
 
 @locked()
 def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
-    """Have the module in ``file`` carry NFS over RDMA; False when it did already.
+    """Make the module in ``file`` the transport module; False if it is already.
 
-    ``settings`` are checked parameters.  What is in its way is unloaded, and put back by ``book``
-    when anything fails; see ``beside``.  Raises UserError that names who uses that one,
-    CommandError with the kernel's words when it does not load, MismatchError when something else
-    is loaded afterwards.
+    ``settings`` are checked parameters.  Unloads the modules in its way; on failure ``book``
+    reloads them; see ``beside``.  Raises UserError that names the users of such a module,
+    CommandError with the kernel's message if the module does not load, MismatchError if another
+    module is loaded afterwards.
     """
     _require(file)
     if OURS in kernel_modules.loaded() and kernel_modules.srcversion(OURS) == file.srcversion:
@@ -78,9 +79,9 @@ def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
 
 @locked()
 def unload(book: Journal) -> str | None:
-    """Take our module out and put back what was there before; returns that module's name.
+    """Unload our module and reload the one before it; returns that module's name.
 
-    None when ours was not loaded.  UserError that names who uses it.
+    None if ours was not loaded.  UserError that names its users.
     """
     _require_root()
     if OURS not in kernel_modules.loaded():
@@ -97,9 +98,9 @@ def unload(book: Journal) -> str | None:
 
 
 def prepare(book: Journal, file: ModuleFile | None = None) -> None:
-    """Write down the way back to the module that carries now, and load what ``file`` stands on.
+    """Record how to reload the current transport module, and load the modules ``file`` needs.
 
-    To be called before the first ``ready``; one call is enough for all of them.
+    Call it once before the first ``ready``.
     """
     for name in file.depends if file else ():
         kernel_modules.load(name, book)
@@ -111,28 +112,28 @@ def prepare(book: Journal, file: ModuleFile | None = None) -> None:
     for name in here:
         book.add(Run(_way_in(name), unless=str(_SYS / name)))
     for name in {KERNELS, OURS} - set(here):
-        # undone first: the way in is free again
+        # undone first, so that the other module can be loaded again
         book.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
 
 
 def is_ready(transport: str) -> bool:
-    """Whether the right module carries ``transport`` already, or tcp, which needs none."""
+    """Whether the right module for ``transport`` is loaded; True for tcp, which needs none."""
     wanted, now = CARRIERS.get(transport, ""), owner()
-    # a vendor's rpcrdma of another name is the kernel's, to us
+    # treat a vendor's rpcrdma of another name as the kernel's
     return not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS))
 
 
 @locked()
 def ready(transport: str) -> None:
-    """Have the right module carry ``transport``; nothing to do for tcp, or when it does already.
+    """Load the right module for ``transport``; does nothing for tcp, or if it is loaded.
 
-    UserError that names who uses the other one.  ``prepare`` has noted the way back.
+    UserError that names the users of the other module.  Call ``prepare`` before.
     """
     if is_ready(transport):
         return
     wanted, now = CARRIERS[transport], owner()
     if wanted == OURS and OURS in kernel_modules.loaded():
-        raise UserError(f"{OURS} is loaded without its client", "nfsrdma module unload")
+        raise UserError(f"{OURS} is loaded without its client", "run: nfsrdma module unload")
     if now:
         _take_out(now)
     if wanted == OURS:
@@ -146,30 +147,32 @@ def _require(file: ModuleFile) -> None:
     _require_root()
     built_for, running = file.vermagic.split(" ")[0], os.uname().release
     if file.name != OURS:
-        raise UserError(f"{file.path} is the module {file.name!r}, not {OURS}", "name another file")
+        raise UserError(
+            f"{file.path} is module {file.name!r}, expected {OURS}", "give another file"
+        )
     if built_for != running:
-        what = f"{file.path} was built for kernel {built_for}, {running} is running"
+        what = f"{file.path} was built for kernel {built_for}, but {running} is running"
         raise UserError(what, "build it for this one: nfsrdma module build")
 
 
 def _require_root() -> None:
     if os.geteuid() != 0:
-        raise UserError("only root is allowed to load and unload modules", "run this as root")
+        raise UserError("only root may load and unload modules", "run this as root")
 
 
 def _carriers() -> list[str]:
-    """What is loaded of the kernel's module and ours."""
+    """The loaded transport modules: the kernel's, ours, or both."""
     found = [owner(), *({KERNELS, OURS} & kernel_modules.loaded().keys())]
     return sorted(set(filter(None, found)), reverse=True)
 
 
 def _in_the_way(settings: Mapping[str, str]) -> list[str]:
-    """What has to be unloaded before ours is loaded with these parameters."""
+    """The modules to unload before ours is loaded with these parameters."""
     return [name for name in _carriers() if name == OURS or not beside(settings)]
 
 
 def _kept() -> dict[str, str]:
-    """What ours was loaded as, if it is: also another build of it stays that."""
+    """The fixed parameters of our loaded module, which another build of it keeps."""
     now = kernel_modules.parameters(OURS) if OURS in kernel_modules.loaded() else {}
     return {name: now[name] for name in _FIXED if now.get(name, _FIXED[name]) != _FIXED[name]}
 
@@ -178,8 +181,8 @@ def _set(settings: Mapping[str, str], book: Journal) -> None:
     now = kernel_modules.parameters(OURS)
     for name, value in settings.items():
         if name in _FIXED and now.get(name) != value:
-            what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that"
-            raise UserError(what, "nfsrdma module unload, then do this again")
+            what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
+            raise UserError(what, "run nfsrdma module unload, then try again")
         if name not in _FIXED:
             Tunable.parse(f"{OURS}.{name}").set(value, book)
 
@@ -192,7 +195,7 @@ def _take_out(name: str) -> None:
 
 
 def _insert() -> None:
-    """Load ours as the state says, or this source's build, and prove that it is what is loaded."""
+    """Load ours from the state, or this source's build, and verify that it is loaded."""
     state = module_state.load() or ModuleState(str(module_build.build().path))
     log = _kernel_log()
     try:
@@ -216,14 +219,14 @@ def _insert() -> None:
 
 def _prove(name: str) -> None:
     if owner() != name:
-        raise MismatchError("the module for proto=rdma", name, owner() or "none")
+        raise MismatchError("the transport module for proto=rdma", name, owner() or "none")
 
 
 def _way_in(name: str) -> tuple[str, ...]:
-    """The command that loads a carrier of NFS over RDMA, however it is called."""
+    """The command that loads a transport module, whatever its name."""
     if name == OURS:
         return _insmod(module_state.load() or _as_loaded(None))
-    # after `module install` the name rpcrdma leads to ours
+    # after `module install` modprobe maps the name rpcrdma to ours
     aside = name == KERNELS and would_load() == OURS
     return ("modprobe", "--", ASIDE if aside else name)
 
@@ -233,7 +236,7 @@ def _insmod(state: ModuleState) -> tuple[str, ...]:
 
 
 def _as_loaded(state: ModuleState | None) -> ModuleState:
-    """How to load ours again just as it is; UserError when its file is not there any more."""
+    """How to reload ours as it is loaded now.  UserError if its file is gone."""
     installed = kernel_modules.on_disk(OURS)
     places = [Path(x.file) for x in (state,) if x] + [Path(x.path) for x in (installed,) if x]
     places += module_build.all_cached(os.uname().release)
@@ -242,8 +245,8 @@ def _as_loaded(state: ModuleState | None) -> ModuleState:
             return ModuleState(
                 file.path, kernel_modules.parameters(OURS), state.before if state else ""
             )
-    what = f"the file that the loaded {OURS} came from is gone, it could not be put back"
-    raise UserError(what, f"rmmod {OURS}, then do this again")
+    what = f"the file of the loaded {OURS} is gone, so nfsrdma could not reload it"
+    raise UserError(what, f"run rmmod {OURS}, then try again")
 
 
 def _kernel_log() -> list[str]:
@@ -251,7 +254,7 @@ def _kernel_log() -> list[str]:
 
 
 def _said_since(log: list[str]) -> str:
-    """The last that the kernel said of our module since, in brackets; "" when it said nothing."""
+    """The kernel's last message about our module since, in brackets; "" if there is none."""
     old = set(log)
     new = (line for line in _kernel_log() if line not in old and f"{OURS}:" in line)
     last = next((line for line in reversed(list(new)) if "taint" not in line), "")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses a transport module, so that it can be given back by hand.
+"""The users of a transport module, so that an administrator can release it.
 
-Each connection of a client, and each listener and connection of nfsd, holds a reference to the
-module that carries it.  A mount in another namespace, and one taken off lazily, hold theirs unseen;
-the addresses of their servers are in /sys/kernel/sunrpc.
+Each client connection, and each listener and connection of nfsd, holds a reference to its
+transport module.  A mount in another namespace, or one unmounted lazily, holds a reference that
+cannot be seen in mountinfo; /sys/kernel/sunrpc has the addresses of its server.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nfsrdma_tools.host.transports import owner, serves_as
 __all__ = ["refuse_used", "users"]
 
 _SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
-# after the last unmount the kernel closes its connections on its own time
+# after the last unmount the kernel closes its connections asynchronously
 _PATIENCE_S = 10.0
 _STEP_S = 0.1
 _NFSD = "nfsd listening on "
 
 
 def users(name: str) -> list[str]:
-    """Everybody who is seen to use the transport module ``name``."""
+    """The visible users of the transport module ``name``."""
     module = kernel_modules.loaded().get(name)
     if module is None:
         return []
@@ -42,7 +42,7 @@ def users(name: str) -> list[str]:
 
 
 def refuse_used(name: str) -> None:
-    """UserError that names the users of a module; waits for connections that are being closed."""
+    """UserError that names the users of a module; waits while connections are closing."""
     end = time.monotonic() + _PATIENCE_S
     while not (found := users(name)) and _references(name):
         if time.monotonic() > end:
@@ -57,9 +57,9 @@ def _way_out(found: list[str]) -> str:
     serves = any(user.startswith(_NFSD) for user in found)
     others = not all(user.startswith(_NFSD) for user in found)
     if not serves:
-        return "unmount, then do this again"
+        return "unmount, then try again"
     first = "unmount, then " if others else ""
-    return f"{first}systemctl stop nfs-server, do this again, then systemctl start nfs-server"
+    return f"{first}systemctl stop nfs-server, try again, then systemctl start nfs-server"
 
 
 def _is_rdma(options: dict[str, str]) -> bool:
@@ -74,7 +74,7 @@ def _references(name: str) -> int:
 def _unseen(name: str) -> str:
     to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
     count = _references(name)
-    where = f"connections{to} of another mount namespace, or of a mount taken off lazily"
+    where = f"connections{to} of another mount namespace, or of a lazy unmount"
     return f"{count} reference{'s' * (count > 1)}: {where}"
 
 

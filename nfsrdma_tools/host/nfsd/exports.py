@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-r"""Exports: one file of our own below /etc/exports.d for each, and what exportfs made of it.
+r"""Exports: one file of ours below /etc/exports.d for each, and the exports in effect (etab).
 
-exports(5) splits at white space, and takes ``\ooo`` for any byte of a path; nfs-utils reads that
-in support/nfs/xio.c.  So every byte that is not plainly harmless is written that way.
+exports(5) splits at white space, and decodes ``\ooo`` to any byte of a path; nfs-utils reads it
+in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an escape.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 EXPORTS_D = Path("/etc/exports.d")
 ETAB = Path("/var/lib/nfs/etab")
 _HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
-# a host, network, wildcard or netgroup as exports(5) lists them; nothing that would end the word
+# a host, network, wildcard or netgroup of exports(5), without characters that end the word
 _CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
 
 
 @dataclass(frozen=True)
 class Export:
-    """A directory to be served, and to whom."""
+    """A directory to export, and its clients."""
 
     path: Path
     clients: tuple[str, ...]
@@ -51,10 +51,10 @@ class Export:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The export options asked for.
+        """The requested export options.
 
-        ``insecure`` because an RDMA client's source port is above 1023.  ``fsid`` where the
-        filesystem has no device of its own to name it by (tmpfs, overlay), the same every time.
+        ``insecure``, because an RDMA client's source port is above 1023.  ``fsid``, if the
+        filesystem has no block device that identifies it (tmpfs, overlay); it never changes.
         """
         access = "ro" if self.read_only else "rw"
         options = [access, "sync", "root_squash", "no_subtree_check", "insecure"]
@@ -63,10 +63,12 @@ class Export:
         return tuple(options)
 
     def check(self) -> None:
-        """UserError unless this can be written down safely and served."""
+        """UserError unless the export can be written safely and served."""
         _check_path(self.path)
         if not self.clients:
-            raise UserError("no client range given", "say who may mount it: --client 192.0.2.0/24")
+            raise UserError(
+                "no clients given", "give the clients that may mount it: --client 192.0.2.0/24"
+            )
         for client in self.clients:
             if not _CLIENT.fullmatch(client):
                 raise UserError(
@@ -94,12 +96,12 @@ def render(export: Export) -> str:
     """The text of the export's file."""
     options = ",".join(export.options)
     clients = " ".join(f"{client}({options})" for client in export.clients)
-    undo = "# written by nfsrdma server enable; take it back with nfsrdma server disable"
+    undo = "# written by nfsrdma server enable; nfsrdma server disable removes it"
     return f"{undo}\n{_escape(export.path)} {clients}\n"
 
 
 def effective(etab: Path = ETAB) -> list[Exported]:
-    """The exports in effect, from the table that rpc.mountd answers the kernel with."""
+    """The exports in effect, from the table that rpc.mountd uses."""
     try:
         return parse_etab(etab.read_text(errors="surrogateescape"))
     except FileNotFoundError:
@@ -107,22 +109,22 @@ def effective(etab: Path = ETAB) -> list[Exported]:
 
 
 def refuse_foreign(export: Export, etab: Path = ETAB) -> None:
-    """UserError when another file exports the same path to the same client."""
+    """UserError if another file exports the same path to the same client."""
     for each in effective(etab):
         if each.path == os.fspath(export.path) and _same_client(each.client, export.clients):
             raise UserError(
-                f"{each.path} is exported to {each.client} already",
-                "by /etc/exports or another file of /etc/exports.d, which stay untouched",
+                f"{each.path} is already exported to {each.client}",
+                "remove that export from /etc/exports or from the other file of /etc/exports.d",
             )
 
 
 def refresh() -> str:
-    """Have exportfs read all files again; returns its complaint, which may be about others'."""
+    """Have exportfs reread all files; returns its error, which may concern another file."""
     return one_line(run("exportfs", "-r", check=False).stderr)
 
 
 def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
-    """MismatchError unless each client has the export with the options asked for."""
+    """MismatchError unless each client has the export with the requested options."""
     asked = set(export.options)
     known = [each for each in effective(etab) if each.path == os.fspath(export.path)]
     for client in export.clients:
@@ -134,7 +136,7 @@ def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
 
 
 def parse_etab(text: str) -> list[Exported]:
-    """Parse lines of path, tab, client(options), the path with octal escapes."""
+    """Parse lines of path, tab, client(options); the path has octal escapes."""
     found = []
     for line in text.split("\n"):
         path, tab, rest = line.partition("\t")
@@ -152,7 +154,7 @@ def _same_client(found: str, asked: tuple[str, ...]) -> bool:
 
 
 def _canonical(client: str) -> str:
-    # exportfs shows a host by the first name it has, whichever was asked for (its hostname.c)
+    # exportfs prints the canonical name of a host, not the requested one (its hostname.c)
     try:
         return socket.getaddrinfo(client, None, flags=socket.AI_CANONNAME)[0][3]
     except (OSError, UnicodeError):
@@ -160,7 +162,7 @@ def _canonical(client: str) -> str:
 
 
 def _plain_client(text: str) -> str:
-    # exportfs writes networks and addresses its own way: 10.0.0.0/255.0.0.0 comes out as /8
+    # exportfs normalises networks and addresses: it prints 10.0.0.0/255.0.0.0 as /8
     try:
         return str(ipaddress.ip_network(text, strict=False))
     except ValueError:
@@ -170,15 +172,15 @@ def _plain_client(text: str) -> str:
 def _check_path(path: Path) -> None:
     text = os.fspath(path)
     if not text.isprintable() or "\\" in text:
-        # mountd and the kernel pass paths on as text: leave nothing there to be read twice
+        # mountd and the kernel pass paths as text: refuse characters that would be decoded twice
         raise UserError(f"export path {text!r} has a backslash or control characters", "rename it")
     if not path.is_absolute():
-        raise UserError(f"export path {text!r}: expected one that begins with /")
+        raise UserError(f"export path {text!r}: expected an absolute path")
     if not path.is_dir():
-        raise UserError(f"export path {text!r} is no directory", "make it first")
+        raise UserError(f"export path {text!r} is not a directory", "create it first")
     if path.resolve() != path:
         raise UserError(
-            f"export path {text!r} is really {os.fspath(path.resolve())!r}", "give that"
+            f"export path {text!r} resolves to {os.fspath(path.resolve())!r}", "give that path"
         )
 
 

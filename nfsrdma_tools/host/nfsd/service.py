@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nfs-server.service under systemd, and what nfs.conf(5) tells it."""
+"""nfs-server.service under systemd, and its configuration in nfs.conf(5)."""
 
 from __future__ import annotations
 
@@ -13,48 +13,52 @@ _YES = frozenset({"1", "t", "true", "y", "yes", "on"})
 
 
 def active() -> bool:
-    """True when systemd has started the NFS server."""
+    """True if systemd has started the NFS server."""
     return run("systemctl", "is-active", "--quiet", UNIT, check=False).returncode == 0
 
 
 def enabled() -> bool:
-    """True when the NFS server is started at boot."""
+    """True if systemd starts the NFS server at boot."""
     return run("systemctl", "is-enabled", "--quiet", UNIT, check=False).returncode == 0
 
 
 def systemctl(verb: str) -> None:
-    """``start``, ``stop`` or ``restart`` the NFS server; MismatchError when that did not help."""
+    """``start``, ``stop`` or ``restart`` the NFS server; MismatchError if that failed."""
     run("systemctl", verb, UNIT, hint=f"see: journalctl -u {UNIT}")
     if active() != (verb != "stop"):
-        raise MismatchError(UNIT, f"it to {verb}", "active" if active() else "inactive")
+        raise MismatchError(
+            UNIT,
+            f"it to {verb}",
+            "active" if active() else "inactive",
+        )
 
 
 def set_boot(on: bool) -> None:
-    """Have the NFS server started at boot, or not."""
+    """Enable or disable the NFS server at boot."""
     run("systemctl", "enable" if on else "disable", "--quiet", UNIT)
     if enabled() != on:
         raise MismatchError(f"{UNIT} at boot", on, not on)
 
 
 def rdma_port() -> int:
-    """The RDMA port nfs.conf and its drop-ins ask for; 0 when they ask for no RDMA."""
+    """The RDMA port in nfs.conf and its drop-ins; 0 if they do not enable RDMA."""
     if _get("rdma").lower() not in _YES:
         return 0
     port = _get("rdma-port") or "nfsrdma"
     if port != "nfsrdma" and not port.isdigit():
-        raise UserError(f"nfs.conf has rdma-port={port}", "expected a number or nfsrdma")
+        raise UserError(f"nfs.conf has rdma-port={port}", "set a number or nfsrdma")
     return 20049 if port == "nfsrdma" else int(port)
 
 
 def asks_for(port: int, versions: tuple[str, ...]) -> bool:
-    """True when nfs.conf has RDMA on ``port`` and switches none of these NFS versions off."""
+    """True if nfs.conf enables RDMA on ``port`` and disables none of these NFS versions."""
     return rdma_port() == port and not any(_off(version) for version in versions)
 
 
 def render(port: int, versions: tuple[str, ...]) -> str:
-    """The text of a drop-in of nfs.conf that has nfsd listen on RDMA ``port``."""
+    """The text of a drop-in of nfs.conf that makes nfsd listen on RDMA ``port``."""
     lines = [
-        "# written by nfsrdma server enable; it goes with nfsrdma server disable",
+        "# written by nfsrdma server enable; nfsrdma server disable removes it",
         "[nfsd]",
         "rdma=y",
         f"rdma-port={port}",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving a directory over TCP and RDMA, lastingly, and taking exactly that back.
+"""Exports a directory persistently over TCP and RDMA, and reverts exactly that.
 
-Only files of our own are written: one below /etc/exports.d per export, and
-/etc/nfs.conf.d/nfsrdma.conf when nfs.conf does not ask for the RDMA listener itself.  nfsd is run
-by systemd.  A running nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart;
-but the kernel takes a listener away only from a stopped server, so ``disable`` may restart it.
+It writes only files of its own: one below /etc/exports.d per export, and
+/etc/nfs.conf.d/nfsrdma.conf if nfs.conf does not enable the RDMA listener itself.  systemd runs
+nfsd.  A running nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart; the
+kernel removes a listener only when the server stops, so ``disable`` may restart it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _VERSIONS = ("3", "4.0", "4.1", "4.2")
 
 @dataclass(frozen=True)
 class Serving:
-    """The NFS server of this machine as it is."""
+    """The current state of this host's NFS server."""
 
     threads: int | None
-    """None, like the versions, when this user may not read it."""
+    """None, like the versions, if this user may not read them."""
     listeners: tuple[Listener, ...]
     versions: tuple[str, ...] | None
     exports: tuple[Exported, ...]
@@ -42,7 +42,7 @@ class Serving:
 
 
 def serving() -> Serving:
-    """Read the server's state from the kernel and the export table."""
+    """Read the server's state from the kernel and etab."""
     threads, versions = None, None
     with contextlib.suppress(PermissionError):
         threads, versions = nfsctl.threads(), tuple(nfsctl.versions())
@@ -61,10 +61,10 @@ def enable(
 ) -> bool:
     """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
 
-    ``versions`` ("3", "4.2") are switched on besides those that are, which restarts a running nfsd.
-    Returns False when all of it was in effect.  ``book`` takes a failed attempt back; call its
-    keep() on success.
-    Raises UserError for what cannot be served, MismatchError when the kernel shows something else.
+    Enabling ``versions`` ("3", "4.2") that are off restarts a running nfsd.
+    Returns False if all of it was in effect.  ``book`` reverts a failed attempt; call its keep()
+    on success.
+    Raises UserError for an export that cannot be served, MismatchError if the result differs.
     """
     export.check()
     if unknown := set(versions) - set(_VERSIONS):
@@ -83,14 +83,14 @@ def enable(
 
 
 def disable(path: str) -> None:
-    """Stop serving ``path``; after the last one nfsd, its listener and its files are as before.
+    """Stop serving ``path``; after the last one, restore nfsd, its listeners and its files.
 
-    May be repeated after a failure.  UserError when ``path`` was not enabled by ``enable``.
+    Call it again after a failure.  UserError if ``enable`` did not export ``path``.
     """
     with server_state.locked():
         state = server_state.load()
         if state is None or path not in state.exports:
-            raise UserError(f"{path} is not served by nfsrdma", "see: nfsrdma server status")
+            raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
         Path(state.exports[path]).unlink(missing_ok=True)
         if service.active():
             exports.refresh()
@@ -105,9 +105,7 @@ def verify(export: Export, state: ServerState, hint: str = "") -> None:
     found = nfsctl.listeners()
     if Listener("rdma", state.port) not in found or "tcp" not in {x.transport for x in found}:
         shown = ", ".join(map(str, found)) or "none"
-        raise MismatchError(
-            "nfsd listeners", f"tcp and rdma {state.port}", shown, "see: dmesg | tail"
-        )
+        raise MismatchError("nfsd listeners", f"tcp and rdma {state.port}", shown, "see dmesg")
     offered = nfsctl.versions()
     if not set(state.versions) <= set(offered):
         raise MismatchError("NFS versions", ", ".join(state.versions), ", ".join(offered))
@@ -119,12 +117,14 @@ def _planned(
 ) -> ServerState:
     state = before or _first(port)
     if state.port != port:
-        raise UserError(f"nfsd serves RDMA on port {state.port}", f"--rdma-port {state.port}")
+        raise UserError(
+            f"nfsd already serves RDMA on port {state.port}", f"use --rdma-port {state.port}"
+        )
     if str(export.path) not in state.exports:
         exports.refuse_foreign(export)
     running = nfsctl.threads() > 0
     if running and not service.active():
-        raise UserError("nfsd runs, but not by nfs-server.service", "stop it: rpc.nfsd 0")
+        raise UserError("nfsd runs, but nfs-server.service is inactive", "stop nfsd: rpc.nfsd 0")
     wanted = tuple(sorted({*state.versions, *versions}))
     lacks = running and not _offers(port, wanted)
     return replace(
@@ -164,7 +164,7 @@ def _in_effect(export: Export, state: ServerState) -> bool:
 def _note_undo(
     before: ServerState | None, state: ServerState, export: Export, book: Journal
 ) -> None:
-    """Write down how a failed attempt is taken back: files first, then the service."""
+    """Record in the journal how to revert a failed attempt: files first, then the service."""
     file = server_state.state_file()
     if not file.parent.exists():
         book.add(Remove(str(file.parent)))
@@ -179,7 +179,7 @@ def _note_undo(
     if state.needs_restart and not (before and before.needs_restart):
         book.add(Run(("systemctl", "restart", service.UNIT)))
     if service.active():
-        # a stopped server has no exports in effect, and is to stay that way
+        # a stopped server has no exports in effect, and stays stopped
         book.add(Run(("exportfs", "-r")))
     book.add(_put_back(CONF))
     book.add(_put_back(exports.file_of(export.path)))
@@ -204,7 +204,7 @@ def _serve(state: ServerState) -> None:
     if not service.active():
         service.systemctl("start")
     elif not set(state.versions) <= set(nfsctl.versions()):
-        # versions can be changed on a stopped server only
+        # the kernel changes versions only on a stopped server
         service.systemctl("restart")
     if Listener("rdma", state.port) not in nfsctl.listeners():
         nfsctl.listen("rdma", state.port)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``server enable`` changed and how the machine was before: one JSON file.
+"""The changes of ``server enable`` and the state of the host before: one JSON file.
 
-It lives in /var/lib/nfsrdma ($NFSRDMA_LIB), because exports outlive reboots, and it is written
-before the first change.
+It is in /var/lib/nfsrdma ($NFSRDMA_LIB), because exports persist across reboots, and it is
+written before the first change.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ __all__ = ["ServerState", "load", "locked", "save", "state_file"]
 
 @dataclass(frozen=True)
 class ServerState:
-    """How the service was before the first export, and what was asked for since."""
+    """The state of the service before the first export, and the requests since."""
 
     was_active: bool
     """nfs-server ran."""
     was_enabled: bool
-    """nfs-server was started at boot."""
+    """systemd started nfs-server at boot."""
     port: int
     """The RDMA port."""
     writes_conf: bool = False
-    """nfs.conf did not ask for all of it by itself."""
+    """nfs.conf did not enable all of it itself."""
     needs_restart: bool = False
-    """A running nfsd got something that only a restart takes away again."""
+    """A running nfsd was changed in a way that only a restart reverts."""
     made: tuple[str, ...] = ()
-    """Directories that were not there."""
+    """Directories that did not exist."""
     versions: tuple[str, ...] = ()
-    """NFS versions asked for, like ``4.2``."""
+    """Requested NFS versions, like ``4.2``."""
     exports: dict[str, str] = field(default_factory=dict)
-    """Path served -> file below /etc/exports.d."""
+    """Exported path -> file below /etc/exports.d."""
 
 
 def state_file() -> Path:
-    """Where the state is kept."""
+    """The path of the state file."""
     return state_files.lib_dir() / "server.json"
 
 
 def load() -> ServerState | None:
-    """The state, None when nothing is enabled; UserError when the file makes no sense."""
+    """The state, None if nothing is enabled.  UserError if the file is damaged."""
     return state_files.load(state_file(), _state)
 
 
@@ -58,13 +58,13 @@ def _state(row: dict[str, Any]) -> ServerState:
 
 
 def save(state: ServerState | None) -> None:
-    """Write the state; no file when nothing is enabled."""
+    """Write the state, or remove the file for None."""
     state_files.save(state_file(), state and asdict(state))
 
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """One change of the server at a time; UserError when another one is under way."""
-    busy = UserError("another nfsrdma server command is running", "wait for it")
+    """Hold the lock for changes of the server; UserError if another process holds it."""
+    busy = UserError("another nfsrdma server command is running", "wait until it has finished")
     with folder_lock(state_files.state_dir(), busy):
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nfsd counted of itself: /proc/net/rpc/nfsd (fs/nfsd/stats.c, net/sunrpc/stats.c)."""
+"""nfsd's statistics: /proc/net/rpc/nfsd (fs/nfsd/stats.c, net/sunrpc/stats.c)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PROC = Path("/proc/net/rpc/nfsd")
 
 @dataclass(frozen=True)
 class Served:
-    """Since nfsd's module was loaded: bytes of files read and written, Calls, those refused."""
+    """Since module nfsd was loaded: file bytes read and written, Calls, refused Calls."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -24,13 +24,13 @@ class Served:
 
 
 def read(path: Path = _PROC) -> Served | None:
-    """The counters; None where there is no nfsd."""
+    """The counters; None if nfsd is not loaded."""
     text = files.read(path)
     return parse(text) if text else None
 
 
 def parse(text: str) -> Served:
-    """Read the lines ``io`` and ``rpc``; what is not there is 0."""
+    """Parse the lines ``io`` and ``rpc``; a missing value is 0."""
     return Served(*_two(text, "io"), *_two(text, "rpc"))
 
 
