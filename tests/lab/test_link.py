@@ -123,7 +123,7 @@ def test_a_soft_link_is_made_removed_and_each_undoes_the_other(solo: Lab) -> Non
     before, made, made_again, *refusals = json.loads(said)
     assert made == ["rxe.7/1", "lab7", "rxe", "ACTIVE", *sorted([*before, "rxe.7"])]
     assert made_again == sorted([*before, "rxe.7"])
-    expected = ("rxe.7 already", "has an RDMA link already", "no such network device", "no driver")
+    expected = ("rxe.7 already", "already has an RDMA link", "no such network device", "no driver")
     for text, words in zip(refusals, expected, strict=True):
         assert words in text
 

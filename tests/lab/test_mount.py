@@ -99,9 +99,9 @@ def test_every_failure_is_one_line_and_leaves_nothing(solo: Lab) -> None:
         "rdma port": "server refuses rdma connections on port 4711",
         "v3 port": "server refuses tcp connections on port 4711",
         "v4 export": "server has no export '/none'",
-        "v3 export": "server does not export '/none' to this machine",
-        "no device": "no rdma device leads to 127.0.0.1",
-        "option": "mount.nfs or the kernel does not take foo=bar",
+        "v3 export": "server does not export '/none' to this host",
+        "no device": "no rdma device has a route to 127.0.0.1",
+        "option": "mount.nfs or the kernel rejects foo=bar",
         "in use": "mount point /export is in use: tmpfs",
         "missing": "mount point /mnt/missing: No such file or directory",
     }
@@ -116,7 +116,7 @@ def test_a_server_that_does_not_answer_is_given_up(solo: Lab) -> None:
     answer = on(solo, "hanging")
     status, said = answer["limited"]
     assert status == 1
-    assert said.startswith("nfsrdma: server did not answer within 2 s, the mount was given up")
+    assert said.startswith("nfsrdma: server did not answer within 2 s, so the mount was aborted")
     assert said.count("\n") == 1
     assert answer["stopped"][0] == 130
     assert "Traceback" not in answer["stopped"][1]

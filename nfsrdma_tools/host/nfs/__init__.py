@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NFS mounts: what the kernel says of them, how one is made, and its read-ahead."""
+"""NFS mounts: their state in the kernel, mounting, and read-ahead."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which connections a mount's RPCs travel on.
+"""Which connections the RPCs of a mount use.
 
 Mounts of one server share connections: NFSv3 mounts with equal address, port and transport, and
-*all* NFSv4 mounts of a minor version, because the server tells the client that the second way to
-it leads to the same server, and the client goes on with the first (trunking discovery,
-nfs41_walk_client_list in fs/nfs/nfs4client.c).  So a second mount may be given the first one's
-transport, whatever it asked for.
+*all* NFSv4 mounts of a minor version.  For NFSv4 the server tells the client that the second
+connection leads to the same server, and the client uses the first one (trunking discovery,
+nfs41_walk_client_list in fs/nfs/nfs4client.c).  So a second mount may use the transport of the
+first one, whatever it requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _VOLUMES = Path("/proc/fs/nfsfs/volumes")
 
 
 def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> str | None:
-    """A name for the connections of ``device`` ("0:45"); None when the kernel does not say.
+    """A name for the connections of ``device`` ("0:45"); None if the kernel does not provide it.
 
     Mounts with equal names, transports and versions share connections.
     """
@@ -27,8 +27,8 @@ def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> s
 
 
 def _switch(server: Path) -> str | None:
-    # since "NFS: add superblock sysfs entries" (in v6.5) a mount points at its RPC client, whose
-    # transport switch holds the connections; its other clients are for ACLs and locks
+    # since "NFS: add superblock sysfs entries" (in v6.5) a mount's folder links to its RPC client,
+    # whose transport switch holds the connections; its other RPC clients are for ACLs and locks
     switch = server / "nfs_client" / "switch"
     return switch.resolve().name if switch.exists() else None
 

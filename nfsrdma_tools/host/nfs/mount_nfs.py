@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs mount.nfs, and turns its words into one line and what to do next.
+"""Runs mount.nfs and maps its messages to one line and a hint.
 
-It is run by itself, without mount(8) in between: one process that a time limit, ctrl-C or our own
-death ends for good.  With ``retry=0`` a refused connection is an error at once, not after two
-minutes.
+It runs mount.nfs directly, without mount(8): one process that a timeout, ctrl-C or our own death
+terminates.  With ``retry=0`` a refused connection is an error at once, not after two minutes.
 """
 
 from __future__ import annotations
@@ -21,47 +20,47 @@ __all__ = ["MountError", "call"]
 _NFS_PORT = 2049
 _TRANSPORTS = Path("/proc/sys/sunrpc/transports")
 _LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-# in order: mount.nfs' words (mount_error in nfs-utils' utils/mount/error.c), what happened, a hint
+# messages of mount.nfs (mount_error in nfs-utils' utils/mount/error.c), our message, our hint
 _MEANINGS = (
     (
         r"rpc\.statd is not running",
-        "NFSv3 locks need rpc.statd, which does not run",
-        "start rpc-statd.service, or keep locks local with --option nolock",
+        "NFSv3 locks need rpc.statd, which is not running",
+        "start rpc-statd.service, or use local locks: --option nolock",
     ),
     (
         r"Connection refused|Unable to receive|RPC Error: Program not registered|Program unavail",
         "{host} refuses {transport} connections on port {port}",
-        "is the NFS server started there, and does it listen (/proc/fs/nfsd/portlist)?",
+        "check that the NFS server runs and listens (/proc/fs/nfsd/portlist)",
     ),
     (
         r"access denied by server",
-        "{host} does not export {path} to this machine",
-        "see `exportfs -v` on the server; a port above 1023 needs its option insecure",
+        "{host} does not export {path} to this host",
+        "check `exportfs -v` on the server; ports above 1023 need the export option insecure",
     ),
     (
         r"reason given by server: No such file",
         "{host} has no export {path}",
-        "see `exportfs -v` on the server",
+        "check `exportfs -v` on the server",
     ),
     (
         r"No route to host|Network is unreachable|Name or service",
-        "{host} cannot be reached",
-        "check the address and the route: `ip route get`",
+        "{host} is unreachable",
+        "check the address, and the route with `ip route get`",
     ),
     (
         r"No such device",
-        "no {transport} device leads to {host}",
-        "`rdma link` lists the RDMA devices, `ip route get` says which interface is taken",
+        "no {transport} device has a route to {host}",
+        "list RDMA devices with `rdma link`, find the interface with `ip route get`",
     ),
     (
         r"Protocol error",
-        "no {transport} connection to {host} could be made",
-        "is there an RDMA device that leads there? `nfsrdma doctor` and `rdma link` tell",
+        "the {transport} connection to {host} failed",
+        "check the RDMA device with `nfsrdma doctor` and `rdma link`",
     ),
     (
         r"incorrect mount option",
-        "mount.nfs or the kernel does not take {options}",
-        "see nfs(5) for the options this kernel has",
+        "mount.nfs or the kernel rejects {options}",
+        "see nfs(5) for valid options",
     ),
     (
         r"Connection timed out",
@@ -69,24 +68,24 @@ _MEANINGS = (
         "check the route and the firewall",
     ),
 )
-# a server whose nfsd is stopped looks the same to mount.nfs
-_START_OR_VERS = "see that nfsd runs there, or try another --vers"
+# mount.nfs prints the same if nfsd is stopped
+_START_OR_VERS = "check that nfsd runs on the server, or try another --vers"
 _TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", _START_OR_VERS
 _RDMA_UNSUPPORTED = "{host} does not offer NFS {vers} over rdma", _START_OR_VERS
 _RDMA_MISSING = (
-    "this kernel has no RDMA transport: module rpcrdma is missing or does not load",
-    "`nfsrdma doctor` says why",
+    "this kernel has no RDMA transport: module rpcrdma is missing or fails to load",
+    "run `nfsrdma doctor` for the cause",
 )
 
 
 class MountError(UserError):
-    """The mount was not made."""
+    """The mount failed."""
 
 
 def call(request: MountRequest, directory: Path, timeout: float) -> None:
-    """Let mount.nfs make the mount; it is ended after ``timeout`` seconds.
+    """Run mount.nfs, and kill it after ``timeout`` seconds.
 
-    Raises UnknownHostError, MountError for a refusal that is understood, CommandError for others.
+    Raises UnknownHostError, MountError for a known message, CommandError for others.
     """
     netid = request.target.netid(request.family)
     options = request.mount_options(netid)
@@ -99,8 +98,8 @@ def call(request: MountRequest, directory: Path, timeout: float) -> None:
 def _explain(request: MountRequest, result: Result, timeout: float) -> UserError:
     if result.returncode == 124:
         return MountError(
-            f"{request.target.host} did not answer within {timeout:g} s, the mount was given up",
-            "check that the server runs and is reached, or raise --timeout",
+            f"{request.target.host} did not answer within {timeout:g} s, so the mount was aborted",
+            "check that the server runs and is reachable, or raise --timeout",
         )
     if request.family == "rdma" and not _has_rdma():
         return _error(request, *_RDMA_MISSING)
@@ -116,7 +115,7 @@ def _explain(request: MountRequest, result: Result, timeout: float) -> UserError
 
 
 def _has_rdma() -> bool:
-    # the kernel has tried to load the module by now; the file is there once sunrpc is
+    # the kernel has tried to load the module by now; the file exists once sunrpc is loaded
     with contextlib.suppress(OSError):
         return "rdma " in _TRANSPORTS.read_text()
     return True

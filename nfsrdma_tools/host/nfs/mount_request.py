@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a mount, checked before the kernel sees it."""
+"""A requested mount, checked before the kernel sees it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _OWN = {
     **dict.fromkeys(_VERSION_OPTIONS, "--vers"),
     **{name: f"--{name}" for name in ("rsize", "wsize", "nconnect", "port")},
 }
-# they do something else than to mount, or end before it is known whether the mount is there
+# options that do not mount, or return before the result of the mount is known
 _NOT_A_MOUNT = {"remount", "bind", "rbind", "move", "bg", "fake"}
 
 
 @dataclass(frozen=True)
 class MountRequest:
-    """A mount to be made.  Sizes in bytes, ``read_ahead`` in blocks of rsize; None: the default.
+    """A requested mount.  Sizes in bytes, ``read_ahead`` in blocks of rsize; None: the default.
 
-    Raises UserError for what Linux would silently turn into something else.
+    Raises UserError for values that Linux would silently change.
     """
 
     target: Target
@@ -59,11 +59,11 @@ class MountRequest:
 
     @property
     def family(self) -> str:
-        """What the kernel calls the transport: our module's is ``rdma`` too."""
+        """The transport's name in the kernel: ``rdma`` for our module too."""
         return family(self.transport)
 
     def mount_options(self, netid: str) -> str:
-        """The text for ``-o``; ``netid`` is the transport with its address family."""
+        """The value of ``-o``; ``netid`` is the transport with its address family."""
         asked = {"rsize": self.rsize, "wsize": self.wsize, "nconnect": self.nconnect}
         port = self.port or (RDMA_PORT if self.family == "rdma" else None)
         words = [f"vers={self.vers}", f"proto={netid}"]
@@ -71,7 +71,7 @@ class MountRequest:
         names = {option.partition("=")[0] for option in self.options}
         if "retry" not in names:
             words.append("retry=0")
-        # mounts with equal options share one superblock, and with it their read-ahead
+        # mounts with equal options share one superblock and its read-ahead
         if self.read_ahead is not None and not names & {"sharecache", "nosharecache"}:
             words.append("nosharecache")
         return ",".join([*words, *self.options])
@@ -79,32 +79,34 @@ class MountRequest:
 
 def _among(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UserError(f"{what} is {value!r}", f"it can be {', '.join(known)}")
+        raise UserError(f"{what} is {value!r}", f"use {', '.join(known)}")
 
 
 def _between(what: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
-        raise UserError(f"{what} is {value}", f"it can be {least} to {most}")
+        raise UserError(f"{what} is {value}", f"use {least} to {most}")
 
 
 def _check_size(what: str, size: int | None) -> None:
-    # nfs_io_size and nfs_block_bits in fs/nfs/internal.h round everything else
+    # nfs_io_size and nfs_block_bits in fs/nfs/internal.h round all other values
     if size is None:
         return
     page = os.sysconf("SC_PAGE_SIZE")
     fits = size % page == 0 if size >= page else size & (size - 1) == 0
     if size < _MIN_SIZE or not fits:
         raise UserError(
-            f"{what} is {size} bytes, which Linux does not offer",
-            f"it takes {_MIN_SIZE} and up: powers of two below {page}, multiples of {page} above",
+            f"{what} is {size} bytes, which Linux would round",
+            f"use {_MIN_SIZE} or more: a power of two below {page}, a multiple of {page} above",
         )
 
 
 def _check_option(option: str) -> None:
     name = option.partition("=")[0]
     if not option or not option.isprintable() or any(c in option for c in ', "\\'):
-        raise UserError(f"mount option {option!r} is not one option", "repeat --option for each")
+        raise UserError(
+            f"mount option {option!r} is not a single option", "repeat --option for each"
+        )
     if name in _OWN:
-        raise UserError(f"mount option {option!r} is not taken", f"use {_OWN[name]}")
+        raise UserError(f"mount option {option!r} is not supported", f"use {_OWN[name]}")
     if name in _NOT_A_MOUNT:
-        raise UserError(f"mount option {option!r} is not taken", "it does not make a mount")
+        raise UserError(f"mount option {option!r} is not supported", "it does not make a mount")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses a mount point, so that a busy one can be given back by hand."""
+"""The users of a mount point, so that an administrator can release a busy one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class User:
-    """A process that holds something below a mount point, and what that is."""
+    """A process that uses a mount point, and how."""
 
     pid: int
     name: str
@@ -31,8 +31,8 @@ class User:
 def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
     """The processes with a working folder, root, program, open file or mapping on the mount.
 
-    Looks at links and mappings in /proc only, never at the mount, whose server may be gone.
-    Processes that end meanwhile are left out, and so is this one.
+    Reads links and mappings in /proc only, never the mount, because its server may be gone.
+    Leaves out processes that end meanwhile, and this process.
     """
     pids = sorted(int(path.name) for path in proc.iterdir() if path.name.isdigit())
     pids.remove(os.getpid())
@@ -45,7 +45,7 @@ def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
 
 
 def inner_mounts(directory: Path, entries: list[Entry]) -> list[Path]:
-    """The mount points below ``directory``: they keep it busy too."""
+    """The mount points below ``directory``: they also keep it busy."""
     return [e.directory for e in entries if directory in e.directory.parents]
 
 

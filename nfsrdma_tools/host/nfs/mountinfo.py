@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's list of mounts: /proc/self/mountinfo, read without ever touching the mounts.
+"""The kernel's list of mounts: /proc/self/mountinfo, read without accessing the mounts.
 
-One line per mount, fields between single blanks; blank, tab, newline, backslash and ``#`` inside
-a field are octal escapes (fs/proc_namespace.c, show_mountinfo).  Everything else may stand in a
-path as it is, carriage returns and Unicode line breaks included, so text is cut at newlines and
-blanks only.  Bytes that are not UTF-8 survive as surrogates, as in every path Python handles.
+One line per mount, fields separated by single blanks; blank, tab, newline, backslash and ``#`` in
+a field are octal escapes (fs/proc_namespace.c, show_mountinfo).  All other characters may be in a
+path unescaped, carriage returns and Unicode line breaks included, so the parser splits text at
+newlines and blanks only.  Bytes that are not UTF-8 become surrogates, as in all paths in Python.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 PROC = Path("/proc/self/mountinfo")
-# security labels hold commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
+# security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One mount: where it is, what it is, and its superblock's options."""
+    """One mount: its mount point, its source and type, and the options of its superblock."""
 
     id: int
     parent: int
@@ -55,7 +55,7 @@ class Entry:
 
 
 def unescape(field: str) -> str:
-    """Undo the octal escapes of one field; each is a byte, and a character may have several."""
+    """Undo the octal escapes of one field; an escape is one byte of a character."""
     return udev_helper.plain(os.fsencode(field)) if "\\" in field else field
 
 
@@ -71,17 +71,17 @@ def split_options(text: str) -> list[str]:
 
 
 def parse(text: str) -> list[Entry]:
-    """Read mountinfo's text, in the kernel's order.  Raises UserError on a line it cannot read."""
+    """Read mountinfo's text, in the kernel's order.  Raises UserError for an invalid line."""
     return [_entry(line) for line in text.split("\n") if line]
 
 
 def read(path: Path = PROC) -> list[Entry]:
-    """All mounts this process sees."""
+    """All mounts of this process' namespace."""
     return parse(read_text(path))
 
 
 class Watch:
-    """Tells when there are other mounts, or other options (mounts_poll in fs/proc_namespace.c)."""
+    """Detects changed mounts or mount options (mounts_poll in fs/proc_namespace.c)."""
 
     def __init__(self, path: Path = PROC) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -91,18 +91,18 @@ class Watch:
         self._new = True
 
     def changed(self) -> bool:
-        """Whether they changed since it was asked last; True at first."""
+        """Whether they changed since the last call; True at the first."""
         new, self._new = self._new, False
         return bool(self._poll.poll(0)) or new
 
 
 def read_text(path: Path) -> str:
-    """A kernel file as text in which nothing was translated."""
+    """The text of a kernel file, without newline translation."""
     return os.fsdecode(files.raw(path))
 
 
 def at(directory: Path, entries: Sequence[Entry] | None = None) -> Entry | None:
-    """What is mounted on ``directory``, the topmost when several are; None when nothing is."""
+    """The mount on ``directory``, the topmost of several; None if there is none."""
     known = read() if entries is None else entries
     where = canonical(directory, known)
     found = [entry for entry in known if entry.directory == where]
@@ -110,10 +110,10 @@ def at(directory: Path, entries: Sequence[Entry] | None = None) -> Entry | None:
 
 
 def canonical(directory: Path, entries: Sequence[Entry]) -> Path:
-    """``directory`` as mountinfo spells it: absolute, without symbolic links.
+    """The name of ``directory`` in mountinfo: absolute, without symbolic links.
 
-    A mount point is recognised before it is touched, because looking at one whose server is
-    gone hangs.
+    It compares with mount points before it accesses the directory, because accessing one whose
+    server is gone hangs.
     """
     mounted = {entry.directory for entry in entries}
     absolute = Path(os.path.abspath(directory))  # noqa: PTH100 -- Path.absolute keeps ".."
@@ -130,6 +130,6 @@ def _entry(line: str) -> Entry:
         fstype, source, superblock = after.split(" ")
         ids = int(number), int(parent)
     except ValueError as error:
-        raise UserError(f"mountinfo has a line that cannot be read: {line!r}") from error
+        raise UserError(f"invalid line in mountinfo: {line!r}") from error
     where = Path(unescape(directory))
     return Entry(*ids, device, unescape(root), where, fstype, unescape(source), options(superblock))

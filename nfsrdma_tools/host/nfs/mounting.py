@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes an NFS mount, proves what it is, and takes it away again.
+"""Makes an NFS mount, verifies it, and unmounts it.
 
-umount.nfs is run by itself, without umount(8) in between: one process that a time limit or
-ctrl-C ends for good, and an undo that can only ever take an NFS mount away.
+It runs umount.nfs directly, without umount(8): one process that a timeout or ctrl-C terminates,
+and an undo that can only unmount NFS.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ __all__ = [
 
 _TIMEOUT = 60.0
 _SHOWN = 8
-_HINT = "the server, this kernel or the RDMA device offers something else: ask for that"
+_HINT = "the server, this kernel or the RDMA device limits it: request that value"
 
 
 def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mount:
-    """Make a mount and prove it; its undo is in ``book`` and stays there until it is kept.
+    """Make a mount and verify it; ``book`` gets its undo, which stays there until it is kept.
 
-    Everything asked for is read back from mountinfo and mountstats; a difference raises
-    MismatchError with both values, and the mount is gone again.  ``timeout`` is in seconds, for
-    mount.nfs.  Raises MountError when the server or the kernel refuses, UserError for a mount
-    point that cannot be used.
+    All requested values are read back from mountinfo and mountstats; a difference raises
+    MismatchError with both values, and the mount is undone.  ``timeout`` is in seconds, for
+    mount.nfs.  Raises MountError if the server or the kernel refuses, UserError if the mount
+    point cannot be used.
     """
-    _require_root("to mount")
+    _require_root("mount")
     directory = _free_directory(request.directory)
     if not directory.is_dir():
-        raise UserError(f"mount point {directory} is not a folder", f"mkdir {directory}")
-    busy = UserError(f"another nfsrdma is mounting on {directory}", "take another folder")
+        raise UserError(f"mount point {directory} is not a directory", f"run: mkdir {directory}")
+    busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
     with folder_lock(directory, busy):
         _free_directory(directory)
         check_carrier(request.transport)
@@ -66,15 +66,15 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
 
 
 def unmount(where: Mount | Path, book: Journal | None = None, timeout: float = _TIMEOUT) -> None:
-    """Take an NFS mount away and prove that it is gone; never forces.
+    """Unmount an NFS mount and verify that it is gone; never forces.
 
-    Its undo is dropped from ``book``.  Raises UserError that names the processes that use it.
+    Drops its undo from ``book``.  Raises UserError that names the processes that use it.
     """
     directory = where.directory if isinstance(where, Mount) else where
     entry = mountinfo.at(directory)
     if not entry or not find(directory):
-        raise UserError(f"{directory} is not an NFS mount point", "`nfsrdma mounts` lists them")
-    _require_root("to unmount")
+        raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
+    _require_root("unmount")
     result = run(*undo_for(entry.directory).argv, check=False, timeout=timeout)
     if entry.id in {other.id for other in mountinfo.read()}:
         raise _still_there(entry, result, timeout)
@@ -83,13 +83,13 @@ def unmount(where: Mount | Path, book: Journal | None = None, timeout: float = _
 
 
 def undo_for(directory: Path) -> Run:
-    """The journal's entry that takes the NFS mount on ``directory`` away."""
+    """The journal entry that unmounts the NFS mount on ``directory``."""
     return Run(("umount.nfs", str(directory)))
 
 
 def _require_root(what: str) -> None:
     if os.geteuid() != 0:
-        raise UserError(f"only root is allowed {what}", "run this as root")
+        raise UserError(f"only root may {what}", "run this as root")
 
 
 def _free_directory(directory: Path) -> Path:
@@ -97,7 +97,7 @@ def _free_directory(directory: Path) -> Path:
     taken = mountinfo.at(directory, entries)
     if taken:
         what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
-        raise UserError(what, "unmount it, or take another folder")
+        raise UserError(what, "unmount it, or use another directory")
     return mountinfo.canonical(directory, entries)
 
 
@@ -143,7 +143,7 @@ def _set_read_ahead(blocks: int, made: Mount, others: list[Mount]) -> None:
 
 
 def _is_gone(directory: Path) -> bool:
-    """Take away what a mount that failed has left; True when nothing is there."""
+    """Unmount what a failed mount has left; True if nothing is left."""
     if find(directory):
         run(*undo_for(directory).argv, check=False, timeout=_TIMEOUT)
     return not find(directory)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NFS mounts as they are: what the kernel says is in effect, whatever was asked for."""
+"""NFS mounts and their values in effect, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Mount:
 
     @classmethod
     def of(cls, entry: Entry) -> Mount:
-        """Read a mountinfo entry; a number that the kernel does not state is 0, nconnect 1."""
+        """Read a mountinfo entry; a missing number is 0, a missing nconnect 1."""
         has = entry.options
         return cls(
             target=Target.of(entry.source),
@@ -51,10 +51,10 @@ class Mount:
 
 @dataclass(frozen=True)
 class MountState:
-    """A mount and what mountinfo does not say of it.
+    """A mount, with the values that mountinfo lacks.
 
-    ``connections`` is counted in mountstats; ``shares_with`` are the mount points whose RPCs
-    travel on the same connections.
+    ``connections`` comes from mountstats; ``shares_with`` are the mount points that use the same
+    connections.
     """
 
     mount: Mount
@@ -68,7 +68,7 @@ class MountState:
         return readahead.blocks_for(self.read_ahead_kb, self.mount.rsize)
 
     def facts(self) -> dict[str, object]:
-        """Everything as plain values, for JSON."""
+        """All values as plain types, for JSON."""
         return {
             **asdict(self.mount),
             "target": str(self.mount.target),
@@ -81,18 +81,18 @@ class MountState:
 
 
 def mounts() -> list[Mount]:
-    """All NFS mounts this process sees, in the order of mountinfo."""
+    """All NFS mounts of this process' namespace, in the order of mountinfo."""
     return [Mount.of(entry) for entry in mountinfo.read() if _is_nfs(entry)]
 
 
 def find(directory: Path) -> Mount | None:
-    """The NFS mount on ``directory``; None when nothing, or something else, is mounted there."""
+    """The NFS mount on ``directory``; None if there is none."""
     entry = mountinfo.at(directory)
     return Mount.of(entry) if entry and _is_nfs(entry) else None
 
 
 def states() -> list[MountState]:
-    """All NFS mounts with everything that is in effect; one that goes meanwhile is left out."""
+    """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
     everything = mounts()
     counted = {str(stats.directory): stats for stats in mountstats.read_all()}
     found = [_state(mount, counted.get(str(mount.directory)), everything) for mount in everything]
@@ -111,7 +111,7 @@ def _state(
 
 
 def state(mount: Mount, others: Sequence[Mount]) -> MountState:
-    """One mount with everything that is in effect; ``others`` are those it may share with."""
+    """A mount with all values in effect; ``others`` are mounts that may share its connections."""
     return _with(mount, mountstats.read(mount.directory), others)
 
 

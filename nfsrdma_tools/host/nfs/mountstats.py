@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The counters of NFS mounts: /proc/self/mountstats, statvers 1.0 and 1.1.
 
-A mount has one ``xprt:`` line per connection (nconnect), and each transport has columns of its
-own (xs_tcp_print_stats and xs_udp_print_stats in net/sunrpc/xprtsock.c, xprt_rdma_print_stats in
+A mount has one ``xprt:`` line per connection (nconnect), and each transport has its own columns
+(xs_tcp_print_stats and xs_udp_print_stats in net/sunrpc/xprtsock.c, xprt_rdma_print_stats in
 net/sunrpc/xprtrdma/transport.c).  Per operation the kernel prints nine columns, eight before
 statvers 1.1 (_print_rpc_iostats in net/sunrpc/stats.c).  Operations are counted per mount;
-a connection's counters belong to everybody who shares it.
+a connection's counters include all mounts that share it.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ COLUMNS = {
         "reply_waits_for_send",
     }.items()
 }
-"""What an ``xprt:`` line counts after the transport's name."""
-# NFSv4.2 over TCP reads with READ_PLUS where the kernel has it, over RDMA never
+"""The columns of an ``xprt:`` line after the transport's name."""
+# NFSv4.2 over TCP uses READ_PLUS if the kernel has it, over RDMA never
 # (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
 DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
-"""What moves data in a direction, in the names of mountstats."""
+"""The operations that move data in each direction, by their names in mountstats."""
 STATES = frozenset(("port", "idle_time", "max_slots"))
-"""Columns that are the state of a connection, not a count of what happened on it."""
+"""Columns that are the state of a connection, not counters."""
 PROC = Path("/proc/self/mountstats")
 
 
 @dataclass(frozen=True)
 class ByteCounts:
-    """Bytes by the way they went (fs/nfs/iostat.h), and pages by readahead and writeback."""
+    """Bytes by kind of I/O (fs/nfs/iostat.h), and pages of read-ahead and writeback."""
 
     normal_read: int = 0
     normal_write: int = 0
@@ -82,10 +82,10 @@ class ByteCounts:
 
 @dataclass(frozen=True)
 class Operation:
-    """One kind of RPC: how many, how many bytes (headers included), how many milliseconds.
+    """One kind of RPC: count, bytes (headers included), milliseconds.
 
-    ``queue_ms`` waited to be sent, ``rtt_ms`` waited for the reply, ``execute_ms`` the whole;
-    each is the sum over all operations.
+    ``queue_ms`` is the wait to be sent, ``rtt_ms`` the wait for the reply, ``execute_ms`` the
+    whole; each is the sum over all operations.
     """
 
     operations: int
@@ -107,7 +107,7 @@ class Xprt:
     """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
 
     Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
-    queue lengths, one sample per send.  A transport that is not known has no counters.
+    queue lengths, one sample per send.  An unknown transport has no counters.
     """
 
     proto: str
@@ -116,7 +116,7 @@ class Xprt:
 
 @dataclass(frozen=True)
 class MountStats:
-    """All that the kernel counted on one mount since it was made ``age_s`` seconds ago."""
+    """The counters of one mount since it was made ``age_s`` seconds ago."""
 
     directory: Path
     device: str
@@ -128,17 +128,17 @@ class MountStats:
     operations: dict[str, Operation] = field(default_factory=dict)
 
     def data(self, direction: str) -> Operation:
-        """What moved data in a direction, "read" or "write", whichever operation that was."""
+        """The operation that moved data in a direction, "read" or "write"."""
         done = [self.operations.get(name, _NOTHING) for name in DATA[direction]]
         return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
 
 
 def read(directory: Path, path: Path = PROC) -> MountStats:
-    """The counters of what is mounted on ``directory`` now; UserError when that is not NFS."""
+    """The counters of the NFS mount on ``directory``.  UserError if there is none."""
     where = mountinfo.canonical(directory, mountinfo.read())
     found = [s for s in read_all(path) if s.directory == where]
     if not found:
-        raise UserError(f"{where} is not an NFS mount point", "`nfsrdma mounts` lists them")
+        raise UserError(f"{where} is not an NFS mount point", "see `nfsrdma mounts`")
     return found[-1]
 
 
@@ -148,27 +148,29 @@ def read_all(path: Path = PROC) -> list[MountStats]:
 
 
 def parse(text: str) -> list[MountStats]:
-    """Read mountstats' text: its NFS mounts in the kernel's order.
+    """Parse mountstats: its NFS mounts in the kernel's order.
 
-    Raises UserError when a line is not what the kernel's source says.
+    Raises UserError if a line has an unknown format.
     """
     blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
     try:
         found = [_block("device " + block) for block in blocks]
         return [stats for stats in found if stats]
     except (ValueError, TypeError) as error:
-        raise UserError(f"mountstats cannot be read: {error}", "report this kernel") from error
+        raise UserError(
+            f"cannot parse mountstats: {error}", "report this kernel version"
+        ) from error
 
 
 def difference(after: MountStats, before: MountStats) -> MountStats:
-    """What happened between two readings of one mount.
+    """The difference between two readings of one mount.
 
-    Ports, idle times and slots are those of ``after``.  Raises UserError when the two readings
-    are not of one and the same mount.
+    Ports, idle times and slots are those of ``after``.  Raises UserError if the two readings
+    are of different mounts.
     """
     same = (after.directory, after.device) == (before.directory, before.device)
     if not same or after.age_s < before.age_s or len(after.xprts) != len(before.xprts):
-        raise UserError(f"{after.directory} was mounted anew between two readings", "run it again")
+        raise UserError(f"{after.directory} was remounted between two readings", "run it again")
     return replace(
         after,
         age_s=after.age_s - before.age_s,
@@ -185,7 +187,7 @@ _Counts = TypeVar("_Counts", ByteCounts, Operation)
 
 
 def minus(after: _Counts, before: _Counts) -> _Counts:
-    """What was added to each counter."""
+    """The increase of each counter."""
     return type(after)(*map(sub, vars(after).values(), vars(before).values()))
 
 
@@ -200,7 +202,7 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
 
 
 def place(head: str) -> tuple[str, str, str] | None:
-    """Device, mount point and kind of the NFS mount whose first line this is; None for another."""
+    """Device, mount point and type in the first line of an NFS mount; None for other types."""
     match = _DEVICE.fullmatch(head)
     if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
         return None
@@ -230,7 +232,7 @@ def _block(text: str) -> MountStats | None:
 
 
 def byte_counts(text: str) -> ByteCounts:
-    """The numbers of a line ``bytes:``."""
+    """The numbers of a ``bytes:`` line."""
     return ByteCounts(*map(int, text.split()))
 
 
@@ -242,6 +244,6 @@ def _xprt(text: str) -> Xprt:
 
 
 def operations(lines: Iterable[str]) -> dict[str, Operation]:
-    """By their names, those whose lines these are; other lines are left out."""
+    """The operations in these lines by name; other lines are left out."""
     matches = (_OPERATION.fullmatch(line) for line in lines)
     return {m[1]: Operation(*map(int, m[2].split())) for m in matches if m}

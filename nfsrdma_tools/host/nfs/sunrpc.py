@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections and RPCs under way, as sunrpc shows them: its sysfs for all, its debugfs for root.
+"""Connections and pending RPCs of sunrpc: from sysfs for all users, from debugfs for root.
 
-/sys/kernel/sunrpc/xprt-switches/switch-M/xprt-N-KIND (Linux 5.14 on; net/sunrpc/sysfs.c) has a
-transport's state and its window: for RDMA, credits (RFC 8166, section 3.3), 256 for each
-(RPC_CWNDSHIFT in include/linux/sunrpc/xprt.h).  /sys/kernel/debug/sunrpc/rpc_clnt/ID/tasks
-(net/sunrpc/debugfs.c) has a line for each RPC that is not done.
+/sys/kernel/sunrpc/xprt-switches/switch-M/xprt-N-KIND (Linux 5.14 and later; net/sunrpc/sysfs.c)
+has a transport's state and its congestion window: for RDMA these are credits (RFC 8166, section
+3.3), 256 units each (RPC_CWNDSHIFT in include/linux/sunrpc/xprt.h).
+/sys/kernel/debug/sunrpc/rpc_clnt/ID/tasks (net/sunrpc/debugfs.c) has a line for each pending RPC.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _SHIFT = 8
 
 @dataclass(frozen=True)
 class Transport:
-    """A connection; ``states`` are the kernel's words, ``credits`` and ``used`` 0 without RDMA.
+    """A connection; ``states`` have the kernel's names, ``credits`` and ``used`` are 0 for TCP.
 
-    ``requests`` are slots in use, ``backlog`` RPCs that wait for one, ``sending`` those that wait
-    for their turn, ``pending`` those that wait for an answer.
+    ``requests`` are slots in use, ``backlog`` RPCs that wait for a slot, ``sending`` RPCs that
+    wait to be sent, ``pending`` RPCs that wait for a reply.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Transport:
 
 @dataclass(frozen=True)
 class Task:
-    """An RPC that is not done: what it is, and what it waits for (a queue of sunrpc's)."""
+    """A pending RPC: its procedure, and the sunrpc queue in which it waits."""
 
     client: int
     number: int
@@ -62,16 +62,16 @@ class Task:
 
 
 class Transports:
-    """``read`` again and again: one that is as it was is the very same object."""
+    """Reads transports repeatedly; an unchanged transport is the same object each time."""
 
     def __init__(self, numbers: Container[int], switches: Path = _SWITCHES) -> None:
-        """Those of these numbers, in this network namespace, that there are now."""
+        """Find the transports of these numbers in this network namespace."""
         folders = ((int(p.name.split("-")[1]), p) for p in switches.glob("switch-*/xprt-*-*"))
         self._folders = {n: str(path) for n, path in sorted(folders) if n in numbers}
         self._known: dict[int, tuple[str, str, Transport]] = {}
 
     def read(self) -> dict[int, Transport]:
-        """By number, without those that are gone."""
+        """The transports that still exist, by number."""
         found = {number: self._one(number, folder) for number, folder in self._folders.items()}
         return {number: each for number, each in found.items() if each}
 
@@ -83,7 +83,7 @@ class Transports:
         if have and have[:2] == (state, info):
             return have[2]
         found = _transport(number, folder, state, info)
-        # when it was last used is part of the text
+        # the text contains the time of last use
         if have and have[2] == found:
             found = have[2]
         self._known[number] = state, info, found
@@ -109,10 +109,10 @@ def _transport(number: int, folder: str, state: str, info: str) -> Transport:
 
 
 def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
-    """The RPCs of a client that are under way; none for others than root."""
+    """The pending RPCs of a client; empty for users other than root."""
     return parse_tasks(client, readable(f"{clients}/{client:x}/tasks"))
 
 
 def parse_tasks(client: int, text: str) -> list[Task]:
-    """Read debugfs' text; what has another form is left out."""
+    """Parse the text of debugfs; lines of another format are left out."""
     return [Task(client, int(m[1]), m[2], m[3]) for m in _TASK.finditer(text)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is mounted: ``server:/path``, with names, IPv4 and IPv6 addresses."""
+"""The target of a mount: ``server:/path``, with a name, an IPv4 or an IPv6 address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nfsrdma_tools.errors import UserError
 __all__ = ["Target", "UnknownHostError"]
 
 _FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
-# mount.nfs cuts at commas ("replicated servers") and nothing of this can be in a host name
+# mount.nfs splits at commas ("replicated servers"); host names contain only these characters
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
@@ -30,9 +30,9 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Read ``server:/path`` as a user gives it; IPv6 addresses stand in brackets.
+        """Parse ``server:/path``; IPv6 addresses are in brackets.
 
-        Raises UserError for anything that mount.nfs would take for something else.
+        Raises UserError for text that mount.nfs would interpret differently.
         """
         hint = "write server:/path, 192.0.2.1:/path or [2001:db8::1]:/path"
         match = _FORM.fullmatch(text)
@@ -48,7 +48,7 @@ class Target:
 
     @classmethod
     def of(cls, source: str) -> Target:
-        """Read a mount's source as the kernel shows it, whatever it is."""
+        """Parse the source of a mount as the kernel prints it; accepts any text."""
         match = _FORM.fullmatch(source)
         if not match:
             return cls(source, "")
@@ -60,13 +60,13 @@ class Target:
     def netid(self, transport: str) -> str:
         """The ``proto=`` that reaches this host: "tcp" means IPv4 only, "tcp6" IPv6 only (nfs(5)).
 
-        IPv4 is taken when the host has both.  Raises UnknownHostError.
+        IPv4 is preferred if the host has both.  Raises UnknownHostError.
         """
         try:
             found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
-            what, hint = f"unknown host {self.host!r}: {why}", "check the name, or give an address"
+            what, hint = f"unknown host {self.host!r}: {why}", "check the name, or use an address"
             raise UnknownHostError(what, hint) from error
         families = {family for family, *_ in found}
         return transport if socket.AF_INET in families else f"{transport}6"

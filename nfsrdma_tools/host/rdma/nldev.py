@@ -2,9 +2,9 @@
 """RDMA devices and links through RDMA netlink, the interface ``rdma link`` and ``rdma dev`` use.
 
 The messages are those of include/uapi/rdma/rdma_netlink.h, client RDMA_NL_NLDEV; the kernel's side
-is drivers/infiniband/core/nldev.c.  Anyone may read; making and deleting a soft link needs root.
-The undo of a new link is its deletion, and the other way round; both are read back (law 1).
-Importing this module takes 0.1 s (pyroute2 cannot be had in parts), so import it when needed.
+is drivers/infiniband/core/nldev.c.  Any user may read; adding and deleting soft links needs root.
+The undo of a new link is its deletion, and vice versa; both are verified (law 1).
+Importing this module takes 0.1 s (pyroute2 has no smaller parts), so import it when needed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ SOFT_KINDS = ("rxe", "siw")
 
 
 class NoRdmaError(UserError):
-    """The running kernel has no RDMA, or its core module cannot be loaded."""
+    """The running kernel has no RDMA support, or ib_core cannot be loaded."""
 
 
 def devices() -> list[Device]:
-    """All RDMA devices of this network namespace.  NoRdmaError when there is no RDMA."""
+    """All RDMA devices of this network namespace.  NoRdmaError if the kernel has no RDMA."""
     with _socket() as sock:
         return _devices(sock)
 
@@ -67,14 +67,14 @@ def links() -> list[Link]:
 
 
 def resources() -> dict[str, dict[str, int]]:
-    """Per device, how many of each object exist: ``pd``, ``cq``, ``qp``, ``cm_id``, ``mr`` ..."""
+    """The number of objects of each kind per device: ``pd``, ``cq``, ``qp``, ``mr`` ..."""
     with _socket() as sock:
         answers = _ask(sock, Command.RES_GET, dump=True)
     return {answer.get_attr("DEV_NAME"): to_resources(answer) for answer in answers}
 
 
 def statistics(link: Link) -> dict[str, int]:
-    """The hardware counters of a link; empty when its driver has none."""
+    """The hardware counters of a link; empty if its driver has none."""
     with _socket() as sock:
         try:
             answers = _ask(
@@ -88,57 +88,59 @@ def statistics(link: Link) -> dict[str, int]:
 
 
 def add_link(kind: str, name: str, netdev: str, book: Journal) -> Link:
-    """Make the soft link ``name`` of ``kind`` (rxe or siw) on ``netdev``; ``book`` gets the undo.
+    """Add the soft link ``name`` of ``kind`` (rxe or siw) on ``netdev``; ``book`` gets the undo.
 
-    The kernel loads the driver by itself.  UserError when it refuses, MismatchError when the
-    link that came out is not the one asked for.
+    The kernel loads the driver itself.  UserError if the kernel refuses, MismatchError if the new
+    link differs from the request.
     """
     _check_names(kind, name, netdev)
     if _find(name):
-        raise UserError(f"there is an RDMA device {name} already", "choose another name")
+        raise UserError(f"RDMA device {name} already exists", "choose another name")
     book.add(undo := Run(("rdma", "link", "delete", name)))
     try:
         _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=kind, NDEV_NAME=netdev)
     except NetlinkError as error:
         book.drop(undo)
-        raise _refused(f"make {kind} link {name} on {netdev}", error) from error
+        raise _refused(f"add {kind} link {name} on {netdev}", error) from error
     link = _find(name)
     if link is None or link.netdev != netdev:
         found = f"a link on {link.netdev or 'nothing'}" if link else "no link"
-        raise MismatchError(f"RDMA link {name}", f"one on {netdev}", found)
+        raise MismatchError(f"RDMA link {name}", f"a link on {netdev}", found)
     return link
 
 
 def remove_link(name: str, book: Journal) -> Link:
-    """Delete a soft link and return what it was; making it again goes to ``book`` as the undo.
+    """Delete a soft link and return it; ``book`` gets the undo, which adds it again.
 
-    UserError when there is no such link or it belongs to hardware.
+    UserError if there is no such link or if it is hardware.
     """
     link = _find(name)
     if link is None:
-        raise UserError(f"there is no RDMA device {name!r}", "see: nfsrdma link list")
+        raise UserError(f"there is no RDMA device {name!r}", "list the links: nfsrdma link list")
     if link.device.driver not in SOFT_KINDS:
         kind = link.device.driver or "unknown"
-        raise UserError(f"{name} is not a soft link (driver {kind})", "hardware cannot be removed")
+        raise UserError(
+            f"{name} is not a soft link (driver {kind})", "nfsrdma deletes only soft links"
+        )
     undo = Run(("rdma", "link", "add", name, "type", link.device.driver, "netdev", link.netdev))
     book.add(undo)
     try:
         _change(Command.DELLINK, DEV_INDEX=link.device.index)
     except NetlinkError as error:
         book.drop(undo)
-        raise _refused(f"remove link {name}", error) from error
+        raise _refused(f"delete link {name}", error) from error
     if _find(name):
-        raise MismatchError(f"RDMA link {name}", "none", "it is still there")
+        raise MismatchError(f"RDMA link {name}", "deleted", "still present")
     return link
 
 
 @contextmanager
 def _socket() -> Iterator[Any]:
     try:
-        # asked without pyroute2, whose half-made socket leaves a traceback behind
+        # test with a plain socket: a failed pyroute2 socket prints a traceback when it is collected
         socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_RDMA).close()
     except OSError as error:
-        hint = "modprobe ib_core, or boot a kernel that has it"
+        hint = "modprobe ib_core, or boot a kernel that has RDMA"
         raise NoRdmaError(f"this kernel has no RDMA ({error.strerror})", hint) from error
     sock = NetlinkSocket(family=NETLINK_RDMA)
     try:
@@ -187,18 +189,18 @@ def _find(name: str) -> Link | None:
 def _check_names(kind: str, name: str, netdev: str) -> None:
     if kind not in SOFT_KINDS:
         raise UserError(f"link type {kind!r}: expected {' or '.join(SOFT_KINDS)}")
-    # the kernel takes any name but one with %; what cannot be a file name or an option stays out
+    # the kernel accepts any name without %; refuse those that are no file name or look like options
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}", name):
         raise UserError(f"link name {name!r}: expected letters, digits, _ . : - (63 at most)")
     if not re.fullmatch(r"[^\s/%\x00-\x1f\x7f]{1,15}", netdev):
-        raise UserError(f"network device {netdev!r}: no such name is possible", "see: ip link")
+        raise UserError(f"network device {netdev!r}: invalid name", "see: ip link")
 
 
 def _refused(what: str, error: NetlinkError) -> UserError:
     hints = {
         errno.EPERM: "run this as root",
-        errno.ENODEV: "no such network device, see: ip link",
-        errno.EEXIST: "that network device has an RDMA link already",
-        errno.EINVAL: "the kernel has no driver of this kind",
+        errno.ENODEV: "there is no such network device, see: ip link",
+        errno.EEXIST: "that network device already has an RDMA link",
+        errno.EINVAL: "the kernel has no driver of this type",
     }
     return UserError(f"cannot {what}: {error.args[1]}", hints.get(error.code, ""))

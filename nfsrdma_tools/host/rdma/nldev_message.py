@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bytes of RDMA netlink: commands, attributes, driver numbers.
+"""The RDMA netlink messages: commands, attributes, driver numbers.
 
-Numbers are from include/uapi/rdma/rdma_netlink.h and ib_user_ioctl_verbs.h; they are ABI and only
-grow.  Attributes not listed here are passed over when a message is decoded.
+The numbers are from include/uapi/rdma/rdma_netlink.h and ib_user_ioctl_verbs.h, which are ABI and
+only grow.  The decoder skips attributes that are not listed here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CLIENT_NLDEV = 5
 
 
 class Command(IntEnum):
-    """enum rdma_nldev_command, as far as it is used."""
+    """enum rdma_nldev_command, the commands in use."""
 
     GET = 1
     NEWLINK = 3
@@ -28,7 +28,7 @@ class Command(IntEnum):
     STAT_GET = 17
 
 
-# irdma took i40iw's number
+# irdma uses the number of i40iw
 # fmt: off
 _DRIVERS = (
     "unknown", "mlx5", "mlx4", "cxgb3", "cxgb4", "mthca", "bnxt_re", "ocrdma", "nes", "irdma",
@@ -69,7 +69,7 @@ class _Counters(nla):  # type: ignore[misc]
 
 
 class Message(nlmsg):  # type: ignore[misc]
-    """A nldev message: all attributes.  Named as in the kernel, less RDMA_NLDEV_ATTR_."""
+    """An nldev message; attributes have the kernel's names without RDMA_NLDEV_ATTR_."""
 
     nla_map = (
         (1, "DEV_INDEX", "uint32"),
@@ -86,7 +86,7 @@ class Message(nlmsg):  # type: ignore[misc]
         (65, "LINK_TYPE", "asciiz"),
         (67, "DEV_PROTOCOL", "asciiz"),
         (69, "CHARDEV_TYPE", "asciiz"),
-        # the header says u64, ib_uverbs puts a u32 (drivers/infiniband/core/uverbs_main.c)
+        # the header documents a u64, ib_uverbs sends a u32 (drivers/infiniband/core/uverbs_main.c)
         (73, "UVERBS_DRIVER_ID", "uint32"),
         (80, "STAT_HWCOUNTERS", "counters"),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RDMA devices and links, as the kernel's answers over RDMA netlink describe them."""
+"""RDMA devices and links, parsed from the kernel's RDMA netlink messages."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = [
     "to_resources",
 ]
 
-# enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB spec;
-# spelled as iproute2's rdma(8) spells them
+# enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB
+# specification; spelled as in iproute2's rdma(8)
 _STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 _PHYSICAL = (
     "NOP",
@@ -46,7 +46,7 @@ class Device:
     protocol: str
     """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
     driver: str
-    """``rxe``, ``siw``, ``mlx5`` ...; empty when the device has no verbs character device."""
+    """``rxe``, ``siw``, ``mlx5`` ...; empty if the device has no verbs character device."""
     firmware: str
     node_guid: str
 
@@ -58,25 +58,25 @@ class Link:
     device: Device
     port: int
     state: str
-    """Of the port: ``ACTIVE`` when it carries data."""
+    """Of the port: ``ACTIVE`` if it can carry data."""
     physical_state: str
-    """``LINK_UP`` when the wire is there."""
+    """``LINK_UP`` if the physical link is up."""
     netdev: str
     """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
 
     @property
     def name(self) -> str:
-        """As ``rdma link`` prints it: device/port."""
+        """The name that ``rdma link`` prints: device/port."""
         return f"{self.device.name}/{self.port}"
 
     @property
     def active(self) -> bool:
-        """True when it can carry data."""
+        """True if it can carry data."""
         return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
 
 
 def to_device(answer: Any, driver: str) -> Device:
-    """A device from an answer to GET."""
+    """The device in a reply to GET."""
     return Device(
         index=answer.get_attr("DEV_INDEX"),
         name=answer.get_attr("DEV_NAME"),
@@ -90,13 +90,13 @@ def to_device(answer: Any, driver: str) -> Device:
 
 
 def to_driver(answer: Any) -> str:
-    """A driver's name from an answer to GET_CHARDEV."""
+    """The driver name in a reply to GET_CHARDEV."""
     number = answer.get_attr("UVERBS_DRIVER_ID")
     return "" if number is None else DRIVERS.get(number, f"driver {number}")
 
 
 def to_link(answer: Any, device: Device) -> Link:
-    """A link from an answer to PORT_GET."""
+    """The link in a reply to PORT_GET."""
     return Link(
         device=device,
         port=answer.get_attr("PORT_INDEX"),
@@ -107,12 +107,12 @@ def to_link(answer: Any, device: Device) -> Link:
 
 
 def to_resources(answer: Any) -> dict[str, int]:
-    """How many of each object a device has, from an answer to RES_GET."""
+    """The number of objects of each kind, from a reply to RES_GET."""
     return _pairs(answer, "RES_SUMMARY", "CURR")
 
 
 def to_counters(answer: Any) -> dict[str, int]:
-    """The counters of a link, from an answer to STAT_GET."""
+    """The counters of a link, from a reply to STAT_GET."""
     return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of RDMA ports, cheaply enough to be asked each second: /sys/class/infiniband.
+"""The state of RDMA ports from /sys/class/infiniband, cheap enough to read every second.
 
-host/rdma/nldev.py knows more of them, and takes longer.
+host/rdma/nldev.py provides more details, and takes longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Port:
 
 
 class Ports:
-    """``read`` the ports of all RDMA devices again and again."""
+    """Reads the ports of all RDMA devices repeatedly."""
 
     def __init__(self, sysfs: Path = _SYSFS) -> None:
         self._sysfs = sysfs
@@ -36,7 +36,7 @@ class Ports:
         self._known: dict[str, Port] = {}
 
     def read(self) -> list[Port]:
-        """All of them, sorted by name; none where there are no devices."""
+        """All ports, sorted by name; empty if there are no devices."""
         try:
             devices = os.listdir(self._sysfs)  # noqa: PTH208 -- names only, each second
         except FileNotFoundError:
@@ -54,7 +54,7 @@ def _port(folder: str, known: Port) -> Port:
     state, physical = _word(f"{folder}/state"), _word(f"{folder}/phys_state")
     if known.netdev and (state, physical) == (known.state, known.physical):
         return known
-    # a port without addresses has none: reading says EINVAL
+    # for a port without addresses read(2) fails with EINVAL
     netdev = files.readable(f"{folder}/gid_attrs/ndevs/0").strip()
     return Port(known.name, netdev, state, physical)
 
