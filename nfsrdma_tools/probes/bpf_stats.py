@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the probes themselves cost: their runs and time, counted by the kernel while asked to.
+"""The overhead of the probes: their runs and CPU time, counted by the kernel on request.
 
-sysctl kernel.bpf_stats_enabled (Documentation/admin-guide/sysctl/kernel.rst) has the kernel time
-each run of each program, for some 20 ns a run; a program's fdinfo shows the sums.
+With sysctl kernel.bpf_stats_enabled (Documentation/admin-guide/sysctl/kernel.rst) the kernel times
+each run of each program, which adds some 20 ns per run; a program's fdinfo has the sums.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _COUNT = re.compile(r"^run_(time_ns|cnt):\s*(\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Cost:
-    """How often programs ran, and for how many ns of CPU time."""
+    """The number of runs of programs, and their CPU time in ns."""
 
     runs: int
     ns: int
 
     def __sub__(self, other: Cost) -> Cost:
-        """What was added since."""
+        """The increase since ``other``."""
         return Cost(self.runs - other.runs, self.ns - other.ns)
 
 
 @contextlib.contextmanager
 def counted(wanted: bool = True) -> Iterator[None]:
-    """Have the kernel time programs; the switch is back where it was afterwards."""
+    """Have the kernel time programs, and restore the sysctl afterwards."""
     if not wanted:
         yield
         return
     with journal() as book:
-        # read now: a run that was killed has just been taken back
+        # read it now: journal() has just reverted the change of a killed run
         book.add(Write(str(_SWITCH), _SWITCH.read_text()))
         _SWITCH.write_text("1")
         yield
 
 
 def spent(session: Any) -> Cost:
-    """What a session's programs have cost since it began, as far as it was counted."""
+    """The cost of a session's programs since it began, as far as the kernel counted it."""
     own = Path(f"/proc/{os.getpid()}/fdinfo")
     texts = [(own / str(function.fd)).read_text() for function in session.bpf.funcs.values()]
     found = [parse(text) for text in texts]
@@ -57,6 +57,6 @@ def spent(session: Any) -> Cost:
 
 
 def parse(fdinfo: str) -> Cost:
-    """A program's fdinfo (bpf_prog_show_fdinfo in kernel/bpf/syscall.c)."""
+    """Parse the fdinfo of a program (bpf_prog_show_fdinfo in kernel/bpf/syscall.c)."""
     counts = {name: int(value) for name, value in _COUNT.findall(fdinfo)}
     return Cost(counts.get("cnt", 0), counts.get("time_ns", 0))

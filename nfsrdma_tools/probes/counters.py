@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of counters out of a program's maps, and what was added between two readings."""
+"""Rows of counters from a program's maps, and their increase between two readings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SLOTS = 32
 
 
 class Row(NamedTuple):
-    """What is counted is counted per client (sunrpc's number of it) and procedure."""
+    """The key of counters: the sunrpc client's number, and the procedure."""
 
     client: int
     procedure: str
@@ -23,7 +23,7 @@ _Key = TypeVar("_Key")
 
 
 def row_of(leaf: Any) -> Row:
-    """The row whose name, a ``struct row``, a leaf begins with."""
+    """The key in the ``struct row`` at the start of a leaf."""
     return Row(leaf.row.client, text(leaf.row.procedure))
 
 
@@ -35,12 +35,12 @@ def total(leaves: Iterable[Sequence[int]]) -> tuple[int, ...]:
 
 def _numbers(counters: Any) -> Sequence[int]:
     kind = getattr(counters, "_type_", None)
-    # an array of ctypes' makes its numbers one by one, which takes five times as long
+    # reading a ctypes array element by element takes five times as long
     return memoryview(counters).cast("B").cast(kind._type_).tolist() if kind else counters
 
 
 def split(slots: Sequence[int], names: Sequence[str]) -> dict[str, list[int]]:
-    """Histograms that lie one behind the other, by their names; what has no count is left out."""
+    """Split consecutive histograms by name; empty ones are left out."""
     parts = {name: list(slots[n * _SLOTS : (n + 1) * _SLOTS]) for n, name in enumerate(names)}
     return {name: part for name, part in parts.items() if any(part)}
 
@@ -48,18 +48,18 @@ def split(slots: Sequence[int], names: Sequence[str]) -> dict[str, list[int]]:
 def increase(
     after: Mapping[_Key, tuple[int, ...]], before: Mapping[_Key, tuple[int, ...]]
 ) -> dict[_Key, tuple[int, ...]]:
-    """What was added to each key's counters; keys to which nothing was are left out."""
-    # what did not change is the very same object
+    """The increase of each key's counters; keys without an increase are left out."""
+    # an unchanged row is the same object
     changed = {key: value for key, value in after.items() if before.get(key) is not value}
     grown = {key: _minus(value, before.get(key, ())) for key, value in changed.items()}
     return {key: value for key, value in grown.items() if any(value)}
 
 
 def _minus(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-    # they only grow, so what is nothing was nothing
+    # counters only grow, so a 0 was 0 before
     return tuple([n and n - m for n, m in zip(after, before, strict=True)]) if before else after
 
 
 def text(raw: bytes) -> str:
-    """A string of the kernel's, up to its zero byte."""
+    """A C string of the kernel, up to its NUL byte."""
     return raw.split(b"\0", 1)[0].decode(errors="replace")

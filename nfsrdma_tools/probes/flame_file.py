@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flame graph of an account that can draw one, put into a file."""
+"""Writes the flame graph of a probe set that samples stacks to a file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["drawing"]
 
 
 def drawing(account: Account, file: Path) -> Callable[[Any], None]:
-    """What draws a snapshot into ``file``; UserError when the account or the file cannot be that.
+    """The function that draws a snapshot into ``file``.  UserError if that is not possible.
 
-    The file is replaced in one step, by what is drawn at the end.
+    It replaces the file atomically, once, at the end.
     """
     if not account.draws:
-        raise UserError(f"{account.name} samples no stacks", "--flame goes with cpu")
+        raise UserError(f"{account.name} samples no stacks", "use --flame with the probe set cpu")
     if not file.parent.is_dir():
-        raise UserError(f"{file.parent} is no directory", "make it first")
+        raise UserError(f"{file.parent} is not a directory", "create it first")
     return lambda snapshot: _write(file, account.flame(snapshot))
 
 
@@ -30,4 +30,4 @@ def _write(file: Path, text: str) -> None:
     try:
         write_atomically(file, text)
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+        raise UserError(f"cannot write {file}: {error.strerror}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account read again and again: what was added in each interval."""
+"""Reads a probe set at intervals and yields the increase in each interval."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ Records = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What is to be watched: one mount or all, every so many seconds, so often (0: without end).
+    """What to watch: one mount or all, ``interval`` in seconds, ``count`` intervals (0: no limit).
 
-    ``cpu``: with the CPU time of what is counted.  ``cost``: with what the probes themselves cost.
+    ``cpu`` adds the CPU time of the counted events, ``cost`` the overhead of the probes.
     """
 
     directory: Path | None = None
@@ -38,7 +38,7 @@ class WatchOptions:
 
 @dataclass(frozen=True)
 class Interval:
-    """The rows of an interval, what they lack, and what the probes cost, if that was asked for."""
+    """The rows of an interval, the lost counts, and the overhead of the probes if requested."""
 
     records: Records
     lost: Losses
@@ -57,22 +57,22 @@ def watch(
     begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Interval]:
-    """What was added in each interval.
+    """Yield the increase in each interval.
 
-    ``begun`` is called once with what cannot be counted here, ``ended`` with a snapshot of all
-    intervals when the caller stops asking.  Raises UserError when nothing can be counted, or the
-    mount is none.
+    Calls ``begun`` once with the events that cannot be counted here, and ``ended`` with a snapshot
+    of all intervals when the caller stops.  Raises UserError if nothing can be counted, or if
+    the directory is not an NFS mount point.
     """
     if asked.directory and account.host_wide:
-        raise UserError(f"{account.name} is of the whole host", "leave --mount away")
+        raise UserError(f"{account.name} covers the whole host", "omit --mount")
     if asked.cpu and not account.times:
         raise UserError(
-            f"{account.name} knows no CPU time", "ask registrations, or the account cpu"
+            f"{account.name} does not measure CPU time", "use the probe set registrations or cpu"
         )
     mount = _mount(asked.directory) if asked.directory else None
     heard: dict[str, int | None] = {}
     if not account.host_wide:
-        # before anything is counted: it may have to ask servers
+        # before the probes are attached, because it may send RPCs to servers
         clients(heard)
     with attached([account.name], asked.cpu) as open_session, counted(asked.cost):
         begun(open_session.missing)
@@ -100,12 +100,12 @@ def _read(account: Account, session: Any, cost: bool) -> _Reading:
 def _mount(directory: Path) -> str:
     found = find(directory)
     if not found:
-        raise UserError(f"{directory} is not an NFS mount point", "`nfsrdma mounts` lists them")
+        raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
     return str(found.directory)
 
 
 def of_mount(records: Records, mount: str | None) -> Records:
-    """The rows of a mount point, or all; rows of the whole host are everybody's."""
+    """The rows of a mount point, or all; rows of the whole host belong to every mount."""
     return [
         row
         for row in records

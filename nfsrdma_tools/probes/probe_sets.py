@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accounts there are: each a program in bpf/ and a module here that reads it."""
+"""The probe sets: each is a program in bpf/ and a module in sets/ that reads it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahe
 
 @dataclass(frozen=True)
 class Account:
-    """What a module of this room offers under its account's name.
+    """A probe set: the interface of a module in sets/.
 
     ``attach(session)`` and ``forget(session, reading, now)`` are optional.  ``read(session)`` is a
     snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
-    whose values are plain: numbers, texts, and lists of numbers for histograms.  One that is
-    HOST_WIDE knows no mounts.
+    whose values are plain: numbers, texts, and lists of numbers for histograms.  A probe set that
+    is HOST_WIDE does not distinguish mounts.
     """
 
     name: str
@@ -33,12 +33,12 @@ class Account:
 
     @property
     def host_wide(self) -> bool:
-        """Whether its rows are of the whole host, and not of mounts."""
+        """Whether its rows cover the whole host instead of mounts."""
         return getattr(self.module, "HOST_WIDE", False)
 
     @property
     def draws(self) -> bool:
-        """Whether it samples stacks, of which ``flame`` makes a graph."""
+        """Whether it samples stacks, from which ``flame`` draws a graph."""
         return hasattr(self.module, "flame")
 
     def flame(self, snapshot: Any) -> str:
@@ -47,13 +47,13 @@ class Account:
         return drawn
 
     def attach(self, session: Any) -> None:
-        """What a module does besides once its program is loaded, if it does."""
+        """Attach further probes of the module, if any, once its program is loaded."""
         if hasattr(self.module, "attach"):
             self.module.attach(session)
 
     @property
     def times(self) -> bool:
-        """Whether it can tell the CPU time of what it counts, with probes that cost more."""
+        """Whether it can measure the CPU time of its events, with more expensive probes."""
         return hasattr(self.module, "time_functions")
 
     def time(self, session: Any) -> None:
@@ -61,31 +61,31 @@ class Account:
         self.module.time_functions(session)
 
     def forget(self, session: Any, reading: Any, now: float) -> None:
-        """Free what only differences to readings before this one would need, and idle rows.
+        """Free data that only differences to earlier readings would need, and idle rows.
 
-        ``now`` is in seconds of a clock that does not jump.
+        ``now`` is in seconds of a monotonic clock.
         """
         if hasattr(self.module, "forget"):
             self.module.forget(session, reading, now)
 
     def read(self, session: Any) -> Any:
-        """What was counted since the session began."""
+        """The counts since the session began."""
         return self.module.read(session)
 
     def difference(self, after: Any, before: Any) -> Any:
-        """What happened between two readings of one session."""
+        """The difference between two readings of one session."""
         return self.module.difference(after, before)
 
     def records(self, snapshot: Any, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-        """A snapshot's rows, in the order to be shown."""
+        """The rows of a snapshot, in output order."""
         rows: list[dict[str, Any]] = self.module.records(snapshot, clients)
         return rows
 
 
 def account(name: str, known: Sequence[str] = NAMES) -> Account:
-    """The account of this name; UserError when there is none."""
+    """The probe set of this name.  UserError if there is none."""
     if name not in known:
-        raise UserError(f"no account is called {name!r}", f"there are {', '.join(known)}")
+        raise UserError(f"there is no probe set {name!r}", f"use {', '.join(known)}")
     return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
 
 
@@ -93,11 +93,11 @@ def account(name: str, known: Sequence[str] = NAMES) -> Account:
 def attached(
     names: Sequence[str], timed: bool = False, rate: int | None = None, sums_only: bool = False
 ) -> Iterator[Session]:
-    """A session of these accounts, in which each has done what it does besides its program.
+    """A session with these probe sets attached.
 
-    ``timed``: those that can also tell CPU time do so.  ``rate``: samples a second on each CPU,
-    for those that sample.  ``sums_only``: for who reads again and again, and shows no single
-    RPCs, no histograms of phases and no stacks: these are not read.
+    ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
+    per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
+    phases and stacks, for callers that read often and do not print them.
     """
     with session(names) as counting:
         counting.state["sums only"] = sums_only

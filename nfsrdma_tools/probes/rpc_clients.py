@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mount an RPC belongs to: sunrpc numbers its clients, and a mount's RPCs are one client's.
+"""Maps RPCs to mounts: sunrpc numbers its clients, and the RPCs of a mount belong to one client.
 
-Newer kernels tell in /sys/fs/nfs (fs/nfs/sysfs.c: one folder for each superblock).  On others a
-question is put to the mount's server, and a tracefs instance of our own hears which client asks.
+Newer kernels list the number in /sys/fs/nfs (fs/nfs/sysfs.c: one folder per superblock).  On
+older kernels this module sends an RPC to the mount's server, and a tracefs instance of its own
+shows the number of the client.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ __all__ = ["clients", "owner"]
 _SYSFS = Path("/sys/fs/nfs")
 # on every kernel "task:%08x@%08x"
 _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
-# a server that does not answer must not keep us
+# limit the wait for a server that does not answer, in seconds
 _PATIENCE = 10.0
 
 
 def clients(heard: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
-    """Mount points by the number of their client; those whose number cannot be told are left out.
+    """Mount points by the number of their client; mounts with an unknown number are left out.
 
-    Mounts of one superblock share a client, and so a number.  ``heard`` keeps, by mount, what had
-    to be asked for: give the same one again, and only new mounts are asked.
+    Mounts of one superblock share a client and so its number.  ``heard`` caches, by mount, the
+    numbers found by sending an RPC: pass the same dict again to query only new mounts.
     """
     found: dict[int, list[str]] = {}
     heard = {} if heard is None else heard
@@ -49,8 +50,8 @@ def clients(heard: dict[str, int | None] | None = None) -> dict[int, tuple[str, 
 
 
 def owner(number: int, known: dict[int, tuple[str, ...]]) -> str:
-    """What to call a client: its mount points, or that it is none's (NFSv4's state, mounting)."""
-    return ", ".join(known.get(number, ())) or "no mount's own"
+    """The mount points of a client; "unattributed" for other clients (NFSv4 state, mounting)."""
+    return ", ".join(known.get(number, ())) or "unattributed"
 
 
 def _told(mount: Mount) -> int | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a transport is: sunrpc's sysfs says which clients use which transports.
+"""Maps transports to mounts: sunrpc's sysfs lists the transports of each client.
 
-/sys/kernel/sunrpc (Linux 5.14 on; net/sunrpc/sysfs.c): ``rpc-clients/clnt-N/switch`` is a link to
-``xprt-switches/switch-M``, in which each transport has a folder ``xprt-NUMBER-KIND``.
+In /sys/kernel/sunrpc (since Linux 5.14; net/sunrpc/sysfs.c) ``rpc-clients/clnt-N/switch`` links to
+``xprt-switches/switch-M``, in which each transport has an entry ``xprt-NUMBER-KIND``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def mounts_of_transports(
 
 
 def parse(switch: Path) -> list[int]:
-    """The numbers of a switch's transports; none when it is gone."""
+    """The numbers of a switch's transports; [] if it is gone."""
     try:
         return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
     except (OSError, ValueError):
@@ -34,6 +34,6 @@ def parse(switch: Path) -> list[int]:
 
 
 def is_there(ours: bool, number: int) -> bool:
-    """Whether sunrpc has that transport, of ours, or that client; true where it does not say."""
+    """Whether sunrpc has this transport (ours) or client; True if sysfs does not list them."""
     folder = f"xprt-switches/*/xprt-{number}-*" if ours else f"rpc-clients/clnt-{number}"
     return not _SYSFS.is_dir() or any(_SYSFS.glob(folder))

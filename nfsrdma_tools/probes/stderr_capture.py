@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a library writes to descriptor 2 by itself is kept aside, and not lost if it ends us.
+"""Captures what a library writes to descriptor 2, and prints it if the library ends the process.
 
-LLVM ends the program on a fatal error (``llvm::report_fatal_error``: abort, or exit): no Python
-runs after that. A child waits until we are done, and says it when we cannot.
+LLVM ends the process on a fatal error (``llvm::report_fatal_error``: abort, or exit): no Python
+code runs after that.  A child process waits until the block ends, and prints the reason if this
+process dies.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = ["aside"]
 
 @contextlib.contextmanager
 def aside(what: str) -> Iterator[Callable[[], str]]:
-    """Descriptor 2 goes to a file; what is yielded gives the reason in it, "" if it has nothing.
+    """Redirect descriptor 2 to a file; yields a function that returns the reason in it, or "".
 
-    ``what`` is done meanwhile, as in "ended while WHAT".
+    ``what`` describes the block, as in "ended while WHAT".
     """
     with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
         kept = os.dup(2)
@@ -35,14 +36,14 @@ def aside(what: str) -> Iterator[Callable[[], str]]:
 
 def _reason(file: int) -> str:
     text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
-    # what follows an error explains it, at length
+    # the lines after the error are details
     errors = (printable(line) for line in text.splitlines() if "error" in line.lower())
     return next(errors, one_line(text))
 
 
 @contextlib.contextmanager
 def _outlived(file: int, stderr: int, what: str) -> Iterator[None]:
-    """If this process ends in the block, a child says why, in one line."""
+    """If this process ends in the block, a child prints why, in one line."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -59,13 +60,13 @@ def _outlived(file: int, stderr: int, what: str) -> Iterator[None]:
 
 
 def _wait(done: int, file: int, stderr: int, what: str) -> None:
-    """Of the child: until it is told that all is well, or nobody is there to tell it."""
+    """In the child: wait until the parent reports success or has died."""
     try:
-        # these are for the parent, which tells
+        # the parent handles these signals
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         if not os.read(done, 1):
-            why = _reason(file) or "nothing was said"
+            why = _reason(file) or "no message"
             os.write(stderr, f"nfsrdma: ended while {what}: {why}\n".encode())
     finally:
         os._exit(0)

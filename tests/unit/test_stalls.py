@@ -101,7 +101,7 @@ def heard(time: int, kind: str, words: str, number: int = 0, peer: str = "10.9.1
 
 def test_what_connections_did_is_few_events() -> None:
     """As in a lab whose server was restarted: refused again and again, all requests flushed."""
-    flushed = "flushed: the connection broke before; look for the first error (vendor 0x0)"
+    flushed = "flushed: the connection failed before; look for the first error (vendor 0x0)"
     all_ = [
         heard(1, "cm", "disconnected"), heard(1, "disconnect", "Software caused connection abort"),
         *[heard(2, "completion error", flushed, peer="")] * 70,

@@ -29,7 +29,7 @@ def test_why_the_program_ended_is_said_in_one_line(end: str) -> None:
 
 
 def test_one_that_ends_without_a_word() -> None:
-    assert run("os._exit(3)").stderr == "nfsrdma: ended while it compiled: nothing was said\n"
+    assert run("os._exit(3)").stderr == "nfsrdma: ended while it compiled: no message\n"
 
 
 def test_more_than_a_pipe_holds_is_kept_aside() -> None:
