@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time by layer: stacks sampled, named and added up."""
+"""CPU time by layer: samples stacks, names their functions and adds them up."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How CPU time is divided: what each thread ran, exactly, by the layers its samples were in."""
+"""Divides CPU time: the exact run time of each thread, by the layers of its samples."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = [
 ]
 
 WORKERS, NFSD = "kworker", "nfsd"
-"""Threads that are all alike: their time and their samples are taken together."""
-# threads that are gone, interrupts of idle CPUs, and what ran too briefly to be sampled
+"""Groups of equal threads: their times and samples are added up."""
+# ended threads, interrupts of idle CPUs, and threads that ran too briefly to be sampled
 _REST = "rest"
 
 Stack = tuple[Frame, ...]
-"""Functions of the kernel, the innermost first; none in user space."""
+"""Kernel functions, the innermost first; empty in user space."""
 Where = tuple[str, str]
 """A layer and a side."""
 Placed = tuple[int, str, str]
-"""A thread, and the layer and side that it was at work for when it was sampled."""
+"""A thread, and the layer and side of a sample."""
 
 
 class Seen(NamedTuple):
-    """A sample: who ran, and what."""
+    """A sample: the thread and its stack."""
 
     name: str
     stack: Stack
@@ -49,11 +49,11 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Cpu:
-    """What threads ran (ns; those that are there, by number), and samples of them.
+    """The run times of threads (ns, by TID) and their samples.
 
-    ``groups`` are those of threads that are all alike. ``stacks`` are the samples of the whole
-    session. ``stat_ns`` is busy time by /proc/stat. ``rate`` is samples per second and CPU, 0
-    without; ``lost`` ones found no room.
+    ``groups`` are those of equal threads. ``stacks`` are the samples of the whole session.
+    ``stat_ns`` is busy time by /proc/stat. ``rate`` is samples per second and CPU, 0 without
+    samples; ``lost`` counts samples without room in the map.
     """
 
     threads: Mapping[int, int]
@@ -67,12 +67,12 @@ class Cpu:
 
 
 def group(name: str) -> str:
-    """The group of a thread of this name; "" for one that is like no other."""
+    """The group of threads of this name; "" if there is none."""
     return name if name == NFSD else WORKERS if name.startswith("kworker/") else ""
 
 
 def divide(snapshot: Cpu) -> Counter[Where]:
-    """Busy nanoseconds by layer and side; their sum is all of them."""
+    """Busy nanoseconds by layer and side; they add up to the host's busy time."""
     seen = _seen(snapshot)
     ran = _ran(snapshot, seen)
     total = sum(ran.values())
@@ -84,7 +84,7 @@ def divide(snapshot: Cpu) -> Counter[Where]:
 
 
 def in_groups(snapshot: Cpu) -> dict[str, int]:
-    """What the threads of each group ran (ns)."""
+    """The run time of each group of threads, in ns."""
     found: Counter[str] = Counter()
     for thread, ns in snapshot.threads.items():
         found[snapshot.groups.get(thread, "")] += ns
@@ -101,13 +101,13 @@ def _seen(snapshot: Cpu) -> dict[int | str, Counter[Where]]:
 
 
 def _ran(snapshot: Cpu, seen: Iterable[int | str]) -> Counter[int | str]:
-    """The time of each key of ``seen``; of busy time that is nobody's the rest is made."""
+    """The time of each key of ``seen``; the remaining busy time is unattributed."""
     found: Counter[int | str] = Counter()
     for thread, ns in snapshot.threads.items():
         key = _key(snapshot, thread)
         if key in (NFSD, WORKERS) or key in seen:
             found[key] += ns
-    # clocks that are read one after the other can make it a little less than nothing
+    # slightly negative at times, because the clocks are read one after the other
     found[_REST] = max(snapshot.host.busy_ns - sum(found.values()), 0)
     return +found
 

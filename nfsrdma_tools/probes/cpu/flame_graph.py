@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flame graph of sampled stacks: callers below, callees above, as wide as the time they took."""
+"""Draws a flame graph of sampled stacks: callees above callers, widths in proportion to time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ COLOURS = {
     names.TRACING: "#5c6470",
     names.UNATTRIBUTED: "#e3e3e3",
 }
-"""A colour for each layer, always the same."""
+"""The fixed colour of each layer."""
 _PLAIN = "#eceff2"
 _WIDTH, _ROW, _MARGIN, _LETTER = 1200, 17, 10, 6.7
 _HEAD = 78
-# narrower bars, in pixels, would not be seen
+# narrower bars, in pixels, are invisible
 _NARROWEST = 0.2
 _STYLE = (
     "text{font:11px 'DejaVu Sans Mono',monospace;fill:#1b1f24;pointer-events:none}"
@@ -45,12 +45,12 @@ _STYLE = (
 )
 
 Step = tuple[str, str]
-"""What is called, and its layer; "" for what has none, such as a thread."""
+"""A function and its layer; "" without one, such as for a thread."""
 
 
 @dataclass
 class Bar:
-    """A function where it was called from: nanoseconds in it and below, and what it called."""
+    """A function in the call tree: its nanoseconds (callees included), and its callees."""
 
     name: str
     layer: str
@@ -66,14 +66,14 @@ class Bar:
             bar.ns += ns
 
     def depth(self) -> int:
-        """How many calls the longest path has."""
+        """The number of calls in the longest path."""
         return 1 + max((bar.depth() for bar in self.called.values()), default=0)
 
 
 def draw(paths: Iterable[tuple[Sequence[Step], float]], title: str, remark: str) -> str:
     """An SVG of the paths and their nanoseconds; equal paths give equal bytes.
 
-    Each bar tells when pointed at what it is, its layer, and its share of all.
+    The tooltip of a bar has its function, its layer and its share of the total.
     """
     root = Bar("all", "")
     own: dict[str, float] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flame graph of the account of CPU time: what probes/cpu/flame_graph.py draws."""
+"""The flame graph of the probe set cpu, drawn by probes/cpu/flame_graph.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["flame"]
 
 
 def flame(snapshot: Cpu) -> str:
-    """An SVG of the stacks of the whole session, each sample worth the time between two."""
+    """An SVG of the stacks of the whole session, each sample counts as the sampling interval."""
     period = 1e9 / snapshot.rate if snapshot.rate else 0.0
     busy = {seen: n for seen, n in snapshot.stacks.items() if seen.where[0] != names.IDLE}
     remark = (
@@ -25,9 +25,9 @@ def flame(snapshot: Cpu) -> str:
 
 
 def _path(seen: Seen) -> list[Step]:
-    """From the thread to what ran; a function without a layer has its caller's.
+    """The path from the thread to the running function, without what was interrupted.
 
-    What was interrupted is left away.
+    A function without a layer has the layer of its caller.
     """
     name = seen.where[0]
     stack = seen.stack[: len(layers.uninterrupted(seen.stack)) + 1]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of the kernel by which a function is known to be of a layer: a table, and no more.
+"""The table of kernel names that identify layers.
 
-A name is a regular expression for the beginning of a function's name (leading underscores are
-left away) or, of a module, for the whole of it.
+A name is a regular expression for the beginning of a function's name (without leading
+underscores) or for the whole name of a module.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ LAYERS = (
     *(APPLICATION, VFS, NFS, SUNRPC, TRANSPORT, RDMA, NIC, EMULATED, TCP_IP, COPIES, NFSD),
     *(EXPORTED, SCHEDULING, INTERRUPTS, MEMORY, OTHER, TRACING, UNATTRIBUTED, IDLE),
 )
-"""In the order in which they are shown: down from the application, then what serves all."""
+"""In output order: down from the application, then layers that serve all others."""
 
 
 def _names(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(text.split())})")
 
 
-# the first that fits
+# the first match decides
 MODULES = {
     NFS: _names(
         r"""
@@ -119,7 +119,7 @@ MODULES = {
         """
     ),
 }
-"""Modules of a layer."""
+"""The modules of each layer."""
 
 FUNCTIONS = {
     COPIES: _names(
@@ -189,7 +189,7 @@ FUNCTIONS = {
         """
     ),
 }
-"""The kernel's own functions; the first layer that has a fitting name."""
+"""Functions of the kernel image; the first layer with a match decides."""
 
 WEAK = {
     MEMORY: _names(
@@ -216,9 +216,9 @@ WEAK = {
         """
     ),
 }
-"""Functions that are the work of the layer that called them, if one did."""
+"""Functions that count for the layer that called them, if any."""
 ROOTS = re.compile(r"(?:process_one_work|process_scheduled_works|worker_thread|kthread)$")
-"""What threads of the kernel begin with: scheduling, but for what they call."""
+"""Entry functions of kernel threads: scheduling, except for their callees."""
 EDGES = {
     MEMORY: re.compile(r"(?:asm_)?exc_page_fault$"),
     INTERRUPTS: re.compile(
@@ -226,11 +226,11 @@ EDGES = {
         r"|el1h?_|do_interrupt_handler"
     ),
 }
-"""Where an interrupt or a fault begins: what is outside was interrupted."""
+"""Entries of interrupts and faults: the functions outside were interrupted."""
 TRANSPARENT = _names(r"crc\w* crypto\w* aes\w* sha\d\w* ghash\w* gf128mul cryptd libcrc\w*")
-"""Modules of which the same can be said: sums and ciphers."""
+"""Modules that count for their caller: checksums and ciphers."""
 HALTED = re.compile(
     r"(?:default_idle$|(?:acpi_)?safe_halt|pv_native_safe_halt|native_safe_halt|acpi_idle|intel_idle"
     r"|mwait_idle|poll_idle|cpu_do_idle|arch_cpu_idle|acpi_safe_halt|cpu_idle_poll|psci_)"
 )
-"""Functions in which a CPU waits for something to do."""
+"""Functions in which an idle CPU waits."""

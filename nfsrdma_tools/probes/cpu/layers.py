@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which layer of the machine a stack of kernel functions is at work for, and for which side.
+"""Which layer a stack of kernel functions works for, and for which side (client or server).
 
-The innermost function with a layer of its own decides.  Locks, allocations, checksums and the like
-have none: they are the work of who called them.  What happens in an interrupt is not the work of
-the thread that was interrupted.
+The innermost function that has a layer decides.  Locks, allocations, checksums and the like have
+no layer: they count for their caller.  Work in an interrupt does not count for the interrupted
+thread.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SIDES = (CLIENT, SERVER, NEITHER)
 
 
 class Frame(NamedTuple):
-    """A function of the kernel, and the module it is in ("" for the kernel itself)."""
+    """A kernel function, and its module ("" for the kernel itself)."""
 
     function: str
     module: str = ""
 
 
-# below an emulated NIC these do what a card would do
+# below an emulated NIC these layers do the work of a card
 _OFFLOADED = {names.TCP_IP, names.COPIES, names.NIC}
 _SERVER = re.compile(r"(?:svc|nfsd|nfr_(?:svc|listen|sink|rw|read)|cache_|exp_|auth_domain)")
 _CLIENT = re.compile(r"(?:rpc|xprt|xdr_buf_pages|call_|frwr_|nfr_(?:client|reply|marshal|call))")
@@ -47,9 +47,9 @@ _PROGRAM = re.compile(r"entry_SYSCALL|do_syscall|el0t?_|asm_exc_page_fault|ret_t
 
 
 def layer(frames: Sequence[Frame]) -> str:
-    """The layer that a kernel stack, innermost frame first, is at work for.
+    """The layer that a kernel stack, innermost frame first, works for.
 
-    A stack without frames is a program's in user space.
+    A stack without frames is a program in user space.
     """
     if not frames:
         return names.APPLICATION
@@ -67,9 +67,9 @@ def layer(frames: Sequence[Frame]) -> str:
 
 
 def side(frames: Sequence[Frame], nfsd: bool = False) -> str:
-    """Whether a stack is the client's, the server's or neither's; ``nfsd``: a thread of nfsd.
+    """Whether a stack is the client's, the server's or shared; ``nfsd``: a thread of nfsd.
 
-    A program is a client, whatever it does.
+    A program in user space is always a client.
     """
     if not frames:
         return CLIENT
@@ -82,17 +82,17 @@ def side(frames: Sequence[Frame], nfsd: bool = False) -> str:
 
 
 def uninterrupted(frames: Sequence[Frame]) -> list[Frame]:
-    """The innermost functions up to where an interrupt or a fault began."""
+    """The innermost functions, up to the entry of an interrupt or fault."""
     return list(takewhile(lambda frame: not _edge(frame), frames))
 
 
 def own_layer(frame: Frame) -> str:
-    """The layer of a function whoever called it; "" for one that has none of its own."""
+    """The layer of a function independent of its caller; "" if it has none."""
     return _edge(frame) or _strong(frame)
 
 
 def module_layer(module: str) -> str:
-    """The layer of a module of the kernel; "" for one that has none."""
+    """The layer of a kernel module; "" if it has none."""
     return next((name for name, known in names.MODULES.items() if known.fullmatch(module)), "")
 
 

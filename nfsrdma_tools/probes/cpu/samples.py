@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the samples of bpf/cpu.c, in names, and beside them what each thread ran."""
+"""Reads the samples of bpf/cpu.c with function names, and the run time of each thread."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from nfsrdma_tools.probes.maps import drained
 
 __all__ = ["Reader", "Reading"]
 
-# stacks that are remembered with their names, and those whose layer is
+# cache sizes: stacks with their names, and stacks with their layer
 _KEPT, _PLACED = 20_000, 4096
-# what is before the addresses in struct cpu_sample of bpf/cpu.c: a name and a thread
+# the fields before the addresses in struct cpu_sample of bpf/cpu.c: a name and a TID
 _BEFORE = 24
 _NFSD = f"{NFSD}\0".encode()
 _TRACING: Where = names.TRACING, layers.NEITHER
@@ -56,7 +56,7 @@ def _group(raw: bytes) -> str:
 
 
 class Reader:
-    """A session's sums, of which the kernel keeps only what is new; ``rate`` as in Cpu."""
+    """The sums of a session; the kernel keeps only new samples.  ``rate`` as in Cpu."""
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -65,15 +65,15 @@ class Reader:
         self.samples: Counter[Placed] = Counter()
         self.stacks: Counter[Seen] = Counter()
         self.symbols = Symbols(session.bpf.ksym)
-        # names of functions cost more than to know the addresses again
+        # cache names of functions by address, because a lookup is expensive
         self._stack = lru_cache(_PLACED)(self._named)
         self._where = lru_cache(_PLACED)(self._found)
-        # what these load is not to be loaded while clocks are compared
+        # load modules now, not while clocks are compared
         host.snapshot()
         session.bpf.ksym(0)
 
     def read(self) -> Reading:
-        """Everything since the session began, as of now."""
+        """The current sums since the session began."""
         now, stat, ran = host.snapshot(), host.not_idle(), thread_time.snapshot()
         for thread in ran.keys() - self.groups.keys():
             self.groups[thread] = group(thread_time.name(thread))
@@ -92,7 +92,7 @@ class Reader:
                 self._keep(Seen(_group(name), self._stack(addresses), where), count)
 
     def _new(self) -> Iterator[tuple[bytes, int, bytes, int]]:
-        """Each sample's name, thread and addresses, and how many there were."""
+        """The name, thread, addresses and count of each new sample."""
         for keys, counts in drained(self.session, "cpu_samples"):
             numbers = struct.unpack(f"={len(counts) // 8}Q", counts)
             form = f"=16sQ{len(keys) // len(numbers) - _BEFORE}s"
@@ -104,7 +104,7 @@ class Reader:
             self.stacks[seen] += count
 
     def forget(self, reading: Reading) -> None:
-        """Keep samples and groups of threads that were there then, and no stacks."""
+        """Drop all stacks, and the samples and groups of threads that ended before ``reading``."""
         there = reading.threads
         for key in [key for key in self.samples if key[0] not in there]:
             del self.samples[key]

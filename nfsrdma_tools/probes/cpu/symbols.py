@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of the kernel by address."""
+"""Kernel functions by address."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MODULES = Path("/proc/modules")
 
 
 class Symbols:
-    """Names addresses, each asked for once; modules that are loaded later have no names.
+    """Maps addresses to functions, with a cache; modules loaded later have no names.
 
-    ``ksym`` is bcc's: bytes such as ``do_task [rdma_rxe]`` or ``vfs_read [kernel]``.
+    ``ksym`` is bcc's; it returns bytes such as ``do_task [rdma_rxe]`` or ``vfs_read [kernel]``.
     """
 
     def __init__(self, ksym: Callable[..., bytes], modules: Path = _MODULES) -> None:
@@ -44,10 +44,10 @@ class Symbols:
         return found
 
     def _live(self, frame: Frame, address: int) -> Frame:
-        """The frame, or that of another module, whose code is where its initialisation was.
+        """The frame, or one of the module whose code now is where another's init code was.
 
-        ftrace keeps names of functions that are gone (ftrace_mod_get_kallsym in
-        kernel/trace/ftrace.c), and other modules get their memory.
+        ftrace keeps names of freed functions (ftrace_mod_get_kallsym in kernel/trace/ftrace.c),
+        and other modules reuse their memory.
         """
         place = bisect.bisect(self.modules, (address, "~")) - 1
         loaded = self.modules[place][1] if place >= 0 else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of chunks: how a client's messages travelled (bpf/chunks.c; RFC 8166, section 3)."""
+"""The probe set chunks: how a client's messages are sent (bpf/chunks.c; RFC 8166, section 3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nfsrdma_tools.probes.rpc_clients import owner
 __all__ = ["COUNTS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
 
 KINDS = ("read", "position_zero", "write", "reply")
-"""A chunk's kinds: Read chunk of data, Read chunk that is the whole Call, Write and Reply chunk."""
+"""Kinds of chunks: Read chunk of data, Read chunk of a whole Call, Write chunk, Reply chunk."""
 # enum chunk_count of bpf/chunks.c
 COUNTS = (
     *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
@@ -24,11 +24,11 @@ COUNTS = (
     *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),
     *("write_used", "reply_used", "reply_unused"),
 )
-"""``calls_*`` and ``replies_*`` count messages by the way a Call went and its reply was offered.
+"""``calls_*`` and ``replies_*`` count messages by how a Call was sent and its reply was offered.
 
-An inline Call is ``pulled_up`` when its data was copied into the send buffer, ``gathered`` when it
-was sent from its pages.  ``*_bytes`` were offered in ``*_segments``, ``*_used`` of them written by
-the server, ``reply_unused`` Reply chunks not at all.  ``fixed_up_bytes`` were copied out of the
+An inline Call is ``pulled_up`` if its data was copied into the send buffer, ``gathered`` if it was
+sent from its pages.  ``*_bytes`` were offered in ``*_segments``; the server wrote ``*_used`` of
+them, and did not use ``reply_unused`` Reply chunks.  ``fixed_up_bytes`` were copied out of the
 receive buffer.
 """
 _Counts = tuple[int, ...]
@@ -37,22 +37,22 @@ _Decoded = tuple[Row, _Counts, _Counts]
 
 @dataclass(frozen=True)
 class Chunks:
-    """Counters by COUNTS, and histograms of chunks' sizes, those of KINDS behind one another.
+    """Counters by COUNTS, and histograms of chunk sizes, one per kind in the order of KINDS.
 
-    Slot n of each is 2^(n-1) to below 2^n bytes.
+    Slot n counts sizes from 2^(n-1) to below 2^n bytes.
     """
 
     counts: dict[Row, tuple[int, ...]]
     sizes: dict[Row, tuple[int, ...]]
 
     def count(self, name: str, procedure: str = "") -> int:
-        """One counter, of one procedure or of all."""
+        """A counter, of one procedure or of all."""
         where = COUNTS.index(name)
         return sum(c[where] for row, c in self.counts.items() if procedure in ("", row.procedure))
 
 
 def read(session: Any) -> Chunks:
-    """What was counted since the session began."""
+    """The counts since the session began."""
     found = rows(session, "chunk_rows", row_of, _decoded)
     return Chunks(
         counts={row: counts for row, counts, _ in found},
@@ -65,12 +65,12 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
 
 
 def forget(session: Any, reading: Chunks, now: float) -> None:
-    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "chunk_rows", now, reading.counts, reading.sizes)
 
 
 def difference(after: Chunks, before: Chunks) -> Chunks:
-    """What happened between two readings of one session."""
+    """The difference between two readings of one session."""
     return Chunks(increase(after.counts, before.counts), increase(after.sizes, before.sizes))
 
 

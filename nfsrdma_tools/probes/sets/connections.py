@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of connections: what happened to them, and credits (bpf/connections.c)."""
+"""The probe set connections: their events and credits (bpf/connections.c)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _KEPT = 10_000
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a connection: ``time`` in ns of the monotonic clock.
+    """An event of a connection: ``time`` in ns of the monotonic clock.
 
-    ``number`` is sunrpc's, of a transport of ours, else of a client; ``peer`` its address.
+    ``number`` is sunrpc's: of a transport for ours, else of a client; ``peer`` its address.
     """
 
     time: int
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Credit:
-    """Credits granted by the server, used at the last Call, used at most; Calls that waited."""
+    """Credits granted by the server, used at the last Call, maximum used; Calls that waited."""
 
     granted: int
     used: int
@@ -66,8 +66,8 @@ class Credit:
 class Connections:
     """The latest events, how many were ``lost``, and credits by owner (ours, number).
 
-    ``came`` is how many events were heard since the session began: CPUs are heard one after the
-    other, so that they are not in the order of their times.
+    ``came`` is the number of events received since the session began.  The CPUs' buffers are read
+    one after the other, so events are not sorted by time.
     """
 
     events: tuple[Event, ...]
@@ -78,7 +78,7 @@ class Connections:
 
 @dataclass
 class Heard:
-    """What came through the buffer so far; only the last 10,000 events are kept."""
+    """Events received from the buffer; only the last 10,000 are kept."""
 
     events: list[Event] = field(default_factory=list)
     lost: int = 0
@@ -86,7 +86,7 @@ class Heard:
 
 
 def attach(session: Any) -> None:
-    """Listen to the program's buffer."""
+    """Open the program's perf buffer."""
     heard = session.state.setdefault("connections", Heard())
 
     def come(_cpu: int, data: Any, _size: int) -> None:
@@ -101,7 +101,7 @@ def attach(session: Any) -> None:
 
 
 def read(session: Any) -> Connections:
-    """What happened since the session began."""
+    """The events and credits since the session began."""
     session.bpf.perf_buffer_poll(timeout=0)
     heard = session.state["connections"]
     found = dict(decoded(session, "credits", _credit))
@@ -114,7 +114,7 @@ def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
 
 
 def forget(session: Any, reading: Connections, now: float) -> None:
-    """Take credits of clients and transports that are gone out of the map, and of ``reading``."""
+    """Remove the credits of clients and transports that are gone from the map and ``reading``."""
     del now
     table = session.table("credits")
     for key in [each for each in reading.credits if not is_there(*each)]:
@@ -122,7 +122,7 @@ def forget(session: Any, reading: Connections, now: float) -> None:
 
 
 def difference(after: Connections, before: Connections) -> Connections:
-    """What happened between two readings; credits are as they are now, but for the waits."""
+    """The difference between two readings; credits are the current ones, except the waits."""
     came = after.came - before.came
     new = min(came, len(after.events))
     none = Credit(0, 0, 0, 0)
@@ -143,7 +143,7 @@ def _since(after: Credit, before: Credit) -> Credit:
 
 
 def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    """A row for each thing that happened, with how often; then one for each owner of credits."""
+    """A row for each kind of event, with its count; then one for each owner of credits."""
     transports = mounts_of_transports(clients)
 
     def whose(ours: bool, number: int) -> str:
@@ -153,7 +153,7 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
         (whose(e.ours, e.number), e.peer, e.kind, e.words) for e in snapshot.events if e.words
     )
     if snapshot.lost:
-        times["", "", "lost", "events that came too fast"] = snapshot.lost
+        times["", "", "lost", "events lost in the buffer"] = snapshot.lost
     return [
         *(
             {"mount": mount, "peer": peer, "what": what, "words": words, "times": count}
@@ -172,14 +172,14 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
                 "waits": c.waits,
             }
             for key, c in sorted(snapshot.credits.items())
-            # transports without credits (TCP) have a window of their own
+            # TCP transports have no credits
             if key[0] or key[1] in clients
         ),
     ]
 
 
 def told(raw: Any) -> Event:
-    """A record of the program's in words."""
+    """The event in a record of the program."""
     kind = EVENTS[raw.event]
     peer = _address(bytes(raw.address)) if raw.has_address else text(raw.peer)
     return Event(raw.time, kind, bool(raw.ours), raw.number, peer, _words(kind, raw))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of CPU time by layer, of the whole host (bpf/cpu.c).
+"""The probe set cpu: CPU time by layer, of the whole host (bpf/cpu.c).
 
-How long the CPUs were busy and each thread ran is the kernel's own count, to the nanosecond;
-samples of their stacks only divide it among layers (probes/cpu/layers.py).
+The kernel itself counts how long the CPUs were busy and each thread ran, to the nanosecond;
+samples of their stacks only divide that time among layers (probes/cpu/layers.py).
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from nfsrdma_tools.probes.program import Missing
 __all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "forget", "read", "records"]
 
 HOST_WIDE = True
-"""Its rows are of no mount."""
+"""Its rows do not distinguish mounts."""
 RATE = 499
-"""Samples a second on each CPU, if no other is asked for: a prime, so as not to run in step with
-timers."""
+"""Default samples per second and CPU: a prime, so that samples do not run in step with timers."""
 
 
 def attach(session: Any) -> None:
-    """Begin to sample; where that cannot be, only the threads of nfsd can be told from others."""
+    """Start sampling; without samples only nfsd's threads can be distinguished from others."""
     reader = session.state["cpu"] = Reader(session)
-    # last, so that no samples are of this preparation
+    # last, so that no samples hit this preparation
     reader.rate = _sample(session)
 
 
@@ -47,31 +46,31 @@ def _sample(session: Any) -> int:
             sample_freq=rate,
         )
     except Exception as error:
-        session.missing += (Missing("perf:cpu-clock", f"no stacks can be sampled: {error}"),)
+        session.missing += (Missing("perf:cpu-clock", f"cannot sample stacks: {error}"),)
         return 0
     return rate
 
 
 def read(session: Any) -> Reading:
-    """What was counted since the session began."""
+    """The counts since the session began."""
     reading: Reading = session.state["cpu"].read()
     return reading
 
 
 def forget(session: Any, reading: Reading, now: float) -> None:
-    """Free samples of threads that were gone then, and stacks: who watches for hours has many."""
+    """Free samples of threads that had ended, and stacks: in hours they become many."""
     del now
     session.state["cpu"].forget(reading)
 
 
 def difference(after: Reading, before: Reading) -> Cpu:
-    """What happened between two readings of one session."""
+    """The difference between two readings of one session."""
     spent = host.difference(after.host, before.host)
     samples = {key: n - before.samples.get(key, 0) for key, n in after.samples.items()}
     return Cpu(
         threads=thread_time.difference(after.threads, before.threads, spent.wall_ns),
         groups=after.groups,
-        # less than before has a thread of the number of one that was forgotten
+        # a count decreases if a new thread reuses a forgotten TID
         samples={key: n for key, n in samples.items() if n > 0},
         stacks=after.stacks,
         host=spent,
@@ -82,16 +81,16 @@ def difference(after: Reading, before: Reading) -> Cpu:
 
 
 def _stat(after: Reading, before: Reading, wall_ns: int) -> int:
-    # read a little later than the others: brought to their time, as threads are
+    # read slightly later than the others: scale it to their interval, as for threads
     went_by, busy = (after.stat[i] - before.stat[i] for i in range(2))
     return busy * wall_ns // went_by if went_by else 0
 
 
 def records(snapshot: Cpu, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    """A row for each layer in which time was spent, then "busy", the sum of them, and "idle".
+    """A row for each layer in which time was spent, then "busy", their sum, and "idle".
 
-    Each has nanoseconds, in all and by side.  That of "busy" also tells what /proc/stat had
-    (``stat_ns``, in ticks), how long groups of threads ran, and how stacks were sampled.
+    Each has nanoseconds, in total and by side.  "busy" also has the value of /proc/stat
+    (``stat_ns``, in ticks), the run time of groups of threads, and sampling statistics.
     """
     del clients
     wall = snapshot.host.wall_ns * snapshot.host.cpus

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of time: in which phase a client's RPCs wait, per procedure (bpf/latency.c)."""
+"""The probe set latency: the phases of a client's RPCs, per procedure (bpf/latency.c)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
 
 # enum phase of bpf/latency.c
 PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")
-"""Waited for a slot; for a credit and its turn; registered, built and posted; on the wire and in
-the server; reply read and memory invalidated; its task woken; result decoded."""
+"""Wait for a slot; for a credit and the turn; register, build and post; wire and server; read the
+reply and invalidate memory; wake the task; decode the result."""
 _Counts = tuple[int, ...]
 _Decoded = tuple[Row, _Counts, _Counts, _Counts]
 _SHOWN = 8
@@ -34,7 +34,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Slow:
-    """One of the slowest RPCs: when it ended (monotonic, ns), and ns in all and in each phase."""
+    """One of the slowest RPCs: its end (monotonic, ns), its ns in total and in each phase."""
 
     end: int
     total: int
@@ -48,10 +48,10 @@ class Slow:
 class Latency:
     """Per client and procedure, in nanoseconds.
 
-    ``sums``: how many RPCs, their time, and their time in each of PHASES.  ``times``: a histogram
-    of times, whose slots ``slot_ns`` explains.  ``phase_times``: those of phases behind one
-    another, slot n being 2^(n-1) to below 2^n units of 1024 ns.  ``slow``: the slowest since the
-    last reading.
+    ``sums``: the count of RPCs, their time, and their time in each of PHASES.  ``times``: a
+    histogram of times, with the slots of ``slot_ns``.  ``phase_times``: one histogram per phase,
+    slot n from 2^(n-1) to below 2^n units of 1024 ns.  ``slow``: the slowest RPCs since the last
+    reading.
     """
 
     sums: dict[Row, tuple[int, ...]]
@@ -61,7 +61,7 @@ class Latency:
 
 
 def read(session: Any) -> Latency:
-    """What was counted since the session began, and the slowest RPCs since the last reading."""
+    """The counts since the session began, and the slowest RPCs since the last reading."""
     found = rows(session, "latency_rows", row_of, _decoded)
     brief = session.state.get("sums only")
     return Latency(
@@ -82,12 +82,12 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
 
 
 def forget(session: Any, reading: Latency, now: float) -> None:
-    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "latency_rows", now, reading.sums, reading.times, reading.phase_times)
 
 
 def difference(after: Latency, before: Latency) -> Latency:
-    """What happened between two readings of one session."""
+    """The difference between two readings of one session."""
     return Latency(
         increase(after.sums, before.sums),
         increase(after.times, before.times),
@@ -138,7 +138,7 @@ def _phases(phases: Any, count: int) -> dict[str, float]:
 
 
 def _slowest(table: Any) -> tuple[Slow, ...]:
-    # of each CPU its own; emptied, so that the next reading has those that come from now on
+    # each CPU has its own; empty the map, so that the next reading has only later RPCs
     calls = [c for _, cpus in table.items() for kept in cpus for c in kept.calls if c.total]
     found = [
         Slow(c.end, c.total, tuple(c.phases), c.client, c.xid, text(c.procedure)) for c in calls
@@ -148,7 +148,7 @@ def _slowest(table: Any) -> tuple[Slow, ...]:
 
 
 def slot_ns(slot: int) -> tuple[int, int]:
-    """From and below how many ns a slot of ``times`` has: four for each power of two."""
+    """The bounds of a slot of ``times`` in ns, the upper one exclusive: four per power of two."""
     return _edge(slot), _edge(slot + 1)
 
 
@@ -160,7 +160,7 @@ def _edge(slot: int) -> int:
 
 
 def percentile(times: tuple[int, ...], percent: float) -> float:
-    """The ns below which ``percent`` of the RPCs stayed, linear within a slot; 0 for none."""
+    """The percentile of times in ns, linear within a slot; 0 without RPCs."""
     wanted = sum(times) * percent / 100
     for slot, count in enumerate(times):
         if count and wanted <= count:

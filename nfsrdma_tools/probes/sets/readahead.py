@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of read-ahead: pages read before anybody asked, and what became of them."""
+"""The probe set readahead: pages that were read ahead, and whether they were used."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ __all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "rec
 
 # enum ahead_count of bpf/readahead.c
 COUNTS = ("windows", "demanded", "ahead", "used", "late", "dropped")
-"""``windows`` that NFS was asked to read, and their pages: ``demanded`` by the
-program that caused it, or read ``ahead``.  Of those ahead: ``used`` later, of them ``late`` if the
-program had to wait (to 64 pages), and ``dropped`` by the page cache unused."""
+"""``windows`` that NFS was asked to read, and their pages: ``demanded`` by the program, or read
+``ahead``.  Of those ahead: ``used`` later, of these ``late`` if the program had to wait (up to 64
+pages), and ``dropped`` from the page cache unused."""
 
 
 @dataclass(frozen=True)
 class ReadAhead:
-    """Counters by COUNTS for each device, "MAJOR:MINOR" as in mountinfo."""
+    """Counters by COUNTS for each device ("MAJOR:MINOR", as in mountinfo)."""
 
     counts: dict[str, tuple[int, ...]]
 
 
 def attach(session: Any) -> None:
-    """Know when a program begins to read through the page cache, to tell pages that came too late.
+    """Attach to the start of reads through the page cache, to detect pages that came too late.
 
-    All such reads call that function, and direct ones do not (fs/nfs/file.c).
+    All such reads call that function, and direct reads do not (fs/nfs/file.c).
     """
     probe(session, "nfs_start_io_read", "readahead_enters")
 
 
 def read(session: Any) -> ReadAhead:
-    """What was counted since the session began."""
+    """The counts since the session began."""
     return ReadAhead(dict(decoded(session, "ahead_rows", _decoded)))
 
 
@@ -47,17 +47,17 @@ def _decoded(key: Any, leaves: Any) -> tuple[str, tuple[int, ...]]:
 
 
 def device(number: int) -> str:
-    """A dev_t of the kernel's as mountinfo writes it (include/linux/kdev_t.h)."""
+    """A dev_t of the kernel, as mountinfo prints it (include/linux/kdev_t.h)."""
     return f"{number >> 20}:{number & 0xFFFFF}"
 
 
 def difference(after: ReadAhead, before: ReadAhead) -> ReadAhead:
-    """What happened between two readings of one session."""
+    """The difference between two readings of one session."""
     return ReadAhead(increase(after.counts, before.counts))
 
 
 def records(snapshot: ReadAhead, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    """A row for each mount; ``waiting`` were read ahead in this time and not used or dropped."""
+    """A row for each mount; ``waiting`` pages were read ahead but neither used nor dropped yet."""
     del clients
     names = {mount.device: str(mount.directory) for mount in mounts()}
     return [
@@ -75,5 +75,5 @@ def _window(where: str) -> int:
     try:
         return get_kb(where)
     except UserError:
-        # it was unmounted meanwhile
+        # unmounted meanwhile
         return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of memory regions: made reachable for the peer and taken back (registrations.c)."""
+"""The probe set registrations: memory regions registered and invalidated (registrations.c)."""
 
 from __future__ import annotations
 
@@ -31,34 +31,35 @@ COUNTS = (
     *("mapped", "registered", "local_invalidations", "remote_invalidations", "unmapped"),
     *("pages", "bytes", "lifetime_ns", "mapping_ns", "invalidating_ns", "high_water"),
 )
-"""``mapped`` regions got a new key, ``registered`` were posted; each is invalidated by the peer's
-Send (``remote_``) or by a work request of its own (``local_``) and ``unmapped`` then.  ``pages``
-are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped,
-``mapping_ns`` and ``invalidating_ns`` the CPU's in MAPS and TAKES_BACK, 0 if they are not timed;
-``high_water`` the most that were out at once since the session began.
+"""``mapped`` regions got a new key, ``registered`` ones were posted; each is invalidated by the
+peer's Send (``remote_``) or by its own work request (``local_``), then ``unmapped``.  ``pages``
+are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped, ``mapping_ns``
+and ``invalidating_ns`` the CPU time in MAPS and TAKES_BACK, 0 if not timed; ``high_water`` the
+maximum of regions mapped at once since the session began.
 """
 MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_reg_map",)}
-"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/registration.c).  None that is
-probed here sleeps, and each is called from another file, so that it is one."""
+"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/registration.c).  None of the
+probed functions sleeps, and all are called from another file, so the compiler does not inline
+them."""
 TAKES_BACK = {
     "rpcrdma": ("frwr_reminv", "frwr_unmap_async"),
     "nfsrdma": ("nfr_queue_invalidate", "nfr_reg_release"),
 }
-"""Functions that post invalidations, or take note of the peer's, and unmap regions."""
+"""Functions that post invalidations, or handle the peer's, and unmap regions."""
 _HIGH_WATER = COUNTS.index("high_water")
-# the kernel's names of the columns of mountstats, RDMA only
+# columns of mountstats, RDMA only
 _MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
 _NONE_MADE = dict.fromkeys(_MADE, 0)
 
 Owner = tuple[bool, int]
-"""Whether it is our transport's, and sunrpc's number: of a transport of ours, else of a client."""
+"""Whether the transport is ours, and sunrpc's number: of a transport for ours, else of a client."""
 
 
 @dataclass(frozen=True)
 class Registrations:
-    """Counters by COUNTS; ``lifetimes``: slot n is 2^(n-1) to below 2^n microseconds.
+    """Counters by COUNTS; ``lifetimes``: slot n counts 2^(n-1) to below 2^n microseconds.
 
-    ``made`` and ``destroyed`` are regions of all mounts, of the kernel's transport only.
+    ``made`` and ``destroyed`` count regions of all mounts, for the kernel's transport only.
     """
 
     counts: dict[Owner, tuple[int, ...]]
@@ -67,12 +68,12 @@ class Registrations:
     destroyed: int
 
     def count(self, name: str) -> int:
-        """One counter, of all owners."""
+        """A counter, summed over all owners."""
         return sum(counts[COUNTS.index(name)] for counts in self.counts.values())
 
 
 def time_functions(session: Any) -> None:
-    """Know when functions of MAPS and TAKES_BACK begin and end."""
+    """Attach to entry and return of the functions of MAPS and TAKES_BACK."""
     for transport in filter(system, MAPS):
         for name in (*MAPS[transport], *TAKES_BACK[transport]):
             probe(session, name, "registrations_begin")
@@ -81,7 +82,7 @@ def time_functions(session: Any) -> None:
 
 
 def read(session: Any) -> Registrations:
-    """What was counted since the session began."""
+    """The counts since the session began."""
     found = mapped(session, "region_rows", _decoded)
     made, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
     return Registrations(
@@ -102,7 +103,7 @@ def _decoded(row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]]:
 
 
 def difference(after: Registrations, before: Registrations) -> Registrations:
-    """What happened between two readings; the high-water mark stays what it is."""
+    """The difference between two readings; the high-water mark is that of ``after``."""
     grown = increase(_sums(after), _sums(before))
     return Registrations(
         counts={key: (*counts, after.counts[key][_HIGH_WATER]) for key, counts in grown.items()},
@@ -119,8 +120,8 @@ def _sums(taken: Registrations) -> dict[Owner, tuple[int, ...]]:
 def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
     """A row for each client (the kernel's transport) or transport (ours).
 
-    ``outstanding`` regions were mapped and not unmapped in the time looked at. ``mrs_*`` are the
-    mount's own counters since it was made (mountstats).
+    ``outstanding`` regions were mapped and not unmapped in the interval.  ``mrs_*`` are the
+    mount's own counters since it was mounted (mountstats).
     """
     transports, made = mounts_of_transports(clients), _made()
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server's account: how Calls travel, and where their time goes, per client (bpf/server.c)."""
+"""The probe set server: how Calls arrive, and where their time goes, per client (bpf/server.c)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["COUNTS", "PHASES", "Server", "ServerRow", "difference", "forget", "r
 
 # enum server_phase and server_count of bpf/server.c
 PHASES = ("queue", "read_in", "nfsd", "write_out", "send")
-"""Waited for a thread; its Read chunks were fetched; carried out; results written and answered;
-then the answer is on its way, until its Send is completed."""
+"""Wait for a thread; fetch Read chunks; execute; write results and post the reply; then the reply
+is in flight, until its Send completes."""
 COUNTS = (
     *("calls", "read_calls", "write_calls", "reply_calls"),
     *("read_segments", "read_bytes", "room", "written", "invalidates", "sends"),
 )
-"""Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk. Segments and
-bytes that were fetched; ``room`` that clients offered in chunks, bytes ``written`` there; replies
-that invalidated one of the client's keys; ``sends`` that were completed, with our server none."""
+"""Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk.  Segments and
+bytes fetched; ``room`` offered by clients in chunks, bytes ``written`` there; replies that
+invalidated a key of the client; completed ``sends``, with our server none."""
 
 
 class ServerRow(NamedTuple):
-    """Who asked for what: a client's address, a procedure."""
+    """The key of counters: a client's address, a procedure."""
 
     peer: str
     procedure: str
@@ -37,14 +37,14 @@ _Decoded = tuple[ServerRow, tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Server:
-    """``sums``: ns in all, ns in each of PHASES, then COUNTS; ``times`` by units of 1024 ns."""
+    """``sums``: ns in total, ns in each of PHASES, then COUNTS; ``times`` in units of 1024 ns."""
 
     sums: dict[ServerRow, tuple[int, ...]]
     times: dict[ServerRow, tuple[int, ...]]
 
 
 def read(session: Any) -> Server:
-    """What was counted since the session began."""
+    """The counts since the session began."""
     found = rows(session, "server_rows", _asked, _decoded)
     return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
 
@@ -59,19 +59,19 @@ def _decoded(asked: ServerRow, leaves: list[Any]) -> _Decoded:
 
 
 def forget(session: Any, reading: Server, now: float) -> None:
-    """Take rows out of the map in which nothing was counted for a while; ``now`` in seconds."""
+    """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "server_rows", now, reading.sums, reading.times)
 
 
 def difference(after: Server, before: Server) -> Server:
-    """What happened between two readings of one session."""
+    """The difference between two readings of one session."""
     return Server(increase(after.sums, before.sums), increase(after.times, before.times))
 
 
 def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
     """A row for each client and procedure; times in microseconds per Call.
 
-    "mean_us" ends when the answer is posted; "send" comes on top, per Send, if one was completed.
+    "mean_us" ends when the reply is posted; "send" is additional, per Send, if one was completed.
     """
     del clients
     return [
