@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of images, kernels and snapshots, and how to make room."""
+"""Cleans the cache of images, kernels and snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["clean"]
 
 
 def clean() -> int:
-    """Remove what belongs to other recipes than the present ones, or to no lab; bytes freed."""
+    """Remove files of outdated recipes and of stale labs; returns the bytes freed."""
     images = {recipe_hash(extras) for extras in (False, True)}
     known, freed = kernels.present(), stale_labs.remove()
     for name, keep in (("images", images), ("kernels", known)):
@@ -22,7 +22,7 @@ def clean() -> int:
         if folder.is_dir():
             with file_lock(folder / "lock"):
                 freed += _keep_only(folder, keep)
-    # a snapshot's name is its image's and its kernel's, then its own
+    # the name of a snapshot begins with the names of its image and its kernel
     return freed + _keep_only(cache_dir() / "warm", {f"{i}-{k}" for i in images for k in known})
 
 

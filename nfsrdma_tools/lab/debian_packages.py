@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of Debian's archive, unpacked into a folder: nothing is installed, without root."""
+"""Unpacks packages of Debian's archive into a folder, without root and without installing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class Archive:
-    """Some suites of the archive; apt checks their signatures and keeps its lists in ``work``."""
+    """Suites of the archive; apt verifies their signatures and keeps its lists in ``work``."""
 
     def __init__(self, work: Path, suites: Sequence[str]) -> None:
         self._work = work
@@ -31,12 +31,14 @@ class Archive:
     def newest(self, prefix: str, rest: str) -> str:
         """The package ``prefix`` + ``rest`` (a regular expression) of the highest version.
 
-        Versions are those in the names. UserError when there is none.
+        Compares the versions in package names. UserError if there is none.
         """
         names = run("apt-cache", *self._options, "pkgnames", prefix).stdout.split()
         found = [name for name in names if re.fullmatch(re.escape(prefix) + rest, name)]
         if not found:
-            raise UserError(f"Debian's archive has no package {prefix}...", "set NFSRDMA_MIRROR")
+            raise UserError(
+                f"Debian's archive has no package {prefix}*", "try another NFSRDMA_MIRROR"
+            )
         return max(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 
     def depends(self, package: str, prefix: str) -> list[str]:
@@ -45,7 +47,7 @@ class Archive:
         return re.findall(rf"^ +Depends: ({re.escape(prefix)}\S+)", run(*argv).stdout, re.MULTILINE)
 
     def unpack(self, packages: Sequence[str], folder: Path) -> None:
-        """Put what is in the packages, without what they depend on, into ``folder``."""
+        """Unpack the packages, without their dependencies, into ``folder``."""
         with tempfile.TemporaryDirectory(dir=self._work) as name:
             self._apt("download", "-qq", *packages, cwd=Path(name))
             for package in Path(name).glob("*.deb"):
@@ -57,18 +59,18 @@ class Archive:
 
 @contextlib.contextmanager
 def opened(suites: Sequence[str], parent: Path) -> Iterator[Archive]:
-    """An archive whose lists are in a folder below ``parent`` that goes with the block.
+    """Open an archive whose lists are in a temporary folder below ``parent``.
 
-    Raises UserError when the archive cannot be reached.
+    Raises UserError if the archive is unreachable.
     """
     with tempfile.TemporaryDirectory(dir=parent, prefix="archive-") as work:
         yield Archive(Path(work), suites)
 
 
 def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
-    """Unpack packages of a suite into ``folder``, which appears whole; does nothing if it exists.
+    """Unpack packages of a suite into ``folder``, created atomically; does nothing if it exists.
 
-    Raises UserError when a package cannot be had.
+    Raises UserError if a package is unavailable.
     """
     folder.parent.mkdir(exist_ok=True)
     with file_lock(folder.parent.with_suffix(".lock")):
@@ -85,13 +87,13 @@ def _options(work: Path, suites: Sequence[str]) -> tuple[str, ...]:
     wanted = (
         f"Dir::Etc::SourceList={lines}",
         "Dir::Etc::SourceParts=/dev/null",
-        # the host's pins are about the host's packages
+        # the host's pins apply only to the host's packages
         "Dir::Etc::Preferences=/dev/null",
         "Dir::Etc::PreferencesParts=/dev/null",
         f"Dir::State::Lists={work}/lists",
         f"Dir::Cache={work}/cache",
         "Acquire::Languages=none",
-        # the sandbox's user could not write here
+        # apt's sandbox user could not write here
         "APT::Sandbox::User=root",
         "APT::Update::Error-Mode=any",
     )

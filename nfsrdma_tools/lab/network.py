@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network of a pair: a socket pair for each client, whose ends two QEMUs are given."""
+"""The network of a pair: a socket pair per client that connects two QEMUs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HUB = ("-netdev", "hubport,id=lan,hubid=1")
 
 
 class Lan:
-    """The wires between a server and its clients; they are connected before any QEMU runs.
+    """The links between a server and its clients, connected before QEMU starts.
 
-    QEMU's own connecting is not used: 7.2's ``stream`` crashes on a packet sent before it is done.
+    QEMU's own ``stream`` connection is unusable: 7.2 crashes on a packet sent before it is done.
     """
 
     def __init__(self, clients: Iterable[str]) -> None:
@@ -25,9 +25,9 @@ class Lan:
         if node in self._wires:
             return _end("lan", self._wires[node][1])
         if len(self._wires) == 1:
-            # not through a hub: QEMU's swaps packets when the receiver's ring is full
+            # no hub: QEMU's hub reorders packets if the receiver's ring is full
             return _end("lan", *(end for end, _ in self._wires.values()))
-        # the server's QEMU is the switch of many clients: a hub with a port for each
+        # several clients: a hub in the server's QEMU is their switch, with a port for each
         return (*HUB, *(word for client in self._wires for word in self._port(client)))
 
     def _port(self, client: str) -> tuple[str, ...]:
@@ -35,13 +35,13 @@ class Lan:
         return (*_end(client, self._wires[client][0]), "-netdev", hubport)
 
     def descriptors(self, node: str) -> tuple[int, ...]:
-        """The files that a node's QEMU inherits."""
+        """The file descriptors that a node's QEMU inherits."""
         if node in self._wires:
             return (self._wires[node][1].fileno(),)
         return tuple(end.fileno() for end, _ in self._wires.values())
 
     def close(self) -> None:
-        """Let go of the ends; the machines keep theirs."""
+        """Close our ends; the machines keep theirs."""
         for end in (end for wire in self._wires.values() for end in wire):
             end.close()
 

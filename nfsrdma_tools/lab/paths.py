@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where labs keep things: big files in the user's cache, sockets and state in the run folder."""
+"""The paths of labs: big files in the user's cache, sockets and state in the run directory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cache_dir() -> Path:
 
 
 def labs_dir() -> Path:
-    """The labs that are up, one folder each. Short, because a socket's path has 107 characters."""
+    """The running labs, one folder each. Short, because socket paths are limited to 107 bytes."""
     base = os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "")
     path = Path(base) / "nfsrdma-labs" if base else Path(f"/tmp/nfsrdma-labs-{os.geteuid()}")  # noqa: S108
     made = _made(path)
@@ -44,12 +44,12 @@ def lab_dir(name: str) -> Path:
 
 
 def lab_lock(name: str) -> Path:
-    """What a lab's owner holds for as long as the lab is up."""
+    """The lock file that a lab's owner holds while the lab is up."""
     return labs_dir() / f"{name}.lock"
 
 
 def disks_dir() -> Path:
-    """Where labs that are up have the disks of their machines, a folder for each lab."""
+    """The disks of running labs, one folder per lab."""
     return cache_dir() / "labs"
 
 
@@ -60,9 +60,9 @@ def _made(path: Path) -> Path:
 
 @contextlib.contextmanager
 def draft_of(folder: Path) -> Iterator[Path]:
-    """A new folder that becomes ``folder`` when the block succeeds; nothing is left if it fails.
+    """A new folder that becomes ``folder`` if the block succeeds, and is removed if it fails.
 
-    The caller holds the lock that says that no other is being made; drafts of killed ones go.
+    The caller holds the lock that excludes other writers; drafts of killed processes are removed.
     """
     prefix = f"{folder.name}.draft-"
     for left in folder.parent.glob(f"{prefix}*"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The QEMU of all labs: 10.0 or newer, the system's own or one in the cache.
+"""The QEMU of all labs: 10.0 or newer, the system's or one in the cache.
 
-All clocks use the same one, so that counted figures agree across hosts. Debian 12 has 7.2, in
+All clocks use the same QEMU, so that counted results agree across hosts. Debian 12 has 7.2, in
 which processes start three times as slowly; ``fetch`` gets 10.0 from its backports.
 """
 
@@ -23,12 +23,12 @@ __all__ = ["fetch", "qemu", "version"]
 _PROGRAM = "qemu-system-x86_64"
 _WANTED = (10, 0)
 _SUITES = {"bookworm": "bookworm-backports"}
-# they want the libraries that Debian 12's own packages bring
+# they need libraries of Debian 12's QEMU packages
 _PACKAGES = ("qemu-system-x86", "qemu-system-data", "seabios")
 
 
 def qemu() -> tuple[str, ...]:
-    """The program, and where it finds its firmware."""
+    """The command: the program, and the option for its firmware path."""
     usr = _folder() / "usr"
     if not usr.is_dir():
         return (_PROGRAM,)
@@ -44,7 +44,7 @@ def version() -> str:
 def fetch(step: Callable[[str], None]) -> None:
     """Put a newer QEMU into the cache if the system's is old and Debian's backports have one.
 
-    ``step`` hears of it, and of a failure: labs then use the system's, and are slower.
+    Reports to ``step``. On failure labs use the system's QEMU, and are slower.
     """
     suite = _SUITES.get(_codename())
     if not suite or _folder().is_dir():
@@ -52,11 +52,11 @@ def fetch(step: Callable[[str], None]) -> None:
     found = version()
     if _number(found) >= _WANTED:
         return
-    step(f"fetching QEMU from {suite}: {found.split()[0]} found, 10.0 wanted (15 s, 80 MB)")
+    step(f"fetching QEMU from {suite}: found {found.split()[0]}, expected 10.0 (15 s, 80 MB)")
     try:
         unpack_once(_PACKAGES, suite, _folder())
     except UserError as error:
-        step(f"labs use QEMU {found.split()[0]}, and their figures are its own: {error}")
+        step(f"labs use QEMU {found.split()[0]}; results differ from other versions: {error}")
 
 
 @functools.cache

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soft iWARP for Debian's kernels, whose packages have soft RoCE alone: built once in a node."""
+"""Builds soft iWARP in a node, because Debian's kernel packages have only soft RoCE."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ rm -r /run/siw
 
 
 def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
-    """The file siw.ko for a kernel of Debian's, compiled in a node that runs it.
+    """The file siw.ko for a Debian kernel, compiled in a node that runs it.
 
-    Raises UserError when the archive has no source of the kernel any more.
+    Raises UserError if the archive no longer has the kernel's source.
     """
     file = kernel.folder / "siw.ko"
     with file_lock(file.with_suffix(".lock")):

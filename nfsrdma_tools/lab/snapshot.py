@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warm snapshots: machines that have booted, kept in the cache and gone on from in seconds."""
+"""Warm snapshots: booted machines in the cache, which resume in seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["TAG", "restore", "warm"]
 
 TAG = "warm"
 _BOOTS = 3
-# what leaked while the kernel booted is nobody's; an object is looked at twice before it counts
+# ignore leaks of the boot; kmemleak reports an object after it found it twice
 _FORGET_LEAKS = """
 leaks=/sys/kernel/debug/kmemleak
 if test -e $leaks; then
@@ -33,8 +33,8 @@ if test -e $leaks; then
 	echo clear > $leaks
 fi
 """
-# An idle node's clock of instructions runs ahead while a disk works: starting fio took four minutes
-# of it, and limits ran out.  So commands find what they read in memory.
+# The instruction clock of an idle node runs ahead while it waits for a disk: starting fio took four
+# minutes of it, and timeouts expired.  So read the programs into the page cache.
 _READ_BEFORE = r"""
 for program in fio python3 setpriv env mount umount mount.nfs umount.nfs exportfs ip ss tc rdma; do
 	path=$(command -v $program)
@@ -46,7 +46,7 @@ python3 -c 'import psutil, pyroute2, rich.progress, typer'
 
 
 def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None]) -> Path:
-    """The disk of a booted machine in ``role`` (see lab-node), booted now where there is none."""
+    """The disk of a booted machine in ``role`` (see lab-node); boots one if there is none."""
     hardware = replace(hardware, lan=())
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
 
 
 def _boot_again(boot: Callable[[], None], step: Callable[[str], None]) -> None:
-    """Boot; up to two times more when it was the emulator that failed."""
+    """Boot; try up to two times more if the emulator failed."""
     for _ in range(_BOOTS - 1):
         try:
             return boot()
@@ -93,7 +93,7 @@ def _boot(role: str, hardware: Hardware, image: Image, disk: Path, script: str) 
                 machine.ssh.run("sh", "-ec", script, timeout=900)
             if hardware.kernel in CHECKING:
                 machine.console.skip()
-            # what is sent to the other machines waits until they are there, which must not be long
+            # packets to the other machines queue until those exist: keep that time short
             machine.ssh.run("lab-node", role, timeout=900)
             machine.check()
             _save(machine)
@@ -103,21 +103,19 @@ def _boot(role: str, hardware: Hardware, image: Image, disk: Path, script: str) 
 
 
 def _save(machine: Machine) -> None:
-    # a connection that is open in the snapshot would be half open ever after
+    # a connection that is open in a snapshot stays half open
     machine.ssh.run("sync")
     machine.ssh.close()
     said = machine.monitor.human(f"savevm {TAG}").strip()
     if said:
-        raise UserError(f"QEMU could not take a snapshot: {said}")
+        raise UserError(f"QEMU failed to take a snapshot: {said}")
     machine.quit()
 
 
 def restore(source: Path, disk: Path) -> None:
-    """Give a machine a disk of its own with the warm snapshot in it."""
+    """Make a copy of the warm snapshot for a machine."""
     disk.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(disk.parent).free
     if free < 2 * source.stat().st_size:
-        raise UserError(
-            f"{free >> 20} MiB are free in {disk.parent}, a lab needs more", "make room"
-        )
+        raise UserError(f"only {free >> 20} MiB are free in {disk.parent}", "free some space")
     run("cp", "--reflink=auto", "--sparse=always", source, disk)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What labs whose owners were killed left behind: folders, and gigabytes of disks."""
+"""Removes leftovers of labs whose owners were killed: folders, and gigabytes of disks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["remove", "removed"]
 
 
 def remove() -> int:
-    """Remove what is there of labs that nobody holds; returns the bytes freed."""
+    """Remove the files of labs without an owner; returns the bytes freed."""
     made = [*paths.labs_dir().iterdir(), *_folders(paths.disks_dir())]
     return sum(_of_lab(name) for name in sorted({path.name for path in made if path.is_dir()}))
 
@@ -39,10 +39,10 @@ def _of_lab(name: str) -> int:
 
 
 def _gone(folder: Path) -> int:
-    # a lab that was brought up with another run folder has its lock there
+    # a lab of another run directory has its lock there
     with try_folder_lock(folder) as free:
         try:
             return removed(folder) if free else 0
         except OSError:
-            # its machines are still dying; what they wrote meanwhile goes with the next start
+            # its machines are still exiting; the next start removes what they write now
             return 0

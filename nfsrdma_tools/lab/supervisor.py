@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that owns a lab after ``nfsrdma lab up`` has returned; SIGTERM takes the lab down."""
+"""The process that owns a lab after ``nfsrdma lab up`` has returned; SIGTERM stops the lab."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _SECONDS = 300
 
 
 def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
-    """Bring a lab up and leave a keeper with it; returns its state."""
+    """Start a supervisor that brings a lab up; returns the lab's state."""
     if read_state(config.name):
-        raise UserError(f"the lab {config.name} is up already", f"nfsrdma lab down {config.name}")
+        raise UserError(f"the lab {config.name} is already up", f"nfsrdma lab down {config.name}")
     prepare(config, step)
     step("starting")
     log = _log(config.name)
@@ -40,22 +40,22 @@ def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
     end = time.monotonic() + _SECONDS
     while (state := read_state(config.name)).get("phase") != "ready":
         if keeper.poll() is not None or time.monotonic() > end:
-            raise UserError(f"the lab did not come up: {log.read_text(errors='replace').strip()}")
+            raise UserError(f"the lab failed to start: {log.read_text(errors='replace').strip()}")
         time.sleep(0.05)
     return state
 
 
 def down(name: str) -> None:
-    """Take a lab down and wait until nothing of it is left."""
+    """Stop a lab and wait until it is removed."""
     state = read_state(name)
     if not state:
-        raise UserError(f"the lab {name} is not up", "nfsrdma lab status")
+        raise UserError(f"the lab {name} is not up", "list the labs: nfsrdma lab status")
     os.kill(state["pid"], signal.SIGTERM)
     end = time.monotonic() + _SECONDS
     while read_state(name):
         if time.monotonic() > end:
             raise UserError(
-                f"the lab {name} is still up after {_SECONDS} s", f"kill -9 {state['pid']}"
+                f"the lab {name} is still up after {_SECONDS} s", f"run: kill -9 {state['pid']}"
             )
         time.sleep(0.05)
     _log(name).unlink(missing_ok=True)
