@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of events, and what cannot be seen here: a line each, and a screen of all."""
+"""Events: one line each on the overview, and a screen of all with the missing metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIGNS = {"error": ("x", "bold red"), "warning": ("!", "yellow"), "note": (" ", 
 
 
 def line(event: Event, advice: bool = False) -> Text:
-    """An event in one line; with ``advice`` what to do in a second."""
+    """An event in one line; ``advice`` adds a second line."""
     sign, style = _SIGNS.get(event.severity, _SIGNS["note"])
     said = Text(time.strftime("%H:%M:%S ", time.localtime(event.time)), "dim")
     said += Text(f"{sign} ", style) + text(event.kind, style) + Text(" ")
@@ -32,21 +32,21 @@ def line(event: Event, advice: bool = False) -> Text:
 
 
 class Log(Screen[None]):
-    """All events that are kept, the newest first, and what is missing."""
+    """All kept events, newest first, and the missing metrics."""
 
     CSS = "#log { padding: 0 1; }"
 
     def compose(self) -> ComposeResult:
-        """One text that scrolls."""
+        """A scrolling text."""
         with VerticalScroll():
             yield Static(id="log", markup=False)
         yield Footer(compact=True)
 
     def show(self, events: Sequence[Event], missing: dict[str, str]) -> None:
-        """What there is now."""
+        """Show the current events."""
         lines = [line(event, advice=True) for event in reversed(events)]
-        lines += [Text(""), Text("Not seen here:" if missing else "", "bold")]
+        lines += [Text(""), Text("Missing metrics:" if missing else "", "bold")]
         lines += [text(f"  {what}: {why}") for what, why in missing.items()]
-        whole = Text("\n").join(lines or [Text("Nothing has happened yet.")])
+        whole = Text("\n").join(lines or [Text("No events yet.")])
         whole.no_wrap = False
         self.query_one("#log", Static).update(whole)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host: CPU by layer, RDMA ports, and where the server's calls spend their time."""
+"""The host: CPU by layer, RDMA ports, and the phases of the server's Calls."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _BAR = 40
 
 
 class Host(Screen[None]):
-    """One text that scrolls."""
+    """The host screen."""
 
     CSS = "#host { padding: 0 1; }"
 
     def compose(self) -> ComposeResult:
-        """The text, and the keys."""
+        """A scrolling text and the keys."""
         with VerticalScroll():
             yield Static(id="host", markup=False)
         yield Footer(compact=True)
 
     def show(self, taken: Snapshot) -> None:
-        """A new snapshot."""
+        """Show a new snapshot."""
         self.query_one("#host", Static).update(body(taken))
 
 
 def body(taken: Snapshot) -> Text:
-    """All about the host."""
+    """The text of the screen."""
     ports = [text(f"port {p.name} on {p.netdev}: {p.state}, {p.physical}") for p in taken.ports]
     parts = [_processors(taken.processors), ports]
     if taken.server:
@@ -45,7 +45,7 @@ def body(taken: Snapshot) -> Text:
 def _processors(cpu: Processors) -> list[Text]:
     head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
     if not cpu.layers:
-        return [head + Text("; by layer: needs probes", "")]
+        return [head + Text("; attach probes for CPU time by layer", "")]
     whole = cpu.layers_ns * cpu.cpus
     return [head, *(_layer(each.name, each.ns / whole) for each in cpu.layers if whole)]
 
@@ -57,7 +57,7 @@ def _layer(name: str, share: float) -> Text:
 def _server(server: Server, seconds: float) -> list[Text]:
     head = text(
         f"nfsd: {server.threads} threads on {', '.join(server.listeners)}; "
-        f"{rate(server.calls, seconds) or 0} calls/s, reads {rate(server.read, seconds) or 0}B/s, "
+        f"{rate(server.calls, seconds) or 0} Calls/s, reads {rate(server.read, seconds) or 0}B/s, "
         f"writes {rate(server.written, seconds) or 0}B/s",
         "bold",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers as they are shown in a terminal: short, and of one width."""
+"""Formats numbers for a terminal: short and of fixed width."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def text(raw: object, style: str = "", width: int = 0) -> Text:
-    """A text of anybody's: never markup, never a control character; the middle is cut out."""
+    """Untrusted text without markup and control characters; long text loses its middle."""
     plain = printable(str(raw))
     if width and len(plain) > width:
         tail = (width - 1) // 2
@@ -22,7 +22,7 @@ def text(raw: object, style: str = "", width: int = 0) -> Text:
 
 
 def number(value: float) -> str:
-    """Three digits and a unit; nothing for 0."""
+    """Three digits and a unit; "" for 0."""
     if not value:
         return ""
     for size, unit in _UNITS:
@@ -32,12 +32,12 @@ def number(value: float) -> str:
 
 
 def rate(amount: float, seconds: float) -> str:
-    """How much each second."""
+    """An amount per second."""
     return number(amount / seconds) if seconds else ""
 
 
 def span(ms: float) -> str:
-    """A time, given in milliseconds."""
+    """A time given in milliseconds."""
     if not ms:
         return ""
     if ms >= 1000:

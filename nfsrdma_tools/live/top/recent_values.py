@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What went before, for sparklines: a few numbers of each mount, of the last intervals."""
+"""Recent values of each mount, for sparklines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 class Trail:
-    """``add`` each snapshot; ``of`` gives the rates of a mount, the newest last."""
+    """The rates of each mount in the last intervals: ``add`` snapshots, ``of`` returns rates."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, deque[float]]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """One more interval; mounts that are gone are forgotten."""
+        """Add an interval, and drop mounts that are gone."""
         there = {mount.device for mount in snapshot.mounts}
         self._values = {d: kept for d, kept in self._values.items() if d in there}
         for mount in snapshot.mounts:
@@ -29,7 +29,7 @@ class Trail:
                 kept.setdefault(name, deque(maxlen=_LENGTH)).append(value)
 
     def of(self, device: str, name: str) -> list[float]:
-        """By name: "read", "written", "rpcs" (per second), "mean" (ms)."""
+        """The values, newest last: "read", "written", "rpcs" (per second) or "mean" (ms)."""
         return list(self._values.get(device, {}).get(name, ()))
 
 
@@ -44,12 +44,12 @@ def _rates(mount: Mount, seconds: float) -> dict[str, float]:
 
 
 def spark(values: list[float], width: int) -> str:
-    """A line of bars, the newest to the right, the highest the largest of those shown."""
+    """A sparkline, newest value on the right, scaled to the largest."""
     shown = values[-width:]
     most = max(shown, default=0.0)
     if not most:
         return "".rjust(width)
     steps = len(_BARS) - 1
-    # what is more than nothing is seen
+    # a value above 0 has a visible bar
     bars = (_BARS[max(round(v / most * steps), 1 if v else 0)] for v in shown)
     return "".join(bars).rjust(width)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma top`` from its start to its end."""
+"""Runs ``nfsrdma top``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 
 class _Top(Top):
-    """Top, fed."""
+    """The application with a feed of snapshots."""
 
     def __init__(self, asked: FeedOptions) -> None:
         super().__init__(asked.interval)
@@ -29,21 +29,21 @@ class _Top(Top):
         self.feed.sampler.interval = seconds
 
     def on_mount(self) -> None:
-        """From now on there is somebody to deliver to."""
+        """Start the feed once the application can receive messages."""
         super().on_mount()
         self.feed.start()
 
 
 def run(asked: FeedOptions) -> None:
-    """Show until it is told to end.
+    """Show snapshots until the user quits.
 
-    Raises UserError without a terminal, or with what ended the feed.
+    Raises UserError without a terminal, or the error that ended the feed.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            "this is no terminal", "nfsrdma exporter, or trace --json, say it to programs"
+            "stdin or stdout is not a terminal", "for programs use nfsrdma exporter or trace --json"
         )
-    # probes keep the compiler's words from descriptor 2, which is where textual draws
+    # probes redirect the compiler's output on descriptor 2, on which textual draws
     sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
     top = _Top(asked)
     try:
