@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Titles, findings, captions and alternative texts of the figures: what they show, in words."""
+"""Titles, findings, captions and alternative texts of the figures."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = [
     "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",
 ]  # fmt: skip
 
-_NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (our module)"}
+_NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (nfsrdma)"}
 
 
 def transport(name: str) -> str:
-    """A transport as people write it."""
+    """The display name of a transport."""
     return _NAMES.get(name, name)
 
 
 def actor(study: Study) -> str:
-    """Who moves the data: the reader or the writer."""
+    """The application: "reader" or "writer"."""
     return "writer" if study.plan.direction == "write" else "reader"
 
 
 def verb(study: Study) -> str:
-    """What was measured: "read", "direct write", ..."""
+    """The kind of I/O: "read", "direct write", ..."""
     return f"{'direct ' if study.plan.direct else ''}{study.plan.direction}"
 
 
@@ -38,9 +38,9 @@ def title(study: Study, name: str) -> str:
 
 
 def ahead(study: Study, count: int) -> str:
-    """A number of reads ahead in words."""
+    """The read-ahead as text."""
     if not study.plan.reads_ahead:
-        return "no read-ahead in this kind of I/O"
+        return "read-ahead does not apply"
     return {0: "no read-ahead", 1: "1 read ahead"}.get(count, f"{count} reads ahead")
 
 
@@ -65,7 +65,7 @@ def window_short(point: Point) -> str:
 
 
 def size_word(study: Study) -> str:
-    """What the transfer size is called in this study's direction."""
+    """The name of the transfer size in this study's direction."""
     return "wsize" if study.plan.direction == "write" else "rsize"
 
 
@@ -76,7 +76,7 @@ def best_of(study: Study, name: str) -> str:
 
 
 def rate(value: float) -> str:
-    """MB/s with the digits that mean something."""
+    """A throughput in MB/s with its significant digits."""
     return f"{figure(value)} MB/s"
 
 
@@ -86,19 +86,19 @@ def figure(value: float) -> str:
 
 
 def small_print(study: Study) -> str:
-    """The conditions that travel on every figure (house rule: a number carries them)."""
+    """The conditions for each figure (law 3: a number carries its conditions)."""
     where = conditions.machine(study.conditions)
     return f"{workload(study)} {repeats(study)} {where}. Measured {study.date}."
 
 
 def workload(study: Study) -> str:
-    """What one run did."""
+    """The workload of one run."""
     plan = study.plan
     each = "rsize" if plan.direct else style.size_label(plan.block_size)
     into = "written" if plan.direction == "write" else "read"
     return (
-        f"NFSv{plan.vers}, {_amount(plan)} {into} in sequence, {each} per call"
-        f"{' (O_DIRECT)' if plan.direct else ''}; server's cache warm, client's cold."
+        f"NFSv{plan.vers}, {_amount(plan)} {into} sequentially, {each} per call"
+        f"{' (O_DIRECT)' if plan.direct else ''}; server cache warm, client cache cold."
     )
 
 
@@ -108,7 +108,7 @@ def _amount(plan: Plan) -> str:
 
 
 def repeats(study: Study) -> str:
-    """How many runs, and what the bars are."""
+    """The number of runs, and the meaning of points and bars."""
     counts = sorted({point.runs for point in study.points})
     runs = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     bars = "; bars: lowest to highest run" if counts[-1] > 1 else ""
@@ -120,28 +120,27 @@ def throughput_caption(study: Study, name: str, number: str | None) -> str:
     like = f"Like figure {number} of the 2003 paper. " if number else ""
     lines = "One line per number of reads ahead. " if study.plan.reads_ahead else ""
     flat = (
-        "Without read-ahead Linux fetches one page at a time whatever rsize is, so that line is "
-        "flat; the dotted line is rsize / round trip, what one request of rsize at a time "
-        "could reach. "
+        "Without read-ahead Linux fetches one page at a time for any rsize, so that line is flat; "
+        "the dotted line is rsize / round trip, the limit of one request of rsize at a time. "
     )
     zero = any(p.cell.read_ahead == 0 for p in study.of(name)) and study.plan.reads_ahead
-    wire = "Dashed: the speed of the wire. " if study.wire else ""
+    wire = "Dashed: the link rate. " if study.wire else ""
     return f"{like}{lines}{flat if zero else ''}{wire}{marks(study, name)}".strip()
 
 
 def marks(study: Study, name: str) -> str:
-    """What ring and hollow points mean, where there are any."""
+    """The meaning of ringed and hollow points, if there are any."""
     points = study.of(name)
     ring = "Ringed: the best cell. " if any(p.best for p in points) else ""
     hollow = (
-        f"Hollow: its mean's standard error is above {UNSTEADY:.0%}. "
+        f"Hollow: the standard error of the mean is above {UNSTEADY:.0%}. "
         if any(p.unstable for p in points) else ""
     )  # fmt: skip
     return ring + hollow
 
 
 def throughput_alt(study: Study, name: str) -> str:
-    """The throughput figure for who cannot see it."""
+    """The alternative text of the throughput figure."""
     points = study.of(name)
     low = min(points, key=lambda p: p.throughput.mean)
     return (
@@ -151,13 +150,13 @@ def throughput_alt(study: Study, name: str) -> str:
 
 
 def cpu_finding(study: Study, points: Sequence[Point]) -> str:
-    """Figure 17 in a line: the host's CPU at each transport's fastest point."""
+    """The finding of figure 17: the host's CPU at each transport's fastest point."""
     return _each(study, points, lambda p: f"{p.cpu.mean:.0f} % at {rate(p.throughput.mean)}"
                  if p.cpu else "")  # fmt: skip
 
 
 def reader_finding(study: Study, points: Sequence[Point]) -> str:
-    """Figure 18 in a line: at the largest size that all transports were measured with."""
+    """The finding of figure 18: at the largest size measured with all transports."""
     sizes = [{p.cell.rsize for p in points if p.cell.transport == t} for t in study.transports]
     common = max(set.intersection(*sizes), default=0)
     at = [p for p in points if p.cell.rsize == common]
@@ -178,16 +177,16 @@ def _each(study: Study, points: Sequence[Point], say: Callable[[Point], str]) ->
 def cpu_caption(study: Study, count: int) -> str:
     """Caption of figure 17."""
     solo = study.conditions.get("lab shape") == "solo"
-    one = " Client and server are one host here: the CPU is that of both." if solo else ""
+    one = " Client and server are on one host: the CPU time is that of both." if solo else ""
     return (
-        f"Like figure 17 of the 2003 paper: busy time of the whole host against the throughput it "
-        f"bought, {ahead(study, count)}, one point per {size_word(study)}. Further right and lower "
+        f"Like figure 17 of the 2003 paper: CPU utilisation of the whole host against throughput, "
+        f"{ahead(study, count)}, one point per {size_word(study)}. Further right and lower "
         f"is better.{one}{dashed(study)}"
     )
 
 
 def cpu_alt(points: Sequence[Point]) -> str:
-    """Figure 17 for who cannot see it."""
+    """The alternative text of figure 17."""
     said = [
         f"{_short(p)}: {rate(p.throughput.mean)} for {p.cpu.mean:.0f} %" for p in points if p.cpu
     ]
@@ -198,22 +197,22 @@ def reader_caption(study: Study, count: int) -> str:
     """Caption of figure 18."""
     return (
         f"Like figure 18 of the 2003 paper: the {actor(study)}'s own system time per MiB, "
-        f"{ahead(study, count)}, so that no kernel thread works for it unseen. Soft interrupts "
-        f"that happen to run on its time are in it.{dashed(study)}"
+        f"{ahead(study, count)}, so that no kernel threads do part of its work. It includes soft "
+        f"interrupts that run in its time.{dashed(study)}"
     )
 
 
 def dashed(study: Study) -> str:
-    """What the dashed lines are, where there are any."""
+    """The meaning of dashed lines, if there are any."""
     return (
-        " Dashed: the same without what the emulated NIC took, which a card does by itself."
+        " Dashed: without the CPU time of the emulated NIC, whose work a card does in hardware."
         if study.emulated
         else ""
     )
 
 
 def reader_alt(points: Sequence[Point]) -> str:
-    """Figure 18 for who cannot see it."""
+    """The alternative text of figure 18."""
     said = [f"{_short(p)}: {p.reader.mean:.2f} ms" for p in points if p.reader]
     return f"Line chart, system CPU per MiB. {'; '.join(said)}."
 
@@ -223,7 +222,7 @@ def _short(point: Point) -> str:
 
 
 def map_finding(study: Study, name: str) -> str:
-    """The map in a line: how many cells are as good as the best."""
+    """The finding of the map: the number of cells close to the best."""
     points = study.of(name)
     top = max(p.throughput.mean for p in points)
     near = sum(p.throughput.mean >= 0.98 * top for p in points)
@@ -234,16 +233,16 @@ def map_caption(study: Study, name: str) -> str:
     """Caption of the map."""
     points = study.of(name)
     best = "Solid frame: the best cell. " if any(p.best for p in points) else ""
-    tied = "Dashed frame: no worse, as far as these runs can tell. " if any(
+    tied = "Dashed frame: no significant difference from the best. " if any(
         p.tied and not p.best for p in points) else ""  # fmt: skip
     wave = (
-        f"~: the mean's standard error is above {UNSTEADY:.0%}. "
+        f"~: the standard error of the mean is above {UNSTEADY:.0%}. "
         if any(p.unstable for p in points)
         else ""
     )
-    return f"Mean throughput of each cell. {best}{tied}{wave}Hatched: no figure."
+    return f"Mean throughput of each cell. {best}{tied}{wave}Hatched: not measured."
 
 
 def map_alt(study: Study, name: str) -> str:
-    """The map for who cannot see it."""
-    return f"Map of {transport(name)} throughput. {map_finding(study, name)}. The table has it all."
+    """The alternative text of the map."""
+    return f"Map of {transport(name)} throughput. {map_finding(study, name)}. The table has values."

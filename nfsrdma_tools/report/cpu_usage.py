@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU against throughput, and the reader's own CPU without read-ahead: the paper's 17 and 18.
 
-Figure 17 is the whole host's CPU, because read-ahead runs in kernel threads that belong to no
-process; figure 18 switches read-ahead off, so that the reader's own system time is all there is.
+Figure 17 shows the CPU of the whole host, because read-ahead runs in kernel threads outside of the
+process; figure 18 disables read-ahead, so that the reader's own system time is the whole cost.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from nfsrdma_tools.report.label_placement import name_points
 __all__ = ["against_throughput", "nearest", "of_the_reader"]
 
 PAPER_READ_AHEAD = 4
-"""Figure 17 of the paper shows the runs with 4 reads ahead."""
+"""The reads ahead in figure 17 of the paper."""
 
 
 def nearest(study: Study, wanted: int) -> int:
-    """The read-ahead of the study that is nearest to ``wanted``."""
+    """The study's read-ahead that is nearest to ``wanted``."""
     known = {point.cell.read_ahead for point in study.points}
     return min(known, key=lambda ahead: (abs(ahead - wanted), ahead))
 
 
 def against_throughput(study: Study) -> Drawing | None:
-    """Figure 17, or None when no CPU time was measured."""
+    """Figure 17, or None if no CPU time was measured."""
     ahead = nearest(study, PAPER_READ_AHEAD)
     points = [p for p in study.points if p.cell.read_ahead == ahead and p.cpu]
     if not points:
@@ -52,7 +52,7 @@ def against_throughput(study: Study) -> Drawing | None:
 
 
 def of_the_reader(study: Study) -> Drawing | None:
-    """Figure 18, or None when the reader's time was not measured."""
+    """Figure 18, or None if the reader's time was not measured."""
     ahead = nearest(study, 0)
     points = [p for p in study.points if p.cell.read_ahead == ahead and p.reader]
     if not points:
@@ -95,16 +95,16 @@ def _lines(
 def _without_nic(
     ax: Axes, xs: list[float], values: list[Spread | None], line: list[Point]
 ) -> list[tuple[float, float, str, str]]:
-    """A dashed line where an emulated NIC took a share, and what its end is called.
+    """A dashed line without the time of an emulated NIC, and the label of its end.
 
-    Sampling may say that the NIC took more than there was: such a point has no value.
+    Sampling may attribute more time to the NIC than there was: such a point has no value.
     """
     known = [(x, value.mean) for x, value in zip(xs, values, strict=True) if value]
     if not known or not any(p.spent and p.spent.emulated for p in line):
         return []
     color = style.transport(line[0].cell.transport)
     ax.plot(*zip(*known, strict=True), color=color, lw=1.4, ls=(0, (4, 2.5)), zorder=2)
-    return [(*known[-1], "NIC taken out", color)]
+    return [(*known[-1], "without NIC", color)]
 
 
 def _named(points: list[Point], transport: str) -> list[tuple[float, float, str]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts on the page: a table of each, and what all of them got at once."""
+"""The page's part on several hosts: a table of hosts, and their simultaneous throughput."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from nfsrdma_tools.sweep.fleet import GAIN, Crowd
 __all__ = ["draw", "findings", "section"]
 
 NAMED = 4
-"""So many hosts of a round are named, each with what it got."""
+"""The maximum of hosts that a row names with their results."""
 
 
 def findings(study: Study) -> list[str]:
-    """What the server gave to how many clients, a sentence for each transport."""
+    """The aggregate by number of clients, a sentence for each transport."""
     return [_finding(study.fleet, line) for line in _lines(study)] if study.fleet else []
 
 
 def section(study: Study) -> list[Markup]:
-    """Each host for itself, and all at once; nothing for a single host."""
+    """Each host by itself, and all at once; [] for a single host."""
     fleet = study.fleet
     if not fleet:
         return []
-    heads = ("host", "", "its best cell", "MB/s", "CPU %", "with the cell best for all", "loss %")
+    heads = ("host", "", "best cell", "MB/s", "CPU %", "MB/s with common cell", "loss %")
     return [
         tag("h2", "Hosts"),
         table(heads, [_host(host) for host in fleet.hosts]),
@@ -36,7 +36,7 @@ def section(study: Study) -> list[Markup]:
 
 
 def draw(study: Study) -> Drawing | None:
-    """The aggregate over the number of clients, or None when that was not measured."""
+    """The aggregate over the number of clients, or None if it was not measured."""
     lines = _lines(study)
     if not study.fleet or not lines:
         return None
@@ -53,20 +53,20 @@ def draw(study: Study) -> Drawing | None:
     counts = sorted({crowd.clients for line in lines for crowd in line})
     ax.set_xticks(counts)
     ax.set(
-        xlabel="clients at once",
-        ylabel="MB/s: line all together, dots each",
+        xlabel="simultaneous clients",
+        ylabel="MB/s (line: all clients, dots: each)",
         xlim=(0.8, counts[-1] + 0.2),
     )
     ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
     label_ends(ax, ends)
     said = " ".join(findings(study))
-    title = f"{study.plan.direction.capitalize()} throughput over clients at once"
+    title = f"{study.plan.direction.capitalize()} throughput over simultaneous clients"
     describe(figure, title, f"{len(study.fleet.names)} hosts", captions.small_print(study))
     return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
 
 
 def _lines(study: Study) -> list[list[Crowd]]:
-    """For each transport the cell that most clients got most of, by number of clients."""
+    """For each transport the fastest cell with the most clients, by number of clients."""
     fleet = study.fleet
     found = [crowd for crowd in fleet.crowds if crowd.clients > 1] if fleet else []
     best = {
@@ -80,10 +80,11 @@ def _lines(study: Study) -> list[list[Crowd]]:
 def _finding(fleet: Fleet, line: list[Crowd]) -> str:
     cell = line[0].cell
     got = ", ".join(f"{crowd.clients}: {captions.figure(crowd.aggregate)}" for crowd in line)
-    text = f"{cell}, MB/s of all clients by their number: {got} (fairness {line[-1].fairness:.2f})."
+    text = f"{cell}, aggregate MB/s by clients: {got} (fairness {line[-1].fairness:.2f})."
     if cell in fleet.enough:
-        return f"{text} From {fleet.enough[cell]} on, one more brings less than {GAIN:.0%}."
-    return text if len(line) == 1 else f"{text} Each more still brought {GAIN:.0%} or more."
+        most = fleet.enough[cell]
+        return f"{text} From {most} clients on, each further client adds less than {GAIN:.0%}."
+    return text if len(line) == 1 else f"{text} Each further client added {GAIN:.0%} or more."
 
 
 def _host(host: Host) -> tuple[str, ...]:
@@ -101,11 +102,11 @@ def _host(host: Host) -> tuple[str, ...]:
 
 def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
     if not any(crowd.clients > 1 for crowd in fleet.crowds):
-        return [tag("p", "No two of them are proven to have measured one cell at once.")]
-    heads = ("cell", "clients", "rounds", "MB/s together", "at least", "MB/s each", "fairness",
-             "server's CPUs busy", "for each client")  # fmt: skip
+        return [tag("p", "No two hosts provably measured the same cell at the same time.")]
+    heads = ("cell", "clients", "rounds", "aggregate MB/s", "at least", "MB/s each", "fairness",
+             "server CPUs busy", "per client")  # fmt: skip
     return [
-        tag("h2", "At once"),
+        tag("h2", "Simultaneous clients"),
         tag("p", _explained(fleet)),
         *(tag("p", said) for said in findings(study)),
         table(heads, [_row(crowd) for crowd in fleet.crowds]),
@@ -114,22 +115,22 @@ def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
 
 def _explained(fleet: Fleet) -> str:
     text = (
-        "Rounds: one cell read by so many hosts, for at least half of each one's time at once, "
-        "with nobody at another cell; one client: nobody else was there. Together: the sum of "
-        "each one's rate over its own reading. At least: all bytes over the time from the first "
-        "possible start to the last possible end. Fairness: Jain's index, 1 when all got the "
-        "same, 1/n when one got all."
+        "Round: this number of hosts read the same cell for at least half of each one's time, and "
+        "no host measured another cell; with one client no other host was active. Aggregate: the "
+        "sum of each host's rate over its own run. At least: all bytes over the time from the "
+        "first possible start to the last possible end. Fairness: Jain's index, 1 if all hosts got "
+        "the same, 1/n if one host got everything."
     )
     if not fleet.unsynchronised:
         return text
     return (
-        f"{text} Times are compared by the hosts' clocks, and those of "
-        f"{', '.join(fleet.unsynchronised)} are not known to be synchronised."
+        f"{text} Times are from the hosts' clocks; these hosts do not report a synchronised "
+        f"clock: {', '.join(fleet.unsynchronised)}."
     )
 
 
 def _each(crowd: Crowd) -> str:
-    """What each host got; of many only the least and the most."""
+    """The rate of each host; for many hosts only the lowest and the highest."""
     if len(crowd.each) <= NAMED:
         return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in crowd.each.items())
     low, high = min(crowd.each.values()), max(crowd.each.values())

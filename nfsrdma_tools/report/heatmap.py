@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput over rsize and read-ahead as a map of numbers: where the plateau is, at a glance."""
+"""Throughput over rsize and read-ahead as a heat map with numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["draw"]
 
 
 def draw(study: Study, transport: str) -> Drawing | None:
-    """The map of one transport, or None when only one read-ahead was measured."""
+    """The map of one transport, or None if only one read-ahead was measured."""
     aheads = sorted({p.cell.read_ahead for p in study.points})
     sizes = sorted({p.cell.rsize for p in study.points})
     if len(aheads) < 2:
@@ -33,7 +33,7 @@ def draw(study: Study, transport: str) -> Drawing | None:
     title = f"{captions.transport(transport)}: MB/s over {captions.size_word(study)} and read-ahead"
     describe(figure, title, captions.map_finding(study, transport), captions.small_print(study))
     caption, alt = captions.map_caption(study, transport), captions.map_alt(study, transport)
-    # the colours of the tiles mean figures: they stay as they are
+    # the colours of the tiles encode values, so a dark page keeps them
     frame = (style.INK, style.MUTED, style.GRID, style.PAPER)
     return Drawing(f"map-{transport}", title, caption, alt, figure, frame)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names beside points of a chart, where they cover neither lines nor points nor each other."""
+"""Places labels beside points of a chart without covering lines, points or other labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AROUND = ((-1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1), (1, 0))
 
 
 def name_points(ax: Axes, lines: Sequence[Sequence[tuple[float, float, str]]]) -> None:
-    """Write each point's name beside it; names that find no room are left out.
+    """Write each point's name beside it; names without room are left out.
 
     ``lines`` are the points (x, y, name) of each line; axes are linear and begin at 0.
     """

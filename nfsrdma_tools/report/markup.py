@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTML that cannot be forgotten to be escaped: text is escaped, only ``Markup`` is not."""
+"""Builds HTML with automatic escaping: text is escaped, ``Markup`` is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VOID = {"meta", "br", "hr"}
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class Markup(str):
 def tag(name: str, /, *children: str, **attributes: str) -> Markup:
     """An element; children that are not Markup, and all attributes, are escaped.
 
-    Underscores in attribute names become hyphens, and a trailing one goes ("class_").
+    Underscores in attribute names become hyphens, and a trailing one is removed ("class_").
     """
     pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     opening = "".join(f' {key}="{html.escape(printable(value))}"' for key, value in pairs)
@@ -32,7 +32,7 @@ def tag(name: str, /, *children: str, **attributes: str) -> Markup:
 
 
 def join(children: Iterable[str]) -> Markup:
-    """Children one after the other."""
+    """Concatenate children."""
     return Markup(
         "".join(c if isinstance(c, Markup) else html.escape(printable(c)) for c in children)
     )

@@ -2,8 +2,8 @@
 """Overhead per byte and per I/O, fitted: o(m) = m * o_byte + o_io.
 
 Magoutis, Addetia, Fedorova, Seltzer: "Making the Most out of Direct-Access Network Attached
-Storage" (FAST 2003), section 2.2.  Errors are minimized relative to a scale for each point; else
-the largest transfers alone would decide.
+Storage" (FAST 2003), section 2.2.  The fit minimises errors relative to a scale for each point;
+otherwise the largest transfers alone would decide.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value, and how far to both sides it is uncertain (95 % confidence interval)."""
+    """A value, and half the width of its 95 % confidence interval."""
 
     value: float
     margin: float
@@ -31,27 +31,27 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Fit:
-    """``per_byte`` in ns, ``per_io`` in ns of CPU time; from so many ``points``."""
+    """``per_byte`` in ns, ``per_io`` in ns of CPU time; from ``points`` points."""
 
     per_byte: Estimate
     per_io: Estimate
     points: int
 
     def at(self, size: float) -> float:
-        """Nanoseconds of an operation of ``size`` bytes."""
+        """The cost of an operation of ``size`` bytes, in ns."""
         return size * self.per_byte.value + self.per_io.value
 
     def enough_from(self, ns_per_byte: float) -> float:
-        """The bytes per operation from which on one costs ``ns_per_byte`` or less; inf if none."""
+        """The operation size from which a byte costs at most ``ns_per_byte``; inf if none."""
         left = ns_per_byte - self.per_byte.value
         return max(self.per_io.value, 0.0) / left if left > 0 else math.inf
 
 
 def fit(sizes: Sequence[float], costs: Sequence[float], scales: Sequence[float]) -> Fit | None:
-    """The line through ``costs`` (ns) over ``sizes`` (bytes), known to a share of ``scales`` (ns).
+    """Fit a line through ``costs`` (ns) over ``sizes`` (bytes), with errors relative to ``scales``.
 
-    None where it has nothing to err from: that takes three points, of two sizes at least.
-    Intervals are Student's t for as many points as there are.
+    None without degrees of freedom: it needs three points, of at least two sizes.
+    Intervals use Student's t for the number of points.
     """
     if len(sizes) < 3 or len(set(sizes)) < 2 or min(scales) <= 0:
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one HTML file that loads nothing, reads well on a phone, in light and in dark.
+"""The page: one HTML file without external resources, for phones, light and dark mode.
 
-Its policy (CSP) allows nothing but its own style sheet, by hash.  The figures' styles are moved
+Its content security policy allows only its own style sheet, by hash.  The figures' styles move
 into that sheet, so that no attribute needs an exception.
 """
 
@@ -74,7 +74,7 @@ class _Sheet:
         self._classes: dict[str, str] = {}
 
     def adopt(self, markup: str) -> str:
-        """The same markup with classes in place of styles."""
+        """Replace the styles in markup by classes."""
         markup = re.sub(r"<style[^>]*>.*?</style>", "", markup, flags=re.DOTALL)
         return re.sub(r' style="([^"]*)"', self._class, markup)
 

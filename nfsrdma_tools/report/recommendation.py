@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recommendation: what to use, what it wins over the defaults, and what is as good."""
+"""The recommendation: the best cell, its gain over the defaults, and equivalent cells."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nfsrdma_tools.sweep.choice import Choice
 __all__ = ["Advice", "advice", "as_json", "tune_command"]
 
 DEFAULT_WINDOW = 128 << 10
-"""Bytes that Linux reads ahead on NFS whatever rsize is, since c128e575514c ("NFS: Optimise the
+"""Bytes that Linux reads ahead on NFS for any rsize, since c128e575514c ("NFS: Optimise the
 default readahead size", in v5.4)."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use with one transport; ``default`` is the cell that behaves as Linux does unasked.
+    """The advice for one transport; ``default`` is the cell that equals Linux's defaults.
 
-    ``tied`` cannot be told from ``best`` by their runs, ``thrifty`` is the one of all these that
-    costs the least CPU per byte, ``front`` the Pareto front of throughput and CPU.
+    ``tied`` cells do not differ significantly from ``best``, ``thrifty`` is the one of these and
+    ``best`` with the least CPU per byte, ``front`` the Pareto front of throughput and CPU.
     """
 
     transport: str
@@ -35,7 +35,7 @@ class Advice:
 
     @property
     def gain(self) -> float | None:
-        """Throughput of the best over that of the default, less 1."""
+        """The throughput of the best cell over that of the default, minus 1."""
         base = self.default.throughput.mean if self.default else 0
         return self.best.throughput.mean / base - 1 if base else None
 
@@ -66,7 +66,7 @@ def _cost(point: Point) -> float:
 def _default(study: Study, best: Point) -> Point | None:
     """The cell with the default's window of 128 KiB, and the largest rsize that fits into it.
 
-    No READ is larger than the window, so a larger rsize would be asked for in vain.
+    No READ is larger than the window, so a larger rsize would have no effect.
     """
     peers = [p for p in study.of(best.cell.transport) if p.variant == study.variants[0]]
     same = [p for p in peers if p.cell.rsize * p.cell.read_ahead == DEFAULT_WINDOW]
@@ -74,7 +74,7 @@ def _default(study: Study, best: Point) -> Point | None:
 
 
 def headline(study: Study, one: Advice) -> str:
-    """The advice in a sentence."""
+    """The advice in one line."""
     name, size = captions.transport(one.transport), captions.size_word(study)
     text = f"{name}: {size} {style.size_label(one.best.cell.rsize)}"
     if study.plan.reads_ahead:
@@ -85,19 +85,19 @@ def headline(study: Study, one: Advice) -> str:
 
 
 def over_default(study: Study, one: Advice) -> str:
-    """What it wins over the defaults, in a sentence; "" when that was not measured."""
+    """The gain over the defaults, in a sentence; "" if it was not measured."""
     if one.default is None or one.gain is None:
         return ""
     if one.best.cell == one.default.cell:
-        return "That is what Linux does unasked: it reads 128 KiB ahead."
+        return "This equals Linux's default read-ahead of 128 KiB."
     return (
-        f"{100 * one.gain:+.1f} % over Linux's own read-ahead of 128 KiB, which gave "
+        f"{100 * one.gain:+.1f} % over Linux's default read-ahead of 128 KiB, which reached "
         f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
     )
 
 
 def tune_command(study: Study, one: Advice) -> str:
-    """The command that makes it last, ready to paste but for the mount point."""
+    """The command that makes it persistent; the user replaces the mount point."""
     cell = one.best.cell
     argv = ["nfsrdma", "tune", "apply", "--mount", "/MOUNT/POINT"]
     argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]

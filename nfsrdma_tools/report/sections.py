@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's parts around the figures: advice first, then the table and what it rests on."""
+"""The page's sections around the figures: advice, the table of cells, the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 6
 
 
 def opening(study: Study) -> list[Markup]:
-    """What was measured, what to use, and how to make it last."""
+    """The summary, the advice and the tune commands."""
     found = recommendation.advice(study)
     what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
     cards = tag("div", *(_card(study, one) for one in found), class_="cards")
@@ -27,11 +27,11 @@ def opening(study: Study) -> list[Markup]:
 
 
 def details(study: Study) -> list[Markup]:
-    """The table of cells, what was not measured, and the environment."""
+    """The table of cells, missing cells, and the environment."""
     return [
         tag("h2", "Throughput against CPU"),
-        tag("p", "Cells on the Pareto front: none of the same transport is both faster and "
-                 "cheaper in CPU."),
+        tag("p", "Cells on the Pareto front: no other cell of the same transport is both faster "
+                 "and cheaper in CPU."),
         *(_front(study, one) for one in recommendation.advice(study)),
         tag("h2", "All cells"),
         tag("p", _legend(study), class_="muted"),
@@ -39,7 +39,7 @@ def details(study: Study) -> list[Markup]:
         *_missing(study),
         *fleet_view.section(study),
         *overhead.section(study),
-        tag("h2", "Where it was measured"),
+        tag("h2", "Environment"),
         table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
         _plan(study),
     ]  # fmt: skip
@@ -68,15 +68,15 @@ def _card(study: Study, one: Advice) -> Markup:
 
 def _ties(study: Study, one: Advice) -> str:
     if not one.tied:
-        return "No other cell is as fast."
+        return "All other cells are significantly slower."
     names = [captions.cell(study, point) for point in one.tied]
     more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
-    text = f"As fast, as far as these runs can tell: {'; '.join(names[:SHOWN])}{more}."
+    text = f"No significant difference: {'; '.join(names[:SHOWN])}{more}."
     saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
     if one.thrifty is one.best or saved < 0.005:
-        return f"{text} None of them costs less CPU."
+        return f"{text} None of them uses less CPU."
     return (
-        f"{text} Of these {captions.cell(study, one.thrifty)} costs the least CPU, "
+        f"{text} Of these {captions.cell(study, one.thrifty)} uses the least CPU, "
         f"{100 * saved:.0f} % less per byte."
     )
 
@@ -93,20 +93,20 @@ def _apply(study: Study, found: Sequence[Advice]) -> Markup:
     ]  # fmt: skip
     return tag(
         "section",
-        tag("h2", "Make it last"),
+        tag("h2", "Make it persistent"),
         tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
-            " takes it back. Only a real unmount and mount changes rsize: add ",
-            tag("code", "--remount"), " to do that at once."),
+            " reverts it. rsize changes only with an unmount and a new mount: add ",
+            tag("code", "--remount"), " to do both at once."),
         *commands,
     )  # fmt: skip
 
 
 def _emulated_note(study: Study) -> Markup:
-    where = "This ran in the lab. " if conditions.is_lab(study.conditions) else ""
+    where = "This sweep ran in a lab. " if conditions.is_lab(study.conditions) else ""
     emulated = (
         "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
-        "reliability cost CPU that a real card takes over. So TCP beats RDMA here in bytes per "
-        "CPU second; that says nothing about RDMA hardware. "
+        "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
+        "second; this does not apply to RDMA hardware. "
     )
     return tag("p", where, emulated, conditions.clock_note(study.conditions), class_="note")
 
@@ -119,10 +119,10 @@ def _front(study: Study, one: Advice) -> Markup:
 
 
 def _legend(study: Study) -> str:
-    marks = "best: of its transport; tied: cannot be told from it by these runs; front: see above"
-    restless = f"; spread: the mean's standard error is above {UNSTEADY:.0%}"
+    marks = "best: of its transport; tied: no significant difference from best; front: see above"
+    restless = f"; spread: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
-    return f"Means over the runs; CPU is the whole host's. {marks}{restless if some else ''}."
+    return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
 
 
 def _cells(study: Study) -> Markup:
@@ -193,7 +193,7 @@ def _missing(study: Study) -> list[Markup]:
         for (name, size, offered, why), group in groups.items()
     ]
     heads = ("", captions.size_word(study), "cells", "", "reason")
-    return [tag("h2", "Failed or not offered"), table(heads, rows)]
+    return [tag("h2", "Missing cells"), table(heads, rows)]
 
 
 def _plan(study: Study) -> Markup:

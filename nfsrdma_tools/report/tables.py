@@ -10,11 +10,11 @@ from nfsrdma_tools.report.markup import Markup, tag
 __all__ = ["table"]
 
 LONG = 40
-"""Characters of a cell from which on it may be broken."""
+"""The length in characters above which a cell may wrap."""
 
 
 def table(heads: Iterable[str], rows: Iterable[Sequence[str]], best: Sequence[bool] = ()) -> Markup:
-    """A table that scrolls by itself; columns of numbers stand right, rows in ``best`` out."""
+    """A scrollable table; columns of numbers are right-aligned, rows in ``best`` highlighted."""
     lines = list(rows)
     numeric = {i for i in range(len(lines[0]) if lines else 0) if all(_number(r[i]) for r in lines)}
     head = tag("tr", *(_cell("th", text, i in numeric) for i, text in enumerate(heads)))

@@ -89,7 +89,12 @@ def test_each_host_stands_for_its_newest_sweep(merged: Path) -> None:
 def test_the_page_tells_hosts_apart(merged: Path, tmp_path: Path) -> None:
     made = build.build(merged, tmp_path / "out")
     text = " ".join(page(made).texts)
-    for word in ("client3", "From 2 on, one more brings less than 5%", "fairness", "client1 80"):
+    for word in (
+        "client3",
+        "From 2 clients on, each further client adds less than 5%",
+        "fairness",
+        "client1 80",
+    ):
         assert word in text
     assert (tmp_path / "out/fleet-aggregate.png").stat().st_size > 5000
     again = build.build(merged, tmp_path / "again")
@@ -116,7 +121,7 @@ def test_the_choice_for_all_may_cost_a_host(tmp_path: Path) -> None:
     assert found.crowds == ()
     assert found.unsynchronised == ("a", "b")
     made = build.build(tmp_path / "all.db", tmp_path / "out")
-    assert "No two of them" in " ".join(page(made).texts)
+    assert "No two hosts" in " ".join(page(made).texts)
 
 
 def test_one_host_is_no_fleet(tmp_path: Path) -> None:

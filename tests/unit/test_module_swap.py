@@ -181,7 +181,7 @@ def test_a_server_of_another_name_goes_beside_the_kernels(kernel: Kernel) -> Non
     assert not load(**BESIDE)
     kernel.references = 0
     with pytest.raises(
-        UserError, match=r"nfsrdma is loaded without its client \(nfsrdma module un"
+        UserError, match=r"nfsrdma is loaded without its client \(run: nfsrdma module un"
     ):
         module_swap.ready("nfsrdma")
     module_swap.ready("rdma")

@@ -142,7 +142,7 @@ def test_our_transport_has_a_name_a_colour_and_a_marker_of_its_own(tmp_path: Pat
     assert len({style.transport(name) for name in three.transports}) == 3
     assert len({style.marker(three.transports, name) for name in three.transports}) == 3
     text = files["fig17-cpu-throughput.svg"].read_text()
-    assert "RDMA (our module)" in text
+    assert "RDMA (nfsrdma)" in text
     assert "nfsrdma 0.1.0 ABCDEF01" in re.sub(r"\s+", " ", text)
     assert style.transport("nfsrdma") in text
 
@@ -316,4 +316,6 @@ def test_the_small_print_says_how_much_was_read(
     made: build.Report, whole_from: int, amount: str
 ) -> None:
     study = replace(made.study, plan=plan(whole_from=whole_from))
-    assert captions.workload(study).startswith(f"NFSv3, {amount} read in sequence, 8 KiB per call;")
+    assert captions.workload(study).startswith(
+        f"NFSv3, {amount} read sequentially, 8 KiB per call;"
+    )
