@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from itertools import chain, compress, count, repeat
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["decoded", "drained", "mapped", "named", "rows"]
+__all__ = ["IDLE", "decoded", "drained", "free", "mapped", "named", "rows"]
 
+IDLE = 600.0
+"""Seconds after which ``free`` takes a row out."""
 _AT_ONCE = 64
 # index of the least significant of eight bytes
 _LOWEST = 0 if sys.byteorder == "little" else 7
@@ -181,3 +183,31 @@ def _batches(
 
 def _part(rows: Any, many: int) -> bytes:
     return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * many])
+
+
+def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ...]]) -> None:
+    """Take idle rows out of a map that ``rows`` reads, and out of a ``reading`` of it.
+
+    A client of an idle row is gone, or does nothing: so a program that runs for months has room for
+    the clients that come.  One that comes back gets a new row, which begins at 0; so the reading
+    that differences are made to forgets the row, too.  An RPC that ends between the reading and the
+    removal, after IDLE seconds without any, is lost.
+
+    The reading's first part tells what was counted; ``now`` is in seconds.
+    """
+    seen: dict[Any, tuple[tuple[int, ...], float]]
+    seen = session.state.setdefault(f"since when of {table}", {})
+    for name, counts in reading[0].items():
+        if name not in seen or seen[name][0] != counts:
+            seen[name] = counts, now
+    numbers: dict[Any, int] = session.state[f"numbers of {table}"]
+    # rows of one number go together
+    busy = {numbers[name] for name, (_, since) in seen.items() if now - since < IDLE}
+    idle = [name for name in seen if numbers[name] not in busy]
+    there = session.table(table)
+    for number in {numbers[name] for name in idle}:
+        del there[there.Key(number)]
+    for name in idle:
+        del seen[name], numbers[name]
+        for part in reading:
+            part.pop(name, None)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds HTML with automatic escaping: text is escaped, ``Markup`` is not."""
+"""HTML elements and tables: text is escaped, only ``Markup`` is not."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nfsrdma_tools.errors import printable
 
-__all__ = ["Markup", "join", "tag"]
+__all__ = ["Markup", "join", "table", "tag"]
 
 _VOID = {"meta", "br", "hr"}
+# characters of a cell from which on it may be broken
+_LONG = 40
 
 
 class Markup(str):
@@ -36,3 +38,25 @@ def join(children: Iterable[str]) -> Markup:
     return Markup(
         "".join(c if isinstance(c, Markup) else html.escape(printable(c)) for c in children)
     )
+
+
+def table(heads: Iterable[str], rows: Iterable[Sequence[str]], best: Sequence[bool] = ()) -> Markup:
+    """A table that scrolls by itself; columns of numbers stand right, rows in ``best`` out."""
+    lines = list(rows)
+    numeric = {i for i in range(len(lines[0]) if lines else 0) if all(_number(r[i]) for r in lines)}
+    head = tag("tr", *(_cell("th", text, i in numeric) for i, text in enumerate(heads)))
+    body = [
+        tag("tr", *(_cell("td", text, i in numeric) for i, text in enumerate(line)),
+            **({"class_": "best"} if best and best[n] else {}))
+        for n, line in enumerate(lines)
+    ]  # fmt: skip
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body)), class_="scroll")
+
+
+def _cell(name: str, text: str, numeric: bool) -> Markup:
+    kind = "n" if numeric else "long" if len(text) > _LONG else ""
+    return tag(name, text, class_=kind) if kind else tag(name, text)
+
+
+def _number(text: str) -> bool:
+    return not text or text.replace(".", "", 1).isdigit()

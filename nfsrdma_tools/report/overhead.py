@@ -18,9 +18,8 @@ from matplotlib.ticker import FormatStrFormatter
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.data import Point, Study
-from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.overhead_fit import Estimate, Fit, fit
-from nfsrdma_tools.report.tables import table
 from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
 
 __all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]

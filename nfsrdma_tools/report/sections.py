@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from nfsrdma_tools.report import captions, conditions, fleet_view, overhead, recommendation, style
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
-from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.report.recommendation import Advice
-from nfsrdma_tools.report.tables import table
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = ["details", "opening"]

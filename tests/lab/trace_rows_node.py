@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from nfsrdma_tools.host.nfs import mountstats
-from nfsrdma_tools.probes import idle_rows, probe_sets, program
+from nfsrdma_tools.probes import maps, probe_sets, program
 from nfsrdma_tools.probes.losses import lost
 from nfsrdma_tools.probes.sets.latency import Latency
 
@@ -87,7 +87,7 @@ def traced() -> dict[str, object]:
         # as if it were long ago
         account = probe_sets.account("latency")
         account.forget(session, now, 0.0)
-        account.forget(session, now, idle_rows.IDLE + 1)
+        account.forget(session, now, maps.IDLE + 1)
         freed = len(account.read(session).sums)
     done = [n - before[where][name] for where, each in after.items() for name, n in each.items()]
     return {

@@ -10,18 +10,13 @@ import pytest
 
 from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
     Machine,
     carry_out,
     examine,
-    kernel,
-    nfs_mounts,
-    nfs_server,
-    probe_requirements,
-    rdma_links,
-    transport_module,
 )
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.rdma.nldev import Device, Link
@@ -79,16 +74,16 @@ def link(**changes: object) -> Link:
 )
 def test_the_kernel_configuration_decides(machine: Machine, line: str, status: str) -> None:
     write(machine.root, f"boot/config-{RELEASE}", line)
-    assert one(kernel.feature(machine)).status == status
+    assert one(checks.kernel.feature(machine)).status == status
 
 
 def test_a_packed_configuration_is_read(machine: Machine) -> None:
     write(machine.root, "proc/config.gz", gzip.compress(b"CONFIG_SUNRPC_XPRT_RDMA=y\n"))
-    assert one(kernel.feature(machine)).status == "ok"
+    assert one(checks.kernel.feature(machine)).status == "ok"
 
 
 def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None:
-    assert one(kernel.feature(machine)).status == "unknown"
+    assert one(checks.kernel.feature(machine)).status == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -108,14 +103,14 @@ def test_the_module_is_judged(
     changes: dict[str, object], running: str, status: str, words: str
 ) -> None:
     file = ModuleFile(**{**GOOD.__dict__, **changes})  # type: ignore[arg-type]
-    found = kernel.judge_module(file, RELEASE, running)
+    found = checks.kernel.judge_module(file, RELEASE, running)
     assert found.status == status
     assert words in found.found
     assert bool(found.remedy) == (status != "ok")
 
 
 def test_a_missing_module_is_an_error() -> None:
-    assert kernel.judge_module(None, RELEASE, "").status == "error"
+    assert checks.kernel.judge_module(None, RELEASE, "").status == "error"
 
 
 @pytest.mark.parametrize(
@@ -131,38 +126,41 @@ def test_the_owner_of_the_netid_is_named(
 ) -> None:
     lines = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    found = one(kernel.netid(machine))
+    found = one(checks.kernel.netid(machine))
     assert found.status == status
     assert words in found.found
 
 
 def test_headers_and_btf(machine: Machine) -> None:
-    assert one(kernel.headers(machine)).status == "warning"
-    assert one(kernel.btf(machine)).status == "warning"
+    assert one(checks.kernel.headers(machine)).status == "warning"
+    assert one(checks.kernel.btf(machine)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
-    assert one(kernel.headers(machine)).status == "ok"
-    assert one(kernel.btf(machine)).status == "ok"
+    assert one(checks.kernel.headers(machine)).status == "ok"
+    assert one(checks.kernel.btf(machine)).status == "ok"
 
 
 # ---- links
 
 
 def test_links_that_are_up_are_well() -> None:
-    assert [found.status for found in rdma_links.judge_links([link()])] == ["ok"]
+    assert [found.status for found in checks.rdma_links.judge_links([link()])] == ["ok"]
 
 
 def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
-    found = one(rdma_links.judge_links([]))
+    found = one(checks.rdma_links.judge_links([]))
     assert found.status == "error"
     assert "nfsrdma link add" in found.remedy
 
 
 def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    assert one(rdma_links.judge_links([down])).status == "error"
-    assert "eth1 up" in one(rdma_links.judge_links([down])).remedy
-    assert [found.status for found in rdma_links.judge_links([down, link()])] == ["warning", "ok"]
+    assert one(checks.rdma_links.judge_links([down])).status == "error"
+    assert "eth1 up" in one(checks.rdma_links.judge_links([down])).remedy
+    assert [found.status for found in checks.rdma_links.judge_links([down, link()])] == [
+        "warning",
+        "ok",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
 def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status: str) -> None:
-    found = rdma_links.judge_mtu("rxe0/1", "eth1", size)
+    found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
     assert found.status == status
     assert f"carry {payload} bytes" in found.found
 
@@ -188,15 +186,15 @@ def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status:
 )
 def test_a_running_nfsd_wants_an_rdma_listener(machine: Machine, ports: str, status: str) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", ports)
-    assert one(nfs_server.listeners(machine)).status == status
+    assert one(checks.nfs_server.listeners(machine)).status == status
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
-    assert one(nfs_server.listeners(machine)).status == "ok"
+    assert one(checks.nfs_server.listeners(machine)).status == "ok"
 
 
 def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
-    assert [*nfs_server.reach(machine), *nfs_server.route(machine)] == []
+    assert [*checks.nfs_server.reach(machine), *checks.nfs_server.route(machine)] == []
 
 
 NFT = """
@@ -223,7 +221,7 @@ table inet filter {
     ],
 )
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = nfs_server.judge_filter(rules)
+    found = checks.nfs_server.judge_filter(rules)
     assert found.status == status
     assert words in found.found
 
@@ -249,7 +247,7 @@ def test_read_ahead_is_held_against_rsize(
     machine: Machine, rsize: int, kb: int, status: str, words: str
 ) -> None:
     mounted(machine, rsize, kb)
-    found = one(nfs_mounts.read_ahead(machine))
+    found = one(checks.nfs_mounts.read_ahead(machine))
     assert found.status == status
     assert words in found.found
 
@@ -272,20 +270,20 @@ def test_fstab_is_held_against_what_is_mounted(
 ) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
     mounted(machine, 524288, 128, proto, at="/mnt\\040a")
-    assert [found.status for found in nfs_mounts.fstab(machine)] == statuses
+    assert [found.status for found in checks.nfs_mounts.fstab(machine)] == statuses
 
 
 def test_what_fstab_names_but_is_not_mounted_is_passed_over(machine: Machine) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/other", "rdma"))
     mounted(machine, 524288, 128)
-    assert list(nfs_mounts.fstab(machine)) == []
+    assert list(checks.nfs_mounts.fstab(machine)) == []
 
 
 def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
-    assert "128 KiB" in one(nfs_mounts.nfsrahead(machine)).found
+    assert "128 KiB" in one(checks.nfs_mounts.nfsrahead(machine)).found
     rule = 'SUBSYSTEM=="bdi", PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"\n'
     write(machine.root, "usr/lib/udev/rules.d/99-nfs.rules", rule)
-    assert "99-nfs.rules" in one(nfs_mounts.nfsrahead(machine)).found
+    assert "99-nfs.rules" in one(checks.nfs_mounts.nfsrahead(machine)).found
 
 
 # ---- tools
@@ -300,7 +298,7 @@ def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
-    found = probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
+    found = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
     assert found.status == verdict
     assert words in found.found
 
@@ -379,7 +377,7 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    found = transport_module.judge(built, running, values)
+    found = checks.transport_module.judge(built, running, values)
     assert found.status == status
     assert words in found.found
     assert found.remedy or status == "ok"
@@ -388,5 +386,5 @@ def test_our_module_is_judged_against_its_source(
 def test_the_netid_may_be_ours(machine: Machine) -> None:
     text = "sunrpc 1 1 nfsrdma, Live 0x0\nrdma_cm 1 1 nfsrdma, Live 0x0\nnfsrdma 1 0 - Live 0x0\n"
     write(machine.root, "proc/modules", text)
-    (finding,) = kernel.netid(machine)
+    (finding,) = checks.kernel.netid(machine)
     assert (finding.status, finding.found) == ("ok", "owned by nfsrdma")

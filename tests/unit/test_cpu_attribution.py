@@ -17,7 +17,7 @@ from nfsrdma_tools.host.thread_time import Ran
 from nfsrdma_tools.probes.cpu import samples as cpu_reader
 from nfsrdma_tools.probes.cpu import symbols
 from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, group
-from nfsrdma_tools.probes.cpu.flame_stacks import flame
+from nfsrdma_tools.probes.cpu.flame_graph import flame
 from nfsrdma_tools.probes.cpu.samples import Reading
 from nfsrdma_tools.probes.flame_file import drawing
 from nfsrdma_tools.probes.probe_sets import account

@@ -4,7 +4,6 @@
 import json
 import math
 import queue
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,24 +15,41 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import mountinfo, mountstats, mountstats_changes, sunrpc
+from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import limit
 from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
 from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
+from nfsrdma_tools.live.collect.host_statistics import Facts, Readings
 from nfsrdma_tools.live.collect.mount_clients import Known, Owners
 from nfsrdma_tools.live.collect.pending_rpcs import Waits
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
-from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
+from nfsrdma_tools.live.snapshot import Credits, Op, Processors, Snapshot, Timing, Waiting
 from nfsrdma_tools.probes import probe_sets, program, trace_events
 from nfsrdma_tools.probes.counters import Row
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
+
+
+@pytest.fixture
+def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Facts:
+    """A host with the mounts of Linux 6.12; ``read`` gives it a text of mountstats."""
+    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
+    monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
+    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
+    (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
+    monkeypatch.setattr(Owners, "look", lambda self: None)
+    return Facts(Owners())
+
+
+def read(facts: Facts, mountstats: str) -> Readings:
+    host_statistics._STATS.write_text(mountstats)
+    return facts.read()
 
 
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
@@ -89,47 +105,18 @@ def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
         list(recording.read(tmp_path / "none"))
 
 
-def test_only_what_changed_in_mountstats_is_parsed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_mounts_did_is_the_difference_of_two_readings(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    file.write_text(text)
-    changes = mountstats_changes.Changes(file)
-    before = changes.read()
-    assert {where for where, each in before.items() if each.operations} == set()
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
     again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
-    file.write_text(again)
-    parsed: list[str] = []
-    real = mountstats_changes.operations
-    monkeypatch.setattr(mountstats_changes, "operations", lambda ls: parsed.extend(ls) or real(ls))
-    after = changes.read()
-    assert len(parsed) == 2
-    added = after.pop("/mnt/a")
-    assert added.operations == {"READ": mountstats.Operation(1, 2, 0, 100, 0, 0, 0, 0)}
-    assert added.bytes == mountstats.ByteCounts(direct_read=100)
-    assert added.xprts == (mountstats.Xprt("rdma", {"connect_count": 1, "sends": 2, "recvs": 1}),)
-    assert not any(each.operations or each.xprts[0].counters for each in after.values())
-
-
-def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
-    """By the parser that other commands use; counters that grew are any."""
-    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    grown = re.sub(r"(?<= )([1-9][0-9]*)(?=[ \n])", lambda m: str(int(m[1]) + 3), text)
-    file = tmp_path / "mountstats"
-    changes = mountstats_changes.Changes(file)
-    for each in (text, grown):
-        file.write_text(each)
-        added = changes.read()
-    for now, then in zip(mountstats.parse(grown), mountstats.parse(text), strict=True):
-        expected = mountstats.difference(now, then)
-        found = added[str(now.directory)]
-        assert found.bytes == expected.bytes
-        ran = {n: o for n, o in expected.operations.items() if o.operations or o.transmissions}
-        assert found.operations == ran
-        assert [x.proto for x in found.xprts] == [x.proto for x in expected.xprts]
+    before = read(facts, text)
+    found = {m.directory: m for m in facts.mounts(read(facts, again), before)}
+    busy = found.pop("/mnt/a")
+    assert busy.ops == (Op("READ", 1, again=1, sent=100),)
+    assert busy.direct == 100
+    assert [(x.connects, x.counters) for x in busy.xprts] == [(1, {"sends": 2, "recvs": 1})]
+    assert not any(each.did_something or each.xprts[0].counters for each in found.values())
 
 
 @pytest.mark.parametrize(
@@ -138,26 +125,22 @@ def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
      ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
      ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
 )  # fmt: skip
-def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, tmp_path: Path) -> None:
+def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    changes = mountstats_changes.Changes(file)
-    for each in (text, text.replace(old, new, 1)):
-        file.write_text(each)
-        added = changes.read()["/mnt/a"]
     assert old in text
-    assert (added.bytes, added.operations) == (mountstats.ByteCounts(), {})
+    before = read(facts, text)
+    mounts = facts.mounts(read(facts, text.replace(old, new, 1)), before)
+    (mount,) = (each for each in mounts if each.directory == "/mnt/a")
+    assert not mount.did_something
+    assert mount.xprts
 
 
-def test_a_line_that_is_none_is_said(tmp_path: Path) -> None:
+def test_a_line_that_is_none_is_said(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    changes = mountstats_changes.Changes(file)
-    file.write_text(text)
-    changes.read()
-    file.write_text(text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1))
-    with pytest.raises(UserError, match="mountstats cannot be read"):
-        changes.read()
+    assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
+    assert "mountstats cannot be read" in facts.missing["mountstats"]
+    assert read(facts, text).mounts
+    assert facts.missing == {}
 
 
 TASKS = """\
@@ -224,25 +207,16 @@ def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits.look((mount(),), known, 108.0)[0].waiting == ()
 
 
-def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_mounts_from_the_kernels_own_words(facts: Facts) -> None:
     """Two readings of one text: nothing was done, and what is there is there."""
-    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
-    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
-    (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
-    monkeypatch.setattr(Owners, "look", lambda self: None)
-    host = host_statistics.Facts(Owners())
-    host._changes = mountstats_changes.Changes(DATA / "mountstats-6.12.txt")
-    now = host.read()
-    found = {m.directory: m for m in host.mounts(now)}
+    now = read(facts, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
+    found = {m.directory: m for m in facts.mounts(now, now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
     assert found["/mnt/b"].asked == "rdma"
     assert found["/mnt/b"].transport == "tcp"
     assert len(found["/mnt/b"].xprts) == 4
-    assert found["/mnt/a"].ops == ()
-    # where nothing was done, all is as it was
-    again = host.mounts(host.read())
-    assert [m is found[m.directory] for m in again] == [True] * len(found)
-    assert {m.directory for m in host.mounts(host_statistics.Readings())} == set(found)
+    assert not any(mount.did_something for mount in found.values())
+    assert {m.directory for m in facts.mounts(Readings(), now)} == set(found)
 
 
 def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:

@@ -21,7 +21,6 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
     bpf_stats,
-    idle_rows,
     kprobes,
     maps,
     probe_sets,
@@ -314,9 +313,9 @@ def test_rows_of_what_is_gone_are_freed() -> None:
     for at in range(0, 1200, 60):
         last = reading(gone=5, busy=at, twin=7, **({"late": 1} if at >= 600 else {}))
         other = reading(gone=9)
-        idle_rows.free(counting, "x", float(at), last, other)
-        assert (1 in table) == (at < idle_rows.IDLE)
-        if at >= idle_rows.IDLE:
+        maps.free(counting, "x", float(at), last, other)
+        assert (1 in table) == (at < maps.IDLE)
+        if at >= maps.IDLE:
             assert "gone" not in last
             assert other == {}
             break

@@ -4,6 +4,7 @@
 import ast
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,21 @@ def test_arrows_between_rooms_run_one_way(room: str) -> None:
         for match in re.finditer(r"nfsrdma_tools\.(\w+)", path.read_text())
     }
     assert used & set(ALLOWED) <= ALLOWED[room]
+
+
+@pytest.mark.parametrize("room", sorted({*ALLOWED} - {"cli"}))
+def test_no_two_classes_of_a_room_share_a_name(room: str) -> None:
+    names = Counter(
+        node.name
+        for path in (ROOT / "nfsrdma_tools" / room).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_host_has_at_most_twelve_files_at_its_own_level() -> None:
+    assert len(list((ROOT / "nfsrdma_tools" / "host").glob("*.py"))) <= 12
 
 
 def test_programs_are_run_through_one_door() -> None:

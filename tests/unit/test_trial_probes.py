@@ -52,15 +52,19 @@ def trial(cell: Cell) -> Trial:
     )  # fmt: skip
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "s.db"
+def stored(path: Path, **changes: float) -> Path:
+    """A store of a trial of each cell, with these ``changes``."""
     with Store(path) as made:
         made.add_plan(PLAN)
         uid = made.add_environment({"lab link": "1gbit/100us", "lab clock": "wall", "cpus": "1"})
         for cell in PLAN.cells():
-            made.add_trial(replace(trial(cell), environment=uid))
+            made.add_trial(replace(trial(cell), environment=uid, **changes))
     return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return stored(tmp_path / "s.db")
 
 
 def test_whose_time_it_was_and_how_the_data_went() -> None:
@@ -110,12 +114,7 @@ def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
 
 
 def test_nic_sampled_above_the_reader_s_time(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    with Store(path) as made:
-        made.add_plan(PLAN)
-        uid = made.add_environment({"lab link": "1gbit/100us", "lab clock": "wall", "cpus": "1"})
-        for cell in PLAN.cells():
-            made.add_trial(replace(trial(cell), environment=uid, reader_system_s=1e-9))
+    path = stored(tmp_path / "s.db", reader_system_s=1e-9)
     report = build.build(path, tmp_path / "out")
     assert "fig18-reader-cpu.png" in {file.name for file in report.files}
     assert report.study.point(Cell("rdma", 65536, 4)).reader_of_host is None

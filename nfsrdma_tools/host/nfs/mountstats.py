@@ -10,13 +10,15 @@ a connection's counters include all mounts that share it.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field, replace
+from functools import lru_cache
 from operator import sub
 from pathlib import Path
 from typing import TypeVar
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
 
@@ -29,12 +31,8 @@ __all__ = [
     "MountStats",
     "Operation",
     "Xprt",
-    "byte_counts",
     "difference",
-    "minus",
-    "operations",
     "parse",
-    "place",
     "read",
     "read_all",
 ]
@@ -64,6 +62,9 @@ DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 STATES = frozenset(("port", "idle_time", "max_slots"))
 """Columns that are the state of a connection, not counters."""
 PROC = Path("/proc/self/mountstats")
+# the kernel prints mounts into a page, and again those that did not fit, so it is not to begin one
+# that may not (seq_read_iter in fs/seq_file.c)
+_HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def read(directory: Path, path: Path = PROC) -> MountStats:
 
 def read_all(path: Path = PROC) -> list[MountStats]:
     """The counters of all NFS mounts, in the kernel's order."""
-    return parse(mountinfo.read_text(path))
+    return parse(os.fsdecode(files.raw(path, _HALF_A_PAGE)))
 
 
 def parse(text: str) -> list[MountStats]:
@@ -168,26 +169,39 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
     Ports, idle times and slots are those of ``after``.  Raises UserError if the two readings
     are of different mounts.
     """
-    same = (after.directory, after.device) == (before.directory, before.device)
-    if not same or after.age_s < before.age_s or len(after.xprts) != len(before.xprts):
-        raise UserError(f"{after.directory} was remounted between two readings", "run it again")
-    return replace(
+    same = _names(after) == _names(before) and len(after.xprts) == len(before.xprts)
+    if not same or after.age_s < before.age_s:
+        raise _mounted_anew(after)
+    found = replace(
         after,
         age_s=after.age_s - before.age_s,
-        bytes=minus(after.bytes, before.bytes),
+        bytes=_minus(after.bytes, before.bytes),
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
-            name: minus(operation, before.operations.get(name, _NOTHING))
-            for name, operation in after.operations.items()
+            # an operation whose line did not change is the same object (_operation)
+            name: _NOTHING if now is was else _minus(now, was)
+            for name, now in after.operations.items()
+            for was in (before.operations.get(name, _NOTHING),)
         },
     )
+    grown = (*vars(found.bytes).values(), *(op.operations for op in found.operations.values()))
+    if min(grown) < 0:
+        raise _mounted_anew(after)
+    return found
+
+
+def _names(stats: MountStats) -> tuple[Path, str, str]:
+    return stats.directory, stats.device, stats.fstype
+
+
+def _mounted_anew(stats: MountStats) -> UserError:
+    return UserError(f"{stats.directory} was remounted between two readings", "run it again")
 
 
 _Counts = TypeVar("_Counts", ByteCounts, Operation)
 
 
-def minus(after: _Counts, before: _Counts) -> _Counts:
-    """The increase of each counter."""
+def _minus(after: _Counts, before: _Counts) -> _Counts:
     return type(after)(*map(sub, vars(after).values(), vars(before).values()))
 
 
@@ -201,8 +215,8 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
     )
 
 
-def place(head: str) -> tuple[str, str, str] | None:
-    """Device, mount point and type in the first line of an NFS mount; None for other types."""
+def _place(head: str) -> tuple[str, str, str] | None:
+    """Device, mount point and kind of the NFS mount whose first line this is; None for another."""
     match = _DEVICE.fullmatch(head)
     if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
         return None
@@ -212,7 +226,7 @@ def place(head: str) -> tuple[str, str, str] | None:
 
 def _block(text: str) -> MountStats | None:
     head, _, rest = text.partition("\n")
-    known = place(head)
+    known = _place(head)
     if not known:
         return None
     device, directory, fstype = known
@@ -225,15 +239,10 @@ def _block(text: str) -> MountStats | None:
         fstype=fstype,
         age_s=int(one.get("age", 0)),
         options=mountinfo.options(one.get("opts", "")),
-        bytes=byte_counts(one.get("bytes", "")),
+        bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
         xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
-        operations=operations(below.split("\n")),
+        operations=dict(filter(None, map(_operation, below.split("\n")))),
     )
-
-
-def byte_counts(text: str) -> ByteCounts:
-    """The numbers of a ``bytes:`` line."""
-    return ByteCounts(*map(int, text.split()))
 
 
 def _xprt(text: str) -> Xprt:
@@ -243,7 +252,9 @@ def _xprt(text: str) -> Xprt:
     return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
 
 
-def operations(lines: Iterable[str]) -> dict[str, Operation]:
-    """The operations in these lines by name; other lines are left out."""
-    matches = (_OPERATION.fullmatch(line) for line in lines)
-    return {m[1]: Operation(*map(int, m[2].split())) for m in matches if m}
+# most operations of most mounts are not done from one reading to the next
+@lru_cache(maxsize=8192)
+def _operation(line: str) -> tuple[str, Operation] | None:
+    """An operation's name and counters; None for another line."""
+    match = _OPERATION.fullmatch(line)
+    return (match[1], Operation(*map(int, match[2].split()))) if match else None

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nfsrdma_tools.live.memo import shared
+from nfsrdma_tools.live.connections import shared
 from nfsrdma_tools.live.snapshot import Event, Mount, Port, Snapshot, Xprt
 
 __all__ = ["Finder"]

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,6 @@ from nfsrdma_tools.host.nfs import (
     fstab,
     mountinfo,
     mountstats,
-    mountstats_changes,
     readahead,
     sunrpc,
 )
@@ -27,7 +27,6 @@ from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import IDLE
 from nfsrdma_tools.live.collect.mount_clients import Known, Owners
-from nfsrdma_tools.live.memo import Kept, changed
 from nfsrdma_tools.live.snapshot import (
     Credits,
     Mount,
@@ -41,7 +40,10 @@ from nfsrdma_tools.live.snapshot import (
 __all__ = ["Facts", "Readings", "host_name"]
 
 _FSTAB = Path("/etc/fstab")
-_INFO = Path("/proc/self/mountinfo")
+_INFO = mountinfo.PROC
+_STATS = mountstats.PROC
+# of a connection, but no count of what happened on it
+_NOT_COUNTED = {*mountstats.STATES, "bind_count", "connect_time"}
 # what changes only by hand is read every so many intervals, a part of it each time
 _SLOWLY = 10
 _T = TypeVar("_T")
@@ -49,62 +51,56 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Readings:
-    """What mounts did since the last reading; of the rest two readings make an interval."""
+    """What was counted until now; two readings make an interval."""
 
-    added: Mapping[str, mountstats_changes.Added] = field(default_factory=dict)
+    mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
+    """By mount point."""
     cpu: cpu_time.CpuTimes | None = None
     nfsd: nfsd_stats.Served | None = None
 
 
 class Facts:
-    """Reads the host; what was read before is kept to tell what was added."""
+    """Reads the host."""
 
     def __init__(self, owners: Owners) -> None:
         self.owners = owners
         self.missing: dict[str, str] = {}
-        self._changes = mountstats_changes.Changes()
         self._watch = mountinfo.Watch(_INFO)
         self._mounts: list[Mount] = []
         self._known = Known()
         self._transports = sunrpc.Transports(())
-        self._connections = Kept(_xprts)
-        self._made: list[Mount] = []
         self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
         self._turn = 0
 
     def read(self) -> Readings:
         """What was counted until now."""
+        mounts = self._tried("mountstats", lambda: mountstats.read_all(_STATS)) or ()
         return Readings(
-            added=self._tried("mountstats", self._changes.read) or {},
+            mounts={str(each.directory): each for each in mounts},
             cpu=self._tried("CPU", cpu_time.busy),
             nfsd=self._tried("nfsd", nfsd_stats.read),
         )
 
-    def mounts(self, now: Readings) -> tuple[Mount, ...]:
-        """All superblocks of NFS, with what was done on them; one as it was is the same object."""
+    def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
+        """All superblocks of NFS, with what was done on them in between."""
         self._look()
-        self._connections.turn()
-        known, told = self._known.xprts, self._transports.read()
-        there = {all_: tuple(told[n] for n in all_ if n in told) for all_ in {*known.values()}}
-        made: dict[Any, tuple[Xprt, ...]] = {}
-        before, self._made = self._made, []
-        for mount, was in zip(self._mounts, [*before, *self._mounts], strict=False):
-            if added := now.added.get(mount.directory):
-                numbers = known.get(mount.directory, ())
-                # those that share connections share what is made of them
-                key = numbers or mount.directory, mount.transport, id(added.xprts)
-                if key not in made:
-                    made[key] = self._xprts(key, added, there.get(numbers, ()))
-                self._made.append(_done(mount, added, made[key], was))
-            else:
-                self._made.append(mount)
-        return tuple(self._made)
-
-    def _xprts(
-        self, key: Any, added: mountstats_changes.Added, told: tuple[sunrpc.Transport, ...]
-    ) -> tuple[Xprt, ...]:
-        return self._connections.of(key, added.xprts, told, key[1])
+        told, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
+        found = []
+        for mount in self._mounts:
+            stats = now.mounts.get(mount.directory)
+            if stats is None:
+                found.append(mount)
+                continue
+            added = _difference(stats, before.mounts.get(mount.directory))
+            numbers = self._known.xprts.get(mount.directory, ())
+            # mounts that share connections share what is made of them
+            key = numbers or mount.directory, mount.transport
+            if key not in made:
+                there = tuple(told[n] for n in numbers if n in told)
+                made[key] = _xprts(added.xprts, there, mount.transport)
+            found.append(_done(mount, added, made[key]))
+        return tuple(found)
 
     def processors(self, now: Readings, before: Readings) -> Processors:
         """CPU time in between."""
@@ -147,7 +143,6 @@ class Facts:
         if self._watch.changed():
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
             self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
-            self._made = []
             self.owners.look()
         if self._known is not self.owners.known:
             self._known = self.owners.known
@@ -168,7 +163,7 @@ def _grouped(found: Iterable[Effect]) -> list[Mount]:
         directory = str(each.directory)
         first = by_device.get(each.device)
         if first:
-            by_device[each.device] = changed(first, also=(*first.also, directory))
+            by_device[each.device] = replace(first, also=(*first.also, directory))
             continue
         by_device[each.device] = Mount(
             device=each.device,
@@ -191,29 +186,27 @@ def _slow(mount: Mount) -> Mount:
         window = readahead.get_kb(mount.device)
     except UserError:
         return mount
-    return mount if window == mount.read_ahead_kb else changed(mount, read_ahead_kb=window)
+    return mount if window == mount.read_ahead_kb else replace(mount, read_ahead_kb=window)
 
 
-def _done(
-    mount: Mount, added: mountstats_changes.Added, xprts: tuple[Xprt, ...], was: Mount
-) -> Mount:
-    """The mount with what was added; ``was`` is what the last interval made of it, or another."""
-    if added.operations or added.bytes is not mountstats_changes.NO_BYTES:
-        return _busy(mount, added, xprts)
-    same = was.xprts is xprts and was.device == mount.device and not was.did_something
-    if same and was.read_ahead_kb == mount.read_ahead_kb:
-        return was
-    return changed(mount, xprts=xprts)
+def _difference(
+    now: mountstats.MountStats, before: mountstats.MountStats | None
+) -> mountstats.MountStats:
+    """What was added; nothing if it was mounted in between: it begins with the next interval."""
+    with contextlib.suppress(UserError):
+        return mountstats.difference(now, before or now)
+    return mountstats.difference(now, now)
 
 
-def _busy(mount: Mount, added: mountstats_changes.Added, xprts: tuple[Xprt, ...]) -> Mount:
+def _done(mount: Mount, added: mountstats.MountStats, xprts: tuple[Xprt, ...]) -> Mount:
+    done = ((n, op) for n, op in added.operations.items() if op.operations or op.transmissions)
     counted = added.bytes
-    return changed(
+    return replace(
         mount,
         read=counted.server_read,
         written=counted.server_write,
         direct=counted.direct_read + counted.direct_write,
-        ops=tuple(_op(name, done) for name, done in added.operations.items()),
+        ops=tuple(_op(name, each) for name, each in done),
         xprts=xprts,
     )
 
@@ -236,14 +229,14 @@ def _xprts(
 
 
 def _counted(xprt: mountstats.Xprt) -> Xprt:
-    counters = dict(xprt.counters)
+    counters = {n: count for n, count in xprt.counters.items() if count and n not in _NOT_COUNTED}
     return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
 
 
 def _shown(xprt: Xprt, told: sunrpc.Transport, transport: str) -> Xprt:
     # our module counts credits by itself, and sunrpc's window stays as it was made
     credits = Credits(told.credits, told.used) if transport == "rdma" else Credits()
-    return changed(
+    return replace(
         xprt,
         number=told.number,
         address=told.address,

@@ -7,10 +7,11 @@ An RPC's age is counted from the interval in which it was first seen, so it is t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.live.collect.mount_clients import Known
-from nfsrdma_tools.live.memo import changed, shared
+from nfsrdma_tools.live.connections import shared
 from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt
 
 __all__ = ["Waits"]
@@ -52,4 +53,4 @@ def _busy(xprts: Sequence[Xprt]) -> bool:
 def _with(mount: Mount, known: Known, old: Sequence[Waiting]) -> Mount:
     client = known.clients.get(mount.directory)
     waiting = tuple(each for each in old if each.client == client)[:_SHOWN]
-    return changed(mount, waiting=waiting) if waiting else mount
+    return replace(mount, waiting=waiting) if waiting else mount

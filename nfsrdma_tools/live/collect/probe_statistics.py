@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.collect.mount_clients import Known
-from nfsrdma_tools.live.memo import changed
 from nfsrdma_tools.live.snapshot import (
     Ahead,
     Chunks,
@@ -160,7 +159,7 @@ def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     if regions := _regions(rows.found["registrations"], owners):
         parts["regions"] = regions
     parts |= _credits(mount, rows.found["connections"].credits, owners)
-    return changed(mount, **parts) if parts else mount
+    return replace(mount, **parts) if parts else mount
 
 
 def _owners(mount: Mount, client: int | None, known: Known) -> list[tuple[bool, int]]:
@@ -227,7 +226,7 @@ def _credits(
 
 
 def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
-    return changed(xprt, credits=Credits(row.granted, row.used)) if row else xprt
+    return replace(xprt, credits=Credits(row.granted, row.used)) if row else xprt
 
 
 def clients(added: server.Server) -> tuple[Client, ...]:

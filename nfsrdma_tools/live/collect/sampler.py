@@ -28,7 +28,6 @@ from nfsrdma_tools.live.collect.probe_statistics import (
     on_mounts,
     with_layers,
 )
-from nfsrdma_tools.live.memo import changed
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import present
@@ -96,7 +95,7 @@ class Sampler:
                 number=self._number,
                 host=self._name[0],
                 kernel=self._name[1],
-                mounts=self._facts.mounts(now),
+                mounts=self._facts.mounts(now, before),
                 server=self._facts.server(now, before),
                 processors=self._facts.processors(now, before),
                 ports=self._facts.ports(),
@@ -144,7 +143,7 @@ class Sampler:
             if mount.limit is IDLE and not mount.ops and not mount.waiting:
                 return mount
             now = limit(mount, snapshot.processors, snapshot.seconds)
-            return mount if mount.limit == now else changed(mount, limit=now)
+            return mount if mount.limit == now else replace(mount, limit=now)
 
         return replace(snapshot, mounts=tuple(map(said, snapshot.mounts)))
 

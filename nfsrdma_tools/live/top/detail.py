@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
 from nfsrdma_tools.live.top.number_format import number, rate, span, text
 from nfsrdma_tools.live.top.recent_values import Trail, spark
+from nfsrdma_tools.live.top.text_screen import TextScreen
 from nfsrdma_tools.probes.sets.latency import percentile
 
 __all__ = ["Detail", "body"]
@@ -22,10 +21,10 @@ _BAR = 24
 _FINE = 128
 
 
-class Detail(Screen[None]):
+class Detail(TextScreen):
     """The details of the mount on a device."""
 
-    CSS = "#body { padding: 0 1; } #title { height: 1; padding: 0 1; text-style: bold; }"
+    CSS = f"{TextScreen.CSS} #title {{ height: 1; padding: 0 1; text-style: bold; }}"
 
     def __init__(self, device: str) -> None:
         super().__init__()
@@ -34,22 +33,20 @@ class Detail(Screen[None]):
     def compose(self) -> ComposeResult:
         """A fixed title and a scrolling text."""
         yield Static(id="title", markup=False)
-        with VerticalScroll():
-            yield Static(id="body", markup=False)
-        yield Footer(compact=True)
+        yield from super().compose()
 
     def show(self, taken: Snapshot, trail: Trail) -> None:
         """Show a new snapshot."""
         mount = next((m for m in taken.mounts if m.device == self.device), None)
         if mount is None:
-            self.query_one("#body", Static).update(Text("This filesystem is no longer mounted."))
+            self.set_text(Text("This filesystem is no longer mounted."))
             return
         facts = f"{mount.transport} v{mount.vers} rsize {number_of(mount.rsize)} "
         facts += f"read-ahead {mount.read_ahead_kb}K nconnect {mount.nconnect}"
         self.query_one("#title", Static).update(
             text(mount.directory, width=24) + text(f"  {facts}")
         )
-        self.query_one("#body", Static).update(body(mount, taken, trail))
+        self.set_text(body(mount, taken, trail))
 
 
 def number_of(size: int) -> str:

@@ -7,13 +7,10 @@ import time
 from collections.abc import Sequence
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Event
 from nfsrdma_tools.live.top.number_format import text
+from nfsrdma_tools.live.top.text_screen import TextScreen
 
 __all__ = ["Log", "line"]
 
@@ -31,16 +28,8 @@ def line(event: Event, advice: bool = False) -> Text:
     return said
 
 
-class Log(Screen[None]):
+class Log(TextScreen):
     """All kept events, newest first, and the missing metrics."""
-
-    CSS = "#log { padding: 0 1; }"
-
-    def compose(self) -> ComposeResult:
-        """A scrolling text."""
-        with VerticalScroll():
-            yield Static(id="log", markup=False)
-        yield Footer(compact=True)
 
     def show(self, events: Sequence[Event], missing: dict[str, str]) -> None:
         """Show the current events."""
@@ -49,4 +38,4 @@ class Log(Screen[None]):
         lines += [text(f"  {what}: {why}") for what, why in missing.items()]
         whole = Text("\n").join(lines or [Text("No events yet.")])
         whole.no_wrap = False
-        self.query_one("#log", Static).update(whole)
+        self.set_text(whole)

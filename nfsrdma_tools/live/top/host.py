@@ -4,33 +4,22 @@
 from __future__ import annotations
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Client, Processors, Server, Snapshot
 from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.text_screen import TextScreen
 
 __all__ = ["Host", "body"]
 
 _BAR = 40
 
 
-class Host(Screen[None]):
-    """The host screen."""
-
-    CSS = "#host { padding: 0 1; }"
-
-    def compose(self) -> ComposeResult:
-        """A scrolling text and the keys."""
-        with VerticalScroll():
-            yield Static(id="host", markup=False)
-        yield Footer(compact=True)
+class Host(TextScreen):
+    """The host screen: CPU, ports and nfsd."""
 
     def show(self, taken: Snapshot) -> None:
         """Show a new snapshot."""
-        self.query_one("#host", Static).update(body(taken))
+        self.set_text(body(taken))
 
 
 def body(taken: Snapshot) -> Text:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Between the sampler's thread and the browsers: the hour, and who listens.
 
-A listener has a queue of a few events: at first all there is, then what changed, the same bytes for
-all.  One whose queue is full is sent away, and comes back by itself when it can (EventSource).
+A listener has a queue of a few events, the same bytes for all.  One whose queue is full is sent
+away, and comes back by itself when it can (EventSource).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from nfsrdma_tools.live.dataclass_json import to_plain
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.web.history import History, frame
-from nfsrdma_tools.live.web.page_data import Shown, text
+from nfsrdma_tools.live.web.page_data import page_data, text
 
 __all__ = ["Full", "Hub"]
 
@@ -36,10 +36,7 @@ class Hub:
         self._events: deque[object] = deque(maxlen=_EVENTS)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._shown = Shown()
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
-        # those of them who know nothing yet
-        self._new: set[asyncio.Queue[bytes | None]] = set()
 
     @property
     def listening(self) -> int:
@@ -71,13 +68,12 @@ class Hub:
             raise Full
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
         self._listeners.add(queue)
-        self._new.add(queue)
         try:
             yield b"retry: 2000\n\n"
             while (event := await queue.get()) is not None:
                 yield event
         finally:
-            self._forget(queue)
+            self._listeners.discard(queue)
 
     def close(self) -> None:
         """Send everybody away."""
@@ -87,22 +83,15 @@ class Hub:
     def _tell(self, small: str, snapshot: Snapshot) -> None:
         if not self._listeners:
             return
-        self._shown.take(snapshot)
-        whole = _event(small, self._shown.whole()) if self._new else b""
-        changes = _event(small, self._shown.changes())
+        event = _event(small, text(page_data(snapshot)))
         for queue in list(self._listeners):
             try:
-                queue.put_nowait(whole if queue in self._new else changes)
+                queue.put_nowait(event)
             except asyncio.QueueFull:
                 self._dismiss(queue)
-        self._new.clear()
-
-    def _forget(self, queue: asyncio.Queue[bytes | None]) -> None:
-        self._listeners.discard(queue)
-        self._new.discard(queue)
 
     def _dismiss(self, queue: asyncio.Queue[bytes | None]) -> None:
-        self._forget(queue)
+        self._listeners.discard(queue)
         while not queue.empty():
             queue.get_nowait()
         queue.put_nowait(None)

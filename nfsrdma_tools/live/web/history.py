@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nfsrdma_tools.live.memo import shared
+from nfsrdma_tools.live.connections import shared
 from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
 from nfsrdma_tools.live.web.page_data import text
 from nfsrdma_tools.probes.sets.latency import slot_ns

@@ -9,8 +9,10 @@ from html import escape
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.cpu import layers
+from nfsrdma_tools.probes.cpu.attribution import Cpu, Seen
 
-__all__ = ["COLOURS", "Bar", "draw"]
+__all__ = ["COLOURS", "Bar", "draw", "flame"]
 
 COLOURS = {
     names.APPLICATION: "#9aa5b1",
@@ -46,6 +48,34 @@ _STYLE = (
 
 Step = tuple[str, str]
 """A function and its layer; "" without one, such as for a thread."""
+
+
+def flame(snapshot: Cpu) -> str:
+    """An SVG of the stacks of the whole session, each sample worth the time between two."""
+    period = 1e9 / snapshot.rate if snapshot.rate else 0.0
+    busy = {seen: n for seen, n in snapshot.stacks.items() if seen.where[0] != names.IDLE}
+    remark = (
+        f"{snapshot.host.wall_ns / 1e9:.1f} s, busy {snapshot.host.busy_ns / 1e9:.2f} s of"
+        f" {snapshot.host.cpus} CPUs; {sum(busy.values())} samples at {snapshot.rate} Hz,"
+        f" {snapshot.lost} lost"
+    )
+    paths = sorted((_path(seen), count * period) for seen, count in busy.items())
+    return draw(paths, "CPU time by layer", remark)
+
+
+def _path(seen: Seen) -> list[Step]:
+    """From the thread to what ran; a function without a layer has its caller's.
+
+    What was interrupted is left away.
+    """
+    name = seen.where[0]
+    stack = seen.stack[: len(layers.uninterrupted(seen.stack)) + 1]
+    interrupted = len(stack) > len(layers.uninterrupted(stack))
+    path = [("interrupts", names.INTERRUPTS) if interrupted else (seen.name, "")]
+    for frame in reversed(stack):
+        shown = f"{frame.function} [{frame.module}]" if frame.module else frame.function
+        path.append((shown, layers.own_layer(frame) or path[-1][1]))
+    return [*path[:-1], (path[-1][0], name)] if stack else [*path, ("user space", name)]
 
 
 @dataclass

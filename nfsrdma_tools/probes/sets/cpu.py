@@ -15,7 +15,7 @@ from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.probes.cpu import layer_names as names
 from nfsrdma_tools.probes.cpu import layers
 from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, in_groups
-from nfsrdma_tools.probes.cpu.flame_stacks import flame
+from nfsrdma_tools.probes.cpu.flame_graph import flame
 from nfsrdma_tools.probes.cpu.samples import Reader, Reading
 from nfsrdma_tools.probes.program import Missing
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.probes.counters import Row, increase, row_of, split, text, total
-from nfsrdma_tools.probes.idle_rows import free
-from nfsrdma_tools.probes.maps import rows
+from nfsrdma_tools.probes.maps import free, rows
 from nfsrdma_tools.probes.rpc_clients import owner
 
 __all__ = [

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.probes.counters import increase, text, total
-from nfsrdma_tools.probes.idle_rows import free
-from nfsrdma_tools.probes.maps import rows
+from nfsrdma_tools.probes.maps import free, rows
 
 __all__ = ["COUNTS", "PHASES", "Server", "ServerRow", "difference", "forget", "read", "records"]
 

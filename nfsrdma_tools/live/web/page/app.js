@@ -91,20 +91,13 @@ function options() {
   select.value = state.who;
 }
 
-// a mount that is as it was comes as its device alone, one of which only connections changed with these
-function expand(now) {
-  const have = new Map(((state.now || {}).mounts || []).map((m) => [m.device, m]));
-  const whole = (told) => (typeof told === "string" ? have.get(told) : told.directory ? told : { ...have.get(told.device), ...told });
-  return { ...now, mounts: (now.mounts || []).map(whole) };
-}
-
 function take({ frame, now }) {
   state.frames.push(frame);
   if (state.frames.length > KEPT || frame.t - state.frames[0].t > HOUR) state.frames.shift();
   state.events.push(...(now.events || []));
   state.events.splice(0, Math.max(state.events.length - EVENTS, 0));
   const first = !state.now;
-  state.now = expand(now);
+  state.now = now;
   // a host that only serves is shown as a server
   if (first && !now.mounts.length && now.server) state.who = "s:";
   if (!state.paused) options();
