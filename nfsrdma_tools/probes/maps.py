@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 __all__ = ["IDLE", "decoded", "drained", "free", "mapped", "named", "rows"]
 
 IDLE = 600.0
-"""Seconds after which ``free`` takes a row out."""
+"""Seconds without a change after which ``free`` removes a row."""
 _AT_ONCE = 64
 # index of the least significant of eight bytes
 _LOWEST = 0 if sys.byteorder == "little" else 7
@@ -186,14 +186,14 @@ def _part(rows: Any, many: int) -> bytes:
 
 
 def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ...]]) -> None:
-    """Take idle rows out of a map that ``rows`` reads, and out of a ``reading`` of it.
+    """Remove idle rows from a map that ``rows`` reads, and from a ``reading`` of it.
 
-    A client of an idle row is gone, or does nothing: so a program that runs for months has room for
-    the clients that come.  One that comes back gets a new row, which begins at 0; so the reading
-    that differences are made to forgets the row, too.  An RPC that ends between the reading and the
-    removal, after IDLE seconds without any, is lost.
+    The client of an idle row is gone or inactive; removing the row makes room for new clients in a
+    program that runs for months.  A client that becomes active again gets a new row, which begins
+    at 0; so the last reading drops the row, too.  An RPC that ends between the reading and the
+    removal, after IDLE seconds without RPCs, is lost.
 
-    The reading's first part tells what was counted; ``now`` is in seconds.
+    The first part of the reading has the counters; ``now`` is in seconds.
     """
     seen: dict[Any, tuple[tuple[int, ...], float]]
     seen = session.state.setdefault(f"since when of {table}", {})
@@ -201,7 +201,7 @@ def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ..
         if name not in seen or seen[name][0] != counts:
             seen[name] = counts, now
     numbers: dict[Any, int] = session.state[f"numbers of {table}"]
-    # rows of one number go together
+    # remove all rows of one number together
     busy = {numbers[name] for name, (_, since) in seen.items() if now - since < IDLE}
     idle = [name for name in seen if numbers[name] not in busy]
     there = session.table(table)

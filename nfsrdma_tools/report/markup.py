@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTML elements and tables: text is escaped, only ``Markup`` is not."""
+"""HTML elements and tables with automatic escaping: text is escaped, ``Markup`` is not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nfsrdma_tools.errors import printable
 __all__ = ["Markup", "join", "table", "tag"]
 
 _VOID = {"meta", "br", "hr"}
-# characters of a cell from which on it may be broken
+# the length in characters above which a cell may wrap
 _LONG = 40
 
 
@@ -41,7 +41,7 @@ def join(children: Iterable[str]) -> Markup:
 
 
 def table(heads: Iterable[str], rows: Iterable[Sequence[str]], best: Sequence[bool] = ()) -> Markup:
-    """A table that scrolls by itself; columns of numbers stand right, rows in ``best`` out."""
+    """A scrollable table; columns of numbers are right-aligned, rows in ``best`` highlighted."""
     lines = list(rows)
     numeric = {i for i in range(len(lines[0]) if lines else 0) if all(_number(r[i]) for r in lines)}
     head = tag("tr", *(_cell("th", text, i in numeric) for i, text in enumerate(heads)))

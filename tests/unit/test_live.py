@@ -138,7 +138,7 @@ def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, facts: F
 def test_a_line_that_is_none_is_said(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
-    assert "mountstats cannot be read" in facts.missing["mountstats"]
+    assert "cannot parse mountstats" in facts.missing["mountstats"]
     assert read(facts, text).mounts
     assert facts.missing == {}
 

@@ -195,7 +195,7 @@ def test_a_broken_file_ends_in_one_clear_error(data: st.DataObject) -> None:
     try:
         parse(broken)
     except UserError as error:
-        assert "mountstats cannot be read" in error.message
+        assert "cannot parse mountstats" in error.message
 
 
 def test_data_is_read_with_either_operation() -> None:

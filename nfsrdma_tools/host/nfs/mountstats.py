@@ -62,8 +62,8 @@ DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
 STATES = frozenset(("port", "idle_time", "max_slots"))
 """Columns that are the state of a connection, not counters."""
 PROC = Path("/proc/self/mountstats")
-# the kernel prints mounts into a page, and again those that did not fit, so it is not to begin one
-# that may not (seq_read_iter in fs/seq_file.c)
+# the kernel formats mounts into one page, and again if a mount does not fit (seq_read_iter in
+# fs/seq_file.c): read half a page at a time, so that it does not start one that may not fit
 _HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -216,7 +216,7 @@ def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
 
 
 def _place(head: str) -> tuple[str, str, str] | None:
-    """Device, mount point and kind of the NFS mount whose first line this is; None for another."""
+    """Device, mount point and type in the first line of an NFS mount; None for other types."""
     match = _DEVICE.fullmatch(head)
     if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
         return None
@@ -252,9 +252,9 @@ def _xprt(text: str) -> Xprt:
     return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
 
 
-# most operations of most mounts are not done from one reading to the next
+# most operations do not change between two readings
 @lru_cache(maxsize=8192)
 def _operation(line: str) -> tuple[str, Operation] | None:
-    """An operation's name and counters; None for another line."""
+    """The name and counters of an operation; None for other lines."""
     match = _OPERATION.fullmatch(line)
     return (match[1], Operation(*map(int, match[2].split()))) if match else None

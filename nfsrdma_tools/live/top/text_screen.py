@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen that those of a mount, the host and the events are made of."""
+"""The base class of the mount, host and event screens."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["TextScreen"]
 
 
 class TextScreen(Screen[None]):
-    """A text that scrolls, and the keys."""
+    """A screen with a scrolling text and the keys."""
 
     CSS = "#body { padding: 0 1; }"
 
     def compose(self) -> ComposeResult:
-        """The text, and the keys."""
+        """The text and the keys."""
         with VerticalScroll():
             yield Static(id="body", markup=False)
         yield Footer(compact=True)
 
     def set_text(self, whole: Text) -> None:
-        """Show another text."""
+        """Replace the text."""
         self.query_one("#body", Static).update(whole)

@@ -51,7 +51,7 @@ Step = tuple[str, str]
 
 
 def flame(snapshot: Cpu) -> str:
-    """An SVG of the stacks of the whole session, each sample worth the time between two."""
+    """An SVG of the stacks of the whole session, each sample counts as the sampling interval."""
     period = 1e9 / snapshot.rate if snapshot.rate else 0.0
     busy = {seen: n for seen, n in snapshot.stacks.items() if seen.where[0] != names.IDLE}
     remark = (
@@ -64,9 +64,9 @@ def flame(snapshot: Cpu) -> str:
 
 
 def _path(seen: Seen) -> list[Step]:
-    """From the thread to what ran; a function without a layer has its caller's.
+    """The path from the thread to the running function, without what was interrupted.
 
-    What was interrupted is left away.
+    A function without a layer has the layer of its caller.
     """
     name = seen.where[0]
     stack = seen.stack[: len(layers.uninterrupted(seen.stack)) + 1]
