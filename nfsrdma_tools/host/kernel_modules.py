@@ -187,8 +187,8 @@ def transport_owners(modules: dict[str, Module]) -> list[str]:
     return sorted(set(modules["rdma_cm"].used_by) & set(modules["sunrpc"].used_by))
 
 
-def load(name: str, book: Journal) -> bool:
-    """Load a module and its dependencies; False if it was loaded.  ``book`` gets their removal.
+def load(name: str, journal: Journal) -> bool:
+    """Load a module and its dependencies; False if it was loaded.  ``journal`` gets their removal.
 
     CommandError if modprobe fails, MismatchError if the module is not in /proc/modules afterwards.
     """
@@ -198,22 +198,22 @@ def load(name: str, book: Journal) -> bool:
     new = [module for module in _needed(name) if module not in before]
     if new:
         # not modprobe -r: it would also remove modules that were idle before
-        book.add(Run(("rmmod", "--", *reversed(new))))
+        journal.add(Run(("rmmod", "--", *reversed(new))))
     run("modprobe", "--", name, hint="see: dmesg | tail")
     if new and _key(name) not in loaded():
         raise MismatchError(f"module {name}", "loaded", "not in /proc/modules")
     return bool(new)
 
 
-def unload(name: str, book: Journal) -> bool:
-    """Unload a module; False if it was not loaded.  ``book`` gets the command that reloads it.
+def unload(name: str, journal: Journal) -> bool:
+    """Unload a module; False if it was not loaded.  ``journal`` gets the command that reloads it.
 
     CommandError if it is in use, MismatchError if it is still in /proc/modules afterwards.
     """
     _checked(name)
     if _key(name) not in loaded():
         return False
-    book.add(Run(("modprobe", "--", name)))
+    journal.add(Run(("modprobe", "--", name)))
     run("rmmod", "--", name, hint="unmount NFS, stop nfsd or remove the RDMA links that use it")
     if _key(name) in loaded():
         raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")

@@ -64,8 +64,8 @@ class Tunable:
         """The value in effect; several numbers are separated by one blank."""
         return _plain(self._read(self._path()))
 
-    def set(self, value: str, book: Journal) -> str:
-        """Set the value, after ``book`` got the undo; returns the value in effect.
+    def set(self, value: str, journal: Journal) -> str:
+        """Set the value, after ``journal`` got the undo; returns the value in effect.
 
         Raises MismatchError if the kernel refuses or changes the value, UserError if it cannot be
         written.
@@ -73,7 +73,7 @@ class Tunable:
         path = self._path()
         old = _plain(self._read(path))
         if old != _plain(value):
-            book.add(self._undo(path, old))
+            journal.add(self._undo(path, old))
             self._write(path, value)
         found = _plain(self._read(path))
         if found != _plain(value):

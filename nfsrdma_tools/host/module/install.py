@@ -68,12 +68,12 @@ def check() -> None:
         _refuse_foreign(module_source.find().version)
 
 
-def install(build: Build, book: Journal) -> bool:
+def install(build: Build, journal: Journal) -> bool:
     """Register with DKMS for the running kernel and map mounts and nfsd to our module.
 
     ``build`` proves that it compiles, before anything is changed.  Nothing is loaded or unloaded.
     False if this source was already installed; another version is replaced.
-    ``book`` reverts a failed attempt.
+    ``journal`` reverts a failed attempt.
     """
     _require_root()
     source = module_source.find()
@@ -84,7 +84,7 @@ def install(build: Build, book: Journal) -> bool:
     _refuse_foreign(source.version)
     here = Installed(source.version, _missing())
     for action in _way_back(here):
-        book.add(action)
+        journal.add(action)
     _write(here)
     source.copy(dkms.source_folder(here.version))
     dkms.add_and_install(here.version, build.release)

@@ -53,23 +53,23 @@ def check_room(settings: dict[str, str]) -> None:
 
 
 @locked()
-def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
+def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
     """Make the module in ``file`` the transport module; False if it is already.
 
-    ``settings`` are checked parameters.  Unloads the modules in its way; on failure ``book``
+    ``settings`` are checked parameters.  Unloads the modules in its way; on failure ``journal``
     reloads them; see ``beside``.  Raises UserError that names the users of such a module,
     CommandError with the kernel's message if the module does not load, MismatchError if another
     module is loaded afterwards.
     """
     _require(file)
     if OURS in kernel_modules.loaded() and kernel_modules.srcversion(OURS) == file.srcversion:
-        _set(settings, book)
+        _set(settings, journal)
         return False
     wanted = _kept() | settings
     state, going = module_state.load(), _in_the_way(wanted)
     first = state.before if state and OURS in going else ""
     before = next((name for name in going if name != OURS), first)
-    prepare(book, file)
+    prepare(journal, file)
     for name in going:
         _take_out(name)
     module_state.save(ModuleState(file.path, wanted, before))
@@ -78,7 +78,7 @@ def load(file: ModuleFile, settings: dict[str, str], book: Journal) -> bool:
 
 
 @locked()
-def unload(book: Journal) -> str | None:
+def unload(journal: Journal) -> str | None:
     """Unload our module and reload the one before it; returns that module's name.
 
     None if ours was not loaded.  UserError that names its users.
@@ -88,7 +88,7 @@ def unload(book: Journal) -> str | None:
         return None
     refuse_used(OURS)
     state = module_state.load()
-    prepare(book)
+    prepare(journal)
     _take_out(OURS)
     if state and state.before:
         run(*_way_in(state.before))
@@ -97,23 +97,23 @@ def unload(book: Journal) -> str | None:
     return state.before if state else ""
 
 
-def prepare(book: Journal, file: ModuleFile | None = None) -> None:
+def prepare(journal: Journal, file: ModuleFile | None = None) -> None:
     """Record how to reload the current transport module, and load the modules ``file`` needs.
 
     Call it once before the first ``ready``.
     """
     for name in file.depends if file else ():
-        kernel_modules.load(name, book)
+        kernel_modules.load(name, journal)
     state, kept = module_state.load(), str(module_state.path())
-    book.add(Write(kept, read(Path(kept))) if state else Remove(kept))
+    journal.add(Write(kept, read(Path(kept))) if state else Remove(kept))
     here = _carriers()
     if OURS in here:
         module_state.save(_as_loaded(state))
     for name in here:
-        book.add(Run(_way_in(name), unless=str(_SYS / name)))
+        journal.add(Run(_way_in(name), unless=str(_SYS / name)))
     for name in {KERNELS, OURS} - set(here):
         # undone first, so that the other module can be loaded again
-        book.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
+        journal.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
 
 
 def is_ready(transport: str) -> bool:
@@ -177,14 +177,14 @@ def _kept() -> dict[str, str]:
     return {name: now[name] for name in _FIXED if now.get(name, _FIXED[name]) != _FIXED[name]}
 
 
-def _set(settings: Mapping[str, str], book: Journal) -> None:
+def _set(settings: Mapping[str, str], journal: Journal) -> None:
     now = kernel_modules.parameters(OURS)
     for name, value in settings.items():
         if name in _FIXED and now.get(name) != value:
             what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
             raise UserError(what, "run nfsrdma module unload, then try again")
         if name not in _FIXED:
-            Tunable.parse(f"{OURS}.{name}").set(value, book)
+            Tunable.parse(f"{OURS}.{name}").set(value, journal)
 
 
 def _take_out(name: str) -> None:

@@ -38,8 +38,8 @@ _SHOWN = 8
 _HINT = "the server, this kernel or the RDMA device limits it: request that value"
 
 
-def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mount:
-    """Make a mount and verify it; ``book`` gets its undo, which stays there until it is kept.
+def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) -> Mount:
+    """Make a mount and verify it; ``journal`` gets its undo, which stays there until it is kept.
 
     All requested values are read back from mountinfo and mountstats; a difference raises
     MismatchError with both values, and the mount is undone.  ``timeout`` is in seconds, for
@@ -55,20 +55,20 @@ def mount(request: MountRequest, book: Journal, timeout: float = _TIMEOUT) -> Mo
         _free_directory(directory)
         check_carrier(request.transport)
         undo = undo_for(directory)
-        book.add(undo)
+        journal.add(undo)
         try:
             call(request, directory, timeout)
             return _proven(request, directory)
         except BaseException:
             if _is_gone(directory):
-                book.drop(undo)
+                journal.drop(undo)
             raise
 
 
-def unmount(where: Mount | Path, book: Journal | None = None, timeout: float = _TIMEOUT) -> None:
+def unmount(where: Mount | Path, journal: Journal | None = None, timeout: float = _TIMEOUT) -> None:
     """Unmount an NFS mount and verify that it is gone; never forces.
 
-    Drops its undo from ``book``.  Raises UserError that names the processes that use it.
+    Drops its undo from ``journal``.  Raises UserError that names the processes that use it.
     """
     directory = where.directory if isinstance(where, Mount) else where
     entry = mountinfo.at(directory)
@@ -78,8 +78,8 @@ def unmount(where: Mount | Path, book: Journal | None = None, timeout: float = _
     result = run(*undo_for(entry.directory).argv, check=False, timeout=timeout)
     if entry.id in {other.id for other in mountinfo.read()}:
         raise _still_there(entry, result, timeout)
-    if book and undo_for(entry.directory) in book.actions:
-        book.drop(undo_for(entry.directory))
+    if journal and undo_for(entry.directory) in journal.actions:
+        journal.drop(undo_for(entry.directory))
 
 
 def undo_for(directory: Path) -> Run:

@@ -57,12 +57,12 @@ def serving() -> Serving:
 
 
 def enable(
-    export: Export, book: Journal, port: int = RDMA_PORT, versions: tuple[str, ...] = ()
+    export: Export, journal: Journal, port: int = RDMA_PORT, versions: tuple[str, ...] = ()
 ) -> bool:
     """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
 
     Enabling ``versions`` ("3", "4.2") that are off restarts a running nfsd.
-    Returns False if all of it was in effect.  ``book`` reverts a failed attempt; call its keep()
+    Returns False if all of it was in effect.  ``journal`` reverts a failed attempt; call its keep()
     on success.
     Raises UserError for an export that cannot be served, MismatchError if the result differs.
     """
@@ -74,7 +74,7 @@ def enable(
         state = _planned(before, export, port, versions)
         if state == before and _in_effect(export, state):
             return False
-        _note_undo(before, state, export, book)
+        _note_undo(before, state, export, journal)
         server_state.save(state)
         _write_files(export, state)
         _serve(state)
@@ -162,27 +162,27 @@ def _in_effect(export: Export, state: ServerState) -> bool:
 
 
 def _note_undo(
-    before: ServerState | None, state: ServerState, export: Export, book: Journal
+    before: ServerState | None, state: ServerState, export: Export, journal: Journal
 ) -> None:
     """Record in the journal how to revert a failed attempt: files first, then the service."""
     file = server_state.state_file()
     if not file.parent.exists():
-        book.add(Remove(str(file.parent)))
-    book.add(_put_back(file))
+        journal.add(Remove(str(file.parent)))
+    journal.add(_put_back(file))
     if before is None:
         for directory in state.made:
-            book.add(Remove(directory))
+            journal.add(Remove(directory))
         if not state.was_enabled:
-            book.add(Run(("systemctl", "disable", "--quiet", service.UNIT)))
+            journal.add(Run(("systemctl", "disable", "--quiet", service.UNIT)))
         if not state.was_active:
-            book.add(Run(("systemctl", "stop", service.UNIT)))
+            journal.add(Run(("systemctl", "stop", service.UNIT)))
     if state.needs_restart and not (before and before.needs_restart):
-        book.add(Run(("systemctl", "restart", service.UNIT)))
+        journal.add(Run(("systemctl", "restart", service.UNIT)))
     if service.active():
         # a stopped server has no exports in effect, and stays stopped
-        book.add(Run(("exportfs", "-r")))
-    book.add(_put_back(CONF))
-    book.add(_put_back(exports.file_of(export.path)))
+        journal.add(Run(("exportfs", "-r")))
+    journal.add(_put_back(CONF))
+    journal.add(_put_back(exports.file_of(export.path)))
 
 
 def _put_back(path: Path) -> Write | Remove:

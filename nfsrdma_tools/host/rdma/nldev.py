@@ -87,8 +87,8 @@ def statistics(link: Link) -> dict[str, int]:
     return to_counters(answers[0]) if answers else {}
 
 
-def add_link(kind: str, name: str, netdev: str, book: Journal) -> Link:
-    """Add the soft link ``name`` of ``kind`` (rxe or siw) on ``netdev``; ``book`` gets the undo.
+def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
+    """Add the soft link ``name`` of ``kind`` (rxe or siw) on ``netdev``; ``journal`` gets the undo.
 
     The kernel loads the driver itself.  UserError if the kernel refuses, MismatchError if the new
     link differs from the request.
@@ -96,11 +96,11 @@ def add_link(kind: str, name: str, netdev: str, book: Journal) -> Link:
     _check_names(kind, name, netdev)
     if _find(name):
         raise UserError(f"RDMA device {name} already exists", "choose another name")
-    book.add(undo := Run(("rdma", "link", "delete", name)))
+    journal.add(undo := Run(("rdma", "link", "delete", name)))
     try:
         _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=kind, NDEV_NAME=netdev)
     except NetlinkError as error:
-        book.drop(undo)
+        journal.drop(undo)
         raise _refused(f"add {kind} link {name} on {netdev}", error) from error
     link = _find(name)
     if link is None or link.netdev != netdev:
@@ -109,8 +109,8 @@ def add_link(kind: str, name: str, netdev: str, book: Journal) -> Link:
     return link
 
 
-def remove_link(name: str, book: Journal) -> Link:
-    """Delete a soft link and return it; ``book`` gets the undo, which adds it again.
+def remove_link(name: str, journal: Journal) -> Link:
+    """Delete a soft link and return it; ``journal`` gets the undo, which adds it again.
 
     UserError if there is no such link or if it is hardware.
     """
@@ -123,11 +123,11 @@ def remove_link(name: str, book: Journal) -> Link:
             f"{name} is not a soft link (driver {kind})", "nfsrdma deletes only soft links"
         )
     undo = Run(("rdma", "link", "add", name, "type", link.device.driver, "netdev", link.netdev))
-    book.add(undo)
+    journal.add(undo)
     try:
         _change(Command.DELLINK, DEV_INDEX=link.device.index)
     except NetlinkError as error:
-        book.drop(undo)
+        journal.drop(undo)
         raise _refused(f"delete link {name}", error) from error
     if _find(name):
         raise MismatchError(f"RDMA link {name}", "deleted", "still present")
