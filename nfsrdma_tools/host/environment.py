@@ -41,7 +41,7 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
     """
     facts = {
         "host": platform.node(),
-        "clock synchronised": _said("timedatectl", "show", "--property=NTPSynchronized", "--value"),
+        "clock synchronised": _line("timedatectl", "show", "--property=NTPSynchronized", "--value"),
         "toolkit": __version__,
         "kernel": platform.release(),
         "kernel build": platform.version(),
@@ -53,9 +53,9 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
         "cpu accounting": cpu_time.accounting(root / "proc"),
-        "virtualisation": _said("systemd-detect-virt"),
+        "virtualisation": _line("systemd-detect-virt"),
         "nfs-utils": _nfs_utils(),
-        "fio": _said("fio", "--version"),
+        "fio": _line("fio", "--version"),
         **_modules(root),
         "nfsrdma tunables": _tunables(root),
         **_devices(root),
@@ -89,17 +89,17 @@ def _memory(root: Path) -> str:
     return f"{int(total[0]) // 1024} MiB" if total else ""
 
 
-def _said(*argv: str) -> str:
+def _line(*argv: str) -> str:
     try:
-        said = run(*argv, check=False, timeout=10)
+        result = run(*argv, check=False, timeout=10)
     except ProgramMissingError:
         return ""
-    return said.stdout.strip().partition("\n")[0]
+    return result.stdout.strip().partition("\n")[0]
 
 
 def _nfs_utils() -> str:
     # "mount.nfs: (linux nfs-utils 2.8.3)"
-    return _said("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
+    return _line("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
 
 
 def _modules(root: Path) -> dict[str, str]:

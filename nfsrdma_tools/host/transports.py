@@ -21,10 +21,10 @@ from nfsrdma_tools.host.kernel_modules import Module
 from nfsrdma_tools.host.module.source import OURS
 
 __all__ = [
-    "ASIDE",
-    "CARRIERS",
     "KERNELS",
-    "check_carrier",
+    "KERNELS_ALIAS",
+    "TRANSPORT_MODULES",
+    "check_transport_module",
     "client_owners",
     "family",
     "named",
@@ -35,9 +35,9 @@ __all__ = [
 
 KERNELS = "rpcrdma"
 """The kernel's own transport module."""
-ASIDE = "kernels-rpcrdma"
+KERNELS_ALIAS = "kernels-rpcrdma"
 """Its alias for modprobe after `module install`, which maps all its names to our module."""
-CARRIERS = {"rdma": KERNELS, "nfsrdma": OURS}
+TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
 """The transport module that each transport needs."""
 
 
@@ -73,7 +73,7 @@ def serves_as(name: str) -> str:
 
 def family(transport: str) -> str:
     """The value of ``proto=`` for a transport over IPv4."""
-    return "rdma" if transport in CARRIERS else transport
+    return "rdma" if transport in TRANSPORT_MODULES else transport
 
 
 def named(proto: str) -> str:
@@ -82,14 +82,16 @@ def named(proto: str) -> str:
     return "nfsrdma" if plain == "rdma" and owner() == OURS else plain
 
 
-def check_carrier(transport: str) -> None:
+def check_transport_module(transport: str) -> None:
     """MismatchError if a mount over ``transport`` would use another module."""
-    wanted = CARRIERS.get(transport, "")
+    wanted = TRANSPORT_MODULES.get(transport, "")
     found = owner() or would_load() if wanted else ""
     if (wanted == OURS) != (found == OURS):
         hint = "nfsrdma module load"
         if found == OURS:
-            way = "nfsrdma module unload" if owner() else f"modprobe {ASIDE} for the kernel's"
+            way = (
+                "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS} for the kernel's"
+            )
             hint = f"{way}, or mount with --transport nfsrdma"
         raise MismatchError(f"the transport module for {transport}", wanted, found, hint)
 
@@ -97,7 +99,7 @@ def check_carrier(transport: str) -> None:
 def would_load() -> str:
     """The module that the kernel would load for the first mount over RDMA."""
     try:
-        said = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()
+        words = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()
     except ProgramMissingError:
         return KERNELS
-    return said[0] if said else KERNELS
+    return words[0] if words else KERNELS

@@ -33,13 +33,13 @@ def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
     step("starting")
     log = _log(config.name)
     with log.open("wb") as output:
-        keeper = subprocess.Popen(
+        supervisor = subprocess.Popen(
             (sys.executable, "-m", __name__, json.dumps(config.to_dict())),
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
     end = time.monotonic() + _SECONDS
     while (state := read_state(config.name)).get("phase") != "ready":
-        if keeper.poll() is not None or time.monotonic() > end:
+        if supervisor.poll() is not None or time.monotonic() > end:
             raise UserError(f"the lab failed to start: {log.read_text(errors='replace').strip()}")
         time.sleep(0.05)
     return state
@@ -65,7 +65,7 @@ def _log(name: str) -> Path:
     return paths.labs_dir() / f"{name}.keeper"
 
 
-def _keep(config: LabConfig) -> None:
+def _run(config: LabConfig) -> None:
     with Lab(config) as lab:
         while True:
             time.sleep(0.5)
@@ -79,7 +79,7 @@ def _keep(config: LabConfig) -> None:
 def _main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        _keep(LabConfig(**json.loads(sys.argv[1])))
+        _run(LabConfig(**json.loads(sys.argv[1])))
     except UserError as error:
         sys.exit(str(error))
 

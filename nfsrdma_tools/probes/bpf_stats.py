@@ -41,9 +41,9 @@ def counted(wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    with journal() as book:
+    with journal() as undo:
         # read it now: journal() has just reverted the change of a killed run
-        book.add(Write(str(_SWITCH), _SWITCH.read_text()))
+        undo.add(Write(str(_SWITCH), _SWITCH.read_text()))
         _SWITCH.write_text("1")
         yield
 

@@ -53,7 +53,7 @@ class _Reading(NamedTuple):
 
 def watch(
     account: Account,
-    asked: WatchOptions,
+    options: WatchOptions,
     begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
 ) -> Iterator[Interval]:
@@ -63,26 +63,26 @@ def watch(
     of all intervals when the caller stops.  Raises UserError if nothing can be counted, or if
     the directory is not an NFS mount point.
     """
-    if asked.directory and account.host_wide:
+    if options.directory and account.host_wide:
         raise UserError(f"{account.name} covers the whole host", "omit --mount")
-    if asked.cpu and not account.times:
+    if options.cpu and not account.times:
         raise UserError(
             f"{account.name} does not measure CPU time", "use the probe set registrations or cpu"
         )
-    mount = _mount(asked.directory) if asked.directory else None
-    heard: dict[str, int | None] = {}
+    mount = _mount(options.directory) if options.directory else None
+    numbers: dict[str, int | None] = {}
     if not account.host_wide:
         # before the probes are attached, because it may send RPCs to servers
-        clients(heard)
-    with attached([account.name], asked.cpu) as open_session, counted(asked.cost):
+        clients(numbers)
+    with attached([account.name], options.cpu) as open_session, counted(options.cost):
         begun(open_session.missing)
-        first = last = _read(account, open_session, asked.cost)
+        first = last = _read(account, open_session, options.cost)
         done = 0
         try:
-            while not asked.count or done < asked.count:
-                time.sleep(asked.interval)
-                now = _read(account, open_session, asked.cost)
-                known = {} if account.host_wide else clients(heard)
+            while not options.count or done < options.count:
+                time.sleep(options.interval)
+                now = _read(account, open_session, options.cost)
+                known = {} if account.host_wide else clients(numbers)
                 added = account.difference(now.counted, last.counted)
                 rows = of_mount(account.records(added, known), mount)
                 cost = now.cost - last.cost if now.cost and last.cost else None

@@ -83,7 +83,7 @@ def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list
 
     A row that has not changed since the last reading of this session is not decoded again.
     """
-    return _taken_apart(session, name, _entries(session, name, session.table(name)), decode)
+    return _decode_all(session, name, _entries(session, name, session.table(name)), decode)
 
 
 def mapped(
@@ -114,7 +114,7 @@ def _memory(session: Any, name: str) -> mmap.mmap:
     return memory
 
 
-def _taken_apart(
+def _decode_all(
     session: Any,
     name: str,
     entries: Iterable[tuple[bytes, bytes]],

@@ -29,21 +29,21 @@ _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
 _PATIENCE = 10.0
 
 
-def clients(heard: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
+def clients(cache: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
     """Mount points by the number of their client; mounts with an unknown number are left out.
 
-    Mounts of one superblock share a client and so its number.  ``heard`` caches, by mount, the
+    Mounts of one superblock share a client and so its number.  ``cache`` keeps, by mount, the
     numbers found by sending an RPC: pass the same dict again to query only new mounts.
     """
     found: dict[int, list[str]] = {}
-    heard = {} if heard is None else heard
+    cache = {} if cache is None else cache
     for mount in mounts():
-        number = _told(mount)
+        number = _number_in_sysfs(mount)
         if number is None:
             name = f"{mount.device} {mount.target}"
-            if name not in heard:
-                heard[name] = _heard(mount)
-            number = heard[name]
+            if name not in cache:
+                cache[name] = _number_in_trace(mount)
+            number = cache[name]
         if number is not None:
             found.setdefault(number, []).append(str(mount.directory))
     return {number: tuple(sorted(names)) for number, names in found.items()}
@@ -54,7 +54,7 @@ def owner(number: int, known: dict[int, tuple[str, ...]]) -> str:
     return ", ".join(known.get(number, ())) or "unattributed"
 
 
-def _told(mount: Mount) -> int | None:
+def _number_in_sysfs(mount: Mount) -> int | None:
     try:
         link = (_SYSFS / mount.device / "nfs_client").readlink()
     except OSError:
@@ -62,25 +62,25 @@ def _told(mount: Mount) -> int | None:
     return int(link.name.removeprefix("clnt-"))
 
 
-def _heard(mount: Mount) -> int | None:
+def _number_in_trace(mount: Mount) -> int | None:
     folder = TRACEFS / "instances" / f"nfsrdma-{os.getpid()}"
     try:
-        with journal() as book:
-            book.add(Remove(str(folder)))
+        with journal() as undo:
+            undo.add(Remove(str(folder)))
             folder.mkdir()
             (folder / "set_event_pid").write_text(str(os.getpid()))
             (folder / "trace_options").write_text("event-fork")
             (folder / "events/sunrpc/rpc_request/enable").write_text("1")
-            _ask(mount.directory)
-            said = (folder / "trace").read_text()
+            _send_rpc(mount.directory)
+            trace = (folder / "trace").read_text()
             (folder / "events/sunrpc/rpc_request/enable").write_text("0")
     except (OSError, UserError):
         return None
-    numbers = _CLIENT.findall(said)
+    numbers = _CLIENT.findall(trace)
     return int(numbers[-1], 16) if numbers else None
 
 
-def _ask(directory: Path) -> None:
+def _send_rpc(directory: Path) -> None:
     code = "import os, sys; os.statvfs(sys.argv[1])"
     with contextlib.suppress(UserError):
         run(sys.executable, "-I", "-c", code, str(directory), timeout=_PATIENCE)

@@ -19,7 +19,7 @@ from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import trace_events
 from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
-from nfsrdma_tools.probes.stderr_capture import aside
+from nfsrdma_tools.probes.stderr_capture import captured_stderr
 
 __all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 
@@ -99,7 +99,7 @@ def load(text: str, flags: Sequence[str]) -> Any:
     """Compile and attach a program, as bcc's BPF; UserError with the compiler's error."""
     compiler = bcc()
     headers()
-    with aside("the probes were compiled") as said:
+    with captured_stderr("the probes were compiled") as said:
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 
 from nfsrdma_tools.errors import one_line, printable
 
-__all__ = ["aside"]
+__all__ = ["captured_stderr"]
 
 
 @contextlib.contextmanager
-def aside(what: str) -> Iterator[Callable[[], str]]:
+def captured_stderr(what: str) -> Iterator[Callable[[], str]]:
     """Redirect descriptor 2 to a file; yields a function that returns the reason in it, or "".
 
     ``what`` describes the block, as in "ended while WHAT".
@@ -28,7 +28,7 @@ def aside(what: str) -> Iterator[Callable[[], str]]:
     with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
         kept = os.dup(2)
         stack.callback(os.close, kept)
-        stack.enter_context(_outlived(file.fileno(), kept, what))
+        stack.enter_context(_report_death(file.fileno(), kept, what))
         os.dup2(file.fileno(), 2)
         stack.callback(os.dup2, kept, 2)
         yield lambda: _reason(file.fileno())
@@ -42,7 +42,7 @@ def _reason(file: int) -> str:
 
 
 @contextlib.contextmanager
-def _outlived(file: int, stderr: int, what: str) -> Iterator[None]:
+def _report_death(file: int, stderr: int, what: str) -> Iterator[None]:
     """If this process ends in the block, a child prints why, in one line."""
     read, write = os.pipe()
     child = os.fork()

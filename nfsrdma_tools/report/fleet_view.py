@@ -106,13 +106,13 @@ def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
              "server CPUs busy", "per client")  # fmt: skip
     return [
         tag("h2", "Simultaneous clients"),
-        tag("p", _explained(fleet)),
+        tag("p", _legend(fleet)),
         *(tag("p", said) for said in findings(study)),
         table(heads, [_row(crowd) for crowd in fleet.crowds]),
     ]
 
 
-def _explained(fleet: Fleet) -> str:
+def _legend(fleet: Fleet) -> str:
     text = (
         "Round: this number of hosts read the same cell for at least half of each one's time, and "
         "no host measured another cell; with one client no other host was active. Aggregate: the "

@@ -41,8 +41,8 @@ def lines(study: Study) -> list[Line]:
     """All lines that can be fitted; none without the probe set cpu."""
     found = []
     for name in study.transports:
-        points = [p.spent for p in _asked(study, name) if p.spent and p.spent.cpu]
-        for whose in _whose(points) if points else ():
+        points = [p.spent for p in _points(study, name) if p.spent and p.spent.cpu]
+        for whose in _sides(points) if points else ():
             pairs = tuple((p.bytes, _cost(p, whose)) for p in points)
             # samples divide the whole time of an operation, so errors are relative to that whole
             scales = [_cost(p, RAW) for p in points]
@@ -86,7 +86,7 @@ def section(study: Study) -> list[Markup]:
              *_limit_heads(study))  # fmt: skip
     return [
         tag("h2", "Overhead per byte and per I/O"),
-        tag("p", _explained(study)),
+        tag("p", _legend(study)),
         table(heads, [_row(study, line) for line in found]),
     ]
 
@@ -96,12 +96,12 @@ def formula(line: Fit) -> str:
     return f"{line.per_byte.value:.3g} ns per byte + {line.per_io.value / 1e3:.3g} µs"
 
 
-def _asked(study: Study, transport: str) -> list[Point]:
+def _points(study: Study, transport: str) -> list[Point]:
     points = study.of(transport)
     return [p for p in points if p.cell.read_ahead] or points
 
 
-def _whose(points: list[Spending]) -> Iterator[str]:
+def _sides(points: list[Spending]) -> Iterator[str]:
     yield from (side for side in SIDES if any(p.cpu[side] for p in points))
     yield HOST
     if any(p.emulated for p in points):
@@ -144,7 +144,7 @@ def _left_out(study: Study) -> str:
     return " Cells without read-ahead are left out." if study.plan.reads_ahead else ""
 
 
-def _explained(study: Study) -> str:
+def _legend(study: Study) -> str:
     each = study.plan.direction
     return (
         f"A {each} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., FAST "

@@ -196,5 +196,5 @@ def _missing(study: Study) -> list[Markup]:
 
 
 def _plan(study: Study) -> Markup:
-    told = {name: str(value) for name, value in study.plan.to_json().items()}
-    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(told.items())))
+    values = {name: str(value) for name, value in study.plan.to_json().items()}
+    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(values.items())))

@@ -8,8 +8,8 @@ import pytest
 
 RUN = """
 import os, sys
-from nfsrdma_tools.probes.stderr_capture import aside
-with aside("it compiled") as said:
+from nfsrdma_tools.probes.stderr_capture import captured_stderr
+with captured_stderr("it compiled") as said:
     {}
     words = said()
 print(words)

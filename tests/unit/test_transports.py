@@ -8,7 +8,7 @@ from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import parse_loaded
 from nfsrdma_tools.host.nfs.mountinfo import parse
 from nfsrdma_tools.host.nfs.mounts import Mount
-from nfsrdma_tools.host.transports import check_carrier, family, named
+from nfsrdma_tools.host.transports import check_transport_module, family, named
 from tests.unit.requests_made import asks
 
 LINE = "58 1 0:45 / /mnt rw shared:1 - nfs4 server:/export rw,vers=4.2,proto={proto},rsize=65536"
@@ -60,10 +60,10 @@ def test_a_mount_that_would_get_another_module_is_refused(
 ) -> None:
     if words:
         with pytest.raises(MismatchError) as error:
-            check_carrier(transport)
+            check_transport_module(transport)
         assert words in str(error.value)
     else:
-        check_carrier(transport)
+        check_transport_module(transport)
 
 
 @pytest.mark.parametrize("carrier", [""], indirect=True)
@@ -73,9 +73,9 @@ def test_with_none_loaded_it_counts_what_would_be(
 ) -> None:
     monkeypatch.setattr(transports, "would_load", lambda: would)
     right, wrong = ("nfsrdma", "rdma") if would == "nfsrdma" else ("rdma", "nfsrdma")
-    check_carrier(right)
+    check_transport_module(right)
     with pytest.raises(MismatchError):
-        check_carrier(wrong)
+        check_transport_module(wrong)
 
 
 def test_ours_is_asked_for_as_rdma() -> None:

@@ -68,16 +68,16 @@ def fstab(machine: Machine) -> Iterator[Finding]:
     mounted = {entry.directory: entry for entry in _nfs(machine)}
     path = machine.path("etc/fstab")
     text = machine.read("etc/fstab") if path.exists() else ""
-    for directory, asked in asked_transports(text).items():
+    for directory, requested in asked_transports(text).items():
         if directory not in mounted:
             continue
         found = family(mounted[directory].options.get("proto", ""))
         name = f"fstab {directory}"
-        if found == asked:
-            yield Finding(name, "ok", f"requests {asked} and uses it")
+        if found == requested:
+            yield Finding(name, "ok", f"requests {requested} and uses it")
         else:
             remedy = "unmount all mounts of that server, then mount this one first"
-            yield Finding(name, "error", f"mounted with {found}", asked, remedy)
+            yield Finding(name, "error", f"mounted with {found}", requested, remedy)
 
 
 def _nfs(machine: Machine) -> list[Entry]:

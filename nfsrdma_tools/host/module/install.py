@@ -28,7 +28,7 @@ from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.module.source import OURS
-from nfsrdma_tools.host.transports import ASIDE, KERNELS
+from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
 __all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]
@@ -40,8 +40,8 @@ alias {KERNELS} {OURS}
 alias {KERNELS}6 {OURS}
 alias svcrdma {OURS}
 alias xprtrdma {OURS}
-# the kernel's own module: modprobe {ASIDE}
-alias {ASIDE} {KERNELS}
+# the kernel's own module: modprobe {KERNELS_ALIAS}
+alias {KERNELS_ALIAS} {KERNELS}
 """
 
 

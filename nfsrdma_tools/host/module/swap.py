@@ -25,7 +25,13 @@ from nfsrdma_tools.host.module.parameters import is_off
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.module.state import ModuleState, locked
 from nfsrdma_tools.host.module.users import refuse_used
-from nfsrdma_tools.host.transports import ASIDE, CARRIERS, KERNELS, owner, would_load
+from nfsrdma_tools.host.transports import (
+    KERNELS,
+    KERNELS_ALIAS,
+    TRANSPORT_MODULES,
+    owner,
+    would_load,
+)
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
@@ -44,7 +50,7 @@ def beside(settings: Mapping[str, str]) -> bool:
 def check_room(settings: dict[str, str]) -> None:
     """UserError unless ours can replace the loaded module: call it before a long build."""
     _require_root()
-    for name in _in_the_way(_kept() | settings):
+    for name in _to_unload(_fixed_parameters() | settings):
         if name == KERNELS and name not in kernel_modules.loaded():
             hint = "boot a kernel that builds it as a module"
             raise UserError(f"{KERNELS} is built into this kernel and cannot be unloaded", hint)
@@ -65,13 +71,13 @@ def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
     if OURS in kernel_modules.loaded() and kernel_modules.srcversion(OURS) == file.srcversion:
         _set(settings, journal)
         return False
-    wanted = _kept() | settings
-    state, going = module_state.load(), _in_the_way(wanted)
+    wanted = _fixed_parameters() | settings
+    state, going = module_state.load(), _to_unload(wanted)
     first = state.before if state and OURS in going else ""
     before = next((name for name in going if name != OURS), first)
     prepare(journal, file)
     for name in going:
-        _take_out(name)
+        _remove(name)
     module_state.save(ModuleState(file.path, wanted, before))
     _insert()
     return True
@@ -89,10 +95,10 @@ def unload(journal: Journal) -> str | None:
     refuse_used(OURS)
     state = module_state.load()
     prepare(journal)
-    _take_out(OURS)
+    _remove(OURS)
     if state and state.before:
-        run(*_way_in(state.before))
-        _prove(state.before)
+        run(*_load_command(state.before))
+        _verify_owner(state.before)
     module_state.save(None)
     return state.before if state else ""
 
@@ -106,11 +112,11 @@ def prepare(journal: Journal, file: ModuleFile | None = None) -> None:
         kernel_modules.load(name, journal)
     state, kept = module_state.load(), str(module_state.path())
     journal.add(Write(kept, read(Path(kept))) if state else Remove(kept))
-    here = _carriers()
+    here = _loaded_modules()
     if OURS in here:
         module_state.save(_as_loaded(state))
     for name in here:
-        journal.add(Run(_way_in(name), unless=str(_SYS / name)))
+        journal.add(Run(_load_command(name), unless=str(_SYS / name)))
     for name in {KERNELS, OURS} - set(here):
         # undone first, so that the other module can be loaded again
         journal.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
@@ -118,7 +124,7 @@ def prepare(journal: Journal, file: ModuleFile | None = None) -> None:
 
 def is_ready(transport: str) -> bool:
     """Whether the right module for ``transport`` is loaded; True for tcp, which needs none."""
-    wanted, now = CARRIERS.get(transport, ""), owner()
+    wanted, now = TRANSPORT_MODULES.get(transport, ""), owner()
     # treat a vendor's rpcrdma of another name as the kernel's
     return not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS))
 
@@ -131,16 +137,16 @@ def ready(transport: str) -> None:
     """
     if is_ready(transport):
         return
-    wanted, now = CARRIERS[transport], owner()
+    wanted, now = TRANSPORT_MODULES[transport], owner()
     if wanted == OURS and OURS in kernel_modules.loaded():
         raise UserError(f"{OURS} is loaded without its client", "run: nfsrdma module unload")
     if now:
-        _take_out(now)
+        _remove(now)
     if wanted == OURS:
         _insert()
     else:
-        run(*_way_in(wanted))
-        _prove(wanted)
+        run(*_load_command(wanted))
+        _verify_owner(wanted)
 
 
 def _require(file: ModuleFile) -> None:
@@ -160,18 +166,18 @@ def _require_root() -> None:
         raise UserError("only root may load and unload modules", "run this as root")
 
 
-def _carriers() -> list[str]:
+def _loaded_modules() -> list[str]:
     """The loaded transport modules: the kernel's, ours, or both."""
     found = [owner(), *({KERNELS, OURS} & kernel_modules.loaded().keys())]
     return sorted(set(filter(None, found)), reverse=True)
 
 
-def _in_the_way(settings: Mapping[str, str]) -> list[str]:
+def _to_unload(settings: Mapping[str, str]) -> list[str]:
     """The modules to unload before ours is loaded with these parameters."""
-    return [name for name in _carriers() if name == OURS or not beside(settings)]
+    return [name for name in _loaded_modules() if name == OURS or not beside(settings)]
 
 
-def _kept() -> dict[str, str]:
+def _fixed_parameters() -> dict[str, str]:
     """The fixed parameters of our loaded module, which another build of it keeps."""
     now = kernel_modules.parameters(OURS) if OURS in kernel_modules.loaded() else {}
     return {name: now[name] for name in _FIXED if now.get(name, _FIXED[name]) != _FIXED[name]}
@@ -187,7 +193,7 @@ def _set(settings: Mapping[str, str], journal: Journal) -> None:
             Tunable.parse(f"{OURS}.{name}").set(value, journal)
 
 
-def _take_out(name: str) -> None:
+def _remove(name: str) -> None:
     refuse_used(name)
     run("rmmod", "--", name)
     if name in kernel_modules.loaded():
@@ -201,10 +207,10 @@ def _insert() -> None:
     try:
         run(*_insmod(state))
     except CommandError as error:
-        said = one_line(error.stderr) + _said_since(log)
-        raise CommandError(error.argv, error.returncode, said) from error
+        message = one_line(error.stderr) + _last_message_since(log)
+        raise CommandError(error.argv, error.returncode, message) from error
     if not is_off(state.parameters.get("client", "Y")):
-        _prove(OURS)
+        _verify_owner(OURS)
     wanted, found = (
         kernel_modules.in_file(Path(state.file)).srcversion,
         kernel_modules.srcversion(OURS),
@@ -217,18 +223,18 @@ def _insert() -> None:
             raise MismatchError(f"{OURS}.{name}", value, values.get(name, "nothing"))
 
 
-def _prove(name: str) -> None:
+def _verify_owner(name: str) -> None:
     if owner() != name:
         raise MismatchError("the transport module for proto=rdma", name, owner() or "none")
 
 
-def _way_in(name: str) -> tuple[str, ...]:
+def _load_command(name: str) -> tuple[str, ...]:
     """The command that loads a transport module, whatever its name."""
     if name == OURS:
         return _insmod(module_state.load() or _as_loaded(None))
     # after `module install` modprobe maps the name rpcrdma to ours
-    aside = name == KERNELS and would_load() == OURS
-    return ("modprobe", "--", ASIDE if aside else name)
+    aliased = name == KERNELS and would_load() == OURS
+    return ("modprobe", "--", KERNELS_ALIAS if aliased else name)
 
 
 def _insmod(state: ModuleState) -> tuple[str, ...]:
@@ -253,7 +259,7 @@ def _kernel_log() -> list[str]:
     return run("dmesg", check=False).stdout.splitlines()
 
 
-def _said_since(log: list[str]) -> str:
+def _last_message_since(log: list[str]) -> str:
     """The kernel's last message about our module since, in brackets; "" if there is none."""
     old = set(log)
     new = (line for line in _kernel_log() if line not in old and f"{OURS}:" in line)

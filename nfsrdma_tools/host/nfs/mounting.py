@@ -17,7 +17,7 @@ from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
 from nfsrdma_tools.host.nfs.target import Target
-from nfsrdma_tools.host.transports import check_carrier
+from nfsrdma_tools.host.transports import check_transport_module
 from nfsrdma_tools.lock import folder_lock
 from nfsrdma_tools.undo import Journal, Run
 
@@ -53,12 +53,12 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) ->
     busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
     with folder_lock(directory, busy):
         _free_directory(directory)
-        check_carrier(request.transport)
+        check_transport_module(request.transport)
         undo = undo_for(directory)
         journal.add(undo)
         try:
             call(request, directory, timeout)
-            return _proven(request, directory)
+            return _verified(request, directory)
         except BaseException:
             if _is_gone(directory):
                 journal.drop(undo)
@@ -101,25 +101,25 @@ def _free_directory(directory: Path) -> Path:
     return mountinfo.canonical(directory, entries)
 
 
-def _proven(request: MountRequest, directory: Path) -> Mount:
+def _verified(request: MountRequest, directory: Path) -> Mount:
     made = find(directory)
     if not made:
         raise MountError(f"mount.nfs succeeded, but {directory} is not an NFS mount point")
     others = [other for other in mounts() if other.directory != directory]
-    _prove_connections(request, made, others)
+    _verify_connections(request, made, others)
     for what in ("vers", "rsize", "wsize", "nconnect"):
-        _prove(what, getattr(request, what), getattr(made, what), _HINT)
+        _verify(what, getattr(request, what), getattr(made, what), _HINT)
     if request.read_ahead is not None:
         _set_read_ahead(request.read_ahead, made, others)
     return made
 
 
-def _prove(what: str, asked: object, found: object, hint: str) -> None:
-    if asked is not None and asked != found:
-        raise MismatchError(what, asked, found, hint)
+def _verify(what: str, requested: object, found: object, hint: str) -> None:
+    if requested is not None and requested != found:
+        raise MismatchError(what, requested, found, hint)
 
 
-def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
+def _verify_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
     riders = ", ".join(map(str, shared(made, others)))
     hint = (
         f"it shares the connections of {riders}, as NFSv4 mounts of one server do: "
@@ -128,10 +128,10 @@ def _prove_connections(request: MountRequest, made: Mount, others: list[Mount]) 
         else _HINT
     )
     xprts = mountstats.read(made.directory).xprts
-    _prove("transport", request.transport, made.transport, hint)
+    _verify("transport", request.transport, made.transport, hint)
     for xprt in xprts:
-        _prove("transport of a connection", request.family, xprt.proto, hint)
-    _prove("nconnect", request.nconnect, len(xprts), hint)
+        _verify("transport of a connection", request.family, xprt.proto, hint)
+    _verify("nconnect", request.nconnect, len(xprts), hint)
 
 
 def _set_read_ahead(blocks: int, made: Mount, others: list[Mount]) -> None:

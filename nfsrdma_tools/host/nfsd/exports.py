@@ -125,11 +125,11 @@ def refresh() -> str:
 
 def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
     """MismatchError unless each client has the export with the requested options."""
-    asked = set(export.options)
+    requested = set(export.options)
     known = [each for each in effective(etab) if each.path == os.fspath(export.path)]
     for client in export.clients:
         found = [each for each in known if _same_client(each.client, (client,))]
-        if not any(asked <= set(each.options) for each in found):
+        if not any(requested <= set(each.options) for each in found):
             shown = " ".join(f"{e.client}({','.join(e.options)})" for e in known)
             wanted = f"{client}({','.join(export.options)})"
             raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
@@ -146,11 +146,11 @@ def parse_etab(text: str) -> list[Exported]:
     return found
 
 
-def _same_client(found: str, asked: tuple[str, ...]) -> bool:
+def _same_client(found: str, requested: tuple[str, ...]) -> bool:
     plain = _plain_client(found)
-    if plain in {_plain_client(client) for client in asked}:
+    if plain in {_plain_client(client) for client in requested}:
         return True
-    return plain in {_canonical(client) for client in asked}
+    return plain in {_canonical(client) for client in requested}
 
 
 def _canonical(client: str) -> str:

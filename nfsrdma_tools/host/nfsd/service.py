@@ -68,8 +68,8 @@ def render(port: int, versions: tuple[str, ...]) -> str:
 
 
 def _off(version: str) -> bool:
-    said = [_get(key) for key in (f"vers{version}", f"vers{version[0]}")]
-    return any(value and value.lower() not in _YES for value in said)
+    values = [_get(key) for key in (f"vers{version}", f"vers{version[0]}")]
+    return any(value and value.lower() not in _YES for value in values)
 
 
 def _get(key: str) -> str:

@@ -55,9 +55,9 @@ def check(tuned: Tuned) -> None:
         "read_ahead_kb": _settled_read_ahead(found.device),
     }
     for name, value in values.items():
-        asked = getattr(tuned, name)
-        if asked is not None and asked != value:
-            raise MismatchError(f"{name} of {directory}", asked, value,
+        requested = getattr(tuned, name)
+        if requested is not None and requested != value:
+            raise MismatchError(f"{name} of {directory}", requested, value,
                                 "the server or the transport limits it")  # fmt: skip
 
 

@@ -60,8 +60,8 @@ class TuneState:
         return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
 
 
-def apply(wish: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
-    """Save ``wish``, put it in effect as far as possible, and return what is in effect.
+def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
+    """Save ``request``, put it in effect as far as possible, and return what is in effect.
 
     A ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
     unmounts, mounts by fstab or unit, and verifies that the new mount has the tuned values.
@@ -69,23 +69,23 @@ def apply(wish: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneS
     reverted.
     """
     with tune_state.locked(root):
-        old, mount = _known(wish.directory, root), _mount(wish.directory, root)
+        old, mount = _known(request.directory, root), _mount(request.directory, root)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
             if remount:
                 # unmount first: a busy mount fails before anything is changed
-                activation.unmount(wish.directory)
+                activation.unmount(request.directory)
             if old:
                 _take_back(old, root)
-            tuned = _plan(wish, mount, was, root)
+            tuned = _plan(request, mount, was, root)
             _put(tuned, root)
             if remount:
-                activation.mount(wish.directory)
+                activation.mount(request.directory)
                 activation.check(tuned)
         except BaseException:
-            _revert(wish.directory, old, root)
+            _revert(request.directory, old, root)
             if remount:
-                _mount_as_before(wish.directory, mount)
+                _mount_as_before(request.directory, mount)
             raise
     return _state(tuned, root)
 
@@ -124,13 +124,13 @@ def _read_ahead(mount: mounting.Mount | None) -> int | None:
     return readahead.get_kb(mount.device) if mount else None
 
 
-def _plan(wish: TuneRequest, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
-    edit = tune_definition.plan(wish.directory, wish.rsize, wish.wsize, root)
+def _plan(request: TuneRequest, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
+    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root)
     return Tuned(
-        directory=str(wish.directory),
-        rsize=wish.rsize,
-        wsize=wish.wsize,
-        read_ahead_kb=_kb(wish, mount),
+        directory=str(request.directory),
+        rsize=request.rsize,
+        wsize=request.wsize,
+        read_ahead_kb=_kb(request, mount),
         file=str(edit.file) if edit else None,
         before=edit.before if edit else None,
         after=edit.after if edit else None,
@@ -138,13 +138,13 @@ def _plan(wish: TuneRequest, mount: mounting.Mount | None, was: int | None, root
     )
 
 
-def _kb(wish: TuneRequest, mount: mounting.Mount | None) -> int | None:
-    if wish.read_ahead is None:
+def _kb(request: TuneRequest, mount: mounting.Mount | None) -> int | None:
+    if request.read_ahead is None:
         return None
-    rsize = wish.rsize or (mount.rsize if mount else None)
+    rsize = request.rsize or (mount.rsize if mount else None)
     if rsize is None:
-        raise UserError(f"the rsize of {wish.directory} is unknown", "give --rsize or mount it")
-    return readahead.kb_for(wish.read_ahead, rsize)
+        raise UserError(f"the rsize of {request.directory} is unknown", "give --rsize or mount it")
+    return readahead.kb_for(request.read_ahead, rsize)
 
 
 def _put(tuned: Tuned, root: Path) -> None:

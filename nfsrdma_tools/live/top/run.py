@@ -17,9 +17,9 @@ __all__ = ["run"]
 class _Top(Top):
     """The application with a feed of snapshots."""
 
-    def __init__(self, asked: FeedOptions) -> None:
-        super().__init__(asked.interval)
-        self.feed = Feed(asked, self._deliver, self.exit)
+    def __init__(self, options: FeedOptions) -> None:
+        super().__init__(options.interval)
+        self.feed = Feed(options, self._deliver, self.exit)
 
     def _deliver(self, snapshot: Snapshot) -> None:
         self.post_message(Taken(snapshot))
@@ -34,7 +34,7 @@ class _Top(Top):
         self.feed.start()
 
 
-def run(asked: FeedOptions) -> None:
+def run(options: FeedOptions) -> None:
     """Show snapshots until the user quits.
 
     Raises UserError without a terminal, or the error that ended the feed.
@@ -45,7 +45,7 @@ def run(asked: FeedOptions) -> None:
         )
     # probes redirect the compiler's output on descriptor 2, on which textual draws
     sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
-    top = _Top(asked)
+    top = _Top(options)
     try:
         top.run()
     finally:

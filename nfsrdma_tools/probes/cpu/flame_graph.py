@@ -146,11 +146,11 @@ def _bars(bar: Bar, total: float, x: float, y: float) -> Iterator[str]:
 
 def _bar(bar: Bar, total: float, x: float, y: float, width: float) -> str:
     where = f", {bar.layer}" if bar.layer else ""
-    told = f"{bar.name}{where}: {bar.ns / 1e6:.1f} ms, {bar.ns / total:.2%}"
+    tooltip = f"{bar.name}{where}: {bar.ns / 1e6:.1f} ms, {bar.ns / total:.2%}"
     letters = int((width - 4) / _LETTER)
     name = bar.name if len(bar.name) <= letters else f"{bar.name[: letters - 1]}…"
     return (
-        f"<g><title>{escape(printable(told))}</title>"
+        f"<g><title>{escape(printable(tooltip))}</title>"
         f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW - 1}"'
         f' fill="{COLOURS.get(bar.layer, _PLAIN)}"/>'
         f"{_text(x + 3, y + 12, name) if letters > 2 else ''}</g>"

@@ -37,8 +37,8 @@ class Symbols:
         """The function at an address."""
         found = self.known.get(address)
         if found is None:
-            said = self.ksym(address, show_module=True).decode(errors="replace")
-            function, _, module = said.partition(" [")
+            symbol = self.ksym(address, show_module=True).decode(errors="replace")
+            function, _, module = symbol.partition(" [")
             named = Frame(function, module.rstrip("]").removeprefix("kernel"))
             found = self.known[address] = self._live(named, address)
         return found

@@ -44,17 +44,17 @@ class Server:
 
 def read(session: Any) -> Server:
     """The counts since the session began."""
-    found = rows(session, "server_rows", _asked, _decoded)
+    found = rows(session, "server_rows", _row_key, _decoded)
     return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
 
 
-def _asked(leaf: Any) -> ServerRow:
+def _row_key(leaf: Any) -> ServerRow:
     return ServerRow(text(leaf.id.peer), text(leaf.id.procedure))
 
 
-def _decoded(asked: ServerRow, leaves: list[Any]) -> _Decoded:
+def _decoded(key: ServerRow, leaves: list[Any]) -> _Decoded:
     sums = total((leaf.sum, *leaf.phases, *leaf.counts) for leaf in leaves)
-    return asked, sums, total(leaf.times for leaf in leaves)
+    return key, sums, total(leaf.times for leaf in leaves)
 
 
 def forget(session: Any, reading: Server, now: float) -> None:
@@ -74,18 +74,17 @@ def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[
     """
     del clients
     return [
-        _row(asked, sums, snapshot.times.get(asked, ()))
-        for asked, sums in sorted(snapshot.sums.items())
+        _row(key, sums, snapshot.times.get(key, ())) for key, sums in sorted(snapshot.sums.items())
     ]
 
 
-def _row(asked: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
+def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
     spent, phases, counts = sums[0], sums[1 : 1 + len(PHASES)], sums[1 + len(PHASES) :]
     calls, sends = counts[0], counts[-1]
     each = [calls] * (len(PHASES) - 1) + [sends]
     return {
-        "peer": asked.peer,
-        "procedure": asked.procedure,
+        "peer": key.peer,
+        "procedure": key.procedure,
         **dict(zip(COUNTS, counts, strict=True)),
         "mean_us": spent / calls / 1000 if calls else 0.0,
         "phases_us": {
