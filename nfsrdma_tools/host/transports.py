@@ -89,9 +89,7 @@ def check_transport_module(transport: str) -> None:
     if (wanted == OURS) != (found == OURS):
         hint = "nfsrdma module load"
         if found == OURS:
-            way = (
-                "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS} for the kernel's"
-            )
+            way = "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS}"
             hint = f"{way}, or mount with --transport nfsrdma"
         raise MismatchError(f"the transport module for {transport}", wanted, found, hint)
 

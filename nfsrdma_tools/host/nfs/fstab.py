@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines of /etc/fstab that mount NFS: read, given other sizes, replaced and put back.
+"""The lines of /etc/fstab that mount NFS: parses them, changes sizes, replaces and restores them.
 
-Format: fstab(5).  Fields are separated by blanks and tabs; whatever of these, of backslash and of
-newline is part of a field is written as a backslash and three octal digits.  Bytes that are not
-UTF-8 travel as surrogates, so that a line that is put back is the line that was there.
+Format: fstab(5).  Fields are separated by blanks and tabs; blanks, tabs, newlines and backslashes
+in a field are written as a backslash and three octal digits.  Bytes that are not UTF-8 become
+surrogates, so that a restored line equals the original.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FIELDS = re.compile(r"([ \t]*[^ \t]+[ \t]+[^ \t]+[ \t]+[^ \t]+[ \t]*)([^ \t]*)(
 
 
 class Line(NamedTuple):
-    """A line as it is written, its mount point and its options."""
+    """The text of a line, its mount point and its options."""
 
     text: str
     directory: Path
@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 
 def nfs_lines(text: str) -> Iterator[Line]:
-    """The lines of fstab that mount NFS, in their order; a line without options has "defaults"."""
+    """The lines that mount NFS, in file order; a line without options has "defaults"."""
     for line in text.split("\n"):
         fields = [field for field in re.split(r"[ \t]+", line) if field]
         if len(fields) > 2 and fields[2] in ("nfs", "nfs4") and not fields[0].startswith("#"):
@@ -49,7 +49,7 @@ def nfs_lines(text: str) -> Iterator[Line]:
 
 
 def asked_transports(text: str) -> dict[Path, str]:
-    """By mount point, "rdma", "tcp" or "udp": what the lines of fstab ask for (nfs(5))."""
+    """The requested transports by mount point: "rdma", "tcp" or "udp" (nfs(5))."""
     return {line.directory: _transport(line.options) for line in nfs_lines(text)}
 
 
@@ -59,23 +59,25 @@ def _transport(text: str) -> str:
 
 
 def family(proto: str) -> str:
-    """``proto=`` without the 6 of IPv6: tcp6 and rdma6 are the same transports."""
+    """``proto=`` without the 6 of IPv6: tcp6 and rdma6 name the same transports."""
     return proto.removesuffix("6")
 
 
 def find(text: str, directory: Path) -> str | None:
     """The line of ``text`` that mounts NFS on ``directory``, or None.
 
-    Raises UserError when there are several.
+    Raises UserError if there are several.
     """
     found = [line.text for line in nfs_lines(text) if line.directory == directory]
     if len(found) > 1:
-        raise UserError(f"{len(found)} lines of fstab mount on {directory}", "leave one of them")
+        raise UserError(
+            f"{len(found)} lines of fstab mount on {directory}, expected one", "keep only one"
+        )
     return found[0] if found else None
 
 
 def with_sizes(options: str, rsize: int | None, wsize: int | None) -> str:
-    """Mount options with these transfer sizes (bytes; None leaves one alone), the rest as it is."""
+    """Mount options with these transfer sizes (bytes; None: unchanged); other options stay."""
     for name, size in (("rsize", rsize), ("wsize", wsize)):
         if size is not None:
             options = _with(options, name, f"{name}={size}")
@@ -87,28 +89,28 @@ def _with(options: str, name: str, wanted: str) -> str:
     places = [i for i, part in enumerate(parts) if part.partition("=")[0] == name]
     if not places:
         return ",".join([*parts, wanted])
-    # mount(8) takes the last of several; one is enough
+    # mount(8) uses the last of several; keep one
     parts[places[0]] = wanted
     return ",".join(part for i, part in enumerate(parts) if i not in places[1:])
 
 
 def line_with_sizes(line: str, rsize: int | None, wsize: int | None) -> str:
-    """A line of fstab whose options have these transfer sizes; spacing and the rest stay."""
+    """An fstab line with these transfer sizes; spacing and other fields stay."""
     match = _FIELDS.fullmatch(line)
     if match is None:
-        raise UserError(f"this is no line of fstab: {line!r}")
+        raise UserError(f"not a line of fstab: {line!r}")
     head, options, tail = match.groups()
     gap = "" if head[-1] in " \t" else " "
     return f"{head}{gap}{with_sizes(options, rsize, wsize)}{tail}"
 
 
 def replace(path: Path, before: str, after: str) -> None:
-    """Replace the one line ``before`` of ``path`` by ``after``; the file changes in one step.
+    """Replace the line ``before`` of ``path`` by ``after``, atomically.
 
-    Raises MismatchError when the line is not there (any more), once.
+    Raises MismatchError unless the file contains the line exactly once.
     """
     lines = read(path).split("\n")
-    hint = "somebody changed it: put that line back by hand and try again"
+    hint = "the file has changed: restore that line by hand and try again"
     if lines.count(before) != 1:
         raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before), hint)
     lines[lines.index(before)] = after
