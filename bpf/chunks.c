@@ -63,6 +63,8 @@ static inline struct flight *chunk_flight_of(u32 client, u32 task)
 
 	if (!flight || rpc_is(&flight->rpc, client, task))
 		return flight;
+	if (!issued(client, task))
+		return NULL;
 	rpc_begins(&flight->rpc, sizeof(*flight), client, task);
 	return flight;
 }

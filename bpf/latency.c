@@ -82,7 +82,7 @@ static inline void timing_begins(u32 client, u32 task)
 	int slot = task & (TASK_SLOTS - 1);
 	struct timing *timing = timings.lookup(&slot);
 
-	if (!timing)
+	if (!timing || !issued(client, task))
 		return;
 	rpc_begins(&timing->rpc, sizeof(*timing), client, task);
 	timing->begin = timing->last = bpf_ktime_get_ns();

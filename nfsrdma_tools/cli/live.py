@@ -13,36 +13,27 @@ from nfsrdma_tools.errors import UserError
 if TYPE_CHECKING:
     from nfsrdma_tools.live.collect.feed import FeedOptions
 
-__all__ = ["dashboard", "exporter", "top"]
+__all__ = ["dashboard", "exporter"]
 
-_Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two snapshots.")]
-_Stall = Annotated[float, typer.Option(min=1, help="After so many seconds an RPC is a stall.")]
-_Probes = Annotated[bool, typer.Option("--probes/--no-probes", help="Count in the kernel, too.")]
-_Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Keep all snapshots there.")]
-_Replay = Annotated[Path | None, typer.Option(metavar="FILE", help="Show a record, not this host.")]
+_Interval = Annotated[
+    float,
+    typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time between snapshots."),
+]
+_Stall = Annotated[
+    float, typer.Option(metavar="SECONDS", min=1, help="Age of an RPC that is reported as a stall.")
+]
+_Probes = Annotated[bool, typer.Option("--probes/--no-probes", help="Attach the eBPF probes.")]
+_Record = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write all snapshots to a new FILE.")
+]
+_Replay = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Show the snapshots in FILE, not this host.")
+]
 _Address = Annotated[str, typer.Option(help="Listen here; others than loopback need a token.")]
 _Port = Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any.")]
 _Token = Annotated[
     Path | None, typer.Option(metavar="FILE", help="The token, in a file nobody else may read.")
 ]
-
-
-def top(
-    interval: _Interval = 1.0,
-    stall: _Stall = 5.0,
-    probes: _Probes = True,
-    record: _Record = None,
-    replay: _Replay = None,
-) -> None:
-    """Show mounts, clients and what limits them, in the terminal. ? shows the keys.
-
-    With root and bcc more is seen; what is not is said.
-    """
-    from nfsrdma_tools.live.collect.feed import FeedOptions
-    from nfsrdma_tools.live.top.run import run
-
-    with _needed("textual"):
-        run(FeedOptions(interval, stall, probes, record, replay))
 
 
 def dashboard(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.undo import Action, Journal, Run, Write
 
 __all__ = ["Tunable", "is_local"]
@@ -40,11 +40,11 @@ class Tunable:
 
     @classmethod
     def parse(cls, text: str, root: Path = Path("/")) -> Tunable:
-        """Parse ``[server:]subsystem.name``; UserError for anything else."""
+        """Parse ``[server:]subsystem.name``; UsageError for anything else."""
         match = _NAME.fullmatch(text)
         if not match:
             hint = "write it as sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
-            raise UserError(f"{text!r} is not a tunable name", hint)
+            raise UsageError(f"{text!r} is not a tunable name", hint)
         return cls(match[2], of_server=bool(match[1]), root=root)
 
     def on(self, server: str, ssh: str = "") -> Tunable:
@@ -52,7 +52,7 @@ class Tunable:
         if not self.of_server or (not ssh and is_local(server)):
             return self
         if not _HOST.fullmatch(ssh):
-            hint = "give the host to connect to: --server-ssh HOST"
+            hint = "name a host for ssh: --server-ssh HOST"
             raise UserError(f"{self} is a tunable of another host, {server}", hint)
         return replace(self, ssh=ssh)
 

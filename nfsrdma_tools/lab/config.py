@@ -7,12 +7,12 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 
 __all__ = ["CHECKING", "KERNELS", "LabConfig", "Link"]
 
 KERNELS = ("6.12", "6.1", "7.2")
-# built from Debian's source, see kernels.py: with KASAN and other checks; with KCSAN
+# kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
 _NICS = ("rxe", "siw")
 _SHAPES = ("solo", "pair")
@@ -22,7 +22,7 @@ _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
 
 @dataclass(frozen=True)
 class Link:
-    """The emulated link: rate for tc(8), round trip in microseconds; rate "" means unlimited."""
+    """The link: a rate for tc(8), and a round trip in microseconds; rate "": no limit."""
 
     rate: str = "1gbit"
     round_trip_us: int = 100
@@ -34,7 +34,7 @@ class Link:
             return cls("", 0)
         match = _LINK.fullmatch(text)
         if not match:
-            raise UserError(f"invalid link {text!r}", "write it as 1gbit/100us, or none")
+            raise UsageError(f"{text!r} is not a link", "examples: 1gbit/100us, none")
         rate, number, unit = match.groups()
         return cls(rate, int(number) * (1000 if unit == "ms" else 1))
 
@@ -49,10 +49,10 @@ class Link:
 
 @dataclass(frozen=True)
 class LabConfig:
-    """The configuration of a lab. Memory is in MiB per node.
+    """Configuration of a lab.  ``memory`` is in MiB per node.
 
-    Each node has ``cpus`` processors with the wall clock, one with the other clocks.
-    ``extras`` selects the image with more programs, see image.py.
+    Each node has ``cpus`` CPUs on the wall clock, one CPU on the other clocks.
+    With ``extras`` nodes have more programs, see image.py.
     """
 
     name: str
@@ -68,22 +68,22 @@ class LabConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
-            raise UserError(
-                f"invalid lab name {self.name!r}", "use a-z, 0-9 and -, at most 32 characters"
+            raise UsageError(
+                f"{self.name!r} is not a lab name", "use a-z, 0-9 and -, up to 32 characters"
             )
         _one_of("shape", self.shape, _SHAPES)
         _one_of("kernel", self.kernel, KERNELS + CHECKING)
         _one_of("clock", self.clock, _CLOCKS)
         _one_of("nic", self.nic, _NICS)
         if not 1 <= self.clients <= 16:
-            raise UserError(f"clients: got {self.clients}, expected 1 to 16")
+            raise UsageError(f"clients is {self.clients}", "it can be 1 to 16")
         if not 1 <= self.cpus <= 8:
-            raise UserError(f"processors per node: got {self.cpus}, expected 1 to 8")
+            raise UsageError(f"cpus is {self.cpus}", "it can be 1 to 8")
         if not 512 <= self.memory <= 65536:
-            raise UserError(f"memory in MiB: got {self.memory}, expected 512 to 65536")
+            raise UsageError(f"memory is {self.memory} MiB", "it can be 512 to 65536")
         if self.shape == "pair" and self.clock == "instructions":
-            raise UserError(
-                "several machines cannot share an instruction clock",
+            raise UsageError(
+                "two machines cannot share an instruction clock",
                 "use --shape solo, or --clock counted or wall",
             )
         Link.parse(str(self.wire))
@@ -123,7 +123,7 @@ class LabConfig:
     def machine_of(self, node: str) -> str:
         """The machine of a node name; in a solo lab all names mean the same machine."""
         if node not in self.names:
-            raise UserError(f"there is no node {node!r}", f"use {', '.join(self.names)}")
+            raise UsageError(f"unknown node {node!r}", f"the nodes are {', '.join(self.names)}")
         return self.names[node]
 
     def to_dict(self) -> dict[str, Any]:
@@ -137,4 +137,4 @@ class LabConfig:
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UserError(f"unknown {what} {value!r}", f"use {', '.join(known)}")
+        raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")

@@ -176,5 +176,5 @@ def _bootstrap(work: Path, keys: Path, extras: bool) -> None:
         log.write_text(f"{done.stdout}\n{done.stderr}")
         # the last two lines only say that a hook failed; the one before says why
         lines = [x for x in done.stderr.splitlines() if x.strip() and not x.startswith("E: setup")]
-        said = one_line("\n".join(lines[:-1])) or "no output"
+        said = one_line("\n".join(lines[:-1])) or "it printed no error"
         raise UserError(f"mmdebstrap failed to build the image: {said}", f"see {log}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
 from nfsrdma_tools.lab.paths import cache_dir, draft_of
@@ -77,7 +77,8 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     Building a checking kernel needs root.
     """
     if name not in KERNELS + CHECKING:
-        raise UserError(f"unknown kernel {name!r}", f"use {', '.join(KERNELS + CHECKING)}")
+        known = ", ".join(KERNELS + CHECKING)
+        raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
     if name in CHECKING:
         # built with the image's compiler, which is Debian's, and booted by its busybox
         base, plain = image.build(step=step), build(KERNELS[0], step)
@@ -137,7 +138,7 @@ def _build(name: str, base: image.Image, plain: Kernel, place: Path) -> None:
         if done.returncode:
             log = cache_dir() / "kernel-build.log"
             log.write_text(f"{done.stdout}\n{done.stderr}")
-            said = one_line(done.stderr or done.stdout) or "no output"
+            said = one_line(done.stderr or done.stdout) or "it printed no error"
             raise UserError(f"building the kernel {name} failed: {said}", f"see {log}")
         release = (out / "version").read_text().strip()
         initrd.make(out / "initrd", plain.folder / "busybox", release)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the flame graph of a probe set that samples stacks to a file."""
+"""Write the flame graph of a probe set that samples stacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.probes.probe_sets import Account
 
@@ -15,12 +15,12 @@ __all__ = ["drawing"]
 
 
 def drawing(account: Account, file: Path) -> Callable[[Any], None]:
-    """The function that draws a snapshot into ``file``.  UserError if that is not possible.
+    """A function that draws a snapshot into ``file`` and replaces the file in one step.
 
-    It replaces the file atomically, once, at the end.
+    Raises UsageError if the probe set samples no stacks, UserError if the directory is missing.
     """
     if not account.draws:
-        raise UserError(f"{account.name} samples no stacks", "use --flame with the probe set cpu")
+        raise UsageError(f"trace {account.name} has no option --flame", "use trace cpu --flame")
     if not file.parent.is_dir():
         raise UserError(f"{file.parent} is not a directory", "create it first")
     return lambda snapshot: _write(file, account.flame(snapshot))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.session import Session, session
 
 __all__ = ["NAMES", "Account", "account", "attached"]
@@ -35,6 +35,12 @@ class Account:
     def host_wide(self) -> bool:
         """Whether its rows cover the whole host instead of mounts."""
         return getattr(self.module, "HOST_WIDE", False)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that it has, as names of fields of ``Filter``."""
+        names: tuple[str, ...] = self.module.FILTERS
+        return names
 
     @property
     def draws(self) -> bool:
@@ -83,23 +89,28 @@ class Account:
 
 
 def account(name: str, known: Sequence[str] = NAMES) -> Account:
-    """The probe set of this name.  UserError if there is none."""
+    """The probe set of this name.  UsageError if there is none."""
     if name not in known:
-        raise UserError(f"there is no probe set {name!r}", f"use {', '.join(known)}")
+        raise UsageError(f"unknown probe set {name!r}", f"the probe sets are {', '.join(known)}")
     return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
 
 
 @contextlib.contextmanager
 def attached(
-    names: Sequence[str], timed: bool = False, rate: int | None = None, sums_only: bool = False
+    names: Sequence[str],
+    timed: bool = False,
+    rate: int | None = None,
+    sums_only: bool = False,
+    pid: int = 0,
 ) -> Iterator[Session]:
     """A session with these probe sets attached.
 
     ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
     per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
-    phases and stacks, for callers that read often and do not print them.
+    phases and stacks, for callers that read often and do not print them.  ``pid`` counts only RPCs
+    of that process.
     """
-    with session(names) as counting:
+    with session(names, pid) as counting:
         counting.state["sums only"] = sums_only
         if rate:
             counting.state["rate"] = rate

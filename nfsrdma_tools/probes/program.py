@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nfsrdma_tools.probes import trace_events
 
-__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
+__all__ = ["ISSUER", "TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """The modules that define a transport's trace events: the kernel's and ours."""
@@ -30,6 +30,9 @@ _CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"
 _PROCEDURES = 32
 _FEWEST, _MOST = 8192, 1 << 16
 
+
+ISSUER = "issuer"
+"""The file of bpf/ that knows which process issues an RPC."""
 
 # probe sets of more than one file
 _PARTS = {
@@ -58,8 +61,12 @@ class Program:
     missing: tuple[Missing, ...]
 
 
-def program(accounts: Sequence[str]) -> Program:
-    """The program of the probe sets ``accounts`` for the running kernel."""
+def program(accounts: Sequence[str], pid: int = 0) -> Program:
+    """The program of the probe sets ``accounts`` for the running kernel.
+
+    With ``pid`` it counts only RPCs of that process, in the probe sets that filter by process.
+    """
+    accounts = (*((ISSUER,) if pid else ()), *accounts)
     texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
     there = present(accounts)
     # a transport module that is not loaded has no RPCs
@@ -71,6 +78,7 @@ def program(accounts: Sequence[str]) -> Program:
         flags=(
             f"-DPAGE_BITS={_page_bits()}",
             f"-DROWS={rows()}",
+            *((f"-DPID={pid}",) if pid else ()),
             *(f"-DHAVE_{s}_{event}" for s, event in there),
         ),
         events=tuple(f"{system}:{event}" for system, event in there),

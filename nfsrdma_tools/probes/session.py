@@ -18,11 +18,12 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError, printable
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import trace_events
-from nfsrdma_tools.probes.program import TRANSPORTS, Missing, program
+from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, program
 from nfsrdma_tools.probes.stderr_capture import captured_stderr
 
 __all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
 
+_ISSUED = "sunrpc:rpc_task_begin"
 _MODULES = Path("/lib/modules")
 _KHEADERS = Path("/sys/kernel/kheaders.tar.xz")
 _LOCKDOWN = Path("/sys/kernel/security/lockdown")
@@ -43,14 +44,16 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(accounts: Sequence[str]) -> Iterator[Session]:
+def session(accounts: Sequence[str], pid: int = 0) -> Iterator[Session]:
     """Compile, load and attach; the probes are detached at the end of the block.
 
+    With ``pid``, only RPCs of that process are counted, where a probe set filters by process.
     Raises UserError that names what this host lacks: root, bcc, headers, events.
     """
     # the probe set cpu needs no transport
     check(carried="cpu" not in accounts)
-    wanted = program(accounts)
+    wanted = program(accounts, pid)
+    _check_issuer(wanted, pid)
     bpf = load(wanted.text, wanted.flags)
     # bcc would detach when the program ends, perhaps while this block does
     atexit.unregister(bpf.cleanup)
@@ -59,6 +62,13 @@ def session(accounts: Sequence[str]) -> Iterator[Session]:
     finally:
         bpf.cleanup()
         _forget_symbols(bpf)
+
+
+def _check_issuer(wanted: Program, pid: int) -> None:
+    missing = {each.event: each.reason for each in wanted.missing}
+    if pid and _ISSUED in missing:
+        what = f"cannot count by process: no event {_ISSUED} ({missing[_ISSUED]})"
+        raise UserError(what, "omit --pid")
 
 
 def _forget_symbols(bpf: Any) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the accounts of trials say: CPU time by who spent it, and how the data travelled."""
+"""Break down the CPU time and the messages of trials, from what their probe sets counted."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
 
 CLIENT, SHARED, NIC = "client", "shared", EMULATED
 SIDES = (CLIENT, SERVER, SHARED)
-"""Who spends CPU time, an emulated NIC apart: what is shared works for both, or cannot be told.
+"""Sides that CPU time belongs to, besides an emulated NIC; shared: both, or unattributed.
 
-With an emulated NIC go the network's layers: over RDMA there is nothing else for them to carry.
+The network layers count as the emulated NIC: over RDMA they carry nothing else.
 """
-# rows of the account that are no work of the mount's
+# rows that are not work of the mount
 _NOT_WORK = {TRACING, IDLE, "busy"}
-# the ways that data can go, by the columns of the account (RFC 8166, section 3)
+# how data can be transferred, by the columns of the probe set (RFC 8166, section 3)
 _WAYS = {
     "read": {
         "replies_inline": "inline",
@@ -43,12 +43,12 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Spending:
-    """What a data operation took on average, in some trials.
+    """Means per data operation over some trials.
 
-    ``bytes`` of data, ``cpu`` nanoseconds by SIDES and NIC (empty without that account), of the
-    NIC's ``called`` ones on threads of the client.  ``segments`` of the chunks offered for its
-    data, ``registrations`` of memory; ``ways`` says what share of the messages with data went
-    which way (0 to 1).
+    ``bytes`` of data; ``cpu``: nanoseconds by SIDES and NIC (empty without probe set cpu);
+    ``called``: the part of the NIC's time on client threads.  ``segments`` of the chunks offered
+    for its data, ``registrations`` of memory; ``ways``: the share of the messages with data that
+    each transfer method has (0 to 1).
     """
 
     bytes: float
@@ -60,17 +60,17 @@ class Spending:
 
     @property
     def host(self) -> float:
-        """Nanoseconds of all but an emulated NIC."""
+        """Nanoseconds without the emulated NIC."""
         return sum(self.cpu.get(side, 0.0) for side in SIDES)
 
     @property
     def emulated(self) -> float:
-        """The emulated NIC's share of all, 0 to 1."""
+        """The emulated NIC's share of the CPU time, 0 to 1."""
         return self.cpu.get(NIC, 0.0) / sum(self.cpu.values()) if any(self.cpu.values()) else 0.0
 
 
 def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
-    """Of the trials that kept accounts, "read" or "write"; None if there are none."""
+    """The breakdown of the trials with counts, for "read" or "write"; None without such trials."""
     kept = [trial for trial in trials if trial.accounts and trial.operations]
     count = sum(trial.operations for trial in kept)
     if not count:
@@ -90,7 +90,7 @@ def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
 
 
 def _cpu(trial: Trial) -> dict[str, int]:
-    """Busy time is the trial's own; the account, read around it, says whose it was."""
+    """CPU time by side: the trial's busy time, divided as the probe set counted it."""
     rows = [row for row in _rows([trial], "cpu") if row["layer"] not in _NOT_WORK]
     if not rows:
         return {}
@@ -101,12 +101,12 @@ def _cpu(trial: Trial) -> dict[str, int]:
         SHARED: work[f"{NEITHER}_ns"],
         NIC: sum(row["ns"] for row in rows if row["layer"] in offloaded),
     }
-    # the account has the harness among the client's; of busy time that is taken off
+    # the probe set counts the harness as client time; busy time is without it
     return {CLIENT: trial.busy_ns - sum(found.values()), **found}
 
 
 def _offloaded(trial: Trial) -> set[str]:
-    """What a card would do: an emulated one, and the network below it, which carries it alone."""
+    """Layers that an RDMA card would replace: the emulated NIC and the network below it."""
     layers = {row["layer"] for row in _rows([trial], "cpu")}
     return {EMULATED, NETWORK, TCP_IP} if EMULATED in layers else set()
 
@@ -114,7 +114,7 @@ def _offloaded(trial: Trial) -> set[str]:
 def _rows(
     trials: Iterable[Trial], account: str, names: Container[str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The rows of an account; of these layers or procedures."""
+    """The rows of a probe set, restricted to layers or procedures."""
     for trial in trials:
         for row in trial.accounts.get(account, ()):
             if names is None or row.get("layer", row.get("procedure")) in names:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the steps of a sweep are likely to take: rough figures, said before anything is known.
+"""Rough estimates of the duration of a sweep's steps, in seconds of wall time.
 
-An emulated processor is slower by an order of magnitude, and its clock may not be ours: seconds
-are of the wall.
+An emulated CPU is slower by an order of magnitude.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["attaching", "measuring", "preparing"]
 
 @dataclass(frozen=True)
 class _Machine:
-    """Seconds to compile the probes, and to mount and unmount; bytes a second of one reader."""
+    """Seconds to compile the probes, seconds to mount and unmount, bytes per second of a reader."""
 
     compiling: float
     mounting: float
@@ -31,7 +30,7 @@ _EMULATED = _Machine(compiling=25, mounting=1.5, rate=12e6)
 
 
 def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
-    """The test file and the blind runs."""
+    """The step that makes the test file and reads it once per transport."""
     by = _machine(facts)
     passes = 1 + len(plan.transports)
     name = f"the {format_size(plan.file_size)} test file"
@@ -41,12 +40,12 @@ def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
 
 
 def attaching(names: Sequence[str], facts: Mapping[str, str]) -> Step:
-    """The probes of these accounts."""
+    """The step that compiles and attaches these probe sets."""
     return Step(f"compiling the probes: {', '.join(names)}", round(_machine(facts).compiling))
 
 
 def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
-    """So many trials."""
+    """The step that runs ``trials`` trials."""
     by, cells = _machine(facts), plan.cells()
     each = sum(map(plan.bytes_moved, cells)) / len(cells)
     return Step(f"{trials} trials", round(trials * (by.mounting + each / by.rate)))

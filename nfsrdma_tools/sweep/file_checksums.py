@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the test file holds, remembered once it was found good, and compared with what is read."""
+"""Remember the verified content of the test file, and compare later reads with it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 __all__ = ["Content", "holds", "remember"]
 
 _BLOCK = 1 << 20
-# comparing costs a fraction of a checksum, and memory
+# a comparison costs a fraction of a checksum, but needs memory
 _KEPT = 64
 
 Content = Sequence[bytes | int]
-"""Each MiB of a file: the first ones as they are, the others as their checksums."""
+"""Each MiB of a file: the content of the first ones, checksums of the others."""
 
 
 def remember(path: Path) -> Content:
@@ -27,7 +27,7 @@ def remember(path: Path) -> Content:
 
 
 def holds(path: Path, content: Content, size: int, direct: bool = False) -> bool:
-    """Read the first ``size`` bytes, in whole blocks, and compare; ``direct`` is with O_DIRECT.
+    """Read the first ``size`` bytes in whole blocks and compare; ``direct`` uses O_DIRECT.
 
     Raises OSError.
     """
@@ -43,7 +43,7 @@ def _same(block: bytes, known: bytes | int) -> bool:
 def _blocks(path: Path, direct: bool = False) -> Iterator[bytes]:
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | (os.O_DIRECT if direct else 0))
     try:
-        # aligned to a page, as O_DIRECT wants it
+        # page-aligned, as O_DIRECT requires
         with mmap.mmap(-1, _BLOCK) as room:
             while done := os.readv(file, [room]):
                 yield room[:done]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What reading or writing the test file once came to, whichever program did it."""
+"""The result of reading or writing the test file once, from fio or from the reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nfsrdma_tools.errors import UserError
 __all__ = ["SLOWEST", "Job", "JobError"]
 
 SLOWEST = 500_000
-"""Bytes per second; what is slower than this hangs."""
+"""Bytes per second; a slower job counts as hung."""
 
 
 class JobError(UserError):
@@ -23,7 +23,7 @@ class JobError(UserError):
 
 @dataclass(frozen=True)
 class Job:
-    """What a job did: bytes, ns from first to last request, CPU seconds of its thread."""
+    """A job's bytes, ns from the first to the last request, and CPU seconds of its thread."""
 
     bytes: int
     duration_ns: int
@@ -34,6 +34,6 @@ class Job:
     def throughput(self) -> float:
         """Bytes per second; JobError when the job was too short for the program's clock."""
         if not self.duration_ns:
-            what = f"{self.bytes} bytes took less than a millisecond, fio's unit"
+            what = f"{self.bytes} bytes took less than 1 ms, fio's unit"
             raise JobError(what, hint="use a larger --file-size")
         return self.bytes * 1e9 / self.duration_ns

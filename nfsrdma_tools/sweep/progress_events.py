@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running sweep tells, as objects and as lines of JSON.
+"""Events of a running sweep, as objects and as JSON.
 
-``nfsrdma sweep --json`` prints one event a line; ``follow`` reads such lines on another machine
-and keeps a store there in step, so that a sweep inside a lab loses nothing when the lab is lost.
+``nfsrdma sweep --json`` prints an event per line; ``follow`` reads these lines on another machine
+and copies the events into a store there, so that a sweep in a lab survives the loss of the lab.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
     "apply",
     "follow",
     "from_line",
-    "to_line",
+    "to_facts",
 ]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep begins: its plan, where it runs, and how many trials are done and expected."""
+    """A sweep starts: its plan, its environment, and the trials done and expected."""
 
     plan: Plan
     environment: dict[str, str]
@@ -42,7 +42,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Step:
-    """A step begins, which is likely to take so many seconds of wall time."""
+    """A step starts, with an estimate of its wall time in seconds."""
 
     what: str
     seconds: int
@@ -59,7 +59,7 @@ class TrialDone:
 
 @dataclass(frozen=True)
 class Finished:
-    """All is measured, or ``reason`` says why it ended before."""
+    """The sweep is complete, or ended early for ``reason``."""
 
     plan: str
     done: int
@@ -69,26 +69,27 @@ class Finished:
 Event = Planned | Step | TrialDone | Finished
 
 
-def to_line(event: Event) -> str:
-    """One line of JSON, without its line end."""
+def to_facts(event: Event) -> dict[str, Any]:
+    """The event as plain values, for JSON."""
     data: dict[str, Any] = {"event": type(event).__name__.lower(), **vars(event)}
     for name in ("plan", "trial"):
         if isinstance(data.get(name), Plan | Trial):
             data[name] = data[name].to_json()
-    return json.dumps(data, separators=(",", ":"))
+    return data
 
 
 def from_line(line: str) -> Event:
-    """The event of a line; UserError when it is not one."""
+    """The event of a line of JSON; UserError when the line is not an event."""
     try:
         data = json.loads(line)
+        data.pop("schema_version", None)
         return _KINDS[data.pop("event")](data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"this is not an event of a sweep: {line.strip()[:200]!r}") from error
 
 
 def apply(event: Event, store: Store) -> None:
-    """Put what an event tells into ``store``; again changes nothing."""
+    """Add the content of an event to ``store``; a second time changes nothing."""
     if isinstance(event, Planned):
         store.add_plan(event.plan)
         store.add_environment(event.environment)
@@ -97,10 +98,11 @@ def apply(event: Event, store: Store) -> None:
 
 
 def follow(lines: Iterable[str], store: Store) -> Iterator[Event]:
-    """Copy the events of ``lines`` into ``store`` as they come; yields each once it is there.
+    """Copy the events of ``lines`` into ``store`` and yield each after it is stored.
 
-    The sweep was cut off when the last is not a Finished.  Empty lines are passed over.  UserError
-    for a line that is no event; if it was the last, what ended ``lines`` comes first.
+    If the last event is not a Finished, the sweep was cut off.  Empty lines are skipped.  Raises
+    UserError for a line that is not an event; for the last line, an error of ``lines`` comes
+    first.
     """
     broken: UserError | None = None
     for line in lines:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server's processors did while its clients measured: sampled there, kept in a store."""
+"""CPU time of a server while its clients measure: sampled on the server, kept in a store."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = ["Sample", "as_sample", "busy", "read", "sample", "watch"]
 
 
 class Sample(NamedTuple):
-    """A moment (seconds of the epoch), and the seconds all CPUs together were busy until then."""
+    """A time (Unix time, s) and the busy time of all CPUs together so far (s)."""
 
     at: float
     busy: float
 
 
 def sample() -> Sample:
-    """What this machine has done until now."""
+    """A sample of this machine, now."""
     busy_ns = cpu_time.snapshot().busy_ns
     return Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
 
 
 def watch(seconds: float, interval: float = 1.0) -> Iterator[Sample]:
-    """A sample now, at each interval, and at the end."""
+    """Yield a sample now, per interval, and at the end."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         yield sample()
@@ -39,7 +39,7 @@ def watch(seconds: float, interval: float = 1.0) -> Iterator[Sample]:
 
 
 def as_sample(pair: Sequence[object]) -> Sample:
-    """A sample out of JSON; ValueError or TypeError when it is none."""
+    """A sample from JSON; ValueError or TypeError when it is not one."""
     at, spent = pair
     if not isinstance(at, int | float) or not isinstance(spent, int | float):
         raise TypeError(f"{pair!r} is no sample")
@@ -47,7 +47,7 @@ def as_sample(pair: Sequence[object]) -> Sample:
 
 
 def read(lines: Iterable[str]) -> list[Sample]:
-    """The lines of ``nfsrdma server load``; a last one that was cut off is left out.
+    """Parse the lines of ``nfsrdma server cpu``; a truncated last line is skipped.
 
     Raises UserError for anything else.
     """
@@ -55,18 +55,18 @@ def read(lines: Iterable[str]) -> list[Sample]:
     try:
         return [as_sample(json.loads(line)) for line in whole]
     except (ValueError, TypeError) as error:
-        raise UserError(f"these are no samples of a server: {error}") from error
+        raise UserError(f"these are not samples of `nfsrdma server cpu`: {error}") from error
 
 
 def busy(samples: Sequence[Sample], since: float, until: float) -> float | None:
-    """How many CPUs were busy on average between two moments (seconds of the epoch).
+    """Mean number of busy CPUs between two times (Unix time, s).
 
-    Straight between samples; None when they do not reach over both ends.
+    Interpolates between samples; None when the samples do not cover the interval.
     """
     if until <= since or not samples or not samples[0].at <= since < until <= samples[-1].at:
         return None
     spent = _at(samples, until) - _at(samples, since)
-    # a machine that was restarted counts from nothing again
+    # after a reboot the machine counts from 0 again
     return spent / (until - since) if spent >= 0 else None
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several runs of a cell say: mean, spread, and how far apart two cells have to be.
+"""Statistics of several runs per cell: mean, spread, and when two cells differ significantly.
 
-Runs of cells share one relative spread (pooled), because few runs per cell say little about their
-own: those of a transport, or, while it has few repeats, those of all.  Two cells differ when their
+The relative spread is pooled over the cells of a transport, because few runs per cell give a poor
+estimate; while a transport has few repeats, it is pooled over all.  Two cells differ when their
 relative gap exceeds a bound on it.  Until three repeats have been made the spread is unknown, and
-nothing closer than ``PRIOR`` counts as different.
+no gap below ``PRIOR`` counts as a difference.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
 PRIOR = 0.20
 """Relative gap that counts as a difference while the noise is unknown."""
 KNOWN_AT = 3
-"""Repeats (degrees of freedom) from which on it is known."""
+"""Repeats (degrees of freedom) from which on the noise is known."""
 UNSTEADY = 0.02
-"""Relative standard error of a mean from which on it is not to be relied on."""
+"""Relative standard error above which a mean is unreliable."""
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One cell over its good runs.
+    """One cell over its successful runs.
 
     ``throughput`` is the mean in MB/s, ``spread`` the standard deviation divided by it (0 for a
     single run), ``cpu_share`` the mean share of all CPUs, ``cpu_per_byte`` busy ns per byte.
@@ -57,20 +57,20 @@ class Summary:
 
     @property
     def error(self) -> float:
-        """Relative standard error of the mean, by the cell's own runs."""
+        """Relative standard error of the mean, from the cell's own runs."""
         return self.spread / math.sqrt(self.runs)
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The relative spread of one run, and the degrees of freedom it was estimated with."""
+    """The relative spread of one run, and the degrees of freedom of that estimate."""
 
     relative: float
     degrees: int
 
     @property
     def known(self) -> bool:
-        """Whether enough repeats were made to trust it."""
+        """Whether there are enough repeats to trust it."""
         return self.degrees >= KNOWN_AT
 
 
@@ -81,12 +81,12 @@ class Noises:
     of: Mapping[str, Noise]
 
     def bound(self, one: Summary, best: Summary, rivals: int = 1) -> float:
-        """The relative gap below which ``one`` cannot be told to be slower than ``best``.
+        """The relative gap below which ``one`` is not significantly slower than ``best``.
 
-        So many ``rivals`` are compared with the best one; with CONFIDENCE the one that really is
-        the fastest is not among those that are taken for slower: Hsu's multiple comparisons with
-        the best (1984), one-sided.  The quantile is that of Dunnett's test for comparisons that are
-        not correlated, which errs on the safe side.
+        ``rivals`` cells are compared with the best one.  With CONFIDENCE, the cell that is really
+        the fastest is not among those counted as slower: Hsu's multiple comparisons with
+        the best (1984), one-sided.  The quantile is that of Dunnett's test for
+        uncorrelated comparisons, which is conservative.
         """
         mine, its = (self.of[each.cell.transport] for each in (one, best))
         if not (mine.known and its.known):
@@ -97,13 +97,13 @@ class Noises:
 
 
 def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
-    """Of a difference of two means whose variances differ (Welch and Satterthwaite)."""
+    """Degrees of freedom of a difference of two means with unequal variances (Welch)."""
     squares = sum(v**2 / d for v, d in zip(variances, degrees, strict=True))
     return int(sum(variances) ** 2 / squares) if squares else min(degrees)
 
 
 def summaries(trials: Iterable[Trial]) -> list[Summary]:
-    """Each cell that has a good run, in order of appearance."""
+    """A summary per cell with a successful run, in order of appearance."""
     runs: dict[Cell, list[Trial]] = {}
     for trial in trials:
         if trial.ok:
@@ -112,7 +112,7 @@ def summaries(trials: Iterable[Trial]) -> list[Summary]:
 
 
 def by_transport(cells: Sequence[Summary]) -> Noises:
-    """The relative spread of each transport's cells; that of all where its own is not known."""
+    """The relative spread per transport; the pooled one where its own is unknown."""
     everybody, names = pooled(cells), {each.cell.transport for each in cells}
     own = {name: pooled([c for c in cells if c.cell.transport == name]) for name in names}
     return Noises({name: noise if noise.known else everybody for name, noise in own.items()})
@@ -126,13 +126,13 @@ def pooled(cells: Sequence[Summary]) -> Noise:
 
 
 def gap(one: Summary, best: Summary) -> float:
-    """How much slower ``one`` is than ``best``, relative to ``best``."""
+    """Relative gap of ``one`` to ``best``."""
     return 1 - one.throughput / best.throughput if best.throughput else 0.0
 
 
 def _summary(cell: Cell, runs: list[Trial]) -> Summary:
     mean = statistics.fmean(run.throughput for run in runs)
-    # statistics.stdev is exact, and slow enough to be felt in a race
+    # statistics.stdev is exact, but slow enough to matter in a race
     squares = math.fsum((run.throughput - mean) ** 2 for run in runs)
     deviation = math.sqrt(squares / max(len(runs) - 1, 1))
     return Summary(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When runs begin, if several hosts are to read at once: they agree on nothing but the time of day.
+"""Start times of runs on several hosts that measure at once; the hosts share only the time of day.
 
-Run n of each host begins n times so many seconds after the same moment.  A host that is late
-begins at once, and is in step again as soon as it has caught up.
+Run n of each host starts n intervals after the same moment.  A host that is late starts its next
+run immediately, until it is back in step.
 """
 
 from __future__ import annotations
@@ -10,47 +10,50 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 
-__all__ = ["AT_ONCE", "Rhythm"]
+__all__ = ["IMMEDIATELY", "Rhythm"]
 
 _HOUR, _DAY = 3600.0, 86400.0
 
 
 @dataclass(frozen=True)
 class Rhythm:
-    """``start`` in seconds since 1970, ``seconds`` from one run to the next; 0 is none."""
+    """First start in seconds since 1970, ``seconds`` from run to run; 0 seconds: no waiting."""
 
     start: float = 0.0
     seconds: float = 0.0
 
     @classmethod
+    def checked(cls, start: float, seconds: float) -> Rhythm:
+        """The rhythm of these values; UsageError when they are out of range or not numbers."""
+        if not 0 < seconds <= _HOUR:
+            raise UsageError(f"the interval is {seconds:g} s", "the range is above 0, up to 3600 s")
+        # the comparison is also false for NaN
+        if not 0 <= start <= time.time() + _DAY:
+            what = f"the start time {start:g} is before 1970 or more than a day ahead"
+            raise UsageError(what, "give Unix time: date +%s prints it")
+        return cls(start, seconds)
+
+    @classmethod
     def parse(cls, text: str) -> Rhythm:
-        """From START/SECONDS; UserError for what cannot be waited for."""
-        what = f"{text!r} is no time for runs to begin"
+        """The rhythm of START/SECONDS, the old option --in-step; UsageError for anything else."""
         try:
             start, seconds = map(float, text.split("/"))
         except ValueError as error:
-            how = "write START/SECONDS, START in seconds since 1970: 1790000000/30"
-            raise UserError(what, how) from error
-        if not 0 < seconds <= _HOUR:
-            raise UserError(f"{what}: {seconds:g} seconds", "give more than 0, at most 3600")
-        # also when it is not a number
-        if not 0 <= start <= time.time() + _DAY:
-            when = "before 1970, or in more than a day"
-            raise UserError(f"{what}: it begins {when}", "give seconds since 1970")
-        return cls(start, seconds)
+            raise UsageError(f"{text!r} is not START/SECONDS", "example: 1790000000/30") from error
+        return cls.checked(start, seconds)
 
     def begins(self, number: int) -> float:
-        """When run ``number``, from 0 on, is to begin, in seconds since 1970."""
+        """Start of run ``number`` (the first is 0), in seconds since 1970."""
         return self.start + number * self.seconds
 
     def wait(self, number: int) -> None:
-        """Until then; not at all when that is over, or there is no rhythm."""
+        """Wait for the start of run ``number``; return immediately when it has passed."""
         while self.seconds and (left := self.begins(number) - time.time()) > 0:
-            # by short steps, since the time of day may be set meanwhile
+            # short steps: the time of day may be set while this waits
             time.sleep(min(left, 1.0))
 
 
-AT_ONCE = Rhythm()
+IMMEDIATELY = Rhythm()
 """No waiting."""

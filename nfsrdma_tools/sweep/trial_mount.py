@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the trials of a sweep take place: its mount point, and mounts that always come off."""
+"""The mount point of a sweep's trials, and mounts that are always unmounted."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from nfsrdma_tools.host.nfs.mounting import mount, undo_for, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.trial_probes import Accounts
 from nfsrdma_tools.undo import Journal
 
 __all__ = ["Bench", "mounted", "ready", "request_for"]
 
-# a server that is gone fails a trial instead of hanging the sweep; deciseconds, see nfs(5)
+# a dead server fails a trial instead of hanging the sweep; timeo is in deciseconds, see nfs(5)
 _PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo=300", "retrans=2")}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A plan's mount point on this machine, the journal, how to reach the server's tunables.
+    """A plan's mount point on this machine, the journal, and the host for the server's tunables.
 
-    ``accounts`` are kept of each trial; ``rhythm`` says when their readers begin.  ``content``
-    is what the test file holds, filled in before the first trial.  ``calm`` is how many seconds
-    after the mount the reader begins at the earliest.
+    ``accounts`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
+    ``content`` is the content of the test file, set before the first trial.  The reader starts at
+    least ``calm`` seconds after the mount.
     """
 
     plan: Plan
@@ -42,13 +42,13 @@ class Bench:
     server_ssh: str = ""
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
-    rhythm: Rhythm = AT_ONCE
+    rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
     calm: float = 0.0
 
 
 def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:
-    """The mount for a cell, or one with the kernel's own sizes.
+    """The mount request of a cell, or one with the kernel's default sizes.
 
     Raises UserError for a cell that Linux does not offer.
     """
@@ -63,15 +63,15 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
         wsize=size if plan.direction == "write" else None,
         nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
         read_ahead=cell.read_ahead if cell and plan.reads_ahead else None,
-        # locks need rpc.statd with NFSv3, and nobody locks here
+        # with NFSv3, locks need rpc.statd; a sweep uses no locks
         options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
     )
 
 
 def ready(bench: Bench, transport: str) -> None:
-    """Have the right module carry ``transport``, where the plan compares ours with the kernel's.
+    """Load the module of ``transport``, if the plan compares our module with the kernel's.
 
-    Elsewhere modules are left alone, and a mount that would get the wrong one is refused.
+    Otherwise modules stay unchanged, and a mount over the wrong one is refused.
     """
     if OURS in bench.plan.transports and not module_swap.is_ready(transport):
         # a probe on a module's events holds the module
@@ -81,7 +81,7 @@ def ready(bench: Bench, transport: str) -> None:
 
 @contextlib.contextmanager
 def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
-    """A mount for as long as the block lasts, even when its server is gone at the end."""
+    """A mount during the block; it is unmounted even when its server is dead by then."""
     ready(bench, request.transport)
     made = mount(request, bench.book)
     try:
@@ -94,7 +94,7 @@ def _take_off(made: Mount, book: Journal) -> None:
     try:
         unmount(made, book, timeout=30)
     except UserError:
-        # nothing on it is anybody's but ours: the test file, and reads of it
+        # only this sweep uses the mount: the test file, and reads of it
         run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
         if find(made.directory):
             raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accounts that are kept of each trial: attached while trials run, off while modules change."""
+"""The probe sets of each trial: attached while trials run, detached while modules change."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import session
-from nfsrdma_tools.probes.intervals import of_mount
 from nfsrdma_tools.probes.probe_sets import account, attached
+from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 
 __all__ = ["NAMES", "Accounts"]
 
 NAMES = ("cpu", "chunks", "registrations")
-"""They cost a 4 KiB read some 3 % together; docs/trace.md has the measurement."""
+"""Together they add some 3 % to a 4 KiB read; docs/trace.md has the measurement."""
 
 
 class Accounts:
-    """Attached when first asked for, and off with ``release``, as often as wanted.
+    """Attaches the probe sets on first use; ``release`` detaches them until the next use.
 
-    ``said`` names them, or says why there are none: not wanted, or what this machine lacks.
+    ``said`` lists them, or has the reason for none: not wanted, or what this machine lacks.
     """
 
     def __init__(self, wanted: bool = False) -> None:
@@ -33,7 +33,7 @@ class Accounts:
         self._clients: dict[int, tuple[str, ...]] = {}
 
     def attach(self) -> None:
-        """Attach, unless that is done; UserError when it cannot be."""
+        """Attach them unless they are attached; UserError when that fails."""
         if not self._session:
             self._session = self._attached()
 
@@ -42,12 +42,12 @@ class Accounts:
         if not self.kept:
             return {}
         self.attach()
-        # before anything is counted: it may have to ask servers
+        # before counting starts: it may send RPCs to servers
         self._clients = clients()
         return {name: account(name).read(self._session) for name in NAMES}
 
     def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
-        """What was added since, in rows: those of the mount, or of the host where it has none."""
+        """The rows counted since: those of the mount, or of the host for sets without mounts."""
         found = {}
         for name, reading in before.items():
             kind = account(name)
@@ -64,7 +64,7 @@ class Accounts:
         try:
             return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:
-            raise UserError(error.message, f"{error.hint}; or sweep with --no-accounts") from error
+            raise UserError(error.message, f"{error.hint}; or sweep with --no-probes") from error
 
 
 def _why_not(wanted: bool) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one trial left behind: the record that goes into a store, an export and onto a chart."""
+"""The record of a trial, as stored, exported and charted."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Trial:
     """One run of one cell.  Figures are 0 or empty unless ``status`` is ``ok``.
 
     ``throughput`` and ``ceiling`` are in MB/s of 1,000,000 bytes; the ceiling is rsize divided by
-    the mean round trip, what one request at a time can reach.  ``duration_ns`` is the reader's,
+    the mean round trip, the limit of one request at a time.  ``duration_ns`` is the reader's,
     from its first to its last request, within ``wall_ns`` from ``began`` (UTC) on.
     ``busy_ns`` (not idle), ``task_ns`` (running tasks, by schedstat) and ``cpu_share`` (busy share
-    of all CPUs, 0 to 1) are the whole host's while the reader ran; starting and watching it cost
-    ``harness_ns``, which is taken off.  ``cpu_modes`` and ``steal_s`` (seconds, in ticks) span
+    of all CPUs, 0 to 1) cover the whole host while the reader ran, without ``harness_ns``, the
+    cost of starting and watching it.  ``cpu_modes`` and ``steal_s`` (seconds, in ticks) span
     ``wall_ns``, start and end included.
     Round trip, queue and execute times are means per data operation in milliseconds, from
     mountstats.  ``rdma`` has the sum of each counter of the rdma transports.
-    ``accounts`` has, by name, the rows of each account that was attached (sweep/trial_probes.py).
+    ``accounts`` has the rows of each attached probe set by its name (trial_probes.py).
     """
 
     plan: str
@@ -74,7 +74,7 @@ class Trial:
 
     @property
     def ok(self) -> bool:
-        """Whether it measured something."""
+        """Whether it succeeded."""
         return self.status == OK
 
     def to_json(self) -> dict[str, Any]:

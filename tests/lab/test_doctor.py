@@ -12,7 +12,7 @@ from nfsrdma_tools.lab.lab import Lab
 @pytest.mark.main
 def test_a_healthy_node_has_no_error(solo: Lab) -> None:
     said = solo.run("client", "nfsrdma", "doctor", "server", "--json")
-    findings = {row["name"]: row for row in json.loads(said.stdout)}
+    findings = {row["name"]: row for row in json.loads(said.stdout)["findings"]}
     assert {row["status"] for row in findings.values()} == {"ok"}, findings
     assert "rpcrdma.ko" in findings["rpcrdma"]["found"]
     assert "rdma 20049, tcp 2049" in findings["portlist"]["found"]

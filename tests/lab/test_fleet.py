@@ -79,7 +79,8 @@ def test_killed_half_way_and_a_host_without_rdma_then_all_is_well(fleet: Fleet) 
 def test_what_is_in_effect(fleet: Fleet) -> None:
     unchanged(fleet.play("verify"), fleet.lab.config.nodes)
     for client in fleet.lab.config.client_nodes:
-        (found,) = json.loads(fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout)
+        said = fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout
+        (found,) = json.loads(said)["mounts"]
         assert (found["directory"], found["transport"], found["rsize"]) == (MOUNT, "rdma", 131072)
         assert MOUNT in fleet.lab.run(client, "cat", "/etc/fstab").stdout
 
@@ -136,7 +137,7 @@ def test_a_busy_mount_is_named_and_left_alone(fleet: Fleet) -> None:
     figures = recap(said)
     assert {host for host in figures if figures[host]["failed"]} == {"client1"}
     assert {host for host in figures if figures[host]["changed"]} == {"client2", "client3"}
-    (found,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)
+    (found,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)["mounts"]
     assert found["rsize"] == 131072
     lab.run("client1", "systemctl", "stop", "busy")
     figures = recap(fleet.play("site", "--tags", "client"))
@@ -155,7 +156,7 @@ def test_a_host_that_is_down_keeps_nobody_from_it(fleet: Fleet) -> None:
 
 def test_measured_at_once_cut_short_and_reported(fleet: Fleet) -> None:
     # NFSv3 wants ports of rpcbind and mountd, too
-    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-accounts"
+    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-probes"
     asked = {
         "sweep_target": "server:/export",
         "sweep_mode": "at_once",

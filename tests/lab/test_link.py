@@ -130,8 +130,8 @@ def test_a_soft_link_is_made_removed_and_each_undoes_the_other(solo: Lab) -> Non
 
 def test_the_commands_say_what_is_wrong_in_one_line(solo: Lab) -> None:
     script = (
-        "nfsrdma link remove none; nfsrdma link add 'a;reboot' --netdev v0;"
-        "setpriv --reuid=65534 --clear-groups nfsrdma link list"
+        "nfsrdma link delete none; nfsrdma link add 'a;reboot' --netdev v0;"
+        "setpriv --reuid=65534 --clear-groups nfsrdma link show"
     )
     said = solo.run("client", "sh", "-c", script)
     assert len(said.stderr.splitlines()) == 2

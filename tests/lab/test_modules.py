@@ -48,7 +48,7 @@ def test_loading_and_unloading_leave_exactly_what_was_there(solo: Lab) -> None:
     assert gone
     assert back
     assert there["max_resvport"].isdigit()
-    assert "rmmod -- rpcrdma ended with status 1" in in_use
+    assert "rmmod -- rpcrdma exited with status 1" in in_use
     assert "no_such_module" in missing
     assert {"svcrdma", "xprtrdma"} <= set(file["aliases"])
     assert "rdma_cm" in file["depends"]

@@ -73,17 +73,17 @@ def test_a_second_nfsv4_mount_is_given_the_first_ones_transport(solo: Lab) -> No
     answer = on(solo, "shared_transport")
     assert answer["v4"] == {
         "kind": "MismatchError", "left": [HERE], "undo": 0, "running": 0,
-        "error": "transport: asked for tcp, got rdma (it shares the connections of /mnt/here, as "
+        "error": "transport: requested tcp, got rdma (it shares the connections of /mnt/here, as "
         "NFSv4 mounts of one server do: unmount that first, or use --vers 3)",
     }  # fmt: skip
-    assert "nconnect: asked for 4, got 1 (it shares" in answer["nconnect"]["error"]
+    assert "nconnect: requested 4, got 1 (it shares" in answer["nconnect"]["error"]
     assert answer["shares"] == [HERE]
     assert answer["3"] == answer["4.1"] == {"got": "tcp", "shares": []}
 
 
 def test_other_values_than_asked_are_errors_with_both(solo: Lab) -> None:
     answer = on(solo, "other_values")
-    assert "rsize: asked for 1048576, got 524288" in answer["rsize"]["error"]
+    assert "rsize: requested 1048576, got 524288" in answer["rsize"]["error"]
     assert answer["rsize"]["left"] == []
     assert f"{THERE} has one cache and one read-ahead with {HERE}" in answer["sharecache"]["error"]
     assert answer["sharecache"]["left"] == [HERE]
@@ -153,7 +153,7 @@ def test_ipv6_addresses_with_and_without_a_zone(solo: Lab) -> None:
 def test_the_commands(solo: Lab) -> None:
     script = (
         f"mkdir -p '{HERE} x' && nfsrdma mount server:/export '{HERE} x' --rsize 64k "
-        f"--read-ahead 4 --option noatime --json && nfsrdma mounts && nfsrdma umount '{HERE} x' "
+        f"--read-ahead 4 -o noatime,soft --json && nfsrdma mounts && nfsrdma umount '{HERE} x' "
         f"&& rmdir '{HERE} x' && nfsrdma mounts --json"
     )
     said = solo.run("client", "sh", "-c", script).stdout
@@ -161,4 +161,5 @@ def test_the_commands(solo: Lab) -> None:
     assert (made["rsize"], made["read_ahead_blocks"], made["transport"]) == (BLOCK, 4.0, "rdma")
     assert f"{HERE} x  server:/export  rdma       4.2" in said[end:]
     assert "256 KiB = 4 blocks" in said[end:]
-    assert said.endswith("\n[]\n")
+    assert {"noatime", "soft"} <= set(made["options"])
+    assert json.loads(said[said.rindex("\n{") :]) == {"schema_version": 1, "mounts": []}

@@ -176,4 +176,4 @@ def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
         False,
         True,
     ]
-    assert "asked for rdma-port=20049, got 0" in why
+    assert "requested rdma-port=20049, got 0" in why

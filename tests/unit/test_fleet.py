@@ -210,7 +210,7 @@ def test_what_is_no_store_or_contradicts_is_refused_and_nothing_is_written(tmp_p
     good, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
     (tmp_path / "pictures").write_bytes(b"holiday pictures " * 999)
     refused(out, [good, tmp_path / "pictures"], "not a database")
-    refused(out, [good, tmp_path / "none.db"], "there is no store")
+    refused(out, [good, tmp_path / "none.db"], "no store")
     other = a_store(tmp_path / "b.db", "a", rate=7)
     refused(out, [good, other], "another trial of the same name")
     merge(out, [good])
@@ -224,12 +224,12 @@ def test_a_store_that_lies_about_itself_is_refused(tmp_path: Path) -> None:
     with Store(strange) as store:
         store._db.execute('UPDATE environments SET facts = \'{"host":"b"}\'')
         store._db.commit()
-    refused(out, [strange], "not what its name says")
+    refused(out, [strange], "does not match its uid")
     orphan = a_store(tmp_path / "b.db", "b")
     with Store(orphan) as store:
         store._db.execute("DELETE FROM plans")
         store._db.commit()
-    refused(out, [orphan], "of no plan")
+    refused(out, [orphan], "has no plan")
     samples = a_store(tmp_path / "c.db", "c")
     with Store(samples) as store:
         store.add_load("server", [Sample(1, 1)])

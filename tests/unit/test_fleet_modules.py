@@ -137,9 +137,9 @@ def test_a_busy_mount_is_reported_and_everything_stays(root: Path, mount: Run) -
 
 
 def test_what_the_server_does_not_offer_leaves_all_as_before(root: Path, mount: Run) -> None:
-    say(root, refuse={"mount": "rsize: asked for 262144, got 131072"})
+    say(root, refuse={"mount": "rsize: requested 262144, got 131072"})
     failed = mount()
-    assert failed["msg"] == "rsize: asked for 262144, got 131072"
+    assert failed["msg"] == "rsize: requested 262144, got 131072"
     assert failed["back"] == "all is as before"
     assert fstab(root) == FSTAB
     assert not (root / "data").exists()
@@ -147,7 +147,7 @@ def test_what_the_server_does_not_offer_leaves_all_as_before(root: Path, mount: 
 
 def test_a_new_size_that_is_refused_brings_the_old_mount_back(root: Path, mount: Run) -> None:
     mount()
-    say(root, refuse={"mount": "rsize: asked for 1048576, got 524288"})
+    say(root, refuse={"mount": "rsize: requested 1048576, got 524288"})
     failed = mount(rsize=1048576)
     assert failed["back"] == "what was there before is mounted again"
     assert fstab(root) == FSTAB + line(root)
@@ -226,7 +226,7 @@ def test_hostile_values_are_words_and_never_a_shells(root: Path, run: Run, value
     assert done["changed"], done
     (words,) = changes(root)
     assert words[-2:] == [f"server:/{value}", folder]
-    assert f"--option=x={value}" in words
+    assert f"--options=x={value}" in words
     assert fstab(root).splitlines()[-1].split()[0] == f"server:/{value}"
 
 

@@ -72,7 +72,7 @@ def host(tmp_path: Path) -> Path:
 
 
 def sweep(host: Path, check: bool = False, **more: Any) -> dict[str, Any]:
-    asked = {"target": "server:/srv", "options": ["--runs", "1", "--no-accounts"], **more}
+    asked = {"target": "server:/srv", "options": ["--runs", "1", "--no-probes"], **more}
     return run_module(host, "nfsrdma_sweep", check, store=str(host / "first/a.db"), **asked)
 
 
@@ -87,14 +87,14 @@ def test_a_sweep_is_measured_once(host: Path) -> None:
     assert sweep(host)["changed"] is False
     (line,) = ran(host)
     assert line.startswith("systemd-run ")
-    assert "nfsrdma sweep --keep-file --runs 1 --no-accounts --store" in line
+    assert "nfsrdma sweep --keep-file --runs 1 --no-probes --store" in line
     assert line.endswith("a.db -- server:/srv")
 
 
 def test_its_runs_begin_when_those_of_others_do(host: Path) -> None:
     assert sweep(host, in_step="1790000000/30")["changed"]
     (line,) = ran(host)
-    assert "nfsrdma sweep --keep-file --in-step 1790000000/30 --runs" in line
+    assert "nfsrdma sweep --keep-file --start-at 1790000000 --interval 30 --runs" in line
 
 
 def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
@@ -106,7 +106,7 @@ def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
     assert sweep(host)["changed"]
     _, stop, line = ran(host)
     assert stop == "systemctl stop nfsrdma-sweep.service"
-    assert line.endswith(f"sweep --keep-file --resume --no-accounts -- {host}/first/a.db")
+    assert line.endswith(f"sweep --keep-file --resume --no-probes -- {host}/first/a.db")
 
 
 def test_one_that_was_killed_before_it_had_a_plan_begins_anew(host: Path) -> None:

@@ -149,8 +149,10 @@ def test_as_a_user_meets_it(merged: Path, tmp_path: Path) -> None:
 
     samples = tmp_path / "load.txt"
     samples.write_text("[1.0, 2.0]\n[2.0, 2.")
-    said = nfsrdma("store", "merge", tmp_path / "new.db", merged, "--load", f"other={samples}")
-    assert said.strip().endswith("6 trials, 6 of them new, of client1, client2, client3")
-    facts = json.loads(nfsrdma("report", merged, "--out", tmp_path / "out", "--json"))
+    said = nfsrdma(
+        "results", "merge", tmp_path / "new.db", merged, "--server-cpu", f"other={samples}"
+    )
+    assert said.strip().endswith("6 trials (6 new) of client1, client2, client3")
+    facts = json.loads(nfsrdma("report", merged, "--output", tmp_path / "out", "--json"))
     assert [one["aggregate"] for one in facts["fleet"]["at_once"]] == [100.0, 190.0, 192.0]
     assert facts["fleet"]["hosts"][0]["host"] == "client1"

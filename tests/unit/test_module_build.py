@@ -155,7 +155,7 @@ def test_a_hostile_release_reaches_no_path(name: str) -> None:
         ("make: *** No rule to make target 'modules'.  Stop.\n",
          "make: *** No rule to make target 'modules'.  Stop."),
         ("something\nlast word\n", "last word"),
-        ("", "no output"),
+        ("", "it printed no error"),
     ],
 )  # fmt: skip
 def test_the_first_error_is_the_compilers(log: str, error: str) -> None:

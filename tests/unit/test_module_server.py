@@ -80,11 +80,11 @@ FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
 @pytest.mark.parametrize(
     ("owner", "new", "values", "words"),
     [
-        ("nfsrdma", True, {}, "carries NFS over RDMA now, instead of rpcrdma"),
-        ("rpcrdma", True, {}, "is a server now, beside rpcrdma, not a client"),
-        ("", True, {}, "is a server now, not a client"),
-        ("nfsrdma", False, {"credits": "64"}, "was loaded already; credits is 64 now"),
-        ("rpcrdma", False, {}, "was loaded already; mounts with proto=rdma get rpcrdma"),
+        ("nfsrdma", True, {}, "now carries NFS over RDMA, instead of rpcrdma"),
+        ("rpcrdma", True, {}, "is now a server transport, beside rpcrdma, not a client transport"),
+        ("", True, {}, "is now a server transport, not a client transport"),
+        ("nfsrdma", False, {"credits": "64"}, "was already loaded; credits is now 64"),
+        ("rpcrdma", False, {}, "was already loaded; mounts with proto=rdma use rpcrdma"),
     ],
 )
 def test_what_was_loaded_is_said(
@@ -94,20 +94,19 @@ def test_what_was_loaded_is_said(
     monkeypatch.setattr(module_view, "serves_as", lambda name: "nfr")
     first, *more = module_view.loaded(FILE, new, "rpcrdma", values)
     assert first == f"nfsrdma 0.1.0 (srcversion ABC) {words}"
-    way = "  have nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
+    way = "  to let nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
     assert (way in more) == (new and owner != "nfsrdma")
 
 
 def test_each_client_has_a_line(debug: Path) -> None:
     found = status(server_debugfs.server(debug), "nfsrdma")
     assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
-        "server    nfsrdma, to nfsd nfr; 3 of 1024 connections, 16k of 16M for Reads",
-        "client    10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
-        "client    10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
+        "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads",
+        "client     10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
+        "client     10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
     ]
     assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
-    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "to nfsd" in x)
+    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "for nfsd" in x)
     assert (
-        line
-        == "server    nfsrdma, to nfsd nfr, srcversion ABC; its connections are for root to see"
+        line == "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"
     )

@@ -162,7 +162,7 @@ def test_a_parameter_that_did_not_take_effect_is_an_error(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel_modules, "parameters", lambda name: {"credits": "128"})
-    with pytest.raises(MismatchError, match=r"nfsrdma.credits: asked for 64, got 128"):
+    with pytest.raises(MismatchError, match=r"nfsrdma.credits: requested 64, got 128"):
         load(credits="64")
     assert kernel.carrier == "rpcrdma"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from tests.unit.requests_made import asks
 
 
@@ -24,6 +24,27 @@ def test_a_mount_with_its_own_read_ahead_has_its_own_cache() -> None:
     assert "nosharecache" not in asks().mount_options("rdma")
     shares = asks(read_ahead=0, options=("sharecache",)).mount_options("rdma")
     assert "nosharecache" not in shares
+
+
+def test_a_read_ahead_in_kib_is_as_good_as_one_in_blocks() -> None:
+    assert asks(read_ahead_kb=128).sets_read_ahead
+    assert "nosharecache" in asks(read_ahead_kb=0).mount_options("rdma").split(",")
+    assert not asks().sets_read_ahead
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ({"read_ahead": 4, "read_ahead_kb": 128}, "in blocks and in KiB"),
+        ({"read_ahead_kb": 2}, "a page"),
+        ({"read_ahead_kb": -4}, "it can be 0 to"),
+    ],
+)
+def test_a_window_that_is_ambiguous_or_rounded_is_refused(
+    words: dict[str, object], why: str
+) -> None:
+    with pytest.raises(UsageError, match=why):
+        asks(**words)
 
 
 def test_a_users_retry_wins() -> None:
@@ -51,7 +72,7 @@ def test_sizes_that_linux_would_round(size: int) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: dict[str, object]) -> None:
-    with pytest.raises(UserError, match=r"\(use "):
+    with pytest.raises(UserError, match="it can be"):
         asks(**words)
 
 

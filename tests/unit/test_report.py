@@ -198,7 +198,7 @@ def test_hostile_text_stays_text(hostile: build.Report) -> None:
 def test_same_store_gives_same_bytes(made: build.Report, tmp_path: Path) -> None:
     source = made.files[0].parent.parent / "s.db"
     environ = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
-    argv = (sys.executable, "-m", "nfsrdma_tools", "report", source, "--out", tmp_path, "--json")
+    argv = (sys.executable, "-m", "nfsrdma_tools", "report", source, "-o", tmp_path, "--json")
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["page"] == str(tmp_path / "index.html")
     for path in made.files:
@@ -267,7 +267,7 @@ def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> No
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no store"):
+    with pytest.raises(UserError, match="no store"):
         build.build(tmp_path / "none.db", tmp_path)
     path = tmp_path / "s.db"
     with Store(path) as opened:

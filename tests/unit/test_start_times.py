@@ -6,7 +6,7 @@ import time
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.start_times import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 
 
 class Clock:
@@ -36,16 +36,16 @@ def test_runs_begin_together_and_one_that_is_late_catches_up(
 
 def test_who_has_no_rhythm_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(0.0, monkeypatch)
-    AT_ONCE.wait(5)
+    IMMEDIATELY.wait(5)
     assert clock.now == 0
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        *(("", "write START"), ("5", "write START"), ("1/2/3", "write START"), ("a/b", "write")),
-        *(("5/0", "0 seconds"), ("5/-1", "-1 seconds"), ("5/3601", "3601 sec"), ("5/nan", "nan")),
-        *(("-1/5", "a day"), ("nan/5", "a day"), ("inf/5", "a day"), ("1e12/5", "a day")),
+        *((text, "not START/SECONDS") for text in ("", "5", "1/2/3", "a/b")),
+        *(("5/0", "is 0 s"), ("5/-1", "is -1 s"), ("5/3601", "is 3601 s"), ("5/nan", "is nan s")),
+        *((text, "a day") for text in ("-1/5", "nan/5", "inf/5", "1e12/5")),
     ],
 )
 def test_what_cannot_be_waited_for_is_refused(text: str, why: str) -> None:

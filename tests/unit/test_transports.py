@@ -45,8 +45,8 @@ def test_a_mount_is_named_after_the_module_that_carries_it(
 @pytest.mark.parametrize(
     ("carrier", "transport", "words"),
     [
-        ("rpcrdma", "nfsrdma", "asked for nfsrdma, got rpcrdma (nfsrdma module load)"),
-        ("nfsrdma", "rdma", "asked for rpcrdma, got nfsrdma (nfsrdma module unload,"),
+        ("rpcrdma", "nfsrdma", "requested nfsrdma, got rpcrdma (nfsrdma module load)"),
+        ("nfsrdma", "rdma", "requested rpcrdma, got nfsrdma (nfsrdma module unload,"),
         ("nfsrdma", "nfsrdma", ""),
         ("rpcrdma", "rdma", ""),
         ("vendor_rdma", "rdma", ""),

@@ -32,7 +32,7 @@ def test_takes_the_winner_of_the_transport(tmp_path: Path) -> None:
     assert by_store(sweep, WHERE, "rdma") == TuneRequest(WHERE, rsize=128 << 10, read_ahead=16)
     with pytest.raises(UserError, match="--transport"):
         by_store(sweep, WHERE, "")
-    with pytest.raises(UserError, match="mounted on 0 folders"):
+    with pytest.raises(UserError, match="mounted on 0 directories"):
         by_store(sweep, None, "tcp")
 
 

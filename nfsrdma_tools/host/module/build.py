@@ -102,7 +102,7 @@ def checked_release(release: str) -> str:
 def first_error(log: str) -> str:
     """The line of a build log that names the error."""
     found = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
-    return one_line(next((match[0] for match in found if match), log)) or "no output"
+    return one_line(next((match[0] for match in found if match), log)) or "it printed no error"
 
 
 def _cache() -> Path:

@@ -25,7 +25,7 @@ _MEANINGS = (
     (
         r"rpc\.statd is not running",
         "NFSv3 locks need rpc.statd, which is not running",
-        "start rpc-statd.service, or use local locks: --option nolock",
+        "start rpc-statd.service, or use local locks: -o nolock",
     ),
     (
         r"Connection refused|Unable to receive|RPC Error: Program not registered|Program unavail",

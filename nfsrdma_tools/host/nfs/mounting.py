@@ -109,8 +109,8 @@ def _verified(request: MountRequest, directory: Path) -> Mount:
     _verify_connections(request, made, others)
     for what in ("vers", "rsize", "wsize", "nconnect"):
         _verify(what, getattr(request, what), getattr(made, what), _HINT)
-    if request.read_ahead is not None:
-        _set_read_ahead(request.read_ahead, made, others)
+    if request.sets_read_ahead:
+        _set_read_ahead(request, made, others)
     return made
 
 
@@ -134,12 +134,15 @@ def _verify_connections(request: MountRequest, made: Mount, others: list[Mount])
     _verify("nconnect", request.nconnect, len(xprts), hint)
 
 
-def _set_read_ahead(blocks: int, made: Mount, others: list[Mount]) -> None:
+def _set_read_ahead(request: MountRequest, made: Mount, others: list[Mount]) -> None:
     twins = ", ".join(str(other.directory) for other in others if other.device == made.device)
     if twins:
         what = f"{made.directory} has one cache and one read-ahead with {twins}"
-        raise UserError(what, "mount it with --option nosharecache")
-    readahead.set_kb(made.device, readahead.kb_for(blocks, made.rsize))
+        raise UserError(what, "mount it with -o nosharecache")
+    kb = request.read_ahead_kb
+    if kb is None:
+        kb = readahead.kb_for(request.read_ahead or 0, made.rsize)
+    readahead.set_kb(made.device, kb)
 
 
 def _is_gone(directory: Path) -> bool:

@@ -25,6 +25,7 @@ from nfsrdma_tools.host.nfs import mountinfo
 __all__ = [
     "COLUMNS",
     "DATA",
+    "NOTHING",
     "PROC",
     "STATES",
     "ByteCounts",
@@ -100,7 +101,7 @@ class Operation:
     errors: int = 0
 
 
-_NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
+NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class MountStats:
 
     def data(self, direction: str) -> Operation:
         """The operation that moved data in a direction, "read" or "write"."""
-        done = [self.operations.get(name, _NOTHING) for name in DATA[direction]]
+        done = [self.operations.get(name, NOTHING) for name in DATA[direction]]
         return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
 
 
@@ -179,9 +180,9 @@ def difference(after: MountStats, before: MountStats) -> MountStats:
         xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
         operations={
             # an operation whose line did not change is the same object (_operation)
-            name: _NOTHING if now is was else _minus(now, was)
+            name: NOTHING if now is was else _minus(now, was)
             for name, now in after.operations.items()
-            for was in (before.operations.get(name, _NOTHING),)
+            for was in (before.operations.get(name, NOTHING),)
         },
     )
     grown = (*vars(found.bytes).values(), *(op.operations for op in found.operations.values()))

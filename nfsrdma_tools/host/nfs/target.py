@@ -8,7 +8,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 
 __all__ = ["Target", "UnknownHostError"]
 
@@ -32,18 +32,18 @@ class Target:
     def parse(cls, text: str) -> Target:
         """Parse ``server:/path``; IPv6 addresses are in brackets.
 
-        Raises UserError for text that mount.nfs would interpret differently.
+        Raises UsageError for anything that mount.nfs would parse as something else.
         """
         hint = "write server:/path, 192.0.2.1:/path or [2001:db8::1]:/path"
         match = _FORM.fullmatch(text)
         url = text.lower().startswith("nfs://")
         if not match or url or not match["path"].startswith("/"):
-            raise UserError(f"{text!r} is not an NFS target", hint)
+            raise UsageError(f"{text!r} is not an NFS target", hint)
         host = match["name"] if match["literal"] is None else match["literal"]
         if not (_is_ipv6(host) if match["literal"] is not None else _NAME.fullmatch(host)):
-            raise UserError(f"{host!r} in {text!r} is not a host", hint)
+            raise UsageError(f"{host!r} in {text!r} is not a host", hint)
         if "\0" in match["path"]:
-            raise UserError(f"{text!r} has a NUL character", hint)
+            raise UsageError(f"{text!r} has a NUL character", hint)
         return cls(host, match["path"].rstrip("/") or "/")
 
     @classmethod

@@ -116,7 +116,7 @@ def remove_link(name: str, journal: Journal) -> Link:
     """
     link = _find(name)
     if link is None:
-        raise UserError(f"there is no RDMA device {name!r}", "list the links: nfsrdma link list")
+        raise UserError(f"there is no RDMA device {name!r}", "see: nfsrdma link show")
     if link.device.driver not in SOFT_KINDS:
         kind = link.device.driver or "unknown"
         raise UserError(

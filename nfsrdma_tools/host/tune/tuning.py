@@ -30,17 +30,21 @@ SLASH = Path("/")
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """Values to tune: sizes in bytes, read-ahead in blocks of rsize; None: leave unchanged."""
+    """Requested values of a mount; None: unchanged.
+
+    Sizes are in bytes, ``read_ahead`` in blocks of rsize, ``read_ahead_kb`` in KiB.
+    """
 
     directory: Path
     rsize: int | None = None
     wsize: int | None = None
     read_ahead: int | None = None
+    read_ahead_kb: int | None = None
 
     def __post_init__(self) -> None:
         # refuse sizes that the kernel would round, as for any mount
         MountRequest(Target("any", "/"), self.directory, rsize=self.rsize, wsize=self.wsize,
-                     read_ahead=self.read_ahead)  # fmt: skip
+                     read_ahead=self.read_ahead, read_ahead_kb=self.read_ahead_kb)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ def _plan(request: TuneRequest, mount: mounting.Mount | None, was: int | None, r
 
 def _kb(request: TuneRequest, mount: mounting.Mount | None) -> int | None:
     if request.read_ahead is None:
-        return None
+        return request.read_ahead_kb
     rsize = request.rsize or (mount.rsize if mount else None)
     if rsize is None:
         raise UserError(f"the rsize of {request.directory} is unknown", "give --rsize or mount it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs ``nfsrdma top``."""
+"""Run ``nfsrdma top`` on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["run"]
 
 
 class _Top(Top):
-    """The application with a feed of snapshots."""
+    """Top, with the snapshots of a feed."""
 
     def __init__(self, options: FeedOptions) -> None:
         super().__init__(options.interval)
@@ -29,7 +29,7 @@ class _Top(Top):
         self.feed.sampler.interval = seconds
 
     def on_mount(self) -> None:
-        """Start the feed once the application can receive messages."""
+        """Start the feed, now that the screen can show snapshots."""
         super().on_mount()
         self.feed.start()
 
@@ -37,13 +37,14 @@ class _Top(Top):
 def run(options: FeedOptions) -> None:
     """Show snapshots until the user quits.
 
-    Raises UserError without a terminal, or the error that ended the feed.
+    Raises UserError without a terminal, or with the error that ended the feed.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            "stdin or stdout is not a terminal", "for programs use nfsrdma exporter or trace --json"
+            "standard input or output is not a terminal",
+            "print frames instead: nfsrdma top --batch",
         )
-    # probes redirect the compiler's output on descriptor 2, on which textual draws
+    # probes capture the compiler's output on descriptor 2, where textual draws
     sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
     top = _Top(options)
     try:

@@ -10,7 +10,10 @@ from nfsrdma_tools.probes.counters import Row, increase, row_of, split, total
 from nfsrdma_tools.probes.maps import free, rows
 from nfsrdma_tools.probes.rpc_clients import owner
 
-__all__ = ["COUNTS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
+__all__ = ["COUNTS", "FILTERS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
+
+FILTERS = ("mount", "pid", "procedures")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 KINDS = ("read", "position_zero", "write", "reply")
 """Kinds of chunks: Read chunk of data, Read chunk of a whole Call, Write chunk, Reply chunk."""

@@ -18,6 +18,7 @@ from nfsrdma_tools.probes.status_names import cm_event, completion
 
 __all__ = [
     "EVENTS",
+    "FILTERS",
     "Connections",
     "Credit",
     "Event",
@@ -28,6 +29,9 @@ __all__ = [
     "records",
     "told",
 ]
+
+FILTERS = ("mount", "client")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum connection_event of bpf/connections.c
 EVENTS = (

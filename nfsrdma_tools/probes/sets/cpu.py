@@ -19,7 +19,20 @@ from nfsrdma_tools.probes.cpu.flame_graph import flame
 from nfsrdma_tools.probes.cpu.samples import Reader, Reading
 from nfsrdma_tools.probes.program import Missing
 
-__all__ = ["HOST_WIDE", "RATE", "attach", "difference", "flame", "forget", "read", "records"]
+__all__ = [
+    "FILTERS",
+    "HOST_WIDE",
+    "RATE",
+    "attach",
+    "difference",
+    "flame",
+    "forget",
+    "read",
+    "records",
+]
+
+FILTERS: tuple[str, ...] = ()
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 HOST_WIDE = True
 """Its rows do not distinguish mounts."""

@@ -11,6 +11,7 @@ from nfsrdma_tools.probes.maps import free, rows
 from nfsrdma_tools.probes.rpc_clients import owner
 
 __all__ = [
+    "FILTERS",
     "PHASES",
     "Latency",
     "Slow",
@@ -21,6 +22,9 @@ __all__ = [
     "records",
     "slot_ns",
 ]
+
+FILTERS = ("mount", "pid", "procedures")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum phase of bpf/latency.c
 PHASES = ("slot", "queue", "marshal", "wire", "reply", "wake_up", "decode")

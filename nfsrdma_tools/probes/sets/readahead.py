@@ -13,7 +13,10 @@ from nfsrdma_tools.probes.counters import increase, total
 from nfsrdma_tools.probes.kprobes import probe
 from nfsrdma_tools.probes.maps import decoded
 
-__all__ = ["COUNTS", "ReadAhead", "attach", "device", "difference", "read", "records"]
+__all__ = ["COUNTS", "FILTERS", "ReadAhead", "attach", "device", "difference", "read", "records"]
+
+FILTERS = ("mount",)
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum ahead_count of bpf/readahead.c
 COUNTS = ("windows", "demanded", "ahead", "used", "late", "dropped")

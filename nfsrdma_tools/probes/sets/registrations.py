@@ -16,6 +16,7 @@ from nfsrdma_tools.probes.trace_events import system
 
 __all__ = [
     "COUNTS",
+    "FILTERS",
     "MAPS",
     "TAKES_BACK",
     "Owner",
@@ -25,6 +26,9 @@ __all__ = [
     "records",
     "time_functions",
 ]
+
+FILTERS = ("mount",)
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum region_count of bpf/registrations.c
 COUNTS = (

@@ -9,7 +9,20 @@ from typing import Any, NamedTuple
 from nfsrdma_tools.probes.counters import increase, text, total
 from nfsrdma_tools.probes.maps import free, rows
 
-__all__ = ["COUNTS", "PHASES", "Server", "ServerRow", "difference", "forget", "read", "records"]
+__all__ = [
+    "COUNTS",
+    "FILTERS",
+    "PHASES",
+    "Server",
+    "ServerRow",
+    "difference",
+    "forget",
+    "read",
+    "records",
+]
+
+FILTERS = ("client", "procedures")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
 # enum server_phase and server_count of bpf/server.c
 PHASES = ("queue", "read_in", "nfsd", "write_out", "send")

@@ -49,12 +49,19 @@ class Toolkit:
         return out
 
     def facts(self, *words):
-        """What it prints with --json."""
+        """Its JSON without the schema version; a table is the list of its rows."""
         out = self.run(*words, "--json")
         try:
-            return json.loads(out)
+            return rows(json.loads(out))
         except ValueError:
             self._module.fail_json(msg="this is no JSON: " + out[:200], cmd=[self._command, *words])
+
+
+def rows(document):
+    """What a JSON document of nfsrdma has; a table is the list of its rows."""
+    facts = {key: value for key, value in document.items() if key != "schema_version"}
+    (first, *others) = facts.values()
+    return first if not others and isinstance(first, list) else facts
 
 
 def read(path):

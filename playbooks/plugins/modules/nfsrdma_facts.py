@@ -67,13 +67,14 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     Toolkit,
     missing,
     read,
+    rows,
 )
 
 UNITS = "/etc/systemd/system"
 PROC = "/proc"
 KERNELS = ("nfsd", "rpc_pipefs")
 ASK = {
-    "links": ("link", "list"),
+    "links": ("link", "show"),
     "mounts": ("mounts",),
     "server": ("server", "status"),
     "module": ("module", "status"),
@@ -134,7 +135,7 @@ def _findings(module, toolkit):
     _, out, said = toolkit.attempt(*words)
     try:
         # status 1 means that there are errors among the findings
-        return module.from_json(out)
+        return rows(module.from_json(out))
     except ValueError:
         module.fail_json(msg=said)
 

@@ -235,7 +235,7 @@ def words(p):
     """The command line that makes the mount and proves it."""
     named = [(n, p[n]) for n in ("rsize", "wsize", "nconnect", "port") if p[n]]
     flags = [w for name, value in named for w in ("--" + name, str(value))]
-    flags += ["--option=" + option for option in p["opts"]]
+    flags += ["--options=" + option for option in p["opts"]]
     flags += ["--timeout", str(p["timeout"]), "--transport", p["transport"], "--vers", p["vers"]]
     return ["mount", *flags, "--", p["src"], p["path"]]
 

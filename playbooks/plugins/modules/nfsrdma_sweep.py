@@ -25,7 +25,7 @@ options:
     elements: str
     default: []
   in_step:
-    description: START/SECONDS, when runs begin (C(nfsrdma sweep --in-step)); nothing for as soon as they can.
+    description: START/SECONDS, when runs begin (C(nfsrdma sweep --start-at --interval)); nothing for as soon as they can.
     type: str
     default: ""
   state:
@@ -84,7 +84,7 @@ def _planned(store):
 UNIT = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--unit=" + SWEEP,
         "--property=KillMode=mixed"]  # fmt: skip
 # what a store does not know of itself
-_NOT_KEPT = ["--no-accounts"]
+_NOT_KEPT = ["--no-probes", "--no-accounts"]
 
 
 def main():
@@ -146,10 +146,12 @@ def _measure(module):
 
 def words(p, begun):
     """The command line; one that was begun goes on."""
-    always = ["sweep", "--keep-file", *(["--in-step", p["in_step"]] if p["in_step"] else [])]
+    start, _, seconds = p["in_step"].partition("/")
+    always = ["sweep", "--keep-file"]
+    always += ["--start-at", start, "--interval", seconds] if p["in_step"] else []
     if begun:
         kept = [word for word in p["options"] if word in _NOT_KEPT]
-        return [*always, "--resume", *kept, "--", p["store"]]
+        return [*always, "--resume=" + p["store"], *kept]
     return [*always, *p["options"], "--store", p["store"], "--", p["target"]]
 
 
