@@ -45,7 +45,7 @@ class Filter:
             _network(self.client)
 
     def mount_point(self) -> str | None:
-        """The mount point as the kernel spells it; None: all.  UserError when nothing is there."""
+        """The mount point as in mountinfo; None: all.  UserError if there is no NFS mount."""
         if self.mount is None:
             return None
         found = find(self.mount)

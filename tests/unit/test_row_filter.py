@@ -15,7 +15,7 @@ ROWS: list[dict[str, Any]] = [
     {"mount": "/mnt, /srv", "procedure": "READ", "peer": "10.9.1.11"},
     {"mount": "/mnt", "procedure": "READ xid 0x00000001", "peer": "[2001:db8::1]"},
     {"mount": "/other", "procedure": "READDIR", "peer": "10.9.2.1"},
-    {"mount": "no mount's own", "procedure": "RENEW", "peer": ""},
+    {"mount": "unattributed", "procedure": "RENEW", "peer": ""},
 ]
 
 
