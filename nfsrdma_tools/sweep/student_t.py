@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantiles of Student's t and of the studentized maximum.
-
-Written here because importing scipy takes longer than a trial of a sweep.
-"""
+"""Student's t and the largest of several: importing scipy takes longer than a trial of a sweep."""
 
 from __future__ import annotations
 

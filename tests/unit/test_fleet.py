@@ -149,7 +149,7 @@ def test_samples_are_read_to_the_last_whole_line() -> None:
         Sample(2.5, 3.25),
     ]
     for bad in ("{}\n", "[1]\n", '["x", 1]\n', "x\n"):
-        with pytest.raises(server_cpu.UserError, match="no samples"):
+        with pytest.raises(server_cpu.UserError, match="not samples"):
             server_cpu.read([bad])
 
 
