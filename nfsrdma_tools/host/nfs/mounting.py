@@ -7,6 +7,7 @@ and an undo that can only unmount NFS.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) ->
     _require_root("mount")
     directory = _free_directory(request.directory)
     if not directory.is_dir():
-        raise UserError(f"mount point {directory} is not a directory", f"run: mkdir {directory}")
+        why = os.strerror(errno.ENOTDIR if directory.exists() else errno.ENOENT)
+        raise UserError(f"mount point {directory}: {why}", "create the directory")
     busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
     with folder_lock(directory, busy):
         _free_directory(directory)
