@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks unit test-main test-lab test-nightly image fuzz bench matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,7 +23,7 @@ dev: ## The same with linters and test tools
 sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html
 	@mkdir -p out
 	@$(BIN)/nfsrdma sweep --lab --preset quick --store out/sweep.db
-	@$(BIN)/nfsrdma report out/sweep.db --out out/report
+	@$(BIN)/nfsrdma report out/sweep.db --output out/report
 
 test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
 
@@ -39,7 +39,7 @@ test-nightly: dev image ## Soak, storms, other kernels, Kerberos, molecule, race
 	@tools/setup browser
 	$(LONG_TESTS) -m nightly tests/lab
 
-lint: dev ## ruff, mypy --strict, codespell, ansible-lint
+lint: dev ## ruff, mypy --strict, codespell, banned phrases, ansible-lint
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target lint-playbooks lint-code
 
 lint-code:
@@ -47,6 +47,7 @@ lint-code:
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python tools/words
 
 lint-playbooks:
 	cd playbooks && PATH="$(CURDIR)/$(BIN):$$PATH" ANSIBLE_COLLECTIONS_PATH="$(CURDIR)/.venv/collections" ansible-lint
@@ -81,7 +82,7 @@ bench: dev image ## Both halves of our module beside the kernel's, counted in in
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
 
-matrix: dev image ## Which clients and servers work together, into docs/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
+matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
@@ -107,6 +108,9 @@ test-races: dev image ## Connections that are left at every stage, and a listene
 	@SEED=$(or $(SEED),8166) $(LONG_TESTS) --kernel $(or $(KERNEL),6.12) \
 		-k "come_and_go or stops_under_load" tests/lab/test_hostile_peers.py
 
+test-docs: dev image ## The commands of README.md and docs/, as printed, in a lab for each page
+	$(LONG_TESTS) tests/lab/test_docs.py
+
 test-fleet: dev image ## The playbooks on a lab of a server and three clients
 	$(BIN)/python -m pytest -q --long tests/lab/test_fleet.py tests/lab/test_molecule.py
 
@@ -118,13 +122,31 @@ soak: dev image ## Two clients, verified load, faults of all kinds at random: MI
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 
-repeatability: setup ## Two boots of all cells, and a race, compared: what docs/measured.md says (20 minutes)
+repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes)
 	@mkdir -p out
 	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --store out/boot$$boot.db || exit; done
 	@$(BIN)/nfsrdma sweep --lab --store out/race.db
-	@$(BIN)/nfsrdma store compare out/boot1.db out/boot2.db
-	@$(BIN)/nfsrdma store compare out/boot1.db out/race.db
+	@$(BIN)/nfsrdma results compare out/boot1.db out/boot2.db
+	@$(BIN)/nfsrdma results compare out/boot1.db out/race.db
 
-clean: ## Remove .venv and out, and images and snapshots of other recipes
+docs: dev ## The site, with its links checked: out/site/index.html
+	@tools/setup docs
+	$(BIN)/python tools/reference --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reference: dev ## Generate docs/reference from the code
+	$(BIN)/python tools/reference
+
+pictures: dev image ## Remake the pictures of docs/img in labs, and from out/sweep.db (30 minutes): ONLY=dashboard
+	@tools/setup browser
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m pictures $(ONLY)
+
+wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip install "nfsrdma_tools-....whl[all]"
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip -q --disable-pip-version-check wheel --no-deps -w dist .
+
+deb: setup ## dist/nfsrdma-tools_VERSION_all.deb and nfsrdma-dkms_VERSION_all.deb for Debian 13, checked by lintian (3 minutes)
+	@$(BIN)/python tools/deb dist
+
+clean: ## Remove .venv, out and dist, and images and snapshots of other recipes
 	@if test -x $(BIN)/nfsrdma; then $(BIN)/nfsrdma lab clean; fi
-	rm -rf .venv out
+	rm -rf .venv out dist

@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What all accounts share. The dialect is bcc's; no header of the kernel is
- * included, so that a program compiles in seconds and on any kernel: what is
- * known comes from records of trace events.
+ * Definitions that all probe sets share, in bcc's dialect of C. No kernel
+ * header is included, so that a program compiles in seconds and on any kernel:
+ * all data comes from trace event records.
  *
- * A program is this file, a function for each event that calls what accounts
- * have for it, and the files of the accounts, in one text (probes/program.py).
- * HAVE_<system>_<event> is defined for each event that this kernel has.
+ * probes/program.py assembles a program from this file, one function per event,
+ * which calls the probe sets that use the event, and the files of the probe
+ * sets. It defines HAVE_<system>_<event> for each event of the running kernel.
  */
-/* ROWS comes from who compiles: how many a map has at most */
+/* probes/program.py defines ROWS: the maximum number of rows of a map */
 #define TEXT		24
 #define SLOTS		32
-/* PAGE_BITS comes from who compiles: pages are of 2^PAGE_BITS bytes */
+/* probes/program.py defines PAGE_BITS: the page size is 2^PAGE_BITS bytes */
 #define PAGE_REST	((1 << PAGE_BITS) - 1)
-/* memory for a row is taken when it is made: rows are kept for each CPU */
+/* BPF_F_NO_PREALLOC: rows exist per CPU, and most are never used */
 #define WHEN_NEEDED	1
 
 /*
- * What is kept of an RPC under way lies in an array, at its task's number: such
- * a look-up is a few instructions, a hash's hundreds. sunrpc counts tasks up, so
- * two meet only if one is older than all the slots; that is counted as a loss.
+ * State of an RPC in progress is in an array, indexed by the task number: a
+ * lookup takes a few instructions, that of a hash takes hundreds. sunrpc counts
+ * tasks up, so that two tasks collide only if one is older than TASK_SLOTS
+ * others; a collision counts as a loss.
  */
 #define TASK_SLOTS	8192
 #define KEY_SLOTS	16384
 
-/* an RPC of a client: sunrpc's numbers, which all events about it have */
+/* An RPC of a client, identified by sunrpc's numbers, which all its events have */
 struct rpc {
 	u32 client;
 	u32 task;
@@ -32,8 +33,9 @@ struct rpc {
 };
 
 /*
- * A slot was another's, a map was full, or the kernel had no memory for a row.
- * probes/losses.py has the same names in the same order
+ * Data that could not be counted, because a slot was in use, a map was full, or
+ * the kernel could not allocate a row. probes/losses.py has the same names in
+ * the same order.
  */
 enum loss { LOST_RPCS, LOST_REGIONS, LOST_CREDITS, LOST_WINDOWS, LOSSES };
 BPF_PERCPU_ARRAY(losses, u64, LOSSES);
@@ -51,7 +53,7 @@ static inline int rpc_is(struct rpc *rpc, u32 client, u32 task)
 	return rpc->live && rpc->task == task && rpc->client == client;
 }
 
-/* Whatever is kept of an RPC, @size bytes from @rpc on, is this one's from now on */
+/* Claim the slot of an RPC, @size bytes from @rpc on, and clear it */
 static inline void rpc_begins(struct rpc *rpc, u32 size, u32 client, u32 task)
 {
 	if (rpc->live)
@@ -62,16 +64,17 @@ static inline void rpc_begins(struct rpc *rpc, u32 size, u32 client, u32 task)
 	rpc->live = 1;
 }
 
-/* what is counted is counted per client and procedure */
+/* Counters are kept per client and procedure */
 struct row {
 	char procedure[TEXT];
 	u64 client;
 };
 
 /*
- * A row is found by a number made of its name: the kernel's hash of a whole name costs
- * hundreds of instructions more. Each CPU's row has the name in it, so that another
- * name of the same number is not counted there; it is lost, and said to be.
+ * A row is found by a hash of its name, because the kernel's hash of the whole
+ * name takes hundreds of instructions more. The row of each CPU holds the name.
+ * If another name has the same hash, it is not counted there, but counted as a
+ * loss.
  */
 static __always_inline u32 number_of(void *name, u32 size)
 {
@@ -83,7 +86,7 @@ static __always_inline u32 number_of(void *name, u32 size)
 	return sum >> 32;
 }
 
-/* Whether @kept, the name in a row, is @name; a row that is new takes it */
+/* Check whether a row belongs to @name; a new row takes the name */
 static __always_inline int row_is(void *kept, void *name, u32 size)
 {
 	u64 *ours = kept, *words = name, differ = 0;
@@ -98,24 +101,29 @@ static __always_inline int row_is(void *kept, void *name, u32 size)
 	return !differ;
 }
 
-/* One of so many slots, a power of two; what is beyond is in the last */
+/* Limit a slot number to the last slot; @slots is a power of two */
 static inline u32 bounded(u32 slot, u32 slots)
 {
 	slot = slot < slots ? slot : slots - 1;
-	/* the verifier has to see the bound where the compiler knows it */
+	/* the compiler knows the bound, but the verifier has to see it in the code */
 	asm volatile("" : "+r"(slot));
 	return slot & (slots - 1);
 }
 
-/* The slot of a histogram: 0 for 0, n for 2^(n-1) up to below 2^n */
+/* Histogram slot: 0 for 0, n for values from 2^(n-1) to below 2^n */
 static inline u32 slot_of(u64 value)
 {
 	return bounded(value > 1 ? bpf_log2l(value) : value, SLOTS);
 }
 
-/* What an account does at an event; ACCOUNT is defined before each file */
+/* Function of a probe set for an event. ACCOUNT is the name of the set. */
 #define PROBE(system, event)	PROBE_OF(ACCOUNT, system, event)
 #define PROBE_OF(account, system, event)	PROBE_NAMED(account, system, event)
 #define PROBE_NAMED(account, system, event)				\
 	static __always_inline int account##__##system##__##event(	\
 		struct tracepoint__##system##__##event *args)
+
+/* issuer.c has the function, and is part of a program with a PID only */
+#ifndef PID
+#define issued(client, task)	1
+#endif

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How a client's messages travel: inline or by which chunks, how much in how
- * many segments, and what of it was copied or left unused (RFC 8166, section 3).
+ * Chunks of a client: whether messages travel inline or in chunks, with how
+ * many segments and bytes, and how much was copied or left unused (RFC 8166,
+ * section 3).
  *
- * Chunks are reported before the message that carries them, its procedure when
- * the RPC ends. Until then its counts wait in a flight.
+ * Events report chunks before the message that carries them, and the procedure
+ * at the end of the RPC. Until then struct flight holds the counts.
  */
-/* READ and WRITE alone are macros of the kernel's */
+/* the kernel defines READ and WRITE as macros */
 enum kind { READ_CHUNK, POSITION_ZERO_CHUNK, WRITE_CHUNK, REPLY_CHUNK, KINDS };
 
-/* probes/chunks.py has the same names in the same order */
+/* probes/sets/chunks.py has the same names in the same order */
 enum chunk_count {
 	RPCS, CALLS_INLINE, CALLS_PULLED_UP, CALLS_GATHERED, CALLS_READ, CALLS_POSITION_ZERO,
 	REPLIES_INLINE, REPLIES_WRITE, REPLIES_REPLY,
@@ -20,11 +21,11 @@ enum chunk_count {
 };
 
 struct flight {
-	struct rpc rpc;		/* first: it begins anew with all that follows */
-	u32 segments[KINDS];	/* of the message that is being made */
+	struct rpc rpc;		/* first member: rpc_begins() clears it with all that follows */
+	u32 segments[KINDS];	/* of the message in preparation */
 	u32 bytes[KINDS];
-	u32 length[KINDS];	/* of the last message: what its histogram gets */
-	u32 replied;		/* a Reply chunk waits to be used */
+	u32 length[KINDS];	/* of the last message, for its histogram */
+	u32 replied;		/* the server used the Reply chunk */
 	u32 counts[CHUNK_COUNTS];
 };
 
@@ -34,7 +35,7 @@ struct chunk_row {
 	u32 sizes[KINDS * SLOTS];
 };
 
-/* whose a key is: its lowest byte changes with each use of a region, the rest is the region's */
+/* RPC of a key. The low byte of a key changes with each use of an MR; the rest identifies it */
 struct chunk_handle {
 	u32 handle;
 	u32 client;
@@ -44,7 +45,7 @@ struct chunk_handle {
 BPF_ARRAY(chunk_flights, struct flight, TASK_SLOTS);
 BPF_ARRAY(chunk_handles, struct chunk_handle, KEY_SLOTS);
 BPF_F_TABLE("percpu_hash", u32, struct chunk_row, chunk_rows, ROWS, WHEN_NEEDED);
-/* never written: a new row's content is too large for a stack */
+/* never written: the initial value of a new row is too large for the BPF stack */
 BPF_ARRAY(chunk_nothing, struct chunk_row, 1);
 
 static inline struct flight *chunk_flight(u32 client, u32 task)
@@ -55,7 +56,7 @@ static inline struct flight *chunk_flight(u32 client, u32 task)
 	return flight && rpc_is(&flight->rpc, client, task) ? flight : NULL;
 }
 
-/* The same, or a new one */
+/* Get the flight of an RPC, or start one */
 static inline struct flight *chunk_flight_of(u32 client, u32 task)
 {
 	int slot = task & (TASK_SLOTS - 1);
@@ -63,6 +64,8 @@ static inline struct flight *chunk_flight_of(u32 client, u32 task)
 
 	if (!flight || rpc_is(&flight->rpc, client, task))
 		return flight;
+	if (!issued(client, task))
+		return NULL;
 	rpc_begins(&flight->rpc, sizeof(*flight), client, task);
 	return flight;
 }
@@ -89,7 +92,7 @@ static inline void chunk_key(u32 client, u32 task, u32 handle)
 	known->task = task;
 }
 
-/* A message is made: its chunks count, and so does the way it travels */
+/* A message is marshaled: count its chunks and the way that it travels */
 static inline void chunk_message(u32 client, u32 task, enum chunk_count call,
 				 enum chunk_count reply, u32 inline_bytes, u32 pulled_up)
 {
@@ -113,7 +116,7 @@ static inline void chunk_message(u32 client, u32 task, enum chunk_count call,
 	flight->replied = 0;
 }
 
-/* A message could not be made: what was offered is taken back */
+/* Marshaling failed: discard the chunks of the message */
 static inline void chunk_failed(u32 client, u32 task)
 {
 	struct flight *flight = chunk_flight(client, task);
@@ -192,7 +195,7 @@ PROBE(sunrpc, rpc_stats_latency)
 }
 #endif
 
-/* --- the kernel's transport --- */
+/* --- rpcrdma --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_read
 PROBE(rpcrdma, xprtrdma_chunk_read)
@@ -213,7 +216,7 @@ PROBE(rpcrdma, xprtrdma_chunk_write)
 }
 #endif
 
-/* room for the padding of a Write chunk: a segment more, used by nobody */
+/* padding of a Write chunk: an additional segment, which is not used */
 #ifdef HAVE_rpcrdma_xprtrdma_chunk_wp
 PROBE(rpcrdma, xprtrdma_chunk_wp)
 {
@@ -231,8 +234,10 @@ PROBE(rpcrdma, xprtrdma_chunk_reply)
 }
 #endif
 
-/* enum rpcrdma_chunktype: 0 to 2 inline (1 pulled up, 2 gathered), 3 and 4 Read chunk (4 at
- * position zero), 5 Write chunk, 6 Reply chunk */
+/*
+ * enum rpcrdma_chunktype: 0 to 2 inline (1 pulled up, 2 gathered), 3 Read
+ * chunk, 4 position-zero Read chunk, 5 Write chunk, 6 Reply chunk
+ */
 #ifdef HAVE_rpcrdma_xprtrdma_marshal
 PROBE(rpcrdma, xprtrdma_marshal)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* How a client's messages travel, as our transport tells it; see chunks.c. */
+/* Chunks of a client of module nfsrdma; see chunks.c. */
 
 #ifdef HAVE_nfsrdma_nfsrdma_chunk
 PROBE(nfsrdma, nfsrdma_chunk)
@@ -14,7 +14,7 @@ PROBE(nfsrdma, nfsrdma_chunk)
 }
 #endif
 
-/* call and reply: 0 inline, 1 chunk, 2 long */
+/* fields call and reply: 0 inline, 1 chunk, 2 long */
 #ifdef HAVE_nfsrdma_nfsrdma_marshal
 PROBE(nfsrdma, nfsrdma_marshal)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What happens to connections: made, lost and why, Calls sent again, work
- * requests that failed. All of it is rare, and told one by one.
+ * Connection events: connects, disconnects and their reasons, retransmitted
+ * Calls, failed work requests. They are rare and reported one by one.
  */
 
-/* probes/connections.py has the same names in the same order */
+/* probes/sets/connections.py has the same names in the same order */
 enum connection_event {
 	CONNECTED, DISCONNECTED, CM_EVENT, COMPLETION_ERROR, RETRANSMITTED, TIMED_OUT,
 	ACCEPTED, ERROR, LOST_DEVICE
@@ -14,15 +14,15 @@ enum connection_event {
 #define REASON		40
 
 struct connection_record {
-	u64 time;		/* monotonic, ns */
+	u64 time;		/* CLOCK_MONOTONIC, ns */
 	u32 event;
 	u32 ours;
-	u32 number;		/* client or transport, where the event names one */
+	u32 number;		/* of the client or transport, if the event has one */
 	s32 status;
-	u32 detail;		/* vendor's error, or the event of the connection manager */
+	u32 detail;		/* vendor error, or rdma_cm event */
 	u32 has_address;
 	unsigned char address[ADDRESS];	/* struct sockaddr_in or sockaddr_in6 */
-	char peer[REASON];	/* the address as text */
+	char peer[REASON];	/* address as text */
 	char text[REASON];
 };
 
@@ -80,7 +80,7 @@ PROBE(sunrpc, rpc_timeout_status)
 }
 #endif
 
-/* enum rdma_cm_event_type; 12 is the end of a wait that follows every disconnect */
+/* enum rdma_cm_event_type; 12 (TIMEWAIT_EXIT) follows every disconnect */
 #ifdef HAVE_rdma_cma_cm_event_handler
 PROBE(rdma_cma, cm_event_handler)
 {
@@ -94,7 +94,7 @@ PROBE(rdma_cma, cm_event_handler)
 }
 #endif
 
-/* --- the kernel's transport --- */
+/* --- rpcrdma --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_connect
 PROBE(rpcrdma, xprtrdma_connect)
@@ -120,7 +120,7 @@ PROBE(rpcrdma, xprtrdma_disconnect)
 }
 #endif
 
-/* each work request reports its completion: 0 is success, 5 that its connection went before */
+/* one event per work request; status 0 is success, 5 a flush after the connection failed */
 #define COMPLETION()	tell_failure(args, 0, 0, args->status, args->vendor_err)
 
 #ifdef HAVE_rpcrdma_xprtrdma_wc_send
@@ -179,7 +179,7 @@ PROBE(rpcrdma, svcrdma_device_removal)
 }
 #endif
 
-/* --- ours --- */
+/* --- nfsrdma --- */
 
 #ifdef HAVE_nfsrdma_nfsrdma_completion
 PROBE(nfsrdma, nfsrdma_completion)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What CPUs do, sampled: the thread that runs and the kernel's stack. How long
- * each thread ran the kernel knows itself, exactly and at no cost; to probe each
- * switch of threads and each interrupt cost 23 % of a 4 KiB read.
+ * CPU samples: the running thread and its kernel stack. The kernel itself
+ * accounts the run time of each thread, exactly and at no cost; probing each
+ * context switch and each interrupt took 23 % of a 4 KiB read.
  */
 #define CPU_SAMPLES	16384
-/* a stack is its sample's key, so that none is taken for another; 512 bytes are the most */
+/* the stack is part of the map key, so that two never collide; 512 bytes is the limit of a key */
 #define CPU_DEPTH	56
 
 struct cpu_sample {
@@ -16,10 +16,10 @@ struct cpu_sample {
 
 BPF_PERCPU_ARRAY(cpu_scratch, struct cpu_sample, 1);
 BPF_TABLE("hash", struct cpu_sample, u64, cpu_samples, CPU_SAMPLES);
-/* samples that found no room */
+/* samples for which the map had no room */
 BPF_PERCPU_ARRAY(cpu_lost, u64, 1);
 
-/* called so many times a second on each CPU; a thread in user space has no stack here */
+/* Runs at a fixed rate on each CPU. A thread in user space has no kernel stack */
 int cpu_sampled(void *ctx)
 {
 	u64 one = 1, *count, *lost;

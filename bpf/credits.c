@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Credits: granted by the server, used by Calls (RFC 8166, section 3.3). Part
- * of the account of connections.
+ * of probe set connections.
  */
-/* credits of a client (the kernel's) or a transport (ours) */
+/* credits of a client (rpcrdma) or of a transport (nfsrdma) */
 struct credit_key {
 	u32 ours;
 	u32 number;
@@ -16,7 +16,7 @@ struct credit_row {
 	u32 waits;		/* Calls that found all credits in use */
 };
 
-/* a row for each client, where others have one for each procedure */
+/* one row per client; other maps have one per client and procedure */
 BPF_HASH(credits, struct credit_key, struct credit_row, ROWS / 8);
 
 static inline struct credit_row *credit_row(u32 ours, u32 number)
@@ -39,13 +39,13 @@ static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u
 		__sync_fetch_and_add(&row->waits, 1);
 }
 
-/* sunrpc's congestion window of an RDMA transport is its credits, each 256 of it */
+/* The congestion window of an RDMA transport in sunrpc is its number of credits times 256 */
 #ifdef HAVE_sunrpc_xprt_get_cong
 PROBE(sunrpc, xprt_get_cong)
 {
 	struct credit_row *row = credit_row(0, args->client_id);
 
-	/* told before this Call has its credit */
+	/* the event precedes the accounting of this Call */
 	if (row)
 		credit_state(row, args->cwnd >> 8, (args->cong >> 8) + !args->wait, args->wait);
 	return 0;

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where the time of a client's RPC goes. Each phase ends with an event of its
- * own; an RPC that is sent again goes through the phases from SLOT on again,
- * and its times are added.
+ * Latency of a client's RPCs by phase. An event ends each phase. A
+ * retransmitted RPC repeats the phases after SLOT; their times are added up.
  */
 
-/* probes/latency.py has the same names in the same order */
+/* probes/sets/latency.py has the same names in the same order */
 enum phase {
-	SLOT,		/* waited for a slot */
-	QUEUE,		/* waited for a credit and its turn, was encoded */
-	MARSHAL,	/* memory registered, header made, posted */
-	WIRE,		/* on the wire and in the server */
-	REPLY_HANDLED,	/* reply read, memory invalidated */
-	WAKE_UP,	/* its task is woken and runs */
-	DECODE,		/* result decoded, RPC ended */
+	SLOT,		/* wait for an RPC slot */
+	QUEUE,		/* wait for a credit and for its turn, encode */
+	MARSHAL,	/* register memory, build the header, post */
+	WIRE,		/* network and server */
+	REPLY_HANDLED,	/* handle the Reply, invalidate memory */
+	WAKE_UP,	/* wake the task until it runs */
+	DECODE,		/* decode the result, end the RPC */
 	PHASES
 };
 
-#define FINE_SLOTS	128	/* four for each power of two, of nanoseconds from 1024 on */
+#define FINE_SLOTS	128	/* four per power of two, in nanoseconds from 1024 on */
 #define SLOWEST		8
 
 struct timing {
-	struct rpc rpc;		/* first: it begins anew with all that follows */
-	u32 ended;		/* the phase that ended last */
+	struct rpc rpc;		/* first member: rpc_begins() clears it with all that follows */
+	u32 ended;		/* the last phase that ended */
 	u64 begin;
 	u64 last;
 	u64 phases[PHASES];
@@ -34,7 +33,7 @@ struct latency_row {
 	u64 sum;
 	u64 phases[PHASES];
 	u32 times[FINE_SLOTS];
-	u32 phase_times[PHASES * SLOTS];	/* by microseconds */
+	u32 phase_times[PHASES * SLOTS];	/* in units of 1024 ns */
 };
 
 struct slow_call {
@@ -47,13 +46,13 @@ struct slow_call {
 };
 
 struct slow_calls {
-	u64 least;		/* an RPC that took no longer is none of them */
+	u64 least;		/* the smallest total in @calls */
 	struct slow_call calls[SLOWEST];
 };
 
 BPF_ARRAY(timings, struct timing, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", u32, struct latency_row, latency_rows, ROWS, WHEN_NEEDED);
-/* never written: a new row's content is too large for a stack */
+/* never written: the initial value of a new row is too large for the BPF stack */
 BPF_ARRAY(latency_nothing, struct latency_row, 1);
 BPF_PERCPU_ARRAY(slowest, struct slow_calls, 1);
 
@@ -82,7 +81,7 @@ static inline void timing_begins(u32 client, u32 task)
 	int slot = task & (TASK_SLOTS - 1);
 	struct timing *timing = timings.lookup(&slot);
 
-	if (!timing)
+	if (!timing || !issued(client, task))
 		return;
 	rpc_begins(&timing->rpc, sizeof(*timing), client, task);
 	timing->begin = timing->last = bpf_ktime_get_ns();
@@ -100,7 +99,7 @@ static inline void phase_ends(u32 client, u32 task, enum phase phase)
 	timing->ended = phase;
 }
 
-/* One of the slowest of this CPU since it was read last, if it is slower than one of them */
+/* Keep an RPC if it is among the slowest of this CPU since the last read-out */
 static inline void keep_if_slow(struct row *row, struct timing *timing, u32 xid, u64 now)
 {
 	u64 total = now - timing->begin, least = ~0ULL;
@@ -192,7 +191,7 @@ PROBE(sunrpc, xprt_transmit) { PHASE(MARSHAL); return 0; }
 PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
 #endif
 
-/* tasks are woken for much else, too: only the first time after the reply counts */
+/* tasks wake up for other reasons too: count only the first wake-up after the Reply */
 #ifdef HAVE_sunrpc_rpc_task_wakeup
 PROBE(sunrpc, rpc_task_wakeup)
 {
@@ -215,12 +214,12 @@ PROBE(sunrpc, rpc_stats_latency)
 }
 #endif
 
-/* over TCP nothing says that a reply came but its end: WIRE has the wait, the handling and waking */
+/* over TCP no event reports a Reply: phase WAKE_UP includes WIRE and REPLY_HANDLED */
 #ifdef HAVE_rpcrdma_xprtrdma_reply
 PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
 #endif
 
-/* a reply of ours is reported when its memory is invalid, so WIRE has the handling, too */
+/* nfsrdma reports a Reply after invalidating its memory: WIRE includes REPLY_HANDLED */
 #ifdef HAVE_nfsrdma_nfsrdma_reply
 PROBE(nfsrdma, nfsrdma_reply)
 {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Pages read before anybody asked for them: used, used before they had come,
- * dropped unused. Of files on NFS, by device.
+ * Read-ahead on NFS files, by device: pages that were read before an
+ * application requested them, and whether they were used, used before they
+ * arrived, or dropped unused.
  *
- * A page is ahead from the moment NFS is asked to read it until a program
- * reads it or the page cache drops it. Pages are bits, 64 to a word.
+ * A page is ahead from the readahead request to NFS until an application reads
+ * it or the page cache drops it. A map entry has one bit per page, for 64
+ * pages.
  */
 #define WORDS		65536
 #define WORDS_AT_ONCE	64
 
-/* probes/readahead.py has the same names in the same order */
+/* probes/sets/readahead.py has the same names in the same order */
 enum ahead_count { WINDOWS, DEMANDED, AHEAD, USED, LATE, DROPPED, AHEAD_COUNTS };
 
-/* what to do with a range of pages */
+/* event that concerns a range of pages */
 enum ahead_what { PAGES_ASKED, PAGES_CAME, PAGES_READ, PAGES_DROPPED };
 
 struct ahead_key {
@@ -22,15 +24,15 @@ struct ahead_key {
 };
 
 struct ahead_word {
-	u64 ahead;		/* asked for, and nobody has read it */
-	u64 came_at;		/* when the last of them came, ns */
+	u64 ahead;		/* requested, not read yet */
+	u64 came_at;		/* arrival of the last page, ns */
 };
 
 struct ahead_row {
 	u64 counts[AHEAD_COUNTS];
 };
 
-/* a thread that reads: since when, and the window that was asked for on its way */
+/* A reading thread: the start of its read, and the readahead window that the read triggered */
 struct ahead_thread {
 	u64 thread;
 	u64 entered;
@@ -41,11 +43,11 @@ struct ahead_thread {
 };
 
 BPF_TABLE("lru_hash", struct ahead_key, struct ahead_word, ahead_words, WORDS);
-/* at a thread's number; one that comes to another's place takes it */
+/* indexed by thread number; a colliding thread takes the slot */
 BPF_ARRAY(ahead_threads, struct ahead_thread, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", u64, struct ahead_row, ahead_rows, ROWS, WHEN_NEEDED);
 
-/* The bits of word number @word that are pages @first to @last */
+/* Bit mask of pages @first to @last in word number @word */
 static __always_inline u64 ahead_bits(u64 word, u64 first, u64 last)
 {
 	u64 from = word * 64, bits = ~0ULL;
@@ -57,7 +59,7 @@ static __always_inline u64 ahead_bits(u64 word, u64 first, u64 last)
 	return bits;
 }
 
-/* Returns how many pages ahead it met */
+/* Apply an event to the pages of a word. Returns the number of pages that were ahead */
 static __always_inline u32 ahead_do(struct ahead_key *key, u64 bits, enum ahead_what what,
 				    struct ahead_row *row, u64 since)
 {
@@ -99,7 +101,7 @@ static __always_inline u32 ahead_range(u64 device, u64 inode, u64 first, u64 las
 		row = ahead_rows.lookup_or_try_init(&device, &fresh);
 	if (!row && what == PAGES_ASKED)
 		lose(LOST_WINDOWS);
-	/* a device that NFS never read ahead on */
+	/* NFS has not read ahead on this device */
 	if (!row)
 		return 0;
 	for (i = 0; i < WORDS_AT_ONCE; i++) {
@@ -118,7 +120,7 @@ static __always_inline struct ahead_thread *ahead_slot(void)
 	return ahead_threads.lookup(&slot);
 }
 
-/* This thread, if it has read a file on NFS */
+/* Get the state of this thread, if it has read a file on NFS */
 static __always_inline struct ahead_thread *ahead_thread(void)
 {
 	struct ahead_thread *here = ahead_slot();
@@ -126,7 +128,7 @@ static __always_inline struct ahead_thread *ahead_thread(void)
 	return here && here->thread == bpf_get_current_pid_tgid() ? here : NULL;
 }
 
-/* A program reads a file on NFS: attached to nfs_start_io_read() by probes/readahead.py */
+/* An application reads a file on NFS: probes/sets/readahead.py attaches this to nfs_start_io_read() */
 int readahead_enters(void *context)
 {
 	struct ahead_thread *here = ahead_slot();
@@ -139,7 +141,7 @@ int readahead_enters(void *context)
 	return 0;
 }
 
-/* What the reader waited for was asked for on its way, in the same window: it is not ahead */
+/* Pages that the reader waits for are part of the window that it triggered: they are not ahead */
 static __always_inline void ahead_demanded(struct ahead_thread *here, u64 device, u64 inode,
 					   u64 first, u64 last)
 {
@@ -157,14 +159,14 @@ static __always_inline void ahead_demanded(struct ahead_thread *here, u64 device
 	row->counts[USED] -= met;
 }
 
-/* told when the pages are there */
+/* this event follows the arrival of the pages */
 #ifdef HAVE_filemap_mm_filemap_get_pages
 PROBE(filemap, mm_filemap_get_pages)
 {
 	struct ahead_thread *here = ahead_thread();
 	u64 device = args->s_dev;
 
-	/* NFS has no device of its own: major number 0 */
+	/* NFS uses anonymous devices: major number 0 */
 	if (device >> 20)
 		return 0;
 	if (here) {
@@ -209,7 +211,7 @@ PROBE(nfs, nfs_aop_readahead)
 	row = ahead_rows.lookup(&device);
 	if (row)
 		row->counts[WINDOWS]++;
-	/* a second window on the same way is farther ahead: nobody waits for it */
+	/* a second window of the same read is farther ahead, and the reader does not wait for it */
 	if (!here || here->device)
 		return 0;
 	here->device = device;

@@ -1,49 +1,48 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What becomes of memory regions: mapped, registered, invalidated by the peer
- * or by this side, given back; how large they are, how long they stay, how
- * many are out at once.
+ * Memory regions (MRs): mapped, registered, invalidated by the peer or locally,
+ * unmapped; their size, their lifetime, and how many are in use at once.
  *
- * Of the kernel's transport events name the client, of ours the transport.
+ * rpcrdma's events name the client, nfsrdma's name the transport.
  */
 
-/* probes/registrations.py has the same names in the same order */
+/* probes/sets/registrations.py has the same names in the same order */
 enum region_count {
 	MAPPED, REGISTERED, LOCAL_INVALIDATIONS, REMOTE_INVALIDATIONS, UNMAPPED,
 	REGION_PAGES, REGION_BYTES, LIFETIME_NS, MAPPING_NS, INVALIDATING_NS, HIGH_WATER,
 	REGION_COUNTS
 };
 
-/* a power of two; a client has one row, where others have one for each procedure */
+/* a power of two; one row per client, other maps have one per client and procedure */
 #define OWNERS		(ROWS / 8)
 #define MAPPABLE	1024	/* BPF_F_MMAPABLE */
 
-/* by client (the kernel's) or by transport (ours) */
+/* client (rpcrdma) or transport (nfsrdma) */
 struct region_owner {
 	u32 ours;
 	u32 number;
 };
 
 struct region_key {
-	u32 transport;		/* of ours: keys of two devices may be equal */
+	u32 transport;		/* nfsrdma only: keys of two devices may be equal */
 	u32 number;
 };
 
 struct region {
-	u64 mapped_at;		/* 0: it is not mapped */
+	u64 mapped_at;		/* 0: not mapped */
 	struct region_key key;
 	struct region_owner owner;
 };
 
-/* Counted by whoever is on the row, so that the high-water mark is one for all CPUs */
+/* All CPUs share a row, so that there is one high-water mark */
 struct region_row {
 	struct region_owner owner;
-	u64 used;		/* the row is somebody's */
+	u64 used;		/* the row belongs to @owner */
 	u64 counts[REGION_COUNTS];
-	u32 lifetimes[SLOTS];	/* by microseconds */
+	u32 lifetimes[SLOTS];	/* in microseconds */
 };
 
-/* What a thread does with memory regions: since when, and whose they are */
+/* Work of a thread on MRs: its start, and the owner of the MRs */
 struct region_work {
 	u64 thread;
 	u64 since;
@@ -52,14 +51,14 @@ struct region_work {
 };
 
 BPF_ARRAY(region_works, struct region_work, TASK_SLOTS);
-/* at a region's number (the kernel's), or at its key without the byte that changes (ours) */
+/* indexed by MR number (rpcrdma), or by key without its low byte, which changes (nfsrdma) */
 BPF_ARRAY(regions, struct region, KEY_SLOTS);
-/* read from memory: to ask for each row would cost more than all other accounts */
+/* user space maps this array: a system call per row would cost more than all other probe sets */
 BPF_F_TABLE("array", int, struct region_row, region_rows, OWNERS, MAPPABLE);
-/* made, destroyed */
+/* allocated, destroyed */
 BPF_PERCPU_ARRAY(region_lives, u64, 2);
 
-/* sunrpc gives both kinds of numbers out again, the lowest first */
+/* sunrpc reuses both kinds of numbers, lowest first, so that rows rarely collide */
 static inline struct region_row *region_row(struct region_owner *owner)
 {
 	int slot = (owner->number * 2 + owner->ours) & (OWNERS - 1);
@@ -89,7 +88,7 @@ static inline struct region_work *region_work_slot(void)
 	return region_works.lookup(&slot);
 }
 
-/* What this thread is at; NULL when nobody told that it began */
+/* Get the work of this thread, or NULL if registrations_begin() did not run */
 static inline struct region_work *region_work(void)
 {
 	struct region_work *work = region_work_slot();
@@ -98,8 +97,8 @@ static inline struct region_work *region_work(void)
 }
 
 /*
- * Functions that other files of the transports call (probes/registrations.py):
- * none of them sleeps, so what goes by in them is the CPU's.
+ * Attached to functions of the transports by probes/sets/registrations.py. They do
+ * not sleep, so that elapsed time is CPU time.
  */
 int registrations_begin(void *context)
 {
@@ -127,7 +126,7 @@ int registrations_end(void *context)
 	return 0;
 }
 
-/* A region is mapped; what follows in the same function is another one's */
+/* An MR is mapped; the rest of the function works on another MR */
 static inline void region_work_mapped(struct region_row *row, u64 now)
 {
 	struct region_work *work = region_work();
@@ -217,7 +216,7 @@ static inline void region_life(int which, u64 count)
 		*sum += count;
 }
 
-/* --- the kernel's transport --- */
+/* --- rpcrdma --- */
 
 #ifdef HAVE_rpcrdma_xprtrdma_mr_map
 PROBE(rpcrdma, xprtrdma_mr_map)

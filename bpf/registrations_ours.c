@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What becomes of memory regions, as our transport tells it; see registrations.c. */
+/* Memory regions of module nfsrdma; see registrations.c. */
 
 #ifdef HAVE_nfsrdma_nfsrdma_mr_map
 PROBE(nfsrdma, nfsrdma_mr_map)

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The server's side, per client and procedure: how messages travel, and where
- * the time of a Call goes.
+ * Server, by client and procedure: how messages travel, and the time of a Call
+ * by phase.
  *
- * With the kernel's server a Call is known by its receive (completion queue and
- * number), with ours by its xid, and while a thread of nfsd has it, by that.
+ * rpcrdma's events identify a Call by its receive (completion queue and
+ * number), nfsrdma's by its XID. While an nfsd thread has the Call, the thread
+ * identifies it.
  */
 
-/* probes/server.py has the same names in the same order */
+/* probes/sets/server.py has the same names in the same order */
 enum server_phase {
-	SERVER_QUEUE,		/* arrived, no thread has it yet */
-	SERVER_READ_IN,		/* its Read chunks are fetched */
-	SERVER_NFSD,		/* the procedure is carried out */
-	SERVER_WRITE_OUT,	/* results go into chunks, the reply is made */
-	SERVER_SEND,		/* the reply is on its way: from posted to completed */
+	SERVER_QUEUE,		/* received, waits for a thread */
+	SERVER_READ_IN,		/* RDMA Reads of its Read chunks */
+	SERVER_NFSD,		/* execution of the procedure */
+	SERVER_WRITE_OUT,	/* RDMA Writes are prepared, the Reply is built */
+	SERVER_SEND,		/* the Reply is posted, until its completion */
 	SERVER_PHASES
 };
 
@@ -24,7 +25,7 @@ enum server_count {
 };
 
 struct server_key {
-	u32 queue;		/* 0: a Call of our server, by its xid */
+	u32 queue;		/* 0: a Call of nfsrdma, by its XID */
 	u32 number;
 };
 
@@ -35,7 +36,7 @@ struct server_id {
 
 struct server_call {
 	struct server_key key;
-	u64 begin;		/* 0: nobody's */
+	u64 begin;		/* 0: slot is unused */
 	u64 last;
 	u64 phases[SERVER_PHASES];
 	u32 counts[SERVER_COUNTS];
@@ -47,18 +48,18 @@ struct server_row {
 	u64 sum;
 	u64 phases[SERVER_PHASES];
 	u64 counts[SERVER_COUNTS];
-	u32 times[SLOTS];	/* by units of 1024 ns */
+	u32 times[SLOTS];	/* in units of 1024 ns */
 };
 
 struct server_thread {
 	u64 thread;
-	u32 slot;		/* of the Call it has */
+	u32 slot;		/* of its Call */
 	u32 has;
 };
 BPF_ARRAY(server_calls, struct server_call, TASK_SLOTS);
 BPF_ARRAY(server_threads, struct server_thread, TASK_SLOTS);
 BPF_F_TABLE("percpu_hash", u32, struct server_row, server_rows, ROWS, WHEN_NEEDED);
-/* never written: a new row's content is too large for a stack */
+/* never written: the initial value of a new row is too large for the BPF stack */
 BPF_ARRAY(server_nothing, struct server_row, 1);
 
 static inline int server_same(struct server_key *one, struct server_key *other)
@@ -86,7 +87,7 @@ static inline struct server_call *server_begin(struct server_key *key)
 
 	if (!call)
 		return NULL;
-	/* a receive that was never answered, a callback's reply among them, comes here again */
+	/* a receive without a Reply, such as the reply to a callback, leaves its slot in use */
 	if (call->begin && !server_same(&call->key, key))
 		lose(LOST_RPCS);
 	__builtin_memset(call, 0, sizeof(*call));
@@ -110,7 +111,7 @@ static inline struct server_thread *server_thread(void)
 	return server_threads.lookup(&slot);
 }
 
-/* This thread has this Call now */
+/* This thread takes the Call */
 static inline struct server_call *server_taken(struct server_key *key)
 {
 	struct server_thread *here = server_thread();
@@ -148,7 +149,7 @@ static inline struct server_row *server_row(struct server_id *id, u32 number)
 	return found && row_is(&found->id, id, sizeof(*id)) ? found : NULL;
 }
 
-/* A Call is answered; @number is its row's */
+/* A Call is answered; @number identifies its row */
 static inline void server_done(struct server_call *call, u32 number)
 {
 	struct server_thread *here = server_thread();
@@ -172,7 +173,7 @@ static inline void server_done(struct server_call *call, u32 number)
 		here->has = 0;
 }
 
-/* nfsd begins: a Call of ours is found by its xid, the kernel's by the thread */
+/* nfsd starts: find a Call of nfsrdma by its XID, and a Call of rpcrdma by the thread */
 #ifdef HAVE_sunrpc_svc_process
 PROBE(sunrpc, svc_process)
 {
@@ -200,7 +201,7 @@ PROBE(sunrpc, svc_stats_latency)
 }
 #endif
 
-/* --- the kernel's server --- */
+/* --- rpcrdma --- */
 
 #define SERVER_KEY(name) \
 	struct server_key name = { .queue = args->cq_id + 1, .number = args->completion_id }
@@ -254,7 +255,7 @@ PROBE(rpcrdma, svcrdma_decode_rqst)
 }
 #endif
 
-/* the thread that fetched a Call's Read chunks may be another than the one that goes on */
+/* another thread may go on with a Call after its RDMA Reads */
 #ifdef HAVE_rpcrdma_svcrdma_read_finished
 PROBE(rpcrdma, svcrdma_read_finished)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The server's account, as our server tells it; see server.c. */
+/* Server of module nfsrdma; see server.c. */
 
 #ifdef HAVE_nfsrdma_nfsrdma_svc_call
 PROBE(nfsrdma, nfsrdma_svc_call)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How long the replies of the kernel's server are on their way: until the Send
- * is completed. See server.c; our server asks for no completion of most.
+ * Time from posting to completion of rpcrdma's Replies; see server.c. Most
+ * Sends of nfsrdma are unsignaled.
  */
 struct server_send {
 	struct server_key key;	/* of the Send, not of the Call */
-	u64 posted;		/* 0: nobody's */
+	u64 posted;		/* 0: slot is unused */
 	struct server_id id;
-	u32 number;		/* of the Call's row */
+	u32 number;		/* row of the Call */
 };
 
 BPF_ARRAY(server_sends, struct server_send, TASK_SLOTS);

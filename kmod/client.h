@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The client half: a struct rpc_xprt, its requests, and the calls and replies
- * that go over its connection.
+ * Client transport: a struct rpc_xprt, its requests, and the Calls and Replies
+ * on its connection.
  *
- * Locks. XPRT_LOCKED of the rpc_xprt serializes sending, connecting and
- * closing, and so guards @conn and @scratch. @mutex is held by whoever takes
- * registered memory back without a reply: closing, and releasing a request
- * that was given up. Nobody waits for the device while holding it. A request
- * whose reply is being handled is pinned.
+ * Locking: XPRT_LOCKED of the rpc_xprt serializes sending, connecting and
+ * closing, and therefore protects @conn and @scratch. nfr_xprt.mutex serializes
+ * the code that takes registered memory back without a Reply: closing a
+ * connection, and releasing an abandoned request. Its holder must not wait for
+ * the device. A request is pinned while its Reply is handled.
  */
 #ifndef NFSRDMA_CLIENT_H
 #define NFSRDMA_CLIENT_H
@@ -18,33 +18,33 @@
 #include "connection.h"
 #include "personality.h"
 
-/* Regions of one chunk: 1 MiB in regions of the smallest depth, and a buffer at each end */
+/* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
 #define NFR_CHUNK_SEGS		20
 
-/* Space kept before an encoded Call, for the header: Write chunk or Reply chunk, Read list */
+/* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
 #define NFR_HEAD_ROOM		256
 
 struct dentry;
 struct nfr_xprt;
 
-/* A buffer that messages are sent from; it stays mapped while its connection lasts */
+/* Send buffer; it stays mapped for the lifetime of its connection */
 struct nfr_buffer {
-	struct list_head list;	/* given up while it was being sent */
+	struct list_head list;	/* link in nfr_xprt.orphans */
 	u32 size;
-	u32 mark;		/* of the send queue, when it was given up */
+	u32 mark;		/* position of the send queue when the buffer was orphaned */
 	u64 addr;
 	bool mapped;
 	u8 data[];
 };
 
-/* A request's buffers */
+/* Send buffers of a request */
 enum nfr_buffer_use {
-	NFR_BUFFER_CALL,	/* where a Call is encoded, and sent from if it lies in one piece */
-	NFR_BUFFER_BOUNCE,	/* where other Calls are put together */
+	NFR_BUFFER_CALL,	/* an encoded Call; sent from here if it is contiguous */
+	NFR_BUFFER_BOUNCE,	/* copies of all other messages */
 	NFR_BUFFERS,
 };
 
-/* What became of a Call */
+/* State of a Call */
 enum nfr_req_state {
 	NFR_REQ_IDLE,		/* not sent on this connection */
 	NFR_REQ_SENT,
@@ -52,23 +52,31 @@ enum nfr_req_state {
 };
 
 /**
- * struct nfr_req - an RPC slot
+ * struct nfr_req - RPC slot
  * @rqst: sunrpc's part
- * @all: of the transport's requests
- * @free: of its unused ones
- * @mrs: memory the peer was told of
- * @buffers: by enum nfr_buffer_use; each may be NULL
- * @large: a Call that the buffer has no room for, encoded apart; or NULL
- * @reply: where the head of the reply is decoded
- * @generation: of the connection it was sent on
- * @mark: of a callback: where the send queue was behind its reply
+ * @nx: transport
+ * @all: link in nfr_xprt.reqs
+ * @free: link in nfr_xprt.free_reqs
+ * @mrs: MRs that the Call offers to the peer
+ * @buffers: send buffers, indexed by enum nfr_buffer_use; NULL if not allocated
+ * @large: buffer of a Call that does not fit into @buffers, or NULL
+ * @reply: buffer for the part of the Reply that is not in pages
+ * @reply_size: size of @reply in bytes
+ * @generation: generation of the connection that the Call was sent on
+ * @mark: position of the send queue after the reply to a callback
  * @state: enum nfr_req_state
- * @write_length: bytes offered in a Write chunk
- * @reply_length: bytes offered in a Reply chunk
- * @limbo: answered, but the connection broke before its memory was taken back
- * @recv: the reply, until it is delivered
- * @rpc, @rpc_length: what of it came inline
- * @result: bytes of it that came by chunk, padding included, or what is wrong with it
+ * @write_length: size of the offered Write chunk in bytes
+ * @reply_length: size of the offered Reply chunk in bytes
+ * @inv_cqe: completion of the last invalidation
+ * @inv_done: wait for @inv_cqe, for an abandoned Call
+ * @inv_ok: whether that invalidation succeeded
+ * @limbo: link in nfr_xprt.limbo, while a received Reply has valid MRs on a
+ *	broken connection
+ * @recv: received Reply, until it is delivered
+ * @rpc: inline part of the Reply
+ * @rpc_length: length of @rpc in bytes
+ * @result: bytes of the Reply conveyed by chunk, including padding, or a
+ *	negative errno
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
@@ -95,7 +103,7 @@ struct nfr_req {
 	int result;
 };
 
-/* Marshaling's work space: one Call at a time */
+/* Work area for marshaling one Call */
 struct nfr_scratch {
 	struct nfr_segment read_segs[NFR_CHUNK_SEGS];
 	struct nfr_segment write_segs[NFR_CHUNK_SEGS];
@@ -103,24 +111,24 @@ struct nfr_scratch {
 	struct nfr_chunk write;
 };
 
-/* Counters; each is written from one context */
+/* Counters; each has one writer */
 struct nfr_counters {
 	/* marshaling */
 	u64 read_chunks;
 	u64 write_chunks;
 	u64 reply_chunks;
 	u64 nomsg_calls;
-	u64 request_bytes;	/* room offered in Write and Reply chunks, as the kernel's column has it */
+	u64 request_bytes;	/* room offered in Write and Reply chunks, as in rpcrdma */
 	u64 pullup_bytes;
 	u64 failed_marshals;
 	u64 starved;
 	/* replies */
-	u64 reply_bytes;	/* what of it was used */
+	u64 reply_bytes;	/* part of request_bytes that the server used */
 	u64 fixup_bytes;
 	u64 bad_replies;
 	u64 local_invs;
 	u64 callbacks;
-	/* buffers and life */
+	/* buffers and connections */
 	u64 hardway_bytes;
 	u64 mrs_made;
 	u64 mrs_recycled;
@@ -129,11 +137,30 @@ struct nfr_counters {
 };
 
 /**
- * struct nfr_xprt - a transport
- * @conn: its connection, or NULL
- * @connected_once: the next connect is a reconnect, and may be delayed
- * @last_disconnect: why the connection before this one ended
- * @last_status: how the last attempt to connect ended; @last_failure: why, of the last that failed
+ * struct nfr_xprt - client transport
+ * @xprt: sunrpc's part
+ * @personality: protocol variant
+ * @conn: connection, or NULL
+ * @generation: generation of the latest connection
+ * @connected_once: the next connect is a reconnect, to which the back-off
+ *	applies
+ * @last_disconnect: disconnect reason of the previous connection
+ * @last_failure: reason of the last failed attempt to connect
+ * @last_status: result of the last attempt to connect
+ * @connect_work: work that connects
+ * @mutex: see the comment on locking above
+ * @reqs: all requests; rpc_xprt.reserve_lock protects it
+ * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
+ * @orphans: buffers of abandoned Calls that the send queue may still refer to
+ * @detached: wait queue of threads that wait for a connection to be closed
+ * @closing: sunrpc tasks that wait for the same, after a timeout
+ * @limbo_lock: protects @limbo
+ * @limbo: requests whose Reply waits for the connection to be closed
+ * @scratch: work area for marshaling
+ * @counters: counters
+ * @callbacks: unused
+ * @num_callbacks: number of requests for callbacks
+ * @debugfs: debugfs directory
  */
 struct nfr_xprt {
 	struct rpc_xprt xprt;
@@ -149,8 +176,8 @@ struct nfr_xprt {
 	struct list_head reqs;
 	struct list_head free_reqs;
 	struct list_head orphans;
-	wait_queue_head_t detached;	/* woken when a connection is closed */
-	struct rpc_wait_queue closing;	/* tasks that timed out, until then */
+	wait_queue_head_t detached;
+	struct rpc_wait_queue closing;
 	spinlock_t limbo_lock;
 	struct list_head limbo;
 	struct nfr_scratch scratch;
@@ -165,7 +192,7 @@ static inline struct nfr_xprt *nfr_xprt_of(struct rpc_xprt *xprt)
 	return container_of(xprt, struct nfr_xprt, xprt);
 }
 
-/* The connection, or NULL: for the owner of XPRT_LOCKED, and of the mutex */
+/* Get the connection, or NULL. The caller owns XPRT_LOCKED or holds the mutex. */
 static inline struct nfr_conn *nfr_xprt_conn(struct nfr_xprt *nx)
 {
 	return rcu_dereference_protected(nx->conn,
@@ -230,7 +257,7 @@ void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
 void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
 int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst);
 
-/* sunrpc's number of the client that asks: -1 where there is none, as in its own events */
+/* Client number as in sunrpc's trace events: -1 if the task has no client */
 static inline u32 nfr_rqst_client(const struct rpc_rqst *rqst)
 {
 	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;

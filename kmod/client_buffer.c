@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The buffers of an RPC slot.
+ * Buffers of an RPC slot.
  *
- * A slot's send buffer has the Call at NFR_HEAD_ROOM, so that the header can
- * be put right before it and both leave in one piece. The buffer stays mapped
- * for DMA while its connection lasts.
+ * A Call is encoded at offset NFR_HEAD_ROOM of its send buffer, so that the
+ * header can be placed directly before it and one scatter-gather element covers
+ * both. The buffer stays mapped for DMA for the lifetime of its connection.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -32,11 +32,11 @@ static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
 }
 
 /**
- * nfr_req_map - make a buffer ready to be sent from
- * @conn: the connection
- * @buffer: of a request
+ * nfr_req_map - map a send buffer for DMA
+ * @conn: connection
+ * @buffer: buffer of a request
  *
- * Returns 0 or -ENOBUFS.
+ * Return: 0 or -ENOBUFS.
  */
 int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
 {
@@ -50,10 +50,10 @@ int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
 }
 
 /**
- * nfr_orphans_free - free buffers that were put aside
- * @nx: the transport, its mutex held
- * @conn: the connection
- * @all: it is drained: whether the queue has passed them or not
+ * nfr_orphans_free - free orphaned buffers
+ * @nx: transport; the caller holds its mutex
+ * @conn: connection
+ * @all: whether to free all of them, because the connection is drained
  */
 void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
 {
@@ -69,12 +69,12 @@ void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
 }
 
 /**
- * nfr_req_orphan - put a buffer aside that may still be sent from
- * @req: loses it
- * @conn: the connection; the transport's mutex is held
+ * nfr_req_orphan - detach a buffer that the device may still send from
+ * @req: request, which loses the buffer
+ * @conn: connection; the caller holds the mutex of the transport
  * @which: enum nfr_buffer_use
  *
- * It is freed when the send queue has passed this point.
+ * The buffer is freed when the send queue has retired its current position.
  */
 void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which)
 {
@@ -89,13 +89,13 @@ void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which)
 }
 
 /**
- * nfr_req_buffer - see to it that a request has a buffer
- * @req: idle
+ * nfr_req_buffer - provide a send buffer
+ * @req: idle request
  * @which: enum nfr_buffer_use
- * @size: bytes it must have
- * @gfp: how to allocate
+ * @size: required size in bytes
+ * @gfp: allocation flags
  *
- * Returns false when memory is short.
+ * Return: false if the allocation failed.
  */
 bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp)
 {
@@ -119,8 +119,8 @@ bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp)
 
 /**
  * nfr_req_unmap - undo nfr_req_map() for all buffers of a request
- * @conn: drained
- * @req: the request
+ * @conn: drained connection
+ * @req: request
  */
 void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req)
 {
@@ -137,7 +137,7 @@ static bool nfr_req_reply(struct nfr_req *req, size_t size, gfp_t gfp)
 
 	if (req->reply_size >= size)
 		return true;
-	/* what the allocator takes anyway, so that a slot's buffer seldom grows */
+	/* kmalloc rounds up anyway, and a larger buffer rarely has to grow again */
 	size = roundup_pow_of_two(max_t(size_t, size, 512));
 	reply = kmalloc(size, gfp);
 	if (!reply)
@@ -149,10 +149,10 @@ static bool nfr_req_reply(struct nfr_req *req, size_t size, gfp_t gfp)
 }
 
 /**
- * nfr_client_buf_alloc - buffers to encode a Call in and decode its reply from
- * @task: with rq_callsize and rq_rcvsize set, in bytes
+ * nfr_client_buf_alloc - provide buffers for a Call and its Reply
+ * @task: task with rq_callsize and rq_rcvsize set, in bytes
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_client_buf_alloc(struct rpc_task *task)
 {
@@ -174,7 +174,7 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 		req->nx->counters.hardway_bytes += rqst->rq_callsize;
 		buffer = req->large;
 	}
-	/* rq_buffer is set last: sunrpc takes it for a sign that all is there */
+	/* set rq_buffer last: sunrpc tests it to see whether both buffers exist */
 	rqst->rq_rbuffer = req->reply;
 	rqst->rq_buffer = buffer;
 	return 0;

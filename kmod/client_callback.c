@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The reverse direction (RFC 8167): the server's calls to an NFSv4.1 client
- * come over the client's own connection, inline only.
+ * Callbacks (RFC 8167): the server sends Calls to an NFSv4.1 client on the
+ * connection that the client established, inline only.
  *
- * A callback is copied out of its receive buffer into one of a fixed number of
- * requests, and handed to the callback service; its reply leaves through the
- * same send path as a Call. The requests stay with the transport until that
- * is destroyed, whatever sessions come and go.
+ * A callback is copied from its receive buffer into a preallocated request, and
+ * queued for the callback service. Its reply takes the same send path as a
+ * Call. The requests stay with the transport until it is destroyed, because
+ * they serve all its sessions.
  */
 #include <linux/sunrpc/bc_xprt.h>
 
@@ -14,7 +14,7 @@
 #include "compat.h"
 #include "trace.h"
 
-/* A callback and its reply are this large at most; sessions are told so */
+/* Maximum size of a callback and of its reply; announced when a session is created */
 #define NFR_CALLBACK_SIZE	4096u
 
 static u32 nfr_callback_room(u32 send_size, u32 recv_size)
@@ -23,8 +23,10 @@ static u32 nfr_callback_room(u32 send_size, u32 recv_size)
 }
 
 /**
- * nfr_callback_maxpayload - the largest callback, or reply to one, in bytes
- * @xprt: the transport
+ * nfr_callback_maxpayload - get the maximum size of a callback and of its reply
+ * @xprt: transport
+ *
+ * Return: size in bytes.
  */
 size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
 {
@@ -43,8 +45,10 @@ size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
 }
 
 /**
- * nfr_callback_slots - how many callbacks the server may have under way
- * @xprt: the transport
+ * nfr_callback_slots - get the number of concurrent callbacks that sessions may allow
+ * @xprt: transport
+ *
+ * Return: number of slots.
  */
 unsigned int nfr_callback_slots(struct rpc_xprt *xprt)
 {
@@ -80,11 +84,12 @@ static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
 }
 
 /**
- * nfr_callback_setup - get ready for callbacks: a session uses this transport
- * @xprt: the transport
- * @requests: how many at once; NFR_CALLBACK_CREDITS are enough for any number of sessions
+ * nfr_callback_setup - allocate requests for callbacks
+ * @xprt: transport that a new session uses
+ * @requests: number of slots of the session; unused, because
+ *	NFR_CALLBACK_CREDITS limits all sessions together
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
 {
@@ -105,17 +110,19 @@ int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
 }
 
 /**
- * nfr_callback_destroy - a session is gone; its requests serve the next one
- * @xprt: the transport
- * @requests: how many it asked for
+ * nfr_callback_destroy - handle the end of a session
+ * @xprt: transport
+ * @requests: number of slots of the session
+ *
+ * The requests stay with the transport for the next session.
  */
 void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
 {
 }
 
 /**
- * nfr_callback_free_rqst - the callback service is done with a request
- * @rqst: goes back to its transport, which loses a reference
+ * nfr_callback_free_rqst - return a request after the callback service used it
+ * @rqst: request; its reference to the transport is dropped
  */
 void nfr_callback_free_rqst(struct rpc_rqst *rqst)
 {
@@ -125,7 +132,7 @@ void nfr_callback_free_rqst(struct rpc_rqst *rqst)
 	xprt_put(xprt);
 }
 
-/* A request whose last reply has left: its buffer may be written to. */
+/* Take a request whose last reply is sent: its buffer may be overwritten. */
 static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
 {
 	struct rpc_rqst *rqst;
@@ -160,14 +167,14 @@ static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, 
 }
 
 /**
- * nfr_callback_receive - the server calls
- * @conn: the connection
- * @xid: of the call
- * @rpc: the message
- * @length: bytes of it
+ * nfr_callback_receive - handle a Call of the server
+ * @conn: connection
+ * @xid: XID of the Call
+ * @rpc: RPC message
+ * @length: length of @rpc in bytes
  *
- * More than we offered credits for, or larger than we said: the server breaks
- * the protocol, and the connection ends.
+ * A server that exceeds the credits or the size that this side announced
+ * violates the protocol. The connection breaks.
  */
 void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length)
 {
@@ -179,7 +186,7 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 		return;
 	}
 	if (!READ_ONCE(nx->xprt.bc_serv)) {
-		trace_nfsrdma_error(conn, xid, "a callback that nobody serves", -ENOENT);
+		trace_nfsrdma_error(conn, xid, "no callback service for a callback", -ENOENT);
 		return;
 	}
 	req = nfr_callback_take(&nx->xprt, conn);
@@ -197,11 +204,11 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 }
 
 /**
- * nfr_callback_reply - answer the server's call
- * @conn: the connection
- * @rqst: of a callback, its reply encoded
+ * nfr_callback_reply - send the reply to a callback
+ * @conn: connection
+ * @rqst: callback request with an encoded reply
  *
- * Returns 0, -EAGAIN when the send queue is full, or another negative errno.
+ * Return: 0, -EAGAIN if the send queue is full, or another negative errno.
  */
 int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
 {
@@ -212,7 +219,7 @@ int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
 	};
 	int rc;
 
-	/* who asked is gone, and will ask again */
+	/* the callback came on an earlier connection: the server will retransmit it */
 	if (req->generation != conn->generation)
 		return 0;
 	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, true);

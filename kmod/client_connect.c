@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The client's connections: made when a task asks, given up when they break,
- * closed by sunrpc with the transport locked.
+ * Connections of the client: sunrpc requests one when a task needs it, and
+ * closes it, with the transport locked, after it broke.
  *
- * Closing is where recovery happens, in this order: the queue pair is drained;
- * every request loses its memory regions, which are destroyed; replies that
- * waited for an invalidation are delivered; the rest of the requests are woken
- * with -ENOTCONN, and sunrpc sends them again over the next connection.
+ * Recovery takes place in nfr_client_close(), in this order: drain the queue
+ * pair; take the MRs from all requests and destroy them; deliver the Replies
+ * that waited for an invalidation; wake all other requests with -ENOTCONN, so
+ * that sunrpc sends them again on the next connection.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -14,10 +14,10 @@
 #include "client.h"
 #include "trace_connection.h"
 
-/* Before the second try; sunrpc doubles it up to max_reconnect_timeout */
+/* Initial reconnect delay; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ
 
-/* One step of connecting may take this long; a dead peer is noticed by then */
+/* Upper limit for one step of connecting: detects a dead peer */
 #define NFR_STEP_TIMEOUT	(15 * HZ)
 
 static void nfr_client_broken(struct nfr_conn *conn)
@@ -45,14 +45,17 @@ const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
 	.broken		= nfr_client_broken,
-	.unanswered	= "calls given up were never answered",
+	.unanswered	= "no reply to an abandoned Call",
 };
 
 /**
- * nfr_client_disconnect - give a connection up, if it is there
- * @nx: the transport
- * @generation: of the connection; 0 for the present one
- * @reason: a string constant
+ * nfr_client_disconnect - break the connection of a transport
+ * @nx: transport
+ * @generation: generation of the connection; 0 for the current one
+ * @reason: disconnect reason, a string constant
+ *
+ * The function does nothing if the transport has no connection of that
+ * generation.
  */
 void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason)
 {
@@ -78,9 +81,9 @@ static bool nfr_client_is_closed(struct nfr_xprt *nx, u32 generation)
 }
 
 /**
- * nfr_client_wait_closed - wait until a connection that was given up is closed
- * @nx: the transport, not locked by this task
- * @generation: of the connection
+ * nfr_client_wait_closed - wait until a broken connection is closed
+ * @nx: transport, which the caller must not have locked
+ * @generation: generation of the connection
  */
 void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
 {
@@ -89,21 +92,21 @@ void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
 
 /**
  * nfr_client_sleep_until_closed - put a task to sleep until a connection is closed
- * @nx: the transport
- * @task: calls this, in a callback; its status stays what it is
- * @generation: of the connection, which was given up
+ * @nx: transport
+ * @task: the calling task, in a callback; keeps its status
+ * @generation: generation of the broken connection
  *
- * Does not wait.
+ * Context: Does not sleep.
  */
 void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation)
 {
 	rpc_sleep_on(&nx->closing, task, NULL);
-	/* it may have been closed before the task was in the queue */
+	/* the connection may have been closed before the task was queued */
 	if (nfr_client_is_closed(nx, generation))
 		rpc_wake_up_queued_task(&nx->closing, task);
 }
 
-/* Errors that sunrpc knows to retry on hard mounts; whatever else happened counts as one of them. */
+/* Map errors to those that sunrpc retries for hard mounts. */
 static int nfr_client_connect_error(int rc)
 {
 	switch (rc) {
@@ -167,8 +170,8 @@ static void nfr_client_connected(struct rpc_xprt *xprt)
 }
 
 /**
- * nfr_client_connect_worker - connect, with the transport locked for us
- * @work: of a struct nfr_xprt
+ * nfr_client_connect_worker - connect a transport, locked for this worker
+ * @work: connect_work of a struct nfr_xprt
  */
 void nfr_client_connect_worker(struct work_struct *work)
 {
@@ -180,12 +183,12 @@ void nfr_client_connect_worker(struct work_struct *work)
 	if (nfr_xprt_conn(nx))
 		nfr_client_close(xprt);
 	rc = nfr_client_open(nx);
-	/* a task that saw the last attempt fail must not condemn what this one made */
+	/* a task that saw the last attempt fail must not disconnect the new connection */
 	xprt->connect_cookie++;
 	xprt_clear_connecting(xprt);
 	if (!rc) {
 		nfr_client_connected(xprt);
-		/* it may have broken before anybody could be told */
+		/* the connection may have broken before the transport pointed to it */
 		if (!nfr_conn_is_up(nfr_xprt_conn(nx)))
 			xprt_force_disconnect(xprt);
 		rc = -EAGAIN;
@@ -199,11 +202,14 @@ void nfr_client_connect_worker(struct work_struct *work)
 }
 
 /**
- * nfr_client_connect - sunrpc wants a connection; does not wait
- * @xprt: locked by @task
- * @task: asks
+ * nfr_client_connect - schedule a connection attempt
+ * @xprt: transport, locked by @task
+ * @task: task that needs the connection
  *
- * A second attempt waits a second, further ones longer: sunrpc's back-off.
+ * The second attempt waits for one second, later ones wait longer: sunrpc's
+ * back-off.
+ *
+ * Context: Does not sleep.
  */
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 {
@@ -218,7 +224,7 @@ void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 	nfr_conn_queue(&nx->connect_work, delay);
 }
 
-/* The counters of a connection that ends are kept by its transport. */
+/* Add the counters of a closing connection to those of its transport. */
 static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn *conn)
 {
 	nx->counters.disconnects++;
@@ -226,16 +232,18 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn 
 	nx->counters.mrs_recycled += conn->pool.recycled;
 	nx->counters.mrs_orphaned += conn->pool.orphaned;
 	nx->last_disconnect = READ_ONCE(conn->reason);
-	/* a connection that worked starts the back-off anew */
+	/* reset the back-off after a connection that worked */
 	if (conn->replies)
 		nx->xprt.reestablish_timeout = 0;
 }
 
 /**
- * nfr_client_close - end the connection; waits
- * @xprt: locked
+ * nfr_client_close - close the connection
+ * @xprt: locked transport
  *
- * Afterwards no request has memory registered.
+ * When this function returns, no request has MRs.
+ *
+ * Context: Sleeps.
  */
 void nfr_client_close(struct rpc_xprt *xprt)
 {
@@ -248,7 +256,10 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		mutex_lock(&nx->mutex);
 		nfr_req_detach_all(nx, conn, &mrs);
 		mutex_unlock(&nx->mutex);
-		/* the device takes its time; until the pointer is cleared the memory counts as in use */
+		/*
+		 * this waits for the device without the mutex; nx->conn still
+		 * marks the memory as in use
+		 */
 		nfr_reg_destroy(conn, &mrs);
 		mutex_lock(&nx->mutex);
 		nfr_orphans_free(nx, conn, true);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls: how each part of one travels, and the header that says so.
+ * Marshal Calls: choose how the Call and its Reply are conveyed, and build the
+ * header.
  *
- * The Call goes inline when it fits; else its data goes as a Read chunk, if
- * the upper layer marked data that may be moved alone (WRITE, SYMLINK); else
- * all of it is a position-zero Read chunk, and no message follows the header.
+ * A Call is sent inline if it fits. Otherwise its data moves in a Read chunk,
+ * if the upper layer marked DDP-eligible data (WRITE, SYMLINK). Otherwise a
+ * position-zero Read chunk conveys all of it (RDMA_NOMSG).
  *
- * For the Reply, the largest that can come decides: it is left to come inline
- * when it fits; else its data gets a Write chunk, if the upper layer expects
- * data that may be moved alone (READ, READLINK); else all of it gets a Reply
- * chunk. With integrity or privacy (krb5i, krb5p) nothing may be moved alone:
- * RFC 8166, section 3.5.7.
+ * For the Reply, its maximum size decides. If that fits, the server replies
+ * inline. Otherwise the Call offers a Write chunk for the data, if the upper
+ * layer expects DDP-eligible data (READ, READLINK), or else a Reply chunk. With
+ * integrity or privacy (krb5i, krb5p) no data is DDP-eligible: RFC 8166,
+ * section 3.5.7.
  */
 #include <linux/slab.h>
 #include <linux/sunrpc/auth.h>
@@ -19,20 +20,20 @@
 #include "client.h"
 #include "trace.h"
 
-/* How the Call, or the Reply, travels */
+/* How a Call or a Reply is conveyed */
 enum nfr_way {
 	NFR_INLINE,
-	NFR_REDUCED,	/* its data in a chunk of its own */
-	NFR_LONG,	/* all of it in a chunk */
+	NFR_REDUCED,	/* data in a Read or Write chunk */
+	NFR_LONG,	/* whole message in a position-zero Read chunk or a Reply chunk */
 };
 
-/* Moving data alone is allowed */
+/* Check that the security flavor permits moving data in a chunk */
 static bool nfr_may_reduce(const struct rpc_rqst *rqst)
 {
 	return !test_bit(RPCAUTH_AUTH_DATATOUCH, &rqst->rq_cred->cr_auth->au_flags);
 }
 
-/* Room for a Reply that comes without chunks */
+/* Maximum size of a Reply without chunks */
 static u32 nfr_inline_reply_room(const struct nfr_conn *conn)
 {
 	return conn->recv_size - NFR_WIRE_MIN;
@@ -66,7 +67,7 @@ static struct nfr_span nfr_span_of_all(const struct xdr_buf *buf)
 	return span;
 }
 
-/* Bytes that a Write or Reply chunk takes in the header, at most */
+/* Maximum size of a Write or Reply chunk in the header, in bytes */
 static u32 nfr_chunk_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf,
 			   enum nfr_way way)
 {
@@ -77,7 +78,7 @@ static u32 nfr_chunk_bytes(const struct nfr_conn *conn, const struct xdr_buf *bu
 	return 8 + nfr_span_segments(&span, conn->pool.depth) * sizeof(struct nfr_segment);
 }
 
-/* Bytes that a Read chunk takes in the header, at most */
+/* Maximum size of a Read chunk in the header, in bytes */
 static u32 nfr_read_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf)
 {
 	struct nfr_span span = nfr_span_of_pages(buf);
@@ -101,7 +102,7 @@ static enum nfr_way nfr_call_way(const struct nfr_conn *conn, const struct rpc_r
 	return NFR_LONG;
 }
 
-/* Some upper layers leave it to the transport to provide pages: NFSv3 ACLs do. */
+/* Some upper layers let the transport allocate receive pages, for example NFSv3 GETACL. */
 static int nfr_fill_sparse_pages(struct xdr_buf *buf)
 {
 	u32 i, count = PAGE_ALIGN(buf->page_base + buf->page_len) >> PAGE_SHIFT;
@@ -195,13 +196,14 @@ static int nfr_marshal_write(struct nfr_conn *conn, struct nfr_req *req, struct 
 }
 
 /**
- * nfr_marshal_call - decide how a Call travels, map its memory, and send it
- * @conn: the connection
- * @req: the request, with a credit
+ * nfr_marshal_call - marshal a Call, map its memory and post it
+ * @conn: connection
+ * @req: request, which holds a credit
  *
- * Returns 0; -ENOMEM when memory regions are short, -EAGAIN when the send queue
- * is full; -ENOBUFS, -EMSGSIZE, -ENOTCONN. After an error @req has no memory
- * mapped, unless the connection is broken.
+ * After an error @req has no MRs, unless the connection is broken.
+ *
+ * Return: 0, -ENOMEM if the pool has too few MRs, -EAGAIN if the send queue is
+ * full, -ENOBUFS, -EMSGSIZE or -ENOTCONN.
  */
 int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Replies: the header is checked against what the Call offered, inline parts
- * are copied to where the upper layer decodes them, and the RPC completes when
- * the peer can reach none of its memory any more.
+ * Handle Replies: check the header against what the Call offered, copy inline
+ * parts to the reply buffer, and complete the RPC when the peer cannot access
+ * its memory any more.
  *
- * One worker handles all messages of a connection, so the decoder's work space
- * lies in the connection.
+ * One worker handles all messages of a connection. Therefore the arrays of the
+ * decoder are part of the connection.
  */
 #include <linux/highmem.h>
 #include <linux/sunrpc/clnt.h>
@@ -13,7 +13,7 @@
 #include "client.h"
 #include "trace.h"
 
-/* --- what came inline --- */
+/* --- inline part --- */
 
 static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
 {
@@ -31,8 +31,9 @@ static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
 }
 
 /*
- * Spreads @length bytes over the reply buffer: its head, its pages unless a
- * Write chunk filled those, its tail. Returns what found a place.
+ * Copy @length inline bytes to the reply buffer: its head, its pages unless a
+ * Write chunk filled them, and its tail. Returns the number of bytes that found
+ * room.
  */
 static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, bool data_apart)
 {
@@ -41,7 +42,7 @@ static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, boo
 
 	done = min_t(u32, length, rcv->head[0].iov_len);
 	memcpy(rcv->head[0].iov_base, from, done);
-	/* the data follows where the inline part ends, not where it was expected to end */
+	/* XDR decoding continues in the pages where the inline part ends: cut the head there */
 	if (data_apart)
 		rcv->head[0].iov_len = done;
 	else
@@ -54,9 +55,9 @@ static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, boo
 	return done + n;
 }
 
-/* --- completing --- */
+/* --- completion --- */
 
-/* Hands a reply to sunrpc. @req is pinned. */
+/* Complete the RPC of a pinned request. */
 static void nfr_reply_complete(struct nfr_req *req, int result)
 {
 	struct rpc_xprt *xprt = &req->nx->xprt;
@@ -70,7 +71,7 @@ static void nfr_reply_complete(struct nfr_req *req, int result)
 	spin_unlock(&xprt->queue_lock);
 }
 
-/* What came inline goes to its place, and the RPC is complete: none of its memory is registered. */
+/* Copy the inline part and complete the RPC. The request must not have valid MRs. */
 static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 {
 	int result = req->result;
@@ -91,7 +92,7 @@ static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	nfr_reply_complete(req, result);
 }
 
-/* Its memory is still registered on a connection that broke: closing comes back to it. */
+/* The connection broke while MRs are still valid: nfr_client_close() delivers this Reply. */
 static void nfr_reply_to_limbo(struct nfr_req *req)
 {
 	struct nfr_xprt *nx = req->nx;
@@ -102,9 +103,9 @@ static void nfr_reply_to_limbo(struct nfr_req *req)
 }
 
 /**
- * nfr_reply_flush_limbo - deliver replies that waited for their connection to close
- * @nx: the transport: its requests have no memory registered
- * @conn: drained
+ * nfr_reply_flush_limbo - deliver Replies that waited for the connection to close
+ * @nx: transport whose requests have no MRs
+ * @conn: drained connection
  */
 void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
@@ -134,7 +135,7 @@ static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	conn->ops->writable(conn);
 }
 
-/* Takes the memory back, by work of our own if the peer has not, and completes. */
+/* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
 static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 {
 	if (!nfr_reg_any_valid(&req->mrs)) {
@@ -148,9 +149,9 @@ static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 		nfr_reply_to_limbo(req);
 }
 
-/* --- the header against the Call --- */
+/* --- header checks --- */
 
-/* Bytes the peer wrote into the Write chunk, or -EIO if that cannot be. */
+/* Returns the number of bytes in the Write chunk, or -EIO if the Call did not offer it. */
 static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header *head)
 {
 	if (head->nreads || head->nwrites > 1)
@@ -171,16 +172,16 @@ static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *h
 	return nfr_wire_length(head->reply) ?: -EIO;
 }
 
-/* RFC 8166, section 4.5: the server refuses the header; sending it again would not help. */
+/* RFC 8166, section 4.5: the server rejected the header; a retransmission would not help. */
 static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
 {
 	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
-			    "the server speaks another version" :
-			    "the server refused the header", -EIO);
+			    "the server requires another version" :
+			    "the server rejected the header", -EIO);
 	return -EIO;
 }
 
-/* Sets what is known of the reply: bytes that came by chunk, or what is wrong; and what came inline. */
+/* Set @result, and the inline part, from the header of the Reply. */
 static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 			    const struct nfr_header *head, const void *rpc, u32 length)
 {
@@ -202,7 +203,7 @@ static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 
 /* --- receiving --- */
 
-/* Finds and pins the request that this connection sent under @xid and that has no reply yet. */
+/* Find and pin the request with @xid that was sent on this connection and has no Reply yet. */
 static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 {
 	struct nfr_xprt *nx = conn->owner;
@@ -223,7 +224,7 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 	return req;
 }
 
-/* Nobody waits for this: the Call was given up. */
+/* The task abandoned its Call. */
 static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
 	nfr_recv_return(conn, recv);
@@ -241,7 +242,7 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 		req->recv = recv;
 		if (recv->has_invalidated &&
 		    !nfr_reg_invalidated(conn, &req->mrs, recv->invalidated))
-			nfr_conn_break(conn, "the peer invalidated memory of another call");
+			nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 		nfr_reply_check(conn, req, head, rpc, length);
 		nfr_reply_finish(conn, req);
 	} else {
@@ -251,23 +252,23 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 }
 
 /*
- * Nothing can be believed of a header that cannot be read, the credit least of
- * all: the connection ends, and its calls are sent again over another.
+ * If a header is malformed, none of its fields can be trusted, least of all the
+ * credits. Break the connection; sunrpc sends the Calls again on the next one.
  */
 static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc)
 {
 	struct nfr_xprt *nx = conn->owner;
 
 	nx->counters.bad_replies++;
-	trace_nfsrdma_error(conn, xid, "malformed header", rc);
+	trace_nfsrdma_error(conn, xid, "malformed transport header", rc);
 	nfr_recv_return(conn, recv);
-	nfr_conn_break(conn, "a malformed message came");
+	nfr_conn_break(conn, "malformed transport header");
 }
 
 /**
- * nfr_client_receive - a message came: a reply, or a call of the server
- * @conn: the connection
- * @recv: the message; nfr_recv_return() follows, at once or later
+ * nfr_client_receive - handle a message: a Reply, or a Call of the server
+ * @conn: connection
+ * @recv: message; nfr_recv_return() follows now or later
  */
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {

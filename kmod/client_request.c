@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RPC slots, and Calls that are given up.
+ * RPC slots and abandoned Calls.
  *
- * A Call that is given up (a signal, a soft timeout) may still be on its way:
- * its memory is taken back first, and its buffer is put aside until the send
- * queue has passed it.
+ * A task may abandon a Call (after a signal or a soft timeout) while the device
+ * still sends it. The transport invalidates the MRs first, and orphans the send
+ * buffer until the send queue has retired it.
  */
 #include <linux/slab.h>
 #include <linux/sunrpc/clnt.h>
@@ -12,10 +12,10 @@
 #include "client.h"
 #include "trace.h"
 
-/* What an invalidation may take before the connection is given up */
+/* Maximum duration of an invalidation before the connection is broken */
 #define NFR_RECALL_TIMEOUT	(10 * HZ)
 
-/* --- giving a Call up --- */
+/* --- abandoned Calls --- */
 
 static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
@@ -28,7 +28,7 @@ static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	complete(&req->inv_done);
 }
 
-/* Posts the invalidation of what the peer can reach. Returns false when the connection is broken. */
+/* Invalidate the MRs that the peer can access. Returns false if the connection is broken. */
 static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
 {
 	init_completion(&req->inv_done);
@@ -42,8 +42,9 @@ static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
 }
 
 /*
- * Takes memory back while the connection is well. Returns false when only
- * closing can: nfr_client_wait_closed() is due. The mutex is held.
+ * Revoke access to the memory of a request on a working connection. Returns
+ * false if the caller has to call nfr_client_wait_closed() instead. Caller
+ * holds the mutex.
  */
 static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
 {
@@ -58,10 +59,13 @@ static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
 }
 
 /*
- * A request was sent and ends without a reply: what it told the peer of is
- * taken back. The wait for the device holds no lock, because closing may be
- * what ends it. A peer that acknowledges nothing would have the invalidation
- * wait in the send queue until the device gives up: breaking flushes it.
+ * The task ends without a Reply: revoke access to the memory that its Call
+ * offered.
+ *
+ * The function must not hold a lock while it waits for the device, because
+ * closing the connection may be what ends the wait. If the peer does not
+ * acknowledge, the invalidation stays in the send queue until the device gives
+ * up; breaking the connection flushes it.
  */
 static void nfr_req_abandon(struct nfr_req *req)
 {
@@ -79,7 +83,7 @@ static void nfr_req_abandon(struct nfr_req *req)
 	posted = nfr_req_recall(req, conn);
 	mutex_unlock(&nx->mutex);
 	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
-		nfr_client_disconnect(nx, generation, "the peer acknowledges nothing");
+		nfr_client_disconnect(nx, generation, "an invalidation timed out");
 		wait_for_completion(&req->inv_done);
 	}
 	if (!posted || !req->inv_ok)
@@ -87,10 +91,12 @@ static void nfr_req_abandon(struct nfr_req *req)
 }
 
 /**
- * nfr_client_buf_free - a task is done with its Call and reply; may wait
- * @task: no reply to it can be under way in this client any more
+ * nfr_client_buf_free - release the buffers of a Call and its Reply
+ * @task: task, for which no Reply is being handled any more
  *
- * When this returns, the peer can reach none of the memory of the request.
+ * When this function returns, the peer cannot access the memory of the request.
+ *
+ * Context: May sleep.
  */
 void nfr_client_buf_free(struct rpc_task *task)
 {
@@ -104,10 +110,10 @@ void nfr_client_buf_free(struct rpc_task *task)
 }
 
 /**
- * nfr_req_detach_all - requests forget a connection
- * @nx: the transport, its mutex held
- * @conn: drained
- * @mrs: gets the memory regions of all requests, to be destroyed
+ * nfr_req_detach_all - detach all requests from a connection
+ * @nx: transport; the caller holds its mutex
+ * @conn: drained connection
+ * @mrs: list to move the MRs of all requests to
  */
 void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)
 {
@@ -126,11 +132,11 @@ void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_
 /* --- slots --- */
 
 /**
- * nfr_req_create - a new request
- * @nx: the transport; the request is not in its list yet
- * @gfp: how to allocate
+ * nfr_req_create - allocate a request
+ * @nx: transport; the caller adds the request to its list
+ * @gfp: allocation flags
  *
- * Returns NULL when memory is short.
+ * Return: request, or NULL if the allocation failed.
  */
 struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
 {
@@ -148,7 +154,7 @@ struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
 
 /**
  * nfr_req_destroy - free a request
- * @req: in no list, its buffer not mapped
+ * @req: request in no list, with unmapped buffers
  */
 void nfr_req_destroy(struct nfr_req *req)
 {
@@ -161,7 +167,7 @@ void nfr_req_destroy(struct nfr_req *req)
 
 /**
  * nfr_req_destroy_all - free all requests
- * @nx: closed, without tasks
+ * @nx: closed transport without tasks
  */
 void nfr_req_destroy_all(struct nfr_xprt *nx)
 {
@@ -181,7 +187,7 @@ static struct nfr_req *nfr_slot_take(struct nfr_xprt *nx)
 	return req;
 }
 
-/* Makes a slot, with reserve_lock dropped meanwhile. */
+/* Allocate a slot. Drops reserve_lock meanwhile. */
 static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
 {
 	struct rpc_xprt *xprt = &nx->xprt;
@@ -199,9 +205,10 @@ static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
 }
 
 /**
- * nfr_client_alloc_slot - a slot for a task, or a place in the queue for one
- * @xprt: the transport
- * @task: gets tk_rqstp, or tk_status -EAGAIN (it sleeps) or -ENOMEM
+ * nfr_client_alloc_slot - assign a slot to a task
+ * @xprt: transport
+ * @task: task; receives tk_rqstp, or tk_status -EAGAIN (queued in the backlog)
+ *	or -ENOMEM
  */
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
 {
@@ -226,9 +233,9 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
 }
 
 /**
- * nfr_client_free_slot - a slot is free: the longest waiting task gets it
- * @xprt: the transport
- * @rqst: the slot
+ * nfr_client_free_slot - free a slot, or pass it to the first task in the backlog
+ * @xprt: transport
+ * @rqst: slot
  */
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 {

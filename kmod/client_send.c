@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sending: what sunrpc asks of the transport with a request that is encoded,
- * and how a header and a message become one piece of memory.
+ * Send Calls, and replies to callbacks, that sunrpc has encoded: place the
+ * header and the message in one contiguous buffer and post it.
  *
- * The device sends from memory that stays mapped and that is never a page of
- * the caller's, so nobody has to wait for a Send to complete.
+ * The device sends from buffers of the transport that stay mapped, never from
+ * pages of the caller. Therefore no RPC has to wait for the completion of its
+ * Send.
  */
 #include <linux/highmem.h>
 #include <linux/sunrpc/clnt.h>
@@ -27,7 +28,7 @@ static u8 *nfr_copy_pages(u8 *to, const struct xdr_buf *buf)
 	return to;
 }
 
-/* The part of a message that follows the header: @pages are left out when a chunk has them. */
+/* Inline part of a message: @pages is NULL if a chunk conveys the data. */
 struct nfr_inline {
 	struct kvec head;
 	const struct xdr_buf *pages;
@@ -51,14 +52,14 @@ static struct nfr_inline nfr_inline_of(const struct nfr_header *head, const stru
 		part.pages = message->page_len ? message : NULL;
 		return part;
 	}
-	/* the server makes up the padding of data that moves alone */
+	/* a Read chunk omits the XDR padding; the server inserts it */
 	pad = min_t(u32, part.tail.iov_len, xdr_pad_size(message->page_len));
 	part.tail.iov_base += pad;
 	part.tail.iov_len -= pad;
 	return part;
 }
 
-/* A message that lies in one piece where it was encoded is sent from there. */
+/* Check whether the message is contiguous in its encoding buffer, so that no copy is needed. */
 static bool nfr_inline_in_place(const struct nfr_req *req, const struct nfr_inline *part,
 				u32 header)
 {
@@ -72,7 +73,7 @@ static bool nfr_inline_in_place(const struct nfr_req *req, const struct nfr_inli
 	       part->tail.iov_base == part->head.iov_base + part->head.iov_len;
 }
 
-/* Copied apart, so that the original can be sent again. */
+/* Copy the message. The original stays intact for a retransmission. */
 static u8 *nfr_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u8 *at)
 {
 	memcpy(at, part->head.iov_base, part->head.iov_len);
@@ -86,15 +87,16 @@ static u8 *nfr_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u
 }
 
 /**
- * nfr_send_buffer - send a header, and a message unless it is in a chunk
- * @conn: the connection
- * @req: whose buffers and memory regions are used
- * @head: describes the lot
- * @message: for NFR_MSG: its pages go too, unless the Read list has them
- * @signal: as nfr_queue_send() has it
+ * nfr_send_buffer - send a header and the inline part of a message
+ * @conn: connection
+ * @req: request that owns the buffers and MRs
+ * @head: transport header
+ * @message: message; for NFR_MSG its pages are inline too, unless a Read chunk
+ *	conveys them
+ * @signal: see nfr_queue_send()
  *
- * Returns 0, -EAGAIN when the send queue is full, -EMSGSIZE when it is too
- * large to be sent, -ENOBUFS or -ENOTCONN.
+ * Return: 0, -EAGAIN if the send queue is full, -EMSGSIZE if the message
+ * exceeds the inline size, -ENOBUFS or -ENOTCONN.
  */
 int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 		    const struct xdr_buf *message, bool signal)
@@ -131,23 +133,23 @@ int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr
 /* --- requests --- */
 
 /**
- * nfr_wait_for_room - have sunrpc wait for room, unless it came just now
- * @nx: the transport
- * @conn: the connection
+ * nfr_wait_for_room - make sunrpc wait for room in the send queue, or for a credit
+ * @nx: transport
+ * @conn: connection
  *
- * Returns -EAGAIN.
+ * Return: -EAGAIN.
  */
 int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
-	/* pairs with whoever makes room, then looks whether anybody waits */
+	/* pairs with nfr_client_writable(), which runs after room was made and looks for waiters */
 	smp_mb__after_atomic();
 	if (nfr_queue_has_room(conn) || !nfr_conn_is_up(conn))
 		xprt_write_space(&nx->xprt);
 	return -EAGAIN;
 }
 
-/* The wait begins before the work that ends it is queued. */
+/* Set the wait before queueing the work that ends it. */
 static int nfr_wait_for_regions(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
@@ -169,7 +171,7 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 		return 0;
 	}
 	nfr_queue_credit_back(conn);
-	/* it still has memory mapped on a connection that broke: not idle before that is closed */
+	/* MRs stay valid on a broken connection: the request is not idle until that is closed */
 	if (rc == -ENOTCONN)
 		return rc;
 	req->state = NFR_REQ_IDLE;
@@ -180,17 +182,17 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 	if (rc == -ENOMEM)
 		return nfr_wait_for_regions(nx, conn);
 	nx->counters.failed_marshals++;
-	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "the call could not be sent", rc);
+	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "sending a Call failed", rc);
 	return rc;
 }
 
 /**
- * nfr_client_send_request - send a Call, or a reply to the server's call
- * @rqst: encoded; the transport is locked by a sender
+ * nfr_client_send_request - send a Call, or the reply to a callback
+ * @rqst: encoded request; the sender has locked the transport
  *
- * Returns 0; -EAGAIN when sunrpc has to wait for room; -ENOTCONN when there is
- * no connection, or none that this Call may be sent on again; -ENOBUFS when it
- * is to try again soon; other errors end the RPC.
+ * Return: 0, -EAGAIN if sunrpc has to wait for room, -ENOTCONN if the Call
+ * needs a new connection, -ENOBUFS if sunrpc has to retry soon, or another
+ * errno, which ends the RPC.
  */
 int nfr_client_send_request(struct rpc_rqst *rqst)
 {
@@ -203,9 +205,9 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 		return -ENOTCONN;
 	if (bc_prealloc(rqst))
 		return nfr_callback_reply(conn, rqst);
-	/* RFC 8166, section 3.3.1: a Call is not sent twice on a connection */
+	/* RFC 8166, section 3.3.1: do not send a Call twice on one connection */
 	if (req->state == NFR_REQ_SENT && req->generation == conn->generation) {
-		nfr_conn_break(conn, "a call had to be sent again");
+		nfr_conn_break(conn, "a Call has to be retransmitted");
 		return -ENOTCONN;
 	}
 	rc = nfr_queue_credit(conn);
@@ -214,7 +216,10 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 	if (rc)
 		return rc;
 	rc = nfr_send_call(nx, conn, req);
-	/* a Call without a reply keeps its credit: in the end the connection is made anew */
+	/*
+	 * a Call that expects no reply keeps its credit; NFR_LOST_TIMEOUT
+	 * replaces the connection
+	 */
 	if (!rc && !rpc_reply_expected(rqst->rq_task))
 		nfr_conn_lost(conn, be32_to_cpu(rqst->rq_xid));
 	return rc;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The client's transport class: what sunrpc calls when a mount asks for
+ * Client transport class: the operations that sunrpc calls for a mount with
  * proto=rdma (include/linux/sunrpc/xprt.h, struct rpc_xprt_ops).
  */
 #include <linux/module.h>
@@ -13,12 +13,12 @@
 #include "client.h"
 #include "debugfs.h"
 
-/* sunrpc's and RFC 8166's defaults: a minute for a reply, five until an idle connection closes */
+/* Timeouts as in rpcrdma: one minute for a reply, five minutes for an idle connection */
 #define NFR_REPLY_TIMEOUT	(60 * HZ)
 #define NFR_IDLE_TIMEOUT	(5 * 60 * HZ)
 #define NFR_RECONNECT_MAX	(30 * HZ)
 
-/* The largest payload: NFS clients send and ask for no more than 1 MiB */
+/* Maximum payload: the NFS client limits rsize and wsize to 1 MiB */
 #define NFR_MAX_PAYLOAD		(1024 * 1024)
 
 static const struct rpc_timeout nfr_client_timeout = {
@@ -26,7 +26,7 @@ static const struct rpc_timeout nfr_client_timeout = {
 	.to_maxval = NFR_REPLY_TIMEOUT,
 };
 
-/* --- addresses, as text --- */
+/* --- address strings --- */
 
 static void nfr_client_hex_address(struct rpc_xprt *xprt, const struct sockaddr *sap)
 {
@@ -91,20 +91,20 @@ static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
 	nfr_client_ports(xprt, port);
 }
 
-/* --- small operations --- */
+/* --- other operations --- */
 
 /*
- * No reply in time, on a connection that seems well: only a new one may carry
- * the Call again. The task may encode the Call anew when it goes on, so it
- * sleeps until the old connection reaches none of its memory. It sleeps as
- * tasks do: rpciod's workers are for other mounts too.
+ * No Reply in time, on a connection without a known failure: only a new
+ * connection may carry the Call again. The task may encode the Call anew, so it
+ * sleeps until the old connection cannot access its memory any more. It sleeps
+ * on an rpc_wait_queue, because the rpciod workers also serve other mounts.
  */
 static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
 	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
 
-	/* the reply may be coming just now */
+	/* a Reply may be in progress */
 	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
@@ -113,7 +113,7 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 
 static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "injected");
+	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "fault injection");
 }
 
 static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long connect_timeout,
@@ -125,7 +125,7 @@ static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long 
 	spin_unlock(&xprt->transport_lock);
 }
 
-/* Sending allocates memory, which swapping out must not wait for. */
+/* Sending allocates memory. Swap-out must not depend on that. */
 static int nfr_client_enable_swap(struct rpc_xprt *xprt)
 {
 	return -EINVAL;
@@ -181,7 +181,7 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 	.bc_destroy		= nfr_callback_destroy,
 };
 
-/* --- the class --- */
+/* --- transport class --- */
 
 static struct xprt_class nfr_client_class;
 
@@ -212,7 +212,7 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 	xprt->idle_timeout = NFR_IDLE_TIMEOUT;
 	xprt->max_reconnect_timeout = NFR_RECONNECT_MAX;
 	xprt->max_payload = NFR_MAX_PAYLOAD;
-	/* what side protocols such as mountd's and lockd's use to the same host */
+	/* protocol for the side-band protocols (mountd, lockd) to the same host */
 	xprt->prot = IPPROTO_TCP;
 	xprt->addrlen = args->addrlen;
 	memcpy(&xprt->addr, args->dstaddr, args->addrlen);
@@ -252,7 +252,7 @@ static struct xprt_class nfr_client_class = {
 	.netid	= { RPCBIND_NETID_RDMA, RPCBIND_NETID_RDMA6, "" },
 };
 
-/* Which module has the class: sunrpc does not tell, but only one in the kernel could. */
+/* Log which module holds the class. sunrpc does not report it; only rpcrdma has the same ident. */
 static void nfr_client_explain(void)
 {
 	struct path path;
@@ -260,14 +260,15 @@ static void nfr_client_explain(void)
 
 	if (in_tree)
 		path_put(&path);
-	pr_err("nfsrdma: the client transport rdma is held by %s: unload that first\n",
-	       in_tree ? "the kernel's rpcrdma" : "a module other than rpcrdma");
+	pr_err("nfsrdma: %s provides client transport rdma. Unload it first\n",
+	       in_tree ? "rpcrdma" : "a module other than rpcrdma");
 }
 
 /**
- * nfr_client_register - offer the class to sunrpc
+ * nfr_client_register - register the client transport class
  *
- * Returns 0, or -EEXIST when another module has the ident; the log says which.
+ * Return: 0, or -EEXIST if another module holds the ident; the kernel log names
+ * it.
  */
 int nfr_client_register(void)
 {
@@ -281,7 +282,7 @@ int nfr_client_register(void)
 /**
  * nfr_client_unregister - undo nfr_client_register()
  *
- * No transport exists: each holds a reference to the module.
+ * No transport exists, because each holds a reference to the module.
  */
 void nfr_client_unregister(void)
 {

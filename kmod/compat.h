@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The one place where kernels differ. What a kernel has is found by compiling
- * (features.sh), never from its version number.
+ * Differences between kernel versions. features.sh detects them by compiling
+ * test programs, never by version number.
  */
 #ifndef NFSRDMA_COMPAT_H
 #define NFSRDMA_COMPAT_H
@@ -19,7 +19,7 @@
 #define NFR_WQ_BOUND 0
 #endif
 
-/* Where the reply's pages begin, behind @used pages of the Call */
+/* Set the position of the pages of the Reply, after @used pages of the Call */
 static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
 {
 #ifndef HAVE_RQ_PAGES_NFREE
@@ -28,7 +28,7 @@ static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
 	rqstp->rq_next_page = rqstp->rq_respages + 1;
 }
 
-/* Fills @pages, @count of them; returns how many it got */
+/* Fill @pages with @count pages. Returns the number of elements in use. */
 static inline unsigned long nfr_alloc_pages(gfp_t gfp, unsigned long count, struct page **pages)
 {
 #ifdef HAVE_ALLOC_PAGES_BULK_ARRAY
@@ -54,8 +54,9 @@ static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_r
 #endif
 
 /*
- * Hands an incoming callback to the service of its transport, which takes a
- * reference. Returns false when there is no service, or no transport any more.
+ * Queue a callback for the callback service of its transport. The service holds
+ * a reference to the transport. Returns false if the service or the transport
+ * is gone.
  */
 static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
 {
@@ -65,7 +66,7 @@ static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
 	if (!xprt)
 		return false;
 #ifdef HAVE_XPRT_ENQUEUE_BC_REQUEST
-	/* this kernel's helper takes a reference of its own, also when it gives @rqst back */
+	/* the helper takes a reference itself, even if it rejects @rqst */
 	serv = READ_ONCE(xprt->bc_serv);
 	if (serv)
 		xprt_enqueue_bc_request(rqst);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Connections: made through rdma_cm, broken by whoever sees a failure first,
- * drained before anything they use is released.
+ * RDMA connections: set up with rdma_cm, broken on the first failure, drained
+ * before their resources are released.
  *
- * Opening runs in a worker and waits for one rdma_cm event per step. Breaking
- * marks the connection, tells its owner and fences the queue pair, in any
- * context: a worker moves the queue pair to the error state, so that no peer
- * reaches memory any more and work that waits for the peer is flushed, however
- * long the owner takes to close. Draining waits for that flush: afterwards no
- * completion comes. The owner then takes back what it had registered, and frees.
+ * nfr_conn_open() runs in a worker and waits for one rdma_cm event per step.
+ * nfr_conn_break() marks the connection, notifies its owner and fences the
+ * queue pair, in any context. The fence is a worker that moves the queue pair
+ * to the error state. From then on the peer cannot access memory and pending
+ * work requests are flushed, however late the owner closes. nfr_conn_drain()
+ * waits for that flush, after which no completion occurs. Then the owner
+ * releases its MRs and frees the connection.
  */
 #include <linux/slab.h>
 
@@ -16,30 +17,32 @@
 #include "connection.h"
 #include "trace_connection.h"
 
-/* Send requests per credit: two registrations, the message, an invalidation */
+/* Send work requests per credit: two registrations, the message, an invalidation */
 #define NFR_SENDS_PER_CREDIT	4
 
-/* And so many more that the largest Call finds room when nothing is in flight */
+/* Additional room, so that the largest Call fits into an idle send queue */
 #define NFR_SENDS_SPARE		128
 
-static const char nfr_conn_small[] = "the device's queues or memory regions are too small";
-static const char nfr_conn_frwr[] = "the device registers no memory by work request";
+static const char nfr_conn_small[] = "the limits of the device are too low";
+static const char nfr_conn_frwr[] = "the device does not support FRWR";
 
-/* The reason of a connection whose queue pair failed, until a better one is known */
+/* Default reason of a queue pair failure; a specific reason replaces it */
 const char nfr_conn_flushed[] = "the queue pair failed";
 
 /**
- * nfr_conn_break - a connection has failed, or is to be given up
- * @conn: the connection
- * @reason: a string constant, for the log of disconnects
+ * nfr_conn_break - mark a connection as broken
+ * @conn: connection
+ * @reason: disconnect reason, a string constant
  *
- * The first reason counts; the owner is told once. Any context but an interrupt.
+ * The first reason is kept, and the owner is notified once.
+ *
+ * Context: Any context except hard and soft interrupts.
  */
 void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 {
 	int was = atomic_xchg(&conn->state, NFR_CONN_BROKEN);
 
-	/* that work was flushed tells nothing: who knows more has the word */
+	/* a flush error is a consequence: prefer the reason of the failure itself */
 	if (was != NFR_CONN_BROKEN || READ_ONCE(conn->reason) == nfr_conn_flushed)
 		WRITE_ONCE(conn->reason, reason);
 	if (was == NFR_CONN_BROKEN)
@@ -68,14 +71,15 @@ static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
 }
 
 /**
- * nfr_conn_fit_queue - have as many credits as the device's queues are deep for
- * @conn: its device is known
- * @chain: work requests that the largest message takes
+ * nfr_conn_fit_queue - limit credits to the depth of the device's queues
+ * @conn: connection whose device is known
+ * @chain: number of work requests of the largest message
  *
- * The send queue must take two such chains: what was posted before may not be
- * signaled, and nothing would end the wait for room then, see nfr_sq_take().
+ * The send queue must hold two such chains: earlier work requests may be
+ * unsignaled, and without a completion the wait for room would not end, see
+ * nfr_sq_take().
  *
- * Returns 0, or -EOPNOTSUPP for a device that is too small for this module.
+ * Return: 0, or -EOPNOTSUPP if the queues of the device are too small.
  */
 int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 {
@@ -84,7 +88,7 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 
 	conn->least_sends = 2 * chain;
 	if (deep < least) {
-		pr_err_ratelimited("nfsrdma: device %s: queue pairs of %d work requests, expected %d or more\n",
+		pr_err_ratelimited("nfsrdma: device %s: max_qp_wr is %d, expected at least %d\n",
 				   conn->device->name, deep, least);
 		return nfr_conn_unfit(conn, nfr_conn_small);
 	}
@@ -92,26 +96,26 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 	return 0;
 }
 
-/* What only the device can tell: how deep queues and memory regions may be. */
+/* Check the device, and choose the depth of queues and MRs. */
 static int nfr_conn_fit(struct nfr_conn *conn)
 {
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 
 	nfr_pool_init(conn);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
-		pr_err_ratelimited("nfsrdma: device %s: memory management extensions: got none, expected them for FRWR\n",
+		pr_err_ratelimited("nfsrdma: device %s: no memory management extensions, which FRWR requires\n",
 				   conn->device->name);
 		return nfr_conn_unfit(conn, nfr_conn_frwr);
 	}
 	if (conn->pool.depth < NFR_MIN_DEPTH) {
-		pr_err_ratelimited("nfsrdma: device %s: memory regions of %u pages, expected %u or more\n",
+		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
 				   conn->device->name, conn->pool.depth, NFR_MIN_DEPTH);
 		return nfr_conn_unfit(conn, nfr_conn_small);
 	}
 	return nfr_conn_fit_queue(conn, nfr_pool_chain(conn));
 }
 
-/* A client's queues: the device does the rest of its work in the server's name */
+/* Size the queues of a client, which posts no RDMA Reads or Writes */
 static void nfr_conn_size(struct nfr_conn *conn)
 {
 	conn->receives = 2 * NFR_BATCH;
@@ -136,13 +140,17 @@ static void nfr_conn_init(struct nfr_conn *conn)
 }
 
 /**
- * nfr_conn_open - connect to a peer; waits
- * @conn: zeroed but for owner, ops, numbers and wanted
- * @net: the network namespace
- * @peer: where to
+ * nfr_conn_open - connect to a peer
+ * @conn: zeroed structure with owner, ops, numbers and @wanted set
+ * @net: network namespace
+ * @peer: address of the peer
  *
- * Whatever the result, nfr_conn_drain() and nfr_conn_free() are due.
- * Returns 0 or an errno that xprt_wake_pending_tasks() may be given.
+ * The caller has to call nfr_conn_drain() and nfr_conn_free() even after an
+ * error.
+ *
+ * Context: Sleeps.
+ *
+ * Return: 0, or a negative errno that is valid for xprt_wake_pending_tasks().
  */
 int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 {
@@ -172,9 +180,11 @@ int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 }
 
 /**
- * nfr_conn_adopt - take over a connection that a peer asks for
- * @conn: zeroed but for owner, ops, numbers and wanted
- * @id: the connection's; called in its event handler
+ * nfr_conn_adopt - take over a connection that a peer requests
+ * @conn: zeroed structure with owner, ops, numbers and @wanted set
+ * @id: id of the connection request
+ *
+ * Context: rdma_cm event handler of @id.
  */
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
 {
@@ -186,13 +196,15 @@ void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
 }
 
 /**
- * nfr_conn_accept - agree to what a peer asks for
- * @conn: adopted; its sizes are set
- * @remote_invalidation: the peer lets us invalidate its memory
- * @depth: RDMA Reads it takes at once
+ * nfr_conn_accept - accept the connection request of a peer
+ * @conn: adopted connection with its queue sizes set
+ * @remote_invalidation: whether the peer accepts Send With Invalidate
+ * @depth: number of concurrent RDMA Reads that the peer accepts
  *
- * Messages may come before this returns. Whatever the result, nfr_conn_drain()
- * and nfr_conn_free() are due. Returns 0 or a negative errno.
+ * Messages may arrive before this function returns. The caller has to call
+ * nfr_conn_drain() and nfr_conn_free() even after an error.
+ *
+ * Return: 0 or a negative errno.
  */
 int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 {
@@ -209,11 +221,13 @@ int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 }
 
 /**
- * nfr_conn_drain - end all traffic of a connection; waits
- * @conn: broken or not
+ * nfr_conn_drain - end all traffic of a connection
+ * @conn: connection, broken or not
  *
- * When this returns every work request has completed, no completion handler
- * runs, and no peer can use a memory region.
+ * When this function returns, all work requests are complete, no completion
+ * handler runs, and the peer cannot access any MR.
+ *
+ * Context: Sleeps.
  */
 void nfr_conn_drain(struct nfr_conn *conn)
 {
@@ -234,8 +248,8 @@ void nfr_conn_drain(struct nfr_conn *conn)
 }
 
 /**
- * nfr_conn_free - release a drained connection
- * @conn: gone when this returns
+ * nfr_conn_free - free a drained connection
+ * @conn: connection
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
@@ -244,7 +258,10 @@ void nfr_conn_free(struct nfr_conn *conn)
 	nfr_queue_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);
-	/* the device's events ended with its objects; the last one may have asked for a fence */
+	/*
+	 * no more events after the device objects are gone, but the last one
+	 * may have queued a fence
+	 */
 	cancel_work_sync(&conn->event_work);
 	cancel_work_sync(&conn->fence_work);
 	kfree(conn);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * One RDMA connection: its rdma_cm id, queue pair, completion queue, receive
- * buffers, credits and what both ends said in their private data. It knows
- * nothing of RPC: a role, client or server, gives it an owner and a table of
- * functions.
+ * RDMA connection: rdma_cm id, queue pair, completion queue, receive buffers,
+ * credits, and the private data of both ends. It is independent of RPC: a
+ * client or a server transport owns it and provides the operations.
  *
- * Life: nfr_conn_open() or nfr_conn_accept(), any number of sends and receives,
- * nfr_conn_break() by whoever sees it fail first, nfr_conn_drain(),
- * nfr_conn_free(). Between drain and free no peer can reach any memory, and no
- * completion comes.
+ * Lifetime: nfr_conn_open() or nfr_conn_accept(), sends and receives,
+ * nfr_conn_break() on the first failure, nfr_conn_drain(), nfr_conn_free().
+ * After nfr_conn_drain() the peer cannot access memory, and no completion
+ * occurs.
  */
 #ifndef NFSRDMA_CONNECTION_H
 #define NFSRDMA_CONNECTION_H
@@ -23,57 +22,57 @@
 #include "registration.h"
 #include "wire.h"
 
-/* Receives kept for calls of the server: RFC 8167, section 4 */
+/* Receives reserved for Calls of the server: RFC 8167, section 4 */
 #define NFR_CALLBACK_CREDITS	8
 
-/* Completions taken from the queue at once, and receives posted at once */
+/* Completions to poll, and receives to post, in one batch */
 #define NFR_BATCH		16
 
-/* Receives beyond one per credit: for the peer's calls, for batches, and for draining */
+/* Receives beyond one per credit: for Calls of the peer, for batches, and for draining */
 #define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 3 * NFR_BATCH + 1)
 
-/* One send request in this many is signaled */
+/* One in this many send work requests is signaled */
 #define NFR_SIGNAL_EVERY	16
 
 /*
- * How memory is allocated. Small allocations that may block do not fail: they
- * reclaim for ever, and what is to be reclaimed may be dirty pages of a mount
- * whose server is this host.
+ * Allocation flags. The page allocator retries small blocking allocations
+ * forever, and may reclaim dirty pages of a mount whose server is this host.
+ * Allocations here have to be able to fail instead.
  */
-/* Where completions are handled: all that this connection waits for comes from there */
+/* Completion handlers must not block: this connection depends on them */
 #define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
-/* Where failing costs a delay: the caller, or sunrpc, tries again */
+/* Failure costs a delay: the caller or sunrpc retries */
 #define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
-/* Where failing costs the connection */
+/* Failure costs the connection */
 #define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
-/* What a connection's header decoder has room for */
+/* Capacity of the header decoder of a connection */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
 
 struct nfr_conn;
 struct nfr_personality;
 
-/* A posted receive: one message, in a buffer that stays mapped */
+/* Posted receive: one message, in a buffer that stays mapped */
 struct nfr_recv {
-	struct list_head list;	/* received, to be posted again */
+	struct list_head list;	/* link while waiting to be reposted */
 	struct list_head all;
 	struct ib_cqe cqe;
 	struct ib_recv_wr wr;
 	struct ib_sge sge;
 	struct nfr_conn *conn;
 	void *data;
-	u32 length;		/* bytes that came */
-	u32 invalidated;	/* the key the peer invalidated */
+	u32 length;		/* of the message, in bytes */
+	u32 invalidated;	/* key that the peer invalidated */
 	bool has_invalidated;
 };
 
 /**
- * struct nfr_conn_ops - what an owner does when its connection calls
- * @receive: a message came; nfr_recv_return() returns its buffer
- * @writable: room for sends, credits or memory regions came back
+ * struct nfr_conn_ops - operations that the owner of a connection provides
+ * @receive: handle a message; the owner calls nfr_recv_return() when it is done
+ * @writable: room for sends, credits or MRs became available
  * @broken: the connection failed; called once, in any context
- * @unanswered: the reason when Calls stay without a reply, see nfr_conn_lost()
+ * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_lost()
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
@@ -88,54 +87,81 @@ enum nfr_conn_state {
 	NFR_CONN_BROKEN,
 };
 
-/* Counts of send work requests, all under nfr_conn.lock */
+/* Accounting of send work requests; nfr_conn.lock protects it */
 struct nfr_send_queue {
-	bool closed;		/* nothing is posted any more */
+	bool closed;		/* no more posting */
 	u32 size;
-	u32 posted;		/* ever */
-	u32 retired;		/* of these, known to be done */
-	u32 reserved;		/* promised to invalidations to come */
-	u32 last_signaled;	/* value of @posted then */
-	u32 *marks;		/* ring of @posted at each signaled request */
-	u32 ring;		/* its size */
-	u32 needed;		/* by the Call that found it too full */
+	u32 posted;		/* total number, free-running */
+	u32 retired;		/* of @posted, known to be complete */
+	u32 reserved;		/* for invalidations to come */
+	u32 last_signaled;	/* value of @posted at that time */
+	u32 *marks;		/* ring: @posted at each signaled request */
+	u32 ring;		/* number of elements in @marks */
+	u32 needed;		/* room that the last rejected Call needs */
 	u32 marks_head;
 	u32 marks_tail;
 };
 
-/* A Call that was given up */
+/* A Call that its task abandoned */
 struct nfr_lost_call {
 	u32 xid;
 	unsigned long since;	/* jiffies */
 };
 
-/* Calls that were given up, the oldest first, all under nfr_conn.lock */
+/* Abandoned Calls, oldest first; nfr_conn.lock protects the lists */
 struct nfr_lost {
 	struct nfr_lost_call *calls;
 	u32 count;
-	u32 *early;		/* xids of replies that came too soon */
+	u32 *early;		/* XIDs of replies that came before nfr_conn_lost() */
 	u32 nearly;
-	u32 room;		/* in each, one for each credit */
+	u32 room;		/* capacity of each array: one per credit */
 	struct delayed_work work;
 };
 
 /**
- * struct nfr_conn - a connection
- * @owner: the transport it belongs to
- * @id_number: the owner's number in traces
- * @generation: tells connections of one owner apart
- * @wanted: the tunables, read when it was made
- * @receives: to be posted at first
- * @sends: work requests that the send queue is to hold; @least_sends: and must hold
- * @send_sges: pieces of memory in one of them
- * @rw_contexts: RDMA Reads and Writes of this side that may be under way
- * @step_timeout: one step of connecting may take so long, jiffies
- * @send_size: largest message the peer takes inline, bytes
- * @recv_size: largest message this side takes inline, bytes
- * @inflight: Calls sent that have no reply yet
- * @lost: Calls given up, whose replies have to come; see connection_lost.c
- * @granted: Calls the peer allows to be in flight
- * @reason: why it broke
+ * struct nfr_conn - RDMA connection
+ * @owner: transport that owns the connection
+ * @ops: operations of the owner
+ * @id_number: number of the owner in trace events
+ * @generation: distinguishes the connections of one owner
+ * @wanted: module parameters at the time of creation
+ * @receives: number of receives to post initially
+ * @sends: preferred size of the send queue, in work requests
+ * @least_sends: minimum size of the send queue, in work requests
+ * @send_sges: scatter-gather elements per send work request
+ * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
+ * @step_timeout: timeout for each step of connecting, in jiffies
+ * @id: rdma_cm id
+ * @device: RDMA device
+ * @pd: protection domain
+ * @cq: completion queue
+ * @poll_work: work that polls @cq
+ * @event_work: work that breaks the connection for an interrupt
+ * @fence_work: work that moves the queue pair to the error state
+ * @event: disconnect reason for @event_work
+ * @wcs: batch of work completions, for @poll_work
+ * @queues_end: the queues are being destroyed; workers must not use them
+ * @step: wait for a step of connecting
+ * @step_status: result of that step
+ * @state: enum nfr_conn_state
+ * @reason: disconnect reason
+ * @send_size: largest message that the peer receives inline, in bytes
+ * @recv_size: largest message that this side receives inline, in bytes
+ * @lock: protects @sq, @inflight, @lost, @granted, @recvs and @recvs_back
+ * @sq: accounting of the send queue
+ * @signal_cqe: completion of signaled work requests without a handler of their
+ *	own
+ * @inflight: number of Calls without a Reply
+ * @lost: abandoned Calls whose Replies are pending, see connection_lost.c
+ * @granted: number of Calls that the peer allows in flight
+ * @replies: number of Replies received
+ * @recvs: receives to repost
+ * @recvs_back: number of @recvs
+ * @all_recvs: all receives
+ * @recv_total: number of @all_recvs
+ * @pool: MRs
+ * @chunks: chunks of the message being decoded
+ * @segs: segments of the message being decoded
  */
 struct nfr_conn {
 	void *owner;
@@ -159,7 +185,7 @@ struct nfr_conn {
 	struct work_struct fence_work;
 	const char *event;
 	struct ib_wc wcs[NFR_BATCH];
-	bool queues_end;	/* they are being destroyed: no worker may use them any more */
+	bool queues_end;
 
 	struct completion step;
 	int step_status;

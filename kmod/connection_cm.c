@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a connection asks of rdma_cm, one step at a time, and what rdma_cm tells it. */
+/* Connection setup with rdma_cm, one step at a time, and its event handler. */
 #include "connection.h"
 
 static void nfr_cm_step(struct nfr_conn *conn, int status)
@@ -9,9 +9,9 @@ static void nfr_cm_step(struct nfr_conn *conn, int status)
 }
 
 /**
- * nfr_cm_agree - how large messages may be, from what both sides take: RFC 8797, section 4
- * @conn: its sizes are set
- * @peer: what the peer said
+ * nfr_cm_agree - set the inline sizes from the limits of both sides (RFC 8797, section 4)
+ * @conn: connection with @wanted set
+ * @peer: private data of the peer
  */
 void nfr_cm_agree(struct nfr_conn *conn, const struct nfr_private *peer)
 {
@@ -23,7 +23,7 @@ static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_par
 {
 	struct nfr_private peer;
 
-	/* who accepted knows all this already */
+	/* an accepting side has this information from the connection request */
 	if (atomic_read(&conn->state) != NFR_CONN_OPENING)
 		return;
 	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
@@ -32,7 +32,7 @@ static void nfr_cm_established(struct nfr_conn *conn, const struct rdma_conn_par
 		nfr_cm_step(conn, 0);
 }
 
-/* Why a connection attempt ended, as an errno that sunrpc retries */
+/* Translate a failed attempt to an errno that sunrpc retries */
 static int nfr_cm_failure(const struct rdma_cm_event *event)
 {
 	switch (event->event) {
@@ -47,11 +47,11 @@ static int nfr_cm_failure(const struct rdma_cm_event *event)
 }
 
 /**
- * nfr_cm_event - rdma_cm's callback of a connection
- * @id: its id
- * @event: what happened
+ * nfr_cm_event - handle an rdma_cm event of a connection
+ * @id: id of the connection
+ * @event: event
  *
- * Returns 0: the id stays, and the owner destroys it.
+ * Return: 0, so that rdma_cm keeps the id; the owner destroys it.
  */
 int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
@@ -84,7 +84,7 @@ int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 		nfr_conn_break(conn, "RDMA device removed");
 		break;
 	case RDMA_CM_EVENT_ADDR_CHANGE:
-		nfr_conn_break(conn, "address changed");
+		nfr_conn_break(conn, "RDMA address changed");
 		break;
 	default:
 		break;
@@ -92,7 +92,7 @@ int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 	return 0;
 }
 
-/* Waits for the event that @started, an rdma_cm call's result, was to bring. */
+/* Wait for the event that ends a step. @started is the result of the rdma_cm call. */
 static int nfr_cm_wait(struct nfr_conn *conn, int started)
 {
 	if (started)
@@ -100,7 +100,7 @@ static int nfr_cm_wait(struct nfr_conn *conn, int started)
 	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
 		return -ENOTCONN;
 	if (!wait_for_completion_timeout(&conn->step, conn->step_timeout)) {
-		conn->reason = "no answer in time";
+		conn->reason = "the connection attempt timed out";
 		return -ETIMEDOUT;
 	}
 	reinit_completion(&conn->step);
@@ -110,11 +110,13 @@ static int nfr_cm_wait(struct nfr_conn *conn, int started)
 }
 
 /**
- * nfr_cm_resolve - find the device and the route to a peer; waits
- * @conn: with an id
- * @peer: where to
+ * nfr_cm_resolve - resolve the device and the route to a peer
+ * @conn: connection with an id
+ * @peer: address of the peer
  *
- * Returns 0 or a negative errno.
+ * Context: Sleeps.
+ *
+ * Return: 0 or a negative errno.
  */
 int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
 {
@@ -128,7 +130,7 @@ int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer)
 	return nfr_cm_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
 }
 
-/* Has @param carry what this side says of itself; @data has NFR_WIRE_PRIVATE bytes. */
+/* Set the private data of @param. @data has NFR_WIRE_PRIVATE bytes. */
 static void nfr_cm_introduce(const struct nfr_conn *conn, bool remote_invalidation,
 			     struct rdma_conn_param *param, u8 *data)
 {
@@ -144,33 +146,36 @@ static void nfr_cm_introduce(const struct nfr_conn *conn, bool remote_invalidati
 }
 
 /**
- * nfr_cm_connect - connect, and agree on sizes; waits
- * @conn: with queues
+ * nfr_cm_connect - connect, and negotiate inline sizes
+ * @conn: connection with queues
  *
- * Returns 0 or a negative errno.
+ * Context: Sleeps.
+ *
+ * Return: 0 or a negative errno.
  */
 int nfr_cm_connect(struct nfr_conn *conn)
 {
 	u8 private_data[NFR_WIRE_PRIVATE];
 	struct rdma_conn_param param = {
 		.retry_count = 6,
-		/* receiver-not-ready is a bug of credits, and must show */
+		/* RNR means a bug in credit accounting: do not hide it by retries */
 		.rnr_retry_count = 0,
 	};
 
-	/* how many RDMA Reads of ours the server may have under way */
+	/* number of concurrent RDMA Reads that the server may issue */
 	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
 	nfr_cm_introduce(conn, conn->wanted.remote_invalidation, &param, private_data);
 	return nfr_cm_wait(conn, rdma_connect(conn->id, &param));
 }
 
 /**
- * nfr_cm_accept - accept a connection; the peer may send at once
- * @conn: with queues, and up
- * @remote_invalidation: to be told to the peer
- * @depth: RDMA Reads of ours that the peer takes at once
+ * nfr_cm_accept - accept a connection
+ * @conn: connection with queues, in state NFR_CONN_UP: the peer may send
+ *	immediately
+ * @remote_invalidation: whether to announce support for Send With Invalidate
+ * @depth: number of concurrent RDMA Reads that the peer accepts
  *
- * Returns 0 or a negative errno.
+ * Return: 0 or a negative errno.
  */
 int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls that were given up: nobody waits for their replies, but each reply has
- * to come, because until then the Call's credit is in use. A peer that leaves
- * one out for a minute costs the connection.
+ * Abandoned Calls. No task waits for their replies, but a Call keeps its credit
+ * until its reply arrives. If the peer omits a reply for NFR_LOST_TIMEOUT, the
+ * connection breaks.
  *
- * A reply may come after its task was taken off sunrpc's queue and before the
- * Call is known as lost. Its xid is kept, and the Call is not counted then.
+ * A reply may arrive after sunrpc dequeued its task and before nfr_conn_lost().
+ * Its XID is kept in @early, so that the Call is not recorded later.
  */
 #include <linux/slab.h>
 
 #include "connection.h"
 
-/* A reply that nobody waits for may take this long */
+/* Maximum wait for the reply to an abandoned Call */
 #define NFR_LOST_TIMEOUT	(60 * HZ)
 
-/* Returns the place of @xid in the list, or the list's length. The lock is held. */
+/* Returns the index of @xid, or the length of the list. Caller holds the lock. */
 static u32 nfr_lost_find(const struct nfr_lost *lost, u32 xid)
 {
 	u32 i;
@@ -31,7 +31,7 @@ static void nfr_lost_remove(struct nfr_lost *lost, u32 at)
 		(lost->count - at) * sizeof(*lost->calls));
 }
 
-/* Whether the reply to @xid came first; forgets that it did. The lock is held. */
+/* Check whether the reply to @xid came first, and forget it. Caller holds the lock. */
 static bool nfr_lost_was_early(struct nfr_lost *lost, u32 xid)
 {
 	u32 i;
@@ -45,7 +45,7 @@ static bool nfr_lost_was_early(struct nfr_lost *lost, u32 xid)
 	return false;
 }
 
-/* The oldest makes room: only replies to no Call are more than there are credits. */
+/* Drop the oldest if the array is full: then it holds replies that match no Call. */
 static void nfr_lost_keep_early(struct nfr_lost *lost, u32 xid)
 {
 	if (lost->nearly == lost->room)
@@ -54,12 +54,12 @@ static void nfr_lost_keep_early(struct nfr_lost *lost, u32 xid)
 }
 
 /**
- * nfr_conn_lost - a Call was given up
- * @conn: the connection
- * @xid: of the Call
+ * nfr_conn_lost - record an abandoned Call
+ * @conn: connection
+ * @xid: XID of the Call
  *
- * At a client its reply has to come all the same; at a server nfsd has dropped
- * it and no reply will ever go out.
+ * At a client, the reply to an abandoned Call is still due. At a server, nfsd
+ * dropped the Call, so that no reply will be sent.
  */
 void nfr_conn_lost(struct nfr_conn *conn, u32 xid)
 {
@@ -67,7 +67,7 @@ void nfr_conn_lost(struct nfr_conn *conn, u32 xid)
 	bool waits;
 
 	spin_lock(&conn->lock);
-	/* there are no more than credits; beyond that the oldest decides anyway */
+	/* there are at most as many as credits; if a peer exceeds that, the oldest one suffices */
 	waits = !nfr_lost_was_early(lost, xid) && lost->count < lost->room;
 	if (waits)
 		lost->calls[lost->count++] = (struct nfr_lost_call) {
@@ -79,9 +79,11 @@ void nfr_conn_lost(struct nfr_conn *conn, u32 xid)
 }
 
 /**
- * nfr_conn_found - a reply came that no task waits for: its credit is free
- * @conn: the connection; called where completions are handled
- * @xid: of the reply
+ * nfr_conn_found - account for a reply that no task waits for
+ * @conn: connection
+ * @xid: XID of the reply
+ *
+ * Context: Completion handler.
  */
 void nfr_conn_found(struct nfr_conn *conn, u32 xid)
 {
@@ -119,8 +121,8 @@ static void nfr_lost_work(struct work_struct *work)
 }
 
 /**
- * nfr_lost_init - prepare for Calls that are given up
- * @conn: new
+ * nfr_lost_init - initialize the tracking of abandoned Calls
+ * @conn: new connection
  */
 void nfr_lost_init(struct nfr_conn *conn)
 {
@@ -128,10 +130,10 @@ void nfr_lost_init(struct nfr_conn *conn)
 }
 
 /**
- * nfr_lost_create - make room for as many as there are credits
- * @conn: its credits are known
+ * nfr_lost_create - allocate room for one abandoned Call per credit
+ * @conn: connection whose number of credits is known
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_lost_create(struct nfr_conn *conn)
 {
@@ -145,7 +147,7 @@ int nfr_lost_create(struct nfr_conn *conn)
 
 /**
  * nfr_lost_destroy - undo nfr_lost_init() and nfr_lost_create()
- * @conn: drained; no Call is given up any more
+ * @conn: drained connection, for which no Call is abandoned any more
  */
 void nfr_lost_destroy(struct nfr_conn *conn)
 {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A connection's queues: how they are made, how their completions are handled,
- * and how they end. connection_send.c and connection_recv.c are what goes on
- * in them.
+ * Queues of a connection: creation, completion handling and destruction.
+ * connection_send.c and connection_recv.c post to them.
  *
- * Completions are polled from a worker of our own, which may go on polling
- * for a while before it sleeps.
+ * A worker of this module polls for completions, because the worker of the RDMA
+ * core cannot busy-poll before it sleeps.
  */
 #include <linux/dim.h>
 #include <linux/slab.h>
@@ -13,15 +12,15 @@
 #include "compat.h"
 #include "connection.h"
 
-/* Handle this many completions, then let others run */
+/* Completions to handle before the worker requeues itself */
 #define NFR_POLL_LIMIT		256
 
 static struct workqueue_struct *nfr_poll_wq;
 
 /**
- * nfr_queue_start - prepare for queues, when the module is loaded
+ * nfr_queue_start - create the polling workqueue when the module is loaded
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_queue_start(void)
 {
@@ -40,7 +39,7 @@ void nfr_queue_stop(void)
 
 /* --- completions --- */
 
-/* Requests in the middle of a chain have nobody to tell; they complete only when they fail. */
+/* Work requests inside a chain have no completion handler; they complete only when they fail. */
 static void nfr_poll_one(struct nfr_conn *conn, struct ib_wc *wc)
 {
 	if (wc->wr_cqe)
@@ -59,7 +58,7 @@ static int nfr_poll_batch(struct nfr_conn *conn)
 	return n;
 }
 
-/* Whether to look again before sleeping. @idle_since is 0 when there was something just now. */
+/* Decide whether to poll again before sleeping. @idle_since is 0 after a completion. */
 static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 {
 	u32 us = conn->wanted.busy_poll_us;
@@ -72,7 +71,7 @@ static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 	return ktime_us_delta(ktime_get(), *idle_since) < us;
 }
 
-/* Drivers that adapt interrupts to the load have the core make a struct dim with the queue. */
+/* ib_alloc_cq() allocates dim for drivers that support interrupt moderation. */
 static void nfr_poll_moderate(struct nfr_conn *conn, int handled)
 {
 	if (conn->cq->dim)
@@ -92,7 +91,7 @@ static void nfr_poll(struct work_struct *work)
 		handled += max(n, 0);
 		if (n > 0)
 			idle_since = 0;
-		/* less than a batch: asking to be told of more is cheaper than looking again */
+		/* after an incomplete batch, rearming the CQ is cheaper than polling again */
 		if (n == NFR_BATCH || nfr_poll_goes_on(conn, &idle_since))
 			continue;
 		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0) {
@@ -125,12 +124,12 @@ static void nfr_qp_event(struct ib_event *event, void *context)
 		nfr_conn_event_later(context, ib_event_msg(event->event));
 		break;
 	default:
-		/* established, drained, migrated: the queue pair works on */
+		/* established, drained, migrated: the queue pair still works */
 		break;
 	}
 }
 
-/* --- life --- */
+/* --- creation and destruction --- */
 
 static void nfr_queue_fence_work(struct work_struct *work)
 {
@@ -142,10 +141,11 @@ static void nfr_queue_fence_work(struct work_struct *work)
 }
 
 /**
- * nfr_queue_fence - end the peer's access to memory, and flush all work requests
- * @conn: was up, so it has a queue pair; just broken
+ * nfr_queue_fence - revoke the peer's access to memory and flush all work requests
+ * @conn: connection that was up, and therefore has a queue pair; now broken
  *
- * Does not wait: a worker asks the device. Closing drains the queue pair later.
+ * The function only queues a worker, which modifies the queue pair. The owner
+ * drains the queue pair later, when it closes the connection.
  */
 void nfr_queue_fence(struct nfr_conn *conn)
 {
@@ -153,8 +153,8 @@ void nfr_queue_fence(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_init - prepare the workers of a connection's queues
- * @conn: new
+ * nfr_queue_init - initialize the workers of the queues
+ * @conn: new connection
  */
 void nfr_queue_init(struct nfr_conn *conn)
 {
@@ -163,11 +163,11 @@ void nfr_queue_init(struct nfr_conn *conn)
 }
 
 /*
- * The core makes the queue and knows it as one that a workqueue polls, which is
- * what ib_drain_qp() and drivers that fail go by. Of its fields two are set
- * here, before any work request exists: the handlers, which drivers call by
- * the struct ib_cq at each event. So the worker is ours, and may busy-poll; it
- * reports to rdma_dim() what the core's worker would.
+ * The RDMA core allocates the CQ as one that a workqueue polls: ib_drain_qp()
+ * and the error handling of drivers depend on that. The handlers are replaced
+ * before any work request exists. Drivers call them through struct ib_cq on
+ * each event, so that the worker of this module runs and may busy-poll. Like
+ * the core's worker, it reports to rdma_dim().
  */
 static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 {
@@ -190,7 +190,7 @@ static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
 	struct ib_qp_init_attr attr = {
 		.event_handler = nfr_qp_event, .qp_context = conn,
 		.send_cq = conn->cq, .recv_cq = conn->cq,
-		/* one more for each: ib_drain_qp() posts too */
+		/* ib_drain_qp() posts one more to each */
 		.cap = {
 			.max_send_wr = conn->sq.size + 1, .max_recv_wr = recvs + 1,
 			.max_send_sge = conn->send_sges, .max_recv_sge = 1,
@@ -204,8 +204,8 @@ static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
 }
 
 /*
- * max_qp_wr is a promise for the smallest work requests. A device that has
- * less room for these gets a smaller send queue, in which Calls may wait.
+ * max_qp_wr is valid for the smallest work requests only. If the device rejects
+ * the size, use a smaller send queue, in which Calls wait more often.
  */
 static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 {
@@ -220,10 +220,12 @@ static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
 }
 
 /**
- * nfr_queue_create - make a connection's queues, and post receives
- * @conn: resolved or adopted, not yet connected
+ * nfr_queue_create - create the queues of a connection and post receives
+ * @conn: resolved or adopted connection, not yet connected
  *
- * Returns 0 or a negative errno; nfr_queue_destroy() is due either way.
+ * The caller has to call nfr_queue_destroy() even after an error.
+ *
+ * Return: 0 or a negative errno.
  */
 int nfr_queue_create(struct nfr_conn *conn)
 {
@@ -254,8 +256,8 @@ int nfr_queue_create(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_quiesce - after a drain: wait until no completion handler runs
- * @conn: drained
+ * nfr_queue_quiesce - wait until no completion handler runs
+ * @conn: drained connection
  */
 void nfr_queue_quiesce(struct nfr_conn *conn)
 {
@@ -265,11 +267,11 @@ void nfr_queue_quiesce(struct nfr_conn *conn)
 
 /**
  * nfr_queue_destroy - undo nfr_queue_create()
- * @conn: drained, without memory regions
+ * @conn: drained connection without MRs
  */
 void nfr_queue_destroy(struct nfr_conn *conn)
 {
-	/* a late event may queue them again, until there is nothing that could have events */
+	/* late events queue the workers until the queue pair and the CQ are destroyed */
 	WRITE_ONCE(conn->queues_end, true);
 	cancel_work_sync(&conn->fence_work);
 	if (conn->id && conn->id->qp)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A connection's receives, and the credits they stand for.
+ * Receives of a connection, and its credits.
  *
- * A Call takes a credit and its reply gives it back; the peer says how many
- * there are (RFC 8166, section 3.3.1). For every Call in flight, and for
- * NFR_CALLBACK_CREDITS calls of the peer, a receive is posted first, so that
- * the peer never meets receiver-not-ready.
+ * A Call takes a credit and its Reply returns it; the peer grants the number of
+ * credits (RFC 8166, section 3.3.1). A receive is posted for every Call in
+ * flight, and for NFR_CALLBACK_CREDITS Calls of the peer, before the Call is
+ * sent. Therefore the peer never gets a receiver-not-ready NAK.
  */
 #include <linux/slab.h>
 
 #include "connection.h"
 #include "trace_connection.h"
 
-/* Receives are posted again in groups of this many: one doorbell for all */
+/* Receives to repost in one batch, with one doorbell */
 #define NFR_REPOST	8
 
 static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
@@ -25,9 +25,12 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 		nfr_queue_failed(conn, wc);
 		return;
 	}
-	/* a Write with immediate data ends a receive too, and says how much it wrote elsewhere */
+	/*
+	 * RDMA Write With Immediate completes a receive too; its byte_len is
+	 * unrelated to the buffer
+	 */
 	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->sge.length) {
-		nfr_conn_break(conn, "the peer sent something that is no message");
+		nfr_conn_break(conn, "unexpected completion of a receive");
 		return;
 	}
 	recv->length = wc->byte_len;
@@ -53,11 +56,11 @@ static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 }
 
 /**
- * nfr_recv_return - a received message is done with
- * @conn: the connection
- * @recv: posted again, with others, when there are enough of them
+ * nfr_recv_return - return the buffer of a received message
+ * @conn: connection
+ * @recv: receive; reposted in a batch
  *
- * Any thread.
+ * Context: Any thread.
  */
 void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 {
@@ -115,11 +118,11 @@ out_free:
 }
 
 /**
- * nfr_recv_more - post NFR_BATCH more receives
- * @conn: the connection; callers take turns: open, then senders
- * @gfp: NFR_GFP_RETRIED, or NFR_GFP_COMPLETION
+ * nfr_recv_more - allocate and post NFR_BATCH more receives
+ * @conn: connection; callers serialize: first setup, then senders
+ * @gfp: NFR_GFP_RETRIED or NFR_GFP_COMPLETION
  *
- * Returns 0, -ENOBUFS or -ENOTCONN.
+ * Return: 0, -ENOBUFS or -ENOTCONN.
  */
 int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
 {
@@ -145,7 +148,10 @@ int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
 
 /* --- credits --- */
 
-/* One batch may be in handling while as good as another waits to be posted. The lock is held. */
+/*
+ * One batch may be in handling while almost NFR_REPOST wait for reposting.
+ * Caller holds the lock.
+ */
 static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
 {
 	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH + NFR_REPOST;
@@ -153,10 +159,10 @@ static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
 
 /**
  * nfr_queue_credit - take a credit for a Call
- * @conn: the connection; one caller at a time
+ * @conn: connection; callers serialize
  *
- * Returns 0; -EAGAIN when the peer allows no more; -ENOBUFS or -ENOTCONN when
- * no receive could be posted for the reply.
+ * Return: 0, -EAGAIN if all credits are in use, or -ENOBUFS or -ENOTCONN if no
+ * receive could be posted for the reply.
  */
 int nfr_queue_credit(struct nfr_conn *conn)
 {
@@ -179,8 +185,8 @@ int nfr_queue_credit(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_credit_back - a Call was answered, or not sent after all
- * @conn: the connection
+ * nfr_queue_credit_back - return the credit of a Call that was answered or not sent
+ * @conn: connection
  */
 void nfr_queue_credit_back(struct nfr_conn *conn)
 {
@@ -191,9 +197,12 @@ void nfr_queue_credit_back(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_grant - the peer says how many Calls it allows
- * @conn: the connection; called where completions are handled
- * @credits: as on the wire; 0 counts as 1, more than was asked for as that
+ * nfr_queue_grant - update the number of credits that the peer grants
+ * @conn: connection
+ * @credits: value from the wire; clamped to 1 and the number that this side
+ *	requested
+ *
+ * Context: Completion handler.
  */
 void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
 {
@@ -209,7 +218,7 @@ void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
 
 /**
  * nfr_recv_free_all - free all receives
- * @conn: without a queue pair
+ * @conn: connection without a queue pair
  */
 void nfr_recv_free_all(struct nfr_conn *conn)
 {

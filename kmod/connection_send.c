@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A connection's send queue.
+ * Send queue of a connection.
  *
- * Few requests are signaled; one completion retires all requests posted
- * before it. A Call also reserves the room that invalidating its memory will
- * take, so an invalidation never finds the queue full.
+ * Few work requests are signaled; a completion retires all work requests before
+ * it. A Call also reserves room for the invalidation of its MRs, so that an
+ * invalidation never finds the queue full.
  */
 #include <linux/slab.h>
 
@@ -13,9 +13,9 @@
 #include "trace_connection.h"
 
 /**
- * nfr_queue_failed - a work request did not complete well: the connection breaks
- * @conn: the connection
- * @wc: with its status
+ * nfr_queue_failed - break the connection after a work request failed
+ * @conn: connection
+ * @wc: failed work completion
  */
 void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc)
 {
@@ -25,12 +25,13 @@ void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc)
 }
 
 /**
- * nfr_queue_check - take note of a send request's completion
- * @conn: the connection
- * @wc: of a signaled request, or of any that failed
+ * nfr_queue_check - account for the completion of a send work request
+ * @conn: connection
+ * @wc: completion of a signaled work request, or of any that failed
  *
- * Retires what was posted before it, or breaks the connection.
- * Returns true when the request did its work.
+ * A success retires all earlier work requests. A failure breaks the connection.
+ *
+ * Return: true if the work request succeeded.
  */
 bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc)
 {
@@ -60,12 +61,12 @@ static u32 nfr_sq_free(const struct nfr_send_queue *sq)
 	return sq->size - (sq->posted - sq->retired) - sq->reserved;
 }
 
-/* Counts a chain of @count requests whose last is @wr, and signals it if @must or if due. */
+/* Account for a chain of @count work requests that ends with @wr. Signal it if needed. */
 static void nfr_sq_take(struct nfr_send_queue *sq, u32 count, struct ib_send_wr *wr, bool must)
 {
 	sq->posted += count;
 	must |= sq->posted - sq->last_signaled >= NFR_SIGNAL_EVERY;
-	/* somebody may be about to wait for room: then a completion has to come */
+	/* a caller may have to wait for room: make sure that a completion ends the wait */
 	must |= nfr_sq_free(sq) < sq->size / 2;
 	if (!must)
 		return;
@@ -75,8 +76,11 @@ static void nfr_sq_take(struct nfr_send_queue *sq, u32 count, struct ib_send_wr 
 }
 
 /**
- * nfr_queue_has_room - whether a credit and the room that was missed last are there
- * @conn: the connection
+ * nfr_queue_has_room - check for a credit and for send queue room
+ * @conn: connection
+ *
+ * Return: true if a Call has a credit, and the room that the last rejected Call
+ * needed.
  */
 bool nfr_queue_has_room(struct nfr_conn *conn)
 {
@@ -88,7 +92,7 @@ bool nfr_queue_has_room(struct nfr_conn *conn)
 	return room;
 }
 
-/* Whether @need requests may be posted: 0, -EAGAIN or -ENOTCONN */
+/* Check for room for @need work requests. Returns 0, -EAGAIN or -ENOTCONN. */
 static int nfr_sq_admit(struct nfr_send_queue *sq, u32 need)
 {
 	if (sq->closed)
@@ -98,15 +102,15 @@ static int nfr_sq_admit(struct nfr_send_queue *sq, u32 need)
 }
 
 /**
- * nfr_queue_send - register memory and send a message
- * @conn: the connection
- * @xid: of the message, for the trace
- * @mrs: mapped, to be registered before the message leaves; may be empty
+ * nfr_queue_send - post registrations and a Send
+ * @conn: connection
+ * @xid: XID of the message, for the trace event
+ * @mrs: mapped MRs to register before the Send; may be empty
  * @sge: the message
- * @signal: whether its buffer is waited for: no reply will tell that it has left
+ * @signal: whether the caller needs the completion, because no reply implies it
  *
- * Returns 0; -EAGAIN when the queue is full, and @mrs are as before; -ENOTCONN
- * when posting failed, and the connection is broken.
+ * Return: 0, -EAGAIN if the queue is full (@mrs are unchanged), or -ENOTCONN if
+ * posting failed and the connection is broken.
  */
 int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge,
 		   bool signal)
@@ -146,15 +150,15 @@ int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct
 }
 
 /**
- * nfr_queue_post - post work requests as they are
- * @conn: the connection, its lock held
- * @first: the first of a chain
- * @last: its last, which is signaled if @signal or if that is due
- * @count: of the chain
- * @signal: whether its completion is waited for
+ * nfr_queue_post - post a chain of work requests
+ * @conn: connection; the caller holds its lock
+ * @first: first work request of the chain
+ * @last: last work request; signaled if @signal is set or a signal is due
+ * @count: number of work requests
+ * @signal: whether the caller needs the completion
  *
- * Returns 0; -EAGAIN when the queue is full; -ENOTCONN when nothing more may be
- * posted, or some of the chain could not be: the connection is to be broken.
+ * Return: 0, -EAGAIN if the queue is full, or -ENOTCONN if the queue is closed
+ * or posting failed; then the caller has to break the connection.
  */
 int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
 		   u32 count, bool signal)
@@ -169,14 +173,16 @@ int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_se
 }
 
 /**
- * nfr_queue_invalidate - take memory back from the peer
- * @conn: the connection
- * @mrs: registered; those still valid are invalidated, one at least
- * @done: completes after the last of them
+ * nfr_queue_invalidate - invalidate MRs locally
+ * @conn: connection
+ * @mrs: registered MRs, at least one of them valid; the function skips invalid
+ *	ones
+ * @done: completion of the last invalidation
  *
- * Uses room that nfr_queue_send() reserved.
- * Returns 0, or -ENOTCONN when the connection is broken: then the memory is
- * reachable no longer once it is drained.
+ * The invalidations use the room that nfr_queue_send() reserved.
+ *
+ * Return: 0, or -ENOTCONN if the connection is broken: then the peer loses
+ * access when the connection is drained.
  */
 int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done)
 {
@@ -212,9 +218,9 @@ int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib
 }
 
 /**
- * nfr_queue_unreserve - memory needs no invalidation of ours
- * @conn: the connection
- * @count: how many regions the peer invalidated
+ * nfr_queue_unreserve - release room for invalidations that the peer made unnecessary
+ * @conn: connection
+ * @count: number of MRs that the peer invalidated
  */
 void nfr_queue_unreserve(struct nfr_conn *conn, u32 count)
 {
@@ -224,10 +230,10 @@ void nfr_queue_unreserve(struct nfr_conn *conn, u32 count)
 }
 
 /**
- * nfr_queue_mark - where the send queue is now
- * @conn: the connection
+ * nfr_queue_mark - get the current position of the send queue
+ * @conn: connection
  *
- * Returns what nfr_queue_is_retired() takes.
+ * Return: position, for nfr_queue_is_retired().
  */
 u32 nfr_queue_mark(struct nfr_conn *conn)
 {
@@ -235,9 +241,11 @@ u32 nfr_queue_mark(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_is_retired - whether all requests before a mark are known to be done
- * @conn: the connection
- * @mark: from nfr_queue_mark()
+ * nfr_queue_is_retired - check whether all work requests before a position are complete
+ * @conn: connection
+ * @mark: position from nfr_queue_mark()
+ *
+ * Return: true if they are known to be complete.
  */
 bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark)
 {
@@ -245,11 +253,11 @@ bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark)
 }
 
 /**
- * nfr_sq_create - prepare the accounts of a send queue
- * @conn: the connection
- * @size: work requests it may hold
+ * nfr_sq_create - allocate the accounting of a send queue
+ * @conn: connection
+ * @size: capacity in work requests
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_sq_create(struct nfr_conn *conn, u32 size)
 {
@@ -263,8 +271,8 @@ int nfr_sq_create(struct nfr_conn *conn, u32 size)
 }
 
 /**
- * nfr_sq_close - post nothing from now on
- * @conn: about to be drained: its queue pair must see no other posters
+ * nfr_sq_close - stop posting to the send queue
+ * @conn: connection about to be drained, which requires that nothing else posts
  */
 void nfr_sq_close(struct nfr_conn *conn)
 {
@@ -275,7 +283,7 @@ void nfr_sq_close(struct nfr_conn *conn)
 
 /**
  * nfr_sq_destroy - undo nfr_sq_create()
- * @conn: without a queue pair
+ * @conn: connection without a queue pair
  */
 void nfr_sq_destroy(struct nfr_conn *conn)
 {

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Where connections have work done that has to wait: for the network, for
- * memory, or until an interrupt is over.
- */
+/* Workqueue for connection work that sleeps, or that is deferred from interrupts. */
 #include "connection.h"
 
-/* Work that waits: connecting, making memory regions */
+/* Sleeping work: connecting, allocating MRs, freeing */
 static struct workqueue_struct *nfr_slow_wq;
 
 /**
- * nfr_conn_start - prepare for connections, when the module is loaded
+ * nfr_conn_start - create the workqueues when the module is loaded
  *
- * Returns 0 or -ENOMEM.
+ * Return: 0 or -ENOMEM.
  */
 int nfr_conn_start(void)
 {
@@ -27,17 +24,17 @@ int nfr_conn_start(void)
 }
 
 /**
- * nfr_conn_stop - undo nfr_conn_start(); no connection exists any more
+ * nfr_conn_stop - undo nfr_conn_start() after the last connection is freed
  */
 void nfr_conn_stop(void)
 {
-	/* what drains a connection needs the other queue until it is done */
+	/* draining a connection on this workqueue needs the polling workqueue */
 	destroy_workqueue(nfr_slow_wq);
 	nfr_queue_stop();
 }
 
 /**
- * nfr_conn_flush - wait until all work that was queued is done
+ * nfr_conn_flush - wait for all queued work to finish
  */
 void nfr_conn_flush(void)
 {
@@ -45,9 +42,9 @@ void nfr_conn_flush(void)
 }
 
 /**
- * nfr_conn_queue - run work that may wait for the network or for memory
- * @work: the work
- * @delay: jiffies from now
+ * nfr_conn_queue - queue work that may sleep
+ * @work: work
+ * @delay: delay in jiffies
  */
 void nfr_conn_queue(struct delayed_work *work, unsigned long delay)
 {
@@ -55,8 +52,8 @@ void nfr_conn_queue(struct delayed_work *work, unsigned long delay)
 }
 
 /**
- * nfr_conn_hurry - run such work now, even if it was to wait
- * @work: the work
+ * nfr_conn_hurry - run delayed work immediately
+ * @work: work, queued or not
  */
 void nfr_conn_hurry(struct delayed_work *work)
 {
@@ -64,9 +61,11 @@ void nfr_conn_hurry(struct delayed_work *work)
 }
 
 /**
- * nfr_conn_refill - have memory regions made, in the background
- * @conn: whose pool has too few; the owner's writable() follows
- * @delay: jiffies from now
+ * nfr_conn_refill - allocate MRs in the background
+ * @conn: connection whose pool has too few
+ * @delay: delay in jiffies
+ *
+ * The worker calls the owner's writable() operation.
  */
 void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay)
 {
@@ -74,9 +73,9 @@ void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay)
 }
 
 /**
- * nfr_conn_event_later - break a connection from an interrupt
- * @conn: the connection
- * @reason: a string constant
+ * nfr_conn_event_later - break a connection from interrupt context
+ * @conn: connection
+ * @reason: disconnect reason, a string constant
  */
 void nfr_conn_event_later(struct nfr_conn *conn, const char *reason)
 {

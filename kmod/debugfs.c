@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Debugfs: one directory per transport, named as in /sys/kernel/sunrpc. Each
- * file has a name and a value on each line. It is for people and for tests;
- * trace.h is the contract that tools stand on.
+ * Debugfs: one directory per client transport, named as in /sys/kernel/sunrpc.
+ * Each line of a file is a name and a value. The files are for people and for
+ * tests; tools have to use the trace events, which are stable (trace.h).
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -65,7 +65,7 @@ DEFINE_SHOW_ATTRIBUTE(connection);
 static int counters_show(struct seq_file *seq, void *unused)
 {
 	const struct nfr_xprt *nx = seq->private;
-	/* each is right by itself, and they go on counting meanwhile */
+	/* the counters change while they are read; each value is consistent */
 	const struct nfr_counters now = data_race(nx->counters), *c = &now;
 
 	seq_printf(seq, "read_chunks %llu\nwrite_chunks %llu\nreply_chunks %llu\nnomsg_calls %llu\n",
@@ -81,10 +81,10 @@ static int counters_show(struct seq_file *seq, void *unused)
 DEFINE_SHOW_ATTRIBUTE(counters);
 
 /**
- * nfr_debugfs_add - show a transport
- * @nx: the transport
+ * nfr_debugfs_add - create the directory of a transport
+ * @nx: transport
  *
- * Without debugfs nothing happens: the files are an extra.
+ * Errors are ignored, because the transport works without debugfs.
  */
 void nfr_debugfs_add(struct nfr_xprt *nx)
 {
@@ -97,8 +97,10 @@ void nfr_debugfs_add(struct nfr_xprt *nx)
 }
 
 /**
- * nfr_debugfs_remove - undo nfr_debugfs_add(); waits for readers
- * @nx: the transport
+ * nfr_debugfs_remove - undo nfr_debugfs_add()
+ * @nx: transport
+ *
+ * Context: Waits for readers.
  */
 void nfr_debugfs_remove(struct nfr_xprt *nx)
 {
@@ -106,7 +108,7 @@ void nfr_debugfs_remove(struct nfr_xprt *nx)
 }
 
 /**
- * nfr_debugfs_start - make the module's directory
+ * nfr_debugfs_start - create the directory of the module
  */
 void nfr_debugfs_start(void)
 {
@@ -114,7 +116,7 @@ void nfr_debugfs_start(void)
 }
 
 /**
- * nfr_debugfs_stop - remove the module's directory
+ * nfr_debugfs_stop - remove the directory of the module
  */
 void nfr_debugfs_stop(void)
 {

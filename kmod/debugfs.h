@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a transport is doing, in /sys/kernel/debug/nfsrdma/<number>. */
+/* State and counters of transports: /sys/kernel/debug/nfsrdma and nfsrdma-server */
 #ifndef NFSRDMA_DEBUGFS_H
 #define NFSRDMA_DEBUGFS_H
 

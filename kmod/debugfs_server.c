@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The server's debugfs files: /sys/kernel/debug/nfsrdma-server, one directory
- * per connection, and what all of them have together in "totals".
+ * Debugfs files of the server in /sys/kernel/debug/nfsrdma-server: one
+ * directory per connection, and the sums of all connections in "totals".
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
@@ -78,8 +78,8 @@ static int totals_show(struct seq_file *seq, void *unused)
 DEFINE_SHOW_ATTRIBUTE(totals);
 
 /**
- * nfr_debugfs_svc_add - show a connection
- * @svc: the connection
+ * nfr_debugfs_svc_add - create the directory of a connection
+ * @svc: connection
  */
 void nfr_debugfs_svc_add(struct nfr_svc *svc)
 {
@@ -92,8 +92,10 @@ void nfr_debugfs_svc_add(struct nfr_svc *svc)
 }
 
 /**
- * nfr_debugfs_svc_remove - undo nfr_debugfs_svc_add(); waits for readers
- * @svc: the connection
+ * nfr_debugfs_svc_remove - undo nfr_debugfs_svc_add()
+ * @svc: connection
+ *
+ * Context: Waits for readers.
  */
 void nfr_debugfs_svc_remove(struct nfr_svc *svc)
 {
@@ -101,7 +103,7 @@ void nfr_debugfs_svc_remove(struct nfr_svc *svc)
 }
 
 /**
- * nfr_debugfs_svc_start - make the server's directory
+ * nfr_debugfs_svc_start - create the directory of the server
  */
 void nfr_debugfs_svc_start(void)
 {
@@ -110,7 +112,7 @@ void nfr_debugfs_svc_start(void)
 }
 
 /**
- * nfr_debugfs_svc_stop - remove the server's directory
+ * nfr_debugfs_svc_stop - remove the directory of the server
  */
 void nfr_debugfs_svc_stop(void)
 {

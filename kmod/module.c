@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nfsrdma: an RPC-over-RDMA transport (RFC 8166) for the kernel's NFS client and server.
+ * nfsrdma: RPC-over-RDMA transport (RFC 8166) for the NFS client and server of
+ * the kernel.
  *
- * It takes the place of the kernel's own rpcrdma: both register the client
- * class of ident XPRT_TRANSPORT_RDMA, and there is room for one. A server under
- * another name goes beside it.
+ * The module replaces rpcrdma: both register a client transport class with the
+ * ident XPRT_TRANSPORT_RDMA, and sunrpc accepts one. Both can serve at the same
+ * time under different names.
  */
 #include <linux/module.h>
 

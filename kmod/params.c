@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The module's tunables: /sys/module/nfsrdma/parameters.
+ * Module parameters: /sys/module/nfsrdma/parameters.
  *
- * A value out of bounds is refused when it is set (-EINVAL, and a line in the
- * log with the bounds). A value is read when a connection is made, so changing
- * one touches no connection that exists.
+ * Setting a parameter to a value out of range fails with -EINVAL and logs the
+ * range. A connection reads the parameters when it is created, so that a change
+ * does not affect existing connections.
  */
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
 #include "params.h"
 
-/* A number with bounds, a multiple of @step; 0 is taken too where @zero says so */
+/* Numeric parameter: a multiple of @step from @low to @high, or 0 if @zero is set */
 struct nfr_number {
 	const char *name;
 	u32 value;
@@ -38,7 +38,7 @@ static int nfr_number_set(const char *text, const struct kernel_param *kp)
 	if (rc)
 		return rc;
 	if (!nfr_number_allows(number, value)) {
-		pr_err("nfsrdma: %s=%u: expected %s%u to %u in steps of %u\n",
+		pr_err("nfsrdma: parameter %s: got %u, expected %s%u to %u in steps of %u\n",
 		       number->name, value, number->zero ? "0 or " : "",
 		       number->low, number->high, number->step);
 		return -EINVAL;
@@ -69,33 +69,33 @@ static const struct kernel_param_ops nfr_number_ops = {
 	MODULE_PARM_DESC(_name, _text ", " #_low " to " #_high " (default " #_default ")")
 
 NFR_NUMBER(inline_send, 8192, 1024, 65536, 1024,
-	   "Largest message sent without chunks, bytes");
+	   "Maximum size of an inline message to send, in bytes");
 NFR_NUMBER(inline_recv, 8192, 1024, 65536, 1024,
-	   "Largest message received without chunks, bytes");
+	   "Maximum size of an inline message to receive, in bytes");
 NFR_NUMBER(min_chunk, 65536, 1, 65536, 1,
-	   "Data of at least this size moves by chunk even if it fits inline, bytes");
+	   "Minimum size of data to move in a chunk even if it fits inline, in bytes");
 NFR_NUMBER(credits, 128, 2, 1024, 1,
-	   "Calls a connection may have in flight, and its RPC slots");
+	   "Maximum number of Calls in flight per connection");
 NFR_NUMBER(mr_depth, 0, 16, 512, 1,
-	   "Pages in one memory region, 0 for what the device takes, else");
+	   "Pages per memory region (0: as many as the device and 1 MiB payloads allow)");
 NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
-	   "Microseconds to poll for completions before sleeping, 0 for none, else");
+	   "Time to poll for completions before sleeping, in microseconds (0: do not poll)");
 
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
-	   "Connections that the server has at once");
+	   "Maximum number of server connections");
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
-	   "Memory for data that the server reads from clients, and again for replies, MiB, a quarter for one client");
+	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a connection gets a quarter");
 
 static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
-MODULE_PARM_DESC(client, "Whether to be the client transport rdma (default Y)");
+MODULE_PARM_DESC(client, "Register the client transport rdma (default Y)");
 
 static char *nfr_server_name = "rdma";
 module_param_named(server_name, nfr_server_name, charp, 0444);
 MODULE_PARM_DESC(server_name,
-		 "Name of the server transport in /proc/fs/nfsd/portlist, empty for none (default rdma)");
+		 "Name of the server transport in /proc/fs/nfsd/portlist; empty: no server (default rdma)");
 
-/* How memory is registered, and who takes the registration back */
+/* How memory is registered, and which side invalidates it */
 static const char * const nfr_strategies[] = { "frwr", "frwr-local" };
 static u32 nfr_strategy;
 
@@ -104,7 +104,7 @@ static int nfr_strategy_set(const char *text, const struct kernel_param *kp)
 	int found = sysfs_match_string(nfr_strategies, text);
 
 	if (found < 0) {
-		pr_err("nfsrdma: registration: expected frwr or frwr-local\n");
+		pr_err("nfsrdma: parameter registration: expected frwr or frwr-local\n");
 		return found;
 	}
 	WRITE_ONCE(nfr_strategy, found);
@@ -123,11 +123,11 @@ static const struct kernel_param_ops nfr_strategy_ops = {
 module_param_cb(registration, &nfr_strategy_ops, NULL, 0644);
 __MODULE_PARM_TYPE(registration, "charp");
 MODULE_PARM_DESC(registration,
-		 "frwr: the peer may invalidate, frwr-local: only this side does (default frwr)");
+		 "frwr: allow remote invalidation; frwr-local: do not (default frwr)");
 
 /**
- * nfr_params_read - what the user asks for at this moment
- * @params: filled in; every value is within its bounds
+ * nfr_params_read - read the parameters of a connection
+ * @params: output; all values are in range
  */
 void nfr_params_read(struct nfr_params *params)
 {
@@ -141,7 +141,9 @@ void nfr_params_read(struct nfr_params *params)
 }
 
 /**
- * nfr_params_client - whether there is to be a client transport
+ * nfr_params_client - check whether to register the client transport
+ *
+ * Return: value of the parameter client.
  */
 bool nfr_params_client(void)
 {
@@ -149,7 +151,9 @@ bool nfr_params_client(void)
 }
 
 /**
- * nfr_params_server_name - what the server's class is called, "" for no server
+ * nfr_params_server_name - get the name of the server transport class
+ *
+ * Return: name, or "" if there is no server.
  */
 const char *nfr_params_server_name(void)
 {
@@ -157,7 +161,9 @@ const char *nfr_params_server_name(void)
 }
 
 /**
- * nfr_params_server_connections - how many connections the server may have
+ * nfr_params_server_connections - get the maximum number of server connections
+ *
+ * Return: number of connections.
  */
 u32 nfr_params_server_connections(void)
 {
@@ -165,7 +171,9 @@ u32 nfr_params_server_connections(void)
 }
 
 /**
- * nfr_params_server_pages - how many pages RDMA Reads of the server may use, and replies
+ * nfr_params_server_pages - get the limit for the pages of RDMA Reads, and for those of Replies
+ *
+ * Return: number of pages.
  */
 u32 nfr_params_server_pages(void)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The module's tunables. Each is read when a connection is made. */
+/* Module parameters. A connection reads them when it is created. */
 #ifndef NFSRDMA_PARAMS_H
 #define NFSRDMA_PARAMS_H
 
 #include <linux/types.h>
 
 /*
- * What the user asked for, all at one moment.
- * @inline_send, @inline_recv and @min_chunk are bytes, @mr_depth is pages (0: the device's).
+ * Snapshot of the parameters. @inline_send, @inline_recv and @min_chunk are in
+ * bytes, @mr_depth is in pages (0: maximum of the device).
  */
 struct nfr_params {
 	u32 inline_send;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The protocol variants this module speaks: see personality.h. */
+/* Table of the supported protocol variants, see personality.h. */
 #include "client.h"
 #include "personality.h"
 #include "wire.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What differs between protocol variants, as a table of functions. One exists:
- * version 1 (RFC 8166). Calls are made through the table of the transport, so
- * that another variant replaces these four and nothing else.
+ * Operations that differ between protocol variants. There is one variant,
+ * version 1 (RFC 8166). The client calls them through the table of the
+ * transport, so that a new variant only adds a table.
  */
 #ifndef NFSRDMA_PERSONALITY_H
 #define NFSRDMA_PERSONALITY_H
@@ -15,11 +15,11 @@ struct nfr_req;
 struct rdma_conn_param;
 
 /**
- * struct nfr_personality - a protocol variant, as the client speaks it
- * @name: for people
- * @version: the header's version word
- * @marshal: builds a Call's header and chunks before it is sent
- * @receive: takes an incoming message; the buffer is reposted when it returns
+ * struct nfr_personality - protocol variant of the client
+ * @name: name in debugfs
+ * @version: value of rdma_vers
+ * @marshal: build and post the header and chunks of a Call
+ * @receive: handle a received message
  */
 struct nfr_personality {
 	const char *name;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Memory regions and the stretches of memory they map.
+ * Map memory for access by the peer, and revoke that access.
  *
- * Normal operation: nfr_reg_map() takes as few regions as a span needs and
- * maps them for DMA; nfr_queue_send() registers them with the message that
- * names them; when the reply has come, what the peer did not invalidate is
- * invalidated by nfr_queue_invalidate(); nfr_reg_release() unmaps and returns
- * the regions to the pool.
+ * Normal operation: nfr_reg_map() takes as few MRs as a span needs and maps
+ * them for DMA. nfr_queue_send() registers them together with the message that
+ * names them. When the reply arrives, nfr_queue_invalidate() invalidates the
+ * MRs that the peer did not invalidate. nfr_reg_release() unmaps the MRs and
+ * returns them to the pool.
  *
- * Recovery: a region whose invalidation failed belongs to a connection that is
- * broken. It stays with its request until the queue pair is drained, and then
- * nfr_reg_destroy() destroys it. Only then does its memory go back.
+ * Recovery: an MR whose invalidation failed belongs to a broken connection. It
+ * stays with its request until the queue pair is drained, then
+ * nfr_reg_destroy() destroys it. Only after that does the memory return to its
+ * owner.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -19,9 +20,9 @@
 #include "registration.h"
 #include "trace.h"
 
-/* --- one region --- */
+/* --- one MR --- */
 
-/* A region has no gaps: only its first page may start late, only its last end early. */
+/* An MR has no gaps: only its first piece may start, and only its last may end, within a page. */
 static bool nfr_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
 {
 	return !piece->offset && !offset_in_page(last->offset + last->length);
@@ -35,7 +36,7 @@ static bool nfr_piece_is_next(const struct scatterlist *last, const struct nfr_p
 	return page_to_pfn(piece->page) == after;
 }
 
-/* Fills the region's list with as much of @span as it takes; returns bytes. */
+/* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
 static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
 	struct scatterlist *last = NULL;
@@ -65,7 +66,7 @@ static void nfr_mr_unmap(struct nfr_mr *mr)
 	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
 }
 
-/* Maps a filled region under a new key. Returns 0, or -ENOBUFS: mapping may work later. */
+/* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
 static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 {
 	int mapped;
@@ -86,8 +87,10 @@ static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 }
 
 /**
- * nfr_reg_invalidation - the work request that invalidates a region
- * @mr: valid
+ * nfr_reg_invalidation - build the work request that invalidates an MR
+ * @mr: valid MR
+ *
+ * Return: LOCAL_INV work request, which is part of @mr.
  */
 struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr)
 {
@@ -99,7 +102,7 @@ struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr)
 	return &mr->inv;
 }
 
-/* Destroys a region that is in use: all but the structure. */
+/* Destroy an MR that may be valid, but not its structure. */
 static void nfr_mr_retire(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
@@ -107,20 +110,22 @@ static void nfr_mr_retire(struct nfr_mr *mr)
 	kfree(mr->sgl);
 }
 
-/* --- what requests do --- */
+/* --- MRs of a request --- */
 
 /**
- * nfr_reg_map - map a span with as few regions as possible
- * @conn: the connection
- * @span: consumed
- * @direction: DMA_TO_DEVICE when the peer reads, DMA_FROM_DEVICE when it writes
- * @mrs: the regions are added at its end, also when an error is returned
- * @segs: one for each region
- * @room: for so many
+ * nfr_reg_map - map a span with as few MRs as possible
+ * @conn: connection
+ * @span: memory to map; consumed
+ * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
+ * @mrs: list to append the MRs to, even if an error is returned
+ * @segs: output array, one segment per MR
+ * @room: number of elements in @segs
  *
- * Returns the number of regions; -ENOMEM when the pool has too few:
- * nfr_conn_refill() is due; -ENOBUFS when mapping failed; -EMSGSIZE when @room
- * is too small.
+ * Return: number of MRs, or
+ *
+ * * -ENOMEM if the pool has too few: the caller has to call nfr_conn_refill(),
+ * * -ENOBUFS if DMA mapping failed,
+ * * -EMSGSIZE if @room is too small.
  */
 int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room)
@@ -152,12 +157,12 @@ int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_dire
 }
 
 /**
- * nfr_reg_invalidated - the peer has invalidated a region
- * @conn: the connection
- * @mrs: the regions of the request it answers
- * @handle: the key it named
+ * nfr_reg_invalidated - record that the peer invalidated an MR
+ * @conn: connection
+ * @mrs: MRs of the request that the message answers
+ * @handle: key that the peer invalidated
  *
- * Returns false when none of @mrs is it.
+ * Return: false if none of @mrs is valid under @handle.
  */
 bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handle)
 {
@@ -175,11 +180,14 @@ bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handl
 }
 
 /**
- * nfr_reg_offered - whether what a peer says it wrote fits what it was offered
- * @mrs: regions of the request, those it may write in the order of their segments
- * @chunk: as the peer returned it
+ * nfr_reg_offered - check a returned chunk against the MRs that the Call offered
+ * @mrs: MRs of the request; writable ones are in the order of their segments
+ * @chunk: chunk as the peer returned it
  *
- * Segments are filled in order: after one that is not full come empty ones.
+ * A responder fills segments in order: only empty ones follow a partly filled
+ * one.
+ *
+ * Return: true if the peer can have written what @chunk states.
  */
 bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
 {
@@ -201,8 +209,10 @@ bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
 }
 
 /**
- * nfr_reg_any_valid - whether the peer may still use one of these
- * @mrs: regions of a request
+ * nfr_reg_any_valid - check whether the peer may access any MR
+ * @mrs: MRs of a request
+ *
+ * Return: true if at least one of @mrs is valid.
  */
 bool nfr_reg_any_valid(const struct list_head *mrs)
 {
@@ -215,8 +225,10 @@ bool nfr_reg_any_valid(const struct list_head *mrs)
 }
 
 /**
- * nfr_reg_count - how many regions there are
- * @mrs: regions of a request
+ * nfr_reg_count - count MRs
+ * @mrs: MRs of a request
+ *
+ * Return: number of MRs in the list.
  */
 u32 nfr_reg_count(const struct list_head *mrs)
 {
@@ -224,9 +236,10 @@ u32 nfr_reg_count(const struct list_head *mrs)
 }
 
 /**
- * nfr_reg_release - return regions that the peer cannot use
- * @conn: the connection
- * @mrs: invalidated, or never registered; empty afterwards
+ * nfr_reg_release - unmap MRs and return them to the pool
+ * @conn: connection
+ * @mrs: MRs that are invalidated or were never registered; the list becomes
+ *	empty
  */
 void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs)
 {
@@ -240,11 +253,11 @@ void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs)
 }
 
 /**
- * nfr_reg_destroy - destroy the regions of requests that lost their connection
- * @conn: drained
- * @mrs: in any state; empty afterwards
+ * nfr_reg_destroy - destroy the MRs of requests that lost their connection
+ * @conn: drained connection
+ * @mrs: MRs in any state; the list becomes empty
  *
- * Waits for the device.
+ * Context: Sleeps until the device has destroyed them.
  */
 void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
 {
@@ -252,7 +265,7 @@ void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
 
 	list_for_each_entry_safe(mr, next, mrs, list) {
 		conn->pool.orphaned++;
-		/* the peer loses it first; then it is unmapped */
+		/* revoke the peer's access before unmapping */
 		nfr_mr_retire(mr);
 		list_del(&mr->list);
 		kfree(mr);

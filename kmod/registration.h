@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory made reachable for the peer, and taken back.
+ * Registration of memory that the peer may access.
  *
- * A memory region (MR) is registered by a work request (FRWR) that goes out
- * together with the message that names it. It is given back only when the
- * peer can no longer use it: because the peer invalidated it, because our own
- * invalidation completed, or because the queue pair is drained and the MR is
- * destroyed. Each use has a new key.
+ * A fast registration work request (FRWR) registers a memory region (MR); it is
+ * posted together with the message that names the MR. The memory returns to its
+ * owner only when the peer cannot access it any more: when the peer invalidated
+ * the MR, when our LOCAL_INV completed, or when the queue pair is drained and
+ * the MR destroyed. Each use of an MR has a new key.
  */
 #ifndef NFSRDMA_REGISTRATION_H
 #define NFSRDMA_REGISTRATION_H
@@ -21,12 +21,12 @@
 
 struct nfr_conn;
 
-/* The fewest pages of an MR that this module works with */
+/* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
 
 /*
- * A stretch of memory as an xdr_buf has it: a buffer, pages, a buffer.
- * Lengths are bytes. Functions that take one consume it.
+ * Memory described by an xdr_buf: head, pages, tail. Lengths are in bytes.
+ * Functions that walk a span consume it.
  */
 struct nfr_span {
 	struct kvec head;
@@ -36,7 +36,7 @@ struct nfr_span {
 	struct kvec tail;
 };
 
-/* A part of a span within one page; @offset and @length are bytes */
+/* Part of a span within one page; @offset and @length are in bytes */
 struct nfr_piece {
 	struct page *page;
 	u32 offset;
@@ -44,9 +44,17 @@ struct nfr_piece {
 };
 
 /**
- * struct nfr_mr - one memory region
- * @list: the pool's, or the request's that uses it
- * @valid: the peer may use it, as far as this side knows
+ * struct nfr_mr - memory region
+ * @list: link in the pool or in the list of its request
+ * @conn: connection
+ * @mr: the verbs object
+ * @sgl: scatterlist of nfr_pool.depth entries
+ * @entries: number of scatterlist entries in use
+ * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
+ * @reg: registration work request
+ * @inv: invalidation work request
+ * @cqe: completion of both
+ * @valid: whether the peer may access it, as far as this side knows
  */
 struct nfr_mr {
 	struct list_head list;
@@ -62,10 +70,15 @@ struct nfr_mr {
 };
 
 /**
- * struct nfr_pool - the MRs of a connection
- * @depth: pages in one MR
- * @max_entry: bytes in one scatter-gather element
- * @total: MRs made; @recycled: of these, failed; @orphaned: in use when the connection broke
+ * struct nfr_pool - MRs of a connection
+ * @lock: protects @free and @total
+ * @free: unused MRs
+ * @refill: work that allocates more
+ * @depth: pages per MR
+ * @max_entry: bytes per scatterlist entry
+ * @total: number of MRs allocated
+ * @recycled: number of MRs whose work requests failed
+ * @orphaned: number of MRs that were in use when the connection broke
  */
 struct nfr_pool {
 	spinlock_t lock;

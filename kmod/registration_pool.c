@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The memory regions of a connection: made when they are needed, kept until it ends. */
+/* Pool of memory regions of a connection. It grows on demand and never shrinks. */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "connection.h"
 #include "registration.h"
 
-/* Bounce buffers and IOMMUs map this much at once, whatever else they cannot */
+/* Swiotlb and IOMMUs can map at least this many contiguous bytes */
 #define NFR_MAX_ENTRY		(128 * 1024)
 
-/* Memory was short when the pool was to be filled */
+/* Delay before the next attempt to fill the pool after an allocation failure */
 #define NFR_REFILL_AGAIN	(HZ / 10)
 
-/* The largest payload of a client, 1 MiB, starting anywhere in a page */
+/* Covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
 
-/* --- one region --- */
+/* --- one MR --- */
 
-/* Requests of a region that are not signaled complete only when they fail. */
+/* MR work requests are mostly unsignaled; those complete only when they fail. */
 static void nfr_mr_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_mr *mr = container_of(wc->wr_cqe, struct nfr_mr, cqe);
@@ -66,7 +66,7 @@ static void nfr_mr_free(struct nfr_mr *mr)
 static void nfr_pool_refill(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, pool.refill.work);
-	/* writing dirty pages out may be waiting for these */
+	/* writeback of dirty pages may depend on this work */
 	unsigned int noio = memalloc_noio_save();
 
 	if (!nfr_conn_is_up(conn))
@@ -79,11 +79,11 @@ out:
 }
 
 /**
- * nfr_pool_init - decide how deep regions are
- * @conn: resolved: its device is known
+ * nfr_pool_init - initialize the pool and choose the depth of its MRs
+ * @conn: connection whose device is known
  *
- * Deeper regions mean fewer registrations for a request. More than the largest
- * payload would be memory for nothing.
+ * Deeper MRs mean fewer registrations per request, but pages beyond the largest
+ * payload would waste memory.
  */
 void nfr_pool_init(struct nfr_conn *conn)
 {
@@ -99,12 +99,14 @@ void nfr_pool_init(struct nfr_conn *conn)
 }
 
 /**
- * nfr_pool_chain - work requests that the largest Call takes of the send queue
- * @conn: with nfr_pool_init() done
+ * nfr_pool_chain - compute the longest chain of work requests of one Call
+ * @conn: connection after nfr_pool_init()
  *
- * It has a Read chunk, and a Write chunk or Reply chunk; each region is
- * registered and invalidated. A chunk's buffers before and behind the pages
- * have a region of their own.
+ * A Call has at most a Read chunk, and a Write or Reply chunk. Each MR takes a
+ * registration and an invalidation. The head and the tail of a span take an MR
+ * each.
+ *
+ * Return: number of work requests.
  */
 u32 nfr_pool_chain(const struct nfr_conn *conn)
 {
@@ -114,11 +116,13 @@ u32 nfr_pool_chain(const struct nfr_conn *conn)
 }
 
 /**
- * nfr_pool_fill - make memory regions; waits
- * @conn: with a protection domain
- * @count: how many
+ * nfr_pool_fill - allocate MRs
+ * @conn: connection with a protection domain
+ * @count: number of MRs to allocate
  *
- * Returns 0, or -ENOMEM when not even one could be made.
+ * Context: May sleep.
+ *
+ * Return: 0, or -ENOMEM if no MR could be allocated.
  */
 int nfr_pool_fill(struct nfr_conn *conn, u32 count)
 {
@@ -139,10 +143,10 @@ int nfr_pool_fill(struct nfr_conn *conn, u32 count)
 }
 
 /**
- * nfr_pool_take - take a region out of the pool
- * @conn: the connection
+ * nfr_pool_take - take an MR from the pool
+ * @conn: connection
  *
- * Returns NULL when there is none.
+ * Return: MR, or NULL if the pool is empty.
  */
 struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
 {
@@ -158,9 +162,9 @@ struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
 }
 
 /**
- * nfr_pool_give - put a region into the pool
- * @conn: the connection
- * @mr: not mapped; taken off the list it is on
+ * nfr_pool_give - return an MR to the pool
+ * @conn: connection
+ * @mr: unmapped MR; removed from its list
  */
 void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr)
 {
@@ -172,8 +176,8 @@ void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr)
 }
 
 /**
- * nfr_pool_destroy - destroy the regions that nobody uses
- * @conn: drained; requests have given theirs back
+ * nfr_pool_destroy - destroy the MRs in the pool
+ * @conn: drained connection, whose requests have returned their MRs
  */
 void nfr_pool_destroy(struct nfr_conn *conn)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The server half: a listener, the connections it accepted, and the requests
- * on them.
+ * Server transport: a listener, the connections that it accepted, and their
+ * requests.
  *
- * A request begins with a received Call and ends when its reply has left. No
- * thread waits for the network meanwhile: RDMA Reads are started where the
- * Call arrives, an nfsd thread takes the request when all of it is there, and
- * leaves it with the queue when the reply is posted or waits to be.
+ * A request exists from the receipt of a Call until its Reply is sent. No
+ * thread waits for the network meanwhile: the completion handler of the receive
+ * starts RDMA Reads, an nfsd thread takes the request when the Call is
+ * complete, and the send queue keeps it after the Reply is posted or queued.
  *
- * Locks. nfr_conn.lock guards the send queue with @sent and @pending;
- * nfr_svc.lock guards @late, @ready, @free and @all. Neither is taken inside the other.
- * The lock of server_budget.c is taken inside nfr_svc.lock, and none inside it.
+ * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
+ * nfr_svc.lock protects
+ * @late, @ready, @free and @all. They do not nest. The lock of server_budget.c
+ * nests inside nfr_svc.lock and is a leaf.
  */
 #ifndef NFSRDMA_SERVER_H
 #define NFSRDMA_SERVER_H
@@ -21,60 +22,60 @@
 
 #include "connection.h"
 
-/* Numbers of the server's connections in events: never those of a client's transport */
+/* Offset of connection numbers in trace events, to tell them from client transports */
 #define NFR_SVC_NUMBERS		0x80000000u
 
-/* Idents of the classes: not the kernel's own, so that both modules may serve at once */
+/* Idents of the classes; they differ from rpcrdma's, so that both modules can serve at once */
 #define NFR_SVC_IDENT		0x6e6672
 #define NFR_BC_IDENT		(NFR_SVC_IDENT | XPRT_TRANSPORT_BC)
 
-/* Chunks and segments of one Call; a Call with more is answered with ERR_CHUNK */
+/* Limits per Call; the server answers a Call that exceeds them with ERR_CHUNK */
 #define NFR_SVC_CHUNKS		16
 #define NFR_SVC_SEGS		128
 
-/* Results of one COMPOUND that may move by Write chunk */
+/* Results of one COMPOUND that a Write chunk can convey */
 #define NFR_SVC_RESULTS		NFR_SVC_CHUNKS
 
-/* What a connection is granted until it has used half of that */
+/* Credits of a new connection; the grant doubles when half of it is in use */
 #define NFR_SVC_FIRST_GRANT	32u
 
 struct dentry;
 struct rpc_xprt;
 
-/* Data between pages of this host and a segment of the peer, see server_rw.c */
+/* RDMA Read or Write between local pages and one segment of the peer, see server_rw.c */
 struct nfr_rw {
 	struct list_head list;
 	struct rdma_rw_ctx ctx;
 	enum dma_data_direction direction;
-	u32 length;		/* bytes */
+	u32 length;		/* in bytes */
 	u32 entries;
 	struct scatterlist sg[];
 };
 
-/* A result that may be left out of the reply: bytes, in the unreduced reply */
+/* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
 struct nfr_result {
 	u32 offset;
 	u32 length;
 };
 
-/**
- * struct nfr_svc_req - a Call, from its receipt until its reply has left
- * @list: of the list of its state: ready, waiting, pending, sent or free
- * @all: of all requests of the connection
- * @recv: the Call as it came; NULL once it is answered
- * @gfp: how memory is allocated for it where it is handled now
- * @head: its header; the chunks are in @chunks and @segs
- * @rpc, @rpc_length: what of the message came inline
- * @pages, @npages: where RDMA Reads put the rest
- * @length: bytes in @pages
- * @waited: it was in the queue for memory
- * @whole: @pages has all of the message, not one data item of it
- * @rws: RDMA Reads or Writes under way
- * @reply_pages: charged for what its reply holds, see server_budget.c
- * @results: what the reply has for the Write list, in its order
- * @buffer, @addr: what the reply is sent from, mapped
- * @first, @last, @count: work requests to be posted
- * @replies: they end with the reply, and @mark is where the send queue is then
+/*
+ * struct nfr_svc_req - a Call, from its receipt until its Reply is sent
+ * @list: link in the list of its state: ready, waiting, pending, sent or free
+ * @all: link in nfr_svc.all
+ * @recv: receive that holds the Call; NULL after the Reply
+ * @gfp: allocation flags for the context that handles the request now
+ * @head: transport header of the Call; its chunks are in @chunks and @segs
+ * @rpc: inline part of the Call; @rpc_length bytes
+ * @pages: target pages of RDMA Reads; @npages elements, @length bytes
+ * @waited: whether the request was queued for memory
+ * @whole: whether @pages holds the whole message, rather than one data item
+ * @rws: RDMA Reads or Writes in progress
+ * @reply_pages: pages charged for the Reply, see server_budget.c
+ * @results: DDP-eligible results, in the order of the Write list
+ * @buffer: send buffer of the Reply, mapped at @addr
+ * @first: chain of work requests to post; ends with @last, has @count
+ * @replies: whether the chain ends with the Reply; then @mark is its end in the
+ *	send queue
  */
 struct nfr_svc_req {
 	struct list_head list;
@@ -113,7 +114,7 @@ struct nfr_svc_req {
 	struct nfr_segment segs[NFR_SVC_SEGS];
 };
 
-/* Counters of a connection, see nfr_svc_count() */
+/* Counters of a connection, updated by nfr_svc_count() */
 struct nfr_svc_counters {
 	atomic64_t calls;
 	atomic64_t read_chunks;
@@ -133,25 +134,26 @@ struct nfr_svc_counters {
 	atomic64_t probes;
 };
 
-/**
- * struct nfr_svc - a connection that was accepted
- * @list: the listener's, until it is accepted
- * @depth: how many RDMA Reads the client takes at once
- * @grant: the credits it has
- * @busy: Calls received and not answered
- * @sunk: pages of RDMA Reads
- * @reply_pages: charged for replies; the lock of server_budget.c
- * @short_of_share: a Call waits for replies of this connection; the same lock
- * @starved: while a Call waits for replies of all connections; the same lock
- * @watched: how many signaled requests had completed when that was looked at last
- * @waited: others had not
- * @heard: Calls that had come then
- * @max_message: bytes that a message may have
- * @late: messages without a request: memory was short
- * @ready: requests for nfsd
- * @pending: requests that wait for room in the send queue; nfr_conn.lock
- * @sent: requests whose reply is posted; nfr_conn.lock
- * @backchannel: what callbacks go through, or NULL
+/*
+ * struct nfr_svc - accepted connection
+ * @list: link in nfr_listener.arrived until the connection is accepted
+ * @depth: number of concurrent RDMA Reads that the client accepts
+ * @grant: number of credits that the client has
+ * @busy: number of Calls without a Reply
+ * @sunk: number of pages that RDMA Reads occupy
+ * @reply_pages: pages charged for Replies; the lock of server_budget.c protects
+ *	it
+ * @short_of_share: a Call waits for this connection's share; same lock
+ * @starved: link in the list of connections that wait for memory; same lock
+ * @watched: number of signaled completions at the last check of server_watch.c
+ * @waited: whether completions were outstanding at the last check
+ * @heard: number of Calls at the last check
+ * @max_message: maximum message size of the service in bytes
+ * @late: received messages that wait for memory for a request
+ * @ready: requests that wait for an nfsd thread
+ * @pending: requests that wait for room in the send queue
+ * @sent: requests whose Reply is posted
+ * @backchannel: rpc_xprt for callbacks, or NULL
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
@@ -192,13 +194,13 @@ static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
 	return container_of(xprt, struct nfr_svc, xprt);
 }
 
-/* Receives that a grant needs: replies to callbacks, a batch being handled, another to be posted */
+/* Receives for a grant: one per credit, replies to callbacks, batches to handle and to repost */
 static inline u32 nfr_svc_recvs_for(u32 grant)
 {
 	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
 
-/* Any thread may count. */
+/* Context: any thread */
 #define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
 
 /* server_xprt.c */

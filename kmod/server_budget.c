@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The pages that replies hold until the client's device acknowledges them.
+ * Budget for the pages that Replies hold until the client's device acknowledges
+ * them.
  *
- * A client that asks for much and acknowledges nothing must not pin the memory
- * of the host: replies of all connections together hold as many pages as the
- * parameter server_memory says, and those of one connection a quarter of that.
- * A Call is charged with the room that it offers for RDMA Writes before an
- * nfsd thread takes it, so that no thread has to wait. Calls without such room
- * are never charged.
+ * A client that requests much data and acknowledges nothing must not pin all
+ * memory of the host. The parameter server_memory limits the pages of all
+ * Replies, and one connection may use a quarter of it. A Call is charged for
+ * the RDMA Writes that it allows before an nfsd thread takes it, so that no
+ * thread waits for memory. Calls without Write or Reply chunks are not charged.
  *
- * The account is not that of RDMA Reads (server_sink.c): a Call that holds
- * pages with its data may wait here, and would wait for itself.
+ * This budget is separate from that of RDMA Reads (server_sink.c): a Call that
+ * holds pages with its data may wait here, and in a common budget it would wait
+ * for itself.
  */
 #include "server.h"
 
-/* A connection's share of all pages; a reply that is alone is taken whatever its size */
+/* Divisor for the share of one connection. A Reply that is alone may exceed share and limit. */
 #define NFR_BUDGET_SHARE	4
 
 static DEFINE_SPINLOCK(nfr_budget_lock);
@@ -22,8 +23,10 @@ static LIST_HEAD(nfr_budget_waiters);
 static u32 nfr_budget_total;
 
 /**
- * nfr_budget_room - pages that a reply may hold
- * @req: a Call; the client's chunks bound its reply, and so does nfsd
+ * nfr_budget_room - compute the maximum number of pages that a Reply may hold
+ * @req: Call, whose chunks limit the Reply, as does the service
+ *
+ * Return: number of pages.
  */
 u32 nfr_budget_room(const struct nfr_svc_req *req)
 {
@@ -36,7 +39,7 @@ u32 nfr_budget_room(const struct nfr_svc_req *req)
 	return DIV_ROUND_UP(min_t(u64, bytes, req->svc->max_message), PAGE_SIZE);
 }
 
-/* --- waiting; the lock is held --- */
+/* --- waiting connections; caller holds the lock --- */
 
 static void nfr_budget_wake(struct nfr_svc *svc)
 {
@@ -61,7 +64,7 @@ static void nfr_budget_unlist(struct nfr_svc *svc)
 	nfr_budget_wake_first();
 }
 
-/* Connections that find too little for all take turns, in the order in which they came. */
+/* Connections that wait for the global budget take turns, in FIFO order. */
 static bool nfr_budget_is_turn(const struct nfr_svc *svc)
 {
 	return list_empty(&nfr_budget_waiters) ||
@@ -76,9 +79,9 @@ static void nfr_budget_enlist(struct nfr_svc *svc)
 	nfr_svc_count(svc, memory_waits, 1);
 }
 
-/* --- accounts --- */
+/* --- charging --- */
 
-/* Returns false when the request has to wait: some other reply will end that. The lock is held. */
+/* Returns false if the request has to wait for the end of another Reply. Caller holds the lock. */
 static bool nfr_budget_fits(struct nfr_svc *svc, u32 pages)
 {
 	u32 limit = nfr_params_server_pages();
@@ -95,12 +98,12 @@ static bool nfr_budget_fits(struct nfr_svc *svc, u32 pages)
 }
 
 /**
- * nfr_budget_charge - charge a Call with the pages that its reply may hold
- * @req: waits in its connection; nfr_svc.lock is held
- * @pages: from nfr_budget_room(), not 0
+ * nfr_budget_charge - charge a Call for the pages that its Reply may hold
+ * @req: request in nfr_svc.ready; the caller holds nfr_svc.lock
+ * @pages: result of nfr_budget_room(), not 0
  *
- * Returns false when there is too little: its connection is enqueued again
- * when that has changed.
+ * Return: false if the budget does not suffice; the connection is enqueued
+ * again when pages become available.
  */
 bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages)
 {
@@ -120,9 +123,9 @@ bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages)
 }
 
 /**
- * nfr_budget_keep - lower a request's charge to what its reply really holds
- * @req: charged or not
- * @bytes: that RDMA Writes of the reply move, 0 when it is over
+ * nfr_budget_keep - lower the charge to what the Reply holds
+ * @req: request, charged or not
+ * @bytes: bytes of the RDMA Writes of the Reply; 0 when they are complete
  */
 void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes)
 {
@@ -144,8 +147,8 @@ void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes)
 }
 
 /**
- * nfr_budget_leave - a connection waits no more
- * @svc: broken, or about to be freed
+ * nfr_budget_leave - cancel the wait of a connection
+ * @svc: connection that is broken or about to be freed
  */
 void nfr_budget_leave(struct nfr_svc *svc)
 {
@@ -156,7 +159,9 @@ void nfr_budget_leave(struct nfr_svc *svc)
 }
 
 /**
- * nfr_budget_in_use - pages that replies of all connections hold
+ * nfr_budget_in_use - get the number of pages charged to Replies
+ *
+ * Return: pages of all connections.
  */
 u32 nfr_budget_in_use(void)
 {

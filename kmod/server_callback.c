@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The server's calls to its clients (RFC 8167): an rpc_xprt of a class of its
- * own, whose messages go over a connection that the client has made. Inline
- * only. nfsd's callback client asks for the class by its ident.
+ * Callbacks (RFC 8167): the server sends Calls to a client on the connection
+ * that the client established, inline only. They use an rpc_xprt of a separate
+ * class, which nfsd's callback client selects by its ident.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -13,7 +13,7 @@
 #include "server.h"
 #include "trace_server.h"
 
-/* Callbacks of one connection that may be under way: what clients have receives for */
+/* Concurrent callbacks per connection: the number that Linux clients post receives for */
 #define NFR_BC_SLOTS	2
 
 #define NFR_BC_TIMEOUT	(60 * HZ)
@@ -35,7 +35,7 @@ static bool nfr_bc_has_credit(const struct nfr_svc *svc)
 	return (u32)atomic_read(&svc->bc_inflight) < READ_ONCE(svc->bc_granted);
 }
 
-/* As sunrpc has it: say that we wait, then look once more. */
+/* Announce the wait, then check again: the order that sunrpc requires. */
 static int nfr_bc_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
 {
 	xprt_wait_for_buffer_space(xprt);
@@ -78,7 +78,7 @@ static int nfr_bc_send_request(struct rpc_rqst *rqst)
 	struct nfr_svc *svc = nfr_bc_svc(xprt);
 
 	if (!nfr_conn_is_up(svc->conn)) {
-		/* else sunrpc would try again at once */
+		/* without this, sunrpc would retry immediately */
 		xprt_disconnect_done(xprt);
 		return -ENOTCONN;
 	}
@@ -106,8 +106,12 @@ static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32
 }
 
 /**
- * nfr_backchannel_failed - the client could not make sense of a callback
- * @svc: the connection; called where completions are handled
+ * nfr_backchannel_failed - handle an RDMA_ERROR of the client
+ * @svc: connection
+ *
+ * A credit becomes free. The callback gets no reply and times out.
+ *
+ * Context: Completion handler.
  */
 void nfr_backchannel_failed(struct nfr_svc *svc)
 {
@@ -120,12 +124,14 @@ void nfr_backchannel_failed(struct nfr_svc *svc)
 }
 
 /**
- * nfr_backchannel_receive - the reply to a callback came
- * @svc: the connection; called where completions are handled
- * @xid: of the callback
- * @credits: callbacks that the client allows
- * @rpc: the message
- * @length: bytes of it; a reply that is cut short is one that cannot be decoded
+ * nfr_backchannel_receive - handle the reply to a callback
+ * @svc: connection
+ * @xid: XID of the callback
+ * @credits: number of callbacks that the client allows
+ * @rpc: RPC message; sunrpc's decoder rejects a truncated one
+ * @length: length of @rpc in bytes
+ *
+ * Context: Completion handler.
  */
 void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
 			     u32 length)
@@ -133,7 +139,7 @@ void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const vo
 	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
 
 	if (!xprt) {
-		trace_nfsrdma_svc_error(svc, xid, "a reply, but nobody called", 0);
+		trace_nfsrdma_svc_error(svc, xid, "a reply, but no callback was sent", 0);
 		return;
 	}
 	WRITE_ONCE(svc->bc_granted, clamp_t(u32, credits, 1, NFR_BC_SLOTS));
@@ -142,13 +148,13 @@ void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const vo
 	xprt_write_space(xprt);
 }
 
-/* --- sunrpc's side --- */
+/* --- operations of the rpc_xprt --- */
 
 static void nfr_bc_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 {
 }
 
-/* Only the client can make a new connection. */
+/* Only the client can establish a connection. */
 static void nfr_bc_close(struct rpc_xprt *xprt)
 {
 	xprt_disconnect_done(xprt);
@@ -178,15 +184,15 @@ static void nfr_bc_buf_free(struct rpc_task *task)
 	kfree(task->tk_rqstp->rq_buffer);
 }
 
-/* RFC 8166, section 3.3.1: what is not answered costs the connection */
+/* RFC 8166, section 3.3.1: a Call is not sent again on the same connection */
 static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "a callback was not answered");
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "no reply to a callback");
 }
 
 static void nfr_bc_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "injected");
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "fault injection");
 }
 
 static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
@@ -230,8 +236,9 @@ static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
 }
 
 /*
- * sunrpc's reference, the connection's in sunrpc's eyes, and the one that
- * receiving stands on. Two of nfsd's clients may ask at once: one gets it.
+ * Two references besides the caller's: one of @sxprt, which sunrpc drops, and
+ * one that nfr_backchannel_receive() uses. If two of nfsd's clients attach at
+ * once, one succeeds.
  */
 static bool nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
 {
@@ -269,14 +276,14 @@ static struct xprt_class nfr_bc_class = {
 	.owner	= THIS_MODULE,
 	.ident	= NFR_BC_IDENT,
 	.setup	= nfr_bc_setup,
-	/* found by its ident only; sunrpc reads on until an empty name */
+	/* selected by ident only; an empty name ends the list */
 	.netid	= { "" },
 };
 
 /**
- * nfr_backchannel_register - offer the class of callbacks
+ * nfr_backchannel_register - register the transport class for callbacks
  *
- * Returns 0 or -EEXIST.
+ * Return: 0 or -EEXIST.
  */
 int nfr_backchannel_register(void)
 {

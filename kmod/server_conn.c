@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The life of an accepted connection: made when a client asks for one, given
- * to nfsd when it is accepted, watched, and freed when nobody uses it.
+ * Accepted connections: create one for a connection request, accept it for
+ * nfsd, watch it, and free it after the last reference is dropped.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -15,10 +15,10 @@
 /* Work requests beyond one per credit: for the longest chains of one Call */
 #define NFR_SVC_SENDS	256
 
-/* Pieces of memory in one work request */
+/* Maximum number of scatter-gather elements per work request */
 #define NFR_SVC_SGES	32u
 
-/* Segments of one Call that clients use; this module's client no more than 20 */
+/* Segments per Call that clients typically use; the client of this module uses at most 20 */
 #define NFR_SVC_CLIENT_SEGS	32
 
 static atomic_t nfr_svc_number;
@@ -38,12 +38,14 @@ static const struct nfr_conn_ops nfr_svc_conn_ops = {
 	.receive = nfr_svc_receive,
 	.writable = nfr_svc_writable,
 	.broken = nfr_svc_broken,
-	.unanswered = "nfsd dropped a call",
+	.unanswered = "nfsd dropped a Call",
 };
 
 /**
- * nfr_svc_destroy - end a connection and release all it has; waits
- * @svc: used by nobody
+ * nfr_svc_destroy - close a connection and free it
+ * @svc: connection without references
+ *
+ * Context: Sleeps.
  */
 void nfr_svc_destroy(struct nfr_svc *svc)
 {
@@ -97,12 +99,12 @@ static struct nfr_svc *nfr_svc_alloc(void)
 }
 
 /**
- * nfr_svc_create - a client wants to connect
- * @id: of the connection to be; the svc's when this succeeds
- * @param: what the client asks for
+ * nfr_svc_create - create a connection for a connection request
+ * @id: id of the new connection; the nfr_svc owns it on success
+ * @param: parameters of the request
  *
- * Returns NULL when there are as many connections as allowed, or no memory:
- * then the client is to be rejected.
+ * Return: connection, or NULL if the limit of connections is reached or an
+ * allocation failed; then the caller has to reject the request.
  */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param)
 {
@@ -136,14 +138,14 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
 
 	svc_xprt_set_local(&svc->xprt, local, svc_addr_len(local));
 	svc_xprt_set_remote(&svc->xprt, remote, svc_addr_len(remote));
-	/* RDMA has no port of the client's; the duplicate request cache wants one that stays */
+	/* the client has no stable port, but the duplicate reply cache compares ports */
 	rpc_set_port((struct sockaddr *)&svc->xprt.xpt_remote, 0);
 	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
 }
 
 /*
- * Work requests of the largest Call that clients send: its data in some
- * segments, page by page, and the reply. One that needs more ends its
+ * Number of work requests of the largest Call that clients send: RDMA
+ * operations for its data, and the Send. A Call that needs more breaks its
  * connection, see nfr_svc_post().
  */
 static u32 nfr_svc_chain(const struct nfr_svc *svc)
@@ -152,7 +154,7 @@ static u32 nfr_svc_chain(const struct nfr_svc *svc)
 	       NFR_SVC_CLIENT_SEGS + 1;
 }
 
-/* What the connection is to have. -EOPNOTSUPP when the device cannot do that. */
+/* Size the queues, and negotiate inline sizes. Returns -EOPNOTSUPP if the device is too small. */
 static int nfr_svc_size(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
@@ -174,11 +176,13 @@ static int nfr_svc_size(struct nfr_svc *svc)
 }
 
 /**
- * nfr_svc_establish - accept a connection; waits, but not for the network
- * @svc: created
- * @listener: where it arrived
+ * nfr_svc_establish - accept a connection request
+ * @svc: new connection; freed on failure
+ * @listener: listener that received the request
  *
- * Returns what nfsd is to serve, or NULL: @svc is gone then.
+ * Context: Sleeps, but does not wait for the network.
+ *
+ * Return: transport for nfsd, or NULL on failure.
  */
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
 {
@@ -187,14 +191,14 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	int rc;
 
 	svc_xprt_init(listener->xpt_net, &nfr_svc_class, &svc->xprt, listener->xpt_server);
-	/* messages may come when the service is gone */
+	/* copy it: messages may arrive after the service is destroyed */
 	svc->max_message = listener->xpt_server->sv_max_mesg;
-	/* NFSv4 is served over transports that control congestion only */
+	/* nfsd requires a transport with congestion control for NFSv4 */
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
 	rc = nfr_svc_size(svc);
 	nfr_debugfs_svc_add(svc);
-	/* the client may be this host, and writing dirty pages out may wait for the connection */
+	/* the client may be this host, whose writeback of dirty pages depends on this connection */
 	noio = memalloc_noio_save();
 	if (!rc)
 		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
@@ -204,14 +208,16 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 		nfr_svc_watch_start(svc);
 		return &svc->xprt;
 	}
-	/* sunrpc takes this reference when it takes the transport, and gives it back at its end */
+	/* svc_xprt_free() drops a reference that sunrpc takes only after a successful accept */
 	__module_get(THIS_MODULE);
 	svc_xprt_put(&svc->xprt);
 	return NULL;
 }
 
 /**
- * nfr_svc_connections - connections there are, those that end included
+ * nfr_svc_connections - get the number of connections, including closing ones
+ *
+ * Return: number of connections.
  */
 u32 nfr_svc_connections(void)
 {
@@ -219,7 +225,7 @@ u32 nfr_svc_connections(void)
 }
 
 /**
- * nfr_svc_count_shortage - a message or a Read found no memory at once
+ * nfr_svc_count_shortage - count an allocation failure of a message or an RDMA Read
  */
 void nfr_svc_count_shortage(void)
 {
@@ -227,7 +233,9 @@ void nfr_svc_count_shortage(void)
 }
 
 /**
- * nfr_svc_shortages - how often that was so since the module was loaded
+ * nfr_svc_shortages - get the number of allocation failures
+ *
+ * Return: number since the module was loaded.
  */
 u32 nfr_svc_shortages(void)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Listeners: each line of /proc/fs/nfsd/portlist with the name of our class
- * makes one for IPv4 and one for IPv6.
+ * Listeners: a line with the name of this class in /proc/fs/nfsd/portlist
+ * creates one for IPv4 and one for IPv6.
  *
- * A request to connect waits in the listener's queue until an nfsd thread
- * accepts it. A listener whose address or device goes is made anew until that
- * works.
+ * A connection request waits in the queue of its listener until an nfsd thread
+ * accepts it. If the address or the device of a listener disappears, a worker
+ * retries until it can listen again.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -13,18 +13,18 @@
 
 #include "server.h"
 
-/* Requests to connect that may wait */
+/* Maximum number of waiting connection requests */
 #define NFR_BACKLOG		64
 
-/* Between attempts to listen again */
+/* Delay between attempts to listen again */
 #define NFR_LISTEN_RETRY	(5 * HZ)
 
 struct nfr_listener {
 	struct svc_xprt xprt;
-	struct mutex mutex;	/* guards @id and @closed */
+	struct mutex mutex;	/* protects @id and @closed */
 	struct rdma_cm_id *id;
 	bool closed;
-	spinlock_t lock;	/* guards @arrived and @narrived */
+	spinlock_t lock;	/* protects @arrived and @narrived */
 	struct list_head arrived;
 	u32 narrived;
 	struct delayed_work again;
@@ -36,7 +36,7 @@ static struct nfr_listener *nfr_listener_of(struct svc_xprt *xprt)
 	return container_of(xprt, struct nfr_listener, xprt);
 }
 
-/* --- requests to connect --- */
+/* --- connection requests --- */
 
 static void nfr_listener_add(struct nfr_listener *listener, struct nfr_svc *svc)
 {
@@ -48,7 +48,7 @@ static void nfr_listener_add(struct nfr_listener *listener, struct nfr_svc *svc)
 	svc_xprt_enqueue(&listener->xprt);
 }
 
-/* Returns nonzero to have the request rejected, and its id destroyed. */
+/* Returns nonzero to make rdma_cm reject the request and destroy its id. */
 static int nfr_listener_request(struct nfr_listener *listener, struct rdma_cm_id *id,
 				const struct rdma_conn_param *param)
 {
@@ -57,7 +57,7 @@ static int nfr_listener_request(struct nfr_listener *listener, struct rdma_cm_id
 
 	if (family != AF_INET && family != AF_INET6)
 		return -EAFNOSUPPORT;
-	/* rdma_cm calls for one request at a time */
+	/* no lock: rdma_cm serializes the requests of a listener */
 	if (READ_ONCE(listener->narrived) >= NFR_BACKLOG)
 		return -EBUSY;
 	svc = nfr_svc_create(id, param);
@@ -106,7 +106,7 @@ static struct svc_xprt *nfr_listener_accept(struct svc_xprt *xprt)
 	return svc ? nfr_svc_establish(svc, xprt) : NULL;
 }
 
-/* --- life --- */
+/* --- creation and destruction --- */
 
 static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct sockaddr *addr)
 {
@@ -117,7 +117,7 @@ static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct socka
 			    IB_QPT_RC);
 	if (IS_ERR(id))
 		return id;
-	/* the IPv6 listener leaves IPv4 to the other one */
+	/* a separate listener serves IPv4 */
 	rc = addr->sa_family == AF_INET6 ? rdma_set_afonly(id, 1) : 0;
 	if (!rc)
 		rc = rdma_bind_addr(id, addr);
@@ -129,7 +129,10 @@ static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct socka
 	return ERR_PTR(rc);
 }
 
-/* Destroying an id waits for its events, which take no mutex. The mutex is held. */
+/*
+ * rdma_destroy_id() waits for event handlers, which do not take the mutex.
+ * Caller holds the mutex.
+ */
 static void nfr_listener_stop(struct nfr_listener *listener)
 {
 	if (listener->id)
@@ -164,7 +167,7 @@ static void nfr_listener_free_work(struct work_struct *work)
 	struct nfr_listener *listener = container_of(work, struct nfr_listener, free_work.work);
 	struct nfr_svc *svc;
 
-	/* of one that could not listen, and was never detached */
+	/* if listening failed, nfr_listener_detach() did not run */
 	cancel_delayed_work_sync(&listener->again);
 	while ((svc = nfr_listener_next(listener)))
 		nfr_svc_destroy(svc);
@@ -176,7 +179,7 @@ static void nfr_listener_free(struct svc_xprt *xprt)
 	nfr_conn_queue(&nfr_listener_of(xprt)->free_work, 0);
 }
 
-/* The port is free when this returns, and no request comes any more. */
+/* When this function returns, the port is free and no more requests arrive. */
 static void nfr_listener_detach(struct svc_xprt *xprt)
 {
 	struct nfr_listener *listener = nfr_listener_of(xprt);
@@ -185,7 +188,7 @@ static void nfr_listener_detach(struct svc_xprt *xprt)
 	listener->closed = true;
 	nfr_listener_stop(listener);
 	mutex_unlock(&listener->mutex);
-	/* the last event may have queued it; it does nothing any more */
+	/* the last event may have queued it; @closed makes it a no-op */
 	cancel_delayed_work_sync(&listener->again);
 }
 
@@ -232,15 +235,15 @@ static struct nfr_listener *nfr_listener_alloc(struct svc_serv *serv, struct net
 }
 
 /**
- * nfr_listener_create - listen (svc_xprt_ops.xpo_create)
- * @serv: the service
- * @net: its network namespace
- * @addr: where: an address, or any, and a port
- * @length: bytes of it
- * @flags: not used
+ * nfr_listener_create - create a listener (svc_xprt_ops.xpo_create)
+ * @serv: RPC service
+ * @net: network namespace
+ * @addr: local address, which may be a wildcard, and port
+ * @length: length of @addr in bytes
+ * @flags: unused
  *
- * Returns the listener or an ERR_PTR: -EAFNOSUPPORT for an address that is
- * neither IPv4 nor IPv6, and what rdma_cm has to say.
+ * Return: listener, ERR_PTR(-EAFNOSUPPORT) if @addr is neither IPv4 nor IPv6,
+ * or an ERR_PTR from rdma_cm.
  */
 struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
 				     struct sockaddr *addr, int length, int flags)
@@ -254,14 +257,14 @@ struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
 	if (!listener)
 		return ERR_PTR(-ENOMEM);
 	svc_xprt_set_local(&listener->xprt, addr, length);
-	/* an event may want the id exchanged before this function has kept it */
+	/* an event may queue nfr_listener_again() before @id is set */
 	mutex_lock(&listener->mutex);
 	id = nfr_listen(listener, addr);
 	listener->closed = IS_ERR(id);
 	listener->id = IS_ERR(id) ? NULL : id;
 	mutex_unlock(&listener->mutex);
 	if (IS_ERR(id)) {
-		/* nobody but us has seen it; the reference that its end gives back */
+		/* svc_xprt_free() drops a module reference, and sunrpc drops its own on an error */
 		__module_get(THIS_MODULE);
 		svc_xprt_put(&listener->xprt);
 		return ERR_CAST(id);

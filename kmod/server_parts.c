@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A reply in parts: results that move by Write chunk, and the rest, which goes
- * inline or by Reply chunk (RFC 8166, sections 3.4.6 and 3.5.3). Writes are
- * prepared here and posted with the reply.
+ * Split a Reply: results move in Write chunks, the rest is inline or in the
+ * Reply chunk (RFC 8166, sections 3.4.6 and 3.5.3). This file prepares the RDMA
+ * Writes, which are posted together with the Send.
  */
 #include <linux/sunrpc/xdr.h>
 
@@ -10,9 +10,11 @@
 #include "trace_server.h"
 
 /**
- * nfr_reply_results_fit - whether each result is within the reply, and in its chunk
- * @req: with the results that nfsd encoded
- * @length: bytes of the unreduced reply
+ * nfr_reply_results_fit - check that each result fits into its Write chunk and the Reply
+ * @req: request with the results that nfsd encoded
+ * @length: length of the unreduced Reply in bytes
+ *
+ * Return: true if all results fit.
  */
 bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 {
@@ -23,7 +25,7 @@ bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 
 		if (result->length > nfr_wire_length(&req->head.writes[i]))
 			return false;
-		/* nfsd's own accounts must be right too: they say what leaves memory */
+		/* verify nfsd's offsets as well: they decide which memory the client receives */
 		if (result->offset < at || result->offset > length ||
 		    result->length > length - result->offset)
 			return false;
@@ -40,13 +42,14 @@ static bool nfr_word_is(const struct xdr_buf *res, u32 offset, u32 value)
 }
 
 /**
- * nfr_reply_place_results - find out where the results really are
- * @req: the request
- * @res: the reply
+ * nfr_reply_place_results - determine the offsets of the results
+ * @req: request
+ * @res: Reply
  *
- * An opaque's length comes right before it. nfsd gives the place of that
- * length for NFSv4's READLINK, and of the data for all else. What was cut off
- * when the reply became too long is no result any more.
+ * The length word of an opaque directly precedes its data. For READLINK of
+ * NFSv4, nfsd passes the offset of the length word; for all other results, the
+ * offset of the data. Results that nfsd truncated, because the Reply became too
+ * long, are dropped.
  */
 void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
@@ -73,7 +76,7 @@ void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
 typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
 			   u32 length, void *arg);
 
-/* Calls @each for all parts of the message that stay when the results, and their padding, go. */
+/* Call @each for every part of the message outside the results and their XDR padding. */
 static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
 			   void *arg)
 {
@@ -129,7 +132,7 @@ static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u3
 
 /* --- chunks --- */
 
-/* What the client is told of a chunk: how many bytes each segment got */
+/* Set the segment lengths of a returned chunk to the bytes that the server wrote. */
 static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
 {
 	u32 i;
@@ -141,11 +144,11 @@ static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
 }
 
 /**
- * nfr_reply_write_list - prepare to write the results; the Write list says how much
- * @req: the request
- * @res: the reply
+ * nfr_reply_write_list - prepare RDMA Writes for the results
+ * @req: request; its Write list is updated for the Reply
+ * @res: Reply
  *
- * Returns 0 or a negative errno.
+ * Return: 0 or a negative errno.
  */
 int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
@@ -168,12 +171,12 @@ int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
 }
 
 /**
- * nfr_reply_by_chunk - prepare to write the rest of the reply to the Reply chunk
- * @req: the request; the chunk has room
- * @res: the reply
- * @length: bytes of it without the results
+ * nfr_reply_by_chunk - prepare RDMA Writes of the remaining message to the Reply chunk
+ * @req: request with a sufficient Reply chunk
+ * @res: Reply
+ * @length: length of the Reply without its results, in bytes
  *
- * Returns 0 or a negative errno.
+ * Return: 0 or a negative errno.
  */
 int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
 {
@@ -190,9 +193,11 @@ int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 l
 }
 
 /**
- * nfr_reply_rest - bytes of the reply without the results and their padding
- * @req: the request
- * @res: the reply
+ * nfr_reply_rest - compute the length of the Reply without results and their padding
+ * @req: request
+ * @res: Reply
+ *
+ * Return: length in bytes.
  */
 u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
@@ -203,12 +208,12 @@ u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
 }
 
 /**
- * nfr_reply_inline - put the rest of the reply behind the header
- * @req: the request; its buffer has room
- * @offset: bytes of the header
- * @res: the reply
+ * nfr_reply_inline - copy the remaining message behind the header
+ * @req: request with a sufficient send buffer
+ * @offset: length of the header in bytes
+ * @res: Reply
  *
- * Returns 0 or a negative errno.
+ * Return: 0 or a negative errno.
  */
 int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
 {

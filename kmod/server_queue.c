@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The server's use of the send queue. Whoever has something to post leaves it
- * here and goes on: what finds no room waits in @pending, in order, and is
- * posted when completions make room. What ends with a reply stays in @sent
- * until the queue has passed it.
+ * Use of the send queue by the server. nfr_svc_post() does not wait: a chain
+ * that finds no room stays in @pending, in FIFO order, until completions make
+ * room. A request whose chain ends with the Reply stays in @sent until the send
+ * queue has retired it.
  */
 #include "server.h"
 
-/* Work requests of the chain at @req->first; finds the last one */
+/* Find the last work request of the chain at @req->first, and the length of the chain. */
 static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 {
 	struct ib_send_wr *wr;
@@ -20,17 +20,18 @@ static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_posted - what comes of posting: a full queue will move on, anything else has failed
- * @conn: the connection, its lock not held
- * @rc: from nfr_queue_post()
+ * nfr_svc_posted - break the connection if posting failed
+ * @conn: connection; the caller must not hold its lock
+ * @rc: result of nfr_queue_post(); -EAGAIN is no failure, because completions
+ *	will make room
  */
 void nfr_svc_posted(struct nfr_conn *conn, int rc)
 {
 	if (rc && rc != -EAGAIN)
-		nfr_conn_break(conn, "posting failed");
+		nfr_conn_break(conn, "posting a work request failed");
 }
 
-/* Returns 0, -EAGAIN when the queue is full, or -ENOTCONN. The lock is held. */
+/* Returns 0, -EAGAIN if the queue is full, or -ENOTCONN. Caller holds the lock. */
 static int nfr_svc_post_locked(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
@@ -60,8 +61,10 @@ static int nfr_svc_post_pending(struct nfr_svc *svc)
 }
 
 /**
- * nfr_svc_post - post a request's operations and its reply, now or when there is room
- * @req: with @first set; on an error it stays until the connection is freed
+ * nfr_svc_post - post the operations and the Reply of a request, or queue them
+ * @req: request with @first set
+ *
+ * On an error the request stays allocated until the connection is freed.
  */
 void nfr_svc_post(struct nfr_svc_req *req)
 {
@@ -70,9 +73,9 @@ void nfr_svc_post(struct nfr_svc_req *req)
 	int rc;
 
 	nfr_svc_chain_ends(req);
-	/* the last ones posted may have had no reason to be signaled */
+	/* the latest work requests in the queue may be unsignaled and not retire */
 	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
-		nfr_conn_break(conn, "a call has too many segments for the send queue");
+		nfr_conn_break(conn, "a Call exceeds the send queue");
 		return;
 	}
 	spin_lock(&conn->lock);
@@ -86,8 +89,10 @@ void nfr_svc_post(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_writable - the send queue has moved on
- * @conn: the connection; called where completions are handled
+ * nfr_svc_writable - release sent requests and post queued ones
+ * @conn: connection
+ *
+ * Context: Completion handler.
  */
 void nfr_svc_writable(struct nfr_conn *conn)
 {

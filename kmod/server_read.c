@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Calls of which a part, or all, is to be read from the client (RFC 8166,
+ * Read the parts of a Call that the client conveys in Read chunks (RFC 8166,
  * sections 3.4.5 and 3.5.2).
  *
- * A Call with one data item in a Read chunk, which is what clients send, has
- * the item read into pages of its own, where nfsd wants it. For all else the
- * message is put together in pages as if it had come inline: the chunk at
- * position zero or the inline part gives the frame, and the data items go in
- * at their positions, each filled up to a multiple of four bytes.
+ * Clients usually send one data item in a Read chunk. It is read into separate
+ * pages, where nfsd expects it. Any other Call is assembled in pages as if it
+ * had arrived inline: the position-zero Read chunk or the inline part is the
+ * frame, and the data items are inserted at their positions, each padded to a
+ * multiple of four bytes.
  */
 #include <linux/highmem.h>
 #include <linux/sunrpc/xdr.h>
@@ -15,7 +15,7 @@
 #include "server.h"
 #include "trace_server.h"
 
-/* An RPC Call with empty credentials: RFC 5531, section 9 */
+/* Length of an RPC Call with empty credentials: RFC 5531, section 9 */
 #define NFR_CALL_MIN	40u
 
 static bool nfr_read_is_nomsg(const struct nfr_svc_req *req)
@@ -23,7 +23,7 @@ static bool nfr_read_is_nomsg(const struct nfr_svc_req *req)
 	return req->head.proc == NFR_NOMSG;
 }
 
-/* Read chunks of data items: all but the one at position zero */
+/* Get the Read chunks of data items: all except the position-zero chunk. */
 static u32 nfr_read_items(const struct nfr_svc_req *req, const struct nfr_chunk **items)
 {
 	u32 skip = nfr_read_is_nomsg(req);
@@ -32,7 +32,7 @@ static u32 nfr_read_items(const struct nfr_svc_req *req, const struct nfr_chunk 
 	return req->head.nreads - skip;
 }
 
-/* What the items are set into: inline, or by the chunk at position zero */
+/* Get the length of the frame. */
 static u32 nfr_read_frame(const struct nfr_svc_req *req)
 {
 	return nfr_read_is_nomsg(req) ? nfr_wire_length(req->head.reads) : req->rpc_length;
@@ -48,12 +48,15 @@ static bool nfr_read_frame_is_sound(const struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_read_check - whether the Read list and the message go together
- * @req: decoded; its length is set, in bytes of the message
- * @max: bytes that a message may have
+ * nfr_svc_read_check - check that the Read list is consistent with the message
+ * @req: decoded request; the function sets its length to that of the assembled
+ *	message
+ * @max: maximum message size in bytes
  *
- * Every item begins within the frame, behind the one before it, and the RPC
- * header comes before all of them.
+ * Each item has to start within the frame and after the previous item. The RPC
+ * header has to precede all of them.
+ *
+ * Return: true if the Read list is valid.
  */
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max)
 {
@@ -80,7 +83,7 @@ bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max)
 	return true;
 }
 
-/* --- what is read, and where to --- */
+/* --- preparing RDMA Reads --- */
 
 static int nfr_read_remote(struct nfr_svc_req *req, struct nfr_cursor *from, u32 to, u32 length)
 {
@@ -101,7 +104,7 @@ static void nfr_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 l
 	}
 }
 
-/* The next part of the frame: @from is its place in the inline message, or in the chunk */
+/* Place the next part of the frame. @from is its offset in the inline message or in the chunk. */
 static int nfr_read_frame_part(struct nfr_svc_req *req, struct nfr_cursor *cursor, u32 from,
 			       u32 to, u32 length)
 {
@@ -111,7 +114,7 @@ static int nfr_read_frame_part(struct nfr_svc_req *req, struct nfr_cursor *curso
 	return 0;
 }
 
-/* A data item, and its padding, which never crosses a page: @to is a multiple of 4 */
+/* Place a data item and its padding, which does not cross a page because @to is a multiple of 4. */
 static int nfr_read_item(struct nfr_svc_req *req, const struct nfr_chunk *item, u32 to)
 {
 	u32 length = nfr_wire_length(item), end = to + length;
@@ -151,7 +154,7 @@ static int nfr_read_plan(struct nfr_svc_req *req)
 	return req->whole ? nfr_read_whole(req) : nfr_read_item(req, req->head.reads, 0);
 }
 
-/* Where the data goes: the item alone, or the message. */
+/* Choose the layout of the pages: a single data item, or the whole message. */
 static void nfr_read_layout(struct nfr_svc_req *req)
 {
 	req->whole = nfr_read_is_nomsg(req) || req->head.nreads > 1;
@@ -160,14 +163,14 @@ static void nfr_read_layout(struct nfr_svc_req *req)
 	req->npages = DIV_ROUND_UP(req->length, PAGE_SIZE);
 }
 
-/* --- doing it --- */
+/* --- posting --- */
 
 static void nfr_read_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req, read_cqe);
 	struct nfr_conn *conn = req->svc->conn;
 
-	/* else it is freed with the connection */
+	/* on failure, the request is freed with the connection */
 	if (!nfr_queue_check(conn, wc))
 		return;
 	nfr_rw_destroy_all(req);
@@ -181,7 +184,7 @@ static void nfr_read_post(struct nfr_svc_req *req)
 {
 	req->read_cqe.done = nfr_read_done;
 	req->first = nfr_rw_chain(req, &req->read_cqe, NULL);
-	/* chunks without a byte */
+	/* all chunks are empty */
 	if (!req->first) {
 		nfr_svc_is_ready(req);
 		return;
@@ -199,7 +202,7 @@ static void nfr_read_give_up(struct nfr_svc_req *req, const char *reason)
 	nfr_conn_break(conn, reason);
 }
 
-/* Regions that a device may want for the Reads: one for each segment, if segments are not huge */
+/* Number of MRs that a device may need: one per segment, unless a segment is very large */
 static u32 nfr_read_segments(const struct nfr_svc_req *req)
 {
 	u32 i, count = 0;
@@ -209,7 +212,7 @@ static u32 nfr_read_segments(const struct nfr_svc_req *req)
 	return count;
 }
 
-/* Memory was short, or other Calls have the device's regions */
+/* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
 static bool nfr_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
 	return rc == -ENOMEM ||
@@ -217,11 +220,11 @@ static bool nfr_read_may_work_later(const struct nfr_svc_req *req, int rc)
 }
 
 /**
- * nfr_svc_read_start - read what a Call has left with the client
- * @req: checked; goes to nfsd when all of it is there
+ * nfr_svc_read_start - read the chunks of a Call, then pass the Call to nfsd
+ * @req: request that nfr_svc_read_check() accepted
  *
- * It may have to wait for memory first. The connection breaks when the device
- * has no means for it.
+ * The request may wait for memory first. The connection breaks if the device
+ * cannot perform the RDMA Reads.
  */
 void nfr_svc_read_start(struct nfr_svc_req *req)
 {
@@ -240,5 +243,5 @@ void nfr_svc_read_start(struct nfr_svc_req *req)
 	if (!rc)
 		nfr_read_post(req);
 	else
-		nfr_read_give_up(req, "an RDMA Read could not be prepared");
+		nfr_read_give_up(req, "preparing an RDMA Read failed");
 }

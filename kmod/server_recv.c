@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Messages that come: looked at where their completion is handled, and ready for
- * nfsd when all of a Call is there.
+ * Handle received messages: decode them in the completion handler, and pass
+ * complete Calls to nfsd.
  *
- * What is malformed is answered, or dropped, as RFC 8166, section 4.5, has it.
+ * RFC 8166, section 4.5, defines how to answer or drop malformed messages.
  */
 #include "server.h"
 #include "trace_server.h"
@@ -11,9 +11,9 @@
 /* --- credits --- */
 
 /*
- * A client has few credits until it uses them, so that one that never does
- * costs few buffers. The receives come first, then the grant. Only where
- * completions are handled.
+ * Double the grant when half of it is in use, so that an idle client does not
+ * occupy many buffers. Post the receives before granting the credits.
+ * Completion handler only.
  */
 static void nfr_svc_grow(struct nfr_svc *svc)
 {
@@ -31,8 +31,8 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 /* --- Calls --- */
 
 /**
- * nfr_svc_is_ready - a request is all there: some nfsd thread is to take it
- * @req: the request
+ * nfr_svc_is_ready - queue a complete Call for an nfsd thread
+ * @req: request
  */
 void nfr_svc_is_ready(struct nfr_svc_req *req)
 {
@@ -64,8 +64,8 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
 	if (req->head.nreads && !svc->depth) {
-		nfr_svc_drop(req, "a Read chunk of a client that takes no Reads");
-		nfr_conn_break(svc->conn, "the client takes no RDMA Reads");
+		nfr_svc_drop(req, "Read chunk, but no RDMA Reads accepted");
+		nfr_conn_break(svc->conn, "the client does not accept RDMA Reads");
 	} else if (req->head.nreads) {
 		nfr_svc_read_start(req);
 	} else {
@@ -73,7 +73,7 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	}
 }
 
-/* An inline message: does it ask, or answer a callback? Its xid is the header's. */
+/* Tell a Call from the reply to a callback. Its XID has to match that of the header. */
 static void nfr_svc_inline(struct nfr_svc_req *req)
 {
 	struct nfr_header *head = &req->head;
@@ -93,15 +93,15 @@ static void nfr_svc_inline(struct nfr_svc_req *req)
 
 static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 {
-	/* RFC 8166, section 4.5: its xid cannot be trusted */
+	/* RFC 8166, section 4.5: its XID cannot be trusted */
 	if (req->recv->length < NFR_WIRE_MIN) {
-		nfr_svc_drop(req, "shorter than any header");
+		nfr_svc_drop(req, "message is shorter than a header");
 		return;
 	}
-	/* nobody answers an error, whatever it says */
+	/* never answer an error, even a malformed one */
 	if (req->head.proc == NFR_ERROR)
 		nfr_svc_drop(req, "RDMA_ERROR");
-	/* RFC 8166, section 4.2.4: nobody may send it, and there is no answer to it */
+	/* RFC 8166, section 4.2.4: the sender violates the protocol; there is no reply to it */
 	else if (req->head.proc == NFR_DONE && error == -EPROTO)
 		nfr_svc_drop(req, "RDMA_DONE");
 	else
@@ -130,12 +130,12 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 		nfr_svc_call(req);
 		return;
 	}
-	/* a client's error: it could only be about a callback, which ends without a reply */
+	/* an error of the client must concern a callback, which then gets no other reply */
 	nfr_backchannel_failed(req->svc);
 	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
-/* Returns -ENOMEM when there is no memory for a request; @recv is as before then. */
+/* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
 static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 {
 	struct nfr_svc_req *req = nfr_svc_req_get(svc, gfp);
@@ -144,7 +144,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 		return -ENOMEM;
 	if (IS_ERR(req)) {
 		nfr_recv_return(svc->conn, recv);
-		nfr_conn_break(svc->conn, "more calls than credits");
+		nfr_conn_break(svc->conn, "more Calls than credits");
 		return 0;
 	}
 	atomic_inc(&svc->busy);
@@ -157,9 +157,11 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 }
 
 /**
- * nfr_svc_receive - a message came from the client
- * @conn: the connection; called where completions are handled
- * @recv: the message
+ * nfr_svc_receive - handle a message from a client
+ * @conn: connection
+ * @recv: message
+ *
+ * Context: Completion handler.
  */
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
@@ -175,7 +177,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	nfr_conn_queue(&svc->late_work, 0);
 }
 
-/* --- messages that found no memory where their completion was handled --- */
+/* --- messages for which the completion handler could not allocate a request --- */
 
 static struct nfr_recv *nfr_svc_next_late(struct nfr_svc *svc)
 {
@@ -198,13 +200,13 @@ static void nfr_svc_late_work(struct work_struct *work)
 		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
 			continue;
 		nfr_recv_return(svc->conn, recv);
-		nfr_conn_break(svc->conn, "no memory for a call");
+		nfr_conn_break(svc->conn, "no memory for a Call");
 	}
 }
 
 /**
- * nfr_svc_late_init - prepare for messages that find no memory
- * @svc: new
+ * nfr_svc_late_init - initialize the queue of messages that wait for memory
+ * @svc: new connection
  */
 void nfr_svc_late_init(struct nfr_svc *svc)
 {

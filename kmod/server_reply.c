@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Replies: how each of them travels, and the answers to what cannot be served
- * (RFC 8166, sections 3.5.3 and 4.5).
+ * Send Replies: choose how the parts of a Reply are conveyed, and answer Calls
+ * that cannot be served (RFC 8166, sections 3.5.3 and 4.5).
  *
- * Everything is checked before anything is written to the client's memory.
- * The reply is sent from a buffer of the request's, behind the RDMA Writes,
- * with one doorbell.
+ * All checks precede the first RDMA Write to memory of the client. The RDMA
+ * Writes and the Send, from a buffer of the request, are posted with one
+ * doorbell.
  */
 #include <linux/sunrpc/xdr.h>
 
@@ -13,13 +13,14 @@
 #include "trace_server.h"
 
 /**
- * nfr_svc_result_payload - nfsd has encoded a result that may move apart
- * @rqstp: the request
- * @offset: where it is in the reply, bytes
- * @length: bytes, without padding
+ * nfr_svc_result_payload - record a DDP-eligible result (svc_xprt_ops.xpo_result_payload)
+ * @rqstp: nfsd thread's request
+ * @offset: offset of the result in the Reply, in bytes
+ * @length: length of the result in bytes, without padding
  *
- * The n-th such result belongs to the n-th Write chunk: RFC 8267, section 2.
- * Returns 0 (svc_xprt_ops.xpo_result_payload).
+ * The n-th result belongs to the n-th Write chunk: RFC 8267, section 2.
+ *
+ * Return: 0.
  */
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length)
 {
@@ -33,7 +34,7 @@ int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned
 	return 0;
 }
 
-/* With krb5i and krb5p the message is wrapped as a whole: nothing may leave it. */
+/* krb5i and krb5p wrap the whole message, so that no part of it is DDP-eligible. */
 static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 {
 	u32 flavor = rqstp->rq_cred.cr_flavor;
@@ -43,7 +44,7 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 
 /* --- sending --- */
 
-/* Looks at the keys of a chunk. Returns false when there is another one than @found. */
+/* Collect the key of a chunk. Returns false if the chunk has a key other than @found. */
 static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
 {
 	u32 i;
@@ -57,8 +58,9 @@ static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_se
 }
 
 /*
- * The only key of a Call, or NULL. With several the client has to invalidate
- * the others itself, and one operation of its own does all: RFC 8797, section 4.
+ * Get the only key of a Call, or NULL. If there are several, the client has to
+ * invalidate the others itself and can do so with one chain: do not invalidate
+ * any (RFC 8797, section 4).
  */
 static const struct nfr_segment *nfr_reply_only_key(const struct nfr_header *head)
 {
@@ -85,10 +87,10 @@ static void nfr_reply_invalidate(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_send - send a request's buffer, behind its RDMA Writes
- * @req: with the message in its buffer
- * @head: the header, which is put before the message
- * @length: bytes of both
+ * nfr_svc_send - post the RDMA Writes and the Send of a request
+ * @req: request with the message in its buffer
+ * @head: header; encoded in front of the message
+ * @length: length of header and message in bytes
  */
 void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
 {
@@ -96,7 +98,7 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 
 	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
 		nfr_svc_req_put(req);
-		nfr_conn_break(conn, "a reply has no room for its header");
+		nfr_conn_break(conn, "no room for the header of a Reply");
 		return;
 	}
 	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
@@ -108,7 +110,7 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
-	/* memory is held no longer than needed: others may wait for it */
+	/* release unused pages: other Calls may wait for them */
 	nfr_budget_keep(req, nfr_rw_bytes(req));
 	req->signal = req->reply_pages;
 	req->first = nfr_rw_chain(req, NULL, &req->send);
@@ -118,9 +120,9 @@ void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 le
 }
 
 /**
- * nfr_svc_refuse - answer a Call with an error of the transport
- * @req: the Call, not with nfsd any more
- * @error: what is wrong
+ * nfr_svc_refuse - answer a Call with RDMA_ERROR
+ * @req: Call, which no nfsd thread uses
+ * @error: error code
  */
 void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 {
@@ -137,7 +139,7 @@ void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 	nfr_svc_send(req, &head, nfr_wire_size(&head));
 }
 
-/* Returns 0; -EMSGSIZE when the client has left no room; -ENOMEM or -EIO. */
+/* Returns 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO. */
 static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	struct nfr_header head = {
@@ -172,11 +174,13 @@ static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 }
 
 /**
- * nfr_svc_sendto - send an nfsd thread's reply (svc_xprt_ops.xpo_sendto)
- * @rqstp: the thread's; its rq_res has the reply
+ * nfr_svc_sendto - send the Reply of an nfsd thread (svc_xprt_ops.xpo_sendto)
+ * @rqstp: nfsd thread's request with the Reply in rq_res
  *
- * Does not wait. Returns 0, or a negative errno when the connection is closed
- * instead: the client sends the Call again on the next one.
+ * Context: Does not sleep for the network.
+ *
+ * Return: 0, or a negative errno if the connection breaks instead; then the
+ * client sends the Call again on its next connection.
  */
 int nfr_svc_sendto(struct svc_rqst *rqstp)
 {
@@ -195,7 +199,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 		return 0;
 	}
 	if (rc) {
-		nfr_conn_break(req->svc->conn, "a reply could not be sent");
+		nfr_conn_break(req->svc->conn, "sending a Reply failed");
 		nfr_svc_req_put(req);
 	}
 	return rc;

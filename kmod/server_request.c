@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * The requests of a connection: made when they are needed, used again and
- * again, and never more than credits can account for.
- */
+/* Requests of a connection: allocated on demand, reused, and limited by the number of credits. */
 #include <linux/slab.h>
 
 #include "server.h"
 
-/* Requests whose reply has left, but is not known to have */
+/* Allowance for requests whose Reply was sent, but is not retired yet */
 #define NFR_SVC_UNRETIRED	64
 
 static void nfr_svc_req_free(struct nfr_svc_req *req)
@@ -56,12 +53,12 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 }
 
 /**
- * nfr_svc_req_get - a request for a message that came, or for one to be sent
- * @svc: the connection
- * @gfp: how to allocate
+ * nfr_svc_req_get - get a request for a received message or a callback
+ * @svc: connection
+ * @gfp: allocation flags
  *
- * Returns ERR_PTR(-ENOMEM) when memory is short, ERR_PTR(-ENOBUFS) when the
- * client has more Calls under way than anybody granted.
+ * Return: request, ERR_PTR(-ENOMEM) if an allocation failed, or
+ * ERR_PTR(-ENOBUFS) if the client exceeds its credits.
  */
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 {
@@ -80,8 +77,8 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 }
 
 /**
- * nfr_svc_req_answered - the Call itself is not looked at any more
- * @req: its receive buffer goes back, for the client's next Call
+ * nfr_svc_req_answered - return the receive of a Call that is not used any more
+ * @req: request
  */
 void nfr_svc_req_answered(struct nfr_svc_req *req)
 {
@@ -95,8 +92,8 @@ void nfr_svc_req_answered(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_req_put - a request is over
- * @req: no work request refers to it, nor does a thread
+ * nfr_svc_req_put - return a request to the free list
+ * @req: request that no work request and no thread uses
  */
 void nfr_svc_req_put(struct nfr_svc_req *req)
 {
@@ -108,14 +105,14 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	nfr_budget_keep(req, 0);
 	req->nresults = 0;
 	spin_lock(&svc->lock);
-	/* the one used last: it is still in the caches */
+	/* LIFO: the latest request is cache-hot */
 	list_add(&req->list, &svc->free);
 	spin_unlock(&svc->lock);
 }
 
 /**
- * nfr_svc_req_destroy_all - free all requests, whatever their state
- * @svc: drained, with its queue pair, and nobody uses it
+ * nfr_svc_req_destroy_all - free all requests in any state
+ * @svc: drained connection without references, whose queue pair still exists
  */
 void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 {

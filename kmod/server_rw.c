@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RDMA Reads and Writes between memory of this host and segments of the peer.
+ * RDMA Reads and Writes between local pages and segments of the peer.
  *
- * The RDMA core's helpers (rdma/rw.h) know what a device needs for them: iWARP
- * wants even the target of a Read registered. Each operation holds the pages
- * it uses, so a reply's pages may be given back by nfsd before they have left.
+ * The helpers of the RDMA core (rdma/rw.h) hide the requirements of devices:
+ * iWARP devices need an MR for the target of an RDMA Read. Each operation holds
+ * references to its pages, so that nfsd may release the pages of a Reply before
+ * they are sent.
  */
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
@@ -12,7 +13,7 @@
 
 #include "server.h"
 
-/* Pieces that are not whole pages: at both ends of a head, of pages and of a tail */
+/* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
 
 static void nfr_rw_pages(struct nfr_rw *rw, void (*each)(struct page *page))
@@ -28,7 +29,7 @@ static void nfr_rw_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 	}
 }
 
-/* Appends a piece; one that goes on where the last one ended makes that longer. */
+/* Append a piece, or extend the last entry if it is contiguous. */
 static void nfr_rw_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length, u32 max)
 {
 	struct scatterlist *sg = rw->entries ? &rw->sg[rw->entries - 1] : NULL;
@@ -57,9 +58,9 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
 }
 
 /*
- * The core allocates with GFP_KERNEL, some bytes for each page. Where req->gfp
- * does not block, it must not reclaim either; what it takes of the reserves
- * then is bounded with the pages themselves (server_sink.c).
+ * The RDMA core allocates with GFP_KERNEL, some bytes per page. If req->gfp
+ * does not block, it must not reclaim either. The limit on pages
+ * (server_sink.c) also bounds its use of the reserves.
  */
 static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct nfr_segment *seg,
 		       u32 at)
@@ -79,7 +80,7 @@ static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct 
 	return rc;
 }
 
-/* One operation: @length bytes of @span, and as many at @at in @seg */
+/* Add one operation: @length bytes of @span, at offset @at of @seg */
 static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
 		      struct nfr_span *span, u32 length, enum dma_data_direction direction)
 {
@@ -107,14 +108,15 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 }
 
 /**
- * nfr_rw_add - prepare to move data
- * @req: the operations are added to
- * @cursor: where in the peer's chunk; moves on
- * @span: memory of this host; consumed as far as @length
- * @length: bytes; the chunk and the span have as many
- * @direction: DMA_FROM_DEVICE to read from the peer, DMA_TO_DEVICE to write to it
+ * nfr_rw_add - prepare RDMA Reads or Writes
+ * @req: request to add the operations to
+ * @cursor: position in the chunk of the peer; advanced
+ * @span: local memory; @length bytes of it are consumed
+ * @length: number of bytes, which the chunk and the span must have
+ * @direction: DMA_FROM_DEVICE to read from the peer, DMA_TO_DEVICE to write to
+ *	it
  *
- * Returns 0, -ENOMEM, or -EAGAIN when the device has no regions left for it.
+ * Return: 0, -ENOMEM, or -EAGAIN if the device has no free MRs for it.
  */
 int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
 	       u32 length, enum dma_data_direction direction)
@@ -139,8 +141,10 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 }
 
 /**
- * nfr_rw_bytes - bytes that a request's operations move
- * @req: the request
+ * nfr_rw_bytes - compute the length of all operations of a request
+ * @req: request
+ *
+ * Return: number of bytes.
  */
 u32 nfr_rw_bytes(const struct nfr_svc_req *req)
 {
@@ -153,12 +157,12 @@ u32 nfr_rw_bytes(const struct nfr_svc_req *req)
 }
 
 /**
- * nfr_rw_chain - the work requests of all operations, in order
- * @req: its operations
- * @cqe: completes after the last of them; not used with @last
- * @last: what follows them, or NULL
+ * nfr_rw_chain - link the work requests of all operations
+ * @req: request with operations
+ * @cqe: completion of the last operation; unused if @last is set
+ * @last: work request that follows them, or NULL
  *
- * Returns the first, or @last if there are no operations.
+ * Return: first work request, or @last if there are no operations.
  */
 struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 				struct ib_send_wr *last)
@@ -173,8 +177,8 @@ struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 }
 
 /**
- * nfr_rw_destroy_all - undo nfr_rw_add(): the operations are over, or were never posted
- * @req: the request; the queue pair exists
+ * nfr_rw_destroy_all - undo nfr_rw_add() for operations that are complete or were not posted
+ * @req: request; the queue pair exists
  */
 void nfr_rw_destroy_all(struct nfr_svc_req *req)
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The pages that RDMA Reads put data into, until an nfsd thread takes it over.
+ * Sink pages: RDMA Reads place data in them until an nfsd thread takes it over.
  *
- * A client that announces much and delivers slowly must not have the memory of
- * the others: all connections together have as many pages as the parameter
- * server_memory says, and one of them a quarter of that. What does not fit
- * waits here, in the order it came.
+ * A client that announces much data and delivers it slowly must not use up the
+ * memory for the other clients. The parameter server_memory limits the pages of
+ * all connections, and one connection may use a quarter of it. Requests above
+ * the limits wait here in FIFO order.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -13,10 +13,10 @@
 #include "compat.h"
 #include "server.h"
 
-/* A connection's share of all pages; one request is taken whatever it is */
+/* Divisor for the share of one connection. A request that is alone may exceed share and limit. */
 #define NFR_SINK_SHARE	4
 
-/* After an allocation failed */
+/* Delay after an allocation failure */
 #define NFR_SINK_RETRY	(HZ / 10)
 
 static DEFINE_SPINLOCK(nfr_sink_lock);
@@ -27,14 +27,17 @@ static bool nfr_sink_starved;
 static void nfr_sink_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(nfr_sink_later, nfr_sink_work);
 
-/* --- accounts; the lock is held --- */
+/* --- charging; caller holds the lock --- */
 
-/* Returns 0; -EDQUOT when others are not to suffer; -ENOMEM when there is too little for all. */
+/*
+ * Returns 0, -EDQUOT if the connection has to wait for its share, or -ENOMEM at
+ * the global limit.
+ */
 static int nfr_sink_charge(struct nfr_svc_req *req)
 {
 	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
 
-	/* who came later does not overtake those that all of the memory is too little for */
+	/* do not overtake requests that wait for the global limit */
 	if (nfr_sink_starved && !req->waited)
 		return -EDQUOT;
 	if (own && own + req->npages > limit / NFR_SINK_SHARE)
@@ -52,7 +55,7 @@ static void nfr_sink_uncharge(struct nfr_svc_req *req)
 	atomic_sub(req->npages, &req->svc->sunk);
 }
 
-/* A request that waits keeps its connection. Returns false when that is ending. */
+/* A waiting request holds a reference to its connection. Returns false if that is closing. */
 static bool nfr_sink_wait(struct nfr_svc_req *req)
 {
 	if (!nfr_conn_is_up(req->svc->conn) || !kref_get_unless_zero(&req->svc->xprt.xpt_ref))
@@ -76,7 +79,7 @@ static void nfr_sink_free(struct nfr_svc_req *req)
 	req->pages = NULL;
 }
 
-/* What it got stays with the request, also when it is too little. */
+/* On failure, the pages that were allocated stay with the request. */
 static int nfr_sink_alloc(struct nfr_svc_req *req)
 {
 	unsigned long filled = 0, before;
@@ -84,7 +87,7 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
 	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
 	if (!req->pages)
 		return -ENOMEM;
-	/* it may stop early without being short of memory */
+	/* the bulk allocator may stop early even if memory is available */
 	do {
 		before = filled;
 		filled = nfr_alloc_pages(req->gfp, req->npages, req->pages);
@@ -93,11 +96,10 @@ static int nfr_sink_alloc(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_sink_again - have a request that was charged try again later
- * @req: loses what memory it has
+ * nfr_sink_again - release the pages of a request and queue it for another attempt
+ * @req: charged request, for which pages or MRs of the device are short
  *
- * For want of pages, or of the device's regions. Returns -EINPROGRESS or
- * -ENOTCONN, as nfr_sink_get().
+ * Return: -EINPROGRESS or -ENOTCONN, as for nfr_sink_get().
  */
 int nfr_sink_again(struct nfr_svc_req *req)
 {
@@ -109,17 +111,17 @@ int nfr_sink_again(struct nfr_svc_req *req)
 	nfr_sink_uncharge(req);
 	waits = nfr_sink_wait(req);
 	spin_unlock(&nfr_sink_lock);
-	/* where the worker may wait for memory it may find some at once */
+	/* retry at once if only this context could not block, because the worker can */
 	nfr_conn_queue(&nfr_sink_later, delay);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
 /**
- * nfr_sink_get - have pages for a request's RDMA Reads
- * @req: with @npages set
+ * nfr_sink_get - allocate sink pages for a request
+ * @req: request with @npages set
  *
- * Returns 0; -EINPROGRESS when it has to wait: nfr_svc_read_start() is called
- * again; -ENOTCONN when the connection is ending.
+ * Return: 0, -EINPROGRESS if the request waits: a worker will call
+ * nfr_svc_read_start() again, or -ENOTCONN if the connection is closing.
  */
 int nfr_sink_get(struct nfr_svc_req *req)
 {
@@ -143,7 +145,7 @@ int nfr_sink_get(struct nfr_svc_req *req)
 
 /**
  * nfr_sink_put - undo nfr_sink_get()
- * @req: whether it has pages or not
+ * @req: request with or without pages
  */
 void nfr_sink_put(struct nfr_svc_req *req)
 {
@@ -160,7 +162,7 @@ void nfr_sink_put(struct nfr_svc_req *req)
 		nfr_sink_kick();
 }
 
-/* --- waiters --- */
+/* --- waiting requests --- */
 
 static struct nfr_svc_req *nfr_sink_next(struct list_head *waiters)
 {
@@ -171,7 +173,7 @@ static struct nfr_svc_req *nfr_sink_next(struct list_head *waiters)
 	return req;
 }
 
-/* Each waiter tries once; those that find no memory wait again, in the same order. */
+/* Retry each waiting request once. Those that fail queue up again in the same order. */
 static void nfr_sink_work(struct work_struct *work)
 {
 	struct nfr_svc_req *req;
@@ -192,7 +194,7 @@ static void nfr_sink_work(struct work_struct *work)
 }
 
 /**
- * nfr_sink_kick - memory came back, or a connection with waiters broke
+ * nfr_sink_kick - retry waiting requests after pages were freed or a connection broke
  */
 void nfr_sink_kick(void)
 {
@@ -200,7 +202,9 @@ void nfr_sink_kick(void)
 }
 
 /**
- * nfr_sink_in_use - pages in use by all connections
+ * nfr_sink_in_use - get the number of sink pages
+ *
+ * Return: pages of all connections.
  */
 u32 nfr_sink_in_use(void)
 {
@@ -208,7 +212,9 @@ u32 nfr_sink_in_use(void)
 }
 
 /**
- * nfr_sink_stop - when the module is unloaded: no connection exists
+ * nfr_sink_stop - stop the worker when the module is unloaded
+ *
+ * No connection exists any more.
  */
 void nfr_sink_stop(void)
 {

@@ -1,15 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Calls that are all there: which of them an nfsd thread takes, and where it
- * finds their parts.
- */
+/* Pass complete Calls to nfsd threads. */
 #include "compat.h"
 #include "server.h"
 
-/*
- * What was read takes the place of as many pages of the thread's, which are
- * freed instead.
- */
+/* Exchange the sink pages with pages of the nfsd thread, and free the latter. */
 static void nfr_svc_give_pages(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 {
 	u32 i;
@@ -29,7 +23,7 @@ static void nfr_svc_arg_inline(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	arg->tail[0].iov_len = 0;
 }
 
-/* The inline part before the data item, the item in pages, and the rest */
+/* Inline part before the data item, the item in pages, and the rest of the inline part */
 static void nfr_svc_arg_item(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 {
 	u32 position = req->head.reads[0].position;
@@ -73,8 +67,8 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 }
 
 /*
- * The first Call whose reply has room in memory. Those that wait for room keep
- * their order; Calls that need none overtake them.
+ * Get the first Call whose Reply fits into the budget. Calls that wait for it
+ * keep their order; Calls that are not charged may overtake them.
  */
 static struct nfr_svc_req *nfr_svc_next(struct nfr_svc *svc)
 {
@@ -96,7 +90,7 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 	struct nfr_svc_req *req;
 
 	spin_lock(&svc->lock);
-	/* before looking: memory that comes back later sets it again */
+	/* clear it first: nfr_budget_wake() may set it again at any time */
 	clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
 	req = nfr_svc_next(svc);
 	if (req)
@@ -108,10 +102,10 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 }
 
 /**
- * nfr_svc_recvfrom - give a Call to an nfsd thread (svc_xprt_ops.xpo_recvfrom)
- * @rqstp: the thread's; its rq_arg is filled in
+ * nfr_svc_recvfrom - pass a Call to an nfsd thread (svc_xprt_ops.xpo_recvfrom)
+ * @rqstp: request of the thread; the function sets its rq_arg
  *
- * Returns bytes of the Call, 0 when there is none.
+ * Return: length of the Call in bytes, or 0 if no Call is available.
  */
 int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 {
@@ -119,7 +113,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	struct nfr_svc_req *req = nfr_svc_take(nfr_svc_of(xprt));
 
 	rqstp->rq_xprt_ctxt = req;
-	/* the next thread may take the next Call */
+	/* allow another thread to take the next Call */
 	svc_xprt_received(xprt);
 	if (!req)
 		return 0;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether a client is still there, and takes what it asked for. Looked at now
- * and then; RDMA has no timer of its own for a peer that is silent.
+ * Detect clients that are gone or that do not receive their Replies. The check
+ * is periodic, because RDMA has no timer for an idle connection.
  */
 #include "server.h"
 
-/* Between two looks; what is wrong is known after twice as long */
+/* Interval of the check; it takes up to two intervals to detect a failure */
 #define NFR_SVC_WATCH	(20 * HZ)
 
 /*
- * An empty RDMA Write touches no memory and wakes nobody, but it has to be
- * acknowledged: a client that went without a word has the queue pair fail.
+ * Probe an idle client with an empty RDMA Write: it does not access memory or
+ * complete a receive, but needs an acknowledgment. If the client is gone, the
+ * queue pair fails.
  */
 static int nfr_svc_probe(struct nfr_svc *svc)
 {
@@ -24,8 +25,9 @@ static int nfr_svc_probe(struct nfr_svc *svc)
 }
 
 /*
- * A client that posts no receives, or takes no RDMA Reads, may have the device
- * try for ever, and all that is queued waits with it.
+ * If a client posts no receives or does not serve RDMA Reads, the device may
+ * retry forever, and everything behind in the send queue waits. Break the
+ * connection if no completion occurred between two checks.
  */
 static void nfr_svc_look(struct nfr_svc *svc)
 {
@@ -44,7 +46,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	svc->heard = calls;
 	spin_unlock(&conn->lock);
 	if (stuck)
-		nfr_conn_break(conn, "the client takes nothing");
+		nfr_conn_break(conn, "the send queue is stalled");
 	nfr_svc_posted(conn, rc);
 }
 
@@ -59,8 +61,8 @@ static void nfr_svc_watch(struct work_struct *work)
 }
 
 /**
- * nfr_svc_watch_init - prepare to watch a connection
- * @svc: new
+ * nfr_svc_watch_init - initialize the periodic check
+ * @svc: new connection
  */
 void nfr_svc_watch_init(struct nfr_svc *svc)
 {
@@ -68,8 +70,10 @@ void nfr_svc_watch_init(struct nfr_svc *svc)
 }
 
 /**
- * nfr_svc_watch_start - look at a connection after a while, and again until it breaks
- * @svc: accepted
+ * nfr_svc_watch_start - schedule the next check
+ * @svc: accepted connection
+ *
+ * The check reschedules itself until the connection breaks.
  */
 void nfr_svc_watch_start(struct nfr_svc *svc)
 {

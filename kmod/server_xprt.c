@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The server's transport class: what sunrpc calls for connections that were
- * accepted (include/linux/sunrpc/svc_xprt.h, struct svc_xprt_ops).
+ * Server transport class: the operations that sunrpc calls for accepted
+ * connections (include/linux/sunrpc/svc_xprt.h, struct svc_xprt_ops).
  */
 #include <linux/module.h>
 
 #include "compat.h"
 #include "server.h"
 
-/* What /proc/fs/nfsd/portlist takes */
+/* Limit of /proc/fs/nfsd/portlist */
 #define NFR_SVC_NAME_MAX	15
 
 static int nfr_svc_has_wspace(struct svc_xprt *xprt)
@@ -16,7 +16,7 @@ static int nfr_svc_has_wspace(struct svc_xprt *xprt)
 	return 1;
 }
 
-/* A request that nfsd dropped: its client may send it again on another connection only. */
+/* nfsd dropped a request: the client may retransmit it on another connection only. */
 static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 {
 	struct nfr_svc_req *req = ctxt;
@@ -28,7 +28,7 @@ static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 	xid = req->head.xid;
 	nfr_svc_count(svc, dropped, 1);
 	nfr_svc_req_put(req);
-	/* not at once: what nfsd is still working on is dropped when it is sent again */
+	/* delayed, because nfsd also drops a retransmission while it still handles the original */
 	nfr_conn_lost(svc->conn, xid);
 }
 
@@ -40,7 +40,7 @@ static void nfr_svc_detach(struct svc_xprt *xprt)
 	rdma_disconnect(conn->id);
 }
 
-/* The last reference may go anywhere, and draining waits. */
+/* Any context may drop the last reference, but draining sleeps. */
 static void nfr_svc_free(struct svc_xprt *xprt)
 {
 	nfr_conn_queue(&nfr_svc_of(xprt)->free_work, 0);
@@ -80,10 +80,13 @@ struct svc_xprt_class nfr_svc_class = {
 };
 
 /**
- * nfr_svc_register - offer the class to sunrpc, under the name of the parameter server_name
+ * nfr_svc_register - register the server transport class
  *
- * Returns 0, also when the name is empty: then there is no server. -EEXIST
- * when another module has the name.
+ * The parameter server_name is the name of the class; if it is empty, there is
+ * no server.
+ *
+ * Return: 0, -EINVAL if the name is too long, or -EEXIST if another module
+ * holds the name.
  */
 int nfr_svc_register(void)
 {
@@ -93,7 +96,7 @@ int nfr_svc_register(void)
 	if (!*nfr_svc_class.xcl_name)
 		return 0;
 	if (strlen(nfr_svc_class.xcl_name) > NFR_SVC_NAME_MAX) {
-		pr_err("nfsrdma: server_name=%s: expected %d characters at most\n",
+		pr_err("nfsrdma: parameter server_name: got %s, expected at most %d characters\n",
 		       nfr_svc_class.xcl_name, NFR_SVC_NAME_MAX);
 		return -EINVAL;
 	}
@@ -103,7 +106,7 @@ int nfr_svc_register(void)
 	rc = svc_reg_xprt_class(&nfr_svc_class);
 	if (!rc)
 		return 0;
-	pr_err("nfsrdma: the server transport %s is held by another module: unload that, or set server_name\n",
+	pr_err("nfsrdma: another module provides server transport %s. Unload it or set server_name\n",
 	       nfr_svc_class.xcl_name);
 	nfr_backchannel_unregister();
 	return rc;
@@ -118,7 +121,7 @@ void nfr_svc_unregister(void)
 		return;
 	svc_unreg_xprt_class(&nfr_svc_class);
 	nfr_backchannel_unregister();
-	/* sunrpc gave its references back when it asked for connections to be freed */
+	/* sunrpc dropped its module references before the workers that free connections have run */
 	nfr_conn_flush();
 	nfr_sink_stop();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Stretches of memory as an xdr_buf has them, taken page by page: see registration.h. */
+/* Walk the memory of an xdr_buf page by page: see struct nfr_span. */
 #include <linux/mm.h>
 
 #include "registration.h"
@@ -21,11 +21,11 @@ static void nfr_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *s
 }
 
 /**
- * nfr_span_peek - the first part of a span, within one page
- * @span: not consumed
- * @piece: filled in
+ * nfr_span_peek - get the first piece of a span
+ * @span: span; not consumed
+ * @piece: output, within one page
  *
- * Returns false when the span is empty.
+ * Return: false if the span is empty.
  */
 bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
 {
@@ -41,9 +41,9 @@ bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
 }
 
 /**
- * nfr_span_skip - consume a part of a span
- * @span: the span
- * @length: bytes, no more than nfr_span_peek() found
+ * nfr_span_skip - consume the start of a span
+ * @span: span
+ * @length: bytes, at most the length of the piece from nfr_span_peek()
  */
 void nfr_span_skip(struct nfr_span *span, u32 length)
 {
@@ -59,8 +59,10 @@ void nfr_span_skip(struct nfr_span *span, u32 length)
 }
 
 /**
- * nfr_span_length - bytes in a span
- * @span: not consumed
+ * nfr_span_length - compute the length of a span
+ * @span: span; not consumed
+ *
+ * Return: length in bytes.
  */
 u32 nfr_span_length(const struct nfr_span *span)
 {
@@ -75,9 +77,11 @@ static u32 nfr_kvec_segments(const struct kvec *vec, u32 depth)
 }
 
 /**
- * nfr_span_segments - the most regions that a span needs
- * @span: not consumed
- * @depth: pages in a region
+ * nfr_span_segments - compute an upper bound for the MRs that a span needs
+ * @span: span; not consumed
+ * @depth: pages per MR
+ *
+ * Return: number of MRs.
  */
 u32 nfr_span_segments(const struct nfr_span *span, u32 depth)
 {

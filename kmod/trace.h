@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The events of trace system nfsrdma: what probes and scripts stand on. Names
- * and fields stay; new ones may be added at the end.
+ * Trace events of system nfsrdma. Probes and scripts depend on them: names and
+ * fields are stable, and new fields go at the end.
  *
- * xprt is the transport's number, as in /sys/kernel/sunrpc; task and client
- * are sunrpc's numbers of an RPC; xid is the RPC's, in host order; lengths are
- * bytes. xid is in every event that belongs to one RPC.
+ * xprt is the number of the transport, as in /sys/kernel/sunrpc. task and
+ * client are sunrpc's numbers of an RPC. xid is the XID of the RPC in host byte
+ * order; every event of an RPC has it. Lengths are in bytes.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM nfsrdma
@@ -27,8 +27,8 @@
 	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
 
 /*
- * A Call has its chunks and is about to be sent: how it travels, and how its
- * reply may. With a negative errno as status it is not, and made again later.
+ * A Call is marshaled: how it and its Reply are conveyed. If status is a
+ * negative errno, it is not sent, and marshaled again later.
  */
 TRACE_EVENT(nfsrdma_marshal,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply,
@@ -61,7 +61,7 @@ TRACE_EVENT(nfsrdma_marshal,
 		  __entry->reply_data, __entry->status)
 );
 
-/* What of a message is sent inline was copied into one piece */
+/* The inline part of a message was copied into one buffer */
 TRACE_EVENT(nfsrdma_pullup,
 	TP_PROTO(const struct rpc_rqst *rqst, u32 length),
 	TP_ARGS(rqst, length),
@@ -79,7 +79,7 @@ TRACE_EVENT(nfsrdma_pullup,
 		  __entry->client, __entry->length)
 );
 
-/* A chunk was added to a Call's header; kind is read, position-zero, write or reply */
+/* A chunk was added to the header of a Call; kind is read, position-zero, write or reply */
 TRACE_EVENT(nfsrdma_chunk,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, const char *kind,
 		 const struct nfr_chunk *chunk),
@@ -105,7 +105,7 @@ TRACE_EVENT(nfsrdma_chunk,
 		  __entry->position, __entry->segments, __entry->length)
 );
 
-/* A segment of such a chunk */
+/* A segment of a chunk in the header of a Call */
 TRACE_EVENT(nfsrdma_segment,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *kind,
 		 const struct nfr_segment *segment),
@@ -129,7 +129,7 @@ TRACE_EVENT(nfsrdma_segment,
 		  __entry->length, __entry->offset)
 );
 
-/* What happens to a memory region */
+/* State changes of a memory region */
 DECLARE_EVENT_CLASS(nfsrdma_mr,
 	TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr),
 	TP_ARGS(conn, mr),
@@ -158,12 +158,12 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 		TP_ARGS(conn, mr))
 
 NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
-NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* its registration is posted */
-NFR_MR_EVENT(nfsrdma_mr_localinv);	/* its invalidation by this side is posted */
-NFR_MR_EVENT(nfsrdma_mr_remoteinv);	/* the peer has invalidated it */
-NFR_MR_EVENT(nfsrdma_mr_unmap);		/* back in the pool */
+NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* registration posted */
+NFR_MR_EVENT(nfsrdma_mr_localinv);	/* local invalidation posted */
+NFR_MR_EVENT(nfsrdma_mr_remoteinv);	/* invalidated by the peer */
+NFR_MR_EVENT(nfsrdma_mr_unmap);		/* unmapped, returned to the pool */
 
-/* A message is posted, behind the registrations of its memory */
+/* A message and the registrations of its MRs were posted */
 TRACE_EVENT(nfsrdma_post,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 registrations, u32 length,
 		 bool signaled),
@@ -185,7 +185,7 @@ TRACE_EVENT(nfsrdma_post,
 		  __entry->signaled, __entry->inflight)
 );
 
-/* A reply is complete: length is bytes of the RPC message, or a negative errno */
+/* A Reply is complete; length is that of the RPC message, or a negative errno */
 TRACE_EVENT(nfsrdma_reply,
 	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, int length),
 	TP_ARGS(conn, req, length),
@@ -210,7 +210,7 @@ TRACE_EVENT(nfsrdma_reply,
 		  __entry->by_inline, __entry->by_chunk, __entry->granted)
 );
 
-/* The server calls */
+/* The server sent a callback */
 TRACE_EVENT(nfsrdma_callback,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 length),
 	TP_ARGS(conn, xid, length),
@@ -223,7 +223,7 @@ TRACE_EVENT(nfsrdma_callback,
 	TP_printk("xprt=%u xid=0x%08x length=%u", __entry->xprt, __entry->xid, __entry->length)
 );
 
-/* Something was refused, or could not be done */
+/* A message was rejected, or an operation failed */
 TRACE_EVENT(nfsrdma_error,
 	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *what, int status),
 	TP_ARGS(conn, xid, what, status),

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * Events of trace system nfsrdma about a connection, of client and server;
- * trace.h has the rules.
- */
+/* Trace events of client and server connections, in system nfsrdma; trace.h has the rules. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM nfsrdma
 #undef TRACE_SYSTEM_VAR
@@ -18,7 +15,7 @@
 
 #define NFR_CONNECTION_TEXT	40
 
-/* A work request completed: one that was signaled, or one that failed */
+/* A work request completed that was signaled or failed */
 TRACE_EVENT(nfsrdma_completion,
 	TP_PROTO(const struct nfr_conn *conn, const struct ib_wc *wc),
 	TP_ARGS(conn, wc),
@@ -36,7 +33,7 @@ TRACE_EVENT(nfsrdma_completion,
 		  __entry->text, __entry->vendor_error)
 );
 
-/* The peer changed its grant */
+/* The peer changed the number of credits that it grants */
 TRACE_EVENT(nfsrdma_credit,
 	TP_PROTO(const struct nfr_conn *conn, u32 granted),
 	TP_ARGS(conn, granted),
@@ -54,7 +51,7 @@ TRACE_EVENT(nfsrdma_credit,
 		  __entry->granted, __entry->inflight)
 );
 
-/* An attempt to connect ended: status is 0 or a negative errno */
+/* A connection attempt ended; status is 0 or a negative errno */
 TRACE_EVENT(nfsrdma_connect,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, int status),
 	TP_ARGS(conn, xprt, status),
@@ -77,7 +74,7 @@ TRACE_EVENT(nfsrdma_connect,
 		  __entry->inline_recv, __entry->mr_depth)
 );
 
-/* A connection ended */
+/* A connection broke or was closed */
 TRACE_EVENT(nfsrdma_disconnect,
 	TP_PROTO(const struct nfr_conn *conn, const char *reason),
 	TP_ARGS(conn, reason),

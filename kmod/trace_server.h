@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The server's events of trace system nfsrdma; trace.h has those that client
- * and server share, and the rules.
+ * Trace events of the server, in system nfsrdma; trace.h has the events that
+ * client and server share, and the rules.
  *
- * xprt is the connection's number, from 0x80000000 on; peer is the client's
- * address; xid is in host order; lengths are bytes.
+ * xprt is the number of the connection, from 0x80000000 on. peer is the address
+ * of the client. xid is in host byte order. Lengths are in bytes.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM nfsrdma
@@ -20,7 +20,7 @@
 
 #define NFR_SVC_TEXT	40
 
-/* Every event says which connection it is about, and whose. */
+/* Fields that identify the connection; every event has them */
 #define nfr_svc_fields							\
 	__field(u32, xprt)						\
 	__array(unsigned char, peer, sizeof(struct sockaddr_in6))
@@ -28,7 +28,7 @@
 	__entry->xprt = (svc)->conn->id_number;				\
 	memcpy(__entry->peer, &(svc)->xprt.xpt_remote, sizeof(struct sockaddr_in6))
 
-/* A connection was accepted: status is 0, or a negative errno when that failed */
+/* A connection was accepted; status is 0, or a negative errno on failure */
 TRACE_EVENT(nfsrdma_svc_accept,
 	TP_PROTO(const struct nfr_svc *svc, int status),
 	TP_ARGS(svc, status),
@@ -49,7 +49,7 @@ TRACE_EVENT(nfsrdma_svc_accept,
 		  __entry->inline_recv, __entry->grant, __entry->depth)
 );
 
-/* A Call came: how it travels, and what its reply may use */
+/* A Call was received: how it is conveyed, and which chunks it provides for the Reply */
 TRACE_EVENT(nfsrdma_svc_call,
 	TP_PROTO(const struct nfr_svc_req *req),
 	TP_ARGS(req),
@@ -76,7 +76,7 @@ TRACE_EVENT(nfsrdma_svc_call,
 		  __entry->reply_room, __entry->asked, __entry->busy)
 );
 
-/* A Write chunk or Reply chunk is used: length is what goes into it, room what it offers */
+/* A Write or Reply chunk is used: length bytes of the room that it provides */
 TRACE_EVENT(nfsrdma_svc_chunk,
 	TP_PROTO(const struct nfr_svc_req *req, const char *kind, const struct nfr_chunk *chunk,
 		 u32 length),
@@ -98,7 +98,7 @@ TRACE_EVENT(nfsrdma_svc_chunk,
 		  __entry->segments, __entry->room, __entry->length)
 );
 
-/* All that a Call had left with the client has been read */
+/* All RDMA Reads of a Call are complete */
 TRACE_EVENT(nfsrdma_svc_read,
 	TP_PROTO(const struct nfr_svc_req *req),
 	TP_ARGS(req),
@@ -118,7 +118,7 @@ TRACE_EVENT(nfsrdma_svc_read,
 		  __entry->pages, __entry->requests)
 );
 
-/* A reply is about to be posted: length is what of it does not go by Write chunk */
+/* A Reply is about to be posted; length excludes the results in Write chunks */
 TRACE_EVENT(nfsrdma_svc_reply,
 	TP_PROTO(const struct nfr_svc_req *req, const struct nfr_header *reply, u32 length),
 	TP_ARGS(req, reply, length),
@@ -140,7 +140,7 @@ TRACE_EVENT(nfsrdma_svc_reply,
 		  __entry->results, __entry->granted, __entry->invalidates)
 );
 
-/* This side calls the client */
+/* A callback was sent to the client */
 TRACE_EVENT(nfsrdma_svc_callback,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, u32 length),
 	TP_ARGS(svc, xid, length),
@@ -157,7 +157,7 @@ TRACE_EVENT(nfsrdma_svc_callback,
 		  __entry->peer, __entry->xid, __entry->length, __entry->inflight)
 );
 
-/* A message was refused or dropped */
+/* A message was rejected or dropped */
 TRACE_EVENT(nfsrdma_svc_error,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, const char *what, int status),
 	TP_ARGS(svc, xid, what, status),

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The RPC-over-RDMA transport header, version 1 (RFC 8166, section 4), from
- * structures to bytes. wire_decode.c is the way back.
+ * Encode the RPC-over-RDMA version 1 transport header (RFC 8166, section 4).
+ * wire_decode.c is the decoder.
  */
 #include "wire.h"
 #include "wire_bytes.h"
 
-/* What the lists cost per item, without the segments themselves */
-#define READ_ITEM_BYTES		8	/* per segment: a boolean, the position */
-#define WRITE_CHUNK_BYTES	8	/* per chunk: a boolean, the count */
+/* Bytes per list item, without its segments */
+#define READ_ITEM_BYTES		8	/* per segment: list discriminator, position */
+#define WRITE_CHUNK_BYTES	8	/* per chunk: list discriminator, segment count */
 
-/* RFC 8166, section 4.5: the four words, the error, and the two versions */
+/* RFC 8166, section 4.5: the fixed header, rdma_err and, for ERR_VERS, two versions */
 #define ERR_CHUNK_BYTES		20
 #define ERR_VERS_BYTES		28
 
-/* Every function below that writes takes where to, and returns where the next byte goes. */
+/* Each put_ function writes at @at and returns the position after the last byte that it wrote. */
 
 static u8 *put_word(u8 *at, u32 value)
 {
@@ -86,7 +86,7 @@ static size_t lists_size(const struct nfr_header *head)
 		size += (size_t)head->reads[i].nsegs * (READ_ITEM_BYTES + NFR_SEGMENT_BYTES);
 	for (i = 0; i < head->nwrites; i++)
 		size += WRITE_CHUNK_BYTES + (size_t)head->writes[i].nsegs * NFR_SEGMENT_BYTES;
-	if (head->reply)	/* its boolean is one of the seven words */
+	if (head->reply)	/* NFR_WIRE_MIN includes its discriminator */
 		size += WRITE_CHUNK_BYTES - 4 + (size_t)head->reply->nsegs * NFR_SEGMENT_BYTES;
 	return size;
 }
@@ -103,11 +103,11 @@ static size_t error_size(const struct nfr_header *head)
 }
 
 /**
- * nfr_wire_size - bytes a header takes on the wire
- * @head: the header
+ * nfr_wire_size - compute the encoded size of a header
+ * @head: transport header
  *
- * Return: bytes, or 0 for a header that is none in version 1: a proc other
- * than NFR_MSG, NFR_NOMSG and NFR_ERROR, or an unknown error.
+ * Return: size in bytes, or 0 if @head has a message type other than NFR_MSG,
+ * NFR_NOMSG and NFR_ERROR, or an unknown error code.
  */
 size_t nfr_wire_size(const struct nfr_header *head)
 {
@@ -122,13 +122,15 @@ size_t nfr_wire_size(const struct nfr_header *head)
 }
 
 /**
- * nfr_wire_encode - write a header
- * @head: the header; its version is not looked at, what is written says 1
- * @buf: where to, with no alignment asked
- * @room: bytes at @buf; nothing is written when the header does not fit
+ * nfr_wire_encode - encode a header
+ * @head: transport header; @head->version is ignored, the encoder writes 1
+ * @buf: output buffer, of any alignment
+ * @room: size of @buf in bytes
  *
- * Return: bytes written, -EMSGSIZE when @room is too small, -EINVAL for a
- * header that is none (see nfr_wire_size()).
+ * The encoder writes nothing if the header does not fit.
+ *
+ * Return: number of bytes written, -EMSGSIZE if @room is too small, or -EINVAL
+ * if nfr_wire_size() rejects @head.
  */
 int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room)
 {
@@ -148,11 +150,11 @@ int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room)
 }
 
 /**
- * nfr_wire_length - bytes a chunk moves
- * @chunk: the chunk
+ * nfr_wire_length - compute the length of a chunk
+ * @chunk: chunk
  *
- * Return: the sum of its segments' lengths, which fits in 32 bits in whatever
- * nfr_wire_decode() accepted.
+ * Return: sum of the segment lengths in bytes. nfr_wire_decode() rejects chunks
+ * whose sum does not fit in 32 bits.
  */
 u32 nfr_wire_length(const struct nfr_chunk *chunk)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The RPC-over-RDMA transport header, version 1 (RFC 8166), and the private
- * data of RFC 8797: bytes to structures and back.
+ * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
+ * 8166) and for the private data of RFC 8797.
  *
- * Nothing here knows verbs, allocates memory or sleeps. wire.c writes headers,
- * wire_decode.c reads them, wire_private.c does both for private data. They
- * compile in user space too, where they are fuzzed (tests/wire).
+ * These files do not use verbs, allocate memory or sleep. wire.c encodes
+ * headers, wire_decode.c decodes them, wire_private.c does both for private
+ * data. They also compile in user space, where tests/wire fuzzes them.
  */
 #ifndef NFSRDMA_WIRE_H
 #define NFSRDMA_WIRE_H
@@ -24,31 +24,31 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 #endif
 
-/* RFC 8166, section 4.1 */
+/* rdma_vers: RFC 8166, section 4.1 */
 #define NFR_WIRE_VERSION	1
 
-/* The shortest header with chunk lists: seven words, RFC 8166, section 4.2 */
+/* Smallest header with chunk lists: seven XDR words, RFC 8166, section 4.2 */
 #define NFR_WIRE_MIN		28
 
 /* Bytes of CM private data, RFC 8797, section 4 */
 #define NFR_WIRE_PRIVATE	8
 
-/* What a message is, RFC 8166, section 4.2.4 */
+/* rdma_proc: RFC 8166, section 4.2.4 */
 enum nfr_proc {
-	NFR_MSG		= 0,	/* an RPC message follows the header */
-	NFR_NOMSG	= 1,	/* the RPC message is in a chunk */
+	NFR_MSG		= 0,	/* the RPC message follows the header */
+	NFR_NOMSG	= 1,	/* a chunk conveys the RPC message */
 	NFR_MSGP	= 2,	/* RFC 5666 only */
 	NFR_DONE	= 3,	/* RFC 5666 only */
 	NFR_ERROR	= 4,
 };
 
-/* Why a message was refused, RFC 8166, section 4.5 */
+/* rdma_err: RFC 8166, section 4.5 */
 enum nfr_error {
 	NFR_ERR_VERS	= 1,
 	NFR_ERR_CHUNK	= 2,
 };
 
-/* Memory the peer may reach: RFC 8166, section 3.4.2. @length is in bytes. */
+/* RDMA segment: memory that the peer may access (RFC 8166, section 3.4.2). @length is in bytes. */
 struct nfr_segment {
 	u32 handle;
 	u32 length;
@@ -56,8 +56,8 @@ struct nfr_segment {
 };
 
 /*
- * One data item (or whole message) that moves by RDMA. @position, in bytes of
- * the unreduced XDR stream, counts in Read lists only.
+ * A chunk: one data item or a whole message, conveyed by RDMA. @position is in
+ * bytes of the unreduced XDR stream and valid in Read lists only.
  */
 struct nfr_chunk {
 	u32 position;
@@ -65,7 +65,7 @@ struct nfr_chunk {
 	struct nfr_segment *segs;
 };
 
-/* A header in host order. Chunk lists for NFR_MSG and NFR_NOMSG only. */
+/* Transport header in host byte order. Only NFR_MSG and NFR_NOMSG have chunk lists. */
 struct nfr_header {
 	u32 xid;
 	u32 version;
@@ -75,13 +75,13 @@ struct nfr_header {
 	u32 nwrites;
 	struct nfr_chunk *reads;
 	struct nfr_chunk *writes;
-	struct nfr_chunk *reply;	/* NULL: none */
-	u32 error;			/* enum nfr_error, NFR_ERROR only */
+	struct nfr_chunk *reply;	/* NULL if there is none */
+	u32 error;			/* enum nfr_error; NFR_ERROR only */
 	u32 vers_low;			/* NFR_ERR_VERS only */
 	u32 vers_high;
 };
 
-/* Where nfr_wire_decode() puts chunks and segments: the caller's arrays. */
+/* Arrays of the caller, in which nfr_wire_decode() stores chunks and segments */
 struct nfr_space {
 	struct nfr_chunk *chunks;
 	u32 nchunks;
@@ -89,9 +89,9 @@ struct nfr_space {
 	u32 nsegs;
 };
 
-/* RFC 8797: sizes in bytes, of the sender of this data */
+/* Private data of RFC 8797; sizes are in bytes, from the sender's point of view */
 struct nfr_private {
-	bool remote_invalidation;	/* it can receive Send With Invalidate */
+	bool remote_invalidation;	/* the sender accepts Send With Invalidate */
 	u32 send_size;
 	u32 recv_size;
 };

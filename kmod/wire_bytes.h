@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * XDR words (RFC 4506), one byte at a time: they may start anywhere. For the
- * wire's own files.
+ * Access to XDR words (RFC 4506) by byte, because they may be unaligned.
+ * Internal to wire*.c.
  */
 #ifndef NFSRDMA_WIRE_BYTES_H
 #define NFSRDMA_WIRE_BYTES_H
 
 #include "wire.h"
 
-/* A segment on the wire: handle, length and offset, RFC 8166, section 3.4.2 */
+/* RDMA segment on the wire: handle, length, offset (RFC 8166, section 3.4.2) */
 #define NFR_SEGMENT_BYTES	16
 
 static inline u32 nfr_load32(const u8 *at)

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The RPC-over-RDMA transport header, version 1 (RFC 8166, section 4), from
- * bytes to structures. The bytes come from a peer that is not trusted: those
- * that are left are counted before any is taken, and each is walked once.
+ * Decode the RPC-over-RDMA version 1 transport header (RFC 8166, section 4).
+ *
+ * The peer is untrusted. The decoder checks the number of remaining bytes
+ * before each read, and reads each byte once.
  */
 #include "wire.h"
 #include "wire_bytes.h"
 
-/* What is still to be read, and how much of the caller's space is taken */
+/* Decoder state: unread input, and the used part of the caller's arrays */
 struct source {
 	const u8 *at;
-	size_t left;			/* bytes */
+	size_t left;			/* in bytes */
 	const struct nfr_space *space;
 	u32 nchunks;
 	u32 nsegs;
-	u32 length;			/* bytes in the newest chunk's segments */
+	u32 length;			/* of the current chunk so far, in bytes */
 };
 
 static int get_word(struct source *from, u32 *value)
@@ -27,7 +28,7 @@ static int get_word(struct source *from, u32 *value)
 	return 0;
 }
 
-/* An XDR boolean: "one more follows" in a list, "there is one" for the Reply chunk */
+/* XDR boolean: a list discriminator, or the presence of the Reply chunk */
 static int get_more(struct source *from, bool *more)
 {
 	u32 value;
@@ -52,7 +53,7 @@ static struct nfr_chunk *new_chunk(struct source *from, u32 position)
 	return chunk;
 }
 
-/* Append the next segment to @chunk, the newest one */
+/* Append the next segment to @chunk, which is the current chunk */
 static int get_segment(struct source *from, struct nfr_chunk *chunk)
 {
 	struct nfr_segment *seg;
@@ -69,10 +70,10 @@ static int get_segment(struct source *from, struct nfr_chunk *chunk)
 	from->left -= NFR_SEGMENT_BYTES;
 	chunk->nsegs++;
 	from->length += seg->length;
-	return from->length < seg->length ? -EBADMSG : 0;	/* wrapped */
+	return from->length < seg->length ? -EBADMSG : 0;	/* overflow */
 }
 
-/* Segments of one position, one after the other, are one chunk: RFC 8166, section 3.4.5 */
+/* RFC 8166, section 3.4.5: consecutive items with the same position are one chunk */
 static int get_read_item(struct source *from, struct nfr_chunk **chunk)
 {
 	u32 position;
@@ -190,7 +191,7 @@ static int get_body(struct source *from, struct nfr_header *head)
 	return -EPROTO;
 }
 
-/* The words all versions share, RFC 8166, section 4.2 */
+/* The words that all protocol versions share, RFC 8166, section 4.2 */
 static int get_start(struct source *from, struct nfr_header *head)
 {
 	if (get_word(from, &head->xid) || get_word(from, &head->version) ||
@@ -200,24 +201,28 @@ static int get_start(struct source *from, struct nfr_header *head)
 }
 
 /**
- * nfr_wire_decode - read a header
- * @head: filled in; its chunk lists point into @space. The xid, version,
- *	credits and proc are good after -EPROTONOSUPPORT and -EPROTO, and after
- *	-E2BIG and -EBADMSG when @len is at least 16; all else is good on success
- * @space: the caller's arrays for chunks and segments
- * @buf: the received bytes, with no alignment asked
- * @len: bytes at @buf, RPC message included
+ * nfr_wire_decode - decode a header
+ * @head: decoded header; its chunk lists point into @space
+ * @space: arrays for chunks and segments
+ * @buf: received message, of any alignment
+ * @len: length of @buf in bytes, including the RPC message
  *
- * Read list items of one position that follow each other become one chunk.
- * The lists are checked as far as the header alone can tell: counts, booleans,
- * aligned and ascending positions, and lengths of a chunk that add up within
- * 32 bits. Whether a chunk is one that was asked for, the caller knows.
+ * Consecutive Read list items with the same position become one chunk. The
+ * decoder checks what the header alone determines: counts, booleans, alignment
+ * and order of positions, and that the length of each chunk fits in 32 bits.
+ * The caller has to check that the chunks match the Call.
  *
- * Return: the header's bytes, after which the RPC message starts, or
- * -EBADMSG for a truncated or malformed header, -E2BIG for one with more
- * chunks or segments than @space holds, -EPROTONOSUPPORT for a version that
- * is not 1, -EPROTO for a proc that is unknown or not spoken (NFR_MSGP,
- * NFR_DONE).
+ * On -EPROTONOSUPPORT and -EPROTO, @head->xid, version, credits and proc are
+ * valid; on -E2BIG and -EBADMSG they are valid if @len is at least 16. All
+ * other members are valid on success only.
+ *
+ * Return: length of the header in bytes, which is the offset of the RPC
+ * message, or
+ *
+ * * -EBADMSG if the header is truncated or malformed,
+ * * -E2BIG if it has more chunks or segments than @space holds,
+ * * -EPROTONOSUPPORT if its version is not 1,
+ * * -EPROTO if its message type is unknown or unsupported (NFR_MSGP, NFR_DONE).
  */
 int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
 		    const void *buf, size_t len)
@@ -233,11 +238,11 @@ int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
 }
 
 /**
- * nfr_wire_is_call - does an RPC message ask, rather than answer?
- * @rpc: the RPC message: xid, then its direction (RFC 5531, section 9)
- * @len: bytes at @rpc
+ * nfr_wire_is_call - check the direction of an RPC message
+ * @rpc: RPC message: XID, then message type (RFC 5531, section 9)
+ * @len: length of @rpc in bytes
  *
- * Return: true for a Call; false for a Reply, and for what is too short to tell.
+ * Return: true for a Call, false for a Reply or a message of less than 8 bytes.
  */
 bool nfr_wire_is_call(const void *rpc, size_t len)
 {

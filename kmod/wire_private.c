@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The private data two ends exchange while they connect: RFC 8797, section 4.
+ * Encode and decode the private data that the peers exchange when they connect
+ * (RFC 8797, section 4).
  */
 #include "wire.h"
 #include "wire_bytes.h"
@@ -8,10 +9,10 @@
 #define PRIVATE_MAGIC		0xf6ab0e18
 #define PRIVATE_VERSION		1
 #define PRIVATE_REMOTE_INV	0x01
-#define PRIVATE_UNIT		1024	/* bytes; an octet counts them from one */
+#define PRIVATE_UNIT		1024	/* bytes; the size octets encode units - 1 */
 #define PRIVATE_MAX		(256 * PRIVATE_UNIT)
 
-/* An inline size to the octet that says it, RFC 8797, section 4 */
+/* RFC 8797, section 4 */
 static u8 size_to_octet(u32 bytes)
 {
 	if (bytes < PRIVATE_UNIT)
@@ -22,10 +23,12 @@ static u8 size_to_octet(u32 bytes)
 }
 
 /**
- * nfr_wire_encode_private - write the CM private data
- * @priv: what this end can do; sizes are rounded down to 1024 bytes and held
- *	between 1 and 256 KiB
- * @buf: NFR_WIRE_PRIVATE bytes
+ * nfr_wire_encode_private - encode the CM private data
+ * @priv: capabilities of this end
+ * @buf: output buffer of NFR_WIRE_PRIVATE bytes
+ *
+ * The encoding rounds sizes down to a multiple of 1024 bytes and clamps them to
+ * 1 KiB to 256 KiB.
  */
 void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf)
 {
@@ -37,12 +40,14 @@ void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf)
 }
 
 /**
- * nfr_wire_decode_private - read the peer's CM private data
- * @priv: filled in: what the peer said, or what version 1 assumes of a peer
- *	that said nothing: 1024 bytes both ways, no remote invalidation
- * @buf: what came with the connection event, NULL when @len is 0
- * @len: bytes at @buf; InfiniBand pads with zeros, so only the magic and the
- *	version tell whether the peer said anything
+ * nfr_wire_decode_private - decode the CM private data of the peer
+ * @priv: decoded data, or the RFC 8166 defaults (1024 bytes each way, no remote
+ *	invalidation) if @buf holds none
+ * @buf: private data of the connection event; NULL if @len is 0
+ * @len: length of @buf in bytes
+ *
+ * InfiniBand pads private data with zeros, so that @len alone does not tell
+ * whether the peer sent any. The magic number and the version do.
  */
 void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len)
 {

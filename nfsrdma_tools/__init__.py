@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mount NFS over RDMA, prove what it is, sweep it, and see inside it."""
+"""Mount NFS over RDMA, verify the mount, measure it, and trace it."""
 
 __version__ = "0.1.0"

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door for programs: argv lists only, never a shell, errors ready to paste."""
+"""Run programs: argv lists only, never a shell, errors with the command ready to paste."""
 
 from __future__ import annotations
 
+import logging
 import os
 import select
+import shlex
 import subprocess
 import tempfile
 import time
@@ -12,16 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO
 
-from nfsrdma_tools.errors import CommandError, ProgramMissingError
+from nfsrdma_tools.errors import CommandError, ProgramMissingError, printable
 
 __all__ = ["Result", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a program said and how it ended."""
+    """Output and exit status of a program."""
 
     argv: tuple[str, ...]
     stdout: str
@@ -39,31 +42,32 @@ def run(
     watch: Callable[[], None] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Result:
-    """Run a program to its end and return what it said.
+    """Run a program and return its output and exit status.
 
-    ``timeout`` is in seconds; a program that exceeds it is killed and counts as failed with
-    status 124.  ``env`` is added to a C-locale environment so that messages can be compared.
-    ``watch`` is called a few times a second while it runs; what it raises ends the program.
-    Raises CommandError when ``check`` and the status is not 0, ProgramMissingError when there
-    is no such program.
+    A program that runs longer than ``timeout`` seconds is killed; its status is then 124.  ``env``
+    extends an environment with the C locale, so that callers can parse messages.  ``watch`` is
+    called a few times a second while the program runs; an exception from it kills the program.
+    Raises CommandError when ``check`` is set and the status is not 0, ProgramMissingError when the
+    program does not exist.
     """
     args = tuple(os.fspath(a) for a in argv)
-    # a file, not a pipe: a communicate() that is interrupted to watch would lose what is unsent
+    # a file, not a pipe: communicate() loses unsent input when it is interrupted to call watch
     with tempfile.TemporaryFile() as feed:
         feed.write(stdin)
         feed.seek(0)
         with _start(args, feed, env, cwd=cwd) as process:
             result = _finish(process, args, timeout, watch or _nothing)
+    _log.debug("%s: exit status %d", args[0], result.returncode)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
     return result
 
 
 def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator[str]:
-    """Run a program and yield its lines as they come; it is killed when the caller stops asking.
+    """Run a program and yield its lines as they come; kill it when the caller closes the iterator.
 
-    ``watch`` is called a few times a second; what it raises ends the program. Raises CommandError
-    when the program fails, after its last line.
+    ``watch`` is called a few times a second; an exception from it kills the program.  Raises
+    CommandError after the last line when the program fails.
     """
     args = tuple(os.fspath(a) for a in argv)
     with tempfile.TemporaryFile() as said, _start(args, None, None, said) as process:
@@ -101,6 +105,7 @@ def _start(
     cwd: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
+    _log.debug("run: %s", printable(shlex.join(args)))
     try:
         return subprocess.Popen(
             args,
@@ -133,7 +138,7 @@ def _finish(
                     raise
     except subprocess.TimeoutExpired as error:
         process.kill()
-        said = f"{_text(error.stderr)}\nno end after {timeout:g} s"
+        said = f"{_text(error.stderr)}\nkilled after {timeout:g} s"
         return Result(args, _text(error.stdout), said, 124)
     except BaseException:
         process.kill()
@@ -150,5 +155,5 @@ def _text(data: bytes | None) -> str:
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
     path = os.environ.get("PATH", os.defpath)
-    # mount, rdma and exportfs live where an ordinary user's PATH does not look
+    # mount, rdma and exportfs are in directories that an ordinary user's PATH lacks
     return {**os.environ, "LC_ALL": "C", "PATH": f"{path}:/usr/sbin:/sbin", **(extra or {})}

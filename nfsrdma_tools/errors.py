@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors users see: one line that says what happened and what to do next."""
+"""Errors for users: one line with what happened and what to do next."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ __all__ = [
     "CommandError",
     "MismatchError",
     "ProgramMissingError",
+    "UsageError",
     "UserError",
     "one_line",
     "printable",
@@ -17,10 +18,10 @@ __all__ = [
 
 
 class UserError(Exception):
-    """Something the user can act on. Printed as one line, without a traceback.
+    """An error that the user can act on, printed as one line without a traceback.
 
-    ``message`` says what happened with the expected and the found value,
-    ``hint`` what to do next.  ``status`` is the exit status of the command.
+    ``message`` says what happened, with the found and the expected value; ``hint`` says what to do
+    next.  ``status`` is the exit status of the command: 1 failure, 2 usage.
     """
 
     status = 1
@@ -31,36 +32,42 @@ class UserError(Exception):
         super().__init__(f"{message} ({hint})" if hint else message)
 
 
+class UsageError(UserError):
+    """The command line is wrong: an unknown word, a value out of range, options that conflict."""
+
+    status = 2
+
+
 class MismatchError(UserError):
-    """What was asked is not what is in effect (law 1)."""
+    """The value in effect is not the requested one (law 1)."""
 
     def __init__(self, what: str, asked: object, found: object, hint: str = "") -> None:
         self.what, self.asked, self.found = what, asked, found
-        super().__init__(f"{what}: asked for {asked}, got {found}", hint)
+        super().__init__(f"{what}: requested {asked}, got {found}", hint)
 
 
 class CommandError(UserError):
-    """A program ended with a failure; carries its argv, status and last words."""
+    """A program failed; carries its argv, exit status and standard error."""
 
     def __init__(self, argv: Sequence[str], returncode: int, stderr: str, hint: str = "") -> None:
         self.argv, self.returncode, self.stderr = list(argv), returncode, stderr
-        said = one_line(stderr) or "it said nothing"
-        super().__init__(f"{shlex.join(argv)} ended with status {returncode}: {said}", hint)
+        printed = one_line(stderr) or "it printed no error"
+        super().__init__(f"{shlex.join(argv)} exited with status {returncode}: {printed}", hint)
 
 
 class ProgramMissingError(UserError):
     """A program is not installed."""
 
     def __init__(self, program: str) -> None:
-        super().__init__(f"{program} is not installed", f"install the package that has {program}")
+        super().__init__(f"{program} is not installed", f"install the package with {program}")
 
 
 def one_line(text: str) -> str:
-    """The last line of ``text`` that says something, printable and without control characters."""
+    """The last line of ``text`` that is not blank, without control characters."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return printable(lines[-1]) if lines else ""
 
 
 def printable(text: str) -> str:
-    """``text`` in one line, with ``?`` for what a terminal would take as a command."""
+    """``text`` on one line, with ``?`` for each character that a terminal would interpret."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the system: read as they are, replaced in one step."""
+"""Read system files, and replace files atomically."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AT_ONCE = 16 << 10
 
 
 def read(path: Path | str) -> str:
-    """The file's text; bytes that are not UTF-8 as surrogates.  "" when there is no file."""
+    """Text of a file, with surrogates for invalid UTF-8; "" when the file does not exist."""
     try:
         return raw(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
@@ -21,7 +21,7 @@ def read(path: Path | str) -> str:
 
 
 def raw(path: Path | str, at_once: int = _AT_ONCE) -> bytes:
-    """The file's bytes, with as few calls as that takes: some are read each second."""
+    """Bytes of a file, with few system calls: some files are read each second."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(handle, at_once), b""))
@@ -30,7 +30,7 @@ def raw(path: Path | str, at_once: int = _AT_ONCE) -> bytes:
 
 
 def readable(path: Path | str) -> str:
-    """The same, and "" also when it cannot be read: the kernel's files come and go, or say no."""
+    """The same, and "" also for an unreadable file: files of the kernel come and go."""
     try:
         return read(path)
     except OSError:
@@ -38,7 +38,7 @@ def readable(path: Path | str) -> str:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Write a file by rename, synced, keeping owner, mode and labels of the one it replaces."""
+    """Replace a file by rename, with fsync; keep owner, mode and labels of the old file."""
     path = path.resolve()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)

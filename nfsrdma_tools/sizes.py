@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes and ranges as people write them: ``32k``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
+"""Parse sizes, lists and ranges: ``32k``, ``4k..1M``, ``0..16``, ``8k,32k,128k``.
 
 A range doubles: ``4k..1M`` is the powers of two from 4 KiB to 1 MiB, ``0..16`` is 0, 1, 2, 4, 8,
-16, as the 2003 paper counts reads ahead.  Both ends are always part of it.  Units are powers of
-1024, as NFS counts rsize.
+16, as in the 2003 paper.  A range includes both ends.  Units are powers of 1024, as for rsize.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 
 __all__ = ["format_size", "parse_counts", "parse_size", "parse_sizes"]
 
@@ -20,25 +19,25 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def parse_size(text: str) -> int:
-    """Bytes of ``32k``, ``1M``, ``512``; UserError when it is not a size above zero."""
+    """Bytes of ``32k``, ``1M``, ``512``; UsageError unless it is a size above zero."""
     match = _SIZE.fullmatch(text)
     if not match or not int(match[1]):
-        raise UserError(f"{text!r} is not a size", "write it like 512, 32k or 1M")
+        raise UsageError(f"{text!r} is not a size", "examples: 512, 32k, 1M")
     return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Sizes in bytes of a list of sizes and ranges, ascending, each once."""
+    """Sizes in bytes from a list of sizes and ranges, ascending, without duplicates."""
     return _parse(text, parse_size)
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Numbers of a list of numbers and ranges, ascending, each once."""
+    """Numbers from a list of numbers and ranges, ascending, without duplicates."""
     return _parse(text, _count)
 
 
 def format_size(size: int) -> str:
-    """Bytes in the largest unit that leaves a whole number: 32768 is ``32k``."""
+    """Bytes in the largest unit that gives a whole number: 32768 is ``32k``."""
     for unit in ("g", "m", "k"):
         if size and size % _UNITS[unit] == 0:
             return f"{size // _UNITS[unit]}{unit if unit == 'k' else unit.upper()}"
@@ -47,7 +46,7 @@ def format_size(size: int) -> str:
 
 def _count(text: str) -> int:
     if not re.fullmatch(r"\d{1,6}", text.strip(), re.ASCII):
-        raise UserError(f"{text!r} is not a number", "write it like 4, 0..16 or 0,1,4")
+        raise UsageError(f"{text!r} is not a number", "examples: 4, 0..16, 0,1,4")
     return int(text)
 
 
@@ -61,6 +60,6 @@ def _parse(text: str, one: Callable[[str], int]) -> tuple[int, ...]:
 
 def _doubling(low: int, high: int) -> list[int]:
     if low > high:
-        raise UserError(f"the range {low}..{high} runs backwards", f"write {high}..{low}")
+        raise UsageError(f"the range {low}..{high} is descending", f"write {high}..{low}")
     inside = [1 << bit for bit in range(high.bit_length()) if low < 1 << bit < high]
     return [low, *inside, high]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of changes to take back (law 2).
+"""The journal of temporary changes, and their undo.
 
-Every change writes its undo here *before* it is made.  The undo runs when the block ends, on
-success, error and ctrl-C alike; after a kill -9 the next start finds the journal of a process
-that is gone and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
-remove a file.  Journals live below /run, because what they take back (mounts, sysctls) does not
-outlive a reboot either.  Undoing twice does no harm: an undo that fails is reported and dropped.
+A change writes its undo to the journal *before* it is made.  The undo runs at the end of the
+block, after success, error and Ctrl-C alike; after a kill -9 the next start finds the journal of
+the dead process and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
+remove a file.  Journals are below /run, because the changes (mounts, sysctls) do not survive a
+reboot either.  A second undo does no harm: an undo that fails is reported and dropped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.state_files import state_dir
 
-__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover", "state_dir"]
+__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Remove:
-    """Undo by removing a file or an empty directory, if it is still there."""
+    """Undo by removing a file or an empty directory, if it still exists."""
 
     path: str
 
@@ -74,7 +75,7 @@ _KINDS: dict[str, type[Run] | type[Write] | type[Remove]] = {
 }  # fmt: skip
 
 
-# the process that writes it, and when that began (_birth)
+# pid and start time (_birth) of the process that writes it
 _OWNER = re.compile(r"(\d+)-(\w+)-\w+", re.ASCII)
 
 
@@ -86,29 +87,29 @@ class Journal:
         self.actions: list[Action] = []
 
     def add(self, action: Action) -> None:
-        """Record ``action``; call this before the change it takes back."""
+        """Record ``action``; call this before the change that it undoes."""
         self.actions.append(action)
         self._save()
 
     def drop(self, action: Action) -> None:
-        """Forget ``action``: the change was taken back, or is meant to stay."""
+        """Forget ``action``: the change is undone, or is permanent."""
         self.actions.remove(action)
         self._save()
 
     def keep(self) -> None:
-        """Forget everything: the changes are meant to stay."""
+        """Forget all actions: the changes are permanent."""
         self.actions.clear()
         self._save()
 
     def undo(self) -> list[str]:
-        """Take back everything, newest first; returns what could not be taken back."""
+        """Undo all changes, newest first; returns a message per failure."""
         failures = self._undo_to(0)
         self.path.unlink(missing_ok=True)
         return failures
 
     @contextlib.contextmanager
     def section(self) -> Iterator[None]:
-        """Take back at the block's end what it has added; UserError with what could not be."""
+        """Undo the changes of a block at its end; UserError with the failures."""
         mark = len(self.actions)
         try:
             yield
@@ -122,8 +123,8 @@ class Journal:
             try:
                 action.undo()
             except (UserError, OSError, ValueError) as error:
-                failures.append(f"could not take back {action}: {error}")
-            # the last one: an equal action further down is another change
+                failures.append(f"cannot undo {action}: {error}")
+            # the last one: an equal action before it belongs to another change
             self.actions.pop()
             self._save()
         return failures
@@ -140,31 +141,21 @@ class Journal:
 
     @classmethod
     def load(cls, path: Path) -> Journal:
-        """Read a journal that another process left; UserError when it is damaged."""
+        """Read the journal of another process; UserError when it is damaged."""
         book = cls(path)
         try:
             rows = json.loads(path.read_text())
             book.actions = [_action(**row) for row in _listed(rows)]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} is no journal of nfsrdma: {error!r}") from error
+            raise UserError(f"{path} is not a journal of nfsrdma: {error!r}") from error
         return book
-
-
-def state_dir() -> Path:
-    """Where journals and locks live: $NFSRDMA_STATE, or /run/nfsrdma."""
-    path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
-    with contextlib.suppress(OSError):
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write to {path}", "run this as root")
-    return path
 
 
 @contextlib.contextmanager
 def journal() -> Iterator[Journal]:
-    """Open this process' journal; whatever is still in it at the end is taken back."""
+    """Open the journal of this process; at the end, undo what is still in it."""
     for failure in recover():
-        print(f"nfsrdma: of a run that was killed: {failure}", file=sys.stderr)
+        print(f"nfsrdma: left by a killed process: {failure}", file=sys.stderr)
     book = Journal(_own_path())
     try:
         yield book
@@ -174,11 +165,11 @@ def journal() -> Iterator[Journal]:
 
 def _raise_for(failures: list[str]) -> None:
     if failures:
-        raise UserError("; ".join(failures), "take it back by hand")
+        raise UserError("; ".join(failures), "undo it by hand")
 
 
 def recover() -> list[str]:
-    """Run the journals of processes that are gone; returns what could not be taken back."""
+    """Run the journals of dead processes; returns a message per failure."""
     left = [path for path in sorted(state_dir().glob("*.undo")) if not _is_alive(path)]
     return [failure for path in left for failure in _recovered(path)]
 
@@ -190,18 +181,18 @@ def _is_alive(path: Path) -> bool:
 
 def _recovered(path: Path) -> list[str]:
     try:
-        # the rename decides which of two recovering processes does it
+        # the rename decides which of two recovering processes runs it
         mine = path.rename(_own_path())
     except FileNotFoundError:
         return []
     try:
         if not _OWNER.fullmatch(path.stem):
-            raise UserError(f"{path} has no name of a journal")
+            raise UserError(f"{path} is not named like a journal")
         return Journal.load(mine).undo()
     except UserError as error:
-        # or each run from now on would fail on it
+        # otherwise every later run would fail on it
         aside = mine.rename(mine.with_suffix(".damaged"))
-        return [f"{error.message}; it is kept as {aside}, and nothing in it was taken back"]
+        return [f"{error.message}; renamed to {aside}, nothing in it was undone"]
 
 
 def _own_path() -> Path:
@@ -210,7 +201,7 @@ def _own_path() -> Path:
 
 
 def _birth(pid: int) -> str:
-    # pid and start time together name one process, even after the pid was given out again
+    # pid and start time identify a process even after the kernel reuses the pid
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma doctor``: what is wrong with NFS over RDMA here, and what to do about it."""
+"""``nfsrdma doctor``: check this machine for NFS over RDMA, with a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import printable
 
 if TYPE_CHECKING:
@@ -20,25 +22,30 @@ _SYMBOLS = {"ok": "+", "warning": "!", "error": "x", "unknown": "?"}
 
 
 def doctor(
-    server: Annotated[str, typer.Argument(help="Also check the way to this server.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    server: Annotated[
+        str, typer.Argument(metavar="SERVER", help="Also check the route to this server.")
+    ] = "",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also exit with 1 for warnings and unknown results.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Find what is wrong with NFS over RDMA here, with remedies.
+    """Check this machine for NFS over RDMA; print remedies.
 
-    Exit status: 0 when all is well or there are warnings only, 1 when there is an error.
-    Without root, what cannot be read is unknown.
+    Exit status: 0 when no check found an error, 1 otherwise.  Run it as root: checks that need
+    root are unknown for other users.
     """
-    import json
     from dataclasses import asdict
 
     from nfsrdma_tools.host.checks import Machine, examine
 
     findings = examine(Machine(server=server))
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         _show(findings)
-    if any(finding.status == "error" for finding in findings):
+    failures = {"error", "warning", "unknown"} if strict else {"error"}
+    if any(finding.status in failures for finding in findings):
         raise typer.Exit(1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep in a lab of its own: the store is kept here, trial by trial, as the node reports them."""
+"""A sweep in a temporary lab: the node reports each trial, and the store is on this machine."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from nfsrdma_tools.command import stream
 from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.sweep.events import Event, follow
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.progress_events import Event, follow
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["sweep_in_lab"]
 
-# in memory: the store that lasts is here, and an emulated disk makes each trial wait
+# in memory: this copy need not last, and an emulated disk delays each trial
 _STORE = "/run/sweep.db"
 
 
 def sweep_in_lab(
-    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], accounts: bool
+    config: LabConfig, plan: Plan, store: Store, step: Callable[[str], None], probes: bool
 ) -> Generator[Event, None, None]:
-    """Bring a lab up and let its node go on with what ``store`` has of ``plan``; yields its events.
+    """Start a lab, continue ``plan`` from ``store`` in its node, and yield the node's events.
 
-    Raises UserError with what the sweep in the node said when it ended early.
+    Raises UserError with the node's error when the sweep there ends early.
     """
     store.add_plan(plan)
     with Lab(config, step) as lab:
         lab.run("client", "tee", _STORE, stdin=_store_of(plan, store.trials(plan)))
-        words = ("--resume", _STORE, "--json", "--accounts" if accounts else "--no-accounts")
+        words = ("--resume", _STORE, "--json", "--probes" if probes else "--no-probes")
         argv = lab.ssh("client").argv("nfsrdma", "sweep", *words)
         try:
             yield from follow(stream(*argv, watch=lab.check), store)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma lab``: virtual machines with soft-RoCE."""
+"""``nfsrdma lab``: virtual machines with soft RDMA devices."""
 
 from __future__ import annotations
 
@@ -8,62 +8,98 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Virtual machines with soft-RoCE, in which everything runs.")
+from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.output import print_json
 
-Name = Annotated[str, typer.Argument(help="The lab's name.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Start virtual machines with soft RDMA devices.",
+    no_args_is_help=True,
+)
+
+
+def _complete(incomplete: str) -> list[str]:
+    from nfsrdma_tools.lab.status import status
+
+    names = [lab["name"] for lab in status()["labs"]]
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_complete, help="Lab.")]
 
 
 @app.command()
 def build(
     kernel: Annotated[
-        str, typer.Option(help="6.12, 6.1, 7.2; debug (KASAN, lockdep) or kcsan: 15 minutes.")
+        str,
+        typer.Option(
+            metavar="VERSION",
+            help="6.12, 6.1 or 7.2; debug (KASAN, lockdep) or kcsan, which take 15 minutes.",
+        ),
     ] = "6.12",
     extras: Annotated[
-        bool, typer.Option("--extras", help="Kerberos, tshark, perftest, firewalld and more.")
+        bool,
+        typer.Option("--extras", help="Add Kerberos, tshark, perftest, firewalld and more."),
     ] = False,
 ) -> None:
-    """Build a disk image and a kernel, if they are not there (about a minute, with extras two).
+    """Build the disk image and the kernel of labs.
 
-    On Debian 12 it puts a newer QEMU into the cache, too.
+    Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
+    also unpack a newer QEMU.
     """
-    from nfsrdma_tools.lab import emulator, image, kernels
+    from nfsrdma_tools.lab import image, kernels, qemu_binary
 
-    emulator.fetch(_step)
+    qemu_binary.fetch(_step)
     kernels.build(kernel, _step)
     print(image.build(extras, _step).folder)
 
 
 @app.command()
 def up(
-    name: Name,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new lab.")],
     shape: Annotated[
-        str, typer.Option(help="solo: one kernel is both; pair: two machines.")
+        str,
+        typer.Option(metavar="SHAPE", help="solo: one machine is client and server; pair: two."),
     ] = "solo",
     kernel: Annotated[
-        str, typer.Option(help="6.12, 6.1, 7.2; debug, kcsan: built first.")
+        str, typer.Option(metavar="VERSION", help="6.12, 6.1, 7.2; debug or kcsan once built.")
     ] = "6.12",
     clock: Annotated[
-        str, typer.Option(help="wall; instructions: 1 ns each; counted: only CPU time is.")
+        str,
+        typer.Option(
+            metavar="CLOCK",
+            help="wall: time of the host; instructions: 1 ns per instruction; counted: CPU time "
+            "only is 1 ns per instruction.",
+        ),
     ] = "wall",
     link: Annotated[
-        str, typer.Option(help="RATE/ROUND-TRIP, such as 10gbit/20us, or none. solo: 1gbit/100us.")
+        str,
+        typer.Option(
+            metavar="LINK",
+            help="Network: RATE/ROUND-TRIP such as 10gbit/20us, or none (default: 1gbit/100us for "
+            "solo, none for pair).",
+        ),
     ] = "",
-    clients: Annotated[int, typer.Option(help="How many clients (shape pair).")] = 1,
-    memory: Annotated[int, typer.Option(help="MiB for each machine.")] = 3072,
-    nic: Annotated[str, typer.Option(help="rxe: soft RoCE; siw: soft iWARP.")] = "rxe",
-    cpus: Annotated[int, typer.Option(help="Processors of each; the counted clocks have 1.")] = 2,
+    clients: Annotated[int, typer.Option(metavar="N", help="Number of clients (shape pair).")] = 1,
+    memory: Annotated[int, typer.Option(metavar="MIB", help="Memory of each machine.")] = 3072,
+    nic: Annotated[
+        str, typer.Option(metavar="TYPE", help="RDMA device: rxe (soft RoCE) or siw (soft iWARP).")
+    ] = "rxe",
+    cpus: Annotated[
+        int, typer.Option(metavar="N", help="CPUs of each machine (clock wall; else 1).")
+    ] = 2,
     extras: Annotated[
-        bool, typer.Option("--extras", help="Nodes with Kerberos, tshark, perftest and more.")
+        bool, typer.Option("--extras", help="Use the image with Kerberos, tshark and perftest.")
     ] = False,
 ) -> None:
-    """Bring a lab up; it stays until `lab down`."""
-    from nfsrdma_tools.lab import keeper
+    """Start a lab; it runs until `nfsrdma lab down`."""
+    from nfsrdma_tools.lab import supervisor
     from nfsrdma_tools.lab.config import LabConfig
 
     config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
-    state = keeper.up(config, _step)
-    print(f"{name} is up ({state['accel']}, {clock} clock): nfsrdma lab ssh {name}")
+    state = supervisor.up(config, _step)
+    print(f"{name} is up ({state['accel']}, {clock} clock); log in: nfsrdma lab ssh {name}")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -71,12 +107,14 @@ def ssh(
     name: Name,
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE] [-- COMMAND...]", help="client is the default node."),
+        typer.Argument(
+            metavar="[NODE] [-- COMMAND...]", help="Node (default: client) and command."
+        ),
     ] = None,
 ) -> None:
-    """Run a command in a node, or log in.
+    """Log in to a node, or run a command there.
 
-    Ends with the command's status.
+    Exits with the status of the command.
     """
     from nfsrdma_tools.lab.attach import interactive
 
@@ -84,8 +122,11 @@ def ssh(
 
 
 @app.command()
-def link(name: Name, link: Annotated[str, typer.Argument(help="10gbit/20us, none, ...")]) -> None:
-    """Change the wire of a lab that is up."""
+def link(
+    name: Name,
+    link: Annotated[str, typer.Argument(metavar="LINK", help="RATE/ROUND-TRIP, or none.")],
+) -> None:
+    """Change rate and round trip of a running lab's network."""
     from nfsrdma_tools.lab.attach import attach
 
     attach(name).set_link(link)
@@ -93,7 +134,7 @@ def link(name: Name, link: Annotated[str, typer.Argument(help="10gbit/20us, none
 
 @app.command()
 def refresh(name: Name) -> None:
-    """Bring the toolkit of the working tree into the nodes again."""
+    """Copy this working tree to the nodes of a running lab."""
     from nfsrdma_tools.lab.attach import attach
 
     attach(name).refresh()
@@ -101,7 +142,7 @@ def refresh(name: Name) -> None:
 
 @app.command()
 def inventory(name: Name) -> None:
-    """Print a lab that is up as an inventory for ansible-playbook."""
+    """Print a running lab as an Ansible inventory, in JSON."""
     import json
 
     from nfsrdma_tools.lab.attach import attach
@@ -111,32 +152,27 @@ def inventory(name: Name) -> None:
 
 
 @app.command()
-def status(json_: Json = False) -> None:
-    """List the labs that are up, and say whether KVM works here."""
+def status(as_json: Json = False) -> None:
+    """List the running labs, and whether KVM works on this machine."""
     from nfsrdma_tools.lab.status import status, table
 
-    if json_:
-        import json
-
-        print(json.dumps(status()))
-    else:
-        print(table(status()))
+    print_json(status()) if as_json else print(table(status()))
 
 
 @app.command()
 def down(name: Name) -> None:
-    """Take a lab down; nothing of it stays."""
-    from nfsrdma_tools.lab import keeper
+    """Stop and remove a lab; keep the cached image."""
+    from nfsrdma_tools.lab import supervisor
 
-    keeper.down(name)
+    supervisor.down(name)
 
 
 @app.command()
 def clean() -> None:
-    """Remove what is of other recipes, or of labs whose owner was killed, from the cache."""
+    """Remove outdated images and leftovers of killed labs."""
     from nfsrdma_tools.lab.cache import clean
 
-    print(f"{clean() >> 20} MiB freed")
+    print(f"freed {clean() >> 20} MiB")
 
 
 def _step(text: str) -> None:

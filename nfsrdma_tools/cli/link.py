@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma link``: RDMA links, read and made through RDMA netlink."""
+"""``nfsrdma link``: RDMA links through RDMA netlink, with the words of rdma(8)."""
 
 from __future__ import annotations
 
@@ -7,64 +7,100 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.output import print_json, print_table
+from nfsrdma_tools.cli.renamed import old_command
+from nfsrdma_tools.errors import UsageError, UserError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nfsrdma_tools.host.nldev import Link
+    from nfsrdma_tools.host.rdma.nldev import Link
 
 __all__ = ["app"]
 
-app = typer.Typer(help="RDMA links: the list, and soft ones made and removed.")
+app = typer.Typer(help="Show RDMA links; add and delete soft ones.", no_args_is_help=True)
 
-_JSON = typer.Option("--json", help="Print JSON.")
+_Device = Annotated[str, typer.Argument(metavar="DEV", help="RDMA device, such as rxe0.")]
 
 
-@app.command("list")
-def show(as_json: Annotated[bool, _JSON] = False) -> None:
-    """List RDMA links with their state, device and use."""
-    import json
+@app.command()
+def show(
+    device: Annotated[
+        str, typer.Argument(metavar="DEV[/PORT]", help="Restrict to this device or port.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List RDMA links with state, driver and resources in use."""
+    from nfsrdma_tools.host.rdma import nldev
 
-    from nfsrdma_tools.host import nldev
-
-    links, uses = nldev.links(), nldev.resources()
+    links = [each for each in nldev.links() if device in ("", each.device.name, each.name)]
+    if device and not links:
+        raise UserError(f"no RDMA link {device!r}", "`nfsrdma link show` lists them")
+    uses = nldev.resources()
     if as_json:
         facts = [_facts(link, uses, nldev.statistics(link)) for link in links]
-        print(json.dumps(facts, indent=2))
+        print_json({"links": facts})
     else:
-        _table(links, uses)
+        print_table([_HEAD, *(_row(link, uses.get(link.device.name, {})) for link in links)])
 
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Of the new RDMA device, such as rxe0.")],
-    netdev: Annotated[str, typer.Option(help="The network device it goes on.")],
-    kind: Annotated[str, typer.Option("--type", help="rxe (RoCE) or siw (iWARP).")] = "rxe",
+    name: Annotated[str, typer.Argument(metavar="DEV", help="Name of the new RDMA device.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEYWORD VALUE", help="type TYPE or netdev NETDEV, as in rdma(8)."),
+    ] = None,
+    netdev: Annotated[
+        str, typer.Option(metavar="NETDEV", help="Network device to add the link to.")
+    ] = "",
+    kind: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="rxe (RoCE) or siw (iWARP); default: rxe.")
+    ] = "",
 ) -> None:
-    """Make a soft RDMA link on a network device.
+    """Add a soft RDMA link to a network device.
 
-    It lasts until it is removed, or a reboot.
+    It lasts until a reboot.
+
+    Example: nfsrdma link add rxe0 type rxe netdev eth0
     """
-    from nfsrdma_tools.host import nldev
+    from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
+    asked = _keywords(words or [], {"type": kind, "netdev": netdev})
+    if not asked["netdev"]:
+        raise UsageError("the network device is missing", "add: netdev NETDEV")
     with journal() as book:
-        link = nldev.add_link(kind, name, netdev, book)
+        link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], book)
         book.keep()
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")
 
 
-@app.command()
-def remove(name: Annotated[str, typer.Argument(help="The RDMA device, such as rxe0.")]) -> None:
-    """Remove a soft RDMA link.
+def _keywords(words: Sequence[str], given: dict[str, str]) -> dict[str, str]:
+    """Add rdma(8)'s pairs of a keyword and a value to ``given``; UsageError for other words."""
+    pairs = [*zip(words[::2], words[1::2], strict=False)]
+    if len(words) % 2 or any(name not in given for name, _ in pairs):
+        raise UsageError(f"cannot parse {' '.join(words)!r}", "write: [type TYPE] [netdev NETDEV]")
+    return {**given, **dict(pairs)}
 
-    What is mounted over it loses its connection.
+
+@app.command()
+def delete(name: _Device) -> None:
+    """Delete a soft RDMA link.
+
+    Mounts over it lose their connections.
     """
-    from nfsrdma_tools.host import nldev
+    from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
     with journal() as book:
         nldev.remove_link(name, book)
         book.keep()
+
+
+old_command(app, "link list", "link show", show)
+old_command(app, "link remove", "link delete", delete)
 
 
 def _facts(
@@ -89,14 +125,6 @@ def _facts(
 
 
 _HEAD = ("LINK", "STATE", "PHYSICAL", "DRIVER", "PROTOCOL", "NETDEV", "FIRMWARE", "IN USE")
-
-
-def _table(links: Sequence[Link], uses: dict[str, dict[str, int]]) -> None:
-    rows = [_HEAD, *(_row(link, uses.get(link.device.name, {})) for link in links)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
 
 
 def _row(link: Link, use: dict[str, int]) -> tuple[str, ...]:

@@ -1,103 +1,163 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma top``, ``dashboard`` and ``exporter``: what happens now."""
+"""``nfsrdma dashboard`` and ``exporter``: live figures of mounts and servers over HTTP."""
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, needed_probes
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
-__all__ = ["dashboard", "exporter", "top"]
+__all__ = ["dashboard", "exporter"]
 
-_Interval = Annotated[float, typer.Option(min=0.1, help="Seconds between two snapshots.")]
-_Stall = Annotated[float, typer.Option(min=1, help="After so many seconds an RPC is a stall.")]
-_Probes = Annotated[bool, typer.Option("--probes/--no-probes", help="Count in the kernel, too.")]
-_Record = Annotated[Path | None, typer.Option(metavar="FILE", help="Keep all snapshots there.")]
-_Replay = Annotated[Path | None, typer.Option(metavar="FILE", help="Show a record, not this host.")]
-_Address = Annotated[str, typer.Option(help="Listen here; others than loopback need a token.")]
-_Port = Annotated[int, typer.Option(min=0, max=65535, help="Listen on this port; 0: any.")]
+_DASHBOARD_PORT = 8949
+# Prometheus' list of default ports is full from 9100 to 9999 (9949 is a TACACS exporter's) and
+# continues at 10000. 29949 is outside both ranges, and below Linux's ephemeral ports (from 32768)
+_EXPORTER_PORT = 29949
+
+_Interval = Annotated[
+    float,
+    typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time between snapshots."),
+]
+_Stall = Annotated[
+    float, typer.Option(metavar="SECONDS", min=1, help="Age of an RPC that is reported as a stall.")
+]
+_Probes = Annotated[bool, typer.Option("--probes/--no-probes", help="Attach the eBPF probes.")]
+_Record = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write all snapshots to a new FILE.")
+]
+_Replay = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Show the snapshots in FILE, not this host.")
+]
 _Token = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The token, in a file nobody else may read.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Require the token in FILE, which only its owner may read."),
+]
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--web.config.file",
+        metavar="FILE",
+        help="Use TLS and basic authentication as configured in FILE, in the format of "
+        "Prometheus' exporter toolkit. It is read once, at the start.",
+    ),
+]
+_OldAddress = Annotated[str | None, typer.Option("--address", hidden=True)]
+_OldPort = Annotated[int | None, typer.Option("--port", min=0, max=65535, hidden=True)]
+_DisableDefaults = Annotated[
+    bool,
+    typer.Option("--collector.disable-defaults", help="Turn off collectors that are not named."),
 ]
 
 
-def top(
-    interval: _Interval = 1.0,
-    stall: _Stall = 5.0,
-    probes: _Probes = True,
-    record: _Record = None,
-    replay: _Replay = None,
-) -> None:
-    """Show mounts, clients and what limits them, in the terminal. ? shows the keys.
+def _listen(port: int) -> Any:
+    return typer.Option(
+        "--web.listen-address",
+        metavar="[HOST]:PORT",
+        help="Listen on HOST, or on all addresses without HOST; repeat it for more addresses "
+        f"(default: 127.0.0.1:{port}).",
+    )
 
-    With root and bcc more is seen; what is not is said.
-    """
-    from nfsrdma_tools.live.feed import Asked
-    from nfsrdma_tools.live.top.run import run
 
-    with _needed("textual"):
-        run(Asked(interval, stall, probes, record, replay))
+_DashboardListen = Annotated[list[str] | None, _listen(_DASHBOARD_PORT)]
+_ExporterListen = Annotated[list[str] | None, _listen(_EXPORTER_PORT)]
 
 
 def dashboard(
-    address: _Address = "127.0.0.1",
-    port: _Port = 8949,
+    listen: _DashboardListen = None,
+    config: _Config = None,
+    token: _Token = None,
     interval: _Interval = 1.0,
     stall: _Stall = 5.0,
     probes: _Probes = True,
-    token: _Token = None,
     record: _Record = None,
     replay: _Replay = None,
+    address: _OldAddress = None,
+    port: _OldPort = None,
 ) -> None:
-    """Show the same in browsers, with the last hour; read-only. Metrics are at /metrics.
+    """Serve a web page with mounts, clients, bottlenecks and the last hour. /metrics has metrics.
 
-    For another machine use ssh -L 8949:127.0.0.1:8949 HOST, or --address with a token, which goes
-    over the network as it is.
+    From another host, use ssh -L 8949:127.0.0.1:8949 HOST. Beyond loopback, the dashboard requires
+    the token that it prints, --token FILE, or the authentication in --web.config.file. Without
+    TLS, both travel in clear text.
     """
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
-    _serve(Asked(interval, stall, probes, record, replay), address, port, token, page=True)
+    addresses = _addresses(listen, _DASHBOARD_PORT, address, port)
+    options = FeedOptions(interval, stall, probes, record, replay)
+    _serve(options, addresses, token=token, config=config)
 
 
+def _with_collectors(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command an option per collector, None if it is not on the command line."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+    for name, content in COLLECTORS.items():
+        option = typer.Option(
+            f"--collector.{name}/--no-collector.{name}", help=f"Export {content}."
+        )
+        annotation = Annotated[bool | None, option]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(f"collector_{name}", kind, default=None, annotation=annotation)
+        )
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+@_with_collectors
 def exporter(
-    address: _Address = "127.0.0.1",
-    port: _Port = 9949,
+    listen: _ExporterListen = None,
+    config: _Config = None,
+    token: _Token = None,
     interval: _Interval = 5.0,
     stall: _Stall = 5.0,
     probes: _Probes = True,
-    token: _Token = None,
+    address: _OldAddress = None,
+    port: _OldPort = None,
+    disable_defaults: _DisableDefaults = False,
+    **collectors: bool | None,
 ) -> None:
-    """Offer the same to Prometheus, at /metrics.
+    """Serve metrics to Prometheus at /metrics.
 
-    With another address it needs a token, which is Prometheus' "authorization: credentials".
+    Beyond loopback, the exporter requires the token that it prints, --token FILE, or the
+    authentication in --web.config.file. All collectors are on by default; the probes of a collector
+    that is off are not attached.
     """
-    from nfsrdma_tools.live.feed import Asked
+    from nfsrdma_tools.live.collect.feed import FeedOptions
 
-    _serve(Asked(interval, stall, probes), address, port, token, page=False)
-
-
-def _serve(asked: Asked, address: str, port: int, token: Path | None, page: bool) -> None:
-    with _needed("starlette, uvicorn or prometheus-client"):
-        from nfsrdma_tools.live.serving import Place, serve
-
-        serve(asked, Place(address, port, token, page), lambda said: print(said, flush=True))
+    chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
+    names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
+    addresses = _addresses(listen, _EXPORTER_PORT, address, port)
+    options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names))
+    _serve(options, addresses, token=token, config=config, page=False, collectors=names)
 
 
-class _needed:  # noqa: N801 - it reads as a word of the sentence
-    """Says which library is missing, if one is."""
+def _addresses(
+    listen: list[str] | None, default: int, address: str | None, port: int | None
+) -> list[str]:
+    """The addresses to listen on; --address and --port are deprecated."""
+    if address is None and port is None:
+        return listen or [f"127.0.0.1:{default}"]
+    for old, value in (("--address", address), ("--port", port)):
+        if value is not None:
+            new = "--web.listen-address; the next version removes the old name"
+            print(f"nfsrdma: {old} is now {new}", file=sys.stderr)
+    host = f"[{address}]" if address and ":" in address else address or "127.0.0.1"
+    return [f"{host}:{default if port is None else port}"]
 
-    def __init__(self, what: str) -> None:
-        self._what = what
 
-    def __enter__(self) -> None: ...
+def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
+    from nfsrdma_tools.live.web.listen_address import parse
+    from nfsrdma_tools.live.web.run import Service, serve
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, ModuleNotFoundError):
-            what = f"{error.name} is not installed: this needs {self._what}"
-            raise UserError(what, "pip install nfsrdma-tools") from error
+    service = Service([parse(each) for each in addresses], **more)
+    serve(options, service, lambda line: print(line, flush=True))

@@ -1,38 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``nfsrdma`` program: its commands, and how an error ends it."""
+"""The program ``nfsrdma``: its commands, and how errors and signals end it."""
 
 from __future__ import annotations
 
 import signal
 import sys
 from types import FrameType
+from typing import Annotated
 
 import typer
 
+from nfsrdma_tools import __version__
 from nfsrdma_tools.cli import (
     doctor,
+    extras,
     lab,
     link,
     live,
     module,
     mount,
     report,
+    results,
     server,
-    store,
     sweep,
+    top,
     trace,
     tune,
 )
+from nfsrdma_tools.cli.options import Verbose
+from nfsrdma_tools.cli.renamed import old_options
 from nfsrdma_tools.errors import UserError, printable
+
+__all__ = ["app", "main"]
 
 app = typer.Typer(
     name="nfsrdma",
-    help="Mount NFS over RDMA, prove what it is, sweep it, and see inside it.",
+    help="Mount NFS over RDMA, verify the mount, measure it, and trace it.",
+    epilog=(
+        "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C."
+        "\n\n"
+        "Shell completion: `nfsrdma --install-completion` sets it up for your shell."
+    ),
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(mount.mount)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"nfsrdma {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    pass
+
+
+app.command(cls=old_options({"--option": "--options"}))(mount.mount)
 app.command()(mount.mounts)
 app.command()(mount.umount)
 app.add_typer(lab.app, name="lab")
@@ -40,29 +74,32 @@ app.command()(doctor.doctor)
 app.add_typer(link.app, name="link")
 app.add_typer(server.app, name="server")
 app.add_typer(module.app, name="module")
-app.command()(sweep.sweep)
-app.add_typer(store.app, name="store")
-app.command()(report.report)
+app.command(cls=old_options(sweep.OLD_OPTIONS))(sweep.sweep)
+app.add_typer(results.app, name="results")
+app.add_typer(results.app, name="store", hidden=True, callback=results.old_name)
+app.command(cls=old_options({"--out": "--output"}))(report.report)
 app.add_typer(tune.app, name="tune")
 app.command()(trace.trace)
-app.command()(live.top)
+app.command()(top.top)
 app.command()(live.dashboard)
 app.command()(live.exporter)
 
 
 def main() -> None:
-    """Run a command; a UserError ends it in one line and its exit status."""
+    """Run a command; a UserError ends it with one line and its exit status."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # nohup has us ignore SIGHUP
+        # nohup(1) sets SIGHUP to ignored
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)
     try:
-        app()
+        # the name is part of the completion's protocol, also for python -m nfsrdma_tools
+        with extras.needed():
+            app(prog_name="nfsrdma")
     except UserError as error:
         print(f"nfsrdma: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.status)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
-    # unwinds the stack, so that the journal takes its changes back
+    # unwind the stack, so that the journal reverts its changes
     sys.exit(128 + number)

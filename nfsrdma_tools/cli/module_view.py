@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``nfsrdma module`` looks: the line of a build, what `load` did, the table of its status."""
+"""Output of ``nfsrdma module``: progress of a build, the result of `load`, the status table."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict
 from typing import Any, Self
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.host import module_build
-from nfsrdma_tools.host.module_build import Build
-from nfsrdma_tools.host.module_server import Client, Server
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.module_status import Status, Tunable
-from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.module.server_debugfs import Client, Server
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.module.status import ParameterValue, Status
 from nfsrdma_tools.host.transports import owner, serves_as
 from nfsrdma_tools.sizes import format_size
 
@@ -22,19 +22,19 @@ __all__ = ["build", "facts", "lines", "loaded"]
 
 
 def build(kernel: str = "", force: bool = False) -> Build:
-    """Build the module, with a line on standard error that shows that time passes."""
+    """Build the module and show progress on standard error."""
     with _Building() as line:
         return module_build.build(kernel, force, line.show)
 
 
 class _Building:
-    """A line on standard error while a build runs; with its seconds on a terminal."""
+    """A progress line on standard error while a build runs; with seconds on a terminal."""
 
     def __init__(self) -> None:
         self._start, self._shown = time.monotonic(), ""
 
     def __enter__(self) -> Self:
-        """Return itself; nothing is shown until there is something to wait for."""
+        """Return itself; the line appears when a build starts."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,7 +43,7 @@ class _Building:
             print(file=sys.stderr)
 
     def show(self, release: str) -> None:
-        """Say what is built and for how long; called a few times a second."""
+        """Show what is built and for how long; called a few times a second."""
         text = f"building nfsrdma for {release}"
         if sys.stderr.isatty():
             print(f"\r{text} ({time.monotonic() - self._start:.0f} s)", end="", file=sys.stderr)
@@ -53,20 +53,24 @@ class _Building:
 
 
 def loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -> list[str]:
-    """What `load` did, for people; ``before`` carried mounts until now."""
+    """The result of `load` as lines; ``before`` is the module that carried mounts until now."""
     what, now = f"{OURS} {wanted.version} (srcversion {wanted.srcversion})", owner()
     if not new:
-        said = [f"{name} is {value} now" for name, value in values.items()]
-        said += [f"mounts with proto=rdma get {now}"] if now not in ("", OURS) else []
-        return [f"{what} was loaded already{'; ' if said else ''}{', '.join(said)}"]
-    back = "  until a reboot; undo: nfsrdma module unload"
+        more = [f"{name} is now {value}" for name, value in values.items()]
+        more += [f"mounts with proto=rdma use {now}"] if now not in ("", OURS) else []
+        return [f"{what} was already loaded{'; ' if more else ''}{', '.join(more)}"]
+    back = "  lasts until a reboot; undo: nfsrdma module unload"
     if now == OURS:
         instead = f", instead of {before}" if before not in ("", OURS) else ""
-        return [f"{what} carries NFS over RDMA now{instead}", back]
+        return [f"{what} now carries NFS over RDMA{instead}", back]
     name = serves_as(OURS)
     kept = f", beside {now}" if now else ""
-    way = f"  have nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"
-    return [f"{what} is a server now{kept}, not a client", *([way] if name else []), back]
+    way = f"  to let nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"
+    return [
+        f"{what} is now a server transport{kept}, not a client transport",
+        *([way] if name else []),
+        back,
+    ]
 
 
 def facts(found: Status) -> dict[str, Any]:
@@ -80,25 +84,25 @@ def facts(found: Status) -> dict[str, Any]:
 
 
 def lines(found: Status) -> list[str]:
-    """The status for people, a fact in a line."""
+    """The status as lines, a fact per line."""
     rows = [
         ("kernel", found.release),
-        ("carrier", _carrier(found)),
+        ("module", _module(found)),
         *(("server", text) for text in _server(found)),
         *(("client", _client(each)) for each in (found.server.clients if found.server else ())),
         ("source", f"{found.source}, hash {found.source_hash}"),
         ("built", _built(found)),
-        *(("tunable", _tunable(each)) for each in found.tunables),
+        *(("parameter", _tunable(each)) for each in found.tunables),
         *(("user", user) for user in found.users or ("none",)),
         *(("dkms", text) for text in _dkms(found)),
     ]
-    return [printable(f"{name:8}  {text}") for name, text in rows]
+    return [printable(f"{name:9}  {text}") for name, text in rows]
 
 
-def _carrier(found: Status) -> str:
+def _module(found: Status) -> str:
     if not found.owner:
-        return "none: a mount with proto=rdma has one loaded"
-    who = {"nfsrdma": "ours", "rpcrdma": "the kernel's own"}.get(found.owner, "of somebody else")
+        return "none; a mount with proto=rdma loads one"
+    who = {"nfsrdma": "of this project", "rpcrdma": "of the kernel"}.get(found.owner, "unknown")
     version = f" {found.version}" if found.version else ""
     source = f", srcversion {found.srcversion}" if found.srcversion else ""
     return f"{found.owner}{version}, {who}{source}"
@@ -108,14 +112,14 @@ def _server(found: Status) -> list[str]:
     if not found.server:
         return []
     whose = "" if found.owner == OURS else f", srcversion {found.ours}"
-    return [f"{OURS}, to nfsd {found.server.name}{whose}{_load(found.server)}"]
+    return [f"{OURS}, for nfsd {found.server.name}{whose}{_load(found.server)}"]
 
 
 def _load(server: Server) -> str:
     if server.connections is None or server.memory is None or server.memory_max is None:
-        return "; its connections are for root to see"
+        return "; connections unknown (needs root)"
     connections = f"{server.connections} of {server.connections_max} connections"
-    memory = f"{format_size(server.memory)} of {format_size(server.memory_max)} for Reads"
+    memory = f"{format_size(server.memory)} of {format_size(server.memory_max)} for RDMA Reads"
     return f"; {connections}, {memory}"
 
 
@@ -128,23 +132,23 @@ def _client(each: Client) -> str:
 
 def _built(found: Status) -> str:
     if not found.built:
-        return "not for this kernel: nfsrdma module build"
-    known = {None: "", True: ", this is what is loaded", False: ", something else is loaded"}
+        return "not built for this kernel; build it: nfsrdma module build"
+    known = {None: "", True: ", loaded", False: ", but another build is loaded"}
     return f"{found.built}, srcversion {found.built_srcversion}{known[found.current]}"
 
 
-def _tunable(each: Tunable) -> str:
+def _tunable(each: ParameterValue) -> str:
     shown = f"{each.name} {each.value or '(empty)'}"
     if not each.about:
         return shown
-    changed = "" if each.value == each.about.default else f", not the default {each.about.default}"
+    changed = "" if each.value == each.about.default else f", default {each.about.default}"
     bounds = f" ({each.about.bounds})" if each.about.bounds else ""
     return f"{shown}{bounds}{changed}"
 
 
 def _dkms(found: Status) -> list[str]:
     if found.registered is None:
-        return ["not there"]
+        return ["not installed"]
     if not found.registered:
-        return ["does not know it: nfsrdma module install"]
+        return ["not registered; register it: nfsrdma module install"]
     return [" ".join(filter(None, (x.version, x.kernel, x.state))) for x in found.registered]

@@ -3,101 +3,171 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nfsrdma_tools.errors import printable
+from nfsrdma_tools.cli.options import (
+    Json,
+    ReadAhead,
+    ReadAheadKb,
+    Rsize,
+    Timeout,
+    Verbose,
+    Wsize,
+    complete_mount,
+    complete_transport,
+    complete_vers,
+)
+from nfsrdma_tools.cli.output import print_json, print_table
+from nfsrdma_tools.errors import UsageError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from nfsrdma_tools.host.effect import State
+    from nfsrdma_tools.host.nfs.mount_request import MountRequest
+    from nfsrdma_tools.host.nfs.mounts import MountState
 
 __all__ = ["mount", "mounts", "umount"]
 
-_JSON = typer.Option("--json", help="Print JSON.")
-_TIMEOUT = typer.Option("--timeout", min=1, help="Give up after so many seconds.")
-
 
 def mount(
-    target: Annotated[str, typer.Argument(metavar="SERVER:/PATH", help="What to mount.")],
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Where, an empty folder.")],
+    target: Annotated[str, typer.Argument(metavar="SERVER:/PATH", help="Export to mount.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="Mount point.")],
+    options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--options",
+            "-o",
+            metavar="A,B=C,...",
+            help="Mount options of mount(8) and nfs(5), separated by commas; repeatable.",
+        ),
+    ] = None,
     transport: Annotated[
-        str, typer.Option(help="rdma (the kernel's), nfsrdma (ours) or tcp.")
-    ] = "rdma",
-    vers: Annotated[str, typer.Option(help="3, 4.0, 4.1 or 4.2.")] = "4.2",
-    rsize: Annotated[str | None, typer.Option(help="Bytes per READ: 65536, 64k, 1M.")] = None,
-    wsize: Annotated[str | None, typer.Option(help="Bytes per WRITE.")] = None,
-    nconnect: Annotated[int | None, typer.Option(help="Connections, 1 to 16.")] = None,
-    read_ahead: Annotated[
-        int | None, typer.Option(help="Reads ahead in blocks of rsize; 0 is none.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete_transport,
+            help="rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
+            "(default: rdma).",
+        ),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="The server's port; 20049 for rdma.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="One more mount option; may be repeated.")
+    vers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            autocompletion=complete_vers,
+            help="NFS version: 3, 4.0, 4.1 or 4.2 (default: 4.2).",
+        ),
     ] = None,
-    timeout: Annotated[float, _TIMEOUT] = 60,
-    as_json: Annotated[bool, _JSON] = False,
+    rsize: Rsize = None,
+    wsize: Wsize = None,
+    nconnect: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of connections, 1 to 16 (default: 1).")
+    ] = None,
+    read_ahead: ReadAhead = None,
+    read_ahead_kb: ReadAheadKb = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Port of the server (default: 20049 for RDMA)."),
+    ] = None,
+    timeout: Timeout = 60,
+    as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Mount, and prove by the kernel's words that it is as asked."""
-    import json
-    from pathlib import Path
+    """Mount an export and verify the values in effect.
 
-    from nfsrdma_tools.host.effect import mounts, state
-    from nfsrdma_tools.host.mounts import Target
-    from nfsrdma_tools.host.mounts import mount as make
-    from nfsrdma_tools.host.request import MountRequest
-    from nfsrdma_tools.sizes import parse_size
+    Read each requested value back from the kernel.  If one differs, print both values, unmount, and
+    exit with status 1.  Values that are not given are the defaults of the kernel and the server.
+    """
+    from nfsrdma_tools.cli.mount_options import parse
+    from nfsrdma_tools.host.nfs.mounting import mount as make
+    from nfsrdma_tools.host.nfs.mounts import mounts, state
     from nfsrdma_tools.undo import journal
 
-    request = MountRequest(
-        target=Target.parse(target),
-        directory=Path(directory),
-        transport=transport,
-        vers=vers,
-        rsize=parse_size(rsize) if rsize else None,
-        wsize=parse_size(wsize) if wsize else None,
-        nconnect=nconnect,
-        read_ahead=read_ahead,
-        port=port,
-        options=tuple(option or ()),
-    )
+    given = {
+        "transport": transport,
+        "vers": vers,
+        "rsize": rsize,
+        "wsize": wsize,
+        "nconnect": str(nconnect) if nconnect is not None else None,
+        "port": str(port) if port is not None else None,
+    }
+    values, others = parse(options or (), given)
+    request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
     with journal() as book:
         made = state(make(request, book, timeout), mounts())
         book.keep()
-    print(json.dumps(made.facts(), indent=2)) if as_json else _table([made])
+    print_json(made.facts()) if as_json else _table([made])
+
+
+def _request(
+    target: str,
+    directory: str,
+    values: dict[str, str],
+    read_ahead: tuple[int | None, int | None],
+    others: tuple[str, ...],
+) -> MountRequest:
+    from pathlib import Path
+
+    from nfsrdma_tools.host.nfs.mount_request import MountRequest
+    from nfsrdma_tools.host.nfs.mounting import Target
+    from nfsrdma_tools.sizes import parse_size
+
+    parsers: dict[str, Callable[[str], Any]] = {
+        "rsize": parse_size,
+        "wsize": parse_size,
+        "nconnect": partial(_number, "nconnect"),
+        "port": partial(_number, "port"),
+    }
+    fields = {name: parsers.get(name, str)(value) for name, value in values.items()}
+    blocks, kb = read_ahead
+    return MountRequest(
+        Target.parse(target),
+        Path(directory),
+        **fields,
+        read_ahead=blocks,
+        read_ahead_kb=kb,
+        options=others,
+    )
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(f"{name} is {text!r}, not a number")
+    return int(text)
 
 
 def umount(
-    # not a Path: typer looks at those, and hangs when the server is gone
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="The mount point.")],
-    timeout: Annotated[float, _TIMEOUT] = 60,
+    # not a Path: typer checks paths, and hangs when the server is gone
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", autocompletion=complete_mount, help="Mount point.")
+    ],
+    timeout: Timeout = 60,
+    verbose: Verbose = False,
 ) -> None:
-    """Unmount and prove it; a busy mount names who uses it."""
+    """Unmount an NFS mount and verify that it is gone.
+
+    If the mount is busy, name the processes that use it.  Never force.
+    """
     from pathlib import Path
 
-    from nfsrdma_tools.host.mounts import unmount
+    from nfsrdma_tools.host.nfs.mounting import unmount
 
     unmount(Path(directory), timeout=timeout)
 
 
-def mounts(as_json: Annotated[bool, _JSON] = False) -> None:
-    """List the NFS mounts with what is in effect."""
-    import json
-
-    from nfsrdma_tools.host.effect import states
+def mounts(as_json: Json = False) -> None:
+    """List the NFS mounts with the values in effect."""
+    from nfsrdma_tools.host.nfs.mounts import states
 
     found = states()
-    print(json.dumps([one.facts() for one in found], indent=2)) if as_json else _table(found)
+    print_json({"mounts": [one.facts() for one in found]}) if as_json else _table(found)
 
 
-def _table(states: Sequence[State]) -> None:
-    rows = [_HEAD, *map(_row, states)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+def _table(states: Sequence[MountState]) -> None:
+    print_table([_HEAD, *map(_row, states)])
 
 
 _HEAD = (
@@ -106,12 +176,12 @@ _HEAD = (
 )  # fmt: skip
 
 
-def _row(state: State) -> tuple[str, ...]:
+def _row(state: MountState) -> tuple[str, ...]:
     made = state.mount
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (
         made.directory, made.target, made.transport, made.vers, made.rsize, made.wsize,
         state.connections, ahead, ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip
-    # a path may hold anything, a terminal must not see all of it
+    # a path may contain control characters
     return tuple(printable(str(cell)) for cell in cells)

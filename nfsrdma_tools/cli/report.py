@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma report``."""
+"""``nfsrdma report``: draw the results of a sweep."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.output import print_json
+
 if TYPE_CHECKING:
     from nfsrdma_tools.report.build import Report
 
@@ -15,25 +18,34 @@ __all__ = ["report"]
 
 
 def report(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The file of a sweep.")],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to; beside the store by default.")
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="File that a sweep wrote.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder to write to (default: report, beside STORE).",
+        ),
     ] = None,
-    plan: Annotated[str, typer.Option(metavar="UID", help="Not the newest plan, but this.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plan: Annotated[
+        str, typer.Option(metavar="UID", help="Plan to draw (default: the newest).")
+    ] = "",
+    as_json: Json = False,
 ) -> None:
-    """Draw a sweep: figures, and a page with the recommendation."""
-    import json
+    """Write an HTML page with figures of a sweep.
 
+    The page recommends a cell per transport and says how certain that is.
+    """
     from nfsrdma_tools.report.build import build
 
-    made = build(store, out or store.parent / "report", plan)
-    print(json.dumps(_facts(made), indent=2)) if as_json else _tell(made)
+    made = build(store, output or store.parent / "report", plan)
+    print_json(_facts(made)) if as_json else _print(made)
 
 
 def _facts(made: Report) -> dict[str, object]:
     from nfsrdma_tools.report.fleet import as_facts
-    from nfsrdma_tools.report.recommend import advice, as_json
+    from nfsrdma_tools.report.recommendation import advice, as_json
 
     study = made.study
     return {
@@ -48,15 +60,15 @@ def _facts(made: Report) -> dict[str, object]:
     }
 
 
-def _tell(made: Report) -> None:
+def _print(made: Report) -> None:
     from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.report.captions import rate
     from nfsrdma_tools.report.fleet_view import findings
-    from nfsrdma_tools.report.recommend import advice, headline, over_default
-    from nfsrdma_tools.report.words import rate
+    from nfsrdma_tools.report.recommendation import advice, headline, over_default
 
     for one in advice(made.study):
-        told = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"
-        print(printable(f"{told}. {over_default(made.study, one)}".rstrip()))
+        best = f"{headline(made.study, one)}: {rate(one.best.throughput.mean)}"
+        print(printable(f"{best}. {over_default(made.study, one)}".rstrip()))
     for line in findings(made.study):
         print(printable(line))
     print(printable(str(made.files[0])))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma server``: have this machine serve a directory over TCP and RDMA."""
+"""``nfsrdma server``: export directories over TCP and RDMA from this machine."""
 
 from __future__ import annotations
 
@@ -9,96 +9,113 @@ from typing import Annotated
 
 import typer
 
+from nfsrdma_tools.cli.options import Json, Verbose, complete_vers
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.renamed import old_command
+
 __all__ = ["app"]
 
-app = typer.Typer(help="Serve a directory over TCP and RDMA, and take that back.")
+app = typer.Typer(help="Export directories over TCP and RDMA, and undo that.", no_args_is_help=True)
 
-_PATH = typer.Argument(metavar="EXPORT", help="The directory to serve.")
+_PATH = typer.Argument(metavar="EXPORT", help="Directory to export.")
 
 
 @app.command()
 def enable(
     path: Annotated[Path, _PATH],
     client: Annotated[
-        list[str], typer.Option(help="Who may mount it: host, network, wildcard. May be repeated.")
+        list[str],
+        typer.Option(
+            metavar="CLIENT",
+            help="Host, network or wildcard that may mount it, as in exports(5); repeatable.",
+        ),
     ],
-    rdma_port: Annotated[int, typer.Option(min=1, max=65535, help="For RDMA.")] = 20049,
+    rdma_port: Annotated[
+        int, typer.Option(metavar="PORT", min=1, max=65535, help="Port for RDMA.")
+    ] = 20049,
     vers: Annotated[
         list[str] | None,
         typer.Option(
-            help="3, 4.0, 4.1, 4.2: have it on, if need be by a restart of nfsd. May be repeated."
+            metavar="VERSION",
+            autocompletion=complete_vers,
+            help="NFS version to enable: 3, 4.0, 4.1 or 4.2; repeatable.  Restarts nfsd if the "
+            "version is off (default: leave versions unchanged).",
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option(help="No writing.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Export read-only.")] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Serve a directory, now and after each boot.
+    """Export a directory, now and after each boot.
 
-    What it does is taken back by server disable.
-
-    Root is squashed.  The export is insecure in the sense of exports(5): RDMA clients come from
-    ports above 1023, so a client's port proves nothing.  That is why --client has no default.
+    `nfsrdma server disable` undoes it.  The export squashes root.  It has the option insecure of
+    exports(5), because RDMA clients connect from ports above 1023: the port of a client proves
+    nothing.  Therefore --client has no default.
     """
-    from nfsrdma_tools.host import server
-    from nfsrdma_tools.host.exports import Export, file_of
+    from nfsrdma_tools.host.nfsd import serving
+    from nfsrdma_tools.host.nfsd.exports import Export, file_of
     from nfsrdma_tools.undo import journal
 
     export = Export(path, tuple(client), read_only)
     with journal() as book:
-        changed = server.enable(export, book, rdma_port, tuple(vers or ()))
+        changed = serving.enable(export, book, rdma_port, tuple(vers or ()))
         book.keep()
     if not changed:
-        print(f"{path} is served already")
+        print(f"{path} is already exported")
         return
-    print(f"serving {path} on RDMA port {rdma_port} and TCP to {', '.join(client)}")
-    print("  insecure: RDMA clients come from ports above 1023, so theirs are not checked")
-    print(f"  lasts across reboots: {file_of(path)}, nfs-server started at boot")
+    print(f"exported {path} to {', '.join(client)} over TCP and RDMA (port {rdma_port})")
+    print("  option insecure: the server does not check client ports, RDMA clients use any")
+    print(f"  permanent: {file_of(path)}, and nfs-server starts at boot")
     print(f"  undo: {shlex.join(('nfsrdma', 'server', 'disable', str(path)))}")
 
 
 @app.command()
-def disable(path: Annotated[str, _PATH]) -> None:
-    """Stop serving a directory.
+def disable(path: Annotated[str, _PATH], verbose: Verbose = False) -> None:
+    """Stop exporting a directory that `server enable` exported.
 
-    After the last one the server is as it was before.
-    That may restart nfsd (clients go on after its grace period), or stop it, if it did not run.
+    With the last one, restore the server's earlier state.  That may restart nfsd (clients continue
+    after the grace period), or stop nfsd if it was not running before.
     """
-    from nfsrdma_tools.host import server
+    from nfsrdma_tools.host.nfsd import serving
 
-    server.disable(path)
-    print(f"{path} is no longer served by nfsrdma")
+    serving.disable(path)
+    print(f"nfsrdma no longer exports {path}")
 
 
 @app.command()
-def load(
-    seconds: Annotated[float, typer.Option(min=0, help="For how long.")] = 3600,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds from line to line.")] = 1,
+def cpu(
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Stop after SECONDS.")
+    ] = 3600,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time per sample.")
+    ] = 1,
 ) -> None:
-    """Print what this machine's processors do while clients measure.
+    """Print samples of CPU time, for a sweep of several clients.
 
-    A line of JSON a second: the time, and how many seconds all CPUs together were busy until then.
-    `nfsrdma store merge` takes them into a report of the clients.
+    Each line is a JSON array: the time (Unix time, s) and the busy time of all CPUs together since
+    boot (s).  `nfsrdma results merge --server-cpu` adds the samples to the clients' results.
     """
     import json
 
-    from nfsrdma_tools.sweep.load import watch
+    from nfsrdma_tools.sweep.server_cpu import watch
 
     for one in watch(seconds, interval):
         print(json.dumps(one), flush=True)
 
 
+old_command(app, "server load", "server cpu", cpu)
+
+
 @app.command()
-def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def status(as_json: Json = False) -> None:
     """Show nfsd's threads, listeners and versions, and all exports."""
-    import json
     from dataclasses import asdict
 
-    from nfsrdma_tools.host import server
+    from nfsrdma_tools.host.nfsd import serving
 
-    found = server.serving()
+    found = serving.serving()
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        print_json(asdict(found))
         return
     unknown = "unknown (needs root)"
     versions = unknown if found.versions is None else ", ".join(found.versions) or "none"

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma sweep``."""
+"""``nfsrdma sweep``: measure a grid of mount options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.cli import sweep_plan
+from nfsrdma_tools.cli.options import Verbose, complete_transport, complete_vers
+from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from nfsrdma_tools.sweep.events import Event
     from nfsrdma_tools.sweep.plan import Plan
+    from nfsrdma_tools.sweep.progress_events import Event
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
     Source = Callable[[Plan, Store], Generator[Event, None, None]]
 
-__all__ = ["sweep"]
+__all__ = ["OLD_OPTIONS", "sweep"]
+
+OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes"}
+"""Options by their old names, and the new names."""
 
 LAB_TARGET = "server:/export"
 _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
@@ -28,97 +33,181 @@ _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
 
 def sweep(
     target: Annotated[
+        str | None, typer.Argument(metavar="SERVER:/PATH", help="Export to measure.")
+    ] = None,
+    preset: Annotated[
         str | None,
-        typer.Argument(metavar="SERVER:/PATH", help="What to mount; the store with --resume."),
+        typer.Option(metavar="NAME", help="Grid: quick, full or paper2003 (default: quick)."),
     ] = None,
-    preset: Annotated[str, typer.Option(help="quick, full or paper2003.")] = "quick",
-    transport: Annotated[str | None, typer.Option(help="Of tcp, rdma, nfsrdma: tcp,rdma.")] = None,
-    rsize: Annotated[str | None, typer.Option(help="Sizes: 4k..1M doubles, or 8k,32k.")] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            autocompletion=complete_transport,
+            help="Transports: tcp, rdma, nfsrdma (default: tcp,rdma).",
+        ),
+    ] = None,
+    rsize: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Transfer sizes in bytes: 8k,32k or 4k..1M (doubling)."),
+    ] = None,
     read_ahead: Annotated[
-        str | None, typer.Option(help="Reads ahead in blocks of rsize: 0..16 or 0,4.")
+        str | None,
+        typer.Option(metavar="LIST", help="Read-ahead in blocks of rsize: 0,4 or 0..16."),
     ] = None,
-    runs: Annotated[int | None, typer.Option(min=1, help="Runs per cell.")] = None,
-    vers: Annotated[str | None, typer.Option(help="3, 4.0, 4.1 or 4.2.")] = None,
-    nconnect: Annotated[str | None, typer.Option(help="Connections: 1,4.")] = None,
+    read_ahead_kb: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Read-ahead in KiB: 0,128 or 128..4096; each rsize gets the windows that are "
+            "whole blocks of it.",
+        ),
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Runs per cell (default: 3).")
+    ] = None,
+    vers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION",
+            autocompletion=complete_vers,
+            help="NFS version: 3, 4.0, 4.1 or 4.2 (default: 3; `nfsrdma mount` has 4.2).",
+        ),
+    ] = None,
+    nconnect: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Numbers of connections: 1,4 (default: 1).")
+    ] = None,
     axis: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=V,V", help="A sysctl or module parameter; server:NAME."),
+        typer.Option(
+            metavar="NAME=V,V",
+            help="Also vary a sysctl or module parameter, server:NAME on the server; repeatable.",
+        ),
     ] = None,
-    write: Annotated[bool, typer.Option("--write", help="Write instead of read.")] = False,
-    direct: Annotated[bool, typer.Option("--direct", help="O_DIRECT, no caches.")] = False,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="All runs of all cells, no racing.")
+    write: Annotated[
+        bool, typer.Option("--write", help="Measure writes instead of reads.")
     ] = False,
-    file_size: Annotated[str | None, typer.Option(help="Size of the test file.")] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Use O_DIRECT: no page cache, no read-ahead.")
+    ] = False,
+    exhaustive: Annotated[
+        bool, typer.Option("--exhaustive", help="Do all runs of all cells (default: racing).")
+    ] = False,
+    file_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the test file (quick: 32M).")
+    ] = None,
     whole_file: Annotated[
         bool,
         typer.Option(
             "--whole-file",
-            help="Read the whole file in each cell (default: a share without read-ahead).",
+            help="Read the whole file in each trial (default: cells with a window below 32 KiB "
+            "read a share of it).",
         ),
     ] = False,
-    block_size: Annotated[str | None, typer.Option(help="Size of one read(2), 8k.")] = None,
-    order: Annotated[
-        str | None, typer.Option(help="random, or grouped: one transport after the other.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the random order.")] = None,
-    verify: Annotated[bool, typer.Option(help="Check the data of each cell.")] = True,
-    directory: Annotated[Path | None, typer.Option(help="Mount point; default: one's own.")] = None,
-    store: Annotated[Path, typer.Option(help="Where trials are kept.")] = Path("sweep.db"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a store's sweep.")] = False,
-    keep_file: Annotated[bool, typer.Option("--keep-file", help="Leave the test file.")] = False,
-    accounts: Annotated[
-        bool, typer.Option(help="Keep CPU by layer, chunks and registrations of each trial.")
-    ] = True,
-    in_step: Annotated[
+    block_size: Annotated[
         str | None,
-        typer.Option(metavar="START/SECONDS", help="Run n begins START + n * SECONDS, Unix time."),
+        typer.Option(metavar="SIZE", help="Size of a read(2) or write(2) (default: 8k)."),
     ] = None,
-    server_ssh: Annotated[str, typer.Option(help="Host to reach server: tunables on.")] = "",
-    lab: Annotated[bool, typer.Option("--lab", help="In a lab made for it; no target.")] = False,
-    lab_clock: Annotated[str, typer.Option(help="wall or instructions.")] = _LAB["clock"],
-    lab_kernel: Annotated[str, typer.Option(help="6.12, 6.1 or 7.2.")] = _LAB["kernel"],
-    lab_link: Annotated[str, typer.Option(help="Rate/round trip, or none.")] = _LAB["link"],
-    as_json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORDER",
+            help="Order of trials: random, or grouped by transport (default: random).",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Seed of the random order (default: 1).")
+    ] = None,
+    verify: Annotated[
+        bool | None, typer.Option("--verify/--no-verify", help="Verify the data (default: verify).")
+    ] = None,
+    directory: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Mount point (default: a temporary one).")
+    ] = None,
+    store: Annotated[
+        Path,
+        typer.Option("--output", "-o", "--store", metavar="STORE", help="File for the results."),
+    ] = Path("sweep.db"),
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="STORE", help="Continue the newest sweep of this store."),
+    ] = None,
+    keep_file: Annotated[
+        bool, typer.Option("--keep-file", help="Keep the test file on the server.")
+    ] = False,
+    probes: Annotated[
+        bool, typer.Option(help="Attach the probe sets and store their counts with each trial.")
+    ] = True,
+    start_at: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TIME",
+            help="Start the first run at TIME (Unix time, s), for several clients at once.",
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval", "-i", metavar="SECONDS", help="Time from run to run with --start-at."
+        ),
+    ] = None,
+    in_step: Annotated[str | None, typer.Option(hidden=True)] = None,
+    server_ssh: Annotated[
+        str, typer.Option(metavar="HOST", help="Host for ssh that sets server: tunables.")
+    ] = "",
+    lab: Annotated[
+        bool, typer.Option("--lab", help="Measure in a temporary lab instead of a target.")
+    ] = False,
+    lab_clock: Annotated[
+        str, typer.Option(metavar="CLOCK", help="Clock of the lab: wall, instructions or counted.")
+    ] = _LAB["clock"],
+    lab_kernel: Annotated[
+        str, typer.Option(metavar="VERSION", help="Kernel of the lab: 6.12, 6.1 or 7.2.")
+    ] = _LAB["kernel"],
+    lab_link: Annotated[
+        str, typer.Option(metavar="LINK", help="Network of the lab: RATE/ROUND-TRIP, or none.")
+    ] = _LAB["link"],
+    as_json: Annotated[
+        bool, typer.Option("--json", "-j", help="Print an event per line as JSON.")
+    ] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Measure NFS over rsize and read-ahead, and find the best cell.
+    """Measure NFS by transport, rsize and read-ahead.
 
-    Each trial mounts (as root), reads or writes the test file, and unmounts.  Ctrl-C ends the
-    sweep cleanly, --resume continues it.
+    Print the cell with the best throughput, overall and per transport.  Each trial mounts the
+    export (as root), reads or writes the test file, and unmounts.  Ctrl-C stops the sweep and
+    cleans up; --resume continues it.
     """
-    from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    rhythm = Rhythm.parse(in_step) if in_step else AT_ONCE
-    options = Options(server_ssh, keep_file, accounts, rhythm)
-    source = _in_lab(lab_clock, lab_kernel, lab_link, accounts) if lab else _here(options)
+    options = Options(server_ssh, keep_file, probes, sweep_plan.rhythm(start_at, interval, in_step))
+    source = _in_lab(lab_clock, lab_kernel, lab_link, probes) if lab else _here(options)
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
     again = _again(options, where)
-    if resume:
-        path = Path(target) if target else store
-        if not path.is_file():
-            raise UserError(f"there is no store {path} to resume", "name it: --resume STORE")
-        with Store(path) as kept:
-            _run(kept.plan(), kept, source, as_json, again)
-        return
     changes = {
+        "preset": preset,
         "transports": tuple(transport.split(",")) if transport else None,
         "runs": runs,
         "vers": vers,
         "direction": "write" if write else None,
         "direct": direct or None,
         "mode": "exhaustive" if exhaustive else None,
-        "axes": tuple(map(_axis, axis)) if axis else None,
+        "axes": tuple(map(sweep_plan.axis, axis)) if axis else None,
         "order": order,
         "seed": seed,
         "verify": verify,
         "whole_from": 0 if whole_file else None,
         "directory": str(directory) if directory else None,
-        **_sizes(rsize=rsize, read_ahead=read_ahead, nconnect=nconnect),
-        **_one_size(file_size=file_size, block_size=block_size),
+        **sweep_plan.sizes(rsize, read_ahead, read_ahead_kb, nconnect),
+        **sweep_plan.one_size(file_size=file_size, block_size=block_size),
     }
-    plan = _plan(preset, LAB_TARGET if lab else target, changes)
+    if resume:
+        sweep_plan.check_resume(resume, target, changes)
+        with Store(resume) as kept:
+            _run(kept.plan(), kept, source, as_json, again)
+        return
+    plan = sweep_plan.plan(LAB_TARGET if lab else target, changes)
     with Store(store) as kept:
         _run(plan, kept, source, as_json, again)
 
@@ -135,7 +224,7 @@ def _here(options: Options) -> Source:
     return run
 
 
-def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
+def _in_lab(clock: str, kernel: str, link: str, probes: bool) -> Source:
     import os
     import sys
 
@@ -143,11 +232,11 @@ def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
     from nfsrdma_tools.lab.config import LabConfig
 
     def config(plan: Plan) -> LabConfig:
-        # the kernel's server needs the kernel's module, so ours is another machine's
+        # the kernel's server needs the kernel's module, so our client needs another machine
         shape = "pair" if "nfsrdma" in plan.transports else "solo"
         if shape == "pair" and clock == "instructions":
-            what = "nfsrdma takes a lab of two machines, which cannot share an instruction clock"
-            raise UserError(what, "give --lab-clock counted, or wall")
+            what = "nfsrdma needs a lab of two machines, which cannot share an instruction clock"
+            raise UsageError(what, "use --lab-clock counted or wall")
         return LabConfig(f"sweep-{os.getpid()}", shape, kernel, clock, link)
 
     def step(text: str) -> None:
@@ -156,53 +245,19 @@ def _in_lab(clock: str, kernel: str, link: str, accounts: bool) -> Source:
     def run(plan: Plan, store: Store) -> Generator[Event, None, None]:
         lab = config(plan)
         if lab.shape == "pair":
-            step("the node builds our module first, which takes minutes where it is emulated")
-        return sweep_in_lab(lab, plan, store, step, accounts)
+            step("the node builds the nfsrdma module first; that takes minutes without KVM")
+        return sweep_in_lab(lab, plan, store, step, probes)
 
     return run
 
 
-def _plan(name: str, target: str | None, changes: dict[str, Any]) -> Plan:
-    from nfsrdma_tools.host.target import Target
-    from nfsrdma_tools.sweep.plan import preset
-
-    if not target:
-        raise UserError("there is nothing to sweep", "name it: nfsrdma sweep SERVER:/EXPORT")
-    return preset(name, str(Target.parse(target)), **changes)
-
-
-def _sizes(rsize: str | None, read_ahead: str | None, nconnect: str | None) -> dict[str, Any]:
-    from nfsrdma_tools.sizes import parse_counts, parse_sizes
-
-    return {
-        "rsizes": parse_sizes(rsize) if rsize else None,
-        "read_aheads": parse_counts(read_ahead) if read_ahead else None,
-        "nconnects": parse_counts(nconnect) if nconnect else None,
-    }
-
-
-def _one_size(**texts: str | None) -> dict[str, Any]:
-    from nfsrdma_tools.sizes import parse_size
-
-    return {name: parse_size(text) if text else None for name, text in texts.items()}
-
-
-def _axis(text: str) -> tuple[str, tuple[str, ...]]:
-    from nfsrdma_tools.host.tunables import Tunable
-
-    name, found, values = text.partition("=")
-    if not found or not values:
-        raise UserError(f"axis {text!r} has no values", "write it like NAME=4096,8192")
-    return str(Tunable.parse(name)), tuple(values.split(","))
-
-
 def _again(options: Options, lab: dict[str, str]) -> list[str]:
-    """What a store does not know, as options for whoever resumes."""
+    """Options that a resumed sweep needs because the store does not have them."""
     words = ["--lab"] if lab else []
     words += [f"--lab-{key}={value}" for key, value in lab.items() if value != _LAB[key]]
     words += [f"--server-ssh={options.server_ssh}"] if options.server_ssh else []
     words += ["--keep-file"] * options.keep_file
-    return words + ["--no-accounts"] * (not options.accounts)
+    return words + ["--no-probes"] * (not options.accounts)
 
 
 def _run(

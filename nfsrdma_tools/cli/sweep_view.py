@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``nfsrdma sweep`` looks: a bar with the time left, lines of JSON, and what came out."""
+"""Output of ``nfsrdma sweep``: a progress bar or lines of JSON, and the conclusion."""
 
 from __future__ import annotations
 
@@ -10,23 +10,26 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import printable
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.readahead import kb_for
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
-from nfsrdma_tools.sweep.events import Event, Finished, Planned, Step, TrialDone, to_line
-from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import UNSTEADY, Summary
+from nfsrdma_tools.sweep.plan import Cell, Plan
+from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, Step, TrialDone, to_facts
+from nfsrdma_tools.sweep.significance import UNSTEADY, Summary
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, OK, Trial
 
 __all__ = ["Lines", "Progress", "conclusion"]
 
 _SHOWN = 6
 _EVERY = 20.0
-"""Seconds between two lines that say how much time is left."""
+"""Seconds between two lines with the time left."""
 
 
 class Lines:
-    """Each event as a line of JSON on standard output."""
+    """Prints each event as a line of JSON."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.done = plan.uid, 0
@@ -36,20 +39,20 @@ class Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be done."""
+        """Nothing to clean up."""
 
     def show(self, event: Event) -> None:
-        """Print an event at once."""
+        """Print an event."""
         self.done = getattr(event, "done", self.done)
-        print(to_line(event), flush=True)
+        print_line(to_facts(event))
 
     def stopped(self, reason: str) -> None:
-        """Print that the sweep ended early, and why."""
-        print(to_line(Finished(self.plan, self.done, reason)), flush=True)
+        """Print that the sweep ended early, and the reason."""
+        print_line(to_facts(Finished(self.plan, self.done, reason)))
 
 
 class Progress:
-    """A line for each step and each trial, and how much time is left: a bar, or lines in a file.
+    """Prints a line per step and trial, and the time left: as a bar, or as lines in a file.
 
     ``now`` is a clock in seconds.
     """
@@ -76,18 +79,20 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def show(self, event: Event) -> None:
-        """Move the bar, say what begins, and what a trial came to."""
+        """Advance the bar; print the step that starts, or the result of a trial."""
         if isinstance(event, Step):
             self._say(f"sweep: {event.what} (about {_duration(event.seconds)})")
-            # the last step is the trials
+            # the last step consists of the trials
             self._began = self._said = self._now()
             return
         if isinstance(event, Planned):
-            self._say(f"accounts: {event.environment.get('accounts', 'none')}")
+            self._say(f"probe sets: {event.environment.get('accounts', 'none')}")
+            for line in _other_default(event.plan):
+                self._say(line)
         if isinstance(event, TrialDone):
             self._say(_line(event.trial))
             self._tell_left(event)
@@ -95,10 +100,10 @@ class Progress:
         self._bar.update(self._task, completed=event.done, total=total)
 
     def stopped(self, reason: str) -> None:
-        """Nothing: the command's end says it."""
+        """Nothing: the command prints the reason when it exits."""
 
     def _tell_left(self, event: TrialDone) -> None:
-        """In a file, where there is no bar, a line every so often."""
+        """Print the time left from time to time, if there is no bar."""
         now = self._now()
         self._before = event.done - 1 if self._before is None else self._before
         if self._bar.disable and now - self._said >= _EVERY and event.done < event.expected:
@@ -112,16 +117,16 @@ class Progress:
 
 
 def conclusion(plan: Plan, store: Store, done: bool, again: Sequence[str] = ()) -> list[str]:
-    """What came out, over all and per transport, and what to do next.
+    """The best cells over all and per transport, and the next commands.
 
-    ``again`` are the options a resumed sweep wants besides the store.
+    ``again`` are the options that a resumed sweep needs besides the store.
     """
     trials = store.trials(plan)
     lines = []
     scopes = ["", *plan.transports] if len(plan.transports) > 1 else [""]
     for scope in scopes:
         if choice := choose(trials, scope):
-            lines += _recommended(choice)
+            lines += _recommended(choice, plan)
     lines += _remarks(trials)
     path = shlex.quote(str(store.path))
     if not done:
@@ -144,18 +149,31 @@ def _line(trial: Trial) -> str:
     return f"{trial.cell!s:<40} {trial.status.replace('_', ' ')}: {printable(trial.reason)}"
 
 
-def _recommended(choice: Choice) -> list[str]:
-    lines = [
-        f"best{f' over {choice.transport}' if choice.transport else ''}: {_said(choice.winner)}"
-    ]
+def _other_default(plan: Plan) -> list[str]:
+    """A line that says that this sweep and `nfsrdma mount` use different NFS versions."""
+    mounts = MountRequest.vers
+    if plan.vers == mounts:
+        return []
+    return [f"NFS version: {plan.vers} (`nfsrdma mount` uses {mounts}; --vers selects another)"]
+
+
+def _recommended(choice: Choice, plan: Plan) -> list[str]:
+    scope = f" over {choice.transport}" if choice.transport else ""
+    lines = [f"best{scope}: {_described(choice.winner)}{_window(choice.winner.cell, plan)}"]
     if choice.tied:
-        lines.append(f"  not to be told apart from it: {_named(choice.tied)}")
+        lines.append(f"  no significant difference: {_named(choice.tied)}")
     if len(choice.front) > 1:
-        lines.append(f"  slower, but less CPU per byte: {_named(choice.front[1:])}")
+        lines.append(f"  slower, with less CPU time per byte: {_named(choice.front[1:])}")
     return lines
 
 
-def _said(cell: Summary) -> str:
+def _window(cell: Cell, plan: Plan) -> str:
+    if not plan.reads_ahead:
+        return ""
+    return f", read_ahead_kb {kb_for(cell.read_ahead, cell.rsize)}"
+
+
+def _described(cell: Summary) -> str:
     spread = f", spread {cell.spread:.2%}" if cell.runs > 1 else ""
     runs = f"{cell.runs} run{'s' if cell.runs > 1 else ''}{spread}"
     return f"{cell.cell}: {cell.throughput:.2f} MB/s, {cell.cpu_share:.0%} CPU ({runs})"
@@ -168,14 +186,14 @@ def _named(cells: tuple[Summary, ...]) -> str:
 
 def _remarks(trials: list[Trial]) -> list[str]:
     status = Counter(trial.status for trial in trials)
-    lines = [f"{len(trials)} trials, {status[OK]} good"]
+    lines = [f"{len(trials)} trials, {status[OK]} succeeded"]
     failed: Counter[tuple[str, str]] = Counter(
         (trial.status, printable(trial.reason)) for trial in trials if not trial.ok
     )
     for (kind, reason), count in failed.most_common(_SHOWN):
         what = "not offered" if kind == NOT_OFFERED else "failed"
         lines.append(f"  {count} {what}: {reason}")
-    # the same ones that the report marks
+    # the report marks the same cells
     if shaky := unstable(trials):
         lines.append(f"  standard error of the mean above {UNSTEADY:.0%}: {_named(shaky)}")
     return lines

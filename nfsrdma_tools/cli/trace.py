@@ -1,59 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma trace``: accounts of chunks and more, counted in the kernel."""
+"""``nfsrdma trace``: count NFS/RDMA events in the kernel, per interval."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from nfsrdma_tools.cli.options import complete_mount
+from nfsrdma_tools.errors import UsageError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.probes.row_filter import Filter
+
 __all__ = ["trace"]
+
+NFSIOSTAT = "nfsiostat"
+_N = TypeVar("_N", int, float)
+
+
+def _complete(incomplete: str) -> list[str]:
+    from nfsrdma_tools.probes.probe_sets import NAMES
+
+    return [name for name in (*NAMES, NFSIOSTAT) if name.startswith(incomplete)]
 
 
 def trace(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="ACCOUNT",
-            help="chunks, registrations, latency, connections, server, readahead, cpu.",
+            metavar="NAME",
+            autocompletion=_complete,
+            help="Probe set: chunks, registrations, latency, connections, server, readahead or "
+            "cpu; or nfsiostat, which needs neither root nor bcc.",
         ),
     ],
-    mount: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Of this mount only; of all, if not given.")
-    ] = None,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two tables, each of what was added.")
-    ] = 1.0,
-    count: Annotated[int, typer.Option(min=0, help="So many tables; 0: until ctrl-C.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON each.")] = False,
-    cost: Annotated[bool, typer.Option("--cost", help="And what the probes cost.")] = False,
+        float | None,
+        typer.Argument(
+            metavar="INTERVAL", min=0.1, help="Seconds per report (default: 1; nfsiostat: none)."
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="COUNT", min=1, help="Stop after COUNT reports (default: run until Ctrl-C)."
+        ),
+    ] = None,
+    interval_option: Annotated[
+        float | None,
+        typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="The same as INTERVAL."),
+    ] = None,
+    count_option: Annotated[
+        int | None, typer.Option("--count", "-c", metavar="N", min=0, help="The same as COUNT.")
+    ] = None,
+    mount: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            autocompletion=complete_mount,
+            help="Restrict to the mount at DIR (default: all mounts).",
+        ),
+    ] = None,
+    pid: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PID",
+            min=1,
+            help="Restrict to RPCs that process PID issues, without writeback by kernel threads "
+            "(chunks, latency).",
+        ),
+    ] = None,
+    procedure: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Restrict to NFS procedures such as READ (chunks, latency, server, nfsiostat); "
+            "repeatable.",
+        ),
+    ] = None,
+    client: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Restrict to the client or network ADDRESS (server, connections).",
+        ),
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", "-j", help="Print a line of JSON per report.")
+    ] = False,
+    cost: Annotated[
+        bool,
+        typer.Option(
+            "--cost",
+            help="Also print the CPU time of the probes; turns on kernel.bpf_stats_enabled.",
+        ),
+    ] = False,
     cpu: Annotated[
-        bool, typer.Option("--cpu", help="Of registrations: and the CPU time that they take.")
+        bool,
+        typer.Option("--cpu", help="Also measure the CPU time of registrations (registrations)."),
     ] = False,
     flame: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.svg", help="Of cpu: a flame graph of all intervals, at the end."
-        ),
+        typer.Option(metavar="FILE.svg", help="Write a flame graph of all reports (cpu)."),
     ] = None,
 ) -> None:
-    """Count what NFS/RDMA does, in the kernel, and show it once an interval.
+    """Count NFS/RDMA events in the kernel, per interval.
 
-    Nothing of the machine is changed: what is attached goes with this process. Needs root and bcc.
-    With --cost the kernel times all BPF programs meanwhile (kernel.bpf_stats_enabled).
+    Example: nfsrdma trace latency 5 12 --mount /mnt/data --procedure READ,WRITE
+
+    Needs root and bcc.  Changes nothing permanently: the kernel detaches the probes when this
+    process ends.  The first interval starts when all probes are attached.  Ctrl-C before COUNT
+    reports exits with status 130.
+
+    nfsiostat prints mountstats in the columns of nfsiostat(8), summed over all connections of a
+    mount; its first report covers the time since the mount.
     """
-    from nfsrdma_tools.cli import trace_view
-    from nfsrdma_tools.probes.accounts import account
-    from nfsrdma_tools.probes.drawing import drawing
-    from nfsrdma_tools.probes.watch import Asked, watch
+    every = _one("INTERVAL", interval, interval_option)
+    reports = _one("COUNT", count, count_option) or 0
+    wanted = _filter(mount, pid, procedure, client)
+    if name == NFSIOSTAT:
+        if cost or cpu or flame:
+            raise UsageError("trace nfsiostat has no options --cost, --cpu and --flame")
+        from nfsrdma_tools.cli import nfsiostat
 
+        nfsiostat.run(wanted, every or (1.0 if reports else None), reports, as_json)
+        return
+    from nfsrdma_tools.cli import trace_view
+    from nfsrdma_tools.probes.flame_file import drawing
+    from nfsrdma_tools.probes.intervals import WatchOptions, watch
+    from nfsrdma_tools.probes.probe_sets import account
+
+    probes = account(name)
+    ended = drawing(probes, flame) if flame else None
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
-    wanted = account(name)
-    ended = drawing(wanted, flame) if flame else None
-    asked = Asked(mount, interval, count, cost, cpu)
+    asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)
     try:
-        for each in watch(wanted, asked, shown.missing, ended):
+        for each in watch(probes, asked, shown.missing, ended):
             shown.show(each)
     except KeyboardInterrupt:
-        return
+        # without COUNT, Ctrl-C is how a trace ends
+        if reports:
+            raise
+
+
+def _filter(
+    mount: Path | None, pid: int | None, procedure: list[str] | None, client: str
+) -> Filter:
+    from nfsrdma_tools.probes.row_filter import Filter
+
+    names = ",".join(procedure or ()).split(",")
+    return Filter(mount, pid or 0, tuple(each for each in names if each), client)
+
+
+def _one(name: str, positional: _N | None, option: _N | None) -> _N | None:
+    if positional is not None and option is not None:
+        raise UsageError(f"{name} is given twice", f"omit --{name.lower()}")
+    return option if positional is None else positional

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ``nfsrdma trace`` looks: a table for each interval, or a line of JSON."""
+"""Output of ``nfsrdma trace``: a table or a line of JSON per interval."""
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -11,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.probes import server
-from nfsrdma_tools.probes.latency import PHASES
+from nfsrdma_tools.probes.intervals import Interval
 from nfsrdma_tools.probes.program import Missing
-from nfsrdma_tools.probes.watch import Interval
+from nfsrdma_tools.probes.sets import server
+from nfsrdma_tools.probes.sets.latency import PHASES
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["Lines", "Tables"]
@@ -27,27 +27,27 @@ Column = tuple[str, Callable[[Record], str]]
 
 
 class Lines:
-    """Each interval as one line of JSON; what is missing as the first line."""
+    """Prints the missing events, then each interval, as a line of JSON."""
 
     def missing(self, missing: tuple[Missing, ...]) -> None:
-        """Print the events that cannot be counted here."""
-        print(json.dumps({"missing": {m.event: m.reason for m in missing}}), flush=True)
+        """Print the events that this kernel lacks."""
+        print_line({"missing": {m.event: m.reason for m in missing}})
 
     def show(self, interval: Interval) -> None:
-        """Print an interval's rows."""
-        said = {"time": time.time(), "rows": interval.records, "lost": interval.lost._asdict()}
+        """Print the rows of an interval."""
         cost = {"cost": asdict(interval.cost)} if interval.cost else {}
-        print(json.dumps(said | cost), flush=True)
+        lost = interval.lost._asdict()
+        print_line({"time": time.time(), "rows": interval.records, "lost": lost, **cost})
 
 
 class Tables:
-    """A table for each interval; what is missing on standard error."""
+    """Prints a table per interval, and the missing events on standard error."""
 
     def __init__(self, account: str) -> None:
         self.columns = COLUMNS.get(account, ())
 
     def missing(self, missing: tuple[Missing, ...]) -> None:
-        """Print why some events cannot be counted, a line for each reason."""
+        """Print the events that this kernel lacks, a line per reason."""
         reasons: dict[str, list[str]] = {}
         for each in missing:
             reasons.setdefault(each.reason, []).append(each.event)
@@ -55,20 +55,20 @@ class Tables:
             print(f"not counted ({reason}): {', '.join(names)}", file=sys.stderr)
 
     def show(self, interval: Interval) -> None:
-        """Print an interval's rows, with a heading."""
-        print(time.strftime("%H:%M:%S"), "" if interval.records else "nothing")
+        """Print the rows of an interval, with a heading."""
+        print(time.strftime("%H:%M:%S"), "" if interval.records else "no events")
         if interval.records:
             for line in table(self.columns, interval.records):
                 print(line)
         if any(interval.lost):
-            print(f"lost: {interval.lost}: not counted")
+            print(f"lost: {interval.lost}")
         if cost := interval.cost:
             print(f"probes: {cost.runs} runs, {cost.ns / 1000:.1f} us of CPU time")
         print(flush=True)
 
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> list[str]:
-    """Aligned lines: a heading, and one for each record; words to the left, numbers right."""
+    """A heading and a line per record; text is aligned left, numbers right."""
     aligned = [_aligned(head, [printable(show(r)) for r in records]) for head, show in columns]
     return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
@@ -80,7 +80,7 @@ def _aligned(head: str, cells: list[str]) -> list[str]:
 
 
 def number(key: str) -> Callable[[Record], str]:
-    """A count; nothing instead of 0, so that what happened stands out."""
+    """A count; blank for 0, so that other counts stand out."""
     return lambda record: str(record[key] or "")
 
 
@@ -107,7 +107,7 @@ def _short(value: int) -> str:
 
 
 def sizes(key: str) -> Callable[[Record], str]:
-    """Histograms by kind of chunk: ``w64k:23`` for 23 Write chunks of 64 KiB to below 128 KiB."""
+    """Histograms per kind of chunk: ``w64k:23`` is 23 Write chunks from 64 KiB to below 128."""
     return lambda record: " ".join(
         f"{kind[0]}{format_size(1 << (slot - 1)) if slot else 0}:{times}"
         for kind, slots in record[key].items()
@@ -117,7 +117,7 @@ def sizes(key: str) -> Callable[[Record], str]:
 
 
 def microseconds(key: str, within: str = "") -> Callable[[Record], str]:
-    """A time."""
+    """A time in microseconds."""
 
     def show(record: Record) -> str:
         value = (record.get(within, {}) if within else record).get(key)
@@ -132,22 +132,22 @@ def mean(total: str, count: str, scale: float) -> Callable[[Record], str]:
 
 
 def timed(total: str, count: str) -> Callable[[Record], str]:
-    """Microseconds each; nothing when they were not timed."""
+    """Microseconds each; blank when they were not timed."""
     return lambda record: mean(total, count, 1000)(record) if record[total] else ""
 
 
 def share(record: Record) -> str:
-    """A bar of the share, ten letters for half of all."""
+    """A bar as long as the share: ten characters for 50 %."""
     return "#" * round(float(record["share"]) * 20)
 
 
 def milliseconds(key: str) -> Callable[[Record], str]:
-    """Nanoseconds as milliseconds; nothing where there are none."""
+    """Nanoseconds as milliseconds; blank for 0."""
     return lambda record: f"{record[key] / 1e6:.1f}" if record.get(key) else ""
 
 
 def sampling(record: Record) -> str:
-    """How the sum of all layers was come by, beside that sum."""
+    """The source of the sum of all layers."""
     if "stat_ns" not in record:
         return ""
     lost = f", {record['lost']} lost" if record["lost"] else ""
@@ -166,15 +166,15 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("mapped", number("mapped")),
         ("registered", number("registered")),
         ("invalidated by peer", number("remote_invalidations")),
-        ("by us", number("local_invalidations")),
+        ("by client", number("local_invalidations")),
         ("unmapped", number("unmapped")),
         ("pages each", mean("pages", "mapped", 1)),
         ("us each", mean("lifetime_ns", "unmapped", 1000)),
         ("CPU us: map", timed("mapping_ns", "mapped")),
-        ("take back", timed("invalidating_ns", "unmapped")),
-        ("out", number("outstanding")),
-        ("most", number("high_water")),
-        ("made", number("mrs_allocated")),
+        ("invalidate", timed("invalidating_ns", "unmapped")),
+        ("outstanding", number("outstanding")),
+        ("peak", number("high_water")),
+        ("allocated", number("mrs_allocated")),
         ("recycled", number("mrs_recycled")),
         ("orphaned", number("mrs_orphaned")),
     ),

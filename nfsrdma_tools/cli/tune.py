@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma tune``: apply, show, undo."""
+"""``nfsrdma tune``: make mount options and read-ahead permanent."""
 
 from __future__ import annotations
 
@@ -8,137 +8,160 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.cli.options import (
+    Json,
+    ReadAhead,
+    ReadAheadKb,
+    Rsize,
+    Verbose,
+    Wsize,
+    complete_mount,
+    complete_transport,
+)
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.host.tune import State
-    from nfsrdma_tools.host.tune_state import Tuned
+    from nfsrdma_tools.host.tune.state import Tuned
+    from nfsrdma_tools.host.tune.tuning import TuneState
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Make a choice last across reboots, for one mount.", no_args_is_help=True)
-
-_JSON = typer.Option("--json", help="Print JSON.")
+app = typer.Typer(
+    help="Make rsize, wsize and read-ahead of a mount permanent.", no_args_is_help=True
+)
 
 
 @app.command()
 def apply(
     store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="A sweep, to take its winner.")
+        Path | None, typer.Argument(metavar="STORE", help="Sweep whose winner to apply.")
     ] = None,
     directory: Annotated[
         Path | None,
-        typer.Argument(metavar="DIR", help="The mount; found by its target if not given."),
+        typer.Argument(
+            metavar="DIR",
+            autocompletion=complete_mount,
+            help="Mount point (default: the mount of the sweep's target).",
+        ),
     ] = None,
     transport: Annotated[
-        str, typer.Option(help="The winner of tcp, rdma or nfsrdma; the mount's own by default.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            autocompletion=complete_transport,
+            help="Apply the winner of this transport (default: the mount's transport).",
+        ),
     ] = "",
     mount: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Without a STORE: the mount.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", autocompletion=complete_mount, help="Mount point, without a STORE."
+        ),
     ] = None,
-    rsize: Annotated[str | None, typer.Option(help="Bytes per READ: 65536, 64k, 1M.")] = None,
-    wsize: Annotated[str | None, typer.Option(help="Bytes per WRITE.")] = None,
-    read_ahead: Annotated[
-        int | None, typer.Option(help="Reads ahead in blocks of rsize; 0 is none.")
-    ] = None,
+    rsize: Rsize = None,
+    wsize: Wsize = None,
+    read_ahead: ReadAhead = None,
+    read_ahead_kb: ReadAheadKb = None,
     remount: Annotated[
-        bool, typer.Option("--remount", help="Unmount and mount now, and check what came out.")
+        bool, typer.Option("--remount", help="Unmount and mount now, and verify the new values.")
     ] = False,
-    as_json: Annotated[bool, _JSON] = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Tune a mount by a sweep's choice, or by hand.
+    """Apply the winner of a sweep, or given values, to a mount.
 
-    rsize goes into its line of /etc/fstab or its mount unit, the read-ahead into a udev rule's
-    list.  Only a real unmount and mount changes rsize.
+    rsize and wsize go into the mount's line of /etc/fstab or its mount unit; they take effect at
+    the next mount (or with --remount).  Read-ahead goes into a udev rule and takes effect now.
     """
-    import json
-
     from nfsrdma_tools.cli.tuning import by_hand, by_store, facts
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
-    sizes = (rsize, wsize, read_ahead)
+    sizes = (rsize, wsize, read_ahead, read_ahead_kb)
     if (store is None) == (mount is None) or (store and any(s is not None for s in sizes)):
-        raise UserError("tune apply takes a STORE, or --mount with --rsize and --read-ahead",
-                        "see `nfsrdma tune apply --help`")  # fmt: skip
-    _root()
+        what = "tune apply needs either a STORE, or --mount DIR with values"
+        raise UsageError(what, "see `nfsrdma tune apply --help`")
+    _require_root()
     wish = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
-    state = tune.apply(wish, remount=remount)
-    print(json.dumps(facts(state), indent=2)) if as_json else _tell(state)
+    state = tuning.apply(wish, remount=remount)
+    print_json(facts(state)) if as_json else _report(state)
 
 
 @app.command()
-def show(as_json: Annotated[bool, _JSON] = False) -> None:
-    """List tuned mounts with what is in effect on them."""
-    import json
-
+def show(as_json: Json = False) -> None:
+    """List the tuned mounts, and which values are in effect."""
     from nfsrdma_tools.cli.tuning import facts
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
-    states = tune.show()
-    print(json.dumps([facts(one) for one in states], indent=2)) if as_json else _list(states)
+    states = tuning.show()
+    print_json({"tuned": [facts(one) for one in states]}) if as_json else _list(states)
 
 
 @app.command()
 def undo(
     directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The mount; all without it.")
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            autocompletion=complete_mount,
+            help="Mount point (default: all tuned mounts).",
+        ),
     ] = None,
+    verbose: Verbose = False,
 ) -> None:
-    """Take back what was tuned, to the byte."""
+    """Restore the files and the read-ahead from before `tune apply`."""
     from nfsrdma_tools.cli.tuning import place
-    from nfsrdma_tools.host import tune
+    from nfsrdma_tools.host.tune import tuning
 
-    _root()
-    for tuned in tune.undo(place(directory) if directory else None):
-        _say(f"{tuned.directory}: taken back")
-        _say_pending(tuned)
+    _require_root()
+    for tuned in tuning.undo(place(directory) if directory else None):
+        _print(f"{tuned.directory}: restored")
+        _print_pending(tuned)
 
 
-def _root() -> None:
+def _require_root() -> None:
     import os
 
     if os.geteuid() != 0:
-        raise UserError("only root is allowed to tune", "run this as root")
+        raise UserError("only root can tune a mount", "run this as root")
 
 
-def _tell(state: State) -> None:
+def _report(state: TuneState) -> None:
     tuned = state.tuned
-    _say(f"{tuned.directory} is tuned:")
+    _print(f"tuned {tuned.directory}:")
     if tuned.before is not None:
-        _say(f"  {tuned.file} said  {tuned.before}")
-        _say(f"  {tuned.file} says  {tuned.after}")
+        _print(f"  {tuned.file} old: {tuned.before}")
+        _print(f"  {tuned.file} new: {tuned.after}")
     elif tuned.file:
-        _say(f"  {tuned.file} is new")
+        _print(f"  created {tuned.file}")
     if tuned.read_ahead_kb is not None:
-        from nfsrdma_tools.host.tune_rule import RULE
+        from nfsrdma_tools.host.tune.udev_rule import RULE
 
-        _say(f"  /{RULE} gives it a read-ahead of {tuned.read_ahead_kb} KiB at each mount")
+        _print(f"  /{RULE} sets read_ahead_kb {tuned.read_ahead_kb} at each mount")
     for name in state.pending:
         found = getattr(state, name)
-        now = f"still {found}; --remount changes it now" if found is not None else "not mounted now"
-        _say(f"  {name} {getattr(tuned, name)} takes effect with the next mount ({now})")
+        now = f"now {found}; --remount applies it now" if found is not None else "not mounted now"
+        _print(f"  {name} {getattr(tuned, name)} takes effect at the next mount ({now})")
     if state.shares_with and tuned.read_ahead_kb is not None:
         others = ", ".join(map(str, state.shares_with))
-        _say(
-            f"  it has one read-ahead with {others}: mount it with nosharecache to tell them apart"
-        )
+        _print(f"  read-ahead is shared with {others}: mount with nosharecache to separate them")
 
 
-def _say_pending(tuned: Tuned) -> None:
+def _print_pending(tuned: Tuned) -> None:
     if tuned.rsize or tuned.wsize:
-        _say("  rsize and wsize stay what they are until the next mount")
+        _print("  rsize and wsize change at the next mount")
 
 
-def _list(states: list[State]) -> None:
+def _list(states: list[TuneState]) -> None:
     for state in states:
         tuned = state.tuned
         sizes = {"rsize": tuned.rsize, "wsize": tuned.wsize, "read_ahead_kb": tuned.read_ahead_kb}
         wanted = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
         pending = [f"{name} is {getattr(state, name)}" for name in state.pending]
         effect = "not mounted" if state.rsize is None else "; ".join(pending) or "in effect"
-        _say(f"{tuned.directory}: {wanted} ({effect})")
+        _print(f"{tuned.directory}: {wanted} ({effect})")
 
 
-def _say(text: str) -> None:
-    # a path may hold anything, a terminal must not see all of it
+def _print(text: str) -> None:
+    # a path may contain control characters
     print(printable(text))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine as it is: reads facts, makes one change, proves it."""
+"""Reads the state of the host, makes one change at a time and verifies it."""

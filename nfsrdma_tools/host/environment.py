@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conditions a number was measured under (law 3), as plain words for a store and a caption."""
+"""The conditions of a measurement (law 3), as text for the store and for captions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from nfsrdma_tools import __version__
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import ProgramMissingError
-from nfsrdma_tools.host import cpu, modules
+from nfsrdma_tools.host import cpu_time, kernel_modules
 
 __all__ = ["conditions"]
 
@@ -31,17 +31,17 @@ _LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
 
 
 def conditions(root: Path = Path("/")) -> dict[str, str]:
-    """Facts about this machine by name; what is not there to be known is left out.
+    """Facts about this host by name; facts that are not available are left out.
 
-    ``host`` is its name; whether its clock is synchronised is timedatectl's word.
+    ``host`` is the host name; ``clock synchronised`` comes from timedatectl.
 
-    ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are our module's
-    parameters as they are now, ``rdma NAME`` is what carries a device,
-    ``lab ...`` what the lab says of itself in /etc/nfsrdma-lab.json.
+    ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are the current
+    parameters of our module, ``rdma NAME`` is the driver or parent of a device, ``lab ...`` are
+    the lab's entries in /etc/nfsrdma-lab.json.
     """
     facts = {
         "host": platform.node(),
-        "clock synchronised": _said("timedatectl", "show", "--property=NTPSynchronized", "--value"),
+        "clock synchronised": _line("timedatectl", "show", "--property=NTPSynchronized", "--value"),
         "toolkit": __version__,
         "kernel": platform.release(),
         "kernel build": platform.version(),
@@ -52,10 +52,10 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
         "clock source": _text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
         ),
-        "cpu accounting": cpu.accounting(root / "proc"),
-        "virtualisation": _said("systemd-detect-virt"),
+        "cpu accounting": cpu_time.accounting(root / "proc"),
+        "virtualisation": _line("systemd-detect-virt"),
         "nfs-utils": _nfs_utils(),
-        "fio": _said("fio", "--version"),
+        "fio": _line("fio", "--version"),
         **_modules(root),
         "nfsrdma tunables": _tunables(root),
         **_devices(root),
@@ -89,17 +89,17 @@ def _memory(root: Path) -> str:
     return f"{int(total[0]) // 1024} MiB" if total else ""
 
 
-def _said(*argv: str) -> str:
+def _line(*argv: str) -> str:
     try:
-        said = run(*argv, check=False, timeout=10)
+        result = run(*argv, check=False, timeout=10)
     except ProgramMissingError:
         return ""
-    return said.stdout.strip().partition("\n")[0]
+    return result.stdout.strip().partition("\n")[0]
 
 
 def _nfs_utils() -> str:
     # "mount.nfs: (linux nfs-utils 2.8.3)"
-    return _said("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
+    return _line("mount.nfs", "-V").partition("nfs-utils ")[2].strip(") ")
 
 
 def _modules(root: Path) -> dict[str, str]:
@@ -108,14 +108,14 @@ def _modules(root: Path) -> dict[str, str]:
         folder = root / "sys/module" / name
         words = (_text(folder / "version"), _text(folder / "srcversion"), _text(folder / "taint"))
         if folder.is_dir():
-            # what is built in has no state of loading; not all kernels give versions
+            # a built-in module has no initstate; some kernels have no module versions
             plain = "loaded" if (folder / "initstate").exists() else "built in"
             found[f"module {name}"] = " ".join(filter(None, words)) or plain
     return found
 
 
 def _tunables(root: Path) -> str:
-    values = modules.parameters("nfsrdma", root / "sys")
+    values = kernel_modules.parameters("nfsrdma", root / "sys")
     return " ".join(f"{name}={value}" for name, value in values.items())
 
 

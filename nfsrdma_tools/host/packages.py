@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to install, by the names and the package manager of this distribution (os-release(5))."""
+"""Package names and the install command of this distribution (os-release(5))."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nfsrdma_tools import files
 __all__ = ["install"]
 
 _HEADERS, _BCC, _NFS = "headers", "bcc", "nfs-utils"
-# by the beginning of ID or ID_LIKE: the command, and the names of packages
+# prefixes of ID or ID_LIKE, the install command, the package names
 _FAMILIES = (
     (
         ("debian", "ubuntu"), "apt install",
@@ -40,7 +40,7 @@ _ELSEWHERE = {
 def install(what: str, release: str = "", root: Path = Path("/")) -> str:
     """The command that installs "headers" (of a kernel's release), "bcc" or "nfs-utils".
 
-    On a distribution that is not known, what to install in words.
+    On an unknown distribution: a sentence that names what to install.
     """
     text = files.readable(root / "etc/os-release")
     words = " ".join(re.findall(r'^ID(?:_LIKE)?="?([^"\n]*)', text, re.MULTILINE)).split()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transports and the kernel's words for them.
+"""Transports, and the kernel modules that implement them.
 
-``rdma`` and ``nfsrdma`` are both ``proto=rdma`` to the kernel; which of the two a mount has is
-decided by the module that owns that netid.  The module cannot change while anything is mounted
-over it, so the owner now is the one that the mount was made with.
+``rdma`` and ``nfsrdma`` are both ``proto=rdma`` for the kernel; the module that owns that netid
+decides which of the two a mount uses.  The module cannot change while a mount uses it, so the
+current owner is the module that the mount was made with.
 
-nfsd asks for a server's transport by a name of its own, which is ``rdma`` too unless ours was
-loaded with another: then both modules may be loaded.
+nfsd requests a server transport by a name of its own.  That name is ``rdma`` for both modules,
+unless ours was loaded with another server_name: then both modules can be loaded.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
-from nfsrdma_tools.host import modules
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.modules import Module
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.kernel_modules import Module
+from nfsrdma_tools.host.module.source import OURS
 
 __all__ = [
-    "ASIDE",
-    "CARRIERS",
     "KERNELS",
-    "check_carrier",
+    "KERNELS_ALIAS",
+    "TRANSPORT_MODULES",
+    "check_transport_module",
     "client_owners",
     "family",
     "named",
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 KERNELS = "rpcrdma"
-"""The name of the kernel's own module."""
-ASIDE = "kernels-rpcrdma"
-"""What modprobe finds it by after `module install`, when all its own names lead to ours."""
-CARRIERS = {"rdma": KERNELS, "nfsrdma": OURS}
-"""The transports that need a module, and its name."""
+"""The kernel's own transport module."""
+KERNELS_ALIAS = "kernels-rpcrdma"
+"""Its alias for modprobe after `module install`, which maps all its names to our module."""
+TRANSPORT_MODULES = {"rdma": KERNELS, "nfsrdma": OURS}
+"""The transport module that each transport needs."""
 
 
 def owner() -> str:
-    """The module that carries NFS over RDMA now; "" when none is loaded."""
-    found = client_owners(modules.loaded(), modules.parameters(OURS))
+    """The transport module that serves NFS over RDMA mounts now; "" if none is loaded."""
+    found = client_owners(kernel_modules.loaded(), kernel_modules.parameters(OURS))
     builtin = KERNELS if Path("/sys/module", KERNELS).exists() else ""
     return found[0] if found else builtin
 
@@ -51,49 +51,53 @@ def owner() -> str:
 def client_owners(loaded: dict[str, Module], ours: Mapping[str, str]) -> list[str]:
     """The loaded modules that can own the netid ``rdma``; ``ours`` are our module's parameters.
 
-    Ours leaves it alone when its parameter client says so.
+    Ours does not register the netid if its parameter ``client`` is off.
     """
-    found = modules.transport_owners(loaded)
+    found = kernel_modules.transport_owners(loaded)
     return [name for name in found if name != OURS or ours.get("client", "Y") == "Y"]
 
 
 def serves_as(name: str) -> str:
-    """By which name nfsd listens on a module that is loaded; "" when it is no server."""
-    # before our server half the module had no such parameter
-    ours = modules.parameters(OURS).get("server_name", "") if OURS in modules.loaded() else ""
+    """The transport name by which nfsd listens on a loaded module; "" if it is not a server."""
+    # versions of our module without a server have no such parameter
+    ours = (
+        kernel_modules.parameters(OURS).get("server_name", "")
+        if OURS in kernel_modules.loaded()
+        else ""
+    )
     if name == OURS:
         return ours
-    # the first to register it has it; the kernel's goes on without (svc_rdma_init)
+    # the first module to register the name owns it; the kernel's continues without (svc_rdma_init)
     return "rdma" if ours != "rdma" else ""
 
 
 def family(transport: str) -> str:
-    """What ``proto=`` calls a transport over IPv4."""
-    return "rdma" if transport in CARRIERS else transport
+    """The value of ``proto=`` for a transport over IPv4."""
+    return "rdma" if transport in TRANSPORT_MODULES else transport
 
 
 def named(proto: str) -> str:
-    """The transport of a mount that has ``proto`` in effect."""
+    """The transport of a mount whose ``proto`` in effect is this."""
     plain = proto.removesuffix("6")
     return "nfsrdma" if plain == "rdma" and owner() == OURS else plain
 
 
-def check_carrier(transport: str) -> None:
-    """MismatchError when a mount over ``transport`` would be given another module."""
-    wanted = CARRIERS.get(transport, "")
+def check_transport_module(transport: str) -> None:
+    """MismatchError if a mount over ``transport`` would use another module."""
+    wanted = TRANSPORT_MODULES.get(transport, "")
     found = owner() or would_load() if wanted else ""
     if (wanted == OURS) != (found == OURS):
         hint = "nfsrdma module load"
         if found == OURS:
-            way = "nfsrdma module unload" if owner() else f"modprobe {ASIDE}, to have the kernel's"
+            way = "nfsrdma module unload" if owner() else f"modprobe {KERNELS_ALIAS}"
             hint = f"{way}, or mount with --transport nfsrdma"
-        raise MismatchError(f"the module for {transport}", wanted, found, hint)
+        raise MismatchError(f"the transport module for {transport}", wanted, found, hint)
 
 
 def would_load() -> str:
-    """The module that the first mount over RDMA would have the kernel load."""
+    """The module that the kernel would load for the first mount over RDMA."""
     try:
-        said = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()
+        words = run("modprobe", "--resolve-alias", KERNELS, check=False).stdout.split()
     except ProgramMissingError:
         return KERNELS
-    return said[0] if said else KERNELS
+    return words[0] if words else KERNELS

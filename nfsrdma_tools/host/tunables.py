@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunables by name: a sysctl or a module parameter, on this machine or on the server.
+"""Tunables by name: a sysctl or a module parameter, of this host or of the server.
 
-``sunrpc.rdma_max_inline_read`` is /proc/sys/sunrpc/rdma_max_inline_read when there is one, else
-the parameter of that name of module sunrpc.  With ``server:`` in front it is the server's, read
-and written by ssh, or directly when the server is this machine.  What is set is read back; the
-kernel may clamp or refuse it.  The old value goes to the journal first.
+``sunrpc.rdma_max_inline_read`` is /proc/sys/sunrpc/rdma_max_inline_read if that exists, else the
+parameter of that name of module sunrpc.  The prefix ``server:`` selects the server's tunable,
+which is read and written over ssh, or directly if the server is this host.  Each new value is
+read back, because the kernel may clamp or refuse it.  The journal gets the old value first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import CommandError, MismatchError, UserError
+from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
 from nfsrdma_tools.undo import Action, Journal, Run, Write
 
 __all__ = ["Tunable", "is_local"]
 
-# a name that is nothing but words and dots reaches no shell and leaves no folder
+# words and dots only: safe in a shell command, and without ".." in a path
 _NAME = re.compile(r"(server:)?([A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)+)")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]*")
 _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--")
@@ -31,7 +31,7 @@ _SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "--")
 
 @dataclass(frozen=True)
 class Tunable:
-    """One tunable.  ``ssh`` is the host to reach it on, or empty for this machine."""
+    """One tunable.  ``ssh`` is the host that ssh connects to, empty for this host."""
 
     name: str
     of_server: bool = False
@@ -40,46 +40,44 @@ class Tunable:
 
     @classmethod
     def parse(cls, text: str, root: Path = Path("/")) -> Tunable:
-        """Read ``[server:]subsystem.name``; UserError for anything else."""
+        """Parse ``[server:]subsystem.name``; UsageError for anything else."""
         match = _NAME.fullmatch(text)
         if not match:
-            hint = (
-                "write it like sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
-            )
-            raise UserError(f"{text!r} is not a tunable", hint)
+            hint = "write it as sunrpc.rdma_max_inline_read or server:sunrpc.svc_rdma.max_req_size"
+            raise UsageError(f"{text!r} is not a tunable name", hint)
         return cls(match[2], of_server=bool(match[1]), root=root)
 
     def on(self, server: str, ssh: str = "") -> Tunable:
-        """The same, with a server's tunable bound to where ``server`` can be reached."""
+        """Bind this tunable to ``server`` if it has the prefix; ssh connects to ``ssh``."""
         if not self.of_server or (not ssh and is_local(server)):
             return self
         if not _HOST.fullmatch(ssh):
-            hint = "say how to reach it: --server-ssh HOST"
-            raise UserError(f"{self} is on another machine, {server}", hint)
+            hint = "name a host for ssh: --server-ssh HOST"
+            raise UserError(f"{self} is a tunable of another host, {server}", hint)
         return replace(self, ssh=ssh)
 
     def __str__(self) -> str:
-        """As it was written."""
+        """The text that ``parse`` reads."""
         return f"server:{self.name}" if self.of_server else self.name
 
     def get(self) -> str:
-        """The value in effect, blanks between several numbers made single."""
+        """The value in effect; several numbers are separated by one blank."""
         return _plain(self._read(self._path()))
 
-    def set(self, value: str, book: Journal) -> str:
-        """Set it, with its undo in ``book`` first; returns what is in effect.
+    def set(self, value: str, journal: Journal) -> str:
+        """Set the value, after ``journal`` got the undo; returns the value in effect.
 
-        Raises MismatchError when the kernel refuses the value or makes something else of it,
-        UserError when it cannot be written at all.
+        Raises MismatchError if the kernel refuses or changes the value, UserError if it cannot be
+        written.
         """
         path = self._path()
         old = _plain(self._read(path))
         if old != _plain(value):
-            book.add(self._undo(path, old))
+            journal.add(self._undo(path, old))
             self._write(path, value)
         found = _plain(self._read(path))
         if found != _plain(value):
-            raise MismatchError(str(self), value, found, "the kernel does not take this value")
+            raise MismatchError(str(self), value, found, "the kernel refuses or limits this value")
         return found
 
     def _path(self) -> str:
@@ -89,7 +87,7 @@ class Tunable:
         for path in paths:
             if self._exists(str(self.root / path)):
                 return str(self.root / path)
-        hint = "is its module loaded? see /proc/sys and /sys/module/NAME/parameters"
+        hint = "load its module, or see /proc/sys and /sys/module/NAME/parameters for the names"
         raise UserError(f"there is no tunable {self}", hint)
 
     def _exists(self, path: str) -> bool:
@@ -103,15 +101,15 @@ class Tunable:
         try:
             return Path(path).read_text()
         except OSError as error:
-            raise UserError(f"{self} cannot be read: {error}") from error
+            raise UserError(f"cannot read {self}: {error}") from error
 
     def _write(self, path: str, value: str) -> None:
         try:
             self._put(path, value)
         except (OSError, CommandError) as error:
-            # a value that is refused shows when it is read back
+            # set() detects a refused value when it reads it back
             if os.strerror(errno.EINVAL) not in str(error):
-                raise UserError(f"{self} cannot be set to {value!r}: {error}") from error
+                raise UserError(f"cannot set {self} to {value!r}: {error}") from error
 
     def _put(self, path: str, value: str) -> None:
         if self.ssh:
@@ -127,7 +125,7 @@ class Tunable:
 
 
 def is_local(host: str) -> bool:
-    """Whether ``host`` is this machine: one of its addresses can be bound here."""
+    """Whether ``host`` is this host: one of its addresses can be bound here."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -145,7 +143,7 @@ def _can_bind(family: int, address: tuple[object, ...]) -> bool:
 
 
 def _setting(path: str, value: str) -> str:
-    # the far side's login shell reads this line, so both words are quoted for it
+    # the login shell of the remote host parses this line, so quote both words
     return f"printf %s {shlex.quote(value)} > {shlex.quote(path)}"
 
 

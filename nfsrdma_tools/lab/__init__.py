@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual machines with soft-RoCE in which everything runs. Knows QEMU, and nothing of NFS."""
+"""A lab of virtual machines with soft-RoCE. Depends on QEMU; independent of NFS."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether KVM works here: found out by booting a kernel under it, and remembered.
+"""Tests whether KVM works on this host by booting a kernel, and caches the result.
 
-/dev/kvm may be there and still not run a kernel (nested virtualisation, filtered MSRs).
+/dev/kvm may exist and still fail to run a kernel (nested virtualisation, filtered MSRs).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.lab.emulator import qemu, version
-from nfsrdma_tools.lab.places import cache_dir
+from nfsrdma_tools.lab.paths import cache_dir
+from nfsrdma_tools.lab.qemu_binary import qemu, version
 
 __all__ = ["choose", "verdict"]
 
@@ -22,7 +22,7 @@ _SECONDS = 20
 
 
 def choose(clock: str, kernel: Path, initrd: Path) -> str:
-    """The accelerator for a clock: only emulation counts instructions, else KVM where it works."""
+    """The accelerator for a clock: only emulation counts instructions; else KVM if it works."""
     if clock != "wall" or not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg"
     known = verdict()
@@ -33,7 +33,7 @@ def choose(clock: str, kernel: Path, initrd: Path) -> str:
 
 
 def verdict() -> bool | None:
-    """Whether KVM is known to work on this machine; None when it was not tried yet."""
+    """Whether KVM works on this host; None if not tested yet."""
     try:
         answer = json.loads(_memory().read_text()).get(_machine())
     except (FileNotFoundError, ValueError):
@@ -42,7 +42,7 @@ def verdict() -> bool | None:
 
 
 def _boots(kernel: Path, initrd: Path) -> bool:
-    # without a root disk the kernel panics soon after it reached user space, and QEMU ends
+    # without a root disk the kernel panics when it reaches user space, and QEMU exits
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "console"
         argv = (

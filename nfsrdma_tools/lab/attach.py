@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab that another process keeps up, from here."""
+"""Access to a lab that another process runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["attach", "interactive"]
 
 
 def attach(name: str) -> Nodes:
-    """The nodes of a lab that another process keeps up."""
+    """The nodes of a lab that another process runs."""
     state = read_state(name)
     if state.get("phase") != "ready":
         found = state.get("phase", "down")
-        raise UserError(f"the lab {name} is {found}", f"nfsrdma lab up {name}")
+        raise UserError(f"the lab {name} is {found}", f"run: nfsrdma lab up {name}")
     nodes = Nodes(LabConfig(**state["config"]), state["accel"], Path(state["keys"]))
     for console in nodes.consoles.values():
         console.skip()
@@ -30,8 +30,8 @@ def attach(name: str) -> Nodes:
 def interactive(name: str, words: list[str]) -> int:
     """Run ``[node] command...`` with this process' own input and output; returns its status.
 
-    Without a node's name in front it is the client. Raises KernelReportError when a kernel of
-    the lab reported something meanwhile.
+    The default node is the client. Raises KernelReportError if a kernel of the lab reported a
+    problem meanwhile.
     """
     nodes = attach(name)
     named = bool(words) and words[0] in nodes.config.names

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lab is to be: its shape, kernel, clock, wire and RDMA devices."""
+"""The configuration of a lab: shape, kernel, clock, link and RDMA devices."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError
 
 __all__ = ["CHECKING", "KERNELS", "LabConfig", "Link"]
 
 KERNELS = ("6.12", "6.1", "7.2")
-# built from Debian's source, see kernels.py: with KASAN and the like; with KCSAN
+# kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
 _NICS = ("rxe", "siw")
 _SHAPES = ("solo", "pair")
@@ -22,19 +22,19 @@ _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
 
 @dataclass(frozen=True)
 class Link:
-    """The wire: a rate for tc(8), and a round trip in microseconds; rate "" is no limit at all."""
+    """The link: a rate for tc(8), and a round trip in microseconds; rate "": no limit."""
 
     rate: str = "1gbit"
     round_trip_us: int = 100
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """Read "1gbit/100us" (rate and round trip) or "none"."""
+        """Parse "1gbit/100us" (rate and round trip) or "none"."""
         if text == "none":
             return cls("", 0)
         match = _LINK.fullmatch(text)
         if not match:
-            raise UserError(f"the link {text!r} is not one", "write it as 1gbit/100us, or none")
+            raise UsageError(f"{text!r} is not a link", "examples: 1gbit/100us, none")
         rate, number, unit = match.groups()
         return cls(rate, int(number) * (1000 if unit == "ms" else 1))
 
@@ -43,16 +43,16 @@ class Link:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of the node's lab-link: half of the round trip on each end."""
+        """The arguments of lab-link in the node: half of the round trip at each end."""
         return (self.rate, f"{self.round_trip_us / 2:g}us") if self.rate else ("none",)
 
 
 @dataclass(frozen=True)
 class LabConfig:
-    """All that decides how a lab is brought up. Memory is MiB per node.
+    """Configuration of a lab.  ``memory`` is in MiB per node.
 
-    Each node has ``cpus`` processors on the wall clock, one on the others.
-    With ``extras`` they have more programs, see image.py.
+    Each node has ``cpus`` CPUs on the wall clock, one CPU on the other clocks.
+    With ``extras`` nodes have more programs, see image.py.
     """
 
     name: str
@@ -68,62 +68,62 @@ class LabConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", self.name):
-            raise UserError(
-                f"the lab name {self.name!r} is not one", "use a-z, 0-9 and -, up to 32"
+            raise UsageError(
+                f"{self.name!r} is not a lab name", "use a-z, 0-9 and -, up to 32 characters"
             )
         _one_of("shape", self.shape, _SHAPES)
         _one_of("kernel", self.kernel, KERNELS + CHECKING)
         _one_of("clock", self.clock, _CLOCKS)
         _one_of("nic", self.nic, _NICS)
         if not 1 <= self.clients <= 16:
-            raise UserError(f"{self.clients} clients asked for, 1 to 16 can be had")
+            raise UsageError(f"clients is {self.clients}", "it can be 1 to 16")
         if not 1 <= self.cpus <= 8:
-            raise UserError(f"{self.cpus} processors asked for, 1 to 8 can be had")
+            raise UsageError(f"cpus is {self.cpus}", "it can be 1 to 8")
         if not 512 <= self.memory <= 65536:
-            raise UserError(f"{self.memory} MiB of memory asked for, 512 to 65536 can be had")
+            raise UsageError(f"memory is {self.memory} MiB", "it can be 512 to 65536")
         if self.shape == "pair" and self.clock == "instructions":
-            raise UserError(
+            raise UsageError(
                 "two machines cannot share an instruction clock",
-                "use --shape solo with it, or --clock counted or wall",
+                "use --shape solo, or --clock counted or wall",
             )
         Link.parse(str(self.wire))
 
     @property
     def wire(self) -> Link:
-        """The link asked for; a solo lab has the 1 Gb/s, 100 us wire by default, a pair none."""
+        """The requested link; the default is 1 Gb/s and 100 us for a solo lab, none for a pair."""
         default = "1gbit/100us" if self.shape == "solo" else "none"
         return Link.parse(self.link or default)
 
     @property
     def patience(self) -> int:
-        """How many times longer anything may take than with a kernel that does not check itself."""
+        """The factor for timeouts: kernels with run-time checks are slower."""
         return 5 if self.kernel in CHECKING else 1
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The machines' names, the server first."""
+        """The names of the machines, the server first."""
         if self.shape == "solo":
             return ("solo",)
         return ("server", *self.client_nodes)
 
     @property
     def client_nodes(self) -> tuple[str, ...]:
-        """The machines that are nothing but a client; none in a solo lab."""
+        """The machines that are only clients; none in a solo lab."""
         count = self.clients if self.shape == "pair" else 0
         return tuple(f"client{n}" for n in range(1, count + 1))
 
     @property
     def names(self) -> dict[str, str]:
-        """All names that may be used for a node, and the machine of each."""
+        """All names of nodes, and the machine of each."""
         first = "solo" if self.shape == "solo" else "client1"
         server = "solo" if self.shape == "solo" else "server"
         aliases = {"server": server, "client": first, "client1": first}
         return {**aliases, **{node: node for node in self.nodes}}
 
     def machine_of(self, node: str) -> str:
-        """The machine that a node's name stands for; in a solo lab both are the one."""
+        """The machine of a node name; in a solo lab all names mean the same machine."""
         if node not in self.names:
-            raise UserError(f"there is no node {node!r}", f"there are {', '.join(self.names)}")
+            raise UsageError(f"unknown node {node!r}", f"the nodes are {', '.join(self.names)}")
         return self.names[node]
 
     def to_dict(self) -> dict[str, Any]:
@@ -131,10 +131,10 @@ class LabConfig:
         return asdict(self)
 
     def with_link(self, link: str) -> LabConfig:
-        """The same lab with another wire."""
+        """The same configuration with another link."""
         return replace(self, link=str(Link.parse(link)))
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise UserError(f"the {what} {value!r} is not one", f"there are {', '.join(known)}")
+        raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")

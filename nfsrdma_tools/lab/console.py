@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine's console: what its kernel says, and whether that is a report of something broken."""
+"""Reads a machine's console and detects its kernel's reports of errors."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from nfsrdma_tools.errors import UserError
 __all__ = ["Console", "EmulatorFaultError", "KernelReportError"]
 
 # What lib/bug.c, lockdep, hung_task, slub and the sanitizers print, also when they give up. Stall
-# detectors are left out: on a busy host an emulated processor may stand still for as long as they
-# wait. So are data races (KCSAN) without our module: the kernel has many of its own.
+# detectors are left out: on a busy host an emulated processor may stall for as long as their
+# timeouts. So are data races (KCSAN) outside of our module: the kernel has many of its own.
 _REPORT = re.compile(
     r"Oops|BUG: (?!soft lockup|workqueue lockup|KCSAN: (?!.*\[nfsrdma\]))|BUG \S+ \(|Kernel panic"
     r"|general protection fault|WARNING: (CPU|possible|inconsistent|suspicious RCU|bad |held lock"
@@ -24,44 +24,44 @@ _REPORT = re.compile(
     r"|DMA-API: .*(error|warning|out of memory|ENOMEM)"
     r"|kmemleak: (\d+ new|Memory pool empty|Cannot allocate|Kernel memory leak detector disabled)"
 )
-# A processor that is idle and gets no timer interrupt, seen by RCU from another one (kernel/rcu/
-# tree_stall.h). On a busy host a processor may stand still as long once; if it does so twice in
-# twenty seconds' distance, the emulator has lost the interrupt, and no other will come.
+# An idle processor that gets no timer interrupt, detected by RCU on another one (kernel/rcu/
+# tree_stall.h). On a busy host a processor may stall as long once; if it happens twice, twenty
+# seconds apart, the emulator has lost the interrupt and will not deliver another.
 _LOST_TIMER = re.compile(r"rcu: \s*Possible timer handling issue on cpu=(\d+)")
 _LOST_TIMER_TIMES = 2
 _OOPS = "Oops: "
 _OOPS_ENDS = ("---[ end trace", "---[ end Kernel panic")
 _OOPS_SECONDS = 10.0
-# bits of EFLAGS that a processor can have set; bit 1 always is (Intel SDM, volume 1, 3.4.3)
+# bits of EFLAGS that a processor can set; bit 1 is always set (Intel SDM, volume 1, 3.4.3)
 _FLAGS, _ALWAYS = 0x3F7FD7, 0x2
 _SHOWN_FLAGS = re.compile(r"EFLAGS: ([0-9a-f]{8})")
 _BREAKPOINT, _BEFORE_IP = "cc", re.compile(r"Code: .*?([0-9a-f]{2}) <")
 
 
 class KernelReportError(UserError):
-    """A kernel said on its console that something is broken."""
+    """A kernel reported an error on its console."""
 
 
 class EmulatorFaultError(KernelReportError):
-    """The console shows what no processor does: the emulator is broken, not the kernel."""
+    """The console shows a state that is impossible on a processor: a fault of the emulator."""
 
 
 def _impossible(report: str) -> str | None:
-    """What in an oops cannot be a kernel's doing, if anything is."""
+    """A part of an oops that no kernel can cause, or None."""
     flags = _SHOWN_FLAGS.search(report)
     if flags and int(flags[1], 16) & (~_FLAGS | _ALWAYS) != _ALWAYS:
-        return f"EFLAGS {flags[1]} cannot be in a processor"
+        return f"EFLAGS {flags[1]} is impossible"
     before = _BEFORE_IP.search(report)
     if "Oops: int3" in report and before and before[1] != _BREAKPOINT:
-        return f"a breakpoint was run where memory has {before[1]}"
+        return f"a breakpoint executed where memory has {before[1]}"
     return None
 
 
 class Console:
     """The console of one machine, read from its log as it grows.
 
-    Reports that ``known`` matches are kept in ``met`` instead of being raised: for a test that
-    cannot avoid a defect that is not its own.
+    Reports that match ``known`` go to ``met`` instead of being raised, for tests that cannot
+    avoid a known defect of other software.
     """
 
     def __init__(self, node: str, log: Path) -> None:
@@ -72,7 +72,7 @@ class Console:
         self._lost_timers = 0
 
     def check(self) -> None:
-        """Read what is new; raises KernelReportError with the lines around a report."""
+        """Read new lines; raises KernelReportError with the lines around a report."""
         text = self.log.read_bytes()[self._seen :] if self.log.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
         self._seen += len(whole)
@@ -89,24 +89,24 @@ class Console:
         if lost := _LOST_TIMER.search(line):
             self._lost_timers += 1
             if self._lost_timers >= _LOST_TIMER_TIMES:
-                what = f"processor {lost[1]} gets no timer interrupt"
+                what = f"processor {lost[1]} gets no timer interrupts"
                 raise EmulatorFaultError(
-                    f"the emulator of {self.node} went wrong, {what}",
-                    f"do it again; the whole console is in {self.log}",
+                    f"the emulator of {self.node} failed: {what}",
+                    f"try again; see {self.log} for the console",
                 )
 
     def _raise(self, report: str) -> None:
         whole = self._whole(report) if _OOPS in report else report
         impossible = _impossible(whole)
         said = " | ".join(whole.splitlines()[:12])
-        where = f"the whole console is in {self.log}"
+        where = f"see {self.log} for the console"
         if impossible:
-            message = f"the emulator of {self.node} went wrong, {impossible}: {said}"
-            raise EmulatorFaultError(message, f"do it again; {where}")
+            message = f"the emulator of {self.node} failed: {impossible}: {said}"
+            raise EmulatorFaultError(message, f"try again; {where}")
         raise KernelReportError(f"the kernel of {self.node} reports: {said}", where)
 
     def _whole(self, report: str) -> str:
-        """An oops to its end, which may still be on its way here."""
+        """The complete oops; waits for its end."""
         limit = time.monotonic() + _OOPS_SECONDS
         while not any(end in report for end in _OOPS_ENDS) and time.monotonic() < limit:
             time.sleep(0.1)
@@ -116,7 +116,7 @@ class Console:
         return report
 
     def skip(self) -> None:
-        """Take what is there as seen."""
+        """Mark the present text as read."""
         self._seen = self.log.stat().st_size if self.log.exists() else 0
 
     def tail(self, lines: int = 8) -> str:

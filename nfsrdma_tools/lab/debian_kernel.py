@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel of Debian's, made ready for machines out of its packages; root is not needed."""
+"""Prepares a Debian kernel for machines from its packages, without root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.lab import initrd
-from nfsrdma_tools.lab.archive import Archive, opened
+from nfsrdma_tools.lab.debian_packages import Archive, opened
 
 __all__ = ["SUITES", "disk_of", "make"]
 
@@ -19,9 +19,9 @@ SUITES = {
     "6.1": ("bookworm", "bookworm-updates", "bookworm-security"),
     "7.2": ("trixie", "trixie-backports"),
 }
-# 6.12.117+deb13, 6.1.0-56; neither of the cloud nor for real time
+# 6.12.117+deb13, 6.1.0-56; neither cloud nor real-time kernels
 _RELEASE = r"\.[\d.]+(-\d+)?(\+deb\d+)?-amd64"
-# no machine has such devices; with them depmod and the disk take five times as long
+# machines do not have such devices; with them depmod and the disk take five times as long
 _DROPPED = (
     *("sound", "drivers/gpu", "drivers/media", "drivers/staging", "drivers/usb", "drivers/iio"),
     *("drivers/hid", "drivers/ata", "drivers/scsi", "drivers/message", "drivers/hwmon"),
@@ -39,7 +39,7 @@ _DROPPED = (
 def make(series: str, out: Path) -> None:
     """Fill ``out`` with vmlinuz, initrd, modules.img, version and busybox.
 
-    Raises UserError when the archive cannot be reached or has no such kernel.
+    Raises UserError if the archive is unreachable or has no such kernel.
     """
     with tempfile.TemporaryDirectory(dir=out.parent, prefix="kernel-") as work, \
             opened(SUITES[series], Path(work)) as debian:  # fmt: skip
@@ -61,7 +61,7 @@ def make(series: str, out: Path) -> None:
 
 
 def disk_of(root: Path, disk: Path) -> None:
-    """A disk with what is in a folder, all of it root's."""
+    """Make a disk image of a folder, with all files owned by root."""
     size = int(run("du", "-sm", "--apparent-size", root).stdout.split()[0])
     inodes = sum(1 for _ in root.rglob("*")) + 1000
     with disk.open("wb") as file:
@@ -75,11 +75,11 @@ def _unpack(debian: Archive, series: str, root: Path) -> str:
     image = debian.newest(f"linux-image-{series}", _RELEASE)
     release = image.removeprefix("linux-image-")
     headers = f"linux-headers-{release}"
-    # 7.2 has its parts in packages of their own
+    # 7.2 is split into several packages
     parts = [name for name in debian.depends(image, "linux-") if release in name]
     common = [n for p in ("linux-headers-", "linux-kbuild-") for n in debian.depends(headers, p)]
     debian.unpack([image, *parts, headers, *common, "busybox-static"], root)
     if (root / "lib").is_dir():
-        # Debian 12 has /lib beside /usr/lib
+        # Debian 12 packages have /lib beside /usr/lib
         shutil.copytree(root / "lib", root / "usr/lib", symlinks=True, dirs_exist_ok=True)
     return release

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk images that machines start from: Debian 13 without a kernel, built once per recipe.
 
-The small one has what a sweep needs. The one with extras has what some tests need besides:
+The small image has what a sweep needs. The image with extras also has what some tests need:
 Kerberos, tshark, perftest, bpftrace, firewalld's packages.
 """
 
@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata
 import importlib.resources
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -23,12 +24,14 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.places import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 
 _RECIPE = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "recipe"))
 _PYTHON = "3.13"
+_NODE_EXTRAS = ("live", "report")
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
 _MINUTES = 30
@@ -49,12 +52,12 @@ class Image:
 
     @property
     def keys(self) -> Path:
-        """The user's and the host's ssh keys, known_hosts."""
+        """The ssh keys of user and host, and known_hosts."""
         return self.folder / "keys"
 
 
 def recipe_hash(extras: bool) -> str:
-    """A hash of all that decides what is in an image."""
+    """A hash of everything that determines the content of an image."""
     digest = hashlib.sha256(repr((_PYTHON, _requirements(), extras)).encode())
     for path in sorted(p for p in _RECIPE.rglob("*") if _counts(p, extras)):
         digest.update(f"{path.relative_to(_RECIPE)}\0".encode() + path.read_bytes())
@@ -67,19 +70,19 @@ def _counts(path: Path, extras: bool) -> bool:
 
 
 def find(extras: bool = False) -> Image | None:
-    """The image of the present recipe, if it was built."""
+    """The image of the current recipe; None if it is not built."""
     folder = _folder(extras)
     return Image(folder) if folder.is_dir() else None
 
 
 def build(extras: bool = False, step: Callable[[str], None] = lambda _: None) -> Image:
-    """Return the image, building it first where it is missing; ``step`` hears what is going on.
+    """Return the image, building it if it is missing; ``step`` gets progress messages.
 
-    The image appears by a rename when it is whole: an interrupted build leaves nothing half done.
+    A rename makes the complete image visible: an interrupted build leaves no partial image.
     """
     folder = _folder(extras)
     folder.parent.mkdir(exist_ok=True)
-    with locked(folder.parent / "lock"):
+    with file_lock(folder.parent / "lock"):
         if not folder.is_dir():
             _check_programs()
             with draft_of(folder) as draft:
@@ -92,7 +95,7 @@ def _folder(extras: bool) -> Path:
 
 
 def _work_parent(images: Path) -> Path:
-    # without root, mmdebstrap's hooks run as a subordinate user who cannot enter a home folder
+    # without root, mmdebstrap's hooks run as a subordinate user without access to home folders
     return images if os.geteuid() == 0 else Path("/var/tmp")  # noqa: S108
 
 
@@ -107,7 +110,7 @@ def _fill(draft: Path, extras: bool, step: Callable[[str], None]) -> None:
     _make_keys(draft / "keys")
     parent = _work_parent(draft.parent)
     for left in parent.glob(f"{_WORK}*"):
-        # of a build that was killed: the lock is ours
+        # left by a killed build: we hold the lock
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent, ignore_cleanup_errors=True) as work:
         step("downloading Python libraries for the nodes (about 10 s)")
@@ -118,7 +121,7 @@ def _fill(draft: Path, extras: bool, step: Callable[[str], None]) -> None:
         step(f"installing {what}")
         _bootstrap(Path(work), draft / "keys", extras)
         for item in (Path(work) / "out").iterdir():
-            # cp keeps the disk's holes where the two folders are on different file systems
+            # cp keeps the holes of a sparse file if the folders are on different file systems
             run("cp", "-r", "--sparse=always", "--reflink=auto", item, draft, timeout=600)
 
 
@@ -130,8 +133,12 @@ def _make_keys(folder: Path) -> None:
 
 
 def _requirements() -> tuple[str, ...]:
+    """The libraries of the core and of the extras that a node needs."""
     found = importlib.metadata.requires("nfsrdma-tools") or []
-    return tuple(sorted(r for r in found if "extra ==" not in r))
+    of_extra = rf"(.*?) *; *extra == ['\"](?:{'|'.join(_NODE_EXTRAS)})['\"]"
+    core = [each for each in found if "extra ==" not in each]
+    more = [match[1] for each in found if (match := re.fullmatch(of_extra, each))]
+    return tuple(sorted((*core, *more)))
 
 
 def _fetch_libraries(site: Path) -> None:
@@ -173,7 +180,7 @@ def _bootstrap(work: Path, keys: Path, extras: bool) -> None:
     if done.returncode:
         log = cache_dir() / "image-build.log"
         log.write_text(f"{done.stdout}\n{done.stderr}")
-        # its own two lines say only that a hook failed; the one before says why
+        # the last two lines only say that a hook failed; the one before says why
         lines = [x for x in done.stderr.splitlines() if x.strip() and not x.startswith("E: setup")]
-        said = one_line("\n".join(lines[:-1])) or "it said nothing"
-        raise UserError(f"mmdebstrap could not build the image: {said}", f"the whole is in {log}")
+        said = one_line("\n".join(lines[:-1])) or "it printed no error"
+        raise UserError(f"mmdebstrap failed to build the image: {said}", f"see {log}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine boots first: busybox, a few modules and a script that mounts the two disks.
+"""Makes the initrd of a machine: busybox, a few modules and a script that mounts the two disks.
 
-It takes a tenth of the instructions of Debian's own, which looks for disks it does not know.
+It takes a tenth of the instructions of Debian's own initrd, which probes for all kinds of disks.
 Format: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 """
 
@@ -19,10 +19,10 @@ from nfsrdma_tools.command import run
 __all__ = ["SCRIPT", "make"]
 
 SCRIPT = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe" / "init"))
-# disks, their file systems, and the network card; a kernel may have any of them built in
+# disks, their file systems and the network card; each may be built into a kernel
 _MODULES = (
     *("virtio_pci", "virtio_blk", "virtio_net", "ext4", "overlay"),
-    # ext4's checksums: asked for by name, so that no module depends on them
+    # ext4's checksums: loaded by name at run time, so modules.dep does not list them
     *("crc32c_generic", "crc32c-generic", "crc32c-cryptoapi"),
 )
 
@@ -30,7 +30,7 @@ _MODULES = (
 def make(initrd: Path, busybox: Path, release: str, modules: Path | None = None) -> None:
     """Write ``initrd`` for the kernel ``release``.
 
-    ``modules`` is its /lib/modules/RELEASE after depmod; None if all it boots from is built in.
+    ``modules`` is its /lib/modules/RELEASE after depmod; None if all drivers are built in.
     """
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -52,13 +52,13 @@ def make(initrd: Path, busybox: Path, release: str, modules: Path | None = None)
 
 
 def _in_order(modules: Path) -> list[Path]:
-    """The files of the modules wanted, each behind those that it needs."""
+    """The files of the wanted modules, dependencies first."""
     lines = (modules / "modules.dep").read_text().splitlines()
     needs = {path: rest.split() for path, _, rest in (line.partition(":") for line in lines)}
     by_name = {Path(path).name.partition(".")[0]: path for path in needs}
     found: dict[str, None] = {}
     for path in (by_name[name] for name in _MODULES if name in by_name):
-        # modules.dep names the one to load first as the last
+        # modules.dep lists the first module to load last
         found.update(dict.fromkeys([*reversed(needs[path]), path]))
     return [modules / path for path in found]
 

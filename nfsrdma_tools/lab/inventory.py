@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab that is up as an inventory of Ansible's: how its nodes are reached, and their groups."""
+"""A running lab as an Ansible inventory: its nodes' connections and groups."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from nfsrdma_tools.lab.ssh import Ssh
 
 __all__ = ["inventory"]
 
-# as the toolkit lies in a node
+# the path of the toolkit in a node
 _PYTHON = "/opt/nfsrdma/src/nfsrdma_tools/lab/node/python3"
 
 
 def inventory(nodes: Nodes) -> dict[str, Any]:
-    """Server and clients in the groups that the playbooks know, as JSON that Ansible reads.
+    """Server and clients in the groups of the playbooks, as JSON for Ansible.
 
-    It holds as long as the lab is up: commands go over the connection that the lab keeps open.
+    It is valid while the lab is up: commands use the ssh connection that the lab keeps open.
     """
     config = nodes.config
-    # in a solo lab one machine is both
+    # in a solo lab one machine is server and client
     servers = [config.nodes[0]]
     return {
         "all": {

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of labs: Debian's, and those that check themselves, built when a lab asks for one.
+"""The kernels of labs: Debian's, and kernels with run-time checks, built on demand.
 
-One that checks itself is Debian's own source with KASAN, lockdep and more (``kernel_recipe``).
-Each is kept under <cache>/kernels, apart from the image: vmlinuz, initrd, and a disk with its
-modules and the headers to build more of them.
+A checking kernel is Debian's source with KASAN, lockdep and more (``kernel_recipe``).  Each kernel
+is under <cache>/kernels, separate from the image: vmlinuz, initrd, and a disk with its modules and
+the headers to build more of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
-from nfsrdma_tools.lab.places import cache_dir, draft_of, locked
+from nfsrdma_tools.lab.paths import cache_dir, draft_of
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Kernel", "build", "find", "present"]
 
@@ -33,59 +34,58 @@ _GIB = 8
 
 @dataclass(frozen=True)
 class Kernel:
-    """What a machine boots: a kernel of Debian's, or one that checks itself."""
+    """A kernel that machines boot: Debian's, or one with run-time checks."""
 
     name: str
     folder: Path
 
     @property
     def release(self) -> str:
-        """As ``uname -r`` prints it."""
+        """The release that ``uname -r`` prints."""
         return (self.folder / "version").read_text().strip()
 
     @property
     def vmlinuz(self) -> Path:
-        """The kernel itself."""
+        """The kernel image."""
         return self.folder / "vmlinuz"
 
     @property
     def initrd(self) -> Path:
-        """The initial file system."""
+        """The initial RAM disk."""
         return self.folder / "initrd"
 
     @property
     def modules(self) -> Path:
-        """A disk with /usr/lib/modules/RELEASE, and the headers where these are not part of it."""
+        """A disk with /usr/lib/modules/RELEASE, and the headers if they are separate."""
         return self.folder / "modules.img"
 
 
 def find(name: str) -> Kernel:
-    """The kernel of a series or flavour; UserError when it has to be built first."""
+    """The kernel of a series or flavour; UserError if it is not built."""
     place = _place(name)
     if not place.is_dir():
         minutes = "about 15 minutes" if name in CHECKING else "half a minute"
-        hint = f"nfsrdma lab build --kernel {name} ({minutes})"
+        hint = f"run: nfsrdma lab build --kernel {name} ({minutes})"
         raise UserError(f"the kernel {name} is not built", hint)
     return Kernel(name, place)
 
 
 def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
-    """Return a kernel, building it first where it is missing.
+    """Return a kernel, building it if it is missing.
 
-    It appears by a rename when it is whole: an interrupted build leaves nothing half done. One
-    that checks itself needs root.
+    A rename makes the complete kernel visible: an interrupted build leaves no partial kernel.
+    Building a checking kernel needs root.
     """
     if name not in KERNELS + CHECKING:
-        raise UserError(
-            f"no kernel {name!r} can be built", f"there are {', '.join(KERNELS + CHECKING)}"
-        )
+        known = ", ".join(KERNELS + CHECKING)
+        raise UsageError(f"unknown kernel {name!r}", f"the kernels are {known}")
     if name in CHECKING:
-        # built with the image's compiler, of the version of Debian's own, and booted by its busybox
+        # built with the image's compiler, which is Debian's, and booted by its busybox
         base, plain = image.build(step=step), build(KERNELS[0], step)
     kernels = cache_dir() / "kernels"
     kernels.mkdir(exist_ok=True)
     place = _place(name)
-    with locked(kernels / f"{place.name}.lock"):
+    with file_lock(kernels / f"{place.name}.lock"):
         if not place.is_dir():
             if name in CHECKING:
                 _check(kernels)
@@ -101,7 +101,7 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
 
 
 def present() -> set[str]:
-    """The names of the folders that the present recipes make."""
+    """The names of the folders of the current recipes."""
     known = KERNELS + CHECKING if _place(KERNELS[0]).is_dir() else KERNELS
     return {_place(name).name for name in known}
 
@@ -114,7 +114,7 @@ def _digest(name: str) -> str:
     recipe = Path(debian_kernel.__file__), Path(initrd.__file__), initrd.SCRIPT
     parts = [path.read_bytes() for path in recipe]
     if name in CHECKING:
-        # the source is of Debian's own version, as far as the archive still has it
+        # the source has the version of Debian's kernel, if the archive still has it
         parts = [find(KERNELS[0]).release.encode()]
         parts += [(_RECIPE / part).read_bytes() for part in (*_PARTS, f"{name}.config")]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -122,10 +122,10 @@ def _digest(name: str) -> str:
 
 def _check(folder: Path) -> None:
     if os.geteuid():
-        raise UserError("a kernel is built in the image's root, which root alone can mount", "sudo")
+        raise UserError("only root may mount the image to build this kernel", "run this as root")
     free = shutil.disk_usage(folder).free >> 30
     if free < _GIB:
-        raise UserError(f"{free} GiB are free in {folder}, {_GIB} are needed", "make room")
+        raise UserError(f"{free} GiB are free in {folder}, expected {_GIB} GiB", "free some space")
 
 
 def _build(name: str, base: image.Image, plain: Kernel, place: Path) -> None:
@@ -138,7 +138,7 @@ def _build(name: str, base: image.Image, plain: Kernel, place: Path) -> None:
         if done.returncode:
             log = cache_dir() / "kernel-build.log"
             log.write_text(f"{done.stdout}\n{done.stderr}")
-            said = one_line(done.stderr or done.stdout) or "it said nothing"
-            raise UserError(f"the kernel {name} does not build: {said}", f"the whole is in {log}")
+            said = one_line(done.stderr or done.stdout) or "it printed no error"
+            raise UserError(f"building the kernel {name} failed: {said}", f"see {log}")
         release = (out / "version").read_text().strip()
         initrd.make(out / "initrd", plain.folder / "busybox", release)

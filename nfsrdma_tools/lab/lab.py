@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab and its life: brought up from warm snapshots, and gone without a trace.
+"""A lab and its life cycle: started from warm snapshots, removed without leftovers.
 
-The process that holds a ``Lab`` open is its owner: its machines die with it, however it dies.
-``nfsrdma lab up`` leaves a keeper process behind that is nothing but an owner.
+The process that holds a ``Lab`` open owns it: its machines die with that process.
+``nfsrdma lab up`` starts a supervisor process that owns the lab.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, emulator, image, kernels, leftovers, places, siw, snapshot
+from nfsrdma_tools.lab import accel, image, kernels, paths, qemu_binary, siw, snapshot, stale_labs
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
-from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, Machine
+from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 __all__ = ["Lab", "prepare"]
 
@@ -34,15 +35,15 @@ def _silent(_: str) -> None:
 
 
 def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str, dict[str, Path]]:
-    """Make what a lab starts from: the image, the accelerator's name, a warm disk per node.
+    """Prepare the image, the name of the accelerator, and a warm disk per node.
 
-    Raises UserError where a kernel that checks itself is wanted and not built.
+    Raises UserError if a requested checking kernel is not built.
     """
     if config.kernel in CHECKING:
         kernels.find(config.kernel)
-    emulator.fetch(step)
+    qemu_binary.fetch(step)
     with ThreadPoolExecutor(2) as pool:
-        # one waits for the archive where the other computes
+        # the two overlap: one waits for the archive while the other computes
         kernel = pool.submit(kernels.build, config.kernel, step)
         base = pool.submit(image.build, config.extras, step).result()
         boot = kernel.result()
@@ -59,7 +60,7 @@ def _hardware(config: LabConfig, engine: str) -> Hardware:
 
 
 class Lab(Nodes):
-    """A lab owned by this process, to be used in a ``with`` statement."""
+    """A lab owned by this process; use it in a ``with`` statement."""
 
     def __init__(self, config: LabConfig, step: _Step = _silent) -> None:
         base, engine, self._warm = prepare(config, step)
@@ -87,25 +88,25 @@ class Lab(Nodes):
         self._stack.close()
 
     def restart(self) -> None:
-        """Bring it up anew from its snapshots; what was in its nodes is gone."""
+        """Restart all machines from their snapshots; changes in the nodes are lost."""
         self._stack.close()
-        # the consoles are new files, to be read from their beginning
+        # the consoles are new files: read them from the beginning
         super().__init__(self.config, self.accel, self.keys)
         self.__enter__()
 
     def pause(self) -> None:
-        """Stop all processors: the lab costs nothing, and its clocks stand still."""
+        """Stop all processors: the lab uses no CPU time, and its clocks stop."""
         for machine in self.machines.values():
             machine.monitor.command("stop")
 
     def resume(self) -> None:
-        """Let the processors go on."""
+        """Resume all processors."""
         for machine in self.machines.values():
             machine.monitor.command("cont")
 
     @contextlib.contextmanager
     def unplugged(self, node: str) -> Iterator[None]:
-        """The cable of a node's RDMA device is out for as long as the block lasts."""
+        """Unplug the cable of a node's RDMA device during the block."""
         monitor = self.machines[self.config.machine_of(node)].monitor
         monitor.command("set_link", name="lan", up=False)
         try:
@@ -114,20 +115,19 @@ class Lab(Nodes):
             monitor.command("set_link", name="lan", up=True)
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
-        stack.callback(places.give_back, *_lock(self.config.name))
-        leftovers.remove()
+        _lock(self.config.name, stack)
+        stale_labs.remove()
         for folder in (self.folder, self._disks):
-            # an owner that was killed had no time to tidy up
+            # remove what a killed owner left
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            held = places.hold(folder)
-            if held is not None:
-                stack.callback(os.close, held)
+            # marks the disks as in use for stale_labs of other run folders
+            stack.enter_context(try_folder_lock(folder))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
 
     @property
     def _disks(self) -> Path:
-        return places.disks_dir() / self.config.name
+        return paths.disks_dir() / self.config.name
 
     def _start(self, node: str, lan: Lan, stack: contextlib.ExitStack) -> None:
         disk = self._disks / f"{node}.qcow2"
@@ -156,12 +156,10 @@ class Lab(Nodes):
             self.run(node, "lab-nic", "siw", stdin=module)
 
 
-def _lock(name: str) -> tuple[Path, int]:
-    path = places.lab_lock(name)
+def _lock(name: str, stack: contextlib.ExitStack) -> None:
     for _ in range(20):
-        descriptor = places.try_lock(path)
-        if descriptor is not None:
-            return path, descriptor
-        # somebody who only looks whether the lab is up holds it for an instant
+        if stack.enter_context(try_file_lock(paths.lab_lock(name))):
+            return
+        # a process that checks whether the lab is up holds the lock briefly
         time.sleep(0.05)
-    raise UserError(f"the lab {name} is up already", f"nfsrdma lab down {name}")
+    raise UserError(f"the lab {name} is already up", f"nfsrdma lab down {name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One virtual machine: a QEMU that dies with its parent, its monitor, console and ssh."""
+"""One virtual machine: a QEMU process that dies with its parent, its monitor, console and ssh."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console, KernelReportError
-from nfsrdma_tools.lab.emulator import qemu
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
-from nfsrdma_tools.lab.lan import HUB
+from nfsrdma_tools.lab.network import HUB
+from nfsrdma_tools.lab.qemu_binary import qemu
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 
@@ -26,8 +26,8 @@ _APPEND = (
     "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0"
     " root=/dev/vda systemd.gpt_auto=0"
 )
-# ACPI's program that tells the interrupts' routes is a minute's work for a kernel that checks its
-# every step; there is a table of them too. Devices and units are slow there.
+# With checks enabled, interpreting ACPI's interrupt routing takes a minute; there is a table, too.
+# Devices and units are slow with these kernels.
 _CHECKING = (
     " acpi=noirq systemd.default_timeout_start_sec=900 systemd.default_device_timeout_sec=900"
 )
@@ -35,7 +35,7 @@ _CHECKING = (
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine is made of. Memory is MiB; ``lan`` is the arguments of the netdev "lan"."""
+    """The hardware of a machine. Memory in MiB; ``lan`` are the arguments of the netdev "lan"."""
 
     kernel: str
     clock: str
@@ -72,7 +72,7 @@ def _boot(kernel: Kernel) -> tuple[str, ...]:
 
 
 def _modules(kernel: Kernel) -> tuple[str, ...]:
-    # what cannot be written to needs no snapshot
+    # a read-only disk needs no snapshot
     return ("-drive", f"file={kernel.modules},if=virtio,format=raw,readonly=on")
 
 
@@ -80,9 +80,9 @@ def _processor(hardware: Hardware) -> tuple[str, ...]:
     if hardware.accel == "kvm":
         return ("-accel", "kvm", "-cpu", "host", "-smp", str(hardware.cpus))
     if hardware.clock != "wall":
-        # "rep movsb" counts one instruction per byte; without it the kernel copies 8 bytes each
+        # "rep movsb" counts as one instruction per byte; without it the kernel copies 8 bytes each
         model = ("-cpu", "max,erms=off,fsrm=off", "-smp", "1")
-        # counted: idle time passes as on the wall, so that machines can wait for one another
+        # counted: idle time passes in real time, so that machines can wait for each other
         sleep = "off" if hardware.clock == "instructions" else "on"
         counter = ("-icount", f"shift=0,sleep={sleep}")
         return ("-accel", "tcg,thread=single,tb-size=1024", *model, *counter)
@@ -91,7 +91,7 @@ def _processor(hardware: Hardware) -> tuple[str, ...]:
 
 
 class Machine:
-    """A running QEMU. ``start`` returns at once, ``wait`` when ssh answers."""
+    """A running QEMU. ``start`` returns immediately, ``wait`` when ssh answers."""
 
     def __init__(
         self, node: str, hardware: Hardware, image: Image, folder: Path, disk: Path
@@ -105,7 +105,7 @@ class Machine:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, snapshot: str = "", descriptors: tuple[int, ...] = ()) -> None:
-        """Power on, or go on from a snapshot in the disk; ``descriptors`` are QEMU's to inherit."""
+        """Power on, or resume a snapshot in the disk; QEMU inherits ``descriptors``."""
         kernel = find(self.hardware.kernel)
         argv = qemu_argv(self.hardware, kernel, self.folder, self.disk, self.node)
         more = ("-loadvm", snapshot) if snapshot else ()
@@ -120,7 +120,7 @@ class Machine:
         self.monitor.connect(60, self.check)
 
     def wait(self) -> None:
-        """Wait until ssh answers; a kernel that dies or hangs in its boot is reported at once."""
+        """Wait until ssh answers; raises early if the kernel dies or hangs during boot."""
         try:
             self.ssh.open(self.monitor.ssh_port(), _BOOT_SECONDS, self.check)
         except KernelReportError:
@@ -131,23 +131,23 @@ class Machine:
             ) from error
 
     def check(self) -> None:
-        """Raise when the kernel reported something broken, or QEMU has ended."""
+        """Raise if the kernel reported an error or QEMU has ended."""
         self.console.check()
         if self._process is not None and self._process.poll() is not None:
             said = self._log.read_text(errors="replace").strip() or self.console.tail()
-            raise UserError(f"{self.node} ended by itself: {said}", f"see {self.console.log}")
+            raise UserError(f"QEMU of {self.node} exited: {said}", f"see {self.console.log}")
 
     def quit(self) -> None:
-        """End QEMU so that its disk is whole."""
+        """End QEMU with a consistent disk."""
         self.ssh.close()
-        # QEMU may be gone before its answer is here
+        # QEMU may exit before it sends the reply
         with contextlib.suppress(UserError):
             self.monitor.command("quit")
         if self._process is not None:
             self._process.wait(_BOOT_SECONDS)
 
     def stop(self) -> None:
-        """Power off without asking the guest."""
+        """Power off without a shutdown of the guest."""
         self.ssh.close()
         if self._process is None:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian mirror to build from: the one this machine's apt uses, or $NFSRDMA_MIRROR."""
+"""The Debian mirror to build from: that of this host's apt, or $NFSRDMA_MIRROR."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LABELS = ("Debian", _SECURITY)
 
 
 def parse_targets(text: str) -> dict[str, str]:
-    """The first archive of each kind in lines of ``label|URI``, as apt-get indextargets gives them.
+    """The first archive of each kind in lines ``label|URI`` of apt-get indextargets.
 
-    Labels are empty before the first ``apt-get update``; then the URI's last part tells.
+    Labels are empty before the first ``apt-get update``; then the end of the URI decides.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -32,9 +32,9 @@ def parse_targets(text: str) -> dict[str, str]:
 
 
 def sources(suites: Iterable[str], options: str = "") -> str:
-    """A sources.list with these suites; ``options`` stand before each URL."""
+    """A sources.list with these suites; ``options`` precede each URL."""
     mirrors = _mirrors()
-    # every mirror has them side by side
+    # every mirror has both archives
     mirrors.setdefault(_SECURITY, f"{mirrors['Debian']}-security")
     label = {True: _SECURITY, False: "Debian"}
     lines = [f"deb {options}{mirrors[label[s.endswith('-security')]]} {s} main" for s in suites]
@@ -44,8 +44,8 @@ def sources(suites: Iterable[str], options: str = "") -> str:
 def _mirrors() -> dict[str, str]:
     mirrors = _own() if "NFSRDMA_MIRROR" in os.environ else _of_apt()
     if "Debian" not in mirrors:
-        hint = "set NFSRDMA_MIRROR to the URL of one, which ends in /debian"
-        raise UserError("apt knows no Debian archive here", hint)
+        hint = "set NFSRDMA_MIRROR to the URL of a mirror, ending in /debian"
+        raise UserError("apt has no Debian archive configured", hint)
     return mirrors
 
 

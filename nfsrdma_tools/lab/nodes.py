@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a lab that is up, as seen from any process: commands, wire, toolkit."""
+"""The nodes of a running lab, from any process: commands, link, toolkit."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Any
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.console import Console
-from nfsrdma_tools.lab.emulator import version
+from nfsrdma_tools.lab.qemu_binary import version
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
+from nfsrdma_tools.lock import try_file_lock
 
 __all__ = ["Nodes", "read_state"]
 
 
 class Nodes:
-    """What can be done with a lab's nodes. ``run`` fails when a kernel reported something."""
+    """The nodes of a running lab. ``run`` fails if a kernel reported an error."""
 
     def __init__(self, config: LabConfig, accel: str, keys: Path) -> None:
         self.config, self.accel, self.keys = config, accel, keys
-        self.folder = places.lab_dir(config.name)
+        self.folder = paths.lab_dir(config.name)
         self.consoles = {n: Console(n, self.folder / f"{n}.console") for n in config.nodes}
 
     def ssh(self, node: str) -> Ssh:
-        """The way into a node."""
+        """The ssh connection to a node."""
         return Ssh(self.folder, self.config.machine_of(node), self.keys)
 
     def run(
         self, node: str, *command: str, stdin: bytes = b"", timeout: float = 600, check: bool = True
     ) -> Result:
-        """Run a command in a node; KernelReportError when a kernel reported something meanwhile."""
+        """Run a command in a node; KernelReportError if a kernel reported an error meanwhile."""
         try:
             ssh = self.ssh(node)
             return ssh.run(
@@ -49,12 +50,12 @@ class Nodes:
             self.check()
 
     def check(self) -> None:
-        """Raise KernelReportError when a kernel has reported something since the last look."""
+        """Raise KernelReportError if a kernel has reported an error since the last check."""
         for console in self.consoles.values():
             console.check()
 
     def set_link(self, text: str) -> None:
-        """Change the wire of all nodes, and what they know about it."""
+        """Change the link of all nodes, and their records of it."""
         self.config = self.config.with_link(text)
         for node in self.config.nodes:
             self.run(node, "lab-link", *Link.parse(text).words)
@@ -62,43 +63,40 @@ class Nodes:
         self.save_state()
 
     def refresh(self) -> None:
-        """Bring the toolkit of the working tree into every node, and their clocks up to date."""
+        """Copy the working tree's toolkit into every node, and set their clocks."""
         tar = pack(self.facts)
         for node in self.config.nodes:
             self.run(node, "lab-refresh", f"{time.time():.0f}", stdin=tar)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a node knows about its lab, and what a measurement's conditions name."""
+        """The lab's facts for a node and for the conditions of a measurement."""
         config = self.config
         return {
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
-            # what an instruction is depends on the emulator too
+            # the instruction count depends on the emulator, too
             "qemu": version(),
         }
 
     def save_state(self, **changes: object) -> None:
-        """Change what ``lab status`` and other processes read."""
+        """Update the state that ``lab status`` and other processes read."""
         state = {**_state(self.config.name), **changes, "config": self.config.to_dict()}
         write_atomically(self.folder / "state.json", json.dumps(state))
 
 
 def read_state(name: str) -> dict[str, Any]:
-    """What the owner of a lab last wrote; empty when the lab is not up."""
-    lock = places.lab_lock(name)
+    """The last state written by a lab's owner; empty if the lab is not up."""
+    lock = paths.lab_lock(name)
     if not lock.exists():
         return {}
-    descriptor = places.try_lock(lock)
-    if descriptor is not None:
-        places.give_back(lock, descriptor)
-        return {}
-    return {"phase": "starting", **_state(name)}
+    with try_file_lock(lock) as free:
+        return {} if free else {"phase": "starting", **_state(name)}
 
 
 def _state(name: str) -> dict[str, Any]:
     try:
-        state: dict[str, Any] = json.loads((places.lab_dir(name) / "state.json").read_text())
+        state: dict[str, Any] = json.loads((paths.lab_dir(name) / "state.json").read_text())
     except FileNotFoundError:
         return {}
     return state

@@ -15,7 +15,7 @@ __all__ = ["Monitor"]
 
 
 class Monitor:
-    """A connection to one QEMU."""
+    """A connection to a QEMU."""
 
     def __init__(self, socket: Path) -> None:
         try:
@@ -28,7 +28,7 @@ class Monitor:
         self._protocol: Any = QEMUMonitorProtocol(str(socket))
 
     def connect(self, seconds: float, alive: Any) -> None:
-        """Connect; waits until QEMU listens on its socket. ``alive`` raises once QEMU has ended."""
+        """Connect, waiting until QEMU listens on its socket. ``alive`` raises if QEMU has ended."""
         end = time.monotonic() + seconds
         while not self._try_connect():
             alive()
@@ -39,7 +39,7 @@ class Monitor:
     def _try_connect(self) -> bool:
         from qemu.qmp import QMPError
 
-        # the socket is there a moment before QEMU listens
+        # the socket exists shortly before QEMU listens
         with contextlib.suppress(QMPError, EOFError, OSError):
             if self._socket.exists():
                 self._protocol.connect()
@@ -47,26 +47,26 @@ class Monitor:
         return False
 
     def command(self, name: str, /, **arguments: object) -> Any:
-        """Run a QMP command and return its answer; UserError when QEMU refuses it or has ended."""
+        """Run a QMP command and return its reply; UserError if QEMU refuses it or has ended."""
         from qemu.qmp import QMPError
 
         try:
             return self._protocol.cmd(name, **arguments)
         except (QMPError, EOFError, OSError) as error:
-            what = str(error) or "it has ended"
-            raise UserError(f"QEMU did not do {name}: {what}") from error
+            what = str(error) or "QEMU has ended"
+            raise UserError(f"QEMU command {name} failed: {what}") from error
 
     def human(self, line: str) -> str:
-        """Run a command of the human monitor; what it prints is returned."""
+        """Run a command of the human monitor and return its output."""
         return str(self.command("human-monitor-command", **{"command-line": line}))
 
     def ssh_port(self) -> int:
-        """The loopback port that leads to the machine's ssh; QEMU chose it."""
+        """The loopback port, chosen by QEMU, that forwards to the machine's ssh."""
         match = re.search(
             r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", self.human("info usernet")
         )
         if not match:
-            raise UserError("QEMU forwards no port to the machine's ssh")
+            raise UserError("QEMU does not forward a port to the machine's ssh")
         return int(match.group(1))
 
     def close(self) -> None:

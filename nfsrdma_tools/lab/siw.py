@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soft iWARP for Debian's kernels, whose packages have soft RoCE alone: built once in a node."""
+"""Builds soft iWARP in a node, because Debian's kernel packages have only soft RoCE."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.lab.archive import opened
 from nfsrdma_tools.lab.debian_kernel import SUITES
+from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.nodes import Nodes
-from nfsrdma_tools.lab.places import locked
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["module"]
 
@@ -29,12 +29,12 @@ rm -r /run/siw
 
 
 def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
-    """The file siw.ko for a kernel of Debian's, compiled in a node that runs it.
+    """The file siw.ko for a Debian kernel, compiled in a node that runs it.
 
-    Raises UserError when the archive has no source of the kernel any more.
+    Raises UserError if the archive no longer has the kernel's source.
     """
     file = kernel.folder / "siw.ko"
-    with locked(file.with_suffix(".lock")):
+    with file_lock(file.with_suffix(".lock")):
         if not file.exists():
             step("compiling soft iWARP for this kernel, once (about two minutes)")
             argv = ("sh", "-ec", _MAKE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warm snapshots: machines that have booted, kept in the cache and gone on from in seconds."""
+"""Warm snapshots: booted machines in the cache, which resume in seconds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import EmulatorFaultError
-from nfsrdma_tools.lab.emulator import version
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
 from nfsrdma_tools.lab.machine import Hardware, Machine
-from nfsrdma_tools.lab.places import cache_dir, locked
+from nfsrdma_tools.lab.paths import cache_dir
+from nfsrdma_tools.lab.qemu_binary import version
+from nfsrdma_tools.lock import file_lock
 
 __all__ = ["TAG", "restore", "warm"]
 
 TAG = "warm"
 _BOOTS = 3
-# what leaked while the kernel booted is nobody's; an object is looked at twice before it counts
+# ignore leaks of the boot; kmemleak reports an object after it found it twice
 _FORGET_LEAKS = """
 leaks=/sys/kernel/debug/kmemleak
 if test -e $leaks; then
@@ -32,8 +33,8 @@ if test -e $leaks; then
 	echo clear > $leaks
 fi
 """
-# An idle node's clock of instructions runs ahead while a disk works: starting fio took four minutes
-# of it, and limits ran out.  So commands find what they read in memory.
+# The instruction clock of an idle node runs ahead while it waits for a disk: starting fio took four
+# minutes of it, and timeouts expired.  So read the programs into the page cache.
 _READ_BEFORE = r"""
 for program in fio python3 setpriv env mount umount mount.nfs umount.nfs exportfs ip ss tc rdma; do
 	path=$(command -v $program)
@@ -45,7 +46,7 @@ python3 -c 'import psutil, pyroute2, rich.progress, typer'
 
 
 def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None]) -> Path:
-    """The disk of a booted machine in ``role`` (see lab-node), booted now where there is none."""
+    """The disk of a booted machine in ``role`` (see lab-node); boots one if there is none."""
     hardware = replace(hardware, lan=())
     folder = cache_dir() / "warm"
     folder.mkdir(exist_ok=True)
@@ -55,7 +56,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     key = hashlib.sha256(repr(of).encode())
     name = f"{image.folder.name}-{kernel}-{key.hexdigest()[:12]}"
     disk = folder / f"{name}.qcow2"
-    with locked(disk.with_suffix(".lock")):
+    with file_lock(disk.with_suffix(".lock")):
         if not disk.exists():
             seconds = 20 if hardware.clock == "wall" else 30
             what = f"{role}, {hardware.kernel}, {hardware.clock} clock"
@@ -65,7 +66,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
 
 
 def _boot_again(boot: Callable[[], None], step: Callable[[str], None]) -> None:
-    """Boot; up to two times more when it was the emulator that failed."""
+    """Boot; try up to two times more if the emulator failed."""
     for _ in range(_BOOTS - 1):
         try:
             return boot()
@@ -92,7 +93,7 @@ def _boot(role: str, hardware: Hardware, image: Image, disk: Path, script: str) 
                 machine.ssh.run("sh", "-ec", script, timeout=900)
             if hardware.kernel in CHECKING:
                 machine.console.skip()
-            # what is sent to the other machines waits until they are there, which must not be long
+            # packets to the other machines queue until those exist: keep that time short
             machine.ssh.run("lab-node", role, timeout=900)
             machine.check()
             _save(machine)
@@ -102,21 +103,19 @@ def _boot(role: str, hardware: Hardware, image: Image, disk: Path, script: str) 
 
 
 def _save(machine: Machine) -> None:
-    # a connection that is open in the snapshot would be half open ever after
+    # a connection that is open in a snapshot stays half open
     machine.ssh.run("sync")
     machine.ssh.close()
     said = machine.monitor.human(f"savevm {TAG}").strip()
     if said:
-        raise UserError(f"QEMU could not take a snapshot: {said}")
+        raise UserError(f"QEMU failed to take a snapshot: {said}")
     machine.quit()
 
 
 def restore(source: Path, disk: Path) -> None:
-    """Give a machine a disk of its own with the warm snapshot in it."""
+    """Make a copy of the warm snapshot for a machine."""
     disk.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(disk.parent).free
     if free < 2 * source.stat().st_size:
-        raise UserError(
-            f"{free >> 20} MiB are free in {disk.parent}, a lab needs more", "make room"
-        )
+        raise UserError(f"only {free >> 20} MiB are free in {disk.parent}", "free some space")
     run("cp", "--reflink=auto", "--sparse=always", source, disk)

@@ -17,7 +17,7 @@ __all__ = ["Ssh"]
 
 
 class Ssh:
-    """The way into one node."""
+    """The ssh connection to a node."""
 
     def __init__(self, folder: Path, node: str, keys: Path) -> None:
         self.control = folder / f"{node}.ssh"
@@ -30,7 +30,7 @@ class Ssh:
         self._master: subprocess.Popen[bytes] | None = None
 
     def open(self, port: int, seconds: float, alive: Callable[[], None]) -> None:
-        """Connect, trying again until the node answers; ``alive`` raises when it never will."""
+        """Connect, retrying until the node answers; ``alive`` raises if the machine has ended."""
         end = time.monotonic() + seconds
         while not self._try_open(port, alive):
             if time.monotonic() > end:
@@ -52,9 +52,9 @@ class Ssh:
         return False
 
     def argv(self, *command: str, tty: bool = False) -> tuple[str, ...]:
-        """The ssh command line that runs ``command`` in the node; no command is a login."""
+        """The ssh command line that runs ``command`` in the node; a login without a command."""
         flags = ("-t",) if tty else ()
-        # ssh hands one string to the remote shell: quoting here keeps it a list
+        # ssh passes one string to the remote shell: quote to keep the arguments separate
         remote = (shlex.join(command),) if command else ()
         return ("ssh", *self.options, "-S", str(self.control), *flags, "--", "root@lab", *remote)
 
@@ -66,7 +66,7 @@ class Ssh:
         check: bool = True,
         watch: Callable[[], None] | None = None,
     ) -> Result:
-        """Run a command in the node; CommandError names the command as it was run there."""
+        """Run a command in the node; CommandError has the command as run in the node."""
         argv = self.argv(*command)
         done = run(*argv, stdin=stdin, timeout=timeout, check=False, watch=watch)
         result = Result(command, done.stdout, done.stderr, done.returncode)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which labs are up, how they run, and what their kernels reported."""
+"""The status of running labs, and errors that their kernels reported."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from nfsrdma_tools.lab import accel, image, places
+from nfsrdma_tools.lab import accel, image, paths
 from nfsrdma_tools.lab.nodes import read_state
 
 __all__ = ["status", "table"]
 
 
 def status() -> dict[str, Any]:
-    """The labs that are up, whether KVM works here (None: not tried yet), the image's folder."""
-    names = sorted(path.stem for path in places.labs_dir().glob("*.lock"))
+    """The labs that are up, whether KVM works here (None: not tested yet), the image's folder."""
+    names = sorted(path.stem for path in paths.labs_dir().glob("*.lock"))
     found = image.find() or image.find(extras=True)
     return {
         "labs": [{"name": name, **state} for name in names if (state := read_state(name))],
@@ -23,7 +23,7 @@ def status() -> dict[str, Any]:
 
 
 def table(status: dict[str, Any]) -> str:
-    """The same for people."""
+    """The status as a table."""
     kvm = {True: "works here", False: "does not work here", None: "not tried yet"}[status["kvm"]]
     lines = [f"KVM {kvm}; image: {status['image'] or 'not built yet (nfsrdma lab build)'}"]
     for lab in status["labs"]:

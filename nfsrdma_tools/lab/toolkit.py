@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The toolkit as it is in the working tree, with its kernel sources, packed for a node."""
+"""Packs the working tree's toolkit with its kernel sources for a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["pack"]
 _SOURCE = "opt/nfsrdma/src"
 _FACTS = "etc/nfsrdma-lab.json"
 _KERNEL_SOURCES = ("bpf", "kmod")
-# what a build of the module leaves in its folder
+# build products of the module
 _PRODUCTS = (
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*"),
     *("Module.symvers", "modules.order", "features.h"),
@@ -24,12 +24,12 @@ _PRODUCTS = (
 
 
 def pack(facts: Mapping[str, object]) -> bytes:
-    """A tar of the package and of what a node has to know about its lab, to unpack at /."""
+    """A tar of the package and of the lab's facts for a node, to be unpacked at /."""
     package = Path(str(importlib.resources.files("nfsrdma_tools")))
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         tar.add(package, f"{_SOURCE}/nfsrdma_tools", filter=_wanted)
-        # a wheel has them in the package already
+        # in a wheel they are part of the package
         if (package.parent / "pyproject.toml").is_file():
             for name in _KERNEL_SOURCES:
                 place = f"{_SOURCE}/nfsrdma_tools/data/{name}"

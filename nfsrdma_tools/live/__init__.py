@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens now, once an interval, shown in a terminal, a browser and to Prometheus."""
+"""Live figures of mounts and servers, for a terminal, a web page and Prometheus."""

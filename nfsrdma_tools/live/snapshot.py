@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One interval of a host, as all faces show it: what is, and what was done since the last one.
+"""A snapshot: the state of a host, and its counts in one interval.
 
-Counts, bytes and times are those of the interval; times are in nanoseconds or, where the kernel
-counts them so, in milliseconds (``_ms``).  Histograms are sparse: pairs of a slot and a count.
-Everything is plain values, so a snapshot goes to JSON and comes back as it was.
+Counts, bytes and times are those of the interval.  Times are in nanoseconds, or in milliseconds
+(``_ms``) if the kernel counts milliseconds.  Histograms are sparse: pairs of a slot and a count.
+All values are plain, so that a snapshot converts to JSON and back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Op:
     errors: int = 0
     timeouts: int = 0
     again: int = 0
-    """Transmissions beyond the first."""
+    """Retransmissions."""
     sent: int = 0
     received: int = 0
     queue_ms: int = 0
@@ -43,19 +43,19 @@ class Op:
 
 @dataclass(frozen=True)
 class Timing:
-    """RPCs of one procedure, from the account "latency": ns in all and by its PHASES."""
+    """RPCs of one procedure from the probe set latency: ns from start to end, and by PHASES."""
 
     procedure: str
     count: int = 0
     ns: int = 0
     phases: dict[str, int] = field(default_factory=dict)
     times: Slots = ()
-    """By the slots of probes/latency.py (slot_ns)."""
+    """By the slots of slot_ns in probes/sets/latency.py."""
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Messages of one procedure, from the account "chunks"; ``sizes`` by kind of chunk."""
+    """Messages of one procedure from the probe set chunks; ``sizes`` by kind of chunk."""
 
     procedure: str
     counts: dict[str, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class Regions:
-    """Memory regions, from the account "registrations"."""
+    """Memory regions, from the probe set registrations."""
 
     counts: dict[str, int] = field(default_factory=dict)
     lifetimes: Slots = ()
@@ -72,14 +72,14 @@ class Regions:
 
 @dataclass(frozen=True)
 class Ahead:
-    """Pages read ahead, from the account "readahead"."""
+    """Read-ahead, from the probe set readahead."""
 
     counts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Credits:
-    """Of a connection: granted by the server, and in use now."""
+    """Credits of a connection: granted by the server, and in use."""
 
     granted: int = 0
     used: int = 0
@@ -87,7 +87,7 @@ class Credits:
 
 @dataclass(frozen=True)
 class Xprt:
-    """A connection of a mount; ``number`` is sunrpc's, -1 where it does not say."""
+    """A connection of a mount; ``number`` is sunrpc's, or -1 if the kernel reports none."""
 
     number: int = -1
     kind: str = ""
@@ -101,12 +101,12 @@ class Xprt:
     backlog: int = 0
     connects: int = 0
     counters: dict[str, int] = field(default_factory=dict)
-    """What mountstats has, by the kernel's names; those that are 0 are left out."""
+    """The columns of mountstats by the kernel's names, without zeros."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """An RPC that is not done, seen for so many seconds."""
+    """A pending RPC and its age in seconds."""
 
     procedure: str
     seconds: float
@@ -117,7 +117,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Mount:
-    """A superblock of NFS: mount points that share it are one."""
+    """An NFS superblock: mount points that share it are one Mount."""
 
     device: str
     directory: str
@@ -126,16 +126,16 @@ class Mount:
     fstype: str = "nfs"
     transport: str = ""
     asked: str = ""
-    """The transport fstab asks for; "" when it says nothing of this mount."""
+    """The transport that fstab requests; "" if fstab has no line for this mount."""
     vers: str = ""
     rsize: int = 0
     wsize: int = 0
     nconnect: int = 1
     read_ahead_kb: int = 0
     read: int = 0
-    """Bytes that came from the server."""
+    """Bytes read from the server."""
     written: int = 0
-    """Bytes that went to the server."""
+    """Bytes written to the server."""
     direct: int = 0
     """Bytes that programs read or wrote with O_DIRECT."""
     ops: tuple[Op, ...] = ()
@@ -145,27 +145,27 @@ class Mount:
     regions: Regions | None = None
     ahead: Ahead | None = None
     credit_waits: int = 0
-    """Calls of its client, over all connections, that found no credit (account "connections")."""
+    """Calls of its client, on all connections, that waited for a credit (probe set connections)."""
     waiting: tuple[Waiting, ...] = ()
-    """The oldest RPCs under way."""
+    """The oldest pending RPCs."""
     limit: str = ""
-    """In a sentence, what limits it now."""
+    """The bottleneck in this interval, in one sentence."""
 
     @property
     def has_another(self) -> bool:
-        """Whether it has another transport than fstab asks for, to which ours is "rdma"."""
+        """Whether it uses another transport than fstab requests; our module counts as "rdma"."""
         found = "rdma" if self.transport == "nfsrdma" else self.transport
         return self.asked not in ("", found)
 
     @property
     def did_something(self) -> bool:
-        """Whether anything was counted of it, besides its connections, which others may use."""
-        # asked of each mount in each interval: attributes take five times as long
+        """Whether it has counts, apart from its connections, which other mounts may share."""
+        # runs for each mount in each interval: access to attributes takes five times as long
         return any(_counted(vars(self)))
 
     @property
     def starved(self) -> tuple[Xprt, ...]:
-        """Connections that Calls wait for a credit of; all with credits if none is full now."""
+        """Connections on which Calls wait for a credit; all with credits if none is full now."""
         with_credits = tuple(x for x in self.xprts if x.credits.granted)
         full = tuple(x for x in with_credits if x.credits.used >= x.credits.granted)
         sending = tuple(x for x in full if x.sending)
@@ -173,18 +173,18 @@ class Mount:
 
     @property
     def rpcs(self) -> int:
-        """RPCs done, of all procedures."""
+        """Completed RPCs of all procedures."""
         return sum(op.count for op in self.ops)
 
     @property
     def mean_ms(self) -> float:
-        """Milliseconds that an RPC took, on average."""
+        """Average time of an RPC from start to end (nfsiostat's exe), in milliseconds."""
         return sum(op.execute_ms for op in self.ops) / self.rpcs if self.rpcs else 0.0
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client of this server and a procedure, from the account "server"."""
+    """A client of this server and a procedure, from the probe set server."""
 
     peer: str
     procedure: str
@@ -195,7 +195,7 @@ class Client:
 
     @property
     def means(self) -> dict[str, float]:
-        """Nanoseconds of each phase: per Call, and "send" per Send that was completed."""
+        """Nanoseconds of each phase: per Call, and "send" per completed Send."""
         calls, sends = (self.counts.get(name, 0) for name in ("calls", "sends"))
         each = {name: sends if name == "send" else calls for name in self.phases}
         return {name: ns / each[name] for name, ns in self.phases.items() if each[name]}
@@ -203,7 +203,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Server:
-    """nfsd, if it runs: its own counters, and its clients where probes tell."""
+    """nfsd: its own counters, and its clients from probes."""
 
     threads: int = 0
     listeners: tuple[str, ...] = ()
@@ -216,7 +216,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Layer:
-    """CPU time in a layer, ns: for NFS clients, for the server, for neither."""
+    """CPU time in a layer, in ns: for NFS clients, for the server, for neither."""
 
     name: str
     client: int = 0
@@ -225,7 +225,7 @@ class Layer:
 
     @property
     def ns(self) -> int:
-        """All of it."""
+        """The sum."""
         return self.client + self.server + self.neither
 
 
@@ -233,8 +233,8 @@ class Layer:
 class Processors:
     """CPU time of the host.
 
-    ``layers`` are of a time of their own, ``layers_ns`` of the clock, and ``fresh`` when that ended
-    in this interval; else they are those of the last time.
+    ``layers`` cover a longer interval of ``layers_ns`` wall time.  They are ``fresh`` if it ended
+    in this interval, else they repeat.
     """
 
     cpus: int = 1
@@ -246,7 +246,7 @@ class Processors:
 
     @property
     def share(self) -> float:
-        """Busy, of all CPUs: 0 to 1."""
+        """The busy share of all CPUs, 0 to 1."""
         return self.busy_ns / (self.wall_ns * self.cpus) if self.wall_ns else 0.0
 
 
@@ -261,13 +261,13 @@ class Port:
 
     @property
     def active(self) -> bool:
-        """Whether it can carry data."""
+        """Whether the port can transfer data."""
         return self.state == "ACTIVE"
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened: what is known of it, and what to do."""
+    """An event: its mount, port or server, a description, and what to do."""
 
     time: float
     kind: str
@@ -280,7 +280,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An interval of ``seconds`` that ended at ``time`` (of the epoch)."""
+    """An interval of ``seconds`` that ended at ``time``, in seconds of the epoch."""
 
     time: float
     seconds: float
@@ -293,8 +293,8 @@ class Snapshot:
     ports: tuple[Port, ...] = ()
     events: tuple[Event, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
-    """What cannot be seen here, and why."""
+    """The unavailable sources of metrics, and the reason."""
     lost: dict[str, int] = field(default_factory=dict)
-    """What probes could not count in this interval: probes/losses.py, "events", CPU "samples"."""
+    """Numbers of RPCs (probes/losses.py), events and CPU samples that probes could not count."""
     cost_ns: int = 0
-    """CPU time that taking it cost, of this process."""
+    """CPU time of this process for the snapshot."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts of what NFS/RDMA does, counted in the kernel by the programs of bpf/."""
+"""Probe sets: count NFS/RDMA events in the kernel with the programs in bpf/."""

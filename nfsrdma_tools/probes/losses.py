@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What accounts could not count: a slot was taken by another, a map was full (bpf/account.h)."""
+"""Lost counts of probe sets: a slot was overwritten or a map was full (bpf/account.h)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Losses", "lost"]
 
 
 class Losses(NamedTuple):
-    """What was not counted, or not to its end (enum loss).
+    """Events that were not counted, or not to their end (enum loss).
 
-    ``rpcs``, memory ``regions``, Calls whose ``credits`` are unknown, ``windows`` read ahead.
+    ``rpcs``, memory ``regions``, Calls whose ``credits`` are unknown, read-ahead ``windows``.
     """
 
     rpcs: int = 0
@@ -21,15 +21,15 @@ class Losses(NamedTuple):
     windows: int = 0
 
     def __sub__(self, other: tuple[int, ...]) -> Losses:
-        """What was added since."""
+        """The increase since ``other``."""
         return Losses(*map(sub, self, other))
 
     def __str__(self) -> str:
-        """In words, those that there were."""
+        """As text, without zeros."""
         names = ("RPCs", "regions", "Calls' credits", "read-ahead windows")
         return ", ".join(f"{n} {name}" for n, name in zip(self, names, strict=True) if n)
 
 
 def lost(session: Any) -> Losses:
-    """What was lost since the session began, by all of its accounts."""
+    """The lost counts of all probe sets since the session began."""
     return Losses(*(sum(cpus) for _, cpus in session.table("losses").items()))

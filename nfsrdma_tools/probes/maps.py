@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program's maps, read in batches; of a row that did not change nothing is read anew.
+"""Reads a program's maps in batches, and decodes only rows that changed.
 
-bcc asks the kernel twice for each row, and each counter is an object of Python's by then.  Here 64
-rows come at once, as bytes (BPF_MAP_LOOKUP_BATCH, Linux 5.6 on; kernel/bpf/syscall.c), and only
-those that differ from what came before are taken apart.
+bcc makes two system calls per row, and a Python object per counter.  This module reads 64 rows at
+once, as bytes (BPF_MAP_LOOKUP_BATCH, Linux 5.6 and later; kernel/bpf/syscall.c), and decodes only
+those that differ from the last reading.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from itertools import chain, compress, count, repeat
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["decoded", "drained", "mapped", "named", "rows"]
+__all__ = ["IDLE", "decoded", "drained", "free", "mapped", "named", "rows"]
 
+IDLE = 600.0
+"""Seconds without a change after which ``free`` removes a row."""
 _AT_ONCE = 64
-# of eight bytes the one with the lowest bits
+# index of the least significant of eight bytes
 _LOWEST = 0 if sys.byteorder == "little" else 7
 
 
@@ -36,7 +38,7 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True)
 class _Batch:
-    """Rows as the kernel gave them, and what was made of them."""
+    """Rows as the kernel returned them, and their decoded values."""
 
     keys: bytes
     values: bytes
@@ -49,9 +51,9 @@ def rows(
     name: Callable[[Any], _Name],
     decode: Callable[[_Name, list[Any]], _Row],
 ) -> list[_Row]:
-    """What ``decode`` makes of each name's leaves in a map whose keys are numbers made of names.
+    """The result of ``decode`` for each name's leaves in a map whose keys are hashes of names.
 
-    Which number a name has is kept in the session's state.
+    The session's state keeps the number of each name.
     """
     numbers: dict[_Name, int] = session.state.setdefault(f"numbers of {table}", {})
 
@@ -66,8 +68,8 @@ def rows(
 def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, list[Any]]:
     """The leaves of one number, by the name in each.
 
-    A row's number may be another one's on another CPU (row_is() of bpf/account.h), and a leaf of a
-    CPU that never counted there has no name, and nothing in it: it is left out.
+    A number may belong to different rows on different CPUs (row_is() of bpf/account.h).  The leaf
+    of a CPU that never counted there has no name and no counts: it is left out.
     """
     found: dict[_Name, list[Any]] = {}
     for leaf in leaves:
@@ -77,26 +79,25 @@ def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, li
 
 
 def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
-    """What ``decode`` makes of each row's key and leaf, or leaves in a map per CPU.
+    """The result of ``decode`` for each row's key and leaf, or leaves in a per-CPU map.
 
-    Of a row that is as it was at the last reading of this session, it is what was made then.
+    A row that has not changed since the last reading of this session is not decoded again.
     """
-    return _taken_apart(session, name, _entries(session, name, session.table(name)), decode)
+    return _decode_all(session, name, _entries(session, name, session.table(name)), decode)
 
 
 def mapped(
     session: Any, name: str, decode: Callable[[Any], _Row], used: str = "used"
 ) -> list[_Row]:
-    """The same of an array that may be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 on).
+    """The same for an array that can be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 and later).
 
-    ``used`` is the field, 64 bits wide, that is 1 in rows that are somebody's: the others are left
-    out.
+    ``used`` is the field, 64 bits wide, that is 1 in rows in use: other rows are left out.
     """
     leaf = session.table(name).Leaf
     memory = session.state.get(f"memory of {name}") or _memory(session, name)
     before: dict[int, tuple[bytes, _Row]] = session.state.get(f"rows of {name}", {})
     long, found = ctypes.sizeof(leaf), {}
-    # most are nobody's, so only this field is looked at in all
+    # most rows are unused, so check only this field in all of them
     flags = memory[getattr(leaf, used).offset + _LOWEST :: long]
     for n in compress(count(), flags):
         row, was = memory[n * long : (n + 1) * long], before.get(n)
@@ -113,7 +114,7 @@ def _memory(session: Any, name: str) -> mmap.mmap:
     return memory
 
 
-def _taken_apart(
+def _decode_all(
     session: Any,
     name: str,
     entries: Iterable[tuple[bytes, bytes]],
@@ -143,7 +144,7 @@ def _batch(
 
 
 def drained(session: Any, name: str) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and leaves, many at once, as bytes behind one another; the map is empty then."""
+    """Yield keys and leaves in batches, as consecutive bytes, and empty the map."""
     return _batches(session, name, session.table(name), "bpf_lookup_and_delete_batch")
 
 
@@ -151,7 +152,7 @@ def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
     try:
         return list(_batches(session, name, table))
     except OSError:
-        # an older kernel, or a bucket that has more rows than are asked for at once
+        # an older kernel, or a bucket with more rows than a batch
         rows = [(bytes(key), bytes(leaf)) for key, leaf in table.items()]
         return [(b"".join(k for k, _ in rows), b"".join(v for _, v in rows))]
 
@@ -172,7 +173,7 @@ def _batches(
         after, keys, values = map(ctypes.byref, (place, *room))
         failed = ask(table.map_fd, before, after, keys, values, ctypes.byref(many))
         error = ctypes.get_errno()
-        # that was all
+        # the end of the map
         if failed and error != errno.ENOENT:
             raise OSError(error, os.strerror(error))
         if many.value:
@@ -182,3 +183,31 @@ def _batches(
 
 def _part(rows: Any, many: int) -> bytes:
     return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * many])
+
+
+def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ...]]) -> None:
+    """Remove idle rows from a map that ``rows`` reads, and from a ``reading`` of it.
+
+    The client of an idle row is gone or inactive; removing the row makes room for new clients in a
+    program that runs for months.  A client that becomes active again gets a new row, which begins
+    at 0; so the last reading drops the row, too.  An RPC that ends between the reading and the
+    removal, after IDLE seconds without RPCs, is lost.
+
+    The first part of the reading has the counters; ``now`` is in seconds.
+    """
+    seen: dict[Any, tuple[tuple[int, ...], float]]
+    seen = session.state.setdefault(f"since when of {table}", {})
+    for name, counts in reading[0].items():
+        if name not in seen or seen[name][0] != counts:
+            seen[name] = counts, now
+    numbers: dict[Any, int] = session.state[f"numbers of {table}"]
+    # remove all rows of one number together
+    busy = {numbers[name] for name, (_, since) in seen.items() if now - since < IDLE}
+    idle = [name for name in seen if numbers[name] not in busy]
+    there = session.table(table)
+    for number in {numbers[name] for name in idle}:
+        del there[there.Key(number)]
+    for name in idle:
+        del seen[name], numbers[name]
+        for part in reading:
+            part.pop(name, None)

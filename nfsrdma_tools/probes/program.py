@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A BPF program for some accounts: the text, and which of its events this kernel has."""
+"""The BPF program of some probe sets: its text, and its events on this kernel."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from nfsrdma_tools.probes import events
+from nfsrdma_tools.probes import trace_events
 
-__all__ = ["TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
+__all__ = ["ISSUER", "TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
-"""Who brings a transport's events: the kernel's module, ours."""
+"""The modules that define a transport's trace events: the kernel's and ours."""
 
 _EVENT = re.compile(r"^PROBE\((\w+), (\w+)\)", re.MULTILINE)
 Pair = tuple[str, str]
-# systems whose events come with a module of that name; the others are built into the kernel
+# event systems of a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
 
 
-# a folder for each client: of sunrpc's, of nfsd's (NFSv4 alone)
+# one entry per client: of sunrpc, of nfsd (NFSv4 only)
 _CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"))
-# NFSv3 has 22, of NFSv4's 70 a client uses some 30
+# NFSv3 has 22; a client uses some 30 of NFSv4's 70
 _PROCEDURES = 32
 _FEWEST, _MOST = 8192, 1 << 16
 
 
-# accounts of more than one file
+ISSUER = "issuer"
+"""The file of bpf/ that knows which process issues an RPC."""
+
+# probe sets of more than one file
 _PARTS = {
     "chunks": ("chunks", "chunks_ours"),
     "connections": ("connections", "credits"),
@@ -50,7 +53,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Program:
-    """A text in bcc's dialect, its compiler flags, and what it will not see."""
+    """Source text in bcc's dialect, its compiler flags, its events and its missing events."""
 
     text: str
     flags: tuple[str, ...]
@@ -58,12 +61,16 @@ class Program:
     missing: tuple[Missing, ...]
 
 
-def program(accounts: Sequence[str]) -> Program:
-    """The program of ``accounts``, in bpf/, for the running kernel."""
+def program(accounts: Sequence[str], pid: int = 0) -> Program:
+    """The program of the probe sets ``accounts`` for the running kernel.
+
+    With ``pid`` it counts only RPCs of that process, in the probe sets that filter by process.
+    """
+    accounts = (*((ISSUER,) if pid else ()), *accounts)
     texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
     there = present(accounts)
-    # a transport that nobody has loaded carries nothing
-    asked = [pair for pair in users if pair[0] not in TRANSPORTS or events.system(pair[0])]
+    # a transport module that is not loaded has no RPCs
+    asked = [pair for pair in users if pair[0] not in TRANSPORTS or trace_events.system(pair[0])]
     parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
@@ -71,6 +78,7 @@ def program(accounts: Sequence[str]) -> Program:
         flags=(
             f"-DPAGE_BITS={_page_bits()}",
             f"-DROWS={rows()}",
+            *((f"-DPID={pid}",) if pid else ()),
             *(f"-DHAVE_{s}_{event}" for s, event in there),
         ),
         events=tuple(f"{system}:{event}" for system, event in there),
@@ -79,13 +87,13 @@ def program(accounts: Sequence[str]) -> Program:
 
 
 def present(accounts: Sequence[str]) -> tuple[Pair, ...]:
-    """The events of ``accounts`` that the kernel has now, as (system, event).
+    """The events of the probe sets ``accounts`` that the kernel has now, as (system, event).
 
-    When a module is loaded or unloaded the answer changes, and a program has to be made anew.
+    Loading or unloading a module changes the result; the program must then be compiled again.
     """
     users = _users(tuple(accounts))
-    loaded = {system for system in {pair[0] for pair in users} if events.system(system)}
-    return tuple(pair for pair in users if pair[0] in loaded and events.exists(*pair))
+    loaded = {system for system in {pair[0] for pair in users} if trace_events.system(system)}
+    return tuple(pair for pair in users if pair[0] in loaded and trace_events.exists(*pair))
 
 
 @cache
@@ -105,10 +113,10 @@ def _users(accounts: tuple[str, ...]) -> dict[Pair, list[str]]:
 
 
 def rows() -> int:
-    """How many rows a map may have: enough for the clients that there are, and for more to come.
+    """The size of maps: enough rows for the present clients and for new ones.
 
-    A row for each procedure of each of sunrpc's clients and of each client that nfsd knows.
-    Memory is taken for rows that are used; of the others the map has 16 bytes each.
+    One row per procedure of each client of sunrpc and of nfsd.  The kernel allocates memory for
+    rows in use; an unused row takes 16 bytes.
     """
     there = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
     needed = max(_PROCEDURES * there * 2, _FEWEST)
@@ -120,7 +128,7 @@ def _page_bits() -> int:
 
 
 def _probe(system: str, event: str, accounts: Sequence[str]) -> str:
-    """One function per event, whoever counts it: bcc finds it by its name and attaches it."""
+    """One function per event for all probe sets: bcc attaches it by its name."""
     record = f"struct tracepoint__{system}__{event}"
     names = [f"{account}__{system}__{event}" for account in accounts]
     declared = "".join(f"static int {name}({record} *args);\n" for name in names)
@@ -129,13 +137,13 @@ def _probe(system: str, event: str, accounts: Sequence[str]) -> str:
 
 
 def source() -> Path:
-    """The folder bpf/: part of the package in a wheel, beside it in a checkout."""
+    """The folder bpf/: in a wheel it is part of the package, in a checkout beside it."""
     package = Path(str(importlib.resources.files("nfsrdma_tools")))
     inside = package / "data" / "bpf"
     return inside if inside.is_dir() else package.parent / "bpf"
 
 
 def _missing(system: str, event: str) -> Missing:
-    if system in _MODULES and not events.system(system):
+    if system in _MODULES and not trace_events.system(system):
         return Missing(f"{system}:{event}", f"module {system} is not loaded")
     return Missing(f"{system}:{event}", "this kernel has no such event")

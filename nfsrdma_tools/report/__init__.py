@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures and a page of a sweep, from its store alone."""
+"""Renders figures and an HTML page of a sweep from its store."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report out of a store: figures, page and the recommendation as data.
+"""Builds a report from a store: figures, page and the recommendation as data.
 
-Nothing in it depends on when or where it is made: the same store gives the same bytes.
+The result does not depend on when or where it is built: equal stores give equal bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Report", "build"]
 
 @dataclass(frozen=True)
 class Report:
-    """What was made: the page first, then PNG and SVG of each figure."""
+    """The files of a report: the page first, then PNG and SVG of each figure."""
 
     study: Study
     files: tuple[Path, ...]
@@ -32,7 +32,7 @@ class Report:
 def build(store: Path, out: Path, uid: str = "") -> Report:
     """Write the report of a plan (the newest by default) into ``out``.
 
-    Raises UserError when the store cannot be read, holds nothing, or ``out`` cannot be written.
+    Raises UserError if the store is unreadable or empty, or ``out`` cannot be written.
     """
     with Store(store, read_only=True) as opened:
         study = studies.load(opened, uid)
@@ -41,13 +41,14 @@ def build(store: Path, out: Path, uid: str = "") -> Report:
         with _quiet_matplotlib():
             return Report(study, tuple(_write(study, out)))
     except OSError as error:
-        raise UserError(f"cannot write the report to {out}: {error}", "use --out") from error
+        what = f"cannot write the report to {out}: {error}"
+        raise UserError(what, "choose another folder with --output") from error
 
 
 def _write(study: Study, out: Path) -> list[Path]:
-    # here and not above: matplotlib takes a second to import
+    # imported here because matplotlib takes a second to import
     from nfsrdma_tools.report import (
-        cpu,
+        cpu_usage,
         fleet_view,
         heatmap,
         overhead,
@@ -58,7 +59,11 @@ def _write(study: Study, out: Path) -> list[Path]:
 
     drawings = [throughput.draw(study, name) for name in study.transports]
     others = [heatmap.draw(study, name) for name in study.transports]
-    others += [cpu.against_throughput(study), cpu.of_the_reader(study), overhead.draw(study)]
+    others += [
+        cpu_usage.against_throughput(study),
+        cpu_usage.of_the_reader(study),
+        overhead.draw(study),
+    ]
     others += [fleet_view.draw(study)]
     drawings += [drawing for drawing in others if drawing]
     files = [path for drawing in drawings for path in render.save(drawing, out)]
@@ -72,7 +77,7 @@ def _quiet_matplotlib() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # the user's own settings would change the figures
+        # the user's matplotlibrc would change the figures
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(style.RC)
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

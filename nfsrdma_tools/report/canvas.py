@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Panels, axes and labels that all figures share.  Imports matplotlib: import this late."""
+"""Panels, axes and labels shared by all figures.  Imports matplotlib: import this late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.data import Point, Spread, Study
 
 __all__ = ["Drawing", "bars", "describe", "label_ends", "panels", "rsize_axis"]
@@ -24,7 +24,7 @@ LINE = 0.2
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with the words that go with it; ``name`` is that of its files.
+    """A figure with its texts; ``name`` is the stem of its files.
 
     ``themed`` are the colours that a dark page replaces.
     """
@@ -38,9 +38,9 @@ class Drawing:
 
 
 def panels(names: Sequence[str], *, room: bool = True) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per name, two abreast, on one y scale; names become sub-titles.
+    """A figure with a panel per name, two per row, one y scale; names become subtitles.
 
-    ``room`` leaves space for labels right of each panel.
+    ``room`` leaves space for labels to the right of each panel.
     """
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
@@ -59,7 +59,7 @@ def panels(names: Sequence[str], *, room: bool = True) -> tuple[Figure, list[Axe
 
 
 def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
-    """Title and finding above, the conditions as small print below the figure."""
+    """Add title and finding above, and the conditions in small print below the figure."""
     left = figure.subplotpars.left
     inch = 1 / figure.get_figheight()
     top = figure.subplotpars.top + (0.22 if len(figure.axes) > 1 else 0.08) * inch
@@ -71,7 +71,7 @@ def describe(figure: Figure, title: str, finding: str, conditions: str) -> None:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Text in lines of ``width`` characters at most."""
+    """Wrap text to lines of at most ``width`` characters."""
     return "\n".join(textwrap.wrap(printable(text), width))
 
 
@@ -83,7 +83,7 @@ def rsize_axis(ax: Axes, study: Study) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xticklabels([f"{size / 1024:g}" for size in sizes])
     ax.tick_params(length=3, color=style.GRID)
-    ax.set_xlabel(f"{words.size_word(study)} (KiB)")
+    ax.set_xlabel(f"{captions.size_word(study)} (KiB)")
     if len(sizes) > 1:
         ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
 
@@ -95,7 +95,7 @@ def bars(
     spreads: Sequence[Spread],
     look: tuple[str, str],
 ) -> None:
-    """A line with bars from lowest to highest run; ``look`` is colour and marker.
+    """Plot a line with bars from lowest to highest run; ``look`` is colour and marker.
 
     Unstable points are hollow.
     """
@@ -111,7 +111,7 @@ def bars(
 
 
 def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Name lines at their right ends: (x, y, text, colour) each, pushed apart vertically."""
+    """Label lines at their right ends: (x, y, text, colour) each, pushed apart vertically."""
     ordered = sorted(ends, key=lambda end: end[1])
     inches = ax.get_window_extent().height / ax.figure.dpi
     heights = ax.transAxes.inverted().transform(ax.transData.transform([e[:2] for e in ordered]))
@@ -126,8 +126,8 @@ def label_ends(ax: Axes, ends: Sequence[tuple[float, float, str, str]]) -> None:
 
 
 def apart(places: Sequence[float], gap: float) -> list[float]:
-    """Ascending places moved as little as it takes to be ``gap`` apart."""
-    # groups of labels that touch are spread around their own middle, until none touch
+    """Move ascending positions as little as possible to be ``gap`` apart."""
+    # spread each group of touching labels around its middle, until none touch
     groups: list[list[float]] = []
     for place in places:
         groups.append([place])

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conditions of a study in words: what it ran on, which clock, how fast the wire is."""
+"""The conditions of a study as text: machine, clock, link rate."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["clock_note", "is_emulated", "is_lab", "machine", "merged", "wire_speed"]
 
@@ -16,7 +16,7 @@ _HARDWARE = ("mlx5_ib", "irdma")
 def merged(
     environments: Mapping[str, Mapping[str, str]], trials: Iterable[Trial]
 ) -> dict[str, str]:
-    """The facts of the environments these trials ran in; where they differ, all values."""
+    """The facts of these trials' environments; all values if they differ."""
     uids = dict.fromkeys(trial.environment for trial in trials)
     facts: dict[str, dict[str, None]] = {}
     for uid in uids:
@@ -26,57 +26,54 @@ def merged(
 
 
 def wire_speed(facts: Mapping[str, str]) -> float | None:
-    """The lab's wire in MB/s out of "1gbit/100us"; None when there is none or it is unknown."""
+    """The lab's link rate in MB/s from "1gbit/100us"; None if unlimited or unknown."""
     match = re.match(r"(\d+(?:\.\d+)?)(g|m)bit\b", facts.get("lab link", ""))
     return float(match[1]) * {"g": 125.0, "m": 0.125}[match[2]] if match else None
 
 
 def is_lab(facts: Mapping[str, str]) -> bool:
-    """Whether it ran in a lab of ours."""
+    """Whether it ran in a lab."""
     return "lab clock" in facts
 
 
 def is_emulated(facts: Mapping[str, str]) -> bool:
-    """Whether the RDMA devices are soft-RoCE's, as they are in the lab."""
+    """Whether the RDMA devices are emulated by soft-RoCE, as in a lab."""
     hardware = any(f"module {name}" in facts for name in _HARDWARE)
     return is_lab(facts) or ("module rdma_rxe" in facts and not hardware)
 
 
 def clock_note(facts: Mapping[str, str]) -> str:
-    """What the lab's clock means, in a sentence; "" outside of the lab."""
+    """An explanation of the lab's clock; "" outside of a lab."""
     if not is_lab(facts):
         return ""
     if facts["lab clock"] == "instructions":
         return (
-            "The clock counts instructions, each of which takes one nanosecond: figures compare "
-            "the work the kernels do, they repeat on any machine with this QEMU, and they are no "
-            "seconds of yours."
+            "The clock counts instructions, one nanosecond each: results compare the work of "
+            "kernels and repeat on any machine with this QEMU. They are not seconds of real "
+            "hardware."
         )
     if facts["lab clock"] == "counted":
-        return (
-            "CPU time counts instructions, each of which takes one nanosecond; elapsed time is of "
-            "no meaning."
-        )
-    return "The clock is the wall's, in a virtual machine: figures drift with what else runs."
+        return "CPU time counts instructions, one nanosecond each; elapsed time has no meaning."
+    return "The clock is a virtual machine's wall clock: other load on the host changes results."
 
 
 def machine(facts: Mapping[str, str]) -> str:
-    """Kernel, devices, wire, CPU model and clock in a line."""
+    """Kernel, devices, link, CPU model and clock in one line."""
     devices = [f"{name.removeprefix('rdma ')} ({value})" for name, value in facts.items()
                if name.startswith("rdma ")]  # fmt: skip
     parts = [
         f"Linux {facts['kernel']}" if "kernel" in facts else "",
         _ours(facts),
         *(["soft-RoCE"] if is_emulated(facts) else devices),
-        f"wire {facts['lab link']}" if "lab link" in facts else "",
+        f"link {facts['lab link']}" if "lab link" in facts else "",
         facts.get("cpu model", ""),
         f"QEMU {facts['lab qemu'].split()[0]}" if "lab qemu" in facts else "",
-        f"lab's clock: {facts['lab clock']}" if is_lab(facts) else "wall clock",
+        f"lab clock: {facts['lab clock']}" if is_lab(facts) else "wall clock",
     ]
     return ", ".join(part for part in parts if part)
 
 
 def _ours(facts: Mapping[str, str]) -> str:
-    # one version has many builds, and the first digits of the source's hash tell them apart
+    # one version has many builds: the first digits of srcversion distinguish them
     words = facts.get("module nfsrdma", "").split()
     return f"nfsrdma {words[0]} {words[1][:8]}" if len(words) > 1 else ""

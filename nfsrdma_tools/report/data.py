@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report shows: a study, its points and what could not be measured.
+"""The data of a report: a study, its points and its missing cells.
 
 Throughput is in MB/s (10^6 bytes per second, as in the 2003 paper), CPU in percent of all CPUs of
-the host or in milliseconds of CPU per MiB moved, the reader's own time in the latter.
+the host or in milliseconds of CPU per MiB moved, the reader's own time in milliseconds per MiB.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.report.fleet import Fleet
 from nfsrdma_tools.sweep.choice import Choice
+from nfsrdma_tools.sweep.cpu_breakdown import Spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.spending import Spending
 
 __all__ = ["Missing", "Point", "Spread", "Study"]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The mean of several runs with the lowest and the highest."""
+    """The mean of several runs, with the lowest and the highest value."""
 
     mean: float
     low: float
@@ -28,26 +28,26 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Of at least one value."""
+        """The spread of at least one value."""
         known = list(values)
         low, high = min(known), max(known)
-        # rounding may put the mean of equal values a bit below them
+        # rounding may put the mean of equal values slightly below them
         return cls(min(max(sum(known) / len(known), low), high), low, high)
 
     @property
     def relative(self) -> float:
-        """Distance of the highest from the lowest, as a share of the mean."""
+        """The difference of highest and lowest, as a share of the mean."""
         return (self.high - self.low) / self.mean if self.mean else 0.0
 
 
 @dataclass(frozen=True)
 class Point:
-    """One cell as measured; ``ceiling`` is rsize / round trip in MB/s.
+    """A measured cell; ``ceiling`` is rsize / round trip in MB/s.
 
-    ``spent`` is what its accounts say, ``cpu_of_host`` and ``reader_of_host`` are ``cpu`` and
-    ``reader`` without what an emulated NIC took; None without accounts.
+    ``spent`` comes from its probe sets; ``cpu_of_host`` and ``reader_of_host`` are ``cpu`` and
+    ``reader`` without the time of an emulated NIC; None without probe sets.
 
-    ``variant`` names its place on further axes ("nconnect 4, sunrpc.x=1"), "" without any.
+    ``variant`` names its values on further axes ("nconnect 4, sunrpc.x=1"), "" without any.
     """
 
     cell: Cell
@@ -71,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Missing:
-    """A cell without a figure, or with failed runs, and why."""
+    """A cell without a result or with failed runs, and the reason."""
 
     cell: Cell
     reason: str
@@ -80,7 +80,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Study:
-    """One sweep: its plan, the conditions it ran in, and what came out."""
+    """A sweep: its plan, conditions and results."""
 
     plan: Plan
     conditions: Mapping[str, str]
@@ -90,17 +90,17 @@ class Study:
     choices: tuple[Choice, ...] = ()
     wire: float | None = None
     fleet: Fleet | None = None
-    """What tells its hosts apart; None when it ran on one."""
+    """The results per host; None if it ran on one host."""
 
     @property
     def visible_wire(self) -> float:
-        """The wire's speed when what was measured comes near it, 0.0 otherwise."""
+        """The link rate if a result comes near it, else 0.0."""
         top = max(point.throughput.high for point in self.points)
         return self.wire if self.wire and top > 0.4 * self.wire else 0.0
 
     @property
     def emulated(self) -> bool:
-        """Whether accounts tell what an emulated NIC took."""
+        """Whether probe sets measured the time of an emulated NIC."""
         return any(point.spent and point.spent.emulated for point in self.points)
 
     @property
@@ -111,7 +111,7 @@ class Study:
 
     @property
     def variants(self) -> list[str]:
-        """Places on further axes, in a fixed order; [""] without any."""
+        """Values on further axes, in a fixed order; [""] without any."""
         return list(dict.fromkeys(p.variant for p in sorted(self.points, key=lambda p: p.cell)))
 
     def point(self, cell: Cell) -> Point:

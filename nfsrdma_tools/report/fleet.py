@@ -1,45 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store of several hosts, as a study shows it: each host for itself, and all against a server."""
+"""The results of several hosts in a store: each host by itself, and all against a server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.fleet import Crowd, alike, crowds, enough, rounds
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import Summary, summaries
+from nfsrdma_tools.sweep.server_cpu import Sample
+from nfsrdma_tools.sweep.significance import Summary, summaries
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Fleet", "Host", "as_facts", "load", "pooled"]
 
 
 @dataclass(frozen=True)
 class Host:
-    """One host with one transport: its own best cell, and what the choice for all gives it."""
+    """One host with one transport: its own best cell, and its result with the cell best for all."""
 
     name: str
     transport: str
     best: Summary
     common: Summary | None
-    """The cell that is best for all hosts together; None when it was not measured here."""
+    """The cell that is best for all hosts together; None if this host did not measure it."""
 
     @property
     def loss(self) -> float | None:
-        """How much slower the choice for all is than this host's own best, 0 to 1."""
+        """How much slower this host is with the common cell than with its best, 0 to 1."""
         return 1 - self.common.throughput / self.best.throughput if self.common else None
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What several hosts measured of one plan.
+    """The results of several hosts for one plan.
 
-    ``enough`` is the number of clients after which more bring nothing, for the cells of which
-    that is known; ``unsynchronised`` are hosts whose clocks may be off, and so the rounds.
+    ``enough`` is the number of clients beyond which more add little, for the cells for which it is
+    known; ``unsynchronised`` are hosts whose clocks, and so the times of rounds, may be off.
     """
 
     hosts: tuple[Host, ...]
@@ -49,16 +49,16 @@ class Fleet:
 
     @property
     def names(self) -> list[str]:
-        """The hosts' names."""
+        """The names of the hosts."""
         return list(dict.fromkeys(host.name for host in self.hosts))
 
     def of(self, cell: Cell) -> list[Crowd]:
-        """The crowds of a cell, by number of clients."""
+        """The rounds of a cell, by number of clients."""
         return [crowd for crowd in self.crowds if crowd.cell == cell]
 
 
 def pooled(store: Store, plan: Plan) -> list[Trial]:
-    """The trials of a plan, and of the newest plan alike of each other host."""
+    """The trials of a plan, and of each other host's newest equal plan."""
     names = _names(store)
     found: dict[str, list[Trial]] = {}
     for one in [p for p in store.plans() if alike(p, plan)]:
@@ -68,14 +68,14 @@ def pooled(store: Store, plan: Plan) -> list[Trial]:
         found.update(by_host)
     own = store.trials(plan)
     mine = {names.get(trial.environment, "") for trial in own}
-    # a trial that never came to an environment of its own stays with its plan
+    # a trial without an environment of its own belongs to its plan's host
     others = [trial for host, trials in found.items() if host and host not in mine
               for trial in trials]  # fmt: skip
     return own + others
 
 
 def load(store: Store, plan: Plan, trials: Sequence[Trial]) -> Fleet | None:
-    """The fleet of these (pooled) trials; None when they are one host's."""
+    """The fleet of these (pooled) trials; None if they are of one host."""
     names = _names(store)
     hosts = {names[t.environment] for t in trials if names.get(t.environment)}
     if len(hosts) < 2:
@@ -103,7 +103,7 @@ def _unsynchronised(store: Store, hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _of_server(store: Store, plan: Plan) -> Sequence[Sample]:
-    """What was sampled on the plan's server: by its name, or on the only one there is."""
+    """The samples of the plan's server: by its name, or of the only server in the store."""
     loads = store.loads()
     alone = next(iter(loads.values())) if len(loads) == 1 else ()
     return loads.get(Target.parse(plan.target).host, alone)
@@ -123,7 +123,7 @@ def _hosts(plan: Plan, trials: Sequence[Trial], names: Mapping[str, str]) -> Ite
 
 
 def as_facts(fleet: Fleet) -> dict[str, object]:
-    """The fleet as plain data; rates in MB/s, the server's CPU in CPUs that were busy."""
+    """The fleet as plain data; rates in MB/s, the server's CPU as the number of busy CPUs."""
     return {
         "hosts": [
             {**_flat(host.best), "host": host.name, "transport": host.transport, "loss": host.loss}

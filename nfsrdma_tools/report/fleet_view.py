@@ -1,33 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts on the page: a table of each, and what all of them got at once."""
+"""The page's part on several hosts: a table of hosts, and their simultaneous throughput."""
 
 from __future__ import annotations
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.data import Study
 from nfsrdma_tools.report.fleet import Fleet, Host
-from nfsrdma_tools.report.markup import Markup, tag
-from nfsrdma_tools.report.tables import table
+from nfsrdma_tools.report.markup import Markup, table, tag
 from nfsrdma_tools.sweep.fleet import GAIN, Crowd
 
 __all__ = ["draw", "findings", "section"]
 
 NAMED = 4
-"""So many hosts of a round are named, each with what it got."""
+"""The maximum of hosts that a row names with their results."""
 
 
 def findings(study: Study) -> list[str]:
-    """What the server gave to how many clients, a sentence for each transport."""
+    """The aggregate by number of clients, a sentence for each transport."""
     return [_finding(study.fleet, line) for line in _lines(study)] if study.fleet else []
 
 
 def section(study: Study) -> list[Markup]:
-    """Each host for itself, and all at once; nothing for a single host."""
+    """Each host by itself, and all at once; [] for a single host."""
     fleet = study.fleet
     if not fleet:
         return []
-    heads = ("host", "", "its best cell", "MB/s", "CPU %", "with the cell best for all", "loss %")
+    heads = ("host", "", "best cell", "MB/s", "CPU %", "MB/s with common cell", "loss %")
     return [
         tag("h2", "Hosts"),
         table(heads, [_host(host) for host in fleet.hosts]),
@@ -36,7 +35,7 @@ def section(study: Study) -> list[Markup]:
 
 
 def draw(study: Study) -> Drawing | None:
-    """The aggregate over the number of clients, or None when that was not measured."""
+    """The aggregate over the number of clients, or None if it was not measured."""
     lines = _lines(study)
     if not study.fleet or not lines:
         return None
@@ -47,26 +46,26 @@ def draw(study: Study) -> Drawing | None:
         xs, ys = [c.clients for c in line], [c.aggregate for c in line]
         mark, colour = style.marker(study.transports, name), style.transport(name)
         ax.plot(xs, ys, marker=mark, color=colour, mec=style.PAPER, mew=0.7, zorder=3)
-        ends.append((xs[-1], ys[-1], words.transport(name), colour))
+        ends.append((xs[-1], ys[-1], captions.transport(name), colour))
         dots = [(crowd.clients, rate) for crowd in line for rate in crowd.each.values()]
         ax.plot(*zip(*dots, strict=True), ls="", marker="o", ms=3, color=colour, alpha=0.6)
     counts = sorted({crowd.clients for line in lines for crowd in line})
     ax.set_xticks(counts)
     ax.set(
-        xlabel="clients at once",
-        ylabel="MB/s: line all together, dots each",
+        xlabel="simultaneous clients",
+        ylabel="MB/s (line: all clients, dots: each)",
         xlim=(0.8, counts[-1] + 0.2),
     )
     ax.set_ylim(0, 1.12 * max(crowd.aggregate for line in lines for crowd in line))
     label_ends(ax, ends)
     said = " ".join(findings(study))
-    title = f"{study.plan.direction.capitalize()} throughput over clients at once"
-    describe(figure, title, f"{len(study.fleet.names)} hosts", words.small_print(study))
+    title = f"{study.plan.direction.capitalize()} throughput over simultaneous clients"
+    describe(figure, title, f"{len(study.fleet.names)} hosts", captions.small_print(study))
     return Drawing("fleet-aggregate", title, said, f"Line chart. {said}", figure)
 
 
 def _lines(study: Study) -> list[list[Crowd]]:
-    """For each transport the cell that most clients got most of, by number of clients."""
+    """For each transport the fastest cell with the most clients, by number of clients."""
     fleet = study.fleet
     found = [crowd for crowd in fleet.crowds if crowd.clients > 1] if fleet else []
     best = {
@@ -79,61 +78,62 @@ def _lines(study: Study) -> list[list[Crowd]]:
 
 def _finding(fleet: Fleet, line: list[Crowd]) -> str:
     cell = line[0].cell
-    got = ", ".join(f"{crowd.clients}: {words.figure(crowd.aggregate)}" for crowd in line)
-    text = f"{cell}, MB/s of all clients by their number: {got} (fairness {line[-1].fairness:.2f})."
+    got = ", ".join(f"{crowd.clients}: {captions.figure(crowd.aggregate)}" for crowd in line)
+    text = f"{cell}, aggregate MB/s by clients: {got} (fairness {line[-1].fairness:.2f})."
     if cell in fleet.enough:
-        return f"{text} From {fleet.enough[cell]} on, one more brings less than {GAIN:.0%}."
-    return text if len(line) == 1 else f"{text} Each more still brought {GAIN:.0%} or more."
+        most = fleet.enough[cell]
+        return f"{text} From {most} clients on, each further client adds less than {GAIN:.0%}."
+    return text if len(line) == 1 else f"{text} Each further client added {GAIN:.0%} or more."
 
 
 def _host(host: Host) -> tuple[str, ...]:
     best, common, loss = host.best, host.common, host.loss
     return (
         host.name,
-        words.transport(host.transport),
+        captions.transport(host.transport),
         str(best.cell),
-        words.figure(best.throughput),
+        captions.figure(best.throughput),
         f"{100 * best.cpu_share:.1f}",
-        words.figure(common.throughput) if common else "",
+        captions.figure(common.throughput) if common else "",
         f"{100 * loss:.1f}" if loss is not None else "",
     )
 
 
 def _at_once(study: Study, fleet: Fleet) -> list[Markup]:
     if not any(crowd.clients > 1 for crowd in fleet.crowds):
-        return [tag("p", "No two of them are proven to have measured one cell at once.")]
-    heads = ("cell", "clients", "rounds", "MB/s together", "at least", "MB/s each", "fairness",
-             "server's CPUs busy", "for each client")  # fmt: skip
+        return [tag("p", "No two hosts provably measured the same cell at the same time.")]
+    heads = ("cell", "clients", "rounds", "aggregate MB/s", "at least", "MB/s each", "fairness",
+             "server CPUs busy", "per client")  # fmt: skip
     return [
-        tag("h2", "At once"),
-        tag("p", _explained(fleet)),
+        tag("h2", "Simultaneous clients"),
+        tag("p", _legend(fleet)),
         *(tag("p", said) for said in findings(study)),
         table(heads, [_row(crowd) for crowd in fleet.crowds]),
     ]
 
 
-def _explained(fleet: Fleet) -> str:
+def _legend(fleet: Fleet) -> str:
     text = (
-        "Rounds: one cell read by so many hosts, for at least half of each one's time at once, "
-        "with nobody at another cell; one client: nobody else was there. Together: the sum of "
-        "each one's rate over its own reading. At least: all bytes over the time from the first "
-        "possible start to the last possible end. Fairness: Jain's index, 1 when all got the "
-        "same, 1/n when one got all."
+        "Round: this number of hosts read the same cell for at least half of each one's time, and "
+        "no host measured another cell; with one client no other host was active. Aggregate: the "
+        "sum of each host's rate over its own run. At least: all bytes over the time from the "
+        "first possible start to the last possible end. Fairness: Jain's index, 1 if all hosts got "
+        "the same, 1/n if one host got everything."
     )
     if not fleet.unsynchronised:
         return text
     return (
-        f"{text} Times are compared by the hosts' clocks, and those of "
-        f"{', '.join(fleet.unsynchronised)} are not known to be synchronised."
+        f"{text} Times are from the hosts' clocks; these hosts do not report a synchronised "
+        f"clock: {', '.join(fleet.unsynchronised)}."
     )
 
 
 def _each(crowd: Crowd) -> str:
-    """What each host got; of many only the least and the most."""
+    """The rate of each host; for many hosts only the lowest and the highest."""
     if len(crowd.each) <= NAMED:
-        return ", ".join(f"{host} {words.figure(rate)}" for host, rate in crowd.each.items())
+        return ", ".join(f"{host} {captions.figure(rate)}" for host, rate in crowd.each.items())
     low, high = min(crowd.each.values()), max(crowd.each.values())
-    return f"{words.figure(low)} to {words.figure(high)}"
+    return f"{captions.figure(low)} to {captions.figure(high)}"
 
 
 def _row(crowd: Crowd) -> tuple[str, ...]:
@@ -142,8 +142,8 @@ def _row(crowd: Crowd) -> tuple[str, ...]:
         str(crowd.cell),
         str(crowd.clients),
         str(crowd.rounds),
-        words.figure(crowd.aggregate),
-        words.figure(crowd.least),
+        captions.figure(crowd.aggregate),
+        captions.figure(crowd.least),
         _each(crowd),
         f"{crowd.fairness:.3f}",
         "" if crowd.server is None else f"{crowd.server:.2f}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput over rsize and read-ahead as a map of numbers: where the plateau is, at a glance."""
+"""Throughput over rsize and read-ahead as a heat map with numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 from nfsrdma_tools.report.data import Point, Study
 
@@ -18,7 +18,7 @@ __all__ = ["draw"]
 
 
 def draw(study: Study, transport: str) -> Drawing | None:
-    """The map of one transport, or None when only one read-ahead was measured."""
+    """The map of one transport, or None if only one read-ahead was measured."""
     aheads = sorted({p.cell.read_ahead for p in study.points})
     sizes = sorted({p.cell.rsize for p in study.points})
     if len(aheads) < 2:
@@ -30,10 +30,10 @@ def draw(study: Study, transport: str) -> Drawing | None:
         found = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
         for (x, size), (y, ahead) in product(enumerate(sizes), enumerate(aheads)):
             _tile(ax, (x, y), found.get((size, ahead)), top, min(1, 8 / len(sizes)))
-    title = f"{words.transport(transport)}: MB/s over {words.size_word(study)} and read-ahead"
-    describe(figure, title, words.map_finding(study, transport), words.small_print(study))
-    caption, alt = words.map_caption(study, transport), words.map_alt(study, transport)
-    # the colours of the tiles mean figures: they stay as they are
+    title = f"{captions.transport(transport)}: MB/s over {captions.size_word(study)} and read-ahead"
+    describe(figure, title, captions.map_finding(study, transport), captions.small_print(study))
+    caption, alt = captions.map_caption(study, transport), captions.map_alt(study, transport)
+    # the colours of the tiles encode values, so a dark page keeps them
     frame = (style.INK, style.MUTED, style.GRID, style.PAPER)
     return Drawing(f"map-{transport}", title, caption, alt, figure, frame)
 
@@ -47,7 +47,7 @@ def _axes(ax: Axes, study: Study, sizes: list[int], aheads: list[int]) -> None:
     ax.set_xticks(range(len(sizes)), [f"{size / 1024:g}" for size in sizes])
     ax.set_yticks(range(len(aheads)), [str(ahead) for ahead in aheads])
     ax.tick_params(length=0)
-    ax.set_xlabel(f"{words.size_word(study)} (KiB)")
+    ax.set_xlabel(f"{captions.size_word(study)} (KiB)")
     ax.set_ylabel("reads ahead")
 
 
@@ -63,6 +63,6 @@ def _tile(ax: Axes, place: tuple[int, int], point: Point | None, top: float, sca
         line = "-" if point.best else (0, (2, 1.5))
         ax.add_patch(Rectangle(corner, 0.96, 0.92, fc="none", ec=ink, lw=2.2 * scale, ls=line))
     mark = "~" if point.unstable else ""
-    said = f"{mark}{words.figure(point.throughput.mean)}"
+    said = f"{mark}{captions.figure(point.throughput.mean)}"
     ax.text(*place, said, color=ink, fontsize=10 * scale,
             fontweight="bold" if point.best else "normal", ha="center", va="center")  # fmt: skip

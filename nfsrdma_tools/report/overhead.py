@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU time per operation over its size, with the lines fitted through it: o(m) = m o_byte + o_io.
+"""CPU time per operation over its size, with fitted lines: o(m) = m o_byte + o_io.
 
-Client and server apart, an emulated NIC taken out, and all of it together.  Cells without
-read-ahead are left out where others do read ahead: there a page is asked for at a time.
+Separately for client and server, without an emulated NIC, and for the host as a whole.  Cells
+without read-ahead are left out if others have it, because they request one page at a time.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FormatStrFormatter
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 from nfsrdma_tools.report.data import Point, Study
-from nfsrdma_tools.report.fit import Estimate, Fit, fit
-from nfsrdma_tools.report.markup import Markup, tag
-from nfsrdma_tools.report.tables import table
-from nfsrdma_tools.sweep.spending import NIC, SIDES, Spending
+from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.overhead_fit import Estimate, Fit, fit
+from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
 
 __all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]
 
@@ -30,7 +29,7 @@ HOST, RAW = "host", "host with emulated NIC"
 
 @dataclass(frozen=True)
 class Line:
-    """Of a transport, for whom it is, and its points: bytes and CPU ns of an operation."""
+    """A fitted line: transport, side, and points (bytes and CPU ns of an operation)."""
 
     transport: str
     whose: str
@@ -39,13 +38,13 @@ class Line:
 
 
 def lines(study: Study) -> list[Line]:
-    """All lines that can be fitted; none without accounts of CPU time."""
+    """All lines that can be fitted; none without the probe set cpu."""
     found = []
     for name in study.transports:
-        points = [p.spent for p in _asked(study, name) if p.spent and p.spent.cpu]
-        for whose in _whose(points) if points else ():
+        points = [p.spent for p in _points(study, name) if p.spent and p.spent.cpu]
+        for whose in _sides(points) if points else ():
             pairs = tuple((p.bytes, _cost(p, whose)) for p in points)
-            # samples divide all of an operation's time, and so one's error is a share of all
+            # samples divide the whole time of an operation, so errors are relative to that whole
             scales = [_cost(p, RAW) for p in points]
             sizes, costs = zip(*pairs, strict=True)
             if line := fit(sizes, costs, scales):
@@ -54,7 +53,7 @@ def lines(study: Study) -> list[Line]:
 
 
 def draw(study: Study) -> Drawing | None:
-    """The figure, or None when nothing can be fitted."""
+    """The figure, or None if there are too few points."""
     found = lines(study)
     shown = [whose for whose in (*SIDES, HOST) if any(line.whose == whose for line in found)]
     if not found:
@@ -67,19 +66,19 @@ def draw(study: Study) -> Drawing | None:
     axes[0].set_ylim(min(costs) / 2, max(costs) * 2)
     for ax, whose in zip(axes, shown, strict=True):
         _panel(ax, study, [line for line in found if line.whose == whose])
-    title = f"CPU time per {study.plan.direction} against its size"
-    describe(figure, title, _finding(study, found), words.small_print(study))
-    alt = "; ".join(f"{line.whose}, {words.transport(line.transport)}: {formula(line.fit)}"
+    title = f"CPU time per {study.plan.direction} by size"
+    describe(figure, title, _finding(study, found), captions.small_print(study))
+    alt = "; ".join(f"{line.whose}, {captions.transport(line.transport)}: {formula(line.fit)}"
                     for line in found)  # fmt: skip
     caption = (
-        f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} What the "
-        "emulated NIC took is in none of these."
+        f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} All "
+        "exclude the CPU time of the emulated NIC."
     )
     return Drawing("overhead", title, caption, f"Charts, both scales logarithmic. {alt}.", figure)
 
 
 def section(study: Study) -> list[Markup]:
-    """What a byte and an operation cost, as a table; nothing without accounts of CPU time."""
+    """The cost of a byte and of an operation, as a table; [] without the probe set cpu."""
     found = lines(study)
     if not found:
         return []
@@ -87,22 +86,22 @@ def section(study: Study) -> list[Markup]:
              *_limit_heads(study))  # fmt: skip
     return [
         tag("h2", "Overhead per byte and per I/O"),
-        tag("p", _explained(study)),
+        tag("p", _legend(study)),
         table(heads, [_row(study, line) for line in found]),
     ]
 
 
 def formula(line: Fit) -> str:
-    """A fit in words: "0.25 ns per byte + 20.0 µs"."""
+    """A fit as text: "0.25 ns per byte + 20.0 µs"."""
     return f"{line.per_byte.value:.3g} ns per byte + {line.per_io.value / 1e3:.3g} µs"
 
 
-def _asked(study: Study, transport: str) -> list[Point]:
+def _points(study: Study, transport: str) -> list[Point]:
     points = study.of(transport)
     return [p for p in points if p.cell.read_ahead] or points
 
 
-def _whose(points: list[Spending]) -> Iterator[str]:
+def _sides(points: list[Spending]) -> Iterator[str]:
     yield from (side for side in SIDES if any(p.cpu[side] for p in points))
     yield HOST
     if any(p.emulated for p in points):
@@ -129,37 +128,39 @@ def _panel(ax: Axes, study: Study, found: list[Line]) -> None:
         ax.plot(xs, ys / 1e3, mark, color=color, mec=style.PAPER, mew=0.7, zorder=3)
         grid = np.geomspace(min(xs), max(xs), 60)
         ax.plot(grid, [line.fit.at(x) / 1e3 for x in grid], color=color, zorder=2)
-        ends.append((max(xs), line.fit.at(max(xs)) / 1e3, words.transport(line.transport), color))
+        ends.append(
+            (max(xs), line.fit.at(max(xs)) / 1e3, captions.transport(line.transport), color)
+        )
     label_ends(ax, ends)
 
 
 def _finding(study: Study, found: list[Line]) -> str:
-    said = [f"{words.transport(line.transport)} {formula(line.fit)}"
+    said = [f"{captions.transport(line.transport)} {formula(line.fit)}"
             for line in found if line.whose == HOST]  # fmt: skip
     return f"Host, {study.plan.direction}: {'; '.join(said)}"
 
 
 def _left_out(study: Study) -> str:
-    return " Cells that read nothing ahead are left out." if study.plan.reads_ahead else ""
+    return " Cells without read-ahead are left out." if study.plan.reads_ahead else ""
 
 
-def _explained(study: Study) -> str:
+def _legend(study: Study) -> str:
     each = study.plan.direction
     return (
         f"A {each} of m bytes takes m × o_byte + o_io of CPU time (after Magoutis et al., FAST "
         "2003, section 2.2). Fitted to the cells above by least squares of errors relative to "
-        "a cell's whole time; ± is the 95 % confidence interval. Time is divided by samples of "
-        "stacks: client is programs and the client's halves of NFS, RPC and transport, server is "
-        "nfsd and the same for it, shared is interrupts, packets and switches of threads, which "
-        "cannot be told apart. What an emulated NIC took, and the network that carries it, is in "
-        "the last row of a transport only."
-        + (" From the last column on, the CPUs of this host carry what the wire does: throughput "
-           "is not limited by them any more." if study.wire else "")
+        "a cell's whole time; ± is the 95 % confidence interval. Samples of stacks divide the "
+        "time: client is programs and the client's part of NFS, RPC and transport; server is nfsd "
+        "and its part of them; shared is interrupts, packets and context switches, which cannot be "
+        "attributed. The time of an emulated NIC, and of the network below it, is only in the last "
+        "row of a transport."
+        + (" From the size in the last column, the CPUs of this host sustain the link rate and do "
+           "not limit throughput." if study.wire else "")
     )  # fmt: skip
 
 
 def _limit_heads(study: Study) -> tuple[str, ...]:
-    return (f"enough for {words.rate(study.wire)} from",) if study.wire else ()
+    return (f"sustains {captions.rate(study.wire)} from",) if study.wire else ()
 
 
 def _row(study: Study, line: Line) -> tuple[str, ...]:
@@ -168,15 +169,15 @@ def _row(study: Study, line: Line) -> tuple[str, ...]:
     scaled = Estimate(io.value / 1e3, io.margin / 1e3)
     values = (byte.value, byte.margin, scaled.value, scaled.margin)
     numbers = (f"{value:.3g}" for value in values)
-    return (words.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
+    return (captions.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
 
 
 def _limit(study: Study, line: Line) -> str:
-    """The block size from which on the host's CPUs are no limit; only of all it does."""
+    """The block size from which the host's CPUs are not the limit; only for the whole host."""
     if line.whose not in (HOST, RAW) or not study.wire:
         return ""
     cpus = int(study.conditions.get("cpus", "1").split()[0])
     size = line.fit.enough_from(cpus * 1e3 / study.wire)
     if math.isinf(size):
-        return "never: bytes alone take more"
+        return "never: the cost per byte is too high"
     return "any size" if size < 1024 else f"{size / 1024:.0f} KiB"

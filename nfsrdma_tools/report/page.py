@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one HTML file that loads nothing, reads well on a phone, in light and in dark.
+"""The page: one HTML file without external resources, for phones, light and dark mode.
 
-Its policy (CSP) allows nothing but its own style sheet, by hash.  The figures' styles are moved
+Its content security policy allows only its own style sheet, by hash.  The figures' styles move
 into that sheet, so that no attribute needs an exception.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
-from nfsrdma_tools.report import render, sections, style, words
+from nfsrdma_tools.report import captions, render, sections, style
 from nfsrdma_tools.report.canvas import Drawing
 from nfsrdma_tools.report.data import Study
 from nfsrdma_tools.report.markup import Markup, tag
@@ -45,7 +45,7 @@ def _head(study: Study, css: str) -> Markup:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"NFS {words.verb(study)} sweep of {study.plan.target}"),
+        tag("title", f"NFS {captions.verb(study)} sweep of {study.plan.target}"),
         tag("style", Markup(css)),
     )
 
@@ -57,7 +57,7 @@ def _figures(study: Study, drawings: Sequence[Drawing]) -> Markup:
             tag("figcaption", drawing.caption), class_=wide, id=drawing.name)
         for drawing in drawings
     ]  # fmt: skip
-    small = tag("p", words.small_print(study), class_="muted")
+    small = tag("p", captions.small_print(study), class_="muted")
     return tag("div", tag("div", *each, class_="figures"), small)
 
 
@@ -74,7 +74,7 @@ class _Sheet:
         self._classes: dict[str, str] = {}
 
     def adopt(self, markup: str) -> str:
-        """The same markup with classes in place of styles."""
+        """Replace the styles in markup by classes."""
         markup = re.sub(r"<style[^>]*>.*?</style>", "", markup, flags=re.DOTALL)
         return re.sub(r' style="([^"]*)"', self._class, markup)
 

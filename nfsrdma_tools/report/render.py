@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures made into files and into inline SVG: equal figures give equal bytes."""
+"""Renders figures to files and inline SVG: equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nfsrdma_tools.report.canvas import Drawing
 
 __all__ = ["inline_svg", "save"]
 
-# neither the time nor the version of the library is part of what was measured
+# leave out time and library version, which are not results
 _PNG = {"Software": None}
 _SVG = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
@@ -29,9 +29,9 @@ def save(drawing: Drawing, out: Path) -> list[Path]:
 
 
 def inline_svg(drawing: Drawing) -> str:
-    """The figure as an element for a page: its colours follow the page, ids are its own.
+    """The figure as an element of a page: with the page's colours and with unique ids.
 
-    The small print is left out, because the page says it once for all figures.
+    Leaves out the small print, which the page has once for all figures.
     """
     for text in drawing.figure.texts:
         text.set_visible(text.get_gid() != "conditions")
@@ -52,5 +52,5 @@ def variable(colour: str) -> str:
 def _svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", bbox_inches="tight", pad_inches=0.12, metadata=_SVG)
-    # a reader without DejaVu Sans gets the page's own face instead of a serif one
+    # without DejaVu Sans, browsers use the page's font instead of a serif font
     return re.sub(r"'DejaVu Sans'(?!,)", "'DejaVu Sans', system-ui, sans-serif", text.getvalue())

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's parts around the figures: advice first, then the table and what it rests on."""
+"""The page's sections around the figures: advice, the table of cells, the environment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nfsrdma_tools.report import conditions, fleet_view, overhead, recommend, style, words
+from nfsrdma_tools.report import captions, conditions, fleet_view, overhead, recommendation, style
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
-from nfsrdma_tools.report.markup import Markup, tag
-from nfsrdma_tools.report.recommend import Advice
-from nfsrdma_tools.report.tables import table
-from nfsrdma_tools.sweep.spread import UNSTEADY
+from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.recommendation import Advice
+from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = ["details", "opening"]
 
@@ -18,28 +17,28 @@ SHOWN = 6
 
 
 def opening(study: Study) -> list[Markup]:
-    """What was measured, what to use, and how to make it last."""
-    found = recommend.advice(study)
-    what = f"NFS {words.verb(study)} sweep of {study.plan.target}"
+    """The summary, the advice and the tune commands."""
+    found = recommendation.advice(study)
+    what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
     cards = tag("div", *(_card(study, one) for one in found), class_="cards")
     parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
     return parts + ([_emulated_note(study)] if conditions.is_emulated(study.conditions) else [])
 
 
 def details(study: Study) -> list[Markup]:
-    """The table of cells, what was not measured, and the environment."""
+    """The table of cells, missing cells, and the environment."""
     return [
         tag("h2", "Throughput against CPU"),
-        tag("p", "Cells on the Pareto front: none of the same transport is both faster and "
-                 "cheaper in CPU."),
-        *(_front(study, one) for one in recommend.advice(study)),
+        tag("p", "Cells on the Pareto front: no other cell of the same transport is both faster "
+                 "and cheaper in CPU."),
+        *(_front(study, one) for one in recommendation.advice(study)),
         tag("h2", "All cells"),
         tag("p", _legend(study), class_="muted"),
         _cells(study),
         *_missing(study),
         *fleet_view.section(study),
         *overhead.section(study),
-        tag("h2", "Where it was measured"),
+        tag("h2", "Environment"),
         table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
         _plan(study),
     ]  # fmt: skip
@@ -47,19 +46,20 @@ def details(study: Study) -> list[Markup]:
 
 def _summary(study: Study, found: Sequence[Advice]) -> str:
     first = found[0]
-    text = f"Fastest: {recommend.headline(study, first)}, {words.rate(first.best.throughput.mean)}."
+    rate = captions.rate(first.best.throughput.mean)
+    text = f"Fastest: {recommendation.headline(study, first)}, {rate}."
     for other in found[1:]:
         share = other.best.throughput.mean / first.best.throughput.mean
-        text += f" {words.transport(other.transport)} reaches {100 * share:.0f} % of that."
+        text += f" {captions.transport(other.transport)} reaches {100 * share:.0f} % of that."
     return text
 
 
 def _card(study: Study, one: Advice) -> Markup:
     return tag(
         "section",
-        tag("h3", recommend.headline(study, one)),
-        tag("p", words.rate(one.best.throughput.mean), class_="rate"),
-        tag("p", recommend.over_default(study, one)),
+        tag("h3", recommendation.headline(study, one)),
+        tag("p", captions.rate(one.best.throughput.mean), class_="rate"),
+        tag("p", recommendation.over_default(study, one)),
         tag("p", _ties(study, one)),
         class_="card",
     )
@@ -67,15 +67,15 @@ def _card(study: Study, one: Advice) -> Markup:
 
 def _ties(study: Study, one: Advice) -> str:
     if not one.tied:
-        return "No other cell is as fast."
-    names = [words.cell(study, point) for point in one.tied]
+        return "All other cells are significantly slower."
+    names = [captions.cell(study, point) for point in one.tied]
     more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
-    text = f"As fast, as far as these runs can tell: {'; '.join(names[:SHOWN])}{more}."
+    text = f"No significant difference: {'; '.join(names[:SHOWN])}{more}."
     saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
     if one.thrifty is one.best or saved < 0.005:
-        return f"{text} None of them costs less CPU."
+        return f"{text} None of them uses less CPU."
     return (
-        f"{text} Of these {words.cell(study, one.thrifty)} costs the least CPU, "
+        f"{text} Of these {captions.cell(study, one.thrifty)} uses the least CPU, "
         f"{100 * saved:.0f} % less per byte."
     )
 
@@ -86,48 +86,48 @@ def _cost(point: Point) -> float:
 
 def _apply(study: Study, found: Sequence[Advice]) -> Markup:
     commands = [
-        Markup(tag("p", f"For {words.transport(one.transport)}:")
-               + tag("pre", recommend.tune_command(study, one)))
+        Markup(tag("p", f"For {captions.transport(one.transport)}:")
+               + tag("pre", recommendation.tune_command(study, one)))
         for one in found
     ]  # fmt: skip
     return tag(
         "section",
-        tag("h2", "Make it last"),
+        tag("h2", "Make it persistent"),
         tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
-            " takes it back. Only a real unmount and mount changes rsize: add ",
-            tag("code", "--remount"), " to do that at once."),
+            " reverts it. rsize changes only with an unmount and a new mount: add ",
+            tag("code", "--remount"), " to do both at once."),
         *commands,
     )  # fmt: skip
 
 
 def _emulated_note(study: Study) -> Markup:
-    where = "This ran in the lab. " if conditions.is_lab(study.conditions) else ""
+    where = "This sweep ran in a lab. " if conditions.is_lab(study.conditions) else ""
     emulated = (
         "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
-        "reliability cost CPU that a real card takes over. So TCP beats RDMA here in bytes per "
-        "CPU second; that says nothing about RDMA hardware. "
+        "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
+        "second; this does not apply to RDMA hardware. "
     )
     return tag("p", where, emulated, conditions.clock_note(study.conditions), class_="note")
 
 
 def _front(study: Study, one: Advice) -> Markup:
-    heads = (words.transport(one.transport), "MB/s", "CPU ms per MiB")
-    rows = [(words.cell(study, p), words.figure(p.throughput.mean), _mean(p.cpu_per_mib))
+    heads = (captions.transport(one.transport), "MB/s", "CPU ms per MiB")
+    rows = [(captions.cell(study, p), captions.figure(p.throughput.mean), _mean(p.cpu_per_mib))
             for p in one.front]  # fmt: skip
     return table(heads, rows)
 
 
 def _legend(study: Study) -> str:
-    marks = "best: of its transport; tied: cannot be told from it by these runs; front: see above"
-    restless = f"; spread: the mean's standard error is above {UNSTEADY:.0%}"
+    marks = "best: of its transport; tied: no significant difference from best; front: see above"
+    restless = f"; spread: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
-    return f"Means over the runs; CPU is the whole host's. {marks}{restless if some else ''}."
+    return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
 
 
 def _cells(study: Study) -> Markup:
     variant = ("further axes",) if len(study.variants) > 1 else ()
-    heads = ("", words.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
-             "highest", "CPU %", "CPU ms per MiB", f"{words.actor(study)}'s system ms per MiB",
+    heads = ("", captions.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
+             "highest", "CPU %", "CPU ms per MiB", f"{captions.actor(study)}'s system ms per MiB",
              "round trip ms", *_account_heads(study), "")  # fmt: skip
     rows = [_row(study, point, bool(variant)) for point in study.points]
     return table(heads, rows, [point.best for point in study.points])
@@ -138,12 +138,12 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
              "spread": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (
-        words.transport(point.cell.transport),
+        captions.transport(point.cell.transport),
         style.size_label(point.cell.rsize),
-        words.window_short(point),
+        captions.window_short(point),
         *((point.variant,) if variant else ()),
         str(point.runs),
-        *(words.figure(value) for value in (speed.mean, speed.low, speed.high)),
+        *(captions.figure(value) for value in (speed.mean, speed.low, speed.high)),
         f"{point.cpu.mean:.1f}" if point.cpu else "",
         *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
         f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
@@ -182,13 +182,19 @@ def _missing(study: Study) -> list[Markup]:
         key = (one.cell.transport, style.size_label(one.cell.rsize), one.offered, one.reason)
         groups.setdefault(key, []).append(one)
     rows = [
-        (words.transport(name), size, str(len(group)), "failed" if offered else "not offered", why)
+        (
+            captions.transport(name),
+            size,
+            str(len(group)),
+            "failed" if offered else "not offered",
+            why,
+        )
         for (name, size, offered, why), group in groups.items()
     ]
-    heads = ("", words.size_word(study), "cells", "", "reason")
-    return [tag("h2", "Failed or not offered"), table(heads, rows)]
+    heads = ("", captions.size_word(study), "cells", "", "reason")
+    return [tag("h2", "Missing cells"), table(heads, rows)]
 
 
 def _plan(study: Study) -> Markup:
-    told = {name: str(value) for name, value in study.plan.to_json().items()}
-    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(told.items())))
+    values = {name: str(value) for name, value in study.plan.to_json().items()}
+    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(values.items())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study read out of a store: the trials of a plan put together cell by cell."""
+"""Reads a study from a store: combines the trials of a plan by cell."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import conditions, fleet
 from nfsrdma_tools.report.data import Missing, Point, Spread, Study
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
+from nfsrdma_tools.sweep.cpu_breakdown import spending
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.spending import spending
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
 
 __all__ = ["load"]
 
 
 def load(store: Store, uid: str = "") -> Study:
-    """A plan of a store, the newest by default, as a study, with what other hosts measured of it.
+    """Load a plan (default: the newest) as a study, with the results of other hosts.
 
-    Raises UserError when there is no such plan, or nothing of it was measured.
+    Raises UserError if there is no such plan, or if it has no results.
     """
     plan = store.plan(uid)
     trials = fleet.pooled(store, plan)
     good = [trial for trial in trials if trial.ok]
     if not good:
-        raise UserError(f"{store.path}: none of {len(trials)} trials measured anything",
+        raise UserError(f"{store.path}: none of {len(trials)} trials has a result",
                         _first_reason(trials))  # fmt: skip
     facts = conditions.merged(store.environments(), good)
     return Study(
@@ -43,7 +43,7 @@ def load(store: Store, uid: str = "") -> Study:
 
 
 def _first_reason(trials: Sequence[Trial]) -> str:
-    return next((f"the first says: {t.reason}" for t in trials if t.reason), "run the sweep")
+    return next((f"first reason: {t.reason}" for t in trials if t.reason), "run the sweep")
 
 
 def _days(trials: Sequence[Trial]) -> str:

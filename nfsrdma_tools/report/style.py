@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How figures look: colours for light and dark, markers, sizes, and text that cannot do harm.
+"""The style of figures: colours for light and dark pages, markers, sizes, safe text.
 
 Read-ahead is ordered, so its colours are steps of viridis (Smith and van der Walt), which keeps
-its order in grey and for colour-blind readers; transports take colours of Okabe and Ito.  Each
-colour of a light figure has one for dark pages, and a page maps one onto the other.
+its order in grey and for colour-blind readers; transports use colours of Okabe and Ito.  Each
+colour of a light figure has a counterpart for dark pages, and the page maps one to the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLOURS = {
     **dict(_TRANSPORTS.values()),
     **dict([_OTHER]),
 }
-"""Every colour of a figure on a light page, and the one in its place on a dark page."""
+"""Each colour of a figure on a light page, with its counterpart on a dark page."""
 
 RC: dict[str, Any] = {
     "figure.figsize": (5.6, 3.9),
@@ -68,17 +68,17 @@ RC: dict[str, Any] = {
     "lines.linewidth": 1.9,
     "lines.markersize": 6.3,
     "errorbar.capsize": 2.5,
-    # text from a store may hold a dollar sign: it is a dollar sign, not the start of a formula
+    # text from a store may contain a dollar sign, which must not start a formula
     "text.parse_math": False,
     "text.usetex": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "nfsrdma",
 }
-"""matplotlib's settings for all figures; the salt makes equal figures equal bytes."""
+"""matplotlib's settings for all figures; the fixed salt makes equal figures equal bytes."""
 
 
 def steps(count: int) -> list[str]:
-    """``count`` colours for ordered values, as far apart as they go."""
+    """``count`` colours for ordered values, as distinct as possible."""
     last = len(_STEPS) - 1
     places = [round(i * last / max(1, count - 1)) for i in range(count)]
     return [_STEPS[place][0] for place in places]
@@ -95,7 +95,7 @@ def marker(names: Sequence[str], name: str) -> str:
 
 
 def size_label(size: int) -> str:
-    """Bytes as people write block sizes: 512 B, 8 KiB, 1 MiB."""
+    """Bytes as a block size: 512 B, 8 KiB, 1 MiB."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size % factor == 0:
             return f"{size // factor} {unit}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.axes import Axes
 
-from nfsrdma_tools.report import style, words
+from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.data import Point, Study
 
@@ -19,7 +19,7 @@ _FIGURES = {"tcp": "15", "rdma": "16"}
 
 
 def draw(study: Study, transport: str) -> Drawing:
-    """The figure of one transport; all transports of a study have the same y scale."""
+    """The figure of one transport; all transports of a study share the y scale."""
     figure, axes = panels(study.variants)
     for ax, variant in zip(axes, study.variants, strict=True):
         ax.set_ylim(0, _top(study))
@@ -29,13 +29,13 @@ def draw(study: Study, transport: str) -> Drawing:
         _limits(ax, study, points)
         _lines(ax, study, points)
         _ring(ax, points)
-    title = words.title(study, transport)
-    describe(figure, title, words.best_of(study, transport), words.small_print(study))
+    title = captions.title(study, transport)
+    describe(figure, title, captions.best_of(study, transport), captions.small_print(study))
     return Drawing(
         name=f"fig{_FIGURES.get(transport, '16b')}-throughput-{transport}",
         title=title,
-        caption=words.throughput_caption(study, transport, _FIGURES.get(transport)),
-        alt=words.throughput_alt(study, transport),
+        caption=captions.throughput_caption(study, transport, _FIGURES.get(transport)),
+        alt=captions.throughput_alt(study, transport),
         figure=figure,
     )
 
@@ -69,7 +69,7 @@ def _ring(ax: Axes, points: list[Point]) -> None:
 def _limits(ax: Axes, study: Study, points: list[Point]) -> None:
     if study.visible_wire:
         ax.axhline(study.visible_wire, color=style.MUTED, lw=1.1, ls=(0, (5, 3)), zorder=1)
-        ax.annotate(f"the wire: {study.visible_wire:.4g} MB/s", (0.012, study.visible_wire),
+        ax.annotate(f"link rate: {study.visible_wire:.4g} MB/s", (0.012, study.visible_wire),
                     (0, 3), xycoords=("axes fraction", "data"), textcoords="offset points",
                     fontsize=8.5, color=style.MUTED)  # fmt: skip
     sizes, ceilings = _one_at_a_time(study, points)
@@ -85,7 +85,7 @@ def _one_at_a_time(study: Study, points: list[Point]) -> tuple[list[float], list
     known = [p for p in points if p.cell.read_ahead == least and p.ceiling]
     if len(known) < 2 or not study.plan.reads_ahead:
         return [], []
-    # straight between the measured sizes where both scales are logarithmic
+    # interpolate on logarithmic scales between the measured sizes
     at = np.log([p.cell.rsize for p in known])
     sizes = np.linspace(at[0], at[-1], 100)
     ceilings = np.interp(sizes, at, np.log([p.ceiling or 1 for p in known]))

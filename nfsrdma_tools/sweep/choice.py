@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sweep recommends: the winner, who is tied with it, and what throughput costs in CPU."""
+"""The recommendation of a sweep: the winner, cells tied with it, and CPU time per byte."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import UNSTEADY, Noises, Summary, by_transport, gap, summaries
+from nfsrdma_tools.sweep.significance import UNSTEADY, Noises, Summary, by_transport, gap, summaries
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Choice", "choose", "unstable"]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The recommendation for one transport, or over all (``transport`` is empty).
+    """The recommendation for one transport, or over all transports (``transport`` is empty).
 
-    ``tied`` cannot be told to be slower than the winner by their runs, fastest first: with 95 %
-    confidence the really fastest cell is the winner or tied (spread.py).  ``front`` is the Pareto
-    front: no other cell moves a byte for less CPU without being slower; fastest first, the winner
-    leads it.  ``noise`` is the relative spread of a run, by transport.
+    ``tied`` are the cells without a significant difference to the winner, fastest first: with 95 %
+    confidence the fastest cell is the winner or one of them (significance.py).  ``front`` is the
+    Pareto front: no other cell needs less CPU time per byte without being slower.  It begins with
+    the winner, fastest first.  ``noise`` is the relative spread of a run, by transport.
     """
 
     transport: str
@@ -30,7 +30,7 @@ class Choice:
 
 
 def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
-    """The choice among the good trials, of one transport or of all; None when there are none."""
+    """The choice among the successful trials of one transport or of all; None without any."""
     everything = summaries(trials)
     cells = [s for s in everything if transport in ("", s.cell.transport)]
     if not cells:
@@ -43,7 +43,7 @@ def choose(trials: Iterable[Trial], transport: str = "") -> Choice | None:
 
 
 def unstable(trials: Iterable[Trial]) -> tuple[Summary, ...]:
-    """Cells whose mean is not to be relied on: its relative standard error is above UNSTEADY."""
+    """Cells whose mean is unreliable: its relative standard error is above UNSTEADY."""
     return tuple(s for s in summaries(trials) if s.error > UNSTEADY)
 
 

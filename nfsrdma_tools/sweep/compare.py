@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two sweeps of the same cells side by side: another boot, another kernel, another machine."""
+"""Compare two sweeps of the same cells, from another boot, kernel or machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import Trial
-from nfsrdma_tools.sweep.spread import summaries
+from nfsrdma_tools.sweep.significance import summaries
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Comparison", "Difference", "Loss", "compare"]
 
@@ -26,13 +26,13 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """How much faster the second is, relative to the first; negative when slower."""
+        """Relative difference of the second to the first; negative when the second is slower."""
         return self.second / self.first - 1
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What the second sweep recommends, measured by the first one's figures (a relative loss)."""
+    """The recommendation of the second sweep, with its relative loss by the first's figures."""
 
     transport: str
     winner: Cell
@@ -42,10 +42,10 @@ class Loss:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All cells that both have, largest difference first; the trials of each sweep.
+    """The cells that both sweeps have, largest difference first, and the trials of each sweep.
 
-    ``median`` is of the relative differences' sizes. ``losses`` has one entry for each transport
-    and one, with an empty name, over all.
+    ``median`` is the median absolute relative difference.  ``losses`` has an entry per transport
+    and one over all transports, with an empty name.
     """
 
     differences: tuple[Difference, ...]

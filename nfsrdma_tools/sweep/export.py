@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store's contents for other programs: CSV (a row per trial) and JSON (everything)."""
+"""Export a store: CSV with a row per trial, or everything as plain values."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import io
 import json
 from typing import Any
 
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
-__all__ = ["as_csv", "as_json"]
+__all__ = ["as_csv", "as_facts"]
 
 
 def as_csv(store: Store) -> str:
@@ -25,14 +25,13 @@ def as_csv(store: Store) -> str:
     return text.getvalue()
 
 
-def as_json(store: Store) -> str:
-    """Plans, environments and trials as one JSON document."""
-    content = {
+def as_facts(store: Store) -> dict[str, Any]:
+    """Plans, environments and trials as plain values, for JSON."""
+    return {
         "plans": [plan.to_json() for plan in store.plans()],
         "environments": store.environments(),
         "trials": [trial.to_json() for trial in store.trials()],
     }
-    return json.dumps(content, indent=1)
 
 
 def _row(trial: Trial) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs fio, which makes the test file and checks it, and reads its report.
+"""Run fio, which makes and verifies the test file, and parse its report.
 
-fio runs with the folder as its working folder, so no path of a user's reaches its parser, and
-with a leash: it dies with this process, so that nothing keeps a mount busy after a kill -9.
+fio runs in the target directory, so its parser sees no path from the user.  The kernel kills it
+when this process dies, so that it doesn't keep a mount busy after a kill -9.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.command import Result, run
-from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
+from nfsrdma_tools.sweep.io_result import SLOWEST, Job, JobError
 
 __all__ = ["parse", "run_job"]
 
 _COMMON = (
     "--name=job", "--ioengine=psync", "--thread", "--numjobs=1", "--eta=never", "--disk_util=0",
     "--output-format=json", "--invalidate=0", "--fallocate=none", "--verify_state_save=0",
-    # fio's advice "sequential" would double the read-ahead that is being measured
-    # (POSIX_FADV_SEQUENTIAL in mm/fadvise.c)
+    # fio's POSIX_FADV_SEQUENTIAL would double the read-ahead under test
+    # (generic_fadvise in mm/fadvise.c)
     "--fadvise_hint=0",
 )  # fmt: skip
 
@@ -39,7 +39,7 @@ def run_job(directory: Path, *options: str, size: int) -> Job:
 
 
 def parse(result: Result) -> Job:
-    """Read what fio printed; JobError when the job failed."""
+    """Parse fio's output; JobError when the job failed."""
     try:
         start = re.search(r"^\{", result.stdout, re.MULTILINE)
         data, _ = json.JSONDecoder().raw_decode(result.stdout, start.start() if start else 0)
@@ -67,4 +67,4 @@ def _said(result: Result) -> str:
     if result.returncode == 124:
         return result.stderr.strip().splitlines()[-1]
     lines = [line for line in (result.stderr + result.stdout).splitlines() if "fio: " in line]
-    return lines[0].strip() if lines else f"fio ended with status {result.returncode}"
+    return lines[0].strip() if lines else f"fio exited with status {result.returncode}"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts against one server: who read at the same time, how much came out, how fairly.
+"""Several hosts against one server: concurrent trials, aggregate throughput, fairness.
 
-Hosts agree on nothing but the time of day.  A trial's reader ran for ``duration_ns`` somewhere
-within ``wall_ns`` from ``began`` on; whatever fio did before and after it, it was reading between
-the latest start and the earliest end that leave room for its duration.  That part is proven, and
-only proven parts count as at once.  It is as good as the hosts' clocks agree.
+The hosts share only the time of day.  A trial's reader ran for ``duration_ns`` somewhere within
+``wall_ns`` from ``began`` on, so it certainly ran between the latest start and the earliest end
+that leave room for its duration.  Only these certain parts count as concurrent.  The result is as
+good as the hosts' clocks agree.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from nfsrdma_tools.sweep.load import Sample, busy
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample, busy
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Crowd", "Round", "alike", "crowds", "enough", "jain", "rounds"]
 
 SHARE = 0.5
-"""Share of each reader's time that all of a round must have in common."""
+"""Least share of each reader's time that all readers of a round have in common."""
 GAIN = 0.05
-"""What one more client must add to the aggregate, relative to it, to be worth it."""
+"""Least relative gain of the aggregate that makes one more client worthwhile."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One cell, measured on some hosts at once; alone, if it is one host.
+    """One cell, measured on one host or on several at once.
 
-    ``rates`` are in MB/s by host, each over its own reading.  ``least`` is all bytes over the time
-    from the first possible start to the last possible end, in MB/s: what surely went through.
-    ``server`` is the number of the server's CPUs that were busy in the common part, if known.
+    ``rates`` are in MB/s by host, each over its own duration.  ``least`` is a lower bound of the
+    aggregate in MB/s: all bytes over the time from the first possible start to the last possible
+    end.  ``server`` is the number of busy CPUs of the server in the common part, if known.
     """
 
     cell: Cell
@@ -44,12 +44,12 @@ class Round:
 
     @property
     def clients(self) -> int:
-        """How many hosts."""
+        """Number of hosts."""
         return len(self.rates)
 
     @property
     def aggregate(self) -> float:
-        """All hosts' rates together, in MB/s."""
+        """Sum of the hosts' rates, in MB/s."""
         return sum(self.rates.values())
 
     @property
@@ -71,16 +71,16 @@ class Crowd:
     server: float | None
     """Busy CPUs of the server."""
     each: Mapping[str, float] = field(default_factory=dict)
-    """What each host got, in MB/s."""
+    """Rate of each host, in MB/s."""
 
     @property
     def server_per_client(self) -> float | None:
-        """Busy CPUs of the server for each client."""
+        """Busy CPUs of the server per client."""
         return None if self.server is None else self.server / self.clients
 
 
 def jain(rates: Sequence[float]) -> float:
-    """Jain's fairness index, from 1/n (one has it all) to 1 (all have the same).
+    """Jain's fairness index, from 1/n (one host has all) to 1 (all hosts have the same).
 
     R. Jain, D. Chiu, W. Hawe: "A Quantitative Measure of Fairness and Discrimination for Resource
     Allocation in Shared Computer Systems", DEC-TR-301, 1984.
@@ -90,7 +90,7 @@ def jain(rates: Sequence[float]) -> float:
 
 
 def alike(one: Plan, other: Plan) -> bool:
-    """Whether two hosts' plans measure the same: the same grid, against the same target."""
+    """Whether two plans measure the same grid against the same target."""
     return _without_names(one) == _without_names(other)
 
 
@@ -100,7 +100,7 @@ def _without_names(plan: Plan) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class _Span:
-    """When a trial may have been reading (low to high), and when it surely was (seconds)."""
+    """When a trial may have been reading (low to high) and when it certainly was, in seconds."""
 
     trial: Trial
     host: str
@@ -123,26 +123,26 @@ def rounds(
 ) -> list[Round]:
     """The rounds of these trials; ``hosts`` names the host of each environment.
 
-    A trial that another host disturbed with another cell, or for too short a part, is in none.
+    Trials that overlap another host's trial of another cell, or overlap too little, are left out.
     """
     spans = [span for trial in trials if (span := _span(trial, hosts))]
     spans.sort(key=lambda span: span.low)
     groups = [_group(span, near) for span, near in zip(spans, _near(spans), strict=True)]
-    # found once from each of its members
+    # each of its members finds the same round
     different = {frozenset(map(id, group)): group for group in groups if group}
     return [_round(group, load) for group in different.values()]
 
 
 def crowds(found: Iterable[Round]) -> list[Crowd]:
-    """Rounds put together by cell and number of clients, in that order."""
+    """Rounds grouped by cell and number of clients, in that order."""
     ordered = sorted(found, key=_place)
     return [_crowd(*place, list(group)) for place, group in itertools.groupby(ordered, key=_place)]
 
 
 def enough(found: Sequence[Crowd]) -> int | None:
-    """The number of clients after which one more brings less than GAIN, for crowds of one cell.
+    """The number of clients beyond which one more gains less than GAIN, for crowds of one cell.
 
-    None when each number that was measured still brought more, or there is only one.
+    None when every measured number still gained more, or only one was measured.
     """
     for one, more in itertools.pairwise(sorted(found, key=lambda crowd: crowd.clients)):
         steps = more.clients - one.clients
@@ -161,7 +161,7 @@ def _span(trial: Trial, hosts: Mapping[str, str]) -> _Span | None:
 
 
 def _near(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
-    """For each of the spans, in order of their beginnings, what other hosts did meanwhile."""
+    """For each span, in order of start, the spans of other hosts that overlap it."""
     lows = [span.low for span in spans]
     longest = max((span.high - span.low for span in spans), default=0.0)
     for one in spans:
@@ -170,7 +170,7 @@ def _near(spans: Sequence[_Span]) -> Iterator[list[_Span]]:
 
 
 def _group(one: _Span, near: Sequence[_Span]) -> list[_Span]:
-    """Who measured with ``one``; nobody at all, not even it, when somebody disturbed it."""
+    """The round of ``one``; empty when a trial of another cell overlaps it."""
     group = [one, *(s for s in near if s.trial.cell == one.trial.cell and _together([one, s]))]
     hosts = [span.host for span in group]
     strangers = [s for s in near if s not in group and _common(one, s) > _slack(one)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores of several hosts put together in one.
+"""Merge the stores of several hosts into one.
 
-All stores are read, and found to fit together, before anything is written; what is there already
-stays as it is, so merging again changes nothing.
+All stores are read and checked before anything is written.  Existing rows stay unchanged, so a
+second merge changes nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["Merged", "merge"]
 
@@ -23,7 +23,7 @@ _Key = tuple[str, Cell, int]
 
 @dataclass(frozen=True)
 class Merged:
-    """What a store holds after a merge, and how many trials of it are new."""
+    """The content of a store after a merge, and the number of new trials."""
 
     plans: int
     trials: int
@@ -39,17 +39,17 @@ class _Content:
     loads: list[tuple[str, tuple[Sample, ...]]] = field(default_factory=list)
 
     def take(self, store: Store) -> None:
-        """Add what a store holds; StoreError when it contradicts what is here, or itself."""
+        """Add the content of a store; StoreError when it contradicts the others or itself."""
         for plan in store.plans():
             _agree(store, "plan", self.plans.setdefault(plan.uid, plan), plan)
         for uid, facts in store.environments().items():
             if environment_uid(facts) != uid:
-                raise StoreError(f"{store.path}: environment {uid} is not what its name says",
+                raise StoreError(f"{store.path}: environment {uid} does not match its uid",
                                  "the store is damaged")  # fmt: skip
             self.environments[uid] = facts
         for trial in store.trials():
             if trial.plan not in self.plans:
-                raise StoreError(f"{store.path}: a trial is of no plan", "the store is damaged")
+                raise StoreError(f"{store.path}: a trial has no plan", "the store is damaged")
             key = (trial.plan, trial.cell, trial.run)
             _agree(store, "trial", self.trials.setdefault(key, trial), trial)
         self.loads += store.loads().items()
@@ -65,9 +65,9 @@ class _Content:
 
 
 def merge(out: Path, stores: Iterable[Path], loads: Mapping[str, Sequence[Sample]] = {}) -> Merged:
-    """Put what ``stores`` hold into ``out``, with ``loads`` of servers; ``out`` may be new.
+    """Merge ``stores`` and the CPU samples ``loads`` of servers into ``out``, which may be new.
 
-    Raises StoreError, with nothing written, when one is no store or two contradict each other.
+    Raises StoreError and writes nothing when a file is not a store or two stores disagree.
     """
     found = _Content()
     before = 0

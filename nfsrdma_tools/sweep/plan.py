@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grid to be measured: a plan, and the cells it is made of.
+"""The grid to measure: a plan and its cells.
 
 Defaults follow the experiment of Callaghan et al., "NFS over RDMA" (NICELI 2003), section 7: each
 run mounts, reads the whole file in small reads and unmounts, three runs per cell.  Sizes are in
-bytes, read-ahead in blocks of rsize, as that paper counts it.
+bytes, read-ahead in blocks of rsize, as in that paper.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
 
 BLOCK = 8192
-"""Bytes of one checked block of the test file, and of one read(2) unless the plan says other."""
+"""Size of a block of the test file with its own checksum, and of a read(2) by default."""
 
 # without read-ahead the client reads one page at a time
 _PAGE = 4096
+_MAY_BE_EMPTY = ("axes", "read_ahead_kbs")
 _VALUES = {
     "transports": ("tcp", "rdma", "nfsrdma"),
     "vers": ("3", "4.0", "4.1", "4.2"),
@@ -36,7 +37,7 @@ _VALUES = {
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One combination: what one trial measures.
+    """One combination of values, which a trial measures.
 
     ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
     of it, ``axes`` the tunables' values in the order of the plan.
@@ -65,7 +66,7 @@ class Cell:
         return cls(**{**data, "axes": axes})
 
     def __str__(self) -> str:
-        """As a person names it: ``rdma 128k, 4 ahead``."""
+        """The name in reports: ``rdma 128k, 4 ahead``."""
         text = f"{self.transport} {format_size(self.rsize)}, {self.read_ahead} ahead"
         text += f", nconnect {self.nconnect}" if self.nconnect > 1 else ""
         return text + "".join(f", {name}={value}" for name, value in self.axes)
@@ -73,13 +74,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures, and how; ``uid`` names one sweep of it in a store.
+    """What a sweep measures, and how; ``uid`` identifies one sweep in a store.
 
-    Each pass over the grid is in an order of its own: ``random``, so that drift hits all alike,
-    or ``grouped``, one transport after the other, which swaps modules least.
+    Each pass over the grid has its own order: ``random``, so that drift affects all cells alike,
+    or ``grouped`` by transport, which swaps modules least.
 
-    A cell with a read-ahead window of less than ``whole_from`` bytes reads a share of the file
-    only, in proportion to its window: all reads then last about as long.  0: always the whole file.
+    ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` unless it is empty: each rsize has
+    the windows that are multiples of it.
+
+    A cell with a read-ahead window below ``whole_from`` bytes reads a share of the file in
+    proportion to its window, so that all reads take about as long.  0: always the whole file.
     """
 
     target: str
@@ -87,6 +91,7 @@ class Plan:
     transports: tuple[str, ...] = ("tcp", "rdma")
     rsizes: tuple[int, ...] = (8 << 10, 32 << 10, 128 << 10, 512 << 10)
     read_aheads: tuple[int, ...] = (0, 1, 4, 16)
+    read_ahead_kbs: tuple[int, ...] = ()
     nconnects: tuple[int, ...] = (1,)
     vers: str = "3"
     direction: str = "read"
@@ -110,15 +115,17 @@ class Plan:
     def cells(self) -> tuple[Cell, ...]:
         """The whole grid, in a fixed order."""
         axes = [[(name, value) for value in values] for name, values in self.axes]
-        grid = itertools.product(
-            self.transports, self.rsizes, self.aheads, self.nconnects, itertools.product(*axes)
-        )
-        return tuple(Cell(*values) for values in grid)
+        sizes = [(rsize, ahead) for rsize in self.rsizes for ahead in self._blocks_ahead(rsize)]
+        grid = itertools.product(self.transports, sizes, self.nconnects, itertools.product(*axes))
+        return tuple(Cell(name, *size, nconnect, set_) for name, size, nconnect, set_ in grid)
 
-    @property
-    def aheads(self) -> tuple[int, ...]:
-        """Read-aheads that mean something: neither O_DIRECT nor writing reads ahead."""
-        return self.read_aheads if self.reads_ahead else (0,)
+    def _blocks_ahead(self, rsize: int) -> tuple[int, ...]:
+        """Read-ahead in blocks, for each cell of an rsize; O_DIRECT and writes have none."""
+        if not self.reads_ahead:
+            return (0,)
+        windows = (kb << 10 for kb in self.read_ahead_kbs)
+        whole = tuple(window // rsize for window in windows if window % rsize == 0)
+        return whole if self.read_ahead_kbs else self.read_aheads
 
     @property
     def reads_ahead(self) -> bool:
@@ -126,9 +133,9 @@ class Plan:
         return self.direction == "read" and not self.direct
 
     def request_size(self, cell: Cell) -> int:
-        """Bytes of one read(2) or write(2): small, or nothing of read-ahead would show.
+        """Bytes of a read(2) or write(2): small, as large requests hide the effect of read-ahead.
 
-        With O_DIRECT there is none, and a request smaller than rsize would hide rsize.
+        With O_DIRECT there is no read-ahead, and a request smaller than rsize would hide rsize.
         """
         return cell.rsize if self.direct else self.block_size
 
@@ -163,7 +170,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "read_aheads": (0, 1, 2, 4, 8, 16),
         "file_size": 256 << 20,
     },
-    # figures 15 to 18: 512 byte reads were measured too; Linux rounds them, and the sweep says so
+    # figures 15 to 18 include 512-byte reads; Linux rounds them, and the sweep reports that
     "paper2003": {
         "rsizes": tuple(512 << n for n in range(12)),
         "read_aheads": (0, 1, 2, 4, 8, 16),
@@ -174,9 +181,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset(name: str, target: str, **changes: Any) -> Plan:
-    """The plan of a preset with ``changes`` on top; a change that is None keeps the preset's."""
+    """The plan of a preset with ``changes``; a change of None keeps the preset's value."""
     if name not in PRESETS:
-        raise UserError(f"there is no preset {name!r}", f"choose one of {', '.join(PRESETS)}")
+        raise UsageError(f"unknown preset {name!r}", f"the presets are {', '.join(PRESETS)}")
     plan = Plan(target, preset=name, **PRESETS[name])
     return replace(plan, **{key: value for key, value in changes.items() if value is not None})
 
@@ -186,29 +193,32 @@ def _check_words(plan: Plan) -> None:
         value = getattr(plan, name)
         for word in value if isinstance(value, tuple) else (value,):
             if word not in allowed:
-                raise UserError(f"{name}: {word!r} is not known", f"choose of {', '.join(allowed)}")
+                raise UsageError(f"{name}: unknown value {word!r}", f"use {', '.join(allowed)}")
 
 
 def _check_numbers(plan: Plan) -> None:
     for item in fields(plan):
-        if getattr(plan, item.name) == () and item.name != "axes":
-            raise UserError(f"the plan has no {item.name}", "name at least one")
+        if getattr(plan, item.name) == () and item.name not in _MAY_BE_EMPTY:
+            raise UsageError(f"the plan has no {item.name}", "name at least one")
     if plan.runs < 1 or min(plan.nconnects) < 1 or plan.block_size < 1:
-        raise UserError("runs, nconnect and block size start at 1")
+        raise UsageError("the least value of runs, nconnect and block size is 1")
     if plan.file_size < BLOCK or plan.file_size % BLOCK:
         found = format_size(plan.file_size)
-        raise UserError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
+        raise UsageError(f"file size: expected a multiple of {BLOCK} bytes, found {found}")
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
-            raise UserError(f"axis {name}: expected different values, found {list(values)}")
+            raise UsageError(f"axis {name}: expected different values, found {list(values)}")
+    if plan.read_ahead_kbs and not plan.cells():
+        what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
+        raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
     _check_requests(plan)
 
 
 def _check_requests(plan: Plan) -> None:
     for size in plan.rsizes if plan.direct else (plan.block_size,):
         if plan.file_size % size:
-            hint = "sizes that are powers of two go together"
-            raise UserError(f"requests of {size} bytes do not fill {plan.file_size} evenly", hint)
+            what = f"the file size, {plan.file_size} bytes, is not a multiple of requests of {size}"
+            raise UsageError(what, "choose powers of two for both")
 
 
 def _tuple(value: Any) -> Any:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes before the first trial and after the last one: the test file, and warm caches.
+"""Before the first trial: make the test file and warm the caches.  After the last: remove it.
 
-As in the 2003 paper a blind run brings the file into the server's cache, over each transport,
-because the first operations of a transport are up to a fifth dearer.  It checks the data too:
-over the first transport by the checksums in the file, over the others against what came then.
+As in the 2003 paper, a blind run reads the file into the server's cache.  It runs over each
+transport, because the first operations of a transport cost up to a fifth more.  It also verifies
+the data: over the first transport by the checksums in the file, over the others by comparison.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, request_for
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import tunables
+from nfsrdma_tools.sweep.trial_mount import Bench, mounted, request_for
 
 __all__ = ["file_on_server"]
 
@@ -24,10 +24,10 @@ _NOTE, _MADE = "file", "made"
 
 @contextlib.contextmanager
 def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
-    """The plan's file on the server while the block lasts, and longer when it was there before.
+    """The plan's file on the server during the block; it stays if it existed before.
 
-    Raises UserError when a transport cannot be mounted, a tunable is not there or the file cannot
-    be made (better before the first trial than in each), and when the file cannot be removed.
+    Raises UserError when a transport cannot be mounted, a tunable does not exist, or the file
+    cannot be made or removed.
     """
     for tunable in {knob for cell in bench.plan.cells() for knob, _ in tunables(bench, cell)}:
         tunable.get()
@@ -68,7 +68,7 @@ def _blind_run(bench: Bench, transport: str) -> None:
 
 
 def _clean_up(bench: Bench, store: Store, keep: bool) -> str:
-    """Remove the file if this sweep made it; returns what is left when that cannot be done."""
+    """Remove the file if this sweep made it; returns an error message when that fails."""
     if keep or store.noted(bench.plan, _NOTE) != _MADE:
         return ""
     try:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which trial is next: a pure function of a plan and its stored trials, so resuming is free.
+"""Choose the next trial: a pure function of a plan and its stored trials, so a sweep can resume.
 
-Racing (successive elimination) spends runs where the decision is.  First each cell runs once, in
-random order: the chart needs them all.  Then, within each transport and over all of them, only
+Racing (successive elimination) spends runs on the cells that may win.  First each cell runs once,
+in random order: the chart needs them all.  Then, within each transport and over all of them, only
 cells run again that may still beat the best one by more than ``TARGET``, the one with the fewest
-runs first.  Each time the race works out anew which cells are out, by the noise of their own
-transport, so a cell comes back when the noise turns out larger.  The race ends when no other cell
+runs first.  Each step recomputes which cells are eliminated, by the noise of their own
+transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
 may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
 of runs.  It makes at least three repeats of each transport, because one transport's noise says
 nothing about another's.  docs/how-it-was-measured.md has the simulated regret.
@@ -19,8 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, OK, Trial
-from nfsrdma_tools.sweep.spread import (
+from nfsrdma_tools.sweep.significance import (
     KNOWN_AT,
     Noises,
     Summary,
@@ -29,23 +28,24 @@ from nfsrdma_tools.sweep.spread import (
     pooled,
     summaries,
 )
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, OK, Trial
 
 __all__ = ["GIVE_UP", "TARGET", "expected", "next_cell"]
 
 TARGET = 0.01
-"""Relative throughput that is not worth another run."""
+"""Relative gain of throughput below which another run is not worthwhile."""
 GIVE_UP = 2
-"""Failures after which a cell is left alone."""
+"""Failures after which a cell is not tried again."""
 
 
 def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
-    """The cell to run next and the number of its run (from 1); None when all is measured."""
+    """The next cell and the number of its run (from 1); None when everything is measured."""
     attempts = Counter(trial.cell for trial in trials)
     waiting = _waiting(plan, trials)
     if not waiting:
         return None
     if plan.mode == "racing" and not _unmeasured(waiting, trials):
-        # the fewest runs first, and of these the fastest: the best one's interval counts most
+        # the fewest runs first, then the fastest: the interval of the best cell matters most
         seen = {s.cell: s for s in summaries(trials)}
         cell = min(
             waiting, key=lambda c: (seen[c].runs, _group(plan, c), -seen[c].throughput, c.key)
@@ -58,7 +58,7 @@ def next_cell(plan: Plan, trials: Sequence[Trial]) -> tuple[Cell, int] | None:
 
 
 def expected(plan: Plan, trials: Sequence[Trial]) -> int:
-    """How many trials there will be in all, as far as can be told now."""
+    """Estimate of the total number of trials, from what is known now."""
     waiting = _waiting(plan, trials)
     if plan.mode == "racing":
         begins = plan.runs > 1 and _unmeasured(waiting, trials)
@@ -69,7 +69,7 @@ def expected(plan: Plan, trials: Sequence[Trial]) -> int:
 
 
 def _waiting(plan: Plan, trials: Sequence[Trial]) -> list[Cell]:
-    """The cells that want another run."""
+    """The cells that need another run."""
     seen = Counter((trial.cell, trial.status) for trial in trials)
     unfinished = [
         cell
@@ -113,5 +113,5 @@ def _group(plan: Plan, cell: Cell) -> int:
 
 @functools.cache
 def _place(seed: int, attempt: int, cell: Cell) -> float:
-    # a random order of its own for each pass, the same in every process
+    # each pass has its own random order, which is the same in every process
     return random.Random(f"{seed} {attempt} {cell.key}").random()  # noqa: S311 - no secret

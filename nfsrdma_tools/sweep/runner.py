@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of a sweep: ask which trial is next, run it, store it, tell.
+"""The loop of a sweep: choose the next trial, run it, store it, report it.
 
-Its end is always the same, whether all is measured, ctrl-C came or the server went: mounts and
-tunables are put back, and the test file is removed if this sweep made it.  After a kill -9 the
-next start does that from the journal, and the store says where to go on.
+The sweep always cleans up, whether it is complete, interrupted or lost its server: it restores
+mounts and tunables and removes the test file that it made.  After a kill -9 the next start does
+that from the journal, and the store has the state to resume from.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -17,55 +18,58 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import module_build, module_swap, modules
+from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.environment import conditions
-from nfsrdma_tools.host.module_source import OURS
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
-from nfsrdma_tools.sweep import estimate
-from nfsrdma_tools.sweep.accounts import NAMES, Accounts
-from nfsrdma_tools.sweep.bench import Bench
-from nfsrdma_tools.sweep.events import Event, Finished, Planned, TrialDone
-from nfsrdma_tools.sweep.lock import only_one
+from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.sweep import duration_estimate
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server
+from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, TrialDone
 from nfsrdma_tools.sweep.race import expected, next_cell
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.rhythm import AT_ONCE, Rhythm
+from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial import run_trial
-from nfsrdma_tools.undo import Journal, Remove, journal, state_dir
+from nfsrdma_tools.sweep.trial_mount import Bench
+from nfsrdma_tools.sweep.trial_probes import NAMES, Accounts
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.undo import Journal, Remove, journal
 
 __all__ = ["Options", "sweep"]
 
 _STOP_AFTER = 3
-# systemd looks at changed mounts five times a second at most, then at the second's end
-# (RATELIMIT in mount_enumerate of src/core/mount.c): 7 ms of the only CPU, in every third read.
-# Where instructions are counted, waiting for it takes no time.
+# systemd handles changed mounts at most five times a second, then at the end of the second
+# (RATELIMIT in mount_enumerate of src/core/mount.c).  That costs 7 ms of the only CPU in every
+# third read.  On the instruction clock the wait takes no time.
 _CALM = 1.1
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a plan: what does not change what is measured."""
+    """Options of a run that do not change what the plan measures."""
 
     server_ssh: str = ""
     keep_file: bool = False
     accounts: bool = True
-    rhythm: Rhythm = AT_ONCE
+    rhythm: Rhythm = IMMEDIATELY
     measure: Callable[[Bench, Trial, bool], Trial] = run_trial
     prepare: Callable[[Bench, Store, bool], AbstractContextManager[None]] = file_on_server
 
 
 def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[Event, None, None]:
-    """Measure what is still to be measured of ``plan``; each event's trial is in the store.
+    """Measure the trials of ``plan`` that the store lacks; yield an event after each is stored.
 
-    Close the iterator, or let ctrl-C through it, to end early: it cleans up.  Raises UserError
-    when nothing can be measured, or when trials fail one after the other for the same reason.
+    Close the iterator or let KeyboardInterrupt through to stop early: it cleans up.  Raises
+    UserError when nothing can be measured, or when trials in a row fail for the same reason.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(only_one(f"plan {plan.uid}"))
+        stack.enter_context(_only_one(f"plan {plan.uid}"))
         if plan.directory:
-            stack.enter_context(only_one(os.path.realpath(plan.directory)))
+            stack.enter_context(_only_one(os.path.realpath(plan.directory)))
         book = stack.enter_context(journal())
         accounts = Accounts(options.accounts)
         stack.callback(accounts.release)
@@ -85,25 +89,36 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         wanted = expected(plan, trials)
         yield Planned(plan, facts, len(trials), wanted)
         if next_cell(plan, trials):
-            yield estimate.preparing(plan, facts)
+            yield duration_estimate.preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
-            # where modules are swapped, probes are attached anew after each swap
+            # where modules are swapped, probes are attached again after each swap
             if accounts.kept and OURS not in plan.transports:
-                yield estimate.attaching(NAMES, facts)
+                yield duration_estimate.attaching(NAMES, facts)
                 accounts.attach()
-            yield estimate.measuring(plan, wanted - len(trials), facts)
+            yield duration_estimate.measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
 
 
+@contextlib.contextmanager
+def _only_one(what: str) -> Iterator[None]:
+    """Hold the lock named ``what``; UserError at once when another sweep has it."""
+    name = hashlib.sha256(os.fsencode(what)).hexdigest()[:16]
+    with try_file_lock(state_dir() / f"sweep-{name}.lock") as taken:
+        if not taken:
+            hint = "wait for it, or sweep on another mount point"
+            raise UserError(f"another sweep uses {what}", hint)
+        yield
+
+
 def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
-    """The machine's facts.  With our module in the plan it is loaded, so that it tells its own."""
+    """Facts of the machine.  Loads our module if the plan has it, to have its facts, too."""
     if OURS not in plan.transports:
         return conditions()
-    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
     module_swap.ready(OURS)
-    file = modules.on_disk(KERNELS)
-    # most kernels' own modules have no srcversion; the kernel's build names them
+    file = kernel_modules.on_disk(KERNELS)
+    # rpcrdma of most kernels has no srcversion; the kernel's build identifies it
     kernels = {f"module {KERNELS}": file.srcversion or "in tree"} if file else {}
     return {**kernels, **conditions()}
 
@@ -138,7 +153,7 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
 
 
 def _alike(one: Trial, other: Trial) -> bool:
-    # what the kernel offers does not hang on the read-ahead
+    # read-ahead does not change what the kernel offers
     return _asked(one.cell) == _asked(other.cell)
 
 
@@ -151,4 +166,4 @@ def _stop_if_hopeless(streak: list[Trial]) -> None:
     reasons = {re.sub(r"\d+|tcp|(nfs)?rdma", "#", trial.reason) for trial in last}
     if len({trial.cell for trial in last}) == _STOP_AFTER and len(reasons) == 1:
         what = f"stopped: {_STOP_AFTER} trials in a row failed: {last[-1].reason}"
-        raise UserError(what, "mend it, then go on with --resume")
+        raise UserError(what, "fix the cause, then continue with --resume")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: one SQLite file that holds plans, trials and the environments they ran in.
 
-Each trial is committed and on disk before the next one starts (law 4): write-ahead log,
-synchronous=FULL.  ``application_id`` tells a store from any other SQLite file, ``user_version``
-is the version of its tables.  A trial is named by plan, cell and run, so adding it twice changes
-nothing: a sweep's events may be copied into another store again and again.
+Each trial is committed to disk before the next one starts: write-ahead log, synchronous=FULL.
+``application_id`` identifies a store among SQLite files, ``user_version`` is the version of its
+tables.  Plan, cell and run identify a trial, so adding it twice changes nothing: the events of a
+sweep may be copied into another store repeatedly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.load import Sample, as_sample
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample, as_sample
+from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["VERSION", "Store", "StoreError", "environment_uid"]
 
@@ -32,12 +32,11 @@ APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)
 _NAMES = [item.name for item in fields(Trial)]
-# columns that came later than the table, by the version of the store that has them first,
-# and what they hold in a row that is older
+# columns added after the table, by the first version that has them, with their value in older rows
 _LATER = {"accounts": 2, "began": 3}
 _EMPTY = {"accounts": "{}", "began": ""}
 _NOTE = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
-_LOAD = "load of a server"  # in place of a plan's uid
+_LOAD = "load of a server"  # instead of a plan's uid
 
 
 class StoreError(UserError):
@@ -50,12 +49,12 @@ class Store:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self.path = path
         if read_only and not path.is_file():
-            raise StoreError(f"there is no store {path}", "run a sweep first, or name its file")
+            raise StoreError(f"no store {path}", "run a sweep first, or give the path of its store")
         with self._explained():
             self._db = sqlite3.connect(_uri(path, read_only), uri=True, timeout=10)
             self._check(read_only)
             if not read_only:
-                # only now: a file that is somebody else's must not be changed
+                # only after the check: a foreign file must not change
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
 
@@ -72,16 +71,16 @@ class Store:
         self._db.close()
 
     def add_plan(self, plan: Plan) -> None:
-        """Remember a plan; once is enough."""
+        """Store a plan; storing it again changes nothing."""
         self._write(_plan_row(plan))
 
     def add_environment(self, facts: Mapping[str, str]) -> str:
-        """Remember an environment and return its uid; equal facts have equal uids."""
+        """Store an environment and return its uid; equal facts have equal uids."""
         self._write(_environment_row(facts))
         return environment_uid(facts)
 
     def add_trial(self, trial: Trial) -> None:
-        """Put a trial on disk; one that is there already (plan, cell, run) stays as it is."""
+        """Store a trial on disk; an existing one (plan, cell, run) stays unchanged."""
         self._write(_trial_row(trial))
 
     def add_all(
@@ -90,26 +89,26 @@ class Store:
         environments: Iterable[Mapping[str, str]],
         trials: Iterable[Trial],
     ) -> None:
-        """The same for many at once: all of it is on disk, or nothing."""
+        """Store many in one transaction."""
         rows = [*map(_plan_row, plans), *map(_environment_row, environments)]
         self._write(*rows, *map(_trial_row, trials))
 
     def note(self, plan: Plan, key: str, value: str) -> None:
-        """Keep a word about a plan's progress, for whoever resumes it."""
+        """Store a note on the progress of a plan, for the sweep that resumes it."""
         self._write((_NOTE, (plan.uid, key, value)))
 
     def noted(self, plan: Plan, key: str) -> str:
-        """The word kept by ``note``, or nothing."""
+        """The note stored by ``note``, or ""."""
         sql = "SELECT value FROM notes WHERE plan = ? AND key = ?"
         return "".join(self._read(sql, (plan.uid, key), lambda row: str(row[0])))
 
     def add_load(self, host: str, samples: Iterable[Sample]) -> None:
-        """Keep what a server's processors did (sweep/load.py); samples that are there stay."""
+        """Store CPU samples of a server (server_cpu.py); existing samples stay."""
         merged = sorted({*self.loads().get(host, ()), *samples})
         self._write((_NOTE, (_LOAD, host, _json(merged))))
 
     def loads(self) -> dict[str, tuple[Sample, ...]]:
-        """The samples of each server by its name, in order of time."""
+        """The samples per server name, in order of time."""
         sql = "SELECT key, value FROM notes WHERE plan = ? ORDER BY key"
         return dict(self._read(sql, (_LOAD,), _of_load))
 
@@ -119,13 +118,13 @@ class Store:
         return self._read(sql, (), lambda row: Plan.from_json(json.loads(row[0])))
 
     def plan(self, uid: str = "") -> Plan:
-        """The plan of that uid, or the newest that has trials; StoreError when there is none.
+        """The plan of that uid, or the newest one with trials; StoreError when there is none.
 
-        A sweep that could not even start does not hide the one before it.
+        A sweep that failed to start does not hide the one before it.
         """
         found = [plan for plan in self.plans() if uid in ("", plan.uid)]
         if not found:
-            raise StoreError(f"{self.path} holds no plan {uid}".rstrip(), "run a sweep first")
+            raise StoreError(f"{self.path} has no plan {uid}".rstrip(), "run a sweep first")
         measured = set(self._read("SELECT DISTINCT plan FROM trials", (), lambda row: row[0]))
         return next((p for p in reversed(found) if p.uid in measured), found[-1])
 
@@ -146,7 +145,7 @@ class Store:
         if self._empty() and not read_only:
             self._create()
         elif application != APPLICATION:
-            raise StoreError(f"{self.path} is not a store of nfsrdma", "name another file")
+            raise StoreError(f"{self.path} is not a store of nfsrdma", "give another file")
         elif not 1 <= version <= VERSION:
             raise StoreError(
                 f"{self.path}: expected a store of version {VERSION}, found {version}",
@@ -163,7 +162,7 @@ class Store:
         return int(self._db.execute(f"PRAGMA {name}").fetchone()[0])
 
     def _create(self) -> None:
-        # one transaction: a store that was never finished is an empty file, and is made anew
+        # one transaction: an unfinished store is an empty file, which is initialized again
         self._db.executescript(_SCHEMA)
 
     def _write(self, *rows: tuple[str, tuple[Any, ...]]) -> None:
@@ -191,7 +190,7 @@ def environment_uid(facts: Mapping[str, str]) -> str:
 
 
 def _uri(path: Path, read_only: bool) -> str:
-    # without a log nobody writes to it, and then a folder that cannot be written is no obstacle
+    # without a log nobody writes to it; then a read-only folder is no obstacle
     unused = read_only and not path.with_name(f"{path.name}-wal").exists()
     return f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}&immutable={unused:d}"
 
@@ -200,11 +199,11 @@ def _hint(message: str) -> str:
     hints = {
         "readonly": "the file or its folder cannot be written",
         "unable to open": "check that its folder exists and can be written",
-        "locked": "another sweep writes to it; name another file",
-        "full": "make room on its disk, then resume",
+        "locked": "another sweep writes to it; give another file",
+        "full": "free space on its disk, then resume",
     }
     known = (hint for word, hint in hints.items() if word in message)
-    return next(known, "this is no intact store; name another file")
+    return next(known, "the store is damaged; give another file")
 
 
 def _of_load(row: tuple[Any, ...]) -> tuple[str, tuple[Sample, ...]]:
@@ -246,7 +245,7 @@ def _decode(name: str, value: Any) -> Any:
     return kind(value) if kind in (int, float, bool, str) else json.loads(value)
 
 
-# "order" is a word of SQL, so names are quoted; they are the fields of Trial, nobody's input
+# "order" is an SQL keyword, so names are quoted; they are fields of Trial, not user input
 def _columns(names: list[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial: tunables set, mounted, verified, measured, unmounted, everything put back.
+"""One trial: set tunables, mount, verify, measure, unmount, restore.
 
-What is measured is only the workload: accounts are read right before it and right after it, and
-what starting and watching the reader costs is taken off the host's CPU time.  A trial that cannot
-be measured says why, and leaves nothing behind.
+Only the workload is measured: probe sets are read directly before and after it, and the CPU time
+of starting and watching the reader is subtracted.  A trial that fails records the reason and
+leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import cpu, mountstats, readahead
-from nfsrdma_tools.host.cpu import CpuTimes
-from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.mountstats import MountStats
-from nfsrdma_tools.host.target import Target
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.cpu_time import CpuTimes
+from nfsrdma_tools.host.nfs import mountstats, readahead
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mountstats import MountStats
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.bench import Bench, mounted, ready, request_for
-from nfsrdma_tools.sweep.job import Job
+from nfsrdma_tools.sweep.io_result import Job
 from nfsrdma_tools.sweep.plan import Cell
-from nfsrdma_tools.sweep.record import FAILED, NOT_OFFERED, Trial
-from nfsrdma_tools.sweep.settle import settle
+from nfsrdma_tools.sweep.release_server_pages import settle
+from nfsrdma_tools.sweep.trial_mount import Bench, mounted, ready, request_for
+from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 
 __all__ = ["run_trial", "tunables"]
 
@@ -35,11 +36,11 @@ _MEGA = 1_000_000
 
 
 class _NotOfferedError(Exception):
-    """The kernel or the server gives something else than the cell asks for."""
+    """The kernel or the server does not offer what the cell requests."""
 
 
 def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
-    """Measure ``trial.cell`` and return the trial with its figures, or with the reason why not."""
+    """Measure ``trial.cell``; return the trial with its figures or the reason of its failure."""
     trial = replace(
         trial,
         environment=bench.environment,
@@ -59,14 +60,14 @@ def _now() -> str:
 
 
 def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
-    """The cell's tunables, each where it can be reached, with the value wanted."""
+    """The cell's tunables, bound to their host, with the requested values."""
     host = Target.parse(bench.plan.target).host
     return [(Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.axes]
 
 
 def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     cell = trial.cell
-    # first of all: a tunable may be of the module
+    # first: a tunable may be a parameter of the module
     ready(bench, cell.transport)
     axes = _set(bench, cell)
     with _mounted(bench, cell) as made:
@@ -122,12 +123,12 @@ def _read_ahead(bench: Bench, cell: Cell, made: Mount) -> int:
 
 
 def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
-    """Run the workload once with the accounts around it."""
+    """Run the workload once, with probe sets read before and after it."""
     probed = bench.accounts.begin()
     stats = mountstats.read(bench.directory)
-    began, times, own = _now(), cpu.snapshot(), cpu.own_ns()
+    began, times, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
     job = _work(bench, cell)
-    own, times = cpu.own_ns() - own, cpu.difference(cpu.snapshot(), times)
+    own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), times)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
     return {
         **_of_job(job),
@@ -155,7 +156,7 @@ def _of_job(job: Job) -> dict[str, Any]:
 
 
 def _of_cpu(times: CpuTimes, own: int, job: Job) -> dict[str, Any]:
-    # all but the reading itself, and this process: nothing of it is the mount's doing
+    # everything but the reading itself: starting, watching and this process are not the mount's
     harness = max(own - round((job.user_s + job.system_s) * 1e9), 0)
     busy = max(times.busy_ns - harness, 0)
     return {

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload: a test file, read or written in small requests, and its data checked.
+"""The workload: read or write a test file in small requests, and verify its data.
 
-The 2003 paper's simple_read reads a file sequentially; so does sweep/reader.py, one thread, one
-request at a time.  (fio would do, but takes longer to start than to read.)  Requests are small
-(8 KiB): a reader of 1 MiB at a time has all of it in flight, whatever the read-ahead is.
+The 2003 paper's simple_read reads a file sequentially, and so does reader.py: one thread, one
+request at a time.  (fio takes longer to start than to read.)  Requests are small (8 KiB): a reader
+of 1 MiB requests has all of it in flight, whatever the read-ahead.
 
-fio makes the file, of 8 KiB blocks with a checksum and their own place in them (crc32c headers),
-and checks it before the first trial, so lost, torn and misplaced data show.  What trials read is
-compared with what fio found good.
+fio makes the file of 8 KiB blocks with a checksum and their offset (crc32c headers) and verifies
+it before the first trial, which detects lost, torn and misplaced data.  The data of trials is
+compared with the data that fio verified.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep import content, fio
-from nfsrdma_tools.sweep.content import Content
-from nfsrdma_tools.sweep.job import SLOWEST, Job, JobError
+from nfsrdma_tools.sweep import file_checksums, fio
+from nfsrdma_tools.sweep.file_checksums import Content
+from nfsrdma_tools.sweep.io_result import SLOWEST, Job, JobError
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
 
 __all__ = [
@@ -41,27 +41,27 @@ __all__ = [
 ]
 
 _READER = Path(__file__).with_name("reader.py")
-# isolated, without site-packages, and ended by the kernel when this process ends
+# isolated, without site-packages; the kernel kills it when this process dies
 _PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
 _ONLY_READ = ("--rw=read", "--readonly", "--allow_file_create=0")
 
 
 def file_name(plan: Plan) -> str:
-    """Name of the plan's file.  All who read a size share one, each who writes has its own."""
+    """Name of the plan's file.  Readers of one size share a file, each writer has its own."""
     if plan.direction == "write":
         return f".nfsrdma-sweep-{plan.uid[:12]}"
     return f".nfsrdma-sweep-{format_size(plan.file_size)}"
 
 
 def is_there(directory: Path, plan: Plan) -> bool:
-    """Whether the file exists; UserError when it does and is not of the plan's size."""
+    """Whether the file exists; UserError when its size is not the plan's."""
     path = directory / file_name(plan)
     try:
         found = path.lstat().st_size
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise UserError(f"{path.name} cannot be looked at: {error.strerror}") from error
+        raise UserError(f"{path.name} cannot be checked: {error.strerror}") from error
     if found != plan.file_size:
         what = f"{path.name}: expected {plan.file_size} bytes, found {found}"
         raise UserError(what, "remove it on the server")
@@ -69,9 +69,9 @@ def is_there(directory: Path, plan: Plan) -> bool:
 
 
 def make(directory: Path, plan: Plan) -> None:
-    """Make the file: under another name first, so that it is whole or not there at all.
+    """Make the file under a temporary name and rename it, so that it is complete or absent.
 
-    Nobody can guess that name and put a link there that leads fio astray.
+    The temporary name is random: nobody can place a symbolic link there for fio to follow.
     """
     path = directory / file_name(plan)
     draft = path.with_name(f"{path.name}.{plan.uid}")
@@ -86,12 +86,12 @@ def make(directory: Path, plan: Plan) -> None:
 
 
 def remove(directory: Path, plan: Plan) -> None:
-    """Remove the file, if it is there."""
+    """Remove the file if it exists."""
     _discard(directory / file_name(plan))
 
 
 def read(directory: Path, plan: Plan, cell: Cell) -> Job:
-    """Read what a trial of ``cell`` reads, once; raises JobError."""
+    """Do the read of a trial of ``cell`` once; raises JobError."""
     path, size = directory / file_name(plan), plan.bytes_moved(cell)
     how = (size, plan.request_size(cell), "direct" if plan.direct else "buffered")
     limit = 120 + size / SLOWEST
@@ -106,7 +106,7 @@ def read(directory: Path, plan: Plan, cell: Cell) -> Job:
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
-    """Write the whole file once, to where nothing is; the fsync at its end is part of it."""
+    """Write the whole file once, to a new name, with an fsync at the end."""
     remove(directory, plan)
     size, checked = plan.request_size(cell), _checked_size(plan, cell)
     with _explaining(plan):
@@ -114,26 +114,26 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
 
 
 def remember(directory: Path, plan: Plan) -> Content:
-    """What the file holds, for ``check``; ask for it once ``verify`` has found it good."""
+    """The content of the file, for ``check``; call it after ``verify``."""
     with _explaining(plan), _errors():
-        return content.remember(directory / file_name(plan))
+        return file_checksums.remember(directory / file_name(plan))
 
 
 def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = None) -> None:
-    """Read again what a trial of ``cell`` read, or the whole file, and compare; raises JobError.
+    """Repeat the read of a trial of ``cell``, or read the whole file, and compare; raises JobError.
 
-    Right after a buffered read this compares the very pages that came over the wire.
+    Directly after a buffered read this compares the pages that came over the network.
     """
     size = plan.bytes_moved(cell) if cell else plan.file_size
     with _explaining(plan), _errors():
-        if not content.holds(directory / file_name(plan), expected, size, plan.direct):
+        if not file_checksums.holds(directory / file_name(plan), expected, size, plan.direct):
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 
 def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
-    """Read the whole file and check every block by the checksum and the place that are in it.
+    """Read the whole file and verify the checksum and the offset in each block.
 
-    Raises UserError when the data is not what was written.
+    Raises UserError when the data read is not the data written.
     """
     size = math.gcd(plan.file_size, 8 * BLOCK)
     if plan.direct and cell:
@@ -156,11 +156,11 @@ def _failed(stderr: str) -> JobError:
     word, _, number = stderr.strip().partition(" ")
     if word == "errno" and number.isdigit():
         return JobError(os.strerror(int(number)), int(number))
-    return JobError(one_line(stderr) or "the reader ended with a failure")
+    return JobError(one_line(stderr) or "the reader failed")
 
 
 def _discard(path: Path) -> None:
-    # what is still on its way to the server would be kept as .nfs...: let it be dropped first
+    # data in flight would be kept as .nfs...: let it be dropped first
     with contextlib.suppress(OSError):
         file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
@@ -171,7 +171,7 @@ def _discard(path: Path) -> None:
 
 
 def _checked_size(plan: Plan, cell: Cell | None) -> int:
-    # a block cannot be larger than the requests it was written in
+    # a block cannot be larger than the requests that wrote it
     if cell and plan.direction == "write":
         return math.gcd(plan.request_size(cell), BLOCK)
     return BLOCK
@@ -210,7 +210,7 @@ def _explained(error: JobError, plan: Plan) -> JobError:
         return JobError(f"{name}: the data read is not the data written", error.number, hint)
     if error.number in (errno.ENOSPC, errno.EDQUOT):
         what = f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
-        return JobError(what, error.number, "make room there, or take a smaller --file-size")
+        return JobError(what, error.number, "free space there, or use a smaller --file-size")
     if error.number in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = "export it with rw,no_root_squash, or have the file made on the server"
         return JobError(f"{name}: {error.message}", error.number, hint)

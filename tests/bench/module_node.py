@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nfsrdma_tools.host import cpu, mountstats
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.nfs import mountstats
 
 FILE = Path("/mnt/bench/bench-data")
 FILE_BYTES = 64 << 20
@@ -98,9 +99,9 @@ def listing(count: int) -> None:
 
 def measure(work: Callable[[int], None], count: int) -> dict[str, float]:
     work(max(count // 10, 2))
-    stats, before = mountstats.read(FILE.parent), cpu.snapshot()
+    stats, before = mountstats.read(FILE.parent), cpu_time.snapshot()
     work(count)
-    spent = cpu.difference(cpu.snapshot(), before)
+    spent = cpu_time.difference(cpu_time.snapshot(), before)
     counted = mountstats.difference(mountstats.read(FILE.parent), stats)
     return {
         "per_second": count / spent.wall_ns * 1e9,

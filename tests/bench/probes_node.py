@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from nfsrdma_tools.probes import cpu
-from nfsrdma_tools.probes.accounts import NAMES, attached
+from nfsrdma_tools.probes.probe_sets import NAMES, attached
+from nfsrdma_tools.probes.sets import cpu
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
 ROUNDS, READS = int(sys.argv[1]), int(sys.argv[2])

@@ -69,10 +69,10 @@ def ahead(lab: Lab, which: str) -> str:
         "3",
         "--exhaustive",
     )
-    argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-accounts", "--store", STORE)
+    argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-probes", "--store", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)
-    said = lab.run("solo", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
+    said = lab.run("solo", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
     trials = json.loads(said)["trials"]
     return ", ".join(
         f"{one['throughput']:.1f} MB/s ({one['cpu_share']:.0%} CPU, {one['rtt_ms']:.2f} ms)"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that break the protocol on purpose; docs/testing-the-module.md says what they do.
+"""Peers that break the protocol on purpose; docs/dev/testing-the-module.md says what they do.
 
 ``verbs`` and ``peer`` are an RDMA connection in user space; ``rpc`` is what honest messages are
 made of. ``calls`` is the table of what a hostile client sends, ``replies`` of what a hostile

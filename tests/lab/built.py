@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host import module_source
-from nfsrdma_tools.lab import image, kernels, places
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.lab import image, kernels, paths
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["bring", "compiled", "load"]
@@ -25,7 +25,7 @@ def bring(lab: Nodes, node: str = "client") -> None:
     release = lab.run(node, "uname", "-r").stdout.strip()
     folder = IN_NODE.format(release=release, hash=source.hash)
     if lab.run(node, "test", "-e", f"{folder}/nfsrdma.ko", check=False).returncode:
-        file = places.cache_dir() / "modules" / f"{release}-{source.hash}.ko"
+        file = paths.cache_dir() / "modules" / f"{release}-{source.hash}.ko"
         if not file.exists():
             _build(lab, node, release, source, file)
         script = 'mkdir -p "$1" && cat > "$1/nfsrdma.ko"'

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 
 TRACING, MOUNT = Path("/sys/kernel/tracing"), Path("/mnt")
 COLUMNS = ("read_chunk_count", "write_chunk_count", "reply_chunk_count", "nomsg_call_count")

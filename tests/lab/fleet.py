@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lab as a fleet: plays run on it, also ones that are killed, and what its hosts are like."""
+"""Run playbooks on a lab, kill them at a task, and read the state of the hosts."""
 
 import json
 import os
@@ -17,10 +17,10 @@ ROOT = Path(__file__).parents[2]
 COLLECTION = ROOT / "playbooks"
 SCENARIOS = COLLECTION / "extensions/molecule"
 PROGRAM = "/usr/local/sbin/nfsrdma"
-"""Not where the lab has its own."""
+"""Not the path of the lab's own program."""
 MOUNT = "/mnt/fleet/data"
 
-# packages, files, modules, mounts, units, devices: all but logs, caches and what a daemon counts
+# packages, files, modules, mounts, units and devices, without logs, caches and counters of daemons
 LOOK = r"""
 dpkg-query -W
 find /etc /opt /usr/local /var/lib /var/tmp /srv /mnt /root /export -xdev \
@@ -43,7 +43,7 @@ test ! -d /sys/module/nf_tables || nft list ruleset
 
 
 class Fleet:
-    """Plays run on the nodes of a lab; ``folder`` takes what they leave on the controller."""
+    """The nodes of a lab as hosts of the playbooks; ``folder`` is the controller's directory."""
 
     def __init__(self, lab: Nodes, folder: Path) -> None:
         self.lab, self.folder = lab, folder
@@ -52,7 +52,7 @@ class Fleet:
         subprocess.run(bundle, check=True, capture_output=True)
 
     def play(self, name: str, *words: str, check: bool = True) -> str:
-        """Run a play of the collection, or a file; what it said."""
+        """Run a playbook of the collection, or a file of the scenarios; return its output."""
         with (self.folder / "said").open("a+") as file:
             begin = file.seek(0, os.SEEK_END)
             done = subprocess.run(
@@ -64,7 +64,7 @@ class Fleet:
         return said
 
     def cut(self, name: str, task: str, *words: str, seen: tuple[str, ...] = ()) -> None:
-        """Run a play and kill it when it comes to a task; ``seen`` waits on a node before that."""
+        """Run a playbook and kill it at a task, after the command ``seen`` has ended on a node."""
         argv = self._argv(name, *words)
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         with subprocess.Popen(argv, **self._place, **pipe, start_new_session=True) as running:
@@ -75,10 +75,10 @@ class Fleet:
                     self.lab.run(*seen, timeout=300)
             finally:
                 os.killpg(running.pid, signal.SIGKILL)
-        assert came, f"there was no task {task}"
+        assert came, f"the play ended without task {task}"
 
     def look(self, node: str) -> list[str]:
-        """What a host is like, line by line."""
+        """The state of a host, as lines."""
         return self.lab.run(node, "sh", "-c", LOOK, check=False, timeout=600).stdout.splitlines()
 
     def _argv(self, name: str, *words: str) -> tuple[str | Path, ...]:
@@ -92,17 +92,17 @@ class Fleet:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What Ansible is to know."""
+    """The environment of Ansible."""
     programs = Path(sys.executable).parent
     return {
         **os.environ,
         "ANSIBLE_COLLECTIONS_PATH": str(programs.parent / "collections"),
         "ANSIBLE_NOCOLOR": "1",
-        # a third of the connections, which cost most where hosts are emulated
+        # a third of the connections, which take most of the time on emulated hosts
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_TIMEOUT": "120",
         "ANSIBLE_LOCAL_TEMP": str(folder / "tmp"),
-        # scenarios' variables are relative to where molecule keeps its files
+        # the variables of the scenarios are relative to molecule's directory
         "MOLECULE_EPHEMERAL_DIRECTORY": str(folder),
         "PYTHONUNBUFFERED": "1",
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -110,7 +110,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def recap(said: str) -> dict[str, dict[str, int]]:
-    """The figures of PLAY RECAP by host."""
+    """The counts of PLAY RECAP by host."""
     lines = said.rpartition("PLAY RECAP")[2].splitlines()
     rows = [re.match(r"(\S+)\s*: (ok=.*)", line) for line in lines]
     return {

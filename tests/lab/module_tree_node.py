@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 
 HERE = Path("/mnt/here")
 EXPORT = Path("/export")

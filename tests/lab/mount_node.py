@@ -18,10 +18,20 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import mountinfo, mountstats, nldev, readahead
-from nfsrdma_tools.host.effect import shared, state
-from nfsrdma_tools.host.mounts import Mount, MountRequest, Target, find, mount, mounts, unmount
-from nfsrdma_tools.undo import Journal, journal, recover, state_dir
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
+from nfsrdma_tools.host.nfs.mounting import (
+    Mount,
+    MountRequest,
+    Target,
+    find,
+    mount,
+    mounts,
+    unmount,
+)
+from nfsrdma_tools.host.nfs.mounts import shared, state
+from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.undo import Journal, journal, recover
 
 BLOCK, READS, WRITES = 65536, 23, 5
 TARGET = Target.parse("server:/export")
@@ -213,7 +223,7 @@ def killed() -> dict[str, object]:
     undone = find(HERE) is None
     child = (
         "import os, signal; from pathlib import Path\n"
-        "from nfsrdma_tools.host.mounts import *\n"
+        "from nfsrdma_tools.host.nfs.mounting import *\n"
         "from nfsrdma_tools.undo import journal\n"
         "with journal() as book:\n"
         f"    mount(MountRequest(Target.parse('{TARGET}'), Path('{HERE}')), book)\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.archive import unpack_once
-from nfsrdma_tools.lab.places import cache_dir
+from nfsrdma_tools.lab.debian_packages import unpack_once
+from nfsrdma_tools.lab.paths import cache_dir
 
 __all__ = ["chromium", "prometheus"]
 

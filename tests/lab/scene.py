@@ -100,7 +100,7 @@ def scene(lab: Lab) -> Iterator[Scene]:
     """Everything is there within the block, and gone after it."""
     lab.run("client", "sh", "-c", BEGIN, "sh", MOUNT, timeout=600)
     try:
-        with _forwarded(lab, 8949) as page, _forwarded(lab, 9949) as metrics:
+        with _forwarded(lab, 8949) as page, _forwarded(lab, 29949) as metrics:
             found = Scene(lab, f"http://127.0.0.1:{page}/", f"127.0.0.1:{metrics}")
             until(lambda: _answers(found), "the dashboard's first frames")
             # all the probes are attached, which takes the compiler a while here

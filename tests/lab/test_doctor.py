@@ -12,11 +12,11 @@ from nfsrdma_tools.lab.lab import Lab
 @pytest.mark.main
 def test_a_healthy_node_has_no_error(solo: Lab) -> None:
     said = solo.run("client", "nfsrdma", "doctor", "server", "--json")
-    findings = {row["name"]: row for row in json.loads(said.stdout)}
+    findings = {row["name"]: row for row in json.loads(said.stdout)["findings"]}
     assert {row["status"] for row in findings.values()} == {"ok"}, findings
     assert "rpcrdma.ko" in findings["rpcrdma"]["found"]
     assert "rdma 20049, tcp 2049" in findings["portlist"]["found"]
-    assert "leaves by v0" in findings["route to server"]["found"]
+    assert "uses v0" in findings["route to server"]["found"]
     assert said.stderr == ""
 
 
@@ -37,7 +37,7 @@ def test_without_root_what_can_be_read_is_said(solo: Lab) -> None:
 FAULTS = """
 import contextlib, glob, json, os, subprocess, sys
 from pathlib import Path
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.checks import CHECKS, Machine, finding
 from nfsrdma_tools.undo import journal
 
@@ -120,15 +120,15 @@ def faults(solo_file: Lab) -> dict[str, list[dict[str, Any]]]:
     ("fault", "name", "status", "found", "remedy"),
     [
         ("no link", "links", "error", "no RDMA link", "nfsrdma link add"),
-        ("no link", "route to server", "error", "leaves by v0", "make a link"),
+        ("no link", "route to server", "error", "uses v0", "add a link"),
         ("link down", "link rxe7/1", "warning", "DOWN", "ip link set lab7 up"),
         ("mtu", "mtu rxe0/1", "warning", "carry 1024 bytes", "ip link set v0 mtu 9000"),
-        ("filter", "firewall", "warning", "2049, 20049, 4791", "allow them"),
-        ("dummy module", "rpcrdma", "error", "is not real", "reinstall"),
+        ("filter", "firewall", "warning", "2049, 20049, 4791", "accept them"),
+        ("dummy module", "rpcrdma", "error", "is not the real module", "reinstall"),
         ("mounts", "read-ahead /mnt/a", "warning", "128 KiB, 0.25 blocks", "nfsrdma sweep"),
         ("mounts", "fstab /mnt/b", "error", "mounted with tcp", "unmount all"),
         ("nfsd without rdma", "portlist", "error", "listens on tcp 2049", "rdma 20049"),
-        ("no module", "netid rdma", "warning", "no module", "modprobe rpcrdma"),
+        ("no module", "netid rdma", "warning", "no transport module", "modprobe rpcrdma"),
         ("no module", "portlist", "ok", "no NFS server", ""),
     ],
 )
@@ -155,4 +155,4 @@ def test_a_lattice_library_is_not_taken_for_bcc(solo: Lab) -> None:
     )
     said = solo.run("client", "sh", "-c", script)
     (line,) = [line for line in said.stdout.splitlines() if " bcc " in line and "!" in line]
-    assert "not the real one" in line
+    assert "not the BPF compiler" in line

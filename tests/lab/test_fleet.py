@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays on a server and three clients: `make test-fleet`.  Each test goes on where the last ended.
+"""The playbooks on a server and three clients: `make test-fleet`.  Each test continues the last.
 
-What a host is like at the start is compared with what it is like when all of it is taken back.
+The last test compares the state of each host after `rollback` with its state before `site`.
 """
 
 import json
@@ -40,6 +40,7 @@ def before(fleet: Fleet) -> dict[str, list[str]]:
 
 
 def unchanged(said: str, hosts: tuple[str, ...]) -> None:
+    """Check the recap: all hosts are in it, none is changed, failed or unreachable."""
     figures = recap(said)
     assert set(hosts) <= set(figures)
     changed = {host: row["changed"] for host, row in figures.items() if row["changed"]}
@@ -47,7 +48,7 @@ def unchanged(said: str, hosts: tuple[str, ...]) -> None:
     assert not any(row["failed"] or row["unreachable"] for row in figures.values())
 
 
-def test_check_mode_says_what_would_be_and_changes_nothing(
+def test_check_mode_reports_changes_and_makes_none(
     fleet: Fleet, before: dict[str, list[str]]
 ) -> None:
     hosts = fleet.lab.config.nodes
@@ -58,17 +59,17 @@ def test_check_mode_says_what_would_be_and_changes_nothing(
     assert {node: fleet.look(node) for node in hosts} == before
 
 
-def test_killed_half_way_and_a_host_without_rdma_then_all_is_well(fleet: Fleet) -> None:
-    """Each time the hosts' accounts are clear, and the next run goes on."""
+def test_site_continues_after_a_kill_and_after_a_host_failed(fleet: Fleet) -> None:
+    """The outcome of each host is reported, and the next run continues."""
     hosts = fleet.lab.config.nodes
-    fleet.cut("site", "nfsrdma.tools.server : Serve the directories")
+    fleet.cut("site", "nfsrdma.tools.server : Export the directories")
     refuse = f"echo install rdma_rxe /bin/false > {NO_DRIVER}"
     fleet.lab.run("client3", "sh", "-c", f"{refuse}; rdma link delete rxe0; modprobe -r rdma_rxe")
     said = fleet.play("site", check=False)
     figures = recap(said)
     assert {host for host in hosts if figures[host]["failed"]} == {"client3"}
     assert '"client3: Load the modules: ' in said
-    assert '"client1: all is as asked"' in said
+    assert '"client1: in the requested state"' in said
     fleet.lab.run("client3", "rm", NO_DRIVER)
     figures = recap(fleet.play("site", "--limit", "client3"))
     assert figures["client3"]["changed"]
@@ -76,25 +77,26 @@ def test_killed_half_way_and_a_host_without_rdma_then_all_is_well(fleet: Fleet) 
     unchanged(fleet.play("site"), hosts)
 
 
-def test_what_is_in_effect(fleet: Fleet) -> None:
+def test_verify_finds_the_mounts_in_effect(fleet: Fleet) -> None:
     unchanged(fleet.play("verify"), fleet.lab.config.nodes)
     for client in fleet.lab.config.client_nodes:
-        (found,) = json.loads(fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout)
+        said = fleet.lab.run(client, PROGRAM, "mounts", "--json").stdout
+        (found,) = json.loads(said)["mounts"]
         assert (found["directory"], found["transport"], found["rsize"]) == (MOUNT, "rdma", 131072)
         assert MOUNT in fleet.lab.run(client, "cat", "/etc/fstab").stdout
 
 
-def test_the_firewall_keeps_what_was_asked_for_when_it_is_loaded_anew(fleet: Fleet) -> None:
-    # systemctl does not wait for the unit that is told of it
-    ours = "nft list chain inet filter input | grep -c nfsrdma-fleet"
-    come = f"until test $({ours}) = 2; do sleep 1; done"
+def test_ports_stay_open_when_nftables_is_reloaded(fleet: Fleet) -> None:
+    # systemctl does not wait for the unit to which systemd propagates the reload
+    rules = "nft list chain inet filter input | grep -c nfsrdma-fleet"
+    wait = f"until test $({rules}) = 2; do sleep 1; done"
     for verb in ("reload", "restart"):
         fleet.lab.run("server", "systemctl", verb, "nftables")
-        fleet.lab.run("server", "timeout", "60", "sh", "-c", come)
+        fleet.lab.run("server", "timeout", "60", "sh", "-c", wait)
     unchanged(fleet.play("verify", "--limit", "nfsrdma_servers"), ("server",))
 
 
-ASK = """
+SCRAPE = """
 import sys, urllib.request
 request = urllib.request.Request("http://client1:9949/metrics")
 request.add_header("Authorization", "Bearer " + sys.argv[1])
@@ -102,16 +104,16 @@ print(urllib.request.urlopen(request).read().decode())
 """
 
 
-def asked(fleet: Fleet, token: str) -> str:
-    """What client1's exporter tells the server, or the last line of the complaint."""
-    said = fleet.lab.run("server", "python3", "-c", ASK, token, check=False)
+def scrape(fleet: Fleet, token: str) -> str:
+    """The metrics that the server gets from the exporter on client1, or the HTTP error."""
+    said = fleet.lab.run("server", "python3", "-c", SCRAPE, token, check=False)
     return said.stdout or said.stderr.strip().rpartition("urllib.error.HTTP")[2].partition(": ")[2]
 
 
-def test_exporters_answer_prometheus_and_nobody_else(fleet: Fleet, tmp_path: Path) -> None:
-    assert asked(fleet, "") == "HTTP Error 401: Unauthorized"
+def test_exporters_require_the_token(fleet: Fleet, tmp_path: Path) -> None:
+    assert scrape(fleet, "") == "HTTP Error 401: Unauthorized"
     token = fleet.lab.run("server", "cat", "/etc/prometheus/nfsrdma/token").stdout.strip()
-    assert "nfsrdma_mount_info" in asked(fleet, token)
+    assert "nfsrdma_mount_info" in scrape(fleet, token)
     tar = fleet.lab.run("server", "sh", "-c", "tar -C / -c etc/prometheus | base64").stdout
     subprocess.run(
         ("tar", "-x"), input=__import__("base64").b64decode(tar), cwd=tmp_path, check=True
@@ -123,7 +125,7 @@ def test_exporters_answer_prometheus_and_nobody_else(fleet: Fleet, tmp_path: Pat
     assert sorted(targets["targets"]) == [f"{node}:9949" for node in sorted(fleet.lab.config.nodes)]
 
 
-def test_a_busy_mount_is_named_and_left_alone(fleet: Fleet) -> None:
+def test_a_busy_mount_is_reported_and_kept(fleet: Fleet) -> None:
     lab = fleet.lab
     lab.run(
         "client1", "systemd-run", "--unit=busy", f"--working-directory={MOUNT}", "sleep", "9999"
@@ -136,27 +138,27 @@ def test_a_busy_mount_is_named_and_left_alone(fleet: Fleet) -> None:
     figures = recap(said)
     assert {host for host in figures if figures[host]["failed"]} == {"client1"}
     assert {host for host in figures if figures[host]["changed"]} == {"client2", "client3"}
-    (found,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)
+    (found,) = json.loads(lab.run("client1", PROGRAM, "mounts", "--json").stdout)["mounts"]
     assert found["rsize"] == 131072
     lab.run("client1", "systemctl", "stop", "busy")
     figures = recap(fleet.play("site", "--tags", "client"))
     assert {host for host in figures if figures[host]["changed"]} == {"client2", "client3"}
 
 
-def test_a_host_that_is_down_keeps_nobody_from_it(fleet: Fleet) -> None:
-    nobody = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_args": ""}
-    down = json.dumps({"nfsrdma_clients": {"hosts": {"gone": nobody}}})
-    (fleet.folder / "gone.json").write_text(down)
+def test_an_unreachable_host_does_not_stop_the_others(fleet: Fleet) -> None:
+    gone = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_args": ""}
+    inventory = json.dumps({"nfsrdma_clients": {"hosts": {"gone": gone}}})
+    (fleet.folder / "gone.json").write_text(inventory)
     figures = recap(fleet.play("verify", "-i", str(fleet.folder / "gone.json"), check=False))
     assert figures["gone"]["unreachable"] == 1
     assert all(not row["failed"] and not row["changed"] for row in figures.values())
     assert all(figures[host]["ok"] > 3 for host in fleet.lab.config.client_nodes)
 
 
-def test_measured_at_once_cut_short_and_reported(fleet: Fleet) -> None:
-    # NFSv3 wants ports of rpcbind and mountd, too
-    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-accounts"
-    asked = {
+def test_a_sweep_on_several_clients_is_resumed_and_reported(fleet: Fleet) -> None:
+    # NFSv3 also needs the ports of rpcbind and mountd
+    one_cell = "--vers 4.2 --transport rdma --rsize 128k --read-ahead 4 --runs 2 --no-probes"
+    variables = {
         "sweep_target": "server:/export",
         "sweep_mode": "at_once",
         "sweep_file_size": "96M",
@@ -164,7 +166,7 @@ def test_measured_at_once_cut_short_and_reported(fleet: Fleet) -> None:
         "sweep_options": one_cell.split(),
         "sweep_reporter": REPORTER,
     }
-    words = ("-e", json.dumps(asked))
+    words = ("-e", json.dumps(variables))
     measures = "until grep ' nfs4* ' /proc/mounts | grep -v /mnt/fleet; do sleep 1; done"
     fleet.cut("sweep", "Sweep", *words, seen=("client1", "sh", "-c", measures))
     fleet.play("sweep", *words)
@@ -177,34 +179,32 @@ def test_measured_at_once_cut_short_and_reported(fleet: Fleet) -> None:
     assert all(one["server"] for one in report["fleet"]["at_once"])
 
 
-def test_tuned_and_site_leaves_that_alone(fleet: Fleet) -> None:
+def test_site_keeps_what_tune_applied(fleet: Fleet) -> None:
     hosts = fleet.lab.config.client_nodes
     fleet.lab.run("client1", "dd", "if=/dev/zero", f"of={MOUNT}/big.bin", "bs=1M", "count=16")
-    asked = {
+    variables = {
         "tune_store": "sweeps/first/all.db",
         "tune_file": "big.bin",
         "sweep_reporter": REPORTER,
     }
-    words = ("-e", json.dumps(asked))
+    words = ("-e", json.dumps(variables))
     worse = (*words, "-e", '{"tune_slower": true}', "--limit", "localhost,client1")
-    assert "s after: taken back" in fleet.play("tune", *worse)
+    assert "s after: reverted" in fleet.play("tune", *worse)
     said = fleet.play("tune", *words, "--limit", "localhost,client1")
-    assert "not tried again without tune_again" in said
+    assert "set tune_again to try it again" in said
     unchanged(said, ("client1",))
     said = fleet.play("tune", *words, "-e", '{"tune_again": true}')
-    found = dict(
-        re.findall(r"(client.): [0-9.]+ s before, [0-9.]+ s after: (kept|taken back)", said)
-    )
+    found = dict(re.findall(r"(client.): [0-9.]+ s before, [0-9.]+ s after: (kept|reverted)", said))
     assert set(found) == set(hosts)
-    # nor is one that got slower by whatever the machine did meanwhile
+    # a host where other load made the read slower is skipped, too
     unchanged(fleet.play("tune", *words), hosts)
     unchanged(fleet.play("site"), hosts)
     fleet.lab.run("client1", "rm", f"{MOUNT}/big.bin")
 
 
-def test_everything_is_taken_back(fleet: Fleet, before: dict[str, list[str]]) -> None:
+def test_rollback_restores_the_hosts(fleet: Fleet, before: dict[str, list[str]]) -> None:
     hosts = fleet.lab.config.nodes
-    fleet.cut("rollback", "nfsrdma.tools.client : Take off the mounts that were made")
+    fleet.cut("rollback", "nfsrdma.tools.client : Unmount, and remove the definitions")
     fleet.play("rollback")
     unchanged(fleet.play("rollback"), hosts)
     for node in hosts:

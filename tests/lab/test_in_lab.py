@@ -30,7 +30,7 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
     assert [t.cell.key for t in before][:3] == [_key(e) for e in told]
     again = (*SWEEP, "--lab", "--resume", str(store))
     done = subprocess.run(again, capture_output=True, text=True, check=True)
-    assert "8 trials, 8 good" in done.stdout
+    assert "8 trials, 8 succeeded" in done.stdout
     with Store(store) as kept:
         after = kept.trials()
     assert after[: len(before)] == before

@@ -14,7 +14,7 @@ SECURITY = ("krb5", "krb5i", "krb5p")
 WORK = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-from nfsrdma_tools.host import mountstats
+from nfsrdma_tools.host.nfs import mountstats
 
 SIZE = 700_000
 COUNTERS = ("read_chunk_count", "write_chunk_count", "reply_chunk_count", "nomsg_call_count")

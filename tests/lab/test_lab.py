@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import places
+from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab
@@ -121,7 +121,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
     assert read_state(name) == {}
     with Lab(LabConfig(name, extras=True)) as again:
         assert again.run("client", "true").returncode == 0
-    assert not places.lab_dir(name).exists()
+    assert not paths.lab_dir(name).exists()
 
 
 def _processes(name: str) -> list[str]:
@@ -148,11 +148,11 @@ def test_up_status_and_down_from_the_command_line() -> None:
         again = _nfsrdma("lab", "up", name, check=False)
         assert again.returncode == 1
         assert again.stderr.count("\n") == 1
-        assert "up already" in again.stderr
+        assert "already up" in again.stderr
     finally:
         _nfsrdma("lab", "down", name)
     assert _processes(name) == []
-    assert not places.lab_dir(name).exists()
+    assert not paths.lab_dir(name).exists()
 
 
 def _nfsrdma(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

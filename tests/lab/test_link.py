@@ -9,7 +9,7 @@ from nfsrdma_tools.lab.lab import Lab
 
 AGREES = """
 import json, subprocess
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 
 def rdma(what):
     said = subprocess.run(("rdma", "-j", what), check=True, capture_output=True).stdout
@@ -70,7 +70,7 @@ MADE = """
 import json, subprocess
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import nldev
+from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.undo import journal, recover
 
 def names():
@@ -123,15 +123,15 @@ def test_a_soft_link_is_made_removed_and_each_undoes_the_other(solo: Lab) -> Non
     before, made, made_again, *refusals = json.loads(said)
     assert made == ["rxe.7/1", "lab7", "rxe", "ACTIVE", *sorted([*before, "rxe.7"])]
     assert made_again == sorted([*before, "rxe.7"])
-    expected = ("rxe.7 already", "has an RDMA link already", "no such network device", "no driver")
+    expected = ("rxe.7 already", "already has an RDMA link", "no such network device", "no driver")
     for text, words in zip(refusals, expected, strict=True):
         assert words in text
 
 
 def test_the_commands_say_what_is_wrong_in_one_line(solo: Lab) -> None:
     script = (
-        "nfsrdma link remove none; nfsrdma link add 'a;reboot' --netdev v0;"
-        "setpriv --reuid=65534 --clear-groups nfsrdma link list"
+        "nfsrdma link delete none; nfsrdma link add 'a;reboot' --netdev v0;"
+        "setpriv --reuid=65534 --clear-groups nfsrdma link show"
     )
     said = solo.run("client", "sh", "-c", script)
     assert len(said.stderr.splitlines()) == 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard of a client in the lab, in a real browser; and Prometheus, and the terminal."""
+"""Dashboard, exporter and top of a client in the lab: Chromium, Prometheus and a terminal."""
 
 import contextlib
 import json
@@ -26,14 +26,14 @@ TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
 
 @pytest.fixture(scope="module")
 def watched(pair_file: Carriers) -> Iterator[Scene]:
-    """One dashboard for all tests here."""
+    """One dashboard for all tests of this file."""
     with scene(pair_file.bring(THEIRS, THEIRS)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def browser(watched: Scene) -> Iterator[Browser]:
-    """One page for all tests here, open from the first to the last."""
+    """One page for all tests of this file, open from the first to the last."""
     with opened(watched.url) as found:
         yield found
 
@@ -54,14 +54,14 @@ def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> 
 def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
     watched: Scene, browser: Browser
 ) -> None:
-    """While nothing is sent: soft RoCE does not always come back from a datagram that cannot be."""
+    """Without load: soft RoCE does not always recover from a datagram that it cannot send."""
     since = watched.now()
     watched.lab.run("client", "sh", "-ec", LINK_DOWN)
     try:
-        (event,) = until(lambda: told(browser, "link down", since), "link down")
+        (event,) = until(lambda: events(browser, "link down", since), "link down")
     finally:
         watched.lab.run("client", "ip", "link", "set", "eth1", "up")
-    until(lambda: told(browser, "link up", since), "link up")
+    until(lambda: events(browser, "link up", since), "link up")
     assert event["where"] == "rxe0/1"
     after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
     assert len(after) <= 2
@@ -71,7 +71,7 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
 
 
 @pytest.mark.nightly
-def test_a_cable_that_is_pulled_under_load_is_told_as_soon(
+def test_an_unplugged_cable_under_load_is_reported_as_soon(
     watched: Scene, browser: Browser
 ) -> None:
     since = watched.now()
@@ -79,8 +79,8 @@ def test_a_cable_that_is_pulled_under_load_is_told_as_soon(
         until(lambda: browser.shown(since) > 0, "reads before")
         since = watched.now()
         with unplugged(watched):
-            (event,) = until(lambda: told(browser, "link down", since), "link down")
-        until(lambda: told(browser, "link up", since), "link up")
+            (event,) = until(lambda: events(browser, "link down", since), "link down")
+        until(lambda: events(browser, "link up", since), "link up")
         again = watched.now()
         until(lambda: browser.shown(again) > 0, "reads after")
         assert account()["error"] == 0
@@ -92,7 +92,7 @@ def test_a_cable_that_is_pulled_under_load_is_told_as_soon(
 
 @contextlib.contextmanager
 def unplugged(watched: Scene) -> Iterator[None]:
-    """In a thread: QEMU's monitor wants an event loop, and this one has the browser's."""
+    """In a thread of its own: QEMU's monitor and the browser both need an event loop."""
     with ThreadPoolExecutor(1) as thread, contextlib.ExitStack() as stack:
         thread.submit(stack.enter_context, watched.lab.unplugged("client")).result()
         try:
@@ -101,12 +101,11 @@ def unplugged(watched: Scene) -> Iterator[None]:
             thread.submit(stack.close).result()
 
 
-def told(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
-    events = browser.state("events")
-    return [e for e in events if e["kind"] == kind and e["time"] > since]
+def events(browser: Browser, kind: str, since: float) -> list[dict[str, Any]]:
+    return [e for e in browser.state("events") if e["kind"] == kind and e["time"] > since]
 
 
-def test_a_restart_of_the_server_is_survived_and_told(watched: Scene, browser: Browser) -> None:
+def test_a_restart_of_the_server_is_reported_and_survived(watched: Scene, browser: Browser) -> None:
     since = watched.now()
     with watched.load(40) as account:
         until(lambda: browser.shown(since) > 0, "reads before")
@@ -122,8 +121,8 @@ def test_a_restart_of_the_server_is_survived_and_told(watched: Scene, browser: B
     assert browser.text("#link") == "live"
 
 
-def test_the_browser_had_nothing_to_complain_of(watched: Scene, browser: Browser) -> None:
-    """And asked nobody but the dashboard."""
+def test_the_browser_logged_no_errors(watched: Scene, browser: Browser) -> None:
+    """And sent requests to the dashboard only."""
     browser.page.emulate_media(color_scheme="dark")
     browser.page.set_viewport_size({"width": 390, "height": 844})
     frames = browser.state("frames.length")
@@ -134,8 +133,8 @@ def test_the_browser_had_nothing_to_complain_of(watched: Scene, browser: Browser
     assert browser.asked == {urllib.parse.urlsplit(watched.url).netloc}
 
 
-def test_accounts_of_probes_and_of_the_kernel_agree(watched: Scene) -> None:
-    """RPCs by mountstats and by the probe of latency, over the same snapshots."""
+def test_probes_and_mountstats_count_the_same_rpcs(watched: Scene) -> None:
+    """RPCs in mountstats and in the probe set latency, over the same snapshots."""
     time.sleep(2)
     since = watched.now()
     with watched.load(5) as account:
@@ -146,7 +145,7 @@ def test_accounts_of_probes_and_of_the_kernel_agree(watched: Scene) -> None:
     mine = [f["who"].get(f"m:{MOUNT}", {}) for f in frames if f["t"] > since]
     rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("n", "k"))
     assert rpcs >= job["read"]["total_ios"]
-    # an RPC is counted by both, perhaps not in the same interval
+    # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)
 
 
@@ -162,7 +161,7 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
     with scraped(watched, tmp_path) as query, watched.load(5) as account:
         account()
         until(lambda: query(f'nfsrdma_mount_read_bytes_total{{mount="{MOUNT}"}} > 0'), "a scrape")
-        # only the dashboard has probes, and it may be asked after the exporter
+        # only the dashboard has probes, and Prometheus may scrape it after the exporter
         until(lambda: query("nfsrdma_rpc_duration_seconds_count > 0"), "a scrape of the dashboard")
         assert query("histogram_quantile(0.9, sum by (le) (nfsrdma_rpc_duration_seconds_bucket))")
         until(lambda: len(query('up{job="nfsrdma"} == 1')) == 2, "a scrape of each")
@@ -171,10 +170,8 @@ def test_a_real_prometheus_scrapes_it(watched: Scene, tmp_path: Path) -> None:
         dashboards(query)
 
 
-def test_two_mounts_on_one_connection_are_one_connection_to_prometheus(
-    watched: Scene, tmp_path: Path
-) -> None:
-    """NFSv4 mounts of a server share its connection: sums and alerts are to count it once."""
+def test_prometheus_sees_a_shared_connection_once(watched: Scene, tmp_path: Path) -> None:
+    """NFSv4 mounts of a server share its connection: sums and alerts count it once."""
     with second_mount(watched), scraped(watched, tmp_path) as query:
         users = "count by (instance, xprt) (nfsrdma_mount_xprt_info)"
         until(lambda: sorted(counts(query(users))) == ["2", "2"], "both mounts, of both exporters")
@@ -208,7 +205,7 @@ def counts(found: list[Any]) -> list[str]:
 
 
 def dashboards(query: Any) -> None:
-    """Each expression of Grafana's is one that Prometheus can answer."""
+    """Prometheus can evaluate each expression of the Grafana dashboards."""
     for file in sorted(MONITORING.glob("grafana-*.json")):
         for panel in json.loads(file.read_text())["panels"]:
             for target in panel["targets"]:
@@ -218,14 +215,14 @@ def dashboards(query: Any) -> None:
                 query(asked)
 
 
-class scraped:  # noqa: N801 - it reads as a word of the sentence
-    """A Prometheus that scrapes dashboard and exporter, and a way to ask it."""
+class scraped:  # noqa: N801 - a context manager
+    """A Prometheus that scrapes the dashboard and the exporter; gives a query function."""
 
     def __init__(self, watched: Scene, folder: Path) -> None:
         target = urllib.parse.urlsplit(watched.url).netloc
         config = (MONITORING / "prometheus.yml").read_text()
         config = config.replace("15s", "2s")
-        config = config.replace("'localhost:9949'", f"'{target}', '{watched.exporter}'")
+        config = config.replace("'localhost:29949'", f"'{target}', '{watched.exporter}'")
         (folder / "prometheus.yml").write_text(config)
         (folder / "rules.yml").write_text((MONITORING / "rules.yml").read_text())
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -246,7 +243,7 @@ class scraped:  # noqa: N801 - it reads as a word of the sentence
         self.process.wait(timeout=60)
 
     def query(self, expression: str) -> list[Any]:
-        """The result; none while Prometheus starts."""
+        """The result of an expression; waits while Prometheus starts."""
         asked = urllib.parse.urlencode({"query": expression})
         for _ in range(120):
             try:
@@ -260,10 +257,10 @@ class scraped:  # noqa: N801 - it reads as a word of the sentence
                 pass
             assert self.process.poll() is None, self.log.read_text()
             time.sleep(0.5)
-        raise AssertionError("prometheus never answered")
+        raise AssertionError("Prometheus did not answer")
 
 
-def test_the_terminal_shows_the_mount_and_is_left_as_it_was(watched: Scene) -> None:
+def test_top_shows_the_mount_and_restores_the_terminal(watched: Scene) -> None:
     said = watched.lab.run("client", "python3", "-", stdin=TERMINAL, timeout=600)
     found = json.loads(said.stdout)
     assert found["status"] == 0

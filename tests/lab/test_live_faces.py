@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""top, dashboard and exporter on other kernels, and on a client whose mount our module carries."""
+"""top, dashboard and exporter on other kernels, and on a mount that uses our module."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_other_kernels_show_the_mount(kernel: str) -> None:
         shows(found, "rdma")
 
 
-def test_a_mount_that_our_module_carries_is_shown(module_pair: Lab) -> None:
+def test_a_mount_of_our_module_is_shown(module_pair: Lab) -> None:
     with scene(module_pair) as found:
         shows(found, "nfsrdma")
 
@@ -51,12 +51,12 @@ cat /run/exporter
 """
 SCRAPE = """
 import urllib.request
-print(urllib.request.urlopen("http://127.0.0.1:9949/metrics", timeout=60).read().decode())
+print(urllib.request.urlopen("http://127.0.0.1:29949/metrics", timeout=60).read().decode())
 """
 
 
 @pytest.mark.nightly
-def test_an_exporter_counts_by_modules_that_are_loaded_after_it_started() -> None:
+def test_an_exporter_attaches_to_modules_loaded_after_its_start() -> None:
     with Lab(LabConfig(f"test-live-later-{os.getpid()}", extras=True)) as lab:
         lab.run("client", "sh", "-ec", UNLOAD)
         without = 'nfsrdma_missing{what="sunrpc:rpc_request"} 1.0'
@@ -69,18 +69,18 @@ def test_an_exporter_counts_by_modules_that_are_loaded_after_it_started() -> Non
             return counted in scraped(lab)
 
         until(looks, "RPCs counted by probes")
-        # neither events nor functions
+        # all trace events and functions
         until(lambda: "nfsrdma_missing{" not in scraped(lab), "all probes")
         assert "Traceback" not in lab.run("client", "sh", "-ec", LEAVE).stdout
 
 
 def scraped(lab: Lab) -> str:
-    """All metrics of the node's exporter; none while it starts."""
+    """All metrics of the node's exporter; nothing while it starts."""
     return lab.run("client", "python3", "-c", SCRAPE, check=False).stdout
 
 
 def shows(found: Scene, transport: str) -> None:
-    """Each face has what fio did on the mount, and none breaks."""
+    """Dashboard, exporter and top have the load of fio on the mount, without a traceback."""
     since = found.now()
     with found.load(5) as account:
         job = account()["read"]
@@ -107,14 +107,14 @@ def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
     read, rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("r", "n", "k"))
     assert read == pytest.approx(job["io_bytes"], rel=0.02)
     assert rpcs >= job["total_ios"]
-    # an RPC is counted by both, perhaps not in the same interval
+    # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)
     assert sum(each.get("g", {}).get("mapped", 0) for each in mine) > 0
     assert sum(each.get("p", {}).get("wire", 0) for each in mine) > 0
     credits = [each for frame in frames for each in frame["max"].values()]
     assert all(0 <= each["used"] <= each["granted"] for each in credits)
     assert credits
-    # ticks may be counted in the next interval
+    # ticks may count in the next interval
     busy, passed = (sum(frame["cpu"][key] for frame in frames) for key in ("b", "w"))
     assert 0 < busy <= passed * 1.05
 

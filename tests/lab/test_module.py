@@ -52,12 +52,14 @@ find /etc /lib/modules/$(uname -r)/modules.* /var/lib -maxdepth 3 -type f -exec 
 """
 KILLED = """
 import os, signal
-from nfsrdma_tools.host import module_build, module_swap, modules
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.undo import journal
 
 with journal() as book:
-    module_swap.prepare(book, modules.in_file(module_build.build().path))
+    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
     module_swap.ready("nfsrdma")
     print(owner(), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -108,7 +110,7 @@ def test_building(tiny: Lab) -> None:
     first = json.loads(module(tiny, "build", "--json").stdout)
     assert first["fresh"]
     again = module(tiny, "build", "--kernel", first["kernel"])
-    assert again.stdout == f"{first['path']}: was built for {first['kernel']}\n"
+    assert again.stdout == f"{first['path']}: already built for {first['kernel']}\n"
     assert status(tiny)["built"] == first["path"]
 
     assert sh(tiny, f"ls -l {SOURCE}") == before
@@ -125,8 +127,8 @@ def test_building(tiny: Lab) -> None:
 
     sh(tiny, f"sed -i s/return/returning/ {SOURCE}/module.c")
     said = refused(tiny, "build")
-    assert "the module does not build: module.c:11:" in said
-    log = said.partition("the log is ")[2].rstrip(")")
+    assert "the module build failed: module.c:11:" in said
+    log = said.partition("(see ")[2].rstrip(")")
     assert "error:" in sh(tiny, f"cat {log}")
 
 
@@ -145,7 +147,7 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
     assert (found["owner"], found["loaded_is_this_source"]) == ("nfsrdma", True)
     credits = next(each for each in found["tunables"] if each["name"] == "credits")
     assert (credits["value"], credits["about"]["low"], credits["about"]["high"]) == ("64", 2, 1024)
-    assert "credits 64 (2 to 1024), not the default 128" in module(node, "status").stdout
+    assert "credits 64 (2 to 1024), default 128" in module(node, "status").stdout
 
     said = sh(
         node,
@@ -158,16 +160,16 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
         nfsrdma doctor | grep -E ' (netid rdma|nfsrdma) '
         """,
     )
-    assert "the module for rdma: asked for rpcrdma, got nfsrdma" in said
+    assert "the transport module for rdma: requested rpcrdma, got nfsrdma" in said
     assert "/mnt       server:/export  nfsrdma" in said
     assert "owned by nfsrdma" in said
-    assert "tunables changed: credits=64" in said
+    assert "changed parameters: credits=64" in said
     user = "mount /mnt of server:/export"
     assert status(node)["users"] == [user]
     assert f"nfsrdma is in use by {user}" in refused(node, "unload")
 
     sh(node, "umount /mnt")
-    assert "mounts with proto=rdma get rpcrdma" in module(node, "unload").stdout
+    assert "mounts with proto=rdma use rpcrdma" in module(node, "unload").stdout
     sh(node, "nfsrdma mount server:/export /mnt --transport rdma")
     assert f"rpcrdma is in use by {user}" in refused(node, "load")
     wrong = node.run(
@@ -180,14 +182,14 @@ def test_ours_carries_a_mount_and_gives_its_place_back(node: Lab) -> None:
         "nfsrdma",
         check=False,
     )
-    assert "asked for nfsrdma, got rpcrdma (nfsrdma module load)" in wrong.stderr
+    assert "requested nfsrdma, got rpcrdma (nfsrdma module load)" in wrong.stderr
     sh(node, "umount /mnt")
 
 
 def test_what_was_killed_half_way_is_put_back_by_the_next_start(node: Lab) -> None:
     said = node.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
     assert (said.stdout, status(node)["owner"]) == ("nfsrdma\n", "nfsrdma")
-    assert module(node, "unload").stdout.startswith("nfsrdma is not loaded\n")
+    assert module(node, "unload").stdout.startswith("nfsrdma was not loaded\n")
     assert status(node)["owner"] == "rpcrdma"
 
 
@@ -196,7 +198,7 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
         "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
         " --exhaustive --file-size 256k --store /tmp/s.db > /dev/null"
     )
-    stored = json.loads(sh(node, f"{sweep}; nfsrdma store export /tmp/s.db --format json"))
+    stored = json.loads(sh(node, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
     sh(node, "rm /tmp/s.db*")
     trials = [(each["cell"]["transport"], each["status"]) for each in stored["trials"]]
     assert sorted(trials) == [("nfsrdma", "ok")] * 2 + [("rdma", "ok")] * 2
@@ -213,14 +215,14 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
 def test_a_server_is_left_alone_and_told_the_way(node: Lab) -> None:
     said = refused(node, "load", at="server")
     assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
-    assert "systemctl stop nfs-server, do this again, then systemctl start nfs-server" in said
+    assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said
 
 
 def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(tiny: Lab) -> None:
     # the kernel's indices come from another depmod
     before = sh(tiny, f"depmod\n{FILES}")
-    assert "lasts across reboots" in module(tiny, "install").stdout
-    assert "was installed" in module(tiny, "install").stdout
+    assert "permanent: DKMS builds" in module(tiny, "install").stdout
+    assert "already installed" in module(tiny, "install").stdout
     (dkms,) = status(tiny)["registered"]
     assert dkms["state"] == "installed"
     leads = sh(tiny, "for i in rpcrdma rpcrdma6 xprtrdma svcrdma; do modprobe -n -v -i $i; done")
@@ -232,8 +234,8 @@ def test_installed_ours_is_what_the_kernel_loads_and_uninstall_leaves_no_trace(t
     assert status(tiny)["owner"] == "nfsrdma"
     sh(tiny, "rmmod nfsrdma; modprobe kernels-rpcrdma; nfsrdma module load")
     assert status(tiny)["owner"] == "nfsrdma"
-    assert "mounts with proto=rdma get rpcrdma" in module(tiny, "unload").stdout
+    assert "mounts with proto=rdma use rpcrdma" in module(tiny, "unload").stdout
 
-    assert "is uninstalled, for good" in module(tiny, "uninstall").stdout
+    assert "uninstalled nfsrdma" in module(tiny, "uninstall").stdout
     assert sh(tiny, FILES).splitlines() == before.splitlines()
-    assert "nothing is installed" in module(tiny, "uninstall").stdout
+    assert "nfsrdma was not installed" in module(tiny, "uninstall").stdout

@@ -72,12 +72,12 @@ def test_a_device_that_is_too_small_is_refused(limited: Lab) -> None:
     name = f"device {limited.config.nic}0"
     # the largest Call of 16 pages per region takes 77 work requests
     with set_parameters(limited, mr_depth=16), device(limited, "client", "max_qp_wr=59"):
-        small = f"{name}: queue pairs of 59 work requests, expected 155 or more"
+        small = f"{name}: max_qp_wr is 59, expected at least 155"
         assert refused(limited, "client") == small
     with device(limited, "client", "no_frwr=1"):
-        assert "memory management extensions: got none" in refused(limited, "client")
+        assert "no memory management extensions" in refused(limited, "client")
     with device(limited, "server", "max_qp_wr=59"):
-        assert f"{name}: queue pairs of 59 work requests" in refused(limited, "server")
+        assert f"{name}: max_qp_wr is 59" in refused(limited, "server")
     with mounted(limited, "vers=3"):
         carries_data(limited)
 

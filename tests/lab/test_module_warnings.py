@@ -9,7 +9,7 @@ import built
 import pytest
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host import module_source
+from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.config import KERNELS
 

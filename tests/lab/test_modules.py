@@ -8,7 +8,7 @@ from nfsrdma_tools.lab.lab import Lab
 LOADING = """
 import json
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import modules
+from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.undo import journal
 
 def refused(action, name):
@@ -18,25 +18,25 @@ def refused(action, name):
     except UserError as error:
         return str(error)
 
-before = set(modules.loaded())
+before = set(kernel_modules.loaded())
 with journal() as book:
-    assert modules.load("rds-rdma", book)
-    assert not modules.load("rds_rdma", book)
-    new = sorted(set(modules.loaded()) - before)
-between = set(modules.loaded())
+    assert kernel_modules.load("rds-rdma", book)
+    assert not kernel_modules.load("rds_rdma", book)
+    new = sorted(set(kernel_modules.loaded()) - before)
+between = set(kernel_modules.loaded())
 with journal() as book:
-    modules.load("dummy", book)
+    kernel_modules.load("dummy", book)
     with journal() as inner:
-        assert modules.unload("dummy", inner)
-        assert not modules.unload("dummy", inner)
-        gone = "dummy" not in modules.loaded()
-    back = "dummy" in modules.loaded()
-    there = modules.parameters("sunrpc")
-assert before == between == set(modules.loaded())
-in_use = refused(modules.unload, "rpcrdma")
-missing = refused(modules.load, "no_such_module")
-file = vars(modules.on_disk("rpcrdma"))
-owners = modules.transport_owners(modules.loaded())
+        assert kernel_modules.unload("dummy", inner)
+        assert not kernel_modules.unload("dummy", inner)
+        gone = "dummy" not in kernel_modules.loaded()
+    back = "dummy" in kernel_modules.loaded()
+    there = kernel_modules.parameters("sunrpc")
+assert before == between == set(kernel_modules.loaded())
+in_use = refused(kernel_modules.unload, "rpcrdma")
+missing = refused(kernel_modules.load, "no_such_module")
+file = vars(kernel_modules.on_disk("rpcrdma"))
+owners = kernel_modules.transport_owners(kernel_modules.loaded())
 print(json.dumps([new, gone, back, there, in_use, missing, file, owners]))
 """
 
@@ -48,7 +48,7 @@ def test_loading_and_unloading_leave_exactly_what_was_there(solo: Lab) -> None:
     assert gone
     assert back
     assert there["max_resvport"].isdigit()
-    assert "rmmod -- rpcrdma ended with status 1" in in_use
+    assert "rmmod -- rpcrdma exited with status 1" in in_use
     assert "no_such_module" in missing
     assert {"svcrdma", "xprtrdma"} <= set(file["aliases"])
     assert "rdma_cm" in file["depends"]

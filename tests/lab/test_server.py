@@ -12,9 +12,10 @@ SNAPSHOT = """
 import contextlib, json, os, subprocess, sys
 from pathlib import Path
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import nfsd, server
-from nfsrdma_tools.host.exports import Export
-from nfsrdma_tools.undo import journal, recover, state_dir
+from nfsrdma_tools.host.nfsd import nfsctl, serving
+from nfsrdma_tools.host.nfsd.exports import Export
+from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.undo import journal, recover
 
 def sh(script):
     subprocess.run(("sh", "-ec", script), check=True, stdout=sys.stderr)
@@ -33,7 +34,7 @@ def snapshot():
         "portlist": sorted(Path("/proc/fs/nfsd/portlist").read_text().split("\\n")),
         "threads": Path("/proc/fs/nfsd/threads").read_text(),
         # a stopped nfsd remembers what it offered last; each start sets them anew
-        "versions": nfsd.versions() if nfsd.threads() else [],
+        "versions": nfsctl.versions() if nfsctl.threads() else [],
         "service": said("systemctl", "is-active", "nfs-server"),
         "boot": said("systemctl", "is-enabled", "nfs-server"),
     }
@@ -41,7 +42,7 @@ def snapshot():
 def enable(path, *clients, versions=(), **options):
     with journal() as book:
         export = Export(Path(path), clients, **options)
-        changed = server.enable(export, book, versions=versions)
+        changed = serving.enable(export, book, versions=versions)
         book.keep()
     return changed
 
@@ -72,15 +73,15 @@ for path in paths:
     shown.append([Path("/mnt/here").read_text(), [m for m in
                   Path("/proc/mounts").read_text().split("\n") if " /mnt nfs" in m]])
     said("umount", "/mnt")
-own = list(server.serving().own)
-here = [e for e in server.serving().exports if e.client == "10.9.1.0/24"]
+own = list(serving.serving().own)
+here = [e for e in serving.serving().exports if e.client == "10.9.1.0/24"]
 options = {e.path: list(e.options) for e in here}
 enable("/srv/-o", "10.9.1.0/24", read_only=True)
-read_only = [e.client for e in server.serving().exports if "ro" in e.options]
+read_only = [e.client for e in serving.serving().exports if "ro" in e.options]
 foreign = refused("/export", "*")
 strange = [refused("/srv/new\nline", "*"), refused("/srv/-o", "a b"), refused("/srv/none", "*")]
 for path in paths:
-    server.disable(path)
+    serving.disable(path)
     Path(path, "here").unlink()
     Path(path).rmdir()
 same(before)
@@ -99,11 +100,11 @@ def test_any_directory_is_served_over_rdma_and_taken_back(solo: Lab) -> None:
     assert all({"rw", "insecure", "root_squash"} <= set(options[path]) for path in paths)
     assert any(option.startswith("fsid=") for option in options["/export/tmpfs"])
     assert read_only == ["10.9.1.0/24"]
-    assert "exported to * already" in foreign
+    assert "is already exported to *" in foreign
     assert [text.partition(":")[0] for text in strange] == [
         "export path '/srv/new\\nline' has a backslash or control characters (rename it)",
         "client 'a b'",
-        "export path '/srv/none' is no directory (make it first)",
+        "export path '/srv/none' is not a directory (create it first)",
     ]
 
 
@@ -121,7 +122,7 @@ try:
     # killed in the middle: the next start takes it back, with a restart, and again, harmlessly
     if os.fork() == 0:
         with journal() as book:
-            server.enable(Export(Path("/srv/plain"), ("client",)), book)
+            serving.enable(Export(Path("/srv/plain"), ("client",)), book)
             os.kill(os.getpid(), 9)
     os.wait()
     killed = snapshot()
@@ -133,14 +134,14 @@ try:
     enable("/srv/plain", "client")
     live = snapshot()
     kept = said("pgrep", "nfsd") == pids
-    server.disable("/srv/plain")
+    serving.disable("/srv/plain")
     same(running)
 
     sh("systemctl stop nfs-server")
     stopped = snapshot()
     enable("/srv/plain", "client", versions=("3",))
     started = snapshot()
-    server.disable("/srv/plain")
+    serving.disable("/srv/plain")
     same(stopped)
 
     # somebody else's file has the last word: nothing is left of the attempt
@@ -175,4 +176,4 @@ def test_the_service_is_put_back_as_it_was(solo: Lab) -> None:
         False,
         True,
     ]
-    assert "asked for rdma-port=20049, got 0" in why
+    assert "requested rdma-port=20049, got 0" in why

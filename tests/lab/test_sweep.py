@@ -13,14 +13,14 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import build
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 pytestmark = pytest.mark.lab
 
 TARGET = "server:/export"
 # attaching takes seconds on emulated processors, and is asked for where it is looked at
-TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-accounts")
+TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-probes")
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
 cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
@@ -65,7 +65,7 @@ def stored(node: Lab) -> list[Trial]:
 
 
 def exported(node: Lab) -> dict[str, Any]:
-    said = node.run("client", "nfsrdma", "store", "export", STORE, "--format", "json").stdout
+    said = node.run("client", "nfsrdma", "results", "export", STORE, "--format", "json").stdout
     found: dict[str, Any] = json.loads(said)
     return found
 
@@ -125,7 +125,7 @@ def test_a_tiny_sweep_measures_what_it_asked_for(node: Lab) -> None:
 
 def test_accounts_are_kept_of_each_trial(node: Lab, tmp_path: Path) -> None:
     # as long as some hundred samples take
-    words = ("--rsize", "8k,64k", "--read-ahead", "4", "--file-size", "32M", "--accounts")
+    words = ("--rsize", "8k,64k", "--read-ahead", "4", "--file-size", "32M", "--probes")
     trials = swept(node, *words)
     assert len(trials) == 4
     for trial in trials:
@@ -219,8 +219,8 @@ def test_what_is_not_offered_is_said_with_both_values(node: Lab) -> None:
     by_size = {trial.cell.rsize: trial for trial in trials}
     assert by_size[8192].ok
     assert {by_size[512].status, by_size[1 << 20].status} == {"not_offered"}
-    assert "512 bytes, which Linux does not offer" in by_size[512].reason
-    assert "rsize: asked for 1048576, got 524288" in by_size[1 << 20].reason
+    assert "512 bytes, and Linux would round it" in by_size[512].reason
+    assert "rsize: requested 1048576, got 524288" in by_size[1 << 20].reason
     assert len(trials) == 6
 
 

@@ -17,7 +17,7 @@ from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
 
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.probes.server import COUNTS
+from nfsrdma_tools.probes.sets.server import COUNTS
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 

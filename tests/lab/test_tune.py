@@ -79,7 +79,7 @@ def test_tuning_outlives_a_mount_and_undo_leaves_nothing(node: Lab) -> None:
 
     # more than rxe takes: refused, and the first tuning is in effect again
     now = effect(node, f"{apply} --rsize 1M --remount 2>/tmp/said && exit 1")
-    assert "asked for 1048576, got 524288" in sh(node, "cat /tmp/said; rm /tmp/said")
+    assert "requested 1048576, got 524288" in sh(node, "cat /tmp/said; rm /tmp/said")
     assert now[HOSTILE] == (131072, 512)
 
     now = effect(node, f"nfsrdma tune undo '{HOSTILE}'")

@@ -6,8 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
-from nfsrdma_tools.probes import accounts
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes import probe_sets
 
 MOUNT, SIZE, PIECE = Path("/mnt"), 4 << 20, 8192
 OPTIONS = "vers=4.2,proto=rdma,port=20049,rsize=65536"
@@ -16,8 +16,8 @@ OPTIONS = "vers=4.2,proto=rdma,port=20049,rsize=65536"
 def main() -> None:
     subprocess.run(("mount", "-t", "nfs", "-o", OPTIONS, "10.9.1.1:/export", MOUNT), check=True)
     subprocess.run(("udevadm", "settle"), check=True)
-    account = accounts.account("readahead")
-    with accounts.attached(["readahead"]) as counting:
+    account = probe_sets.account("readahead")
+    with probe_sets.attached(["readahead"]) as counting:
         before = mountstats.read(MOUNT)
         file = os.open(MOUNT / "ahead", os.O_RDONLY)
         for _ in range(SIZE // PIECE):

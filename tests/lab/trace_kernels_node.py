@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.probes import accounts
-from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.rpc_clients import clients
 
 MOUNT, SIZE = Path("/mnt"), 65536
 COUNTED = {"chunks": "rpcs", "latency": "count", "server": "calls"}
-NAMES = tuple(name for name in accounts.NAMES if name != "cpu")
+NAMES = tuple(name for name in probe_sets.NAMES if name != "cpu")
 
 
 def work() -> None:
@@ -38,7 +38,7 @@ def settled(counting: Any, known: Any) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for _ in range(60):
         time.sleep(2)
-        before, each = rows, {n: accounts.account(n) for n in NAMES}
+        before, each = rows, {n: probe_sets.account(n) for n in NAMES}
         rows = {n: one.records(one.read(counting), known) for n, one in each.items()}
         if all(moved(before.get(n, []), c) == moved(rows[n], c) for n, c in COUNTED.items()):
             break
@@ -51,7 +51,7 @@ def main() -> None:
     with (MOUNT / "counted").open("wb") as file:
         file.truncate(23 * SIZE)
     known = clients()
-    with accounts.attached(NAMES) as counting:
+    with probe_sets.attached(NAMES) as counting:
         work()
         rows = settled(counting, known)
         missing, gone = sorted(each.event for each in counting.missing), lost(counting)

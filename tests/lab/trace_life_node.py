@@ -17,12 +17,12 @@ import sys
 import time
 from pathlib import Path
 
-from nfsrdma_tools.probes import accounts
+from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.session import session
 
 MOUNT = Path("/mnt/here")
 SIZE, LIMIT, WORKERS = 1 << 18, 300.0, 2
-COUNTED = tuple(name for name in accounts.NAMES if name != "cpu")
+COUNTED = tuple(name for name in probe_sets.NAMES if name != "cpu")
 
 
 def work(number: int, stop: object, rounds: object) -> None:
@@ -70,7 +70,7 @@ def attached(bpf: object) -> int:
 
 def messages(counting: object) -> int:
     """What the account of chunks has counted until now."""
-    return accounts.account("chunks").read(counting).count("rpcs")
+    return probe_sets.account("chunks").read(counting).count("rpcs")
 
 
 def cycled(cycles: int) -> int:

@@ -12,10 +12,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
-from nfsrdma_tools.probes import accounts
-from nfsrdma_tools.probes.clients import clients
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.rpc_clients import clients
 
 MOUNT = Path("/mnt")
 NAMES, READS, READ_SIZE, WRITES, WRITE_SIZE, ATTRS = 10_000, 23, 65536, 17, 300, 5
@@ -99,7 +99,7 @@ def counted_by(tracer: "subprocess.Popen[str]") -> dict[str, object]:
 
 def settled(session_: object, name: str) -> object:
     """An account once nothing is added any more: an RPC's end is counted after its caller runs."""
-    account = accounts.account(name)
+    account = probe_sets.account(name)
     last = account.read(session_)
     for _ in range(100):
         time.sleep(0.2)
@@ -113,16 +113,16 @@ def settled(session_: object, name: str) -> object:
 def main() -> None:
     prepare()
     tracer = bpftrace()
-    with accounts.attached(COUNTED, timed=True) as counting:
+    with probe_sets.attached(COUNTED, timed=True) as counting:
         before = mountstats.read(MOUNT)
         firsts = {name: settled(counting, name) for name in COUNTED}
         work()
         found = {
-            name: accounts.account(name).difference(settled(counting, name), firsts[name])
+            name: probe_sets.account(name).difference(settled(counting, name), firsts[name])
             for name in COUNTED
         }
         stats = mountstats.difference(mountstats.read(MOUNT), before)
-        rows = {name: accounts.account(name).records(found[name], clients()) for name in COUNTED}
+        rows = {name: probe_sets.account(name).records(found[name], clients()) for name in COUNTED}
         missing, losses = [each.event for each in counting.missing], lost(counting)
     print(
         json.dumps(

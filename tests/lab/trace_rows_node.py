@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from nfsrdma_tools.host import mountstats
-from nfsrdma_tools.probes import accounts, idle, program
-from nfsrdma_tools.probes.latency import Latency
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes import maps, probe_sets, program
 from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.sets.latency import Latency
 
 CLIENTS = int(sys.argv[1])
 MOUNTS = [Path(f"/mnt/r{number}") for number in range(CLIENTS)]
@@ -56,7 +56,7 @@ def work(where: Path, number: int) -> None:
 
 def settled(session: object) -> Latency:
     """The account once nothing is added any more."""
-    account = accounts.account("latency")
+    account = probe_sets.account("latency")
     last = account.read(session)
     for _ in range(300):
         time.sleep(0.2)
@@ -77,17 +77,17 @@ def counts() -> dict[str, dict[str, int]]:
 
 def traced() -> dict[str, object]:
     """What all did while the account was attached, by the kernel and by the account."""
-    with accounts.attached(["latency"], sums_only=True) as session:
+    with probe_sets.attached(["latency"], sums_only=True) as session:
         before, first, then = counts(), settled(session), lost(session)
         for number, where in enumerate(MOUNTS):
             work(where, number)
         now = settled(session)
-        added, after = accounts.account("latency").difference(now, first), counts()
+        added, after = probe_sets.account("latency").difference(now, first), counts()
         gone = lost(session) - then
         # as if it were long ago
-        account = accounts.account("latency")
+        account = probe_sets.account("latency")
         account.forget(session, now, 0.0)
-        account.forget(session, now, idle.IDLE + 1)
+        account.forget(session, now, maps.IDLE + 1)
         freed = len(account.read(session).sums)
     done = [n - before[where][name] for where, each in after.items() for name, n in each.items()]
     return {
@@ -101,8 +101,8 @@ def traced() -> dict[str, object]:
 
 
 def credits() -> list[int]:
-    account, where = accounts.account("connections"), Path("/mnt/credits")
-    with accounts.attached(["connections"]) as session:
+    account, where = probe_sets.account("connections"), Path("/mnt/credits")
+    with probe_sets.attached(["connections"]) as session:
         mount(where, "proto=rdma,port=20049")
         os.statvfs(where)
         there = account.read(session)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the collection's modules as Ansible does: a process each, JSON in, JSON out.
+"""Run modules as Ansible does, each in a process of its own, with JSON in and out.
 
-A fork instead of a new interpreter: importing Ansible takes half a second.
+The process is a fork, not a new interpreter: importing Ansible takes half a second.
 """
 
 import atexit
@@ -19,12 +19,29 @@ _MODULES = "ansible_collections.nfsrdma.tools.plugins"
 
 
 def collections(folder: Path) -> Path:
-    """A collections path in which the working tree's playbooks are nfsrdma.tools."""
+    """A collections path where nfsrdma.tools is the playbooks of this working tree."""
     place = folder / "ansible_collections/nfsrdma"
     place.mkdir(parents=True, exist_ok=True)
     if not (place / "tools").exists():
         (place / "tools").symlink_to(PLAYBOOKS)
     return folder
+
+
+def templated(value: Any, variables: dict[str, Any]) -> Any:
+    """Expand the templates in a value from a file of the collection, as Ansible does in a task."""
+    from ansible import template
+
+    # ansible-core 2.19 expands only strings that are marked; earlier versions expand all
+    mark = getattr(template, "trust_as_template", str)
+
+    def marked(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: marked(each) for key, each in part.items()}
+        if isinstance(part, list):
+            return [marked(each) for each in part]
+        return mark(part) if isinstance(part, str) else part
+
+    return template.Templar(loader=None, variables=marked(variables)).template(marked(value))
 
 
 def _imported(name: str) -> Any:
@@ -36,9 +53,9 @@ def _imported(name: str) -> Any:
 
 
 def program(root: Path, name: str, text: str) -> None:
-    """A stand-in for a program of the target: a Python script without its first line.
+    """Write a stand-in for a program of the target: a Python script without its first line.
 
-    Isolated (-IS), because a module starts a dozen of them and site takes longer than the script.
+    -IS skips site, which takes longer than the script; a module runs a dozen of them.
     """
     shell = text.startswith("#!")
     file = root / "bin" / name
@@ -47,8 +64,11 @@ def program(root: Path, name: str, text: str) -> None:
 
 
 def run_module(root: Path, name: str, check: bool = False, **args: Any) -> dict[str, Any]:
-    """What a module answers; ``root`` has its fstab, its units, and programs of its own."""
-    module = _imported(f"modules.{name}")
+    """Run a module and return its result; ``root`` has its fstab, its units and its programs.
+
+    A name without a dot is a module of the collection, others are imported as they are.
+    """
+    module = importlib.import_module(name) if "." in name else _imported(f"modules.{name}")
     of_ansible = {"_ansible_check_mode": check, "_ansible_diff": True, "_ansible_tmpdir": str(root)}
     args = {**of_ansible, **args}
     ours, theirs = os.pipe()
@@ -71,9 +91,9 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         place = _imported("module_utils.place")
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
         _imported("module_utils.records").FOLDER = f"{root}/records"
-        filters = _imported("module_utils.firewall")
-        filters.RULES = f"{root}/etc/firewall.nft"
-        filters.UNIT, filters.LOADED = f"{root}/units/nfsrdma-firewall.service", f"{root}/nf_tables"
+        nftables = _imported("modules.nfsrdma_nftables")
+        nftables.RULES, nftables.LOADED = f"{root}/etc/firewall.nft", f"{root}/nf_tables"
+        nftables.UNIT = f"{root}/units/nfsrdma-firewall.service"
         os.environ["PATH"] = f"{root}/bin:{os.environ['PATH']}"
         _imported("modules.nfsrdma_sweep").FOLDER = f"{root}/sweeps"
         _imported("modules.nfsrdma_facts").PROC = f"{root}/proc"

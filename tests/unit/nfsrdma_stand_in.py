@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for nfsrdma on a target: keeps its state in state.json beside it, and its arguments."""
+"""A stand-in for nfsrdma on a target. Keeps its state and its arguments in state.json."""
 
 import itertools
 import json
@@ -23,10 +23,11 @@ def answer(state: dict, words: list[str]) -> str:  # type: ignore[type-arg]
     plain = [word for word in words if word != "--json"]
     for known, name in ((["mounts"], "mounts"), (["tune", "show"], "tuned"),
                         (["server", "status"], "server"), (["module", "status"], "module"),
-                        (["link", "list"], "links"), (["doctor"], "findings"),
+                        (["link", "show"], "links"), (["doctor"], "findings"),
                         (["doctor", "--", "server"], "findings")):  # fmt: skip
         if plain == known:
-            return json.dumps(state[name])
+            facts = {name: state[name]} if isinstance(state[name], list) else state[name]
+            return json.dumps({"schema_version": 1, **facts})
     act(state, words)
     return "done"
 

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from nfsrdma_tools.host.mounts import MountRequest, Target
+from nfsrdma_tools.host.nfs.mounting import MountRequest, Target
 
 HERE = Target("localhost", "/export")
 

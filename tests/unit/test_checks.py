@@ -10,21 +10,16 @@ import pytest
 
 from nfsrdma_tools.cli import doctor
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
     Machine,
     carry_out,
     examine,
-    kernel,
-    links,
-    mounting,
-    ours,
-    server,
-    tools,
 )
-from nfsrdma_tools.host.modules import ModuleFile
-from nfsrdma_tools.host.nldev import Device, Link
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.rdma.nldev import Device, Link
 
 RELEASE = "6.12.107-amd64"
 GOOD = ModuleFile(
@@ -79,16 +74,16 @@ def link(**changes: object) -> Link:
 )
 def test_the_kernel_configuration_decides(machine: Machine, line: str, status: str) -> None:
     write(machine.root, f"boot/config-{RELEASE}", line)
-    assert one(kernel.feature(machine)).status == status
+    assert one(checks.kernel.feature(machine)).status == status
 
 
 def test_a_packed_configuration_is_read(machine: Machine) -> None:
     write(machine.root, "proc/config.gz", gzip.compress(b"CONFIG_SUNRPC_XPRT_RDMA=y\n"))
-    assert one(kernel.feature(machine)).status == "ok"
+    assert one(checks.kernel.feature(machine)).status == "ok"
 
 
 def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None:
-    assert one(kernel.feature(machine)).status == "unknown"
+    assert one(checks.kernel.feature(machine)).status == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -97,9 +92,9 @@ def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None
         ({}, "AAAA", "ok", "rpcrdma.ko.xz"),
         ({}, "", "ok", "rpcrdma.ko.xz"),
         ({"path": ""}, "", "ok", "built in"),
-        ({}, "BBBB", "warning", "loaded one is not"),
-        ({"intree": False}, "AAAA", "warning", "outside the kernel's tree"),
-        ({"description": "rpcrdma dummy kernel module"}, "", "error", "not real"),
+        ({}, "BBBB", "warning", "loaded module has srcversion"),
+        ({"intree": False}, "AAAA", "warning", "out-of-tree"),
+        ({"description": "rpcrdma dummy kernel module"}, "", "error", "not the real module"),
         ({"aliases": (), "depends": ()}, "", "error", "no alias"),
         ({"vermagic": "5.10.0 SMP"}, "", "error", "5.10.0"),
     ],
@@ -108,21 +103,21 @@ def test_the_module_is_judged(
     changes: dict[str, object], running: str, status: str, words: str
 ) -> None:
     file = ModuleFile(**{**GOOD.__dict__, **changes})  # type: ignore[arg-type]
-    found = kernel.judge_module(file, RELEASE, running)
+    found = checks.kernel.judge_module(file, RELEASE, running)
     assert found.status == status
     assert words in found.found
     assert bool(found.remedy) == (status != "ok")
 
 
 def test_a_missing_module_is_an_error() -> None:
-    assert kernel.judge_module(None, RELEASE, "").status == "error"
+    assert checks.kernel.judge_module(None, RELEASE, "").status == "error"
 
 
 @pytest.mark.parametrize(
     ("users", "status", "words"),
     [
         ("rpcrdma,", "ok", "rpcrdma"),
-        ("-", "warning", "no module"),
+        ("-", "warning", "no transport module"),
         ("rpcrdma,nfsrdma,", "warning", "nfsrdma, rpcrdma"),
     ],
 )
@@ -131,38 +126,41 @@ def test_the_owner_of_the_netid_is_named(
 ) -> None:
     lines = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
     write(machine.root, "proc/modules", lines)
-    found = one(kernel.netid(machine))
+    found = one(checks.kernel.netid(machine))
     assert found.status == status
     assert words in found.found
 
 
 def test_headers_and_btf(machine: Machine) -> None:
-    assert one(kernel.headers(machine)).status == "warning"
-    assert one(kernel.btf(machine)).status == "warning"
+    assert one(checks.kernel.headers(machine)).status == "warning"
+    assert one(checks.kernel.btf(machine)).status == "warning"
     write(machine.root, f"lib/modules/{RELEASE}/build/Makefile", "")
     write(machine.root, "sys/kernel/btf/vmlinux", b"")
-    assert one(kernel.headers(machine)).status == "ok"
-    assert one(kernel.btf(machine)).status == "ok"
+    assert one(checks.kernel.headers(machine)).status == "ok"
+    assert one(checks.kernel.btf(machine)).status == "ok"
 
 
 # ---- links
 
 
 def test_links_that_are_up_are_well() -> None:
-    assert [found.status for found in links.judge_links([link()])] == ["ok"]
+    assert [found.status for found in checks.rdma_links.judge_links([link()])] == ["ok"]
 
 
 def test_no_link_is_an_error_that_says_how_to_make_one() -> None:
-    found = one(links.judge_links([]))
+    found = one(checks.rdma_links.judge_links([]))
     assert found.status == "error"
     assert "nfsrdma link add" in found.remedy
 
 
 def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     down = link(state="DOWN", physical_state="DISABLED")
-    assert one(links.judge_links([down])).status == "error"
-    assert "eth1 up" in one(links.judge_links([down])).remedy
-    assert [found.status for found in links.judge_links([down, link()])] == ["warning", "ok"]
+    assert one(checks.rdma_links.judge_links([down])).status == "error"
+    assert "eth1 up" in one(checks.rdma_links.judge_links([down])).remedy
+    assert [found.status for found in checks.rdma_links.judge_links([down, link()])] == [
+        "warning",
+        "ok",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +168,7 @@ def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
 def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status: str) -> None:
-    found = links.judge_mtu("rxe0/1", "eth1", size)
+    found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
     assert found.status == status
     assert f"carry {payload} bytes" in found.found
 
@@ -188,15 +186,15 @@ def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status:
 )
 def test_a_running_nfsd_wants_an_rdma_listener(machine: Machine, ports: str, status: str) -> None:
     write(machine.root, "proc/fs/nfsd/portlist", ports)
-    assert one(server.listeners(machine)).status == status
+    assert one(checks.nfs_server.listeners(machine)).status == status
 
 
 def test_a_machine_that_serves_nothing_is_well(machine: Machine) -> None:
-    assert one(server.listeners(machine)).status == "ok"
+    assert one(checks.nfs_server.listeners(machine)).status == "ok"
 
 
 def test_without_a_server_its_checks_say_nothing(machine: Machine) -> None:
-    assert [*server.reach(machine), *server.route(machine)] == []
+    assert [*checks.nfs_server.reach(machine), *checks.nfs_server.route(machine)] == []
 
 
 NFT = """
@@ -213,17 +211,17 @@ table inet filter {
 @pytest.mark.parametrize(
     ("rules", "status", "words"),
     [
-        ("", "ok", "nothing is dropped"),
+        ("", "ok", "no rule drops packets"),
         (NFT % "80", "warning", "2049, 20049, 4791"),
         (NFT % "2049, 20049", "warning", "4791"),
         (NFT % "2049, 4791, 20049", "ok", "name ports"),
-        (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "nothing"),
+        (":INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n", "ok", "no rule"),
         (":INPUT DROP [0:0]\n-A INPUT -p tcp --dport 2049 -j ACCEPT\n", "warning", "20049, 4791"),
         (":INPUT ACCEPT [0:0]\n-A INPUT -j REJECT --reject-with x\n", "warning", "2049"),
     ],
 )
 def test_the_packet_filter_is_judged(rules: str, status: str, words: str) -> None:
-    found = server.judge_filter(rules)
+    found = checks.nfs_server.judge_filter(rules)
     assert found.status == status
     assert words in found.found
 
@@ -249,7 +247,7 @@ def test_read_ahead_is_held_against_rsize(
     machine: Machine, rsize: int, kb: int, status: str, words: str
 ) -> None:
     mounted(machine, rsize, kb)
-    found = one(mounting.read_ahead(machine))
+    found = one(checks.nfs_mounts.read_ahead(machine))
     assert found.status == status
     assert words in found.found
 
@@ -272,20 +270,20 @@ def test_fstab_is_held_against_what_is_mounted(
 ) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/mnt\\040a", options))
     mounted(machine, 524288, 128, proto, at="/mnt\\040a")
-    assert [found.status for found in mounting.fstab(machine)] == statuses
+    assert [found.status for found in checks.nfs_mounts.fstab(machine)] == statuses
 
 
 def test_what_fstab_names_but_is_not_mounted_is_passed_over(machine: Machine) -> None:
     write(machine.root, "etc/fstab", FSTAB.format("/other", "rdma"))
     mounted(machine, 524288, 128)
-    assert list(mounting.fstab(machine)) == []
+    assert list(checks.nfs_mounts.fstab(machine)) == []
 
 
 def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
-    assert "128 KiB" in one(mounting.nfsrahead(machine)).found
+    assert "128 KiB" in one(checks.nfs_mounts.nfsrahead(machine)).found
     rule = 'SUBSYSTEM=="bdi", PROGRAM="/usr/libexec/nfsrahead %k", ATTR{read_ahead_kb}="%c"\n'
     write(machine.root, "usr/lib/udev/rules.d/99-nfs.rules", rule)
-    assert "99-nfs.rules" in one(mounting.nfsrahead(machine)).found
+    assert "99-nfs.rules" in one(checks.nfs_mounts.nfsrahead(machine)).found
 
 
 # ---- tools
@@ -295,12 +293,12 @@ def test_the_udev_rule_is_found_by_what_it_does(machine: Machine) -> None:
     ("status", "stderr", "verdict", "words"),
     [
         (0, "", "ok", "0.31.0"),
-        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "not the real one"),
+        (1, "AttributeError: module 'bcc' has no attribute 'BPF'", "warning", "bcc has no BPF"),
         (1, "ModuleNotFoundError: No module named 'bcc'", "warning", "No module named"),
     ],
 )
 def test_bcc_is_judged(status: int, stderr: str, verdict: str, words: str) -> None:
-    found = tools.judge_bcc(status, "0.31.0\n", stderr)
+    found = checks.probe_requirements.judge_bcc(status, "0.31.0\n", stderr)
     assert found.status == verdict
     assert words in found.found
 
@@ -371,15 +369,15 @@ BUILT = ModuleFile("nfsrdma", "/x.ko", srcversion="NEW",
         (None, None, {}, "ok", "not loaded, not built for this kernel"),
         (BUILT, None, {}, "ok", "not loaded, built for this kernel"),
         (None, "OLD", {}, "ok", "loaded, srcversion OLD; not built here"),
-        (BUILT, "OLD", {}, "warning", "loaded with srcversion OLD, this source makes NEW"),
-        (BUILT, "NEW", {"credits": "128"}, "ok", "tunables changed: none"),
-        (BUILT, "NEW", {"credits": "64"}, "ok", "tunables changed: credits=64"),
+        (BUILT, "OLD", {}, "warning", "loaded with srcversion OLD, this source has NEW"),
+        (BUILT, "NEW", {"credits": "128"}, "ok", "changed parameters: none"),
+        (BUILT, "NEW", {"credits": "64"}, "ok", "changed parameters: credits=64"),
     ],
 )
 def test_our_module_is_judged_against_its_source(
     built: ModuleFile | None, running: str | None, values: dict[str, str], status: str, words: str
 ) -> None:
-    found = ours.judge(built, running, values)
+    found = checks.transport_module.judge(built, running, values)
     assert found.status == status
     assert words in found.found
     assert found.remedy or status == "ok"
@@ -388,5 +386,5 @@ def test_our_module_is_judged_against_its_source(
 def test_the_netid_may_be_ours(machine: Machine) -> None:
     text = "sunrpc 1 1 nfsrdma, Live 0x0\nrdma_cm 1 1 nfsrdma, Live 0x0\nnfsrdma 1 0 - Live 0x0\n"
     write(machine.root, "proc/modules", text)
-    (finding,) = kernel.netid(machine)
+    (finding,) = checks.kernel.netid(machine)
     assert (finding.status, finding.found) == ("ok", "owned by nfsrdma")

@@ -10,13 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from forked import nfsrdma
 
-from nfsrdma_tools.cli import main
+from nfsrdma_tools import __version__
+from nfsrdma_tools.cli import doctor, main
+from nfsrdma_tools.cli.output import SCHEMA_VERSION
+from nfsrdma_tools.host import checks
+from nfsrdma_tools.host.checks import Finding
 
 HEAVY = (
     "matplotlib",
-    "scipy",
     "numpy",
     "rich",
     "pyroute2",
@@ -31,8 +35,8 @@ HEAVY = (
 )
 COMMANDS = (
     ("doctor",), ("mount",), ("mounts",), ("umount",), ("server",), ("link",), ("sweep",),
-    ("store",), ("report",), ("tune",), ("lab",), ("lab", "up"), ("tune", "apply"), ("link", "add"),
-    ("trace",), ("top",), ("dashboard",), ("exporter",),
+    ("results",), ("report",), ("tune",), ("lab",), ("lab", "up"), ("tune", "apply"),
+    ("link", "add"), ("trace",), ("top",), ("dashboard",), ("exporter",),
 )  # fmt: skip
 
 
@@ -77,24 +81,48 @@ def test_help_loads_nothing_heavy(
     assert {name.partition(".")[0] for name in modules.split()}.isdisjoint(HEAVY)
 
 
+def test_help_names_exit_statuses_and_completion_and_hides_old_names(
+    helps: dict[tuple[str, ...], tuple[str, str]],
+) -> None:
+    text = helps[()][0]
+    for status in ("0 success", "1 failure", "2 wrong usage", "130 interrupted"):
+        assert status in text
+    assert "--install-completion" in text
+    commands = {line.split()[0] for line in text.split("Commands:")[1].splitlines() if line.strip()}
+    assert "results" in commands
+    assert "store" not in commands
+    assert " list" not in helps["link",][0]
+
+
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "status", "said"),
     [
-        (("report", "/no/such/store"), "/no/such/store"),
-        (("sweep",), "SERVER:/EXPORT"),
-        (("sweep", "--resume", "/no/such/store"), "no store /no/such/store"),
-        (("lab", "up", "../x"), "lab name"),
-        (("lab", "ssh", "no-such-lab"), "is down"),
-        (("mount", "nocolon", "/mnt"), "nocolon"),
-        (("report", "/no/such\n\x1b[31mstore"), "/no/such??[31mstore"),
-        (("sweep", "server:/x", "--axis", "a.b"), "has no values"),
+        (("report", "/no/such/store"), 1, "/no/such/store"),
+        (("sweep",), 2, "SERVER:/PATH"),
+        (("sweep", "--resume", "/no/such/store"), 1, "no store /no/such/store"),
+        (("lab", "up", "../x"), 2, "is not a lab name"),
+        (("lab", "up", "x", "--shape", "trio"), 2, "shape is 'trio' (it can be solo, pair)"),
+        (("lab", "ssh", "no-such-lab"), 1, "is down"),
+        (("mount", "nocolon", "/mnt"), 2, "nocolon"),
+        (("mount", "s:/x", "/mnt", "-o", "vers=3", "--vers", "4.2"), 2, "vers is both 4.2 and 3"),
+        (("mount", "s:/x", "/mnt", "-o", "bg"), 2, "'bg' is not supported"),
+        (("mount", "s:/x", "/mnt", "-o", "port=x"), 2, "port is 'x', not a number"),
+        (("report", "/no/such\n\x1b[31mstore"), 1, "/no/such??[31mstore"),
+        (("sweep", "server:/x", "--axis", "a.b"), 2, "has no values"),
+        (("trace", "nothing"), 2, "unknown probe set 'nothing'"),
+        (("trace", "chunks", "2", "--interval", "3"), 2, "INTERVAL is given twice"),
+        (("trace", "cpu", "--pid", "1"), 2, "trace cpu has no filter --pid"),
+        (("trace", "nfsiostat", "--client", "10.0.0.1"), 2, "no filter --client"),
+        (("link", "add", "rxe0", "type", "rxe"), 2, "the network device is missing"),
+        (("link", "add", "rxe0", "mtu", "9000"), 2, "cannot parse 'mtu 9000'"),
+        (("tune", "apply"), 2, "needs either a STORE, or --mount"),
     ],
 )
-def test_an_error_is_one_line_without_a_traceback(
-    words: tuple[str, ...], said: str, tmp_path: Path
+def test_an_error_is_one_line_and_a_status_without_a_traceback(
+    words: tuple[str, ...], status: int, said: str, tmp_path: Path
 ) -> None:
     done = nfsrdma(*words, cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == status
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("nfsrdma: ")
     assert said in done.stderr
@@ -106,7 +134,7 @@ def test_a_hangup_that_nohup_ignored_stays_ignored(
 ) -> None:
     """nohup(1) has its command ignore SIGHUP; without it a closed terminal ends the command."""
     kept = {n: signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)}
-    monkeypatch.setattr(main, "app", lambda: os.kill(os.getpid(), signal.SIGHUP))
+    monkeypatch.setattr(main, "app", lambda **_: os.kill(os.getpid(), signal.SIGHUP))
     try:
         signal.signal(signal.SIGHUP, before)
         with pytest.raises(SystemExit) if ended else contextlib.nullcontext() as left:
@@ -115,3 +143,144 @@ def test_a_hangup_that_nohup_ignored_stays_ignored(
         for number, handler in kept.items():
             signal.signal(number, handler)
     assert (left.value.code if left else 0) == (128 + signal.SIGHUP if ended else 0)
+
+
+def test_the_version_is_printed(tmp_path: Path) -> None:
+    done = nfsrdma("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"nfsrdma {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "old", "new"),
+    [
+        (("store", "export", "none.db"), "store", "results"),
+        (("report", "none.db", "--out", "x"), "--out", "--output"),
+        (("report", "none.db", "--out=x"), "--out", "--output"),
+        (("mount", "nocolon", "/mnt", "--option", "ro"), "--option", "--options"),
+        (("link", "remove", "none"), "link remove", "link delete"),
+        (("results", "merge", "o.db", "none.db", "--load", "x"), "--load", "--server-cpu"),
+        (("server", "load", "--seconds", "0"), "server load", "server cpu"),
+        (("sweep", "nocolon", "--no-accounts"), "--no-accounts", "--no-probes"),
+        (
+            ("sweep", "s:/x", "--in-step", "1/9999"),
+            "--in-step START/SECONDS",
+            "--start-at START --interval SECONDS",
+        ),
+    ],
+)
+def test_an_old_name_works_and_says_which_is_the_new_one(
+    words: tuple[str, ...], old: str, new: str, tmp_path: Path
+) -> None:
+    env = {**os.environ, "NFSRDMA_STATE": str(tmp_path / "state")}
+    done = nfsrdma(*words, cwd=tmp_path, env=env)
+    warning, *others = done.stderr.splitlines()
+    assert warning == f"nfsrdma: {old} is now {new}; the next version removes the old name"
+    # the command itself ran: it says what is wrong with these words, or nothing is
+    assert len(others) == (0 if words[:2] == ("server", "load") else 1)
+    assert not any("No such" in line for line in others)
+
+
+def test_an_old_option_behind_two_dashes_is_an_argument(tmp_path: Path) -> None:
+    done = nfsrdma("report", "--", "--out", cwd=tmp_path)
+    assert "is now" not in done.stderr
+    assert "no store --out" in done.stderr
+
+
+def test_a_sweep_that_resumes_takes_no_new_plan(tmp_path: Path) -> None:
+    done = nfsrdma("sweep", "--resume", "s.db", "--rsize", "8k", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "cannot change the stored plan (rsizes)" in done.stderr
+    done = nfsrdma("sweep", "s:/x", "--start-at", "5", cwd=tmp_path)
+    assert "--start-at and --interval need each other" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("doctor",), "findings"),
+        (("mounts",), "mounts"),
+        (("server", "status"), "exports"),
+        (("tune", "show"), "tuned"),
+        (("lab", "status"), "labs"),
+        (("module", "status"), "release"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--json", "-j"])
+def test_json_has_a_schema_version(
+    words: tuple[str, ...], key: str, option: str, tmp_path: Path
+) -> None:
+    done = nfsrdma(*words, option, cwd=tmp_path)
+    facts = json.loads(done.stdout)
+    assert facts["schema_version"] == SCHEMA_VERSION
+    assert key in facts
+
+
+@pytest.mark.parametrize(
+    ("status", "strict", "code"),
+    [
+        ("ok", True, 0), ("warning", False, 0), ("warning", True, 1), ("unknown", False, 0),
+        ("unknown", True, 1), ("error", False, 1), ("error", True, 1),
+    ],
+)  # fmt: skip
+def test_doctor_is_strict_on_request(
+    status: str, strict: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [Finding("one", "ok", "fine"), Finding("two", status, "found")]  # type: ignore[arg-type]
+    monkeypatch.setattr(checks, "examine", lambda _machine: findings)
+    with pytest.raises(typer.Exit) if code else contextlib.nullcontext() as ended:
+        doctor.doctor("", strict)
+    assert (ended.value.exit_code if ended else 0) == code
+
+
+def test_verbose_prints_programs_and_their_status() -> None:
+    argv = (sys.executable, "-c", VERBOSE)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines() == ["nfsrdma: run: false", "nfsrdma: false: exit status 1"]
+
+
+VERBOSE = """
+from nfsrdma_tools.cli.options import log_programs
+from nfsrdma_tools.command import run
+run("true")
+log_programs(True)
+run("false", check=False)
+"""
+
+
+def test_ctrl_c_exits_with_130() -> None:
+    # a shell starts its background jobs with SIGINT ignored, and children inherit that
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    argv = (sys.executable, "-c", f"{code}; from nfsrdma_tools.cli.main import main; main()")
+    words = (*argv, "server", "cpu")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        assert command.stdout
+        assert command.stdout.readline().startswith(b"[")
+        command.send_signal(signal.SIGINT)
+        assert command.wait() == 130
+        assert command.stderr
+        assert b"Traceback" not in command.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("nfsrdma tra", ["trace"]),
+        ("nfsrdma sto", []),
+        ("nfsrdma trace re", ["readahead", "registrations"]),
+        ("nfsrdma mount s:/x /mnt --vers 4.", ["4.0", "4.1", "4.2"]),
+        ("nfsrdma mount s:/x /mnt --transport n", ["nfsrdma"]),
+    ],
+)
+def test_completion_of_bash(line: str, words: list[str], tmp_path: Path) -> None:
+    asked = {"_NFSRDMA_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    env = {**os.environ, **asked, "COMP_CWORD": str(len(line.split()) - 1)}
+    done = nfsrdma(cwd=tmp_path, env=env)
+    assert sorted(done.stdout.split()) == words
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_of_a_shell_calls_nfsrdma(shell: str, tmp_path: Path) -> None:
+    env = {**os.environ, "_NFSRDMA_COMPLETE": f"source_{shell}"}
+    done = nfsrdma(cwd=tmp_path, env=env)
+    assert done.returncode == 0
+    assert f"_NFSRDMA_COMPLETE=complete_{shell}" in done.stdout

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,8 @@ import forked
 import pytest
 
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
-from nfsrdma_tools.sweep.events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.progress_events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.store import Store
 from tests.unit.surfaces import SURFACES, sweep
 
@@ -19,26 +20,29 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "what"),
+    ("words", "status", "what"),
     [
-        (("sweep",), "nothing to sweep"),
-        (("sweep", "server"), "not an NFS target"),
-        (("sweep", "s:/e", "--preset", "huge"), "no preset 'huge'"),
-        (("sweep", "s:/e", "--transport", "udp"), "'udp' is not known"),
-        (("sweep", "s:/e", "--axis", "x"), "has no values"),
-        (("sweep", "s:/e", "--axis", "../x=1"), "not a tunable"),
-        (("sweep", "s:/e", "--read-ahead", "-1..4"), "not a number"),
-        (("sweep", "s:/e", "--rsize", "4k;reboot"), "not a size"),
-        (("sweep", "--resume", "/etc/passwd"), "not a database"),
-        (("sweep", "--resume"), "no store sweep.db to resume"),
-        (("store", "export", "none.db"), "no store none.db"),
+        (("sweep",), 2, "the export is missing"),
+        (("sweep", "server"), 2, "not an NFS target"),
+        (("sweep", "s:/e", "--preset", "huge"), 2, "unknown preset 'huge'"),
+        (("sweep", "s:/e", "--transport", "udp"), 2, "unknown value 'udp'"),
+        (("sweep", "s:/e", "--axis", "x"), 2, "has no values"),
+        (("sweep", "s:/e", "--axis", "../x=1"), 2, "not a tunable"),
+        (("sweep", "s:/e", "--read-ahead", "-1..4"), 2, "not a number"),
+        (("sweep", "s:/e", "--read-ahead", "4", "--read-ahead-kb", "4"), 2, "exclude each other"),
+        (("sweep", "s:/e", "--rsize", "1M", "--read-ahead-kb", "128"), 2, "multiple of an rsize"),
+        (("sweep", "s:/e", "--rsize", "4k;reboot"), 2, "not a size"),
+        (("sweep", "s:/e", "--resume", "s.db"), 2, "exclude each other"),
+        (("sweep", "--resume", "/etc/passwd"), 1, "not a database"),
+        (("sweep", "--resume", "s.db"), 1, "no store s.db to resume"),
+        (("results", "export", "none.db"), 1, "no store none.db"),
     ],
 )
 def test_mistakes_end_in_one_line_and_touch_nothing(
-    tmp_path: Path, words: tuple[str, ...], what: str
+    tmp_path: Path, words: tuple[str, ...], status: int, what: str
 ) -> None:
     said = nfsrdma(*words, cwd=tmp_path)
-    assert said.returncode == 1
+    assert said.returncode == status
     assert what in said.stderr
     assert len(said.stderr.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
@@ -49,10 +53,12 @@ def test_export_prints_what_is_stored(tmp_path: Path) -> None:
         trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
         for trial in trials:
             store.add_trial(trial)
-    said = nfsrdma("store", "export", "s.db", cwd=tmp_path)
+    said = nfsrdma("results", "export", "s.db", cwd=tmp_path)
     assert said.returncode == 0
     assert len(said.stdout.splitlines()) == len(trials) + 1
-    assert nfsrdma("store", "export", "s.db", "--format", "xml", cwd=tmp_path).returncode == 1
+    assert nfsrdma("results", "export", "s.db", "--format", "xml", cwd=tmp_path).returncode == 2
+    facts = json.loads(nfsrdma("results", "export", "s.db", "-j", cwd=tmp_path).stdout)
+    assert (facts["schema_version"], len(facts["trials"])) == (1, len(trials))
 
 
 def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> None:
@@ -66,7 +72,8 @@ def test_the_conclusion_names_the_winners_and_what_is_next(tmp_path: Path) -> No
         text = "\n".join(conclusion(plan, store, done=False))
     assert "best: rdma 128k, 1 ahead: 10" in text
     assert "best over tcp: tcp 128k, 4 ahead: 9" in text
-    assert "39 trials, 38 good" in text
+    assert "39 trials, 38 succeeded" in text
+    assert ", read_ahead_kb 128" in text
     assert "1 failed: gone?[31m?for good" in text
     assert f"next: nfsrdma sweep --resume '{tmp_path}/s; .db'" in text
 
@@ -85,7 +92,8 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
             view.show(TrialDone(trial, done, 36))
     said = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
     assert said == [
-        "accounts: none: not asked for",
+        "probe sets: none: not asked for",
+        "NFS version: 3 (`nfsrdma mount` uses 4.2; --vers selects another)",
         "sweep: compiling the probes: cpu (about 25 s)",
         "sweep: 32 trials (about 2 min)",
         "sweep: 9 of 36 trials, about 2 min left",
@@ -100,4 +108,12 @@ def test_a_sweep_in_a_lab_is_resumed_in_one(tmp_path: Path) -> None:
 
 def test_a_sweep_that_measured_nothing_recommends_nothing(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
-        assert conclusion(Plan("s:/e"), store, done=True) == ["0 trials, 0 good"]
+        assert conclusion(Plan("s:/e"), store, done=True) == ["0 trials, 0 succeeded"]
+
+
+def test_a_sweep_with_the_version_of_mount_says_nothing_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Progress() as view:
+        view.show(Planned(Plan("s:/e", vers="4.2"), {}, 0, 4))
+    assert "NFS version" not in capsys.readouterr().out

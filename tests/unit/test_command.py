@@ -15,7 +15,7 @@ def test_arguments_reach_no_shell() -> None:
 
 
 def test_a_failure_carries_the_command_ready_to_paste_and_its_last_words() -> None:
-    with pytest.raises(CommandError, match=r"^ls '/no such' ended with status 2: .*No such file"):
+    with pytest.raises(CommandError, match=r"^ls '/no such' exited with status 2: .*No such file"):
         run("ls", "/no such")
 
 
@@ -27,7 +27,7 @@ def test_a_missing_program_is_named() -> None:
 def test_a_program_that_does_not_end_is_killed_and_says_so() -> None:
     done = run("sleep", "3600", timeout=0.3, check=False)
     assert done.returncode == 124
-    assert "no end after 0.3 s" in done.stderr
+    assert "killed after 0.3 s" in done.stderr
 
 
 def test_what_the_watch_raises_ends_the_program() -> None:

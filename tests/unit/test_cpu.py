@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.cpu import (
+from nfsrdma_tools.host.cpu_time import (
     CpuTimes,
     accounting,
     busy,

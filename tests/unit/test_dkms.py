@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import ProgramMissingError, UserError
-from nfsrdma_tools.host import dkms, module_install
-from nfsrdma_tools.host.dkms import Registered, parse
-from nfsrdma_tools.host.module_install import Installed, installed
+from nfsrdma_tools.host.module import dkms
+from nfsrdma_tools.host.module import install as module_install
+from nfsrdma_tools.host.module.dkms import Registered, parse
+from nfsrdma_tools.host.module.install import Installed, installed
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 import re
 import xml.etree.ElementTree as ET
 
-from nfsrdma_tools.probes.flame import COLOURS, draw
-from nfsrdma_tools.probes.layer_names import IDLE, LAYERS
+from nfsrdma_tools.probes.cpu.flame_graph import COLOURS, draw
+from nfsrdma_tools.probes.cpu.layer_names import IDLE, LAYERS
 
 READ = (("dd", "application"), ("ksys_read", "VFS and page cache"), ("nfs_read [nfs]", "nfs"))
 COPY = (*READ[:2], ("memcpy", "copies"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several hosts: stores merged, and what they did at once."""
+"""Several hosts: merged stores, and rounds in which hosts read at once."""
 
 import json
 from dataclasses import replace
@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfsrdma_tools.sweep import fleet, load
+from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
+from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.trial_record import Trial
 
 CELL, OTHER = Cell("rdma", 131072, 4), Cell("tcp", 131072, 4)
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,7 +32,7 @@ def trial(
     idle: float = 1,
     **more: object,
 ) -> Trial:
-    """A reading of ``lasts`` seconds; fio was there ``idle`` seconds longer."""
+    """A trial that reads for ``lasts`` seconds; fio runs ``idle`` seconds longer."""
     began = (NOON + timedelta(seconds=second)).isoformat(timespec="milliseconds")
     made = Trial(
         f"p{host}", CELL, 1, 0, environment=f"e{host}", started=began, began=began,
@@ -42,7 +42,7 @@ def trial(
     return replace(made, **more)
 
 
-def test_jains_index_of_known_figures() -> None:
+def test_jains_index_of_known_values() -> None:
     assert jain([100, 100, 100]) == 1
     assert jain([100, 0, 0, 0]) == 0.25
     assert jain([30, 10]) == pytest.approx(0.8)
@@ -54,45 +54,45 @@ def test_jains_index_has_bounds(rates: list[float]) -> None:
     assert 1 / len(rates) - 1e-9 <= jain(rates) <= 1 + 1e-9
 
 
-def test_two_who_read_at_once_are_one_round() -> None:
+def test_clients_that_read_at_once_are_one_round() -> None:
     (found,) = rounds([trial("a", 0), trial("b", 1, megabytes=500)], HOSTS)
     assert found.rates == {"a": 100, "b": 50}
     assert found.aggregate == 150
-    # 1500 MB from the first look at a, 0 s, to the last at b, 12 s
+    # 1500 MB from the start of a, 0 s, to the end of b, 12 s
     assert found.least == pytest.approx(125)
     assert found.fairness == pytest.approx(0.9)
 
 
-def test_one_after_the_other_is_not_at_once() -> None:
+def test_consecutive_trials_are_separate_rounds() -> None:
     found = rounds([trial("a", 0), trial("b", 11)], HOSTS)
     assert [one.rates for one in found] == [{"a": 100}, {"b": 100}]
 
 
 @pytest.mark.parametrize(("apart", "together"), [(3.9, True), (4.1, False)])
-def test_half_of_the_time_must_be_proven(apart: float, together: bool) -> None:
-    # each surely reads from 1 s to 10 s after it began: 9 s less what they are apart, of 10
+def test_a_round_needs_half_of_the_time_in_common(apart: float, together: bool) -> None:
+    # each certainly reads from 1 s to 10 s after its start: of 10 s, 9 s less ``apart`` are common
     found = rounds([trial("a", 0), trial("b", apart)], HOSTS)
     assert [one.clients for one in found] == ([2] if together else [])
 
 
-def test_what_fio_did_besides_is_no_proof() -> None:
-    # it took 8 s longer than the reading: that may have been anywhere in these 18 s
+def test_the_idle_time_of_fio_is_not_common_time() -> None:
+    # fio ran 8 s longer than the read, which may lie anywhere in these 18 s
     assert rounds([trial("a", 0, idle=8), trial("b", 0, idle=8)], HOSTS) == []
 
 
-def test_another_cell_at_the_same_time_spoils_the_round() -> None:
+def test_another_cell_at_the_same_time_excludes_the_round() -> None:
     disturbed = [trial("a", 0), trial("b", 0), trial("c", 1, cell=OTHER)]
     assert rounds(disturbed, HOSTS) == []
     late = [trial("a", 0), trial("b", 0), trial("c", 9, cell=OTHER, lasts=1)]
     assert [one.clients for one in rounds(late, HOSTS)] == [2]
 
 
-def test_failures_and_stores_without_hosts_or_times_are_no_rounds() -> None:
-    for useless in (
+def test_failed_trials_and_those_without_host_or_time_are_no_rounds() -> None:
+    for unusable in (
         trial("a", 0, status="failed"), trial("a", 0, began=""), trial("a", 0, duration_ns=0),
         trial("a", 0, environment="unknown"),
     ):  # fmt: skip
-        assert rounds([useless], HOSTS) == []
+        assert rounds([unusable], HOSTS) == []
 
 
 def test_means_by_number_of_clients() -> None:
@@ -118,13 +118,11 @@ def crowd(clients: int, aggregate: float) -> Crowd:
         ({3: 100}, None),
     ],
 )
-def test_where_more_clients_bring_nothing(
-    aggregates: dict[int, float], expected: int | None
-) -> None:
+def test_how_many_clients_are_enough(aggregates: dict[int, float], expected: int | None) -> None:
     assert enough([crowd(*pair) for pair in aggregates.items()]) == expected
 
 
-def test_the_servers_cpu_is_that_of_the_common_part() -> None:
+def test_the_cpu_time_of_the_server_is_that_of_the_common_time() -> None:
     # one CPU busy until second 5, two from there on
     at = NOON.timestamp()
     samples = [Sample(at - 5, 0), Sample(at + 5, 10), Sample(at + 15, 30)]
@@ -136,22 +134,25 @@ def test_the_servers_cpu_is_that_of_the_common_part() -> None:
 
 def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
     samples = [Sample(10, 0), Sample(20, 5)]
-    assert load.busy(samples, 12, 18) == pytest.approx(0.5)
-    assert load.busy(samples, 9, 18) is None
-    assert load.busy(samples, 12, 21) is None
-    assert load.busy([], 1, 2) is None
-    assert load.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
+    assert server_cpu.busy(samples, 12, 18) == pytest.approx(0.5)
+    assert server_cpu.busy(samples, 9, 18) is None
+    assert server_cpu.busy(samples, 12, 21) is None
+    assert server_cpu.busy([], 1, 2) is None
+    assert server_cpu.busy([Sample(10, 5), Sample(20, 1)], 12, 18) is None
 
 
 def test_samples_are_read_to_the_last_whole_line() -> None:
-    assert load.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [Sample(1.5, 2), Sample(2.5, 3.25)]
+    assert server_cpu.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [
+        Sample(1.5, 2),
+        Sample(2.5, 3.25),
+    ]
     for bad in ("{}\n", "[1]\n", '["x", 1]\n', "x\n"):
-        with pytest.raises(load.UserError, match="no samples"):
-            load.read([bad])
+        with pytest.raises(server_cpu.UserError, match="not samples"):
+            server_cpu.read([bad])
 
 
 def test_watching_gives_a_sample_at_both_ends() -> None:
-    found = list(load.watch(0.05, 0.02))
+    found = list(server_cpu.watch(0.05, 0.02))
     assert len(found) >= 2
     assert found == sorted(found)
 
@@ -174,7 +175,7 @@ def content(path: Path) -> object:
         return store.plans(), store.environments(), store.trials(), store.loads()
 
 
-def test_merging_keeps_everything_and_again_changes_nothing(tmp_path: Path) -> None:
+def test_merging_keeps_everything_and_is_idempotent(tmp_path: Path) -> None:
     stores = [a_store(tmp_path / f"{host}.db", host) for host in "ab"]
     out = tmp_path / "all.db"
     first = merge(out, stores, {"server": [Sample(1, 2)]})
@@ -188,7 +189,7 @@ def test_merging_keeps_everything_and_again_changes_nothing(tmp_path: Path) -> N
         assert store.loads() == {"server": (Sample(1, 2),)}
 
 
-def test_samples_of_a_server_add_up(tmp_path: Path) -> None:
+def test_merging_adds_samples_of_a_server(tmp_path: Path) -> None:
     one, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
     merge(out, [one], {"server": [Sample(2, 2), Sample(1, 1)]})
     merge(out, [one], {"server": [Sample(3, 3), Sample(2, 2)]})
@@ -203,11 +204,11 @@ def refused(out: Path, stores: list[Path], words: str) -> None:
     assert (out.read_bytes() if out.exists() else None) == before
 
 
-def test_what_is_no_store_or_contradicts_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_or_contradicts_is_refused(tmp_path: Path) -> None:
     good, out = a_store(tmp_path / "a.db", "a"), tmp_path / "all.db"
     (tmp_path / "pictures").write_bytes(b"holiday pictures " * 999)
     refused(out, [good, tmp_path / "pictures"], "not a database")
-    refused(out, [good, tmp_path / "none.db"], "there is no store")
+    refused(out, [good, tmp_path / "none.db"], "no store")
     other = a_store(tmp_path / "b.db", "a", rate=7)
     refused(out, [good, other], "another trial of the same name")
     merge(out, [good])
@@ -215,18 +216,18 @@ def test_what_is_no_store_or_contradicts_is_refused_and_nothing_is_written(tmp_p
     refused(tmp_path / "pictures", [good], "not a database")
 
 
-def test_a_store_that_lies_about_itself_is_refused(tmp_path: Path) -> None:
+def test_an_inconsistent_store_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "all.db"
     strange = a_store(tmp_path / "a.db", "a")
     with Store(strange) as store:
         store._db.execute('UPDATE environments SET facts = \'{"host":"b"}\'')
         store._db.commit()
-    refused(out, [strange], "not what its name says")
+    refused(out, [strange], "does not match its uid")
     orphan = a_store(tmp_path / "b.db", "b")
     with Store(orphan) as store:
         store._db.execute("DELETE FROM plans")
         store._db.commit()
-    refused(out, [orphan], "of no plan")
+    refused(out, [orphan], "has no plan")
     samples = a_store(tmp_path / "c.db", "c")
     with Store(samples) as store:
         store.add_load("server", [Sample(1, 1)])
@@ -235,12 +236,12 @@ def test_a_store_that_lies_about_itself_is_refused(tmp_path: Path) -> None:
     refused(out, [samples], "no sample")
 
 
-def test_plans_are_alike_whatever_their_names(tmp_path: Path) -> None:
+def test_plans_are_alike_without_uid_seed_and_directory(tmp_path: Path) -> None:
     one = Plan("server:/export", uid="1", seed=1, directory="/mnt/a")
     assert fleet.alike(one, replace(one, uid="2", seed=7, directory=""))
     assert not fleet.alike(one, replace(one, target="other:/export"))
     assert not fleet.alike(one, replace(one, runs=9))
 
 
-def test_a_round_of_one_is_fair() -> None:
+def test_the_fairness_of_one_client_is_1() -> None:
     assert Round(CELL, {"a": 5.0}, 5.0).fairness == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The collection's modules, run as Ansible does, on a stand-in of nfsrdma and a scratch root."""
+"""The modules of the collection, run as Ansible runs them, with a stand-in for nfsrdma."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ HOSTILE = [
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A target: fstab, a program that stands in for nfsrdma, and one for what needs systemd."""
+    """A target: its fstab and its units, with stand-ins for nfsrdma, mount and systemd."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "units").mkdir()
     (tmp_path / "bin").mkdir()
@@ -41,24 +41,26 @@ def root(tmp_path: Path) -> Path:
         program(tmp_path, name, f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/ran\n')
     program(tmp_path, "systemd-escape", "#!/bin/sh\necho mnt-data.mount\n")
     server = {"own": [], "listeners": [], "exports": [], "versions": ["4.2"]}
-    carrier = {"owner": "rpcrdma", "ours": "", "installed": "", "users": []}
+    status = {"owner": "rpcrdma", "ours": "", "installed": "", "users": []}
     empty: dict[str, list[object]] = {"calls": [], "mounts": [], "tuned": [], "links": []}
-    say(tmp_path, refuse={}, findings=[], server=server, module=carrier, **empty)
+    put(tmp_path, refuse={}, findings=[], server=server, module=status, **empty)
     return tmp_path
 
 
-def say(root: Path, **changes: Any) -> None:
+def put(root: Path, **changes: Any) -> None:
+    """Change the state of the stand-in for nfsrdma."""
     file = root / "bin/state.json"
     state = json.loads(file.read_text()) if file.exists() else {}
     file.write_text(json.dumps({**state, **changes}))
 
 
-def told(root: Path, name: str) -> Any:
+def current(root: Path, name: str) -> Any:
+    """A part of the state of the stand-in for nfsrdma."""
     return json.loads((root / "bin/state.json").read_text())[name]
 
 
 def changes(root: Path) -> list[list[str]]:
-    return [words for words in told(root, "calls") if "--json" not in words]
+    return [words for words in current(root, "calls") if "--json" not in words]
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def run(root: Path) -> Run:
 @pytest.fixture
 def mount(root: Path, run: Run) -> Run:
     def mount(check: bool = False, **more: Any) -> dict[str, Any]:
-        # the mount point is made below the scratch root
+        # the module creates the mount point below the scratch root
         args = {"src": SRC, "path": str(root / "data"), "rsize": 262144, **more}
         return run("nfsrdma_mount", check, **args)
 
@@ -87,9 +89,7 @@ def fstab(root: Path) -> str:
     return (root / "etc/fstab").read_text()
 
 
-def test_a_mount_is_made_and_defined_and_a_second_time_nothing_changes(
-    root: Path, mount: Run
-) -> None:
+def test_mounting_is_idempotent(root: Path, mount: Run) -> None:
     first = mount()
     assert (first["changed"], first["actions"]) == (True, ["define", "mount"])
     assert fstab(root) == FSTAB + line(root)
@@ -99,66 +99,66 @@ def test_a_mount_is_made_and_defined_and_a_second_time_nothing_changes(
     assert fstab(root) == FSTAB + line(root)
 
 
-def test_check_mode_says_the_same_and_changes_nothing(root: Path, mount: Run) -> None:
-    said = mount(check=True)
-    assert (said["changed"], said["actions"]) == (True, ["define", "mount"])
-    assert said["diff"]["before"].startswith("(no definition)\nnot mounted")
-    assert said["diff"]["after"].startswith(line(root))
+def test_check_mode_reports_the_same_and_changes_nothing(root: Path, mount: Run) -> None:
+    checked = mount(check=True)
+    assert (checked["changed"], checked["actions"]) == (True, ["define", "mount"])
+    assert checked["diff"]["before"].startswith("(no definition)\nnot mounted")
+    assert checked["diff"]["after"].startswith(line(root))
     assert fstab(root) == FSTAB
     assert changes(root) == []
     assert not (root / "data").exists()
 
 
-def test_another_rsize_is_unmount_and_mount(root: Path, mount: Run) -> None:
+def test_another_rsize_unmounts_and_mounts(root: Path, mount: Run) -> None:
     mount()
     checked = mount(check=True, rsize=65536)
     done = mount(rsize=65536)
     assert checked["actions"] == done["actions"] == ["unmount", "define", "mount"]
     assert checked["diff"] == done["diff"]
     assert fstab(root) == FSTAB + line(root, 65536)
-    assert told(root, "mounts")[0]["rsize"] == 65536
+    assert current(root, "mounts")[0]["rsize"] == 65536
     assert [words[0] for words in changes(root)] == ["mount", "umount", "mount"]
 
 
-def test_another_option_is_unmount_and_mount_too(root: Path, mount: Run) -> None:
+def test_another_option_unmounts_and_mounts(root: Path, mount: Run) -> None:
     mount()
     assert mount(opts=["ro"])["actions"] == ["unmount", "define", "mount"]
     assert mount(opts=["ro"])["changed"] is False
 
 
-def test_a_busy_mount_is_reported_and_everything_stays(root: Path, mount: Run) -> None:
+def test_a_busy_mount_is_reported_and_kept(root: Path, mount: Run) -> None:
     mount()
-    say(root, refuse={"umount": "/mnt is in use by pid 7 (sh, working folder)"})
+    put(root, refuse={"umount": "/mnt is in use by pid 7 (sh, working folder)"})
     failed = mount(rsize=65536)
     assert failed["failed"]
     assert failed["msg"] == "/mnt is in use by pid 7 (sh, working folder)"
     assert fstab(root) == FSTAB + line(root)
-    assert told(root, "mounts")[0]["rsize"] == 262144
+    assert current(root, "mounts")[0]["rsize"] == 262144
 
 
-def test_what_the_server_does_not_offer_leaves_all_as_before(root: Path, mount: Run) -> None:
-    say(root, refuse={"mount": "rsize: asked for 262144, got 131072"})
+def test_a_failed_mount_restores_the_previous_state(root: Path, mount: Run) -> None:
+    put(root, refuse={"mount": "rsize: requested 262144, got 131072"})
     failed = mount()
-    assert failed["msg"] == "rsize: asked for 262144, got 131072"
-    assert failed["back"] == "all is as before"
+    assert failed["msg"] == "rsize: requested 262144, got 131072"
+    assert failed["restored"] == "restored the previous state: not mounted"
     assert fstab(root) == FSTAB
     assert not (root / "data").exists()
 
 
-def test_a_new_size_that_is_refused_brings_the_old_mount_back(root: Path, mount: Run) -> None:
+def test_a_refused_size_restores_the_previous_mount(root: Path, mount: Run) -> None:
     mount()
-    say(root, refuse={"mount": "rsize: asked for 1048576, got 524288"})
+    put(root, refuse={"mount": "rsize: requested 1048576, got 524288"})
     failed = mount(rsize=1048576)
-    assert failed["back"] == "what was there before is mounted again"
+    assert failed["restored"] == "restored the previous mount"
     assert fstab(root) == FSTAB + line(root)
     assert (root / "ran").read_text().splitlines()[-1] == f"mount --target {root}/data"
 
 
-def test_absent_takes_both_away(root: Path, mount: Run) -> None:
+def test_absent_unmounts_and_removes_the_definition(root: Path, mount: Run) -> None:
     mount()
     assert mount(state="absent")["actions"] == ["unmount", "remove the definition"]
     assert fstab(root) == FSTAB
-    assert told(root, "mounts") == []
+    assert current(root, "mounts") == []
     assert mount(state="absent")["changed"] is False
 
 
@@ -168,17 +168,17 @@ def test_unmounted_keeps_the_definition(root: Path, mount: Run) -> None:
     assert fstab(root) == FSTAB + line(root)
 
 
-def test_what_tune_has_made_of_the_line_stays(root: Path, mount: Run) -> None:
+def test_a_line_that_tune_changed_is_kept(root: Path, mount: Run) -> None:
     mount()
     tuned = {"directory": str(root / "data"), "rsize": 65536, "wsize": None,
              "before": line(root).rstrip(), "after": line(root, 65536).rstrip()}  # fmt: skip
-    mounted = {**told(root, "mounts")[0], "rsize": 65536}
+    mounted = {**current(root, "mounts")[0], "rsize": 65536}
     (root / "etc/fstab").write_text(FSTAB + line(root, 65536))
-    say(root, tuned=[tuned], mounts=[mounted])
+    put(root, tuned=[tuned], mounts=[mounted])
     assert mount()["changed"] is False
 
 
-def test_folders_that_were_made_go_with_the_mount_and_no_others(root: Path, mount: Run) -> None:
+def test_absent_removes_only_the_directories_that_were_created(root: Path, mount: Run) -> None:
     (root / "mnt").mkdir()
     path, made = str(root / "mnt/fleet/data"), str(root / "mnt/fleet")
     facts = run_module(root, "nfsrdma_facts", command="", paths=[path, str(root)])
@@ -186,7 +186,7 @@ def test_folders_that_were_made_go_with_the_mount_and_no_others(root: Path, moun
     assert missing == {path: made, str(root): ""}
     mount(path=path)
     gone = mount(path=path, state="absent", remove_directory=made)
-    assert gone["actions"] == ["unmount", "remove the definition", "remove the folder"]
+    assert gone["actions"] == ["unmount", "remove the definition", "remove the directory"]
     assert list((root / "mnt").iterdir()) == []
     mount(path=path)
     (root / "mnt/fleet/theirs").touch()
@@ -194,7 +194,7 @@ def test_folders_that_were_made_go_with_the_mount_and_no_others(root: Path, moun
     assert [each.name for each in (root / "mnt/fleet").iterdir()] == ["theirs"]
 
 
-def test_a_unit_is_written_enabled_and_removed(root: Path, mount: Run) -> None:
+def test_a_mount_unit_is_written_enabled_and_removed(root: Path, mount: Run) -> None:
     assert mount(boot="unit", opts=["x-a=50%"])["actions"] == ["define", "mount"]
     text = (root / "units/mnt-data.mount").read_text()
     assert f"Where={root}/data\nType=nfs\nOptions=vers=4.2,proto=rdma" in text
@@ -207,7 +207,9 @@ def test_a_unit_is_written_enabled_and_removed(root: Path, mount: Run) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\tb", 'a"b', "a\\b", "", "\x1b[31m", "\u2028"])
-def test_what_no_definition_can_hold_is_refused(mount: Run, root: Path, value: str) -> None:
+def test_values_that_no_definition_can_express_are_refused(
+    mount: Run, root: Path, value: str
+) -> None:
     for args in ({"src": f"server:/{value}" if value else value}, {"opts": [value]}):
         assert mount(**args)["failed"]
     assert fstab(root) == FSTAB
@@ -215,62 +217,62 @@ def test_what_no_definition_can_hold_is_refused(mount: Run, root: Path, value: s
 
 
 @pytest.mark.parametrize("path", ["mnt", "/", "/mnt/../etc", "/mnt//x", "/mnt/"])
-def test_paths_that_are_not_plain_are_refused(mount: Run, path: str) -> None:
-    assert "not a plain absolute path" in mount(path=path)["msg"]
+def test_paths_that_are_not_normalized_are_refused(mount: Run, path: str) -> None:
+    assert "not a normalized absolute path" in mount(path=path)["msg"]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_hostile_values_are_words_and_never_a_shells(root: Path, run: Run, value: str) -> None:
+def test_no_value_reaches_a_shell(root: Path, run: Run, value: str) -> None:
     folder = str(root / value)
     done = run("nfsrdma_mount", src=f"server:/{value}", path=folder, opts=[f"x={value}"])
     assert done["changed"], done
     (words,) = changes(root)
     assert words[-2:] == [f"server:/{value}", folder]
-    assert f"--option=x={value}" in words
+    assert f"--options=x={value}" in words
     assert fstab(root).splitlines()[-1].split()[0] == f"server:/{value}"
 
 
-def test_blanks_and_marks_in_paths_are_escaped(root: Path, run: Run) -> None:
+def test_blanks_and_hashes_in_paths_are_escaped(root: Path, run: Run) -> None:
     path = str(root / "my data#1")
     assert run("nfsrdma_mount", src="server:/a b", path=path)["changed"]
     assert fstab(root).splitlines()[-1].startswith(f"server:/a\\040b {root}/my\\040data\\0431 nfs ")
     assert run("nfsrdma_mount", src="server:/a b", path=path)["changed"] is False
 
 
-def test_two_lines_for_one_place_are_somebodys_mistake(root: Path, mount: Run) -> None:
+def test_two_lines_for_one_mount_point_are_refused(root: Path, mount: Run) -> None:
     (root / "etc/fstab").write_text(line(root) * 2)
     assert "2 lines of fstab" in mount()["msg"]
 
 
-def test_an_export(root: Path, run: Run) -> None:
-    asked = {"path": "/srv/a b", "clients": ["10.0.0.0/8", "*.lab"]}
-    checked = run("nfsrdma_export", check=True, **asked)
+def test_exporting_is_idempotent(root: Path, run: Run) -> None:
+    args = {"path": "/srv/a b", "clients": ["10.0.0.0/8", "*.lab"]}
+    checked = run("nfsrdma_export", check=True, **args)
     assert checked["changed"]
     assert "/srv/a b to *.lab (rw,insecure)" in checked["diff"]["after"]
     assert changes(root) == []
-    assert run("nfsrdma_export", **asked)["changed"]
+    assert run("nfsrdma_export", **args)["changed"]
     assert changes(root)[0] == [
         "server", "enable", "--rdma-port", "20049", "--client=10.0.0.0/8", "--client=*.lab", "--",
         "/srv/a b",
     ]  # fmt: skip
-    assert run("nfsrdma_export", **asked)["changed"] is False
-    assert run("nfsrdma_export", **{**asked, "read_only": True}, check=True)["changed"]
+    assert run("nfsrdma_export", **args)["changed"] is False
+    assert run("nfsrdma_export", **{**args, "read_only": True}, check=True)["changed"]
     assert run("nfsrdma_export", path="/srv/a b", state="absent")["changed"]
     assert run("nfsrdma_export", path="/srv/a b", state="absent")["changed"] is False
     assert "clients" in run("nfsrdma_export", path="/srv")["msg"]
 
 
-def test_tuning(root: Path, run: Run) -> None:
-    asked = {"path": "/mnt", "rsize": 131072, "read_ahead": 4}
-    assert run("nfsrdma_tune", check=True, **asked)["changed"]
-    assert run("nfsrdma_tune", **asked)["tuned"]["read_ahead_kb"] == 512
+def test_tuning_is_idempotent(root: Path, run: Run) -> None:
+    args = {"path": "/mnt", "rsize": 131072, "read_ahead": 4}
+    assert run("nfsrdma_tune", check=True, **args)["changed"]
+    assert run("nfsrdma_tune", **args)["tuned"]["read_ahead_kb"] == 512
     assert changes(root)[-1] == [
         "tune", "apply", "--mount", "/mnt", "--rsize", "131072", "--read-ahead", "4", "--remount",
     ]  # fmt: skip
-    assert run("nfsrdma_tune", **asked)["changed"] is False
-    assert run("nfsrdma_tune", **{**asked, "rsize": 65536}, check=True)["changed"]
+    assert run("nfsrdma_tune", **args)["changed"] is False
+    assert run("nfsrdma_tune", **{**args, "rsize": 65536}, check=True)["changed"]
     assert run("nfsrdma_tune", path="/mnt", state="absent")["changed"]
-    # the size of before takes a real mount
+    # only a new mount has the previous size
     assert [words[0] for words in changes(root)] == ["tune", "umount", "tune"]
     assert (root / "ran").read_text() == "mount --target /mnt\n"
     assert run("nfsrdma_tune", path="/mnt", state="absent")["changed"] is False
@@ -279,13 +281,13 @@ def test_tuning(root: Path, run: Run) -> None:
 
 def test_a_busy_mount_keeps_its_tuning(root: Path, run: Run) -> None:
     run("nfsrdma_tune", path="/mnt", rsize=131072)
-    before = told(root, "tuned")
-    say(root, refuse={"umount": "/mnt is in use by pid 7 (sh, working folder)"})
+    before = current(root, "tuned")
+    put(root, refuse={"umount": "/mnt is in use by pid 7 (sh, working folder)"})
     assert run("nfsrdma_tune", path="/mnt", state="absent")["failed"]
-    assert told(root, "tuned") == before
+    assert current(root, "tuned") == before
 
 
-def test_our_module(root: Path, run: Run) -> None:
+def test_the_module_is_installed_loaded_and_removed(root: Path, run: Run) -> None:
     assert run("nfsrdma_module", check=True)["steps"] == ["install", "load"]
     assert changes(root) == []
     assert run("nfsrdma_module")["module"]["owner"] == "nfsrdma"
@@ -294,30 +296,30 @@ def test_our_module(root: Path, run: Run) -> None:
     assert run("nfsrdma_module", state="absent")["changed"] is False
 
 
-def test_a_host_that_uses_the_module_is_skipped_and_says_so(root: Path, run: Run) -> None:
-    say(root, module={**told(root, "module"), "users": ["mount /mnt of server:/export"]})
+def test_a_host_that_uses_the_module_is_skipped(root: Path, run: Run) -> None:
+    put(root, module={**current(root, "module"), "users": ["mount /mnt of server:/export"]})
     skipped = run("nfsrdma_module")
     assert skipped["changed"] is False
     assert skipped["skipped_because"] == "mount /mnt of server:/export"
-    # installing disturbs nobody
+    # to install does not disturb the users
     assert run("nfsrdma_module", state="installed")["steps"] == ["install"]
 
 
-def test_facts(root: Path, run: Run) -> None:
+def test_facts_include_findings_on_request(root: Path, run: Run) -> None:
     facts = run("nfsrdma_facts")["ansible_facts"]["nfsrdma"]
     assert facts["toolkit"] is True
     assert facts["server"]["versions"] == ["4.2"]
-    say(root, findings=[{"status": "error", "found": "no RDMA device"}])
+    put(root, findings=[{"status": "error", "found": "no RDMA device"}])
     found = run("nfsrdma_facts", doctor=True, server="server")["ansible_facts"]["nfsrdma"]
     assert found["findings"][0]["found"] == "no RDMA device"
-    assert told(root, "calls")[-1] == ["doctor", "--json", "--", "server"]
+    assert current(root, "calls")[-1] == ["doctor", "--json", "--", "server"]
     assert run_module(root, "nfsrdma_facts", command="/nope")["ansible_facts"]["nfsrdma"][
         "toolkit"
     ] is False  # fmt: skip
 
 
 @pytest.mark.parametrize(("threads", "serves"), [("8\n", True), ("0\n", False)])
-def test_a_file_system_that_nfsd_serves_by_is_in_use(
+def test_the_file_system_of_running_nfsd_threads_is_in_use(
     root: Path, run: Run, threads: str, serves: bool
 ) -> None:
     (root / "proc/fs/nfsd").mkdir(parents=True)
@@ -338,7 +340,7 @@ def test_a_file_system_that_nfsd_serves_by_is_in_use(
     ],
 )
 def test_without_the_toolkit(root: Path, name: str, args: dict[str, Any]) -> None:
-    # in check mode the role that installs it has not done so
+    # in check mode, role toolkit has not installed it yet
     assert run_module(root, name, True, command="/nope", **args)["changed"] is True
     assert "is not installed" in run_module(root, name, command="/nope", **args)["msg"]
     absent = run_module(root, name, command="/nope", **{**args, "state": "absent"})

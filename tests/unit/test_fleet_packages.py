@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages that come with roles and go with the last one, by stand-ins for apt-get and for rpm."""
+"""Packages of roles, with stand-ins for apt-get and for rpm."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 from ansible_modules import program, run_module
 
-# what each package needs
+# the dependencies of each package
 ARCHIVE = {
     "nfs-common": ["rpcbind", "keyutils"],
     "nfs-kernel-server": ["nfs-common"],
@@ -54,7 +54,7 @@ if "-L" in sys.argv:
     sys.exit()
 for name in json.loads(pathlib.Path({root!r}, "host.json").read_text())["there"]:
     print("installed", name)
-print("config-files gone-but-for-its-configuration")
+print("config-files removed-but-not-purged")
 """
 
 
@@ -80,7 +80,7 @@ def packages(root: Path, role: str, *names: str, **args: Any) -> dict[str, Any]:
     return run_module(root, "nfsrdma_packages", role=role, names=list(names), **args)
 
 
-def test_what_came_goes_with_the_last_role_and_nothing_else_does(root: Path) -> None:
+def test_the_last_role_removes_all_packages_that_roles_brought_and_no_others(root: Path) -> None:
     assert packages(root, "client", "nfs-common", check=True)["changed"]
     assert there(root) == {"python3", "keyutils"}
     assert packages(root, "client", "nfs-common")["changed"]
@@ -99,7 +99,7 @@ def test_what_came_goes_with_the_last_role_and_nothing_else_does(root: Path) -> 
     assert not packages(root, "server", state="absent")["changed"]
 
 
-def test_what_another_package_needs_by_then_stays_and_is_named(root: Path) -> None:
+def test_a_package_that_another_depends_on_is_kept_and_reported(root: Path) -> None:
     packages(root, "server", "nfs-kernel-server")
     known = json.loads((root / "host.json").read_text())
     host(root, *known["there"], "autofs")
@@ -110,7 +110,7 @@ def test_what_another_package_needs_by_then_stays_and_is_named(root: Path) -> No
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_cut_short_it_still_knows_what_came(root: Path, again: bool) -> None:
+def test_an_interrupted_installation_is_removed_too(root: Path, again: bool) -> None:
     host(root, "python3", breaks=True, lists=True)
     said = packages(root, "client", "nfs-common")["msg"]
     assert said == "cannot install nfs-common: E: it broke"
@@ -123,15 +123,15 @@ def test_cut_short_it_still_knows_what_came(root: Path, again: bool) -> None:
     assert there(root) == {"python3"}
 
 
-def test_nothing_is_asked_for_an_empty_list(root: Path) -> None:
+def test_an_empty_list_does_nothing(root: Path) -> None:
     (root / "bin/apt-get").unlink()
     assert not packages(root, "client")["changed"]
     assert not packages(root, "client", state="absent")["changed"]
 
 
 @pytest.mark.parametrize("name", ["-o", "a b", "$(x)", "", "a\n", "../x"])
-def test_what_is_no_name_is_refused(root: Path, name: str) -> None:
-    assert "not the name of a package" in packages(root, "client", name)["msg"]
+def test_an_invalid_name_is_refused(root: Path, name: str) -> None:
+    assert "is not a package name" in packages(root, "client", name)["msg"]
 
 
 RPM = """\
@@ -151,14 +151,14 @@ file.write_text(json.dumps(host))
 
 
 @pytest.mark.parametrize("needed", [False, True])
-def test_rpms_come_and_go(
+def test_rpms_are_installed_and_removed(
     root: Path, needed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("apt-get", "dpkg-query"):
         (root / "bin" / name).unlink()
     for name in ("rpm", "dnf"):
         program(root, name, RPM.format(root=str(root)))
-    # the machine of the test may be a Debian
+    # this machine may run Debian
     monkeypatch.setenv("PATH", str(tmp_path))
     assert packages(root, "client", "nfs-utils")["changed"]
     assert there(root) == {"python3", "keyutils", "nfs-utils", "rpcbind"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host was like before, and measurements that a play which was killed has left."""
+"""Records of the state before a role, and sweeps that an interrupted play left running."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def kept(root: Path) -> Any:
     return facts["ansible_facts"]["nfsrdma"]["records"]
 
 
-def test_what_was_written_first_stays_and_what_is_new_is_added(tmp_path: Path) -> None:
+def test_recorded_values_stay_and_new_keys_are_added(tmp_path: Path) -> None:
     first = {"packages": ["nfs-common"], "made": {"/a": "/a"}}
     assert record(tmp_path, content=first, check=True)["changed"]
     assert kept(tmp_path) == {}
@@ -35,13 +35,13 @@ def test_what_was_written_first_stays_and_what_is_new_is_added(tmp_path: Path) -
     assert (tmp_path / "records/client.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_record_can_be_one_of_now(tmp_path: Path) -> None:
+def test_a_record_can_be_replaced(tmp_path: Path) -> None:
     record(tmp_path, content={"config": "/a"})
     assert record(tmp_path, content={"config": "/b"}, replace=True)["changed"]
     assert kept(tmp_path) == {"client": {"config": "/b"}}
 
 
-def test_the_folder_goes_with_the_last_record(tmp_path: Path) -> None:
+def test_the_directory_is_removed_with_the_last_record(tmp_path: Path) -> None:
     record(tmp_path)
     record(tmp_path, role="server")
     assert record(tmp_path, state="absent")["changed"]
@@ -52,13 +52,13 @@ def test_the_folder_goes_with_the_last_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a b", "A", "a\n", "/etc/passwd"])
-def test_names_are_plain(tmp_path: Path, name: str) -> None:
-    assert "not the name of a role" in record(tmp_path, role=name)["msg"]
+def test_an_invalid_role_name_is_refused(tmp_path: Path, name: str) -> None:
+    assert "is not a role name" in record(tmp_path, role=name)["msg"]
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """Stand-ins: units that are active are files, what systemd-run is told to run fails once."""
+    """Stand-ins: an active unit is a file; systemd-run fails once if the file `killed` exists."""
     programs = {
         "systemctl": 'case $1 in is-active) test -e "$R/${3}";; stop) rm "$R/$2";; esac',
         "systemd-run": 'if test -e "$R/killed"; then rm "$R/killed"; exit 9; fi',
@@ -72,32 +72,32 @@ def host(tmp_path: Path) -> Path:
 
 
 def sweep(host: Path, check: bool = False, **more: Any) -> dict[str, Any]:
-    asked = {"target": "server:/srv", "options": ["--runs", "1", "--no-accounts"], **more}
-    return run_module(host, "nfsrdma_sweep", check, store=str(host / "first/a.db"), **asked)
+    args = {"target": "server:/srv", "options": ["--runs", "1", "--no-probes"], **more}
+    return run_module(host, "nfsrdma_sweep", check, store=str(host / "first/a.db"), **args)
 
 
 def ran(host: Path) -> list[str]:
     return [line for line in (host / "ran").read_text().splitlines() if "is-active" not in line]
 
 
-def test_a_sweep_is_measured_once(host: Path) -> None:
+def test_a_completed_sweep_is_not_run_again(host: Path) -> None:
     assert sweep(host, check=True)["changed"]
     assert not (host / "first").exists()
     assert sweep(host)["changed"]
     assert sweep(host)["changed"] is False
     (line,) = ran(host)
     assert line.startswith("systemd-run ")
-    assert "nfsrdma sweep --keep-file --runs 1 --no-accounts --store" in line
+    assert "nfsrdma sweep --keep-file --runs 1 --no-probes --store" in line
     assert line.endswith("a.db -- server:/srv")
 
 
-def test_its_runs_begin_when_those_of_others_do(host: Path) -> None:
+def test_the_runs_start_in_step(host: Path) -> None:
     assert sweep(host, in_step="1790000000/30")["changed"]
     (line,) = ran(host)
-    assert "nfsrdma sweep --keep-file --in-step 1790000000/30 --runs" in line
+    assert "nfsrdma sweep --keep-file --start-at 1790000000 --interval 30 --runs" in line
 
 
-def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
+def test_an_interrupted_sweep_is_stopped_and_resumed(host: Path) -> None:
     (host / "killed").touch()
     assert sweep(host)["failed"]
     with Store(host / "first/a.db") as store:
@@ -106,10 +106,10 @@ def test_one_that_was_killed_is_ended_and_goes_on(host: Path) -> None:
     assert sweep(host)["changed"]
     _, stop, line = ran(host)
     assert stop == "systemctl stop nfsrdma-sweep.service"
-    assert line.endswith(f"sweep --keep-file --resume --no-accounts -- {host}/first/a.db")
+    assert line.endswith(f"sweep --keep-file --resume={host}/first/a.db --no-probes")
 
 
-def test_one_that_was_killed_before_it_had_a_plan_begins_anew(host: Path) -> None:
+def test_a_sweep_interrupted_before_its_plan_starts_again(host: Path) -> None:
     (host / "first").mkdir()
     (host / "first/a.db").touch()
     assert sweep(host)["changed"]
@@ -118,7 +118,7 @@ def test_one_that_was_killed_before_it_had_a_plan_begins_anew(host: Path) -> Non
     assert not (host / "first/a.db").exists()
 
 
-def test_nothing_is_left_of_measuring(host: Path) -> None:
+def test_absent_stops_units_and_removes_stores(host: Path) -> None:
     (host / "nfsrdma-load.service").touch()
     assert run_module(host, "nfsrdma_sweep", state="absent", check=True)["changed"]
     assert (host / "nfsrdma-load.service").exists()

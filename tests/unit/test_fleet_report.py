@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report of several hosts."""
+"""The report of several hosts."""
 
 import json
 import subprocess
@@ -13,9 +13,9 @@ from test_report import HOSTILE, page, plan, trial
 from test_report import store as one_store
 
 from nfsrdma_tools.report import build, fleet, fleet_view, study
-from nfsrdma_tools.sweep.load import Sample
 from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.server_cpu import Sample
 from nfsrdma_tools.sweep.store import Store
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -27,7 +27,7 @@ def small(**changes: object) -> Plan:
 
 
 def one_host(path: Path, host: str, steps: dict[int, float], **facts: str) -> Path:
-    """A store of a host that took part in rounds of so many clients, at such a rate each."""
+    """The store of a host: ``steps`` has its rate by the number of clients in the round."""
     with Store(path) as made:
         uid = made.add_environment({"host": host, "clock synchronised": "yes", **facts})
         for clients, rate in steps.items():
@@ -45,7 +45,7 @@ def one_host(path: Path, host: str, steps: dict[int, float], **facts: str) -> Pa
 
 @pytest.fixture
 def merged(tmp_path: Path) -> Path:
-    """One, two and three clients: 100, 190 and 192 MB/s."""
+    """Rounds of one, two and three clients: 100, 190 and 192 MB/s together."""
     stores = [
         one_host(tmp_path / "1.db", "client1", {1: 100.0, 2: 95.0, 3: 80.0}),
         one_host(tmp_path / "2.db", "client2", {2: 95.0, 3: 72.0}),
@@ -64,7 +64,7 @@ def loaded(path: Path) -> fleet.Fleet:
     return found
 
 
-def test_aggregates_fairness_server_and_enough(merged: Path) -> None:
+def test_rounds_have_aggregate_fairness_and_server_cpu(merged: Path) -> None:
     found = loaded(merged)
     assert found.names == ["client1", "client2", "client3"]
     assert [(c.clients, c.rounds, c.aggregate) for c in found.crowds] == [
@@ -78,7 +78,7 @@ def test_aggregates_fairness_server_and_enough(merged: Path) -> None:
     assert found.unsynchronised == ()
 
 
-def test_each_host_stands_for_its_newest_sweep(merged: Path) -> None:
+def test_the_report_uses_the_newest_sweep_of_each_host(merged: Path) -> None:
     with Store(merged, read_only=True) as store:
         made = study.load(store)
     (point,) = made.points
@@ -86,17 +86,22 @@ def test_each_host_stands_for_its_newest_sweep(merged: Path) -> None:
     assert sorted(made.conditions["host"].split(" / ")) == ["client1", "client2", "client3"]
 
 
-def test_the_page_tells_hosts_apart(merged: Path, tmp_path: Path) -> None:
+def test_the_page_lists_the_hosts(merged: Path, tmp_path: Path) -> None:
     made = build.build(merged, tmp_path / "out")
     text = " ".join(page(made).texts)
-    for word in ("client3", "From 2 on, one more brings less than 5%", "fairness", "client1 80"):
+    for word in (
+        "client3",
+        "From 2 clients on, each further client adds less than 5%",
+        "fairness",
+        "client1 80",
+    ):
         assert word in text
     assert (tmp_path / "out/fleet-aggregate.png").stat().st_size > 5000
     again = build.build(merged, tmp_path / "again")
     assert made.files[0].read_bytes() == again.files[0].read_bytes()
 
 
-def test_the_choice_for_all_may_cost_a_host(tmp_path: Path) -> None:
+def test_the_common_choice_may_be_slower_on_a_host(tmp_path: Path) -> None:
     grid = plan(transports=("tcp",), rsizes=(8192, 131072), read_aheads=(1,))
     small_is_best = {"a": (50.0, 100.0), "b": (40.0, 30.0)}
     stores = []
@@ -116,10 +121,10 @@ def test_the_choice_for_all_may_cost_a_host(tmp_path: Path) -> None:
     assert found.crowds == ()
     assert found.unsynchronised == ("a", "b")
     made = build.build(tmp_path / "all.db", tmp_path / "out")
-    assert "No two of them" in " ".join(page(made).texts)
+    assert "No two hosts" in " ".join(page(made).texts)
 
 
-def test_one_host_is_no_fleet(tmp_path: Path) -> None:
+def test_one_host_has_no_fleet_section(tmp_path: Path) -> None:
     path = one_store(tmp_path / "s.db", plan(), {"host": "alone"})
     with Store(path, read_only=True) as store:
         made = study.load(store)
@@ -128,7 +133,7 @@ def test_one_host_is_no_fleet(tmp_path: Path) -> None:
     assert fleet_view.draw(made) is None
 
 
-def test_names_of_hosts_are_never_markup(tmp_path: Path) -> None:
+def test_host_names_are_escaped(tmp_path: Path) -> None:
     one = one_host(tmp_path / "1.db", HOSTILE, {2: 10.0})
     other = one_host(tmp_path / "2.db", "b", {2: 10.0})
     merge(tmp_path / "all.db", [one, other])
@@ -137,15 +142,17 @@ def test_names_of_hosts_are_never_markup(tmp_path: Path) -> None:
     assert "<script" not in made.files[0].read_text()
 
 
-def test_as_a_user_meets_it(merged: Path, tmp_path: Path) -> None:
+def test_merge_and_report_on_the_command_line(merged: Path, tmp_path: Path) -> None:
     def nfsrdma(*words: object) -> str:
         argv = (sys.executable, "-m", "nfsrdma_tools", *map(str, words))
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
     samples = tmp_path / "load.txt"
     samples.write_text("[1.0, 2.0]\n[2.0, 2.")
-    said = nfsrdma("store", "merge", tmp_path / "new.db", merged, "--load", f"other={samples}")
-    assert said.strip().endswith("6 trials, 6 of them new, of client1, client2, client3")
-    facts = json.loads(nfsrdma("report", merged, "--out", tmp_path / "out", "--json"))
+    said = nfsrdma(
+        "results", "merge", tmp_path / "new.db", merged, "--server-cpu", f"other={samples}"
+    )
+    assert said.strip().endswith("6 trials (6 new) of client1, client2, client3")
+    facts = json.loads(nfsrdma("report", merged, "--output", tmp_path / "out", "--json"))
     assert [one["aggregate"] for one in facts["fleet"]["at_once"]] == [100.0, 190.0, 192.0]
     assert facts["fleet"]["hosts"][0]["host"] == "client1"

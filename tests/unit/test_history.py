@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An hour of frames: sums stay what they are when old frames are put together."""
+"""The last hour in frames: merging old frames keeps their sums."""
 
 import json
-import shutil
-import subprocess
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from snapshots_made import mount, served, snapshot, xprt
 
-from nfsrdma_tools.live.history import History, frame, merged
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.host import body
+from nfsrdma_tools.live.web.history import History, frame, merged
 
-PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/page"
 
-
-def test_a_frame_has_what_charts_need() -> None:
+def test_a_frame_has_the_figures_of_the_charts() -> None:
     found = frame(snapshot(server=served()))
     mount = found["who"]["m:/mnt"]
     assert (mount["r"], mount["n"], mount["x"]) == (6553600, 105, 205)
@@ -30,23 +24,23 @@ def test_a_frame_has_what_charts_need() -> None:
     assert found["who"]["s:"]["p"] == found["who"]["c:10.9.1.11"]["p"]
 
 
-def test_credits_are_those_of_a_connection_however_many_mounts_share_it() -> None:
+def test_credits_are_counted_once_per_connection() -> None:
     xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
     mounts = (mount(xprts=xprts), mount("/a", xprts=xprts))
     found = frame(snapshot(1, mounts))
     assert found["max"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
 
 
-def test_credits_were_all_in_use_when_calls_waited() -> None:
+def test_all_credits_were_in_use_if_calls_waited() -> None:
     one, two = (xprt(number=3),), (xprt(number=4), xprt(number=5))
     mounts = (mount(xprts=one), mount("/a", xprts=one, credit_waits=2),
               mount("/b", xprts=two, credit_waits=2))  # fmt: skip
     found = frame(snapshot(1, mounts))["max"]
-    # of two connections nobody knows which it was
+    # with two connections, the one on which they waited is unknown
     assert {name: each["used"] for name, each in found.items()} == {"3": 64, "4": 3, "5": 3}
 
 
-def test_frames_together_are_their_sums() -> None:
+def test_a_merged_frame_has_the_sums() -> None:
     whole = merged([frame(snapshot(1)), frame(snapshot(2))])
     assert whole["t"] == snapshot(2).time
     assert whole["s"] == 2.0
@@ -54,7 +48,7 @@ def test_frames_together_are_their_sums() -> None:
     assert whole["max"]["3"]["granted"] == 64
 
 
-def test_an_hour_is_kept_and_no_more() -> None:
+def test_the_history_keeps_one_hour() -> None:
     history = History()
     for number in range(5000):
         taken = snapshot(number)
@@ -75,24 +69,11 @@ SENDS = replace(
         ),
     ),
 )
-"""Answers to 40 Calls, of which our server asked for the completion of 10."""
+"""Replies to 40 Calls; the server requested the completion of 10 of them."""
 
 
-def test_the_time_of_a_send_is_a_mean_over_sends() -> None:
+def test_a_send_phase_is_a_mean_over_sends() -> None:
     assert SENDS.clients[0].means == {"nfsd": 1000, "send": 3000}
     assert "nfsd 1 us, send 3 us" in str(body(snapshot(server=SENDS)))
     found = frame(snapshot(server=SENDS))["who"]
     assert (found["c:10.0.0.1"]["e"], found["s:"]["e"]) == (10, 10)
-
-
-@pytest.mark.skipif(not shutil.which("node"), reason="node is not installed")
-def test_the_pages_chart_has_the_same_means() -> None:
-    frames = [frame(snapshot(server=SENDS)), frame(snapshot(2))]
-    code = f"""
-import {{ phases }} from "{PAGE / "series.js"}";
-console.log(JSON.stringify(["s:", "c:10.0.0.1"].map((who) => phases({json.dumps(frames)}, who))));
-"""
-    argv = ("node", "--input-type=module", "-e", code)
-    said = subprocess.run(argv, capture_output=True, check=True, text=True)
-    both = json.loads(said.stdout)
-    assert both == [[["nfsd", [1, 0]], ["send", [3, 0]]]] * 2

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.lab import emulator, leftovers, places, snapshot
+from nfsrdma_tools.lab import paths, qemu_binary, snapshot, stale_labs
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.kernels import Kernel
-from nfsrdma_tools.lab.lan import Lan
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
 from nfsrdma_tools.lab.mirror import parse_targets, sources
+from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.qmp import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lab.toolkit import pack
+from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 REPORTS = [
     "[   12.3] Oops: general protection fault, probably for address 0x1: 0000 [#1] SMP",
@@ -75,9 +76,9 @@ OOPS = """[   12.3] Oops: {kind}: 0000 [#1] PREEMPT SMP NOPTI
 @pytest.mark.parametrize(
     ("kind", "before", "flags", "found"),
     [
-        ("double fault", "00", "c66f6202", "EFLAGS c66f6202 cannot be in a processor"),
-        ("general protection fault", "00", "00000244", "EFLAGS 00000244 cannot be"),
-        ("int3", "0f", "00000246", "a breakpoint was run where memory has 0f"),
+        ("double fault", "00", "c66f6202", "EFLAGS c66f6202 is impossible"),
+        ("general protection fault", "00", "00000244", "EFLAGS 00000244 is impossible"),
+        ("int3", "0f", "00000246", "a breakpoint executed where memory has 0f"),
     ],
 )
 def test_what_no_processor_does_is_the_emulators_fault(
@@ -85,7 +86,7 @@ def test_what_no_processor_does_is_the_emulators_fault(
 ) -> None:
     log = tmp_path / "console"
     log.write_text(OOPS.format(kind=kind, before=before, flags=flags))
-    with pytest.raises(EmulatorFaultError, match=f"emulator of server went wrong, {found}"):
+    with pytest.raises(EmulatorFaultError, match=f"emulator of server failed: {found}"):
         Console("server", log).check()
 
 
@@ -264,10 +265,10 @@ def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: str) -> list[str]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(emulator, "_version", lambda program: f"{number} (of {program})")
-    monkeypatch.setattr(emulator, "_codename", lambda: codename)
+    monkeypatch.setattr(qemu_binary, "_version", lambda program: f"{number} (of {program})")
+    monkeypatch.setattr(qemu_binary, "_codename", lambda: codename)
     said: list[str] = []
-    emulator.fetch(said.append)
+    qemu_binary.fetch(said.append)
     return said
 
 
@@ -278,7 +279,7 @@ def test_a_qemu_that_will_do_or_has_no_newer_one_stays(
     number: str, codename: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert _qemu(monkeypatch, tmp_path, number, codename) == []
-    assert emulator.qemu() == ("qemu-system-x86_64",)
+    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
 
 
 def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -286,9 +287,9 @@ def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert (packages[0], suite) == ("qemu-system-x86", "bookworm-backports")
         (folder / "usr").mkdir(parents=True)
 
-    monkeypatch.setattr(emulator, "unpack_once", unpacked)
+    monkeypatch.setattr(qemu_binary, "unpack_once", unpacked)
     assert len(_qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")) == 1
-    assert emulator.qemu()[0].startswith(str(tmp_path))
+    assert qemu_binary.qemu()[0].startswith(str(tmp_path))
     assert _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm") == []
 
 
@@ -299,9 +300,9 @@ def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (tmp_path / "apt.conf").write_text('Acquire::Retries "0";\n')
     monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
     said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
-    assert said[-1].startswith("labs use QEMU 7.2.22, and their figures are its own: ")
+    assert said[-1].startswith("labs use QEMU 7.2.22; results differ from other versions: ")
     assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
-    assert emulator.qemu() == ("qemu-system-x86_64",)
+    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
@@ -387,38 +388,26 @@ def test_a_control_socket_is_there_before_qemu_listens(tmp_path: Path) -> None:
     assert len(tries) >= 2
 
 
-def test_a_lock_has_one_holder(tmp_path: Path) -> None:
-    first = places.try_lock(tmp_path / "lock")
-    assert first is not None
-    assert places.try_lock(tmp_path / "lock") is None
-    os.close(first)
-    again = places.try_lock(tmp_path / "lock")
-    assert again is not None
-    places.give_back(tmp_path / "lock", again)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_killed_owners_left_goes_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("dead", "alive", "elsewhere"):
-        for folder in (places.lab_dir(name), places.disks_dir() / name):
+        for folder in (paths.lab_dir(name), paths.disks_dir() / name):
             folder.mkdir(parents=True)
             (folder / "disk").write_bytes(bytes(8192))
-    lock = places.lab_lock("alive")
-    held = places.try_lock(lock)
     # brought up with another XDG_RUNTIME_DIR
-    shutil.rmtree(places.lab_dir("elsewhere"))
-    disks = places.hold(places.disks_dir() / "elsewhere")
-    assert held is not None
-    assert disks is not None
-    assert leftovers.remove() >= 8192
-    assert leftovers.remove() == 0
-    assert sorted(path.name for path in places.disks_dir().iterdir()) == ["alive", "elsewhere"]
-    assert sorted(path.name for path in places.labs_dir().iterdir()) == ["alive", "alive.lock"]
-    places.give_back(lock, held)
-    os.close(disks)
-    assert leftovers.remove() >= 8192
-    assert list(places.labs_dir().iterdir()) == []
+    shutil.rmtree(paths.lab_dir("elsewhere"))
+    with (
+        try_file_lock(paths.lab_lock("alive")) as alive,
+        try_folder_lock(paths.disks_dir() / "elsewhere") as elsewhere,
+    ):
+        assert alive
+        assert elsewhere
+        assert stale_labs.remove() >= 8192
+        assert stale_labs.remove() == 0
+        assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
+        assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
+    assert stale_labs.remove() >= 8192
+    assert list(paths.labs_dir().iterdir()) == []

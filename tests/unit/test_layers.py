@@ -3,8 +3,8 @@
 
 import pytest
 
-from nfsrdma_tools.probes.layer_names import LAYERS
-from nfsrdma_tools.probes.layers import Frame, layer, own_layer, side, uninterrupted
+from nfsrdma_tools.probes.cpu.layer_names import LAYERS
+from nfsrdma_tools.probes.cpu.layers import Frame, layer, own_layer, side, uninterrupted
 
 WORKER = "process_one_work worker_thread kthread ret_from_fork ret_from_fork_asm"
 RXE = "rxe_requester[rdma_rxe] rxe_sender[rdma_rxe] do_task[rdma_rxe]"

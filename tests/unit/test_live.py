@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots as JSON, in files, and what the sampler's parts make of a host."""
+"""Snapshots: JSON, recordings, and the parts of the sampler."""
 
 import json
 import math
 import queue
-import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,43 +15,53 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountchanges, mountinfo, mountstats, nfsd_stats, rdma_ports, sunrpc
-from nfsrdma_tools.live import counted, facts, record
-from nfsrdma_tools.live.counted import on_mounts
-from nfsrdma_tools.live.feed import Asked, Feed
-from nfsrdma_tools.live.limits import limit
-from nfsrdma_tools.live.owners import Known, Owners
-from nfsrdma_tools.live.plain import from_plain, to_plain
-from nfsrdma_tools.live.sampler import Sampler
-from nfsrdma_tools.live.snapshot import Credits, Processors, Snapshot, Timing, Waiting
-from nfsrdma_tools.live.waits import Waits
-from nfsrdma_tools.probes import (
-    accounts,
-    chunks,
-    connections,
-    events,
-    latency,
-    program,
-    readahead,
-    registrations,
-    server,
-)
-from nfsrdma_tools.probes.counting import Row
+from nfsrdma_tools.host.nfs import mountinfo, sunrpc
+from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
+from nfsrdma_tools.host.rdma import ports as rdma_ports
+from nfsrdma_tools.live.analyze.bottleneck import limit
+from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
+from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
+from nfsrdma_tools.live.collect.host_statistics import Facts, Readings
+from nfsrdma_tools.live.collect.mount_clients import Known, Owners
+from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.probe_statistics import on_mounts
+from nfsrdma_tools.live.collect.sampler import Sampler
+from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
+from nfsrdma_tools.live.snapshot import Credits, Op, Processors, Snapshot, Timing, Waiting
+from nfsrdma_tools.probes import probe_sets, program, trace_events
+from nfsrdma_tools.probes.counters import Row
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
 
 
+@pytest.fixture
+def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Facts:
+    """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
+    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
+    monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
+    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
+    (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
+    monkeypatch.setattr(Owners, "look", lambda self: None)
+    return Facts(Owners())
+
+
+def read(facts: Facts, mountstats: str) -> Readings:
+    host_statistics._STATS.write_text(mountstats)
+    return facts.read()
+
+
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
-def test_a_snapshot_is_json_and_back_the_same(taken: Snapshot) -> None:
-    assert from_plain(Snapshot, json.loads(record.line(taken))) == taken
+def test_a_snapshot_survives_json(taken: Snapshot) -> None:
+    assert from_plain(Snapshot, json.loads(recording.line(taken))) == taken
 
 
-def test_what_is_nothing_is_not_said() -> None:
+def test_default_values_are_omitted() -> None:
     assert to_plain(Snapshot(1.0, 2.0)) == {"time": 1.0, "seconds": 2.0}
 
 
-def test_fields_of_a_newer_tool_are_left_out() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert from_plain(Snapshot, {"time": 1, "seconds": 2, "new": [3]}) == Snapshot(1, 2)
 
 
@@ -62,81 +71,52 @@ def test_fields_of_a_newer_tool_are_left_out() -> None:
      {"time": 1, "seconds": 1, "mounts": [{"device": 3, "directory": "/"}]},
      {"time": True, "seconds": 1}],
 )  # fmt: skip
-def test_what_is_no_snapshot_is_said(plain: object) -> None:
-    with pytest.raises(UserError, match="no Snapshot"):
+def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
+    with pytest.raises(UserError, match="invalid Snapshot"):
         from_plain(Snapshot, plain)
 
 
-def test_a_record_is_read_again_in_its_rhythm(tmp_path: Path) -> None:
+def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
     taken = [snapshot(number) for number in (1, 2, 4)]
-    recorder = record.Recorder(tmp_path / "r")
+    recorder = recording.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
     recorder.close()
     seen: list[Snapshot] = []
     waits: list[float] = []
-    record.replayed(record.read(tmp_path / "r"), seen.append, waits.append)
+    recording.replayed(recording.read(tmp_path / "r"), seen.append, waits.append)
     assert seen == taken
     assert waits == [1.0, 2.0]
 
 
-def test_a_record_of_somebody_who_was_killed_ends_early(tmp_path: Path) -> None:
-    recorder = record.Recorder(tmp_path / "r")
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
+    recorder = recording.Recorder(tmp_path / "r")
     recorder.add(snapshot())
     recorder.close()
     whole = (tmp_path / "r").read_text()
     (tmp_path / "r").write_text(whole + whole.splitlines()[1][:90])
-    assert len(list(record.read(tmp_path / "r"))) == 1
+    assert len(list(recording.read(tmp_path / "r"))) == 1
     (tmp_path / "r").write_text(whole + "{}\n")
-    with pytest.raises(UserError, match="no Snapshot"):
-        list(record.read(tmp_path / "r"))
-    with pytest.raises(UserError, match="is there already"):
-        record.Recorder(tmp_path / "r")
+    with pytest.raises(UserError, match="invalid Snapshot"):
+        list(recording.read(tmp_path / "r"))
+    with pytest.raises(UserError, match="exists"):
+        recording.Recorder(tmp_path / "r")
     with pytest.raises(UserError, match="No such file"):
-        list(record.read(tmp_path / "none"))
+        list(recording.read(tmp_path / "none"))
 
 
-def test_only_what_changed_in_mountstats_is_parsed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_are_the_difference_of_two_readings(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    file.write_text(text)
-    changes = mountchanges.Changes(file)
-    before = changes.read()
-    assert {where for where, each in before.items() if each.operations} == set()
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
     again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
-    file.write_text(again)
-    parsed: list[str] = []
-    real = mountchanges.operations
-    monkeypatch.setattr(mountchanges, "operations", lambda ls: parsed.extend(ls) or real(ls))
-    after = changes.read()
-    assert len(parsed) == 2
-    added = after.pop("/mnt/a")
-    assert added.operations == {"READ": mountstats.Operation(1, 2, 0, 100, 0, 0, 0, 0)}
-    assert added.bytes == mountstats.ByteCounts(direct_read=100)
-    assert added.xprts == (mountstats.Xprt("rdma", {"connect_count": 1, "sends": 2, "recvs": 1}),)
-    assert not any(each.operations or each.xprts[0].counters for each in after.values())
-
-
-def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
-    """By the parser that other commands use; counters that grew are any."""
-    text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    grown = re.sub(r"(?<= )([1-9][0-9]*)(?=[ \n])", lambda m: str(int(m[1]) + 3), text)
-    file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
-    for each in (text, grown):
-        file.write_text(each)
-        added = changes.read()
-    for now, then in zip(mountstats.parse(grown), mountstats.parse(text), strict=True):
-        expected = mountstats.difference(now, then)
-        found = added[str(now.directory)]
-        assert found.bytes == expected.bytes
-        ran = {n: o for n, o in expected.operations.items() if o.operations or o.transmissions}
-        assert found.operations == ran
-        assert [x.proto for x in found.xprts] == [x.proto for x in expected.xprts]
+    before = read(facts, text)
+    found = {m.directory: m for m in facts.mounts(read(facts, again), before)}
+    busy = found.pop("/mnt/a")
+    assert busy.ops == (Op("READ", 1, again=1, sent=100),)
+    assert busy.direct == 100
+    assert [(x.connects, x.counters) for x in busy.xprts] == [(1, {"sends": 2, "recvs": 1})]
+    assert not any(each.did_something or each.xprts[0].counters for each in found.values())
 
 
 @pytest.mark.parametrize(
@@ -145,26 +125,22 @@ def test_changes_are_what_whole_readings_differ_in(tmp_path: Path) -> None:
      ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
      ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
 )  # fmt: skip
-def test_a_mount_that_was_made_anew_did_nothing_yet(old: str, new: str, tmp_path: Path) -> None:
+def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
-    for each in (text, text.replace(old, new, 1)):
-        file.write_text(each)
-        added = changes.read()["/mnt/a"]
     assert old in text
-    assert (added.bytes, added.operations) == (mountstats.ByteCounts(), {})
+    before = read(facts, text)
+    mounts = facts.mounts(read(facts, text.replace(old, new, 1)), before)
+    (mount,) = (each for each in mounts if each.directory == "/mnt/a")
+    assert not mount.did_something
+    assert mount.xprts
 
 
-def test_a_line_that_is_none_is_said(tmp_path: Path) -> None:
+def test_an_invalid_line_is_reported(facts: Facts) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    file = tmp_path / "mountstats"
-    changes = mountchanges.Changes(file)
-    file.write_text(text)
-    changes.read()
-    file.write_text(text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1))
-    with pytest.raises(UserError, match="mountstats cannot be read"):
-        changes.read()
+    assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
+    assert "cannot parse mountstats" in facts.missing["mountstats"]
+    assert read(facts, text).mounts
+    assert facts.missing == {}
 
 
 TASKS = """\
@@ -174,14 +150,14 @@ TASKS = """\
 """
 
 
-def test_rpcs_under_way() -> None:
+def test_pending_rpcs() -> None:
     found = sunrpc.parse_tasks(3, TASKS)
     assert [(t.number, t.procedure, t.waits_for) for t in found] == [
         (1093, "READ", "xprt_pending"), (1094, "GETATTR", "none"),
     ]  # fmt: skip
 
 
-def test_connections_of_sysfs(tmp_path: Path) -> None:
+def test_connections_in_sysfs(tmp_path: Path) -> None:
     folder = tmp_path / "switch-0/xprt-7-rdma"
     folder.mkdir(parents=True)
     (folder / "dstaddr").write_text("10.9.1.1\n")
@@ -191,7 +167,7 @@ def test_connections_of_sysfs(tmp_path: Path) -> None:
     (folder / "xprt_info").write_text(info)
     (tmp_path / "switch-0/xprt-8-tcp").mkdir()
     watched = sunrpc.Transports({7, 8}, tmp_path)
-    # one that is gone since is left out
+    # one that disappeared meanwhile is skipped
     (rdma,) = watched.read().values()
     assert (rdma.number, rdma.kind, rdma.address) == (7, "rdma", "10.9.1.1")
     assert (rdma.credits, rdma.used, rdma.requests, rdma.pending) == (64, 2, 2, 2)
@@ -221,7 +197,7 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     assert rdma_ports.Ports(tmp_path / "none").read() == []
 
 
-def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = Waits(lambda client: sunrpc.parse_tasks(client, TASKS))
     known = Known({"/mnt": 3})
     busy = (mount(xprts=(xprt(pending=2),)),)
@@ -231,28 +207,19 @@ def test_an_rpc_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits.look((mount(),), known, 108.0)[0].waiting == ()
 
 
-def test_mounts_from_the_kernels_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two readings of one text: nothing was done, and what is there is there."""
-    monkeypatch.setattr(facts, "_INFO", DATA / "mountinfo-6.12.txt")
-    monkeypatch.setattr(facts, "_FSTAB", tmp_path / "fstab")
-    (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
-    monkeypatch.setattr(Owners, "look", lambda self: None)
-    host = facts.Facts(Owners())
-    host._changes = mountchanges.Changes(DATA / "mountstats-6.12.txt")
-    now = host.read()
-    found = {m.directory: m for m in host.mounts(now)}
+def test_mounts_from_files_of_the_kernel(facts: Facts) -> None:
+    """Two readings of the same text: all mounts, and no counts."""
+    now = read(facts, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
+    found = {m.directory: m for m in facts.mounts(now, now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
     assert found["/mnt/b"].asked == "rdma"
     assert found["/mnt/b"].transport == "tcp"
     assert len(found["/mnt/b"].xprts) == 4
-    assert found["/mnt/a"].ops == ()
-    # where nothing was done, all is as it was
-    again = host.mounts(host.read())
-    assert [m is found[m.directory] for m in again] == [True] * len(found)
-    assert {m.directory for m in host.mounts(facts.Readings())} == set(found)
+    assert not any(mount.did_something for mount in found.values())
+    assert {m.directory for m in facts.mounts(Readings(), now)} == set(found)
 
 
-def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
+def test_snapshots_need_neither_nfs_nor_root() -> None:
     sampler = Sampler()
     sampler.take()
     second = sampler.take()
@@ -261,7 +228,7 @@ def test_a_host_without_nfs_or_root_has_snapshots_too() -> None:
     assert second.processors.wall_ns > 0
 
 
-def test_a_sampler_ends_when_it_is_told_to() -> None:
+def test_a_sampler_stops() -> None:
     sampler = Sampler(interval=0.01)
     seen: list[Snapshot] = []
 
@@ -283,19 +250,19 @@ def test_a_sampler_ends_when_it_is_told_to() -> None:
         ({"xprts": (xprt(credits=Credits(32, 9)),), "credit_waits": 40}, "Credits: all 32"),
         ({"xprts": (xprt(credits=Credits(32, 32), sending=5),)}, "Credits: all 32"),
         ({"read_ahead_kb": 128, "ops": (op(count=500),)}, "Read-ahead: 128 KiB is 2 READs"),
-        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "The wire and the server"),
-        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "The wire"),
-        ({"ops": (op(count=500, queue_ms=900),)}, "Waiting to be sent"),
-        ({"ops": (op(count=10),)}, "The application"),
-        ({"ops": (op(count=9000),)}, "The wire and the server"),
-        ({"ops": (op("GETATTR", received=0),)}, "Calls without data"),
+        ({"read_ahead_kb": 128, "ops": (op(count=2900),)}, "Network and server"),
+        ({"read_ahead_kb": 128, "ops": (op(count=500),), "direct": 6553600}, "Network and server"),
+        ({"ops": (op(count=500, queue_ms=900),)}, "Queue: a READ spends"),
+        ({"ops": (op(count=10),)}, "Application"),
+        ({"ops": (op(count=9000),)}, "Network and server"),
+        ({"ops": (op("GETATTR", received=0),)}, "Metadata: GETATTR"),
     ],
 )
-def test_what_limits_a_mount(change: dict[str, object], said: str) -> None:
+def test_the_bottleneck_of_a_mount(change: dict[str, object], said: str) -> None:
     assert limit(replace(mount(), **change), CALM, 1.0).startswith(said)
 
 
-def test_a_busy_host_limits() -> None:
+def test_a_busy_host_is_a_bottleneck() -> None:
     full = replace(snapshot().processors, busy_ns=2 * 10**9)
     assert (
         limit(mount(), full, 1.0) == "CPU: 100% of this host is busy, most of it in emulated NIC."
@@ -303,13 +270,13 @@ def test_a_busy_host_limits() -> None:
 
 
 def test_hostile_names_survive(tmp_path: Path) -> None:
-    recorder = record.Recorder(tmp_path / "r")
+    recorder = recording.Recorder(tmp_path / "r")
     recorder.add(hostile())
     recorder.close()
-    assert next(record.read(tmp_path / "r")).mounts[1].directory == HOSTILE
+    assert next(recording.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
-def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sampler_continues_without_probes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def read(self) -> None:
             raise TypeError("expected LP_c_uint")
@@ -320,10 +287,10 @@ def test_probes_that_break_are_said_and_the_rest_goes_on(monkeypatch: pytest.Mon
     assert sampler.take().number == 2
 
 
-def test_probes_are_attached_again_when_a_module_is_loaded(
+def test_probes_attach_again_when_a_module_is_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The exporter starts at boot; sunrpc, nfs and a transport may be loaded by the first mount."""
+    """The exporter starts at boot; the first mount may load sunrpc, nfs and a transport."""
     attached: queue.Queue[tuple[str, ...]] = queue.Queue()
 
     @contextmanager
@@ -331,9 +298,9 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
         attached.put(program.program(names).events)
         yield None
 
-    monkeypatch.setattr(events, "TRACEFS", tmp_path)
-    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", counting)
-    sampler = Sampler(interval=0.01, accounts=("latency", "readahead"))
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
+    sampler = Sampler(interval=0.01, sets=("latency", "readahead"))
     thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
     thread.start()
     try:
@@ -346,7 +313,7 @@ def test_probes_are_attached_again_when_a_module_is_loaded(
         thread.join(60)
 
 
-def test_what_probes_lost_is_told_from_then_on() -> None:
+def test_losses_of_probes_add_up_in_missing() -> None:
     lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
     sampler = Sampler()
     found = {**counted_found(), "server": server.Server({}, {})}
@@ -360,7 +327,7 @@ def test_what_probes_lost_is_told_from_then_on() -> None:
 
 
 def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RPCs and samples that found no room, and events that came too fast."""
+    """RPCs and samples without room in a map, and events that the ring buffer dropped."""
     added = {
         "connections": SimpleNamespace(lost=4),
         "cpu": SimpleNamespace(lost=9, host=SimpleNamespace(wall_ns=1)),
@@ -376,16 +343,16 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rpcs = iter([0, 2, 2])
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
-    monkeypatch.setattr(accounts, "account", account)
-    monkeypatch.setattr(counted, "CPU_EVERY", math.inf)
-    counting = counted.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    monkeypatch.setattr(probe_sets, "account", account)
+    monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
+    counting = probe_statistics.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
     # CPU time by layer is read less often
     assert counting.read()["lost"] == {"events": 4}
 
 
 def counted_found() -> dict[str, object]:
-    """What accounts counted of client 3 and of transport 7 of ours, which client 4 has."""
+    """Counts of client 3, and of transport 7 of our module, which client 4 uses."""
     row, other = Row(3, "READ"), Row(4, "WRITE")
     regions = tuple(range(1, 12))
     credit = connections.Credit(32, 5, 9, 2)
@@ -407,7 +374,7 @@ def counted_found() -> dict[str, object]:
     }  # fmt: skip
 
 
-def test_what_was_counted_is_put_beside_its_mount() -> None:
+def test_counts_of_probes_are_assigned_to_mounts() -> None:
     plain = {"timings": (), "chunks": (), "regions": None}
     mounts = (
         mount("/a", **plain),
@@ -419,7 +386,7 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
     assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
-    # the kernel's transport has its credits in sysfs, ours only in the probes
+    # sysfs has the credits of the kernel's transport, the probes have those of our module
     assert kernels.xprts[0].credits == mounts[0].xprts[0].credits
     assert ours.xprts[0].credits == Credits(32, 5)
     assert (kernels.credit_waits, ours.credit_waits, idle.credit_waits) == (2, 0, 0)
@@ -433,8 +400,24 @@ def test_what_was_counted_is_put_beside_its_mount() -> None:
     assert idle is mounts[3]
 
 
-def test_credits_of_connections_are_not_those_of_the_client() -> None:
-    """With nconnect a client has one row in the probes, and each connection credits of its own."""
+@pytest.mark.parametrize("attached", ["latency", "chunks", "registrations", "connections", ""])
+def test_any_probe_set_may_be_absent(attached: str) -> None:
+    plain = mount("/a", timings=(), chunks=(), regions=None)
+    found = {name: part for name, part in counted_found().items() if name == attached}
+    (one,) = on_mounts((plain,), found, Known({"/a": 3}))
+    counts = {"latency": one.timings, "chunks": one.chunks, "registrations": one.regions,
+              "connections": one.credit_waits}  # fmt: skip
+    assert {name for name, count in counts.items() if count} == {attached} - {""}
+
+
+def test_a_snapshot_needs_no_probe_set() -> None:
+    sampler = Sampler()
+    sampler._counted = SimpleNamespace(read=lambda: {"lost": {}})  # type: ignore[assignment]
+    assert "probes" not in sampler.take().missing
+
+
+def test_credits_belong_to_connections_not_to_clients() -> None:
+    """With nconnect, a client has one row in the probes, and each connection has credits."""
     exact = (xprt(number=3, credits=Credits(64, 7)), xprt(number=4, credits=Credits(16, 1)))
     unknown = (xprt(number=-1, credits=Credits()),)
     mounts = (
@@ -452,22 +435,21 @@ def test_credits_of_connections_are_not_those_of_the_client() -> None:
     assert blind.xprts == mounts[2].xprts
 
 
-def test_a_feed_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_feed_reports_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def deliver(_: Snapshot) -> None:
         raise ZeroDivisionError("x")
 
     over = threading.Event()
-    feed = Feed(Asked(interval=0.01, probes=False), deliver, over.set)
+    feed = Feed(FeedOptions(interval=0.01, probes=False), deliver, over.set)
     feed.start()
     assert over.wait(30)
     feed.stop()
-    assert "no more snapshots: ZeroDivisionError" in str(feed.failure)
+    assert "the sampler failed: ZeroDivisionError" in str(feed.failure)
 
 
-def test_a_replay_that_is_left_ends_there() -> None:
-    """What was not shown yet is not poured out at the end."""
+def test_a_replay_that_is_stopped_delivers_no_more() -> None:
     seen: list[Snapshot] = []
-    record.replayed(
+    recording.replayed(
         [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
     )
     assert [each.number for each in seen] == [1, 2]
@@ -476,24 +458,24 @@ def test_a_replay_that_is_left_ends_there() -> None:
 @pytest.mark.parametrize(
     ("more", "waits"), [({}, True), ({"probes": False}, False), ({"replay": True}, False)]
 )
-def test_only_a_compiler_is_said_to_be_waited_for(
+def test_only_waiting_for_the_compiler_prints_a_message(
     more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record.Recorder(tmp_path / "r").close()
+    recording.Recorder(tmp_path / "r").close()
     said: list[str] = []
     monkeypatch.setattr("sys.__stderr__", SimpleNamespace(write=said.append, flush=lambda: None))
-    asked = Asked(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
+    asked = FeedOptions(**{**more, **({"replay": tmp_path / "r"} if "replay" in more else {})})
     feed = Feed(asked, lambda _: None, lambda: None)
     busy = SimpleNamespace(is_alive=lambda: True, join=lambda timeout=0: None)
     monkeypatch.setattr(feed, "_thread", busy)
     feed.stop()
-    assert any("compiled" in text for text in said) == waits
+    assert any("waiting for the compiler" in text for text in said) == waits
 
 
-def test_a_feed_ends_after_its_compiler(
+def test_a_feed_waits_for_its_compiler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it returns is detached by the feed's own thread, and by nobody else."""
+    """The feed's own thread detaches the probes that the compiler returns."""
     compiling, compiled, told, done = (threading.Event() for _ in range(4))
 
     @contextmanager
@@ -503,10 +485,10 @@ def test_a_feed_ends_after_its_compiler(
         yield None
         done.set()
 
-    monkeypatch.setattr("nfsrdma_tools.live.sampler.counting", slow)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", slow)
     said = SimpleNamespace(write=lambda _: told.set(), flush=lambda: None)
     monkeypatch.setattr("sys.__stderr__", said)
-    feed = Feed(Asked(interval=0.01), lambda _: None, lambda: None)
+    feed = Feed(FeedOptions(interval=0.01), lambda _: None, lambda: None)
     feed.start()
     assert compiling.wait(300)
     ending = threading.Thread(target=feed.stop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics: named as Prometheus wants it, added up rightly, and as many as there are things."""
+"""Prometheus metrics: names, sums, series and collectors."""
 
 import json
 import re
@@ -9,9 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from snapshots_made import HOSTILE, changed, hostile, mount, served, snapshot, xprt
 
-from nfsrdma_tools.live.metric_names import FAMILIES
-from nfsrdma_tools.live.metrics import Metrics
-from nfsrdma_tools.live.snapshot import Ahead, Event, Waiting
+from nfsrdma_tools import __version__
+from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES, needed_probes
+from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
+from nfsrdma_tools.live.prometheus.metrics import Metrics
+from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
+from nfsrdma_tools.probes import probe_sets
 
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 
@@ -35,7 +38,7 @@ MOUNTS = ("nfsrdma_mount", "nfsrdma_rpc", "nfsrdma_chunk", "nfsrdma_mess", "nfsr
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_names_are_by_convention(name: str) -> None:
+def test_names_follow_prometheus_conventions(name: str) -> None:
     family = FAMILIES[name]
     assert re.fullmatch(r"nfsrdma_[a-z_]+", name)
     assert (family.kind == "counter") == name.endswith("_total")
@@ -63,12 +66,12 @@ def test_counters_add_up() -> None:
 
 
 def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
-    """NFSv4 mounts of a server share its connections; mount_xprt_info tells who uses which."""
+    """NFSv4 mounts of a server share its connections; mount_xprt_info has the users of each."""
     shared = (xprt(number=3, connects=1), xprt(number=4))
     mounts = (
         mount("/a", nconnect=2, xprts=shared),
         mount("/b", nconnect=2, device="0:46", xprts=shared),
-        # the kernel did not say which connections these have
+        # the kernel reported no numbers of their connections
         mount("/c", device="0:47", xprts=(xprt(number=-1),)),
         mount("/d", device="0:48", xprts=(xprt(number=-1),)),
     )
@@ -121,18 +124,18 @@ def test_layers_are_counted_once() -> None:
     assert value(metrics, "nfsrdma_cpu_layer_seconds_total", **labels) == 1.0
 
 
-def test_a_mount_that_is_gone_goes() -> None:
+def test_series_of_an_unmounted_mount_disappear() -> None:
     metrics = Metrics()
     metrics.add(hostile())
     assert any(dict(labels).get("mount", "").startswith("/mnt/<") for _, labels in samples(metrics))
     metrics.add(snapshot(2))
     left = {name for name, labels in samples(metrics) if "<script>" in str(sorted(labels))}
-    # that it happened stays
+    # its events happened nevertheless
     assert left == {"nfsrdma_events_total"}
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 200
 
 
-def test_hostile_names_are_labels() -> None:
+def test_hostile_names_are_valid_labels() -> None:
     metrics = Metrics()
     metrics.add(hostile())
     shown = HOSTILE.encode("utf-8", "backslashreplace").decode()
@@ -141,8 +144,8 @@ def test_hostile_names_are_labels() -> None:
     assert metrics.text("application/openmetrics-text")[0].endswith(b"# EOF\n")
 
 
-def test_all_families_appear_with_something_to_tell() -> None:
-    """And none by another name: a dashboard is checked against this table."""
+def whole() -> Snapshot:
+    """A snapshot with counts for every metric."""
     counters = dict.fromkeys(
         ("sends", "recvs", "bad_xids", "read_chunk_count", "write_chunk_count", "reply_chunk_count",
          "total_rdma_request", "total_rdma_reply", "pullup_copy_count", "fixup_copy_count",
@@ -150,26 +153,60 @@ def test_all_families_appear_with_something_to_tell() -> None:
          "mrs_recycled", "mrs_orphaned", "mrs_allocated", "local_inv_needed", "empty_sendctx_q",
          "reply_waits_for_send"), 1,
     )  # fmt: skip
-    whole = changed(
+    full = changed(
         1, xprts=(xprt(counters=counters),), asked="tcp", ahead=Ahead({"used": 3}),
         waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
-    metrics = Metrics()
     more = {
         "server": served(),
         "events": (Event(1, "stall", "/mnt", "x"),),
         "missing": {"a": "b"},
         "lost": {"rpcs": 2},
     }
-    processors = whole.processors.__class__(2, 1, 1, 1, whole.processors.layers, True)
-    metrics.add(snapshot(1, whole.mounts, processors=processors, **more))
-    text = metrics.text()[0].decode()
-    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(FAMILIES)
-    assert mount().directory in text
+    processors = full.processors.__class__(2, 1, 1, 1, full.processors.layers, True)
+    return snapshot(1, full.mounts, processors=processors, **more)
+
+
+def exported(*collectors: str) -> set[str]:
+    """The names of the metrics that these collectors export of a whole snapshot."""
+    metrics = Metrics(collectors)
+    metrics.add(whole())
+    return set(re.findall(r"^# TYPE (\w+)", metrics.text()[0].decode(), re.MULTILINE))
+
+
+def test_all_metrics_of_the_table_are_exported() -> None:
+    """And none by another name: the Grafana dashboards are checked against this table."""
+    assert exported(*NAMES) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("collector", COLLECTORS)
+def test_a_collector_exports_its_metrics_only(collector: str) -> None:
+    own = {name for name, family in FAMILIES.items() if family.collector in (collector, "")}
+    assert exported(collector) == own
+    assert any(FAMILIES[name].collector for name in own)
+
+
+def test_every_metric_has_a_known_collector_or_describes_the_exporter() -> None:
+    assert {family.collector for family in FAMILIES.values()} == {*COLLECTORS, ""}
+    always = {name for name, family in FAMILIES.items() if not family.collector}
+    assert always == exported()
+    assert "nfsrdma_build_info" in always
+
+
+def test_a_collector_that_is_off_needs_no_probes() -> None:
+    assert needed_probes(NAMES) == probe_sets.NAMES
+    assert needed_probes(("rpc", "mount", "cpu")) == ("cpu",)
+    assert needed_probes(()) == ()
+
+
+def test_build_info_has_the_version_before_the_first_snapshot() -> None:
+    ((name, labels),) = samples(Metrics())
+    assert name == "nfsrdma_build_info"
+    assert dict(labels)["version"] == __version__
 
 
 @pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json", "rules.yml"])
-def test_dashboards_and_alerts_ask_for_metrics_that_exist(file: str) -> None:
+def test_dashboards_and_alerts_use_existing_metrics(file: str) -> None:
     text = (MONITORING / file).read_text()
     asked = set(re.findall(r"\bnfsrdma_[a-z_]+", text))
     assert asked
@@ -181,7 +218,7 @@ def test_dashboards_and_alerts_ask_for_metrics_that_exist(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["grafana-client.json", "grafana-server.json"])
-def test_grafanas_dashboards_are_whole(file: str) -> None:
+def test_grafana_dashboards_are_complete(file: str) -> None:
     board = json.loads((MONITORING / file).read_text())
     names = {each["name"] for each in board["templating"]["list"]}
     asked = set(re.findall(r"\$\{?([a-z]+)", json.dumps(board))) - {"__rate_interval"}

@@ -7,11 +7,12 @@ import pytest
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import module_build, module_source
-from nfsrdma_tools.host.module_build import build, checked_release, first_error
-from nfsrdma_tools.host.module_parameters import Parameter, changed, checked, known
-from nfsrdma_tools.host.module_source import Source
-from nfsrdma_tools.host.modules import parse_modinfo
+from nfsrdma_tools.host.kernel_modules import parse_modinfo
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.host.module.build import build, checked_release, first_error
+from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, known
+from nfsrdma_tools.host.module.source import Source
 
 MAKE = """#!/bin/sh
 echo "$@" >> {log}
@@ -22,12 +23,12 @@ cp "$draft/a.c" "$draft/nfsrdma.ko"
 INFO = (
     "filename:       /x/nfsrdma.ko\0version=0.1.0\0name=nfsrdma\0depends=sunrpc,ib_core,rdma_cm\0"
     "vermagic=6.12.1 SMP preempt mod_unload modversions \0srcversion=ABC\0"
-    "parm:           credits:Calls a connection may have, 2 to 1024 (default 128) (uint)\0"
-    "parm:           registration:frwr: the peer may, frwr-local: never (default frwr) (charp)\0"
-    "parm:           mr_depth:Pages, 0 for what the device takes, 16 to 512 (default 0) (uint)\0"
-    "parm:           client:Whether to be the client transport rdma (default Y) (bool)\0"
-    "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist,"
-    " empty for none (default rdma) (charp)\0"
+    "parm:           credits:Maximum number of Calls, 2 to 1024 (default 128) (uint)\0"
+    "parm:           registration:frwr: allow it; frwr-local: do not (default frwr) (charp)\0"
+    "parm:           mr_depth:Pages (0: maximum of the device), 16 to 512 (default 0) (uint)\0"
+    "parm:           client:Register the client transport rdma (default Y) (bool)\0"
+    "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist;"
+    " empty: no server (default rdma) (charp)\0"
     "parm:           plain:int\0"
 )
 
@@ -110,9 +111,11 @@ def test_only_the_newest_builds_of_a_kernel_are_kept(source: Source) -> None:
 
 def test_a_failed_build_is_one_line_and_leaves_its_log(source: Source, made: Path) -> None:
     (source.folder / "a.c").write_text("broken")
-    with pytest.raises(UserError, match=r"does not build: a.c:8:9: error: expected ;") as error:
+    with pytest.raises(
+        UserError, match=r"module build failed: a.c:8:9: error: expected ;"
+    ) as error:
         build("6.12.1-x", source=source)
-    log = Path(error.value.hint.removeprefix("the log is "))
+    log = Path(error.value.hint.removeprefix("see "))
     assert "error: expected ;" in log.read_text()
     assert [p.name for p in log.parent.iterdir()] == ["failed.log"]
     (source.folder / "a.c").write_text("whole")
@@ -152,7 +155,7 @@ def test_a_hostile_release_reaches_no_path(name: str) -> None:
         ("make: *** No rule to make target 'modules'.  Stop.\n",
          "make: *** No rule to make target 'modules'.  Stop."),
         ("something\nlast word\n", "last word"),
-        ("", "it said nothing"),
+        ("", "it printed no error"),
     ],
 )  # fmt: skip
 def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
@@ -162,7 +165,7 @@ def test_the_first_error_is_the_compilers(log: str, error: str) -> None:
 def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
     found = known(parse_modinfo(INFO))
     assert found["credits"] == Parameter(
-        "credits", "Calls a connection may have", "128", 2, 1024, "uint"
+        "credits", "Maximum number of Calls", "128", 2, 1024, "uint"
     )
     assert found["credits"].bounds == "2 to 1024"
     assert found["mr_depth"].bounds == "0, or 16 to 512"
@@ -172,11 +175,11 @@ def test_tunables_have_the_bounds_that_their_descriptions_name() -> None:
 
 def test_switches_and_names_have_no_bounds() -> None:
     found = known(parse_modinfo(INFO))
-    client = Parameter("client", "Whether to be the client transport rdma", "Y", kind="bool")
+    client = Parameter("client", "Register the client transport rdma", "Y", kind="bool")
     assert (found["client"], client.bounds) == (client, "Y or N")
     server = found["server_name"]
     assert (server.default, server.bounds, server.kind) == ("rdma", "", "charp")
-    assert server.text.endswith("portlist, empty for none")
+    assert server.text.endswith("portlist; empty: no server")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +189,12 @@ def test_switches_and_names_have_no_bounds() -> None:
         ("credits", "is not a setting"),
         ("credits=", "is not a setting"),
         ("credits=64 taint=1", "is not a setting"),
-        ("credits=1", r"credits is 1 \(it can be 2 to 1024"),
-        ("credits=1025", "credits is 1025"),
-        ("credits=many", "credits is many"),
-        ("credits=-3", "credits is -3"),
-        ("mr_depth=15", r"mr_depth is 15 \(it can be 0, or 16 to 512"),
-        ("client=maybe", r"client is maybe \(it can be Y or N, and is Y unasked"),
+        ("credits=1", r"credits=1 is invalid \(use 2 to 1024"),
+        ("credits=1025", "credits=1025 is invalid"),
+        ("credits=many", "credits=many is invalid"),
+        ("credits=-3", "credits=-3 is invalid"),
+        ("mr_depth=15", r"mr_depth=15 is invalid \(use 0, or 16 to 512"),
+        ("client=maybe", r"client=maybe is invalid \(use Y or N; the default is Y"),
         ("client=", "is not a setting"),
         ("server_name=a b", "is not a setting"),
     ],

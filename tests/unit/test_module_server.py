@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.cli import module_view
-from nfsrdma_tools.host import module_server, transports
-from nfsrdma_tools.host.module_server import Client, Server
-from nfsrdma_tools.host.module_status import Status
-from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host import transports
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import server_debugfs
+from nfsrdma_tools.host.module.server_debugfs import Client, Server
+from nfsrdma_tools.host.module.status import Status
 
 CONNECTION = """\
 peer {peer}
@@ -34,7 +35,7 @@ COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
 @pytest.fixture
 def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
-    monkeypatch.setattr(module_server, "_PAGE", 4096)
+    monkeypatch.setattr(server_debugfs, "_PAGE", 4096)
     (tmp_path / "totals").write_text("connections 3 of 1024\nread_pages 4 of 4096\n")
     connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer")
     connected(tmp_path / "9", "10.9.1.11", "yes", "none")
@@ -56,7 +57,7 @@ def status(server: Server | None, owner: str) -> Status:
 
 
 def test_the_server_is_read(debug: Path) -> None:
-    found = module_server.server(debug)
+    found = server_debugfs.server(debug)
     first, second = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none"), "disconnected by the peer"
     assert found == Server(
         "nfr", 3, 1024, 4 << 12, 16 << 20,
@@ -65,12 +66,12 @@ def test_the_server_is_read(debug: Path) -> None:
 
 
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
-    assert module_server.server(tmp_path / "none") == Server("nfr")
+    assert server_debugfs.server(tmp_path / "none") == Server("nfr")
 
 
 def test_without_a_server_there_is_none(monkeypatch: pytest.MonkeyPatch, debug: Path) -> None:
     monkeypatch.setattr(transports, "serves_as", lambda name: "")
-    assert module_server.server(debug) is None
+    assert server_debugfs.server(debug) is None
 
 
 FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
@@ -79,11 +80,11 @@ FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
 @pytest.mark.parametrize(
     ("owner", "new", "values", "words"),
     [
-        ("nfsrdma", True, {}, "carries NFS over RDMA now, instead of rpcrdma"),
-        ("rpcrdma", True, {}, "is a server now, beside rpcrdma, not a client"),
-        ("", True, {}, "is a server now, not a client"),
-        ("nfsrdma", False, {"credits": "64"}, "was loaded already; credits is 64 now"),
-        ("rpcrdma", False, {}, "was loaded already; mounts with proto=rdma get rpcrdma"),
+        ("nfsrdma", True, {}, "now carries NFS over RDMA, instead of rpcrdma"),
+        ("rpcrdma", True, {}, "is now a server transport, beside rpcrdma, not a client transport"),
+        ("", True, {}, "is now a server transport, not a client transport"),
+        ("nfsrdma", False, {"credits": "64"}, "was already loaded; credits is now 64"),
+        ("rpcrdma", False, {}, "was already loaded; mounts with proto=rdma use rpcrdma"),
     ],
 )
 def test_what_was_loaded_is_said(
@@ -93,20 +94,19 @@ def test_what_was_loaded_is_said(
     monkeypatch.setattr(module_view, "serves_as", lambda name: "nfr")
     first, *more = module_view.loaded(FILE, new, "rpcrdma", values)
     assert first == f"nfsrdma 0.1.0 (srcversion ABC) {words}"
-    way = "  have nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
+    way = "  to let nfsd listen on it: echo 'nfr PORT' > /proc/fs/nfsd/portlist"
     assert (way in more) == (new and owner != "nfsrdma")
 
 
 def test_each_client_has_a_line(debug: Path) -> None:
-    found = status(module_server.server(debug), "nfsrdma")
+    found = status(server_debugfs.server(debug), "nfsrdma")
     assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
-        "server    nfsrdma, to nfsd nfr; 3 of 1024 connections, 16k of 16M for Reads",
-        "client    10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
-        "client    10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
+        "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads",
+        "client     10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
+        "client     10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
     ]
     assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
-    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "to nfsd" in x)
+    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "for nfsd" in x)
     assert (
-        line
-        == "server    nfsrdma, to nfsd nfr, srcversion ABC; its connections are for root to see"
+        line == "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"
     )

@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 from nfsrdma_tools import undo
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
-from nfsrdma_tools.host import (
-    module_build,
-    module_state,
-    module_swap,
-    module_users,
-    modules,
-    transports,
-)
-from nfsrdma_tools.host.module_build import Build
-from nfsrdma_tools.host.modules import Module, ModuleFile
-from nfsrdma_tools.host.nfsd import Listener
+from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import state as module_state
+from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.module import users as module_users
+from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.undo import journal, recover
 
 RELEASE = "6.12.1-x"
@@ -95,7 +92,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
 def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
     patch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
     patch.setattr(module_swap, "_SYS", kernel.sys)
-    for where in (module_swap, undo, modules, transports):
+    for where in (module_swap, undo, kernel_modules, transports):
         patch.setattr(where, "run", kernel.run)
     for name, answer in {
         "loaded": kernel.loaded,
@@ -104,11 +101,11 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
         "srcversion": lambda name: "NEW",
         "parameters": lambda name: kernel.parameters,
     }.items():
-        patch.setattr(modules, name, answer)
+        patch.setattr(kernel_modules, name, answer)
     patch.setattr(module_swap.os, "uname", lambda: type("U", (), {"release": RELEASE}))
     patch.setattr(module_swap.os, "geteuid", lambda: 0)
     patch.setattr(module_users, "mounts", list)
-    patch.setattr(module_users.nfsd, "listeners", list)
+    patch.setattr(module_users.nfsctl, "listeners", list)
     patch.setattr(module_users, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     patch.setattr(module_state, "_LOCK", tmp_path)
@@ -164,8 +161,8 @@ def test_ours_that_does_not_load_leaves_the_old_one_working(kernel: Kernel) -> N
 def test_a_parameter_that_did_not_take_effect_is_an_error(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(modules, "parameters", lambda name: {"credits": "128"})
-    with pytest.raises(MismatchError, match=r"nfsrdma.credits: asked for 64, got 128"):
+    monkeypatch.setattr(kernel_modules, "parameters", lambda name: {"credits": "128"})
+    with pytest.raises(MismatchError, match=r"nfsrdma.credits: requested 64, got 128"):
         load(credits="64")
     assert kernel.carrier == "rpcrdma"
 
@@ -184,7 +181,7 @@ def test_a_server_of_another_name_goes_beside_the_kernels(kernel: Kernel) -> Non
     assert not load(**BESIDE)
     kernel.references = 0
     with pytest.raises(
-        UserError, match=r"nfsrdma is loaded without its client \(nfsrdma module un"
+        UserError, match=r"nfsrdma is loaded without its client \(run: nfsrdma module un"
     ):
         module_swap.ready("nfsrdma")
     module_swap.ready("rdma")
@@ -198,10 +195,10 @@ def test_another_build_stays_beside(kernel: Kernel, monkeypatch: pytest.MonkeyPa
     module_swap.check_room({"credits": "64"})
     kernel.references = 0
     newer = replace(FILE, srcversion="NEWER")
-    monkeypatch.setattr(modules, "in_file", lambda path: newer)
+    monkeypatch.setattr(kernel_modules, "in_file", lambda path: newer)
     # until it is taken out it is the old one
     monkeypatch.setattr(
-        modules, "srcversion", lambda name: "NEWER" if len(kernel.calls) > 2 else "NEW"
+        kernel_modules, "srcversion", lambda name: "NEWER" if len(kernel.calls) > 2 else "NEW"
     )
     monkeypatch.setattr(module_swap, "_as_loaded", lambda state: state)
     with journal() as book:
@@ -234,7 +231,7 @@ def test_a_client_or_a_server_of_its_name_is_in_the_kernels_place(
 
 def test_what_is_fixed_while_it_is_loaded_is_not_set(kernel: Kernel) -> None:
     load(**BESIDE)
-    with pytest.raises(UserError, match="loaded with server_name=nfr, and keeps that"):
+    with pytest.raises(UserError, match="loaded with server_name=nfr, and keeps that until unload"):
         load(server_name="rdma")
 
 
@@ -242,12 +239,12 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
-    monkeypatch.setattr(module_users.nfsd, "listeners", lambda: heard)
+    monkeypatch.setattr(module_users.nfsctl, "listeners", lambda: heard)
     with pytest.raises(UserError) as error:
         module_swap.check_room({})
     assert str(error.value) == (
         "module rpcrdma is in use by nfsd listening on rdma 20049 (systemctl stop nfs-server,"
-        " do this again, then systemctl start nfs-server)"
+        " try again, then systemctl start nfs-server)"
     )
     load(**BESIDE)
     with pytest.raises(UserError, match="nfsrdma is in use by nfsd listening on nfr 20050 "):
@@ -257,8 +254,14 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (ModuleFile("nfsrdma", "/x.ko", vermagic="5.0.0 SMP "), "built for kernel 5.0.0, 6.12.1-x"),
-        (ModuleFile("ext4", "/x.ko", vermagic=f"{RELEASE} SMP "), "is the module 'ext4'"),
+        (
+            ModuleFile("nfsrdma", "/x.ko", vermagic="5.0.0 SMP "),
+            "built for kernel 5.0.0, but 6.12.1-x",
+        ),
+        (
+            ModuleFile("ext4", "/x.ko", vermagic=f"{RELEASE} SMP "),
+            "is module 'ext4', expected nfsrdma",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_it_is_refused_first(

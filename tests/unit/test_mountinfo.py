@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountinfo
-from nfsrdma_tools.host.fstab import asked_transports
-from nfsrdma_tools.host.mountinfo import at, canonical, options, parse, read, unescape
-from nfsrdma_tools.host.tune_fstab import find
+from nfsrdma_tools.host.nfs import mountinfo
+from nfsrdma_tools.host.nfs.fstab import asked_transports, find
+from nfsrdma_tools.host.nfs.mountinfo import at, canonical, options, parse, read, unescape
 
 PLUGINS = Path(__file__).parents[2] / "playbooks/plugins"
 

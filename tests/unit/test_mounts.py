@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import mountinfo, mountstats, readahead
-from nfsrdma_tools.host.effect import states
-from nfsrdma_tools.host.mountnfs import MountError
-from nfsrdma_tools.host.mounts import find, mount, undo_for, unmount
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
+from nfsrdma_tools.host.nfs.mount_nfs import MountError
+from nfsrdma_tools.host.nfs.mounting import find, mount, undo_for, unmount
+from nfsrdma_tools.host.nfs.mounts import states
 from nfsrdma_tools.undo import journal
 from tests.unit.requests_made import asks
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host import nldev
-from nfsrdma_tools.host.nldev_message import Command, Message, message_type
-from nfsrdma_tools.host.nldev_parse import (
+from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.host.rdma.nldev_message import Command, Message, message_type
+from nfsrdma_tools.host.rdma.nldev_parse import (
     to_counters,
     to_device,
     to_driver,

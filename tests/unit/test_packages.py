@@ -7,7 +7,7 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.checks import kernel, mounting, tools
+from nfsrdma_tools.host.checks import kernel, nfs_mounts, probe_requirements
 from nfsrdma_tools.host.checks.finding import Machine
 from nfsrdma_tools.probes import session
 
@@ -48,10 +48,10 @@ def test_doctor_names_them(
     machine, (command, headers, bcc, nfs) = system
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert [each.remedy for each in kernel.headers(machine)] == [f"{command} {headers}"]
-    assert [each.remedy for each in mounting.utils(machine)] == [f"{command} {nfs}"]
-    said = tools.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
+    assert [each.remedy for each in nfs_mounts.utils(machine)] == [f"{command} {nfs}"]
+    said = probe_requirements.judge_bcc(1, "", "No module named 'bcc'", machine.root).remedy
     assert said.startswith(f"{command} {bcc}, and a venv with")
-    said = tools.judge_bcc(1, "", "AttributeError", machine.root).remedy
+    said = probe_requirements.judge_bcc(1, "", "AttributeError", machine.root).remedy
     assert said.startswith(f"pip uninstall bcc; {command} {bcc}")
 
 

@@ -122,6 +122,18 @@ def test_read_ahead_is_no_dimension_where_nothing_is_read_ahead() -> None:
         assert len(plan.cells()) == 8
 
 
+def test_windows_in_kib_are_blocks_of_each_rsize_that_divides_them() -> None:
+    plan = Plan(
+        "s:/e", transports=("rdma",), rsizes=(64 << 10, 256 << 10), read_ahead_kbs=(0, 128, 1024)
+    )
+    found = [(cell.rsize >> 10, cell.read_ahead) for cell in plan.cells()]
+    assert found == [(64, 0), (64, 2), (64, 16), (256, 0), (256, 4)]
+    assert {c.read_ahead for c in replace(plan, direct=True).cells()} == {0}
+    stored = plan.to_json()
+    del stored["read_ahead_kbs"]
+    assert Plan.from_json(stored).read_ahead_kbs == ()
+
+
 def test_requests_are_small_unless_direct() -> None:
     cell = Cell("tcp", 1 << 20, 0)
     assert Plan("s:/e").request_size(cell) == 8192
@@ -151,6 +163,7 @@ def test_plans_and_cells_survive_json() -> None:
         {"axes": (("a.b", ()),)},
         {"axes": (("a.b", ("1", "1")),)},
         {"direct": True, "rsizes": (1000,)},
+        {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],
 )
 def test_a_plan_that_makes_no_sense_is_a_clear_error(wrong: dict[str, object]) -> None:

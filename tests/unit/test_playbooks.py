@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the collection promises of its own files, and its templates with hostile values."""
+"""Rules for the files of the collection, and its templates with hostile values."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ FILES = sorted(
     if path.suffix in (".yml", ".py") and not {".ansible", "__pycache__"} & set(path.parts)
     and "monitoring" not in path.parts
 )  # fmt: skip
-WORDS = {
+KEYWORDS = {
     "name", "when", "loop", "loop_control", "vars", "register", "become", "delegate_to", "tags",
     "changed_when", "failed_when", "check_mode", "no_log", "block", "rescue", "always", "run_once",
     "throttle", "environment", "notify", "diff",
@@ -44,7 +44,7 @@ HOSTILE = [
 
 
 def tasks(part: Any) -> Iterator[dict[str, Any]]:
-    """All tasks of a parsed file, however deep."""
+    """All tasks of a parsed file, including those in blocks."""
     for item in part if isinstance(part, list) else []:
         inner = [key for key in ("tasks", "block", "rescue", "always") if key in item]
         for key in inner:
@@ -71,25 +71,25 @@ def test_there_are_tasks() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PLAYBOOKS)))
-def test_each_file_names_its_licence_and_stays_short(path: Path) -> None:
+def test_each_file_has_a_licence_and_at_most_300_lines(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert any("SPDX-License-Identifier: Apache-2.0" in line for line in lines[:3])
     assert len(lines) <= 300
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_modules_have_their_full_names_and_no_shell(task: dict[str, Any]) -> None:
-    (module,) = set(task) - WORDS
-    assert re.fullmatch(r"(ansible\.builtin|nfsrdma\.tools)\.\w+", module)
+def test_tasks_use_full_module_names_and_no_shell(task: dict[str, Any]) -> None:
+    (module,) = set(task) - KEYWORDS
+    assert re.fullmatch(r"(ansible\.(builtin|posix)|nfsrdma\.tools)\.\w+", module)
     assert module not in {"ansible.builtin.shell", "ansible.builtin.raw", "ansible.builtin.script"}
     if module == "ansible.builtin.command":
-        assert "argv" in task[module], "a command is a list of words"
+        assert "argv" in task[module], "give the arguments of a command as a list"
         assert "changed_when" in task or "creates" in task[module]
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_handles_the_token_logs_nothing(task: dict[str, Any]) -> None:
-    (module,) = set(task) - WORDS
+def test_tasks_with_the_token_have_no_log(task: dict[str, Any]) -> None:
+    (module,) = set(task) - KEYWORDS
     writes = "content" in task[module] if isinstance(task[module], dict) else False
     checks = module == "ansible.builtin.assert"
     if "observability_token" in str(task[module]) and (writes or checks):
@@ -97,7 +97,7 @@ def test_what_handles_the_token_logs_nothing(task: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_variables_are_documented_and_belong_to_their_role(role: str) -> None:
+def test_variables_are_documented_and_begin_with_the_role(role: str) -> None:
     folder = PLAYBOOKS / "roles" / role
     known = parsed(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     defaults = parsed(folder / "defaults/main.yml")
@@ -105,7 +105,7 @@ def test_variables_are_documented_and_belong_to_their_role(role: str) -> None:
     assert all(name.startswith(f"{role}_") for name in known)
     for name, option in known.items():
         assert option["description"]
-        # one that is worked out of another variable cannot be stated there
+        # the specification cannot express a default that depends on another variable
         if "default" in option:
             assert option["default"] == defaults[name]
 
@@ -116,7 +116,7 @@ def patterns(role: str, file: str) -> list[str]:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_names_and_paths_that_go_into_files_are_plain(value: str) -> None:
+def test_hostile_names_and_paths_are_refused(value: str) -> None:
     (name,) = patterns("rdma_link", "present.yml")
     (path,) = patterns("toolkit", "present.yml")
     assert not re.match(name, value)
@@ -129,7 +129,7 @@ def test_names_and_paths_that_go_into_files_are_plain(value: str) -> None:
         assert not re.match(token, value)
 
 
-def test_what_is_plain_is_taken() -> None:
+def test_names_of_devices_are_accepted() -> None:
     (name,) = patterns("rdma_link", "present.yml")
     assert all(
         re.match(name, value) for value in ("rxe0", "eth1", "enp3s0f0np0", "br-lan", "eth0.5")
@@ -144,7 +144,7 @@ def rendered(role: str, template: str, **values: object) -> str:
     return engine.get_template(template).render(**values)
 
 
-def test_a_links_unit() -> None:
+def test_the_unit_of_a_link() -> None:
     one = {"name": "rxe0", "netdev": "br-lan", "mtu": 4200}
     text = rendered("rdma_link", "link.service.j2", rdma_link_one=one)
     assert "sys-subsystem-net-devices-br\\x2dlan.device" in text
@@ -156,13 +156,13 @@ def test_a_links_unit() -> None:
     )
 
 
-def test_the_exporters_unit_names_the_tokens_file_and_never_the_token() -> None:
+def test_the_unit_of_the_exporter_does_not_contain_the_token() -> None:
     values = {"command": "/usr/bin/nfsrdma", "address": "10.9.1.1", "port": "9949", "interval": 5}
-    asked = {f"observability_{name}": value for name, value in values.items()}
+    variables = {f"observability_{name}": value for name, value in values.items()}
     text = rendered(
         "observability",
         "exporter.service.j2",
-        **asked,
+        **variables,
         observability_token="s3cret" * 4,
         observability_probes=False,
     )
@@ -174,7 +174,7 @@ def test_the_exporters_unit_names_the_tokens_file_and_never_the_token() -> None:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_the_program_is_python_whatever_its_folder_is_called(value: str) -> None:
+def test_the_program_is_valid_python_for_any_path(value: str) -> None:
     text = rendered("toolkit", "nfsrdma.j2", toolkit_release=value)
     (call,) = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and n.args]
     assert ast.literal_eval(call.args[1]) == value

@@ -20,27 +20,22 @@ from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
-    accounts,
-    chunks,
-    connections,
-    cost,
-    events,
-    functions,
-    idle,
-    latency,
+    bpf_stats,
+    kprobes,
     maps,
+    probe_sets,
     program,
-    registrations,
-    server,
+    rpc_transports,
     session,
-    statuses,
-    xprts,
+    status_names,
+    trace_events,
 )
-from nfsrdma_tools.probes.clients import owner
-from nfsrdma_tools.probes.counting import Row, increase, row_of, total
+from nfsrdma_tools.probes.counters import Row, increase, row_of, total
+from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
 from nfsrdma_tools.probes.losses import Losses, lost
-from nfsrdma_tools.probes.watch import Asked, Interval, watch
-from nfsrdma_tools.probes.xprts import mounts_of_transports
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
+from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
 
@@ -48,7 +43,7 @@ BPF = Path(__file__).parents[2] / "bpf"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    monkeypatch.setattr(events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
 
@@ -74,6 +69,31 @@ def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
     assert not any(name.startswith("nfsrdma:") for name in reasons)
 
 
+def test_a_program_of_one_process_knows_who_issues_an_rpc(kernel: Path) -> None:
+    for event in ("rpc_task_begin", "rpc_stats_latency"):
+        has(kernel, "sunrpc", event)
+    every, one = program.program(["chunks"]), program.program(["chunks"], pid=4711)
+    assert not any("PID" in flag for flag in every.flags)
+    assert "rpc_task_begin" not in " ".join(every.events)
+    assert "-DPID=4711" in one.flags
+    assert set(one.events) == {"sunrpc:rpc_task_begin", "sunrpc:rpc_stats_latency"}
+    # a function of bpf/issuer.c, in front of those that call it
+    assert one.text.index("int issued(u32") < one.text.index("!issued(client, task)")
+
+
+def test_without_the_event_a_process_cannot_be_told(
+    kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has(kernel, "rpcrdma", "xprtrdma_marshal")
+    monkeypatch.setattr(session, "check", lambda carried: None)
+    monkeypatch.setattr(session, "load", lambda *_: pytest.fail("it was compiled"))
+    with (
+        pytest.raises(UserError, match=r"no event sunrpc:rpc_task_begin.*omit --pid"),
+        session.session(["chunks"], pid=4711),
+    ):
+        pass
+
+
 def test_what_is_not_loaded_is_named(kernel: Path) -> None:
     has(kernel, "rpcrdma", "xprtrdma_marshal")
     reasons = {each.event: each.reason for each in program.program(["chunks"]).missing}
@@ -81,7 +101,7 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
 
 
 def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
-    assert not events.exists("sunrpc", "rpc_stats_latency")
+    assert not trace_events.exists("sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ()
     has(kernel, "sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
@@ -89,24 +109,26 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
     assert program.program(["chunks"]).events == ()
 
 
-@pytest.mark.parametrize("name", accounts.NAMES)
+@pytest.mark.parametrize("name", probe_sets.NAMES)
 def test_each_account_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
     assert trace_view.COLUMNS[name]
-    assert accounts.account(name).module.__doc__
+    assert probe_sets.account(name).module.__doc__
 
 
 def test_help_and_docs_name_all_accounts() -> None:
     """The help's own text: commands load nothing of the accounts until they run."""
     hints = get_type_hints(trace.trace, include_extras=True)
-    assert hints["name"].__metadata__[0].help == f"{', '.join(accounts.NAMES)}."
-    page = (BPF.parent / "docs" / "trace.md").read_text()
-    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(accounts.NAMES)
+    named = re.search("Probe set: (.*); or nfsiostat", hints["name"].__metadata__[0].help)
+    assert named
+    assert re.split(", | or ", named[1]) == list(probe_sets.NAMES)
+    page = (BPF.parent / "docs/how-to/trace.md").read_text()
+    assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(probe_sets.NAMES)
 
 
 def test_an_account_that_is_none() -> None:
-    with pytest.raises(UserError, match="no account is called 'x'"):
-        accounts.account("x")
+    with pytest.raises(UserError, match="unknown probe set 'x'"):
+        probe_sets.account("x")
 
 
 def names_of(file: str, first: str, last: str) -> list[str]:
@@ -174,14 +196,14 @@ def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
     known = {7: ("/a", "/b"), 8: ("/gone",)}
     assert mounts_of_transports(known, tmp_path) == {4: ("/a", "/b"), 5: ("/a", "/b")}
     assert owner(7, known) == "/a, /b"
-    assert owner(9, known) == "no mount's own"
+    assert owner(9, known) == "unattributed"
 
 
 def test_statuses_in_words() -> None:
-    assert statuses.completion(13).startswith("receiver not ready: ")
-    assert statuses.completion(99).startswith("status 99: ")
-    assert statuses.cm_event(8, 28) == "rejected, status 28"
-    assert statuses.cm_event(77, 0) == "event 77"
+    assert status_names.completion(13).startswith("receiver not ready: ")
+    assert status_names.completion(99).startswith("status 99: ")
+    assert status_names.cm_event(8, 28) == "rejected, status 28"
+    assert status_names.cm_event(77, 0) == "event 77"
 
 
 def test_events_of_connections_in_words() -> None:
@@ -212,7 +234,7 @@ def test_tables_align_words_left_and_numbers_right() -> None:
         ({"uid": 1000}, "only root may attach"),
         ({"lockdown": "none integrity [confidentiality]"}, "locked down"),
         ({"events": False}, "no trace events at"),
-        ({}, "nothing carries NFS over RDMA"),
+        ({}, "no transport module is loaded"),
     ],
 )
 def test_what_a_machine_lacks_is_one_line(
@@ -221,7 +243,7 @@ def test_what_a_machine_lacks_is_one_line(
     (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
     if state.get("events", True):
         (tmp_path / "tracing" / "events").mkdir(parents=True)
-    monkeypatch.setattr(events, "TRACEFS", tmp_path / "tracing")
+    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path / "tracing")
     monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
     monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
     with pytest.raises(UserError, match=said) as raised:
@@ -265,9 +287,9 @@ def test_headers_that_are_not_installed_are_named(
 
 def test_what_a_program_cost() -> None:
     text = "pos:\t0\nprog_type:\t5\nrun_time_ns:\t1234\nrun_cnt:\t7\nrecursion_misses:\t0\n"
-    assert cost.parse(text) == cost.Cost(7, 1234)
-    assert cost.parse("pos:\t0\n") == cost.Cost(0, 0)
-    assert cost.Cost(7, 1234) - cost.Cost(2, 234) == cost.Cost(5, 1000)
+    assert bpf_stats.parse(text) == bpf_stats.Cost(7, 1234)
+    assert bpf_stats.parse("pos:\t0\n") == bpf_stats.Cost(0, 0)
+    assert bpf_stats.Cost(7, 1234) - bpf_stats.Cost(2, 234) == bpf_stats.Cost(5, 1000)
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -283,7 +305,7 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
         trace_view.Lines().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace_view.Tables("chunks").show(Interval([], gone))
-        assert ("lost: 3 regions, 1 Calls' credits: not counted" in capsys.readouterr().out) == said
+        assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == said
 
 
 def test_a_map_has_room_for_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,9 +340,9 @@ def test_rows_of_what_is_gone_are_freed() -> None:
     for at in range(0, 1200, 60):
         last = reading(gone=5, busy=at, twin=7, **({"late": 1} if at >= 600 else {}))
         other = reading(gone=9)
-        idle.free(counting, "x", float(at), last, other)
-        assert (1 in table) == (at < idle.IDLE)
-        if at >= idle.IDLE:
+        maps.free(counting, "x", float(at), last, other)
+        assert (1 in table) == (at < maps.IDLE)
+        if at >= maps.IDLE:
             assert "gone" not in last
             assert other == {}
             break
@@ -338,23 +360,23 @@ class Credits(dict[tuple[bool, int], object]):
 
 
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xprts, "_SYSFS", tmp_path)
+    monkeypatch.setattr(rpc_transports, "_SYSFS", tmp_path)
     table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
     counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
     reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
     (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
     (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
-    accounts.account("connections").forget(counting, reading, 0.0)
+    probe_sets.account("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
     # a kernel that does not say which there are
     shutil.rmtree(tmp_path)
-    accounts.account("connections").forget(counting, reading, 0.0)
+    probe_sets.account("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
 
 
 def test_a_send_that_ends_after_its_interval() -> None:
     counts = dict.fromkeys(server.COUNTS, 0)
-    asked, after = server.Asked("10.0.0.1", "READ"), dict.fromkeys(server.PHASES, 0)
+    asked, after = server.ServerRow("10.0.0.1", "READ"), dict.fromkeys(server.PHASES, 0)
     calls = (4000, *{**after, "nfsd": 3000}.values(), *{**counts, "calls": 2}.values())
     sends = (0, *{**after, "send": 9000}.values(), *{**counts, "sends": 3}.values())
     (row,) = server.records(server.Server({asked: calls}, {asked: (2,)}), {})
@@ -376,8 +398,8 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     )
     counting = session.Session(bpf, ())
     for name in ("frwr_map", "frwr_gone"):
-        functions.probe(counting, name, "begin")
-        functions.probe_return(counting, name, "end")
+        kprobes.probe(counting, name, "begin")
+        kprobes.probe_return(counting, name, "end")
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
     assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
@@ -412,7 +434,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
         attach_kprobe=lambda event, fn_name: begun.append(event),
         attach_kretprobe=lambda event, fn_name: ended.append(event),
     )
-    accounts.account("registrations").time(session.Session(bpf, ()))
+    probe_sets.account("registrations").time(session.Session(bpf, ()))
     assert begun == ["nfr_reg_map", "nfr_queue_invalidate", "nfr_reg_release"]
     assert ended == ["nfr_queue_invalidate", "nfr_reg_release"]
     text = "".join(path.read_text() for path in (BPF.parent / "kmod").glob("*.c"))
@@ -421,9 +443,11 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
 
 
 def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
-    assert [name for name in accounts.NAMES if accounts.account(name).times] == ["registrations"]
-    with pytest.raises(UserError, match="chunks knows no CPU time"):
-        next(watch(accounts.account("chunks"), Asked(cpu=True), lambda _missing: None))
+    assert [name for name in probe_sets.NAMES if probe_sets.account(name).times] == [
+        "registrations"
+    ]
+    with pytest.raises(UserError, match="trace chunks has no option --cpu"):
+        next(watch(probe_sets.account("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
 
 def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:

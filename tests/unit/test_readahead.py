@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.readahead import blocks_for, get_kb, kb_for, set_kb, verify
+from nfsrdma_tools.host.nfs.readahead import blocks_for, get_kb, kb_for, set_kb, verify
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_set_then_read_back(bdi: Path) -> None:
 
 
 def test_a_value_that_somebody_changed_names_both(bdi: Path) -> None:
-    with pytest.raises(MismatchError, match="asked for 2048, got 128") as caught:
+    with pytest.raises(MismatchError, match="requested 2048, got 128") as caught:
         verify("0:45", 2048, bdi)
     assert (caught.value.asked, caught.value.found) == (2048, 128)
 

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.report import build, conditions, recommend, style, words
+from nfsrdma_tools.report import build, captions, conditions, recommendation, style
 from nfsrdma_tools.report.markup import Markup, tag
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import NOT_OFFERED, Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, Trial
 
 HOSTILE = "<script>alert(1)</script>'\"&$\\frac{1}{0}$\x1b[31m\x00\u202e"
 LAB = {"kernel": "6.12.107", "cpu model": "QEMU", "lab clock": "instructions",
@@ -142,7 +142,7 @@ def test_our_transport_has_a_name_a_colour_and_a_marker_of_its_own(tmp_path: Pat
     assert len({style.transport(name) for name in three.transports}) == 3
     assert len({style.marker(three.transports, name) for name in three.transports}) == 3
     text = files["fig17-cpu-throughput.svg"].read_text()
-    assert "RDMA (our module)" in text
+    assert "RDMA (nfsrdma)" in text
     assert "nfsrdma 0.1.0 ABCDEF01" in re.sub(r"\s+", " ", text)
     assert style.transport("nfsrdma") in text
 
@@ -198,7 +198,7 @@ def test_hostile_text_stays_text(hostile: build.Report) -> None:
 def test_same_store_gives_same_bytes(made: build.Report, tmp_path: Path) -> None:
     source = made.files[0].parent.parent / "s.db"
     environ = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
-    argv = (sys.executable, "-m", "nfsrdma_tools", "report", source, "--out", tmp_path, "--json")
+    argv = (sys.executable, "-m", "nfsrdma_tools", "report", source, "-o", tmp_path, "--json")
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["page"] == str(tmp_path / "index.html")
     for path in made.files:
@@ -216,13 +216,13 @@ def test_advice_comes_first_in_plain_words(made: build.Report) -> None:
 
 
 def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
-    tcp, rdma = recommend.advice(made.study)
+    tcp, rdma = recommendation.advice(made.study)
     assert (tcp.transport, rdma.transport) == ("tcp", "rdma")
     assert rdma.best.cell == Cell("rdma", 128 * KIB, 4)
     # 128 KiB ahead, in the largest blocks that fit: what Linux does unasked
     assert rdma.default and rdma.default.cell == Cell("rdma", 128 * KIB, 1)
     assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
-    assert f"{100 * rdma.gain:+.1f} % over" in recommend.over_default(made.study, rdma)
+    assert f"{100 * rdma.gain:+.1f} % over" in recommendation.over_default(made.study, rdma)
     assert rdma.thrifty in (rdma.best, *rdma.tied)
     assert rdma.front[0] == rdma.best
 
@@ -235,7 +235,7 @@ def test_a_transport_that_failed_altogether(tmp_path: Path) -> None:
             bad = {"status": "failed", "reason": "no route"} if cell.transport == "rdma" else {}
             opened.add_trial(trial(plan(), cell, 1, **bad))
     report = build.build(path, tmp_path / "out")
-    assert [one.transport for one in recommend.advice(report.study)] == ["tcp"]
+    assert [one.transport for one in recommendation.advice(report.study)] == ["tcp"]
     assert "no route" in report.files[0].read_text()
 
 
@@ -252,8 +252,8 @@ def test_other_kinds_of_io_say_so(
     small = plan(transports=("tcp",), **changes)
     report = build.build(store(tmp_path / "s.db", small), tmp_path)
     assert not [path for path in report.files if path.name.startswith("map")]
-    assert words.title(report.study, "tcp") == title
-    command = recommend.tune_command(report.study, recommend.advice(report.study)[0])
+    assert captions.title(report.study, "tcp") == title
+    command = recommendation.tune_command(report.study, recommendation.advice(report.study)[0])
     assert option in command and "--read-ahead" not in command
 
 
@@ -267,7 +267,7 @@ def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> No
 
 
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no store"):
+    with pytest.raises(UserError, match="no store"):
         build.build(tmp_path / "none.db", tmp_path)
     path = tmp_path / "s.db"
     with Store(path) as opened:
@@ -316,4 +316,6 @@ def test_the_small_print_says_how_much_was_read(
     made: build.Report, whole_from: int, amount: str
 ) -> None:
     study = replace(made.study, plan=plan(whole_from=whole_from))
-    assert words.workload(study).startswith(f"NFSv3, {amount} read in sequence, 8 KiB per call;")
+    assert captions.workload(study).startswith(
+        f"NFSv3, {amount} read sequentially, 8 KiB per call;"
+    )

@@ -4,6 +4,7 @@
 import ast
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,21 @@ def test_arrows_between_rooms_run_one_way(room: str) -> None:
     assert used & set(ALLOWED) <= ALLOWED[room]
 
 
+@pytest.mark.parametrize("room", sorted({*ALLOWED} - {"cli"}))
+def test_no_two_classes_of_a_room_share_a_name(room: str) -> None:
+    names = Counter(
+        node.name
+        for path in (ROOT / "nfsrdma_tools" / room).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_host_has_at_most_twelve_files_at_its_own_level() -> None:
+    assert len(list((ROOT / "nfsrdma_tools" / "host").glob("*.py"))) <= 12
+
+
 def test_programs_are_run_through_one_door() -> None:
     doors = {
         str(path.relative_to(ROOT / "nfsrdma_tools"))
@@ -65,7 +81,7 @@ def test_programs_are_run_through_one_door() -> None:
         if isinstance(node.value, ast.Name) and node.value.id in ("subprocess", "os")
     }
     # processes that live on, and a login with one's own terminal
-    living = {"lab/machine.py", "lab/ssh.py", "lab/keeper.py", "lab/attach.py"}
+    living = {"lab/machine.py", "lab/ssh.py", "lab/supervisor.py", "lab/attach.py"}
     assert doors <= {"command.py", *living}, doors - living
 
 
@@ -76,9 +92,10 @@ def test_the_wrong_bcc_is_never_asked_for() -> None:
 
 
 def test_every_page_of_the_docs_that_is_linked_exists() -> None:
-    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    parts = ("bpf", "docs", "kmod", "playbooks")
+    pages = [*ROOT.glob("*.md"), *(page for each in parts for page in (ROOT / each).rglob("*.md"))]
     missing = [
-        f"{page.name}: {link}"
+        f"{page.relative_to(ROOT)}: {link}"
         for page in pages
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())
         if not (page.parent / link).exists()

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import exports, nfsd, server_state, service
-from nfsrdma_tools.host.exports import Export, Exported
-from nfsrdma_tools.host.nfsd import Listener
-from nfsrdma_tools.host.server_state import State
+from nfsrdma_tools.host.nfsd import exports, nfsctl, service
+from nfsrdma_tools.host.nfsd import state as server_state
+from nfsrdma_tools.host.nfsd.exports import Export, Exported
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.state import ServerState
 
 
 def words(text: str) -> list[str]:
@@ -46,8 +47,8 @@ def test_a_path_that_could_be_read_twice_is_refused(tmp_path: Path, name: str) -
 
 def test_what_cannot_be_served_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    cases = {Path("relative"): "begins with /", tmp_path / "none": "no directory"}
-    cases[tmp_path / "link"] = "is really"
+    cases = {Path("relative"): "an absolute path", tmp_path / "none": "not a directory"}
+    cases[tmp_path / "link"] = "resolves to"
     for path, message in cases.items():
         with pytest.raises(UserError, match=message):
             Export(path, ("host",)).check()
@@ -69,7 +70,7 @@ def test_a_client_of_exports_5_is_taken(tmp_path: Path, client: str) -> None:
 
 
 def test_nobody_is_served_by_default(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no client range"):
+    with pytest.raises(UserError, match="no clients given"):
         Export(tmp_path.resolve(), ()).check()
 
 
@@ -117,12 +118,12 @@ def test_verify_compares_with_the_table(tmp_path: Path) -> None:
     exports.verify(export, etab=etab)
     with pytest.raises(MismatchError, match=r"10.0.0.0/24\(rw"):
         exports.verify(Export(tmp_path, ("10.0.0.0/24",), read_only=True), etab=etab)
-    with pytest.raises(UserError, match="is exported to"):
+    with pytest.raises(UserError, match="already exported to"):
         exports.refuse_foreign(export, etab)
 
 
 def test_nfsd_is_read(tmp_path: Path) -> None:
-    assert (nfsd.threads(tmp_path), nfsd.listeners(tmp_path), nfsd.versions(tmp_path)) == (
+    assert (nfsctl.threads(tmp_path), nfsctl.listeners(tmp_path), nfsctl.versions(tmp_path)) == (
         0,
         [],
         [],
@@ -130,16 +131,16 @@ def test_nfsd_is_read(tmp_path: Path) -> None:
     (tmp_path / "threads").write_text("8\n")
     (tmp_path / "portlist").write_text("rdma 20049\nrdma 20049\nnfr 20050\ntcp 2049\ntcp 2049\n")
     (tmp_path / "versions").write_text("-2 +3 +4 -4.0 +4.1 +4.2\n")
-    assert nfsd.threads(tmp_path) == 8
-    found = nfsd.listeners(tmp_path)
+    assert nfsctl.threads(tmp_path) == 8
+    found = nfsctl.listeners(tmp_path)
     assert found == [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
     assert [each.over_rdma for each in found] == [True, True, False]
-    assert nfsd.versions(tmp_path) == ["3", "4.1", "4.2"]
+    assert nfsctl.versions(tmp_path) == ["3", "4.1", "4.2"]
 
 
 def test_nfsd_that_cannot_listen_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot listen on rdma 20049"):
-        nfsd.listen("rdma", 20049, tmp_path / "none")
+        nfsctl.listen("rdma", 20049, tmp_path / "none")
 
 
 def test_the_drop_in_of_nfs_conf() -> None:
@@ -149,7 +150,7 @@ def test_the_drop_in_of_nfs_conf() -> None:
 
 def test_the_state_survives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NFSRDMA_LIB", str(tmp_path / "lib"))
-    state = State(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
+    state = ServerState(True, False, 20049, made=("/etc/exports.d",), exports={"/a b": "/etc/x"})
     assert server_state.load() is None
     server_state.save(state)
     assert server_state.load() == state

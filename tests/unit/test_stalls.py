@@ -3,11 +3,11 @@
 
 from snapshots_made import changed, mount, snapshot, xprt
 
-from nfsrdma_tools.live.happened import events
-from nfsrdma_tools.live.owners import Known
+from nfsrdma_tools.live.analyze.connection_events import events
+from nfsrdma_tools.live.analyze.stalls import Finder
+from nfsrdma_tools.live.collect.mount_clients import Known
 from nfsrdma_tools.live.snapshot import Credits, Event, Port, Waiting
-from nfsrdma_tools.live.stalls import Finder
-from nfsrdma_tools.probes.connections import Event as Heard
+from nfsrdma_tools.probes.sets.connections import Event as Heard
 
 
 def kinds(found: tuple[Event, ...]) -> list[str]:
@@ -75,7 +75,7 @@ def test_credits_all_used_for_a_while() -> None:
     found = [finder.look(each) for each in full]
     assert list(map(kinds, found)) == [[], [], ["credits used up"], [], []]
     assert "all 32 credits" in found[2][0].what
-    assert "7 calls waited" in found[2][0].what
+    assert "7 Calls waited" in found[2][0].what
     assert finder.look(snapshot(9)) == ()
     assert not any(map(finder.look, full[:2]))
 
@@ -83,7 +83,7 @@ def test_credits_all_used_for_a_while() -> None:
 def test_another_transport_than_fstab_asks_for() -> None:
     finder = Finder()
     (event,) = finder.look(changed(1, asked="rdma", transport="tcp"))
-    assert event.what == "fstab asks for rdma, the mount has tcp"
+    assert event.what == "fstab requests rdma, the mount uses tcp"
     assert finder.look(changed(2, asked="rdma", transport="tcp")) == ()
     assert finder.look(changed(3, asked="rdma", transport="nfsrdma")) == ()
 
@@ -101,7 +101,7 @@ def heard(time: int, kind: str, words: str, number: int = 0, peer: str = "10.9.1
 
 def test_what_connections_did_is_few_events() -> None:
     """As in a lab whose server was restarted: refused again and again, all requests flushed."""
-    flushed = "flushed: the connection broke before; look for the first error (vendor 0x0)"
+    flushed = "flushed: the connection failed before; look for the first error (vendor 0x0)"
     all_ = [
         heard(1, "cm", "disconnected"), heard(1, "disconnect", "Software caused connection abort"),
         *[heard(2, "completion error", flushed, peer="")] * 70,
@@ -114,7 +114,7 @@ def test_what_connections_did_is_few_events() -> None:
     assert [(e.time, e.kind, e.where, e.severity) for e in found] == [
         (1001, "cm", "/mnt", "note"),
         (1001, "disconnect", "/mnt", "warning"),
-        (1002, "completion error", "a connection", "note"),
+        (1002, "completion error", "unknown connection", "note"),
         (1003, "connect", "/mnt", "warning"),
         (1004, "connect", "/mnt", "note"),
         (1005, "retransmission", "/srv", "note"),

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.export import as_csv, as_json
+from nfsrdma_tools.sweep.export import as_csv, as_facts
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.trial_record import Trial
 
 PLAN = Plan("server:/export", uid="p1")
 TRIAL = Trial(
@@ -128,7 +128,7 @@ def test_a_store_of_an_older_version_is_read_as_it_is_and_grows_when_written(
 
 
 def test_missing_and_unreachable(tmp_path: Path) -> None:
-    refused(tmp_path / "none.db", "there is no store", read_only=True)
+    refused(tmp_path / "none.db", "no store", read_only=True)
     refused(tmp_path / "no" / "folder.db", "its folder exists")
     refused(tmp_path, "unable to open")
 
@@ -169,7 +169,7 @@ def test_read_only_file(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
     with Store(tmp_path / "s.db") as store:
         store._db.execute("PRAGMA max_page_count = 1")
-        with pytest.raises(StoreError, match="make room"):
+        with pytest.raises(StoreError, match="free space"):
             for run in range(100):
                 store.add_trial(replace(TRIAL, run=run, reason="x" * 1000))
 
@@ -216,7 +216,7 @@ def test_export(tmp_path: Path) -> None:
         assert (row["cell_transport"], row["cell_rsize"]) == ("rdma", "8192")
         assert row["throughput"] == "119.5"
         assert json.loads(row["rdma"]) == {"recvs": 7}
-        content = json.loads(as_json(store))
+        content = json.loads(json.dumps(as_facts(store)))
         assert Plan.from_json(content["plans"][0]) == PLAN
         assert Trial.from_json(content["trials"][0]) == TRIAL
 

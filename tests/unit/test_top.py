@@ -14,8 +14,8 @@ from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 from nfsrdma_tools.live.top.app import Taken, Top
-from nfsrdma_tools.live.top.trail import Trail, spark
-from nfsrdma_tools.live.top.words import number, span, text
+from nfsrdma_tools.live.top.number_format import number, span, text
+from nfsrdma_tools.live.top.recent_values import Trail, spark
 
 DATA = Path(__file__).parent / "data"
 

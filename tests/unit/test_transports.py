@@ -4,11 +4,11 @@
 import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import modules, transports
-from nfsrdma_tools.host.effect import Mount
-from nfsrdma_tools.host.modules import parse_loaded
-from nfsrdma_tools.host.mountinfo import parse
-from nfsrdma_tools.host.transports import check_carrier, family, named
+from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.kernel_modules import parse_loaded
+from nfsrdma_tools.host.nfs.mountinfo import parse
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.transports import check_transport_module, family, named
 from tests.unit.requests_made import asks
 
 LINE = "58 1 0:45 / /mnt rw shared:1 - nfs4 server:/export rw,vers=4.2,proto={proto},rsize=65536"
@@ -19,7 +19,7 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     name: str = request.param
     users = f"{name}," if name else "-"
     text = f"sunrpc 1 1 {users} Live 0x0\nrdma_cm 1 1 {users} Live 0x0\n"
-    monkeypatch.setattr(modules, "loaded", lambda: parse_loaded(text))
+    monkeypatch.setattr(kernel_modules, "loaded", lambda: parse_loaded(text))
     return name
 
 
@@ -45,8 +45,8 @@ def test_a_mount_is_named_after_the_module_that_carries_it(
 @pytest.mark.parametrize(
     ("carrier", "transport", "words"),
     [
-        ("rpcrdma", "nfsrdma", "asked for nfsrdma, got rpcrdma (nfsrdma module load)"),
-        ("nfsrdma", "rdma", "asked for rpcrdma, got nfsrdma (nfsrdma module unload,"),
+        ("rpcrdma", "nfsrdma", "requested nfsrdma, got rpcrdma (nfsrdma module load)"),
+        ("nfsrdma", "rdma", "requested rpcrdma, got nfsrdma (nfsrdma module unload,"),
         ("nfsrdma", "nfsrdma", ""),
         ("rpcrdma", "rdma", ""),
         ("vendor_rdma", "rdma", ""),
@@ -60,10 +60,10 @@ def test_a_mount_that_would_get_another_module_is_refused(
 ) -> None:
     if words:
         with pytest.raises(MismatchError) as error:
-            check_carrier(transport)
+            check_transport_module(transport)
         assert words in str(error.value)
     else:
-        check_carrier(transport)
+        check_transport_module(transport)
 
 
 @pytest.mark.parametrize("carrier", [""], indirect=True)
@@ -73,9 +73,9 @@ def test_with_none_loaded_it_counts_what_would_be(
 ) -> None:
     monkeypatch.setattr(transports, "would_load", lambda: would)
     right, wrong = ("nfsrdma", "rdma") if would == "nfsrdma" else ("rdma", "nfsrdma")
-    check_carrier(right)
+    check_transport_module(right)
     with pytest.raises(MismatchError):
-        check_carrier(wrong)
+        check_transport_module(wrong)
 
 
 def test_ours_is_asked_for_as_rdma() -> None:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host import tune, tune_fstab, tune_helper, tune_unit
-from nfsrdma_tools.host.tune_rule import HELPER, RULE, rule_text
-from nfsrdma_tools.host.tune_state import load, state_file
+from nfsrdma_tools.host.nfs import fstab
+from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
+from nfsrdma_tools.host.tune.state import load, state_file
+from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE, rule_text
 
 FSTAB = (
     b"# /etc/fstab: static file system information\n"
@@ -50,14 +51,14 @@ def lines(root: Path) -> list[bytes]:
 def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     (root / "etc/fstab").chmod(0o640)
     before = everything(root)
-    tune.apply(tune.Wish(DATA, rsize=131072, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=4), root)
     assert lines(root)[3] == (
         b"server:/export\t/mnt/data  nfs4 \tproto=rdma,port=20049,rsize=131072,hard\t0 0   # fast"
     )
     assert lines(root)[:3] + lines(root)[4:] == FSTAB.split(b"\n")[:3] + FSTAB.split(b"\n")[4:]
     assert (root / "etc/fstab").stat().st_mode & 0o7777 == 0o640
     assert (root / RULE).exists() and (root / HELPER).exists()
-    tune.undo(DATA, root)
+    tuning.undo(DATA, root)
     assert everything(root) == before
 
 
@@ -71,66 +72,66 @@ def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
     ],
 )  # fmt: skip
 def test_lines_of_all_kinds(root: Path, directory: Path, number: int, line: bytes) -> None:
-    tune.apply(tune.Wish(directory, rsize=65536, wsize=8192, read_ahead=16), root)
+    tuning.apply(tuning.TuneRequest(directory, rsize=65536, wsize=8192, read_ahead=16), root)
     assert lines(root)[number] == line
     assert [Path(row.directory) for row in load(root)] == [directory]
-    tune.undo(None, root)
+    tuning.undo(None, root)
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
 
 def test_applying_again_still_remembers_the_first_line(root: Path) -> None:
-    tune.apply(tune.Wish(DATA, rsize=65536, wsize=65536), root)
-    tune.apply(tune.Wish(DATA, rsize=131072, read_ahead=1), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, wsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=1), root)
     assert b"rsize=131072,hard\t" in lines(root)[3]
     assert len(load(root)) == 1
-    tune.undo(DATA, root)
+    tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
 
 def test_rule_stays_as_long_as_a_mount_needs_it(root: Path) -> None:
-    tune.apply(tune.Wish(DATA, rsize=65536, read_ahead=4), root)
-    tune.apply(tune.Wish(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
-    tune.undo(DATA, root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
+    tuning.undo(DATA, root)
     assert (root / RULE).exists()
-    tune.undo(Path("/mnt/last"), root)
+    tuning.undo(Path("/mnt/last"), root)
     assert not (root / RULE).exists() and not (root / HELPER).parent.exists()
     assert not state_file(root).exists()
 
 
 def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
-    tune.apply(tune.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
     (root / "etc/fstab").write_bytes(changed)
     with pytest.raises(MismatchError, match=r"hard.*soft"):
-        tune.undo(DATA, root)
+        tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == changed
     assert load(root), "what is needed to undo was lost"
     with pytest.raises(MismatchError):
-        tune.apply(tune.Wish(DATA, rsize=131072), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=131072), root)
     assert (root / "etc/fstab").read_bytes() == changed
 
 
 @pytest.mark.parametrize("wanted", [b"", FSTAB])
 def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, wanted: bytes) -> None:
-    tune.apply(tune.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     (root / "etc/fstab").write_bytes(wanted)
-    tune.undo(DATA, root)
+    tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == wanted
 
 
 def test_refuses_what_it_cannot_do(root: Path) -> None:
     before = everything(root)
     with pytest.raises(UserError, match="no mount unit"):
-        tune.apply(tune.Wish(Path("/mnt/none"), rsize=65536), root)
-    with pytest.raises(UserError, match="give --rsize"):
-        tune.apply(tune.Wish(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
+    with pytest.raises(UserError, match="give --rsize or mount"):
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
     with pytest.raises(UserError, match="nothing is tuned for /mnt/none"):
-        tune.undo(Path("/mnt/none"), root)
-    with pytest.raises(UserError, match="does not offer"):
-        tune.Wish(DATA, rsize=5000)
+        tuning.undo(Path("/mnt/none"), root)
+    with pytest.raises(UserError, match="Linux would round it"):
+        tuning.TuneRequest(DATA, rsize=5000)
     (root / "etc/fstab").write_bytes(FSTAB + b"\nserver:/2 /mnt/data nfs rw 0 0\n")
     with pytest.raises(UserError, match="2 lines"):
-        tune.apply(tune.Wish(DATA, rsize=65536), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     (root / "etc/fstab").write_bytes(FSTAB)
     assert everything(root) == before
 
@@ -140,17 +141,17 @@ def test_failure_on_the_way_takes_everything_back(root: Path) -> None:
     (root / "etc/udev/rules.d").rmdir()
     (root / "etc/udev/rules.d").write_text("a file in the way")
     with pytest.raises(OSError, match=r"rules\.d"):
-        tune.apply(tune.Wish(DATA, rsize=65536, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
     (root / "etc/udev/rules.d").unlink()
     (root / "etc/udev/rules.d").mkdir()
     assert everything(root) == before
 
 
 def test_failed_second_apply_keeps_the_first(root: Path) -> None:
-    tune.apply(tune.Wish(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
     tuned = everything(root)
     with pytest.raises(UserError):
-        tune.apply(tune.Wish(DATA, read_ahead=4), root)
+        tuning.apply(tuning.TuneRequest(DATA, read_ahead=4), root)
     assert everything(root) == tuned
 
 
@@ -158,7 +159,7 @@ def test_damaged_state_is_named(root: Path) -> None:
     state_file(root).parent.mkdir()
     state_file(root).write_text('{"mounts": [{"no": 1}]}')
     with pytest.raises(UserError, match=r"tune\.json is damaged"):
-        tune.show(root)
+        tuning.show(root)
 
 
 def test_rule_outlives_a_new_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -171,7 +172,9 @@ def test_rule_outlives_a_new_python(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_rule_names_no_mount_and_sorts_after_nfs_utils(root: Path) -> None:
     hostile = root / "etc/fstab"
     hostile.write_bytes(b'server:/x /mnt/$(id)";RUN+="/bin/sh nfs rw 0 0\n')
-    tune.apply(tune.Wish(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1), root)
+    tuning.apply(
+        tuning.TuneRequest(Path('/mnt/$(id)";RUN+="/bin/sh'), rsize=65536, read_ahead=1), root
+    )
     rule = (root / RULE).read_text()
     assert "mnt" not in rule and rule.count("\n") == 2
     assert 'KERNEL=="0:*"' in rule and f"/{HELPER} %k" in rule
@@ -183,7 +186,7 @@ OPTION = st.text(st.characters(exclude_characters=',"', exclude_categories=["Cs"
 
 @given(st.lists(OPTION), st.integers(1024, 1 << 20))
 def test_other_options_stay_in_their_order(options: list[str], size: int) -> None:
-    after = tune_fstab.with_sizes(",".join(options), size, None).split(",")
+    after = fstab.with_sizes(",".join(options), size, None).split(",")
     others = [option for option in options if option.partition("=")[0] != "rsize"]
     assert [option for option in after if option.partition("=")[0] != "rsize"] == others
     assert after.count(f"rsize={size}") == 1
@@ -191,7 +194,7 @@ def test_other_options_stay_in_their_order(options: list[str], size: int) -> Non
 
 def test_commas_between_quotes_do_not_split() -> None:
     options = 'context="system_u:object_r:nfs_t:s0:c1,rsize=1",ro'
-    assert tune_fstab.with_sizes(options, 4096, None) == f"{options},rsize=4096"
+    assert fstab.with_sizes(options, 4096, None) == f"{options},rsize=4096"
 
 
 UNIT = """# /etc/systemd/system/mnt-data.mount
@@ -208,8 +211,8 @@ Options = proto=rdma,\\
 
 
 def test_the_last_options_of_a_unit_count() -> None:
-    assert tune_unit.is_written_by_hand(UNIT)
-    text = tune_unit.dropin_text(UNIT, 65536, None)
+    assert mount_unit.is_written_by_hand(UNIT)
+    text = mount_unit.dropin_text(UNIT, 65536, None)
     assert text.endswith(
         "[Mount]\nOptions=proto=rdma,   x-systemd.device-timeout=5%%,rsize=65536\n"
     )
@@ -217,7 +220,7 @@ def test_the_last_options_of_a_unit_count() -> None:
 
 @pytest.mark.parametrize("text", ["", "# /run/systemd/generator/mnt-data.mount\n[Mount]\n"])
 def test_units_made_of_fstab_are_not_units_by_hand(text: str) -> None:
-    assert not tune_unit.is_written_by_hand(text)
+    assert not mount_unit.is_written_by_hand(text)
 
 
 MOUNTINFO = (
@@ -244,7 +247,7 @@ def test_helper_knows_tuned_mounts_only(
     volumes = tmp_path / "volumes"
     mountinfo.write_text(MOUNTINFO)
     volumes.write_text(VOLUMES.replace("0:44", "0:46"))
-    argv = [sys.executable, "-IS", tune_helper.__file__, device]
+    argv = [sys.executable, "-IS", udev_helper.__file__, device]
     argv += map(str, (config, mountinfo, volumes))
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.returncode) == (said, status)
@@ -252,7 +255,7 @@ def test_helper_knows_tuned_mounts_only(
 
 
 def test_helper_without_a_state_file_says_so(tmp_path: Path) -> None:
-    argv = [sys.executable, "-IS", tune_helper.__file__, "0:45", str(tmp_path / "none")]
+    argv = [sys.executable, "-IS", udev_helper.__file__, "0:45", str(tmp_path / "none")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1 and not done.stdout and done.stderr.count("\n") == 1
 
@@ -292,8 +295,8 @@ def test_helper_waits_for_nfs_alone(
     if volumes:
         listed.write_text(volumes)
     poll = Poll(mountinfo, appears_at)
-    monkeypatch.setattr(tune_helper.select, "poll", lambda: poll)
-    monkeypatch.setattr(tune_helper.time, "monotonic", lambda: poll.now)
-    monkeypatch.setattr(tune_helper.os.path, "exists", lambda _: True)
-    assert tune_helper.wait_for(device, str(mountinfo), str(listed)) == found
+    monkeypatch.setattr(udev_helper.select, "poll", lambda: poll)
+    monkeypatch.setattr(udev_helper.time, "monotonic", lambda: poll.now)
+    monkeypatch.setattr(udev_helper.os.path, "exists", lambda _: True)
+    assert udev_helper.wait_for(device, str(mountinfo), str(listed)) == found
     assert poll.now == seconds

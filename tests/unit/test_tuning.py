@@ -5,10 +5,10 @@ import pytest
 
 from nfsrdma_tools.cli.tuning import by_hand, by_store
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.tune import Wish
+from nfsrdma_tools.host.tune.tuning import TuneRequest
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.record import Trial
 from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
 
 WHERE = Path("/no/such/mount")
 
@@ -28,26 +28,28 @@ def store(path: Path, **changes: object) -> Path:
 
 def test_takes_the_winner_of_the_transport(tmp_path: Path) -> None:
     sweep = store(tmp_path / "s.db")
-    assert by_store(sweep, WHERE, "tcp") == Wish(WHERE, rsize=512 << 10, read_ahead=16)
-    assert by_store(sweep, WHERE, "rdma") == Wish(WHERE, rsize=128 << 10, read_ahead=16)
+    assert by_store(sweep, WHERE, "tcp") == TuneRequest(WHERE, rsize=512 << 10, read_ahead=16)
+    assert by_store(sweep, WHERE, "rdma") == TuneRequest(WHERE, rsize=128 << 10, read_ahead=16)
     with pytest.raises(UserError, match="--transport"):
         by_store(sweep, WHERE, "")
-    with pytest.raises(UserError, match="mounted on 0 folders"):
+    with pytest.raises(UserError, match="mounted on 0 directories"):
         by_store(sweep, None, "tcp")
 
 
 def test_other_directions_tune_other_things(tmp_path: Path) -> None:
     writes = store(tmp_path / "w.db", direction="write", transports=("tcp",))
-    assert by_store(writes, WHERE, "") == Wish(WHERE, wsize=512 << 10)
+    assert by_store(writes, WHERE, "") == TuneRequest(WHERE, wsize=512 << 10)
     direct = store(tmp_path / "d.db", direct=True, transports=("tcp",))
-    assert by_store(direct, WHERE, "") == Wish(WHERE, rsize=512 << 10)
+    assert by_store(direct, WHERE, "") == TuneRequest(WHERE, rsize=512 << 10)
     with pytest.raises(UserError, match="no figures for rdma"):
         by_store(direct, WHERE, "rdma")
 
 
 def test_sizes_by_hand() -> None:
-    assert by_hand(WHERE, "1M", "64k", 2) == Wish(WHERE, 1 << 20, 64 << 10, 2)
-    assert by_hand(Path("/no/such/../such/mount"), None, None, 0) == Wish(WHERE, read_ahead=0)
+    assert by_hand(WHERE, "1M", "64k", 2) == TuneRequest(WHERE, 1 << 20, 64 << 10, 2)
+    assert by_hand(Path("/no/such/../such/mount"), None, None, 0) == TuneRequest(
+        WHERE, read_ahead=0
+    )
     with pytest.raises(UserError, match="nothing to tune"):
         by_hand(WHERE, None, None, None)
     with pytest.raises(UserError, match="not a size"):

@@ -79,7 +79,7 @@ def test_what_a_killed_process_leaves_for_good_is_said(
     left.write_text('[{"kind": "run", "argv": ["ls", "/no such"]}]')
     with journal():
         pass
-    assert "ls '/no such' ended with status 2" in capsys.readouterr().err
+    assert "ls '/no such' exited with status 2" in capsys.readouterr().err
     assert not left.exists()
 
 

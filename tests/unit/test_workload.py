@@ -10,7 +10,7 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import trial, workload
 from nfsrdma_tools.sweep.fio import parse
-from nfsrdma_tools.sweep.job import Job, JobError
+from nfsrdma_tools.sweep.io_result import Job, JobError
 from nfsrdma_tools.sweep.plan import Plan
 
 DATA = Path(__file__).parent / "data"
@@ -33,7 +33,7 @@ def test_accounts_of_a_real_run() -> None:
 
 def test_a_job_too_short_for_fios_clock_is_a_failed_trial() -> None:
     """Writes are timed in whole milliseconds: 0 of them tell no throughput."""
-    with pytest.raises(UserError, match="4096 bytes took less than a millisecond"):
+    with pytest.raises(UserError, match="4096 bytes took less than 1 ms"):
         trial._of_job(Job(4096, 0, 0.0, 0.0))
     assert trial._of_job(Job(4096, 1_000_000, 0.0, 0.0))["throughput"] == 4.096
 
@@ -53,7 +53,7 @@ def test_a_damaged_block_and_a_missing_file_carry_their_errno() -> None:
         ("", "fio: failed to set up\nmore", 1, "failed to set up"),
         ("{}", "", 1, "status 1"),
         ('{"jobs": []}', "", 0, "status 0"),
-        ("", "\nno end after 5 s", 124, "no end after 5 s"),
+        ("", "\nkilled after 5 s", 124, "killed after 5 s"),
         ("nonsense {", "", 127, "status 127"),
     ],
 )

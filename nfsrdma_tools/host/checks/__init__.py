@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong with NFS over RDMA, looked at one by one.
+"""Checks for known problems of NFS over RDMA.
 
-A check is a small function of a Machine that yields findings; each has a remedy of one line.
+A check is a small function of a Machine that yields findings, each with a remedy of one line.
 """
 
 from __future__ import annotations
 
-from nfsrdma_tools.host.checks import kernel, links, mounting, ours, server, tools
+from nfsrdma_tools.host.checks import (
+    kernel,
+    nfs_mounts,
+    nfs_server,
+    probe_requirements,
+    rdma_links,
+    transport_module,
+)
 from nfsrdma_tools.host.checks.finding import Check, Finding, Machine, Status, carry_out
 
 __all__ = ["CHECKS", "Finding", "Machine", "Status", "examine"]
@@ -15,25 +22,25 @@ CHECKS: dict[str, Check] = {
     "kernel": kernel.feature,
     "rpcrdma": kernel.module,
     "netid rdma": kernel.netid,
-    "nfsrdma": ours.module,
-    "links": links.links,
-    "mtu": links.mtu,
-    "portlist": server.listeners,
-    "server": server.reach,
-    "route": server.route,
-    "firewall": server.firewall,
-    "mount.nfs": mounting.utils,
-    "read-ahead": mounting.read_ahead,
-    "udev rule": mounting.nfsrahead,
-    "fstab": mounting.fstab,
-    "memlock": tools.memlock,
-    "bcc": tools.bcc,
+    "nfsrdma": transport_module.module,
+    "links": rdma_links.links,
+    "mtu": rdma_links.mtu,
+    "portlist": nfs_server.listeners,
+    "server": nfs_server.reach,
+    "route": nfs_server.route,
+    "firewall": nfs_server.firewall,
+    "mount.nfs": nfs_mounts.utils,
+    "read-ahead": nfs_mounts.read_ahead,
+    "udev rule": nfs_mounts.nfsrahead,
+    "fstab": nfs_mounts.fstab,
+    "memlock": probe_requirements.memlock,
+    "bcc": probe_requirements.bcc,
     "headers": kernel.headers,
     "btf": kernel.btf,
 }
-"""In the order they are shown."""
+"""In output order."""
 
 
 def examine(machine: Machine) -> list[Finding]:
-    """Carry out all checks; never raises for what they meet."""
+    """Run all checks; their failures become findings, not exceptions."""
     return [found for name, check in CHECKS.items() for found in carry_out(name, check, machine)]

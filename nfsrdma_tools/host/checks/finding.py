@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check finds, and the machine it looks at."""
+"""The result of a check, and the machine that it examines."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ Status = Literal["ok", "warning", "error", "unknown"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """The result for one item."""
 
     name: str
     status: Status
     found: str
     expected: str = ""
     remedy: str = ""
-    """One line; empty when nothing is to be done."""
+    """One line; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where to look: the root of the file tree, and the server to be reached, if any."""
+    """The root of the file tree to examine, and the server to connect to, if any."""
 
     root: Path = Path("/")
     server: str = ""
 
     def path(self, name: str) -> Path:
-        """A path below the root; ``name`` is without a leading slash."""
+        """A path below the root; ``name`` has no leading slash."""
         return self.root / name
 
     def read(self, name: str) -> str:
-        """The text of a file below the root, bytes that are no UTF-8 replaced."""
+        """The text of a file below the root, invalid UTF-8 replaced."""
         return self.path(name).read_text(errors="replace")
 
     @property
@@ -52,7 +52,7 @@ Check = Callable[[Machine], Iterator[Finding]]
 
 
 def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
-    """The findings of one check; what it cannot see is ``unknown``, never an error of ours."""
+    """The findings of one check; a check that fails yields ``unknown``, never an exception."""
     found: list[Finding] = []
     try:
         found.extend(check(machine))
@@ -61,6 +61,6 @@ def carry_out(name: str, check: Check, machine: Machine) -> list[Finding]:
     except UserError as error:
         found.append(Finding(name, "unknown", one_line(error.message), remedy=error.hint))
     except Exception as error:
-        # whatever is broken here must not hide the other findings
+        # a failing check must not hide the findings of the others
         found.append(Finding(name, "unknown", one_line(f"{type(error).__name__}: {error}")))
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the kernel: its features, the module that carries NFS over RDMA, and who owns it."""
+"""Checks of the kernel: its features, its rpcrdma module, and the owner of netid rdma."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import gzip
 import re
 from collections.abc import Iterator
 
-from nfsrdma_tools.host import modules, packages
+from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.host.checks.finding import Finding, Machine
-from nfsrdma_tools.host.module_source import OURS
-from nfsrdma_tools.host.modules import ModuleFile
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS, client_owners
 
 __all__ = ["btf", "feature", "headers", "judge_module", "module", "netid"]
 
 _OPTION = "CONFIG_SUNRPC_XPRT_RDMA"
-_OTHER_KERNEL = "boot a kernel that has it: all of Debian's, RHEL's and SUSE's do"
+_OTHER_KERNEL = "boot a kernel that has it: the kernels of Debian, RHEL and SUSE do"
 
 
 def feature(machine: Machine) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def feature(machine: Machine) -> Iterator[Finding]:
     if match:
         yield Finding("kernel", "ok", f"{machine.release} has {_OPTION}={match[1]}")
     else:
-        found = f"{machine.release} has no {_OPTION}"
+        found = f"{machine.release} does not have {_OPTION}"
         yield Finding("kernel", "error", found, f"{_OPTION}=m or y", _OTHER_KERNEL)
 
 
@@ -43,54 +43,56 @@ def _config(machine: Machine) -> str | None:
 
 
 def module(machine: Machine) -> Iterator[Finding]:
-    """The module that modprobe would load is there, and real."""
+    """The module that modprobe would load exists and is not a dummy."""
     running = machine.path("sys/module/rpcrdma/srcversion")
     srcversion = running.read_text().strip() if running.exists() else ""
-    # modinfo reads no modprobe.d: this name is the kernel's own also after `module install`
-    yield judge_module(modules.on_disk(KERNELS), machine.release, srcversion)
+    # modinfo ignores modprobe.d: the name means the kernel's module, also after `module install`
+    yield judge_module(kernel_modules.on_disk(KERNELS), machine.release, srcversion)
 
 
 def judge_module(file: ModuleFile | None, release: str, running: str) -> Finding:
-    """Judge rpcrdma as modinfo sees it; ``running`` is the loaded one's srcversion, "" if none."""
+    """Judge rpcrdma by modinfo; ``running`` is the srcversion of the loaded module, "" if none."""
     name, expected = "rpcrdma", "the kernel's own rpcrdma"
     if file is None:
         remedy = (
             "install the kernel's extra modules (Ubuntu: linux-modules-extra, Red Hat:"
-            " kernel-modules-extra); cloud kernels have none"
+            " kernel-modules-extra); cloud kernels do not have it"
         )
         return Finding(name, "error", f"no module for kernel {release}", expected, remedy)
-    if doubts := modules.doubts(file, release):
-        found = f"{file.path} is not real: {'; '.join(doubts)}"
-        remedy = "reinstall the kernel's package, or the vendor's stack with NFS over RDMA"
+    if doubts := kernel_modules.doubts(file, release):
+        found = f"{file.path} is not the real module: {'; '.join(doubts)}"
+        remedy = "reinstall the kernel package, or the vendor's RDMA stack with NFS over RDMA"
         return Finding(name, "error", found, expected, remedy)
     if running and file.srcversion and running != file.srcversion:
-        found = f"the loaded one is not {file.path} (srcversion {running}, {file.srcversion})"
-        return Finding(name, "warning", found, "one and the same", "unload it, or reboot")
+        found = f"the loaded module has srcversion {running}, {file.path} has {file.srcversion}"
+        return Finding(
+            name, "warning", found, "the same srcversion", "unload the module, or reboot"
+        )
     if not (file.intree or file.builtin):
-        found = f"{file.path}, from outside the kernel's tree"
-        remedy = "expected with a vendor's stack or DKMS; else remove it and run depmod"
+        found = f"{file.path}, an out-of-tree module"
+        remedy = "expected with a vendor's RDMA stack or DKMS; else remove it and run depmod"
         return Finding(name, "warning", found, expected, remedy)
     return Finding(name, "ok", file.path or "built in")
 
 
 def netid(machine: Machine) -> Iterator[Finding]:
-    """A mount with proto=rdma gets rpcrdma, or our module."""
-    ours = modules.parameters(OURS, machine.path("sys"))
-    owners = client_owners(modules.loaded(machine.path("proc")), ours)
+    """A mount with proto=rdma uses rpcrdma or our module."""
+    ours = kernel_modules.parameters(OURS, machine.path("sys"))
+    owners = client_owners(kernel_modules.loaded(machine.path("proc")), ours)
     builtin = machine.path("sys/module/rpcrdma").exists() and not owners
     if owners in ([KERNELS], [OURS]) or builtin:
         yield Finding("netid rdma", "ok", f"owned by {owners[0] if owners else KERNELS}")
     elif not owners:
-        remedy = "modprobe rpcrdma (a mount with proto=rdma does it too)"
-        yield Finding("netid rdma", "warning", "no module is loaded for it", "rpcrdma", remedy)
+        remedy = "modprobe rpcrdma (a mount with proto=rdma loads it too)"
+        yield Finding("netid rdma", "warning", "no transport module is loaded", "rpcrdma", remedy)
     else:
         found = f"used by {', '.join(owners)}"
-        remedy = "unload the ones not wanted: the first to register owns the netid"
+        remedy = "unload the others: the first module to register owns the netid"
         yield Finding("netid rdma", "warning", found, "rpcrdma alone", remedy)
 
 
 def headers(machine: Machine) -> Iterator[Finding]:
-    """A module can be built here."""
+    """The kernel headers for building a module are installed."""
     name = f"lib/modules/{machine.release}/build"
     if (machine.path(name) / "Makefile").exists():
         yield Finding("headers", "ok", f"/{name}")
@@ -100,7 +102,7 @@ def headers(machine: Machine) -> Iterator[Finding]:
 
 
 def btf(machine: Machine) -> Iterator[Finding]:
-    """Probes get structure offsets from the kernel."""
+    """The kernel has the type information (BTF) from which probes take structure offsets."""
     if machine.path("sys/kernel/btf/vmlinux").exists():
         yield Finding("btf", "ok", "/sys/kernel/btf/vmlinux")
     else:

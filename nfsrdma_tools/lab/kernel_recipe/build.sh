@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# On the host, as root: a kernel that checks itself, built in an overlay of an image's root, with the
-# image's own compiler. The image stays as it is: unshare -m build.sh DISK FLAVOUR WORK OUT
-# The mounts are this process' own and end with it; WORK takes 6 GB.
+# Run on the host, as root: unshare -m build.sh DISK FLAVOUR WORK OUT
+# builds a kernel with run-time checks in an overlay of an image's root, with the image's compiler, and does
+# not change the image. The mounts belong to this process and end with it; WORK needs 6 GB.
 set -eu
 disk=$1 flavour=$2 work=$3 out=$4
 recipe=$(dirname "$(readlink -f "$0")")
@@ -14,7 +14,7 @@ for kernel in proc dev; do mount --bind "/$kernel" "$root/$kernel"; done
 mkdir "$root/recipe" "$root/out"
 mount --bind "$recipe" "$root/recipe"
 mount --bind "$out" "$root/out"
-# the image's own archive, by this machine's name server
+# the image's archive, with the host's name server
 cp -L --remove-destination /etc/resolv.conf "$root/etc/resolv.conf"
 cd /
 exec chroot "$root" nice sh /recipe/make.sh "$flavour"

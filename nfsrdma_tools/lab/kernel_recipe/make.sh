@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# In an image's root: make.sh FLAVOUR builds Debian's linux-source with FLAVOUR.config and leaves in /out
+# Run in an image's root: make.sh FLAVOUR builds Debian's linux-source with FLAVOUR.config and writes to /out
 #   vmlinuz version config
 #   modules.img   a disk with usr/lib/modules/VERSION, the headers to build modules with too
 set -eu
@@ -12,7 +12,7 @@ apt() {
 	apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Options::=--force-unsafe-io "$@"
 }
 
-# a line that is not in effect: Kconfig drops in silence what depends on something that is off
+# prints lines that are not in effect: Kconfig silently drops options with an unmet dependency
 missing() {
 	while read -r line; do
 		case $line in

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what Python has compiled out of an archive, in a node that Ansible works on.
+"""Caches bytecode of Python modules in zip archives, for Ansible's tasks in a node.
 
-Each task of Ansible's is an archive of sixty sources without bytecode.  Compiling them takes nine
-seconds in an emulated node, reading them compiled one.
+Each Ansible task is an archive of sixty sources without bytecode.  Compiling them takes nine
+seconds in an emulated node, loading cached bytecode takes one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _compile = _zips._compile_source
 
 
 def _compiled(path: str, source: bytes) -> CodeType:
-    # as Python itself tells by the source whether bytecode is of it
+    # key by a hash of the source, like Python's hash-based bytecode
     file = _KEPT / _imp.source_hash(0, source).hex()
     try:
         code: CodeType = marshal.loads(file.read_bytes())  # noqa: S302
     except (OSError, ValueError, EOFError):
         code = _compile(path, source)
-        # root alone writes there
+        # only root writes there
         _keep(file, marshal.dumps(code))
     return code
 

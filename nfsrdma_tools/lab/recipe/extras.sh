@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# In an image with extras: an archive of the packages that tests remove from a node or install on it, where
-# there is no network.
+# In an image with extras: makes an archive of the packages that tests remove from or install on a node,
+# because nodes have no network.
 set -eu
 rm -f /var/cache/apt/archives/*.deb
-# what comes along with it is downloaded, too
-apt-get -qq -y --no-install-recommends --download-only install firewalld
+# also downloads its dependencies
+apt-get -qq -y --no-install-recommends --download-only install firewalld \
+	man-db python3-psutil python3-pyroute2 python3-rich python3-typer
 mkdir -p /opt/archive
 mv /var/cache/apt/archives/*.deb /opt/archive
 cd /opt/archive

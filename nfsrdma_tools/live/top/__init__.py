@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The face in a terminal."""
+"""The terminal user interface of ``nfsrdma top``."""
 
 from __future__ import annotations

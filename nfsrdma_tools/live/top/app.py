@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: keys, the snapshots that come, and which screen they go to."""
+"""The application: key bindings, screens, and the snapshots that they show."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from textual.widgets import DataTable, Input, Static
 
 from nfsrdma_tools.live.snapshot import Event, Snapshot
 from nfsrdma_tools.live.top.detail import Detail
-from nfsrdma_tools.live.top.events import Log
+from nfsrdma_tools.live.top.event_log import Log
 from nfsrdma_tools.live.top.host import Host
 from nfsrdma_tools.live.top.overview import SORTS, Overview, status
-from nfsrdma_tools.live.top.trail import Trail
+from nfsrdma_tools.live.top.recent_values import Trail
 
 __all__ = ["Taken", "Top"]
 
@@ -26,7 +26,7 @@ _INTERVALS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 class Taken(Message):
-    """A snapshot came."""
+    """A new snapshot has arrived."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Taken(Message):
 
 
 class Top(App[None]):
-    """``interval`` is what was asked for; ``set_interval_of`` tells the sampler another."""
+    """The application; ``interval`` is the initial sampling interval in seconds."""
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -62,16 +62,16 @@ class Top(App[None]):
         self.overview = Overview()
 
     def on_mount(self) -> None:
-        """A terminal that is closed or a kill ends it in order."""
+        """Exit cleanly on SIGTERM and SIGHUP."""
         for number in (signal.SIGTERM, signal.SIGHUP):
-            # nohup has us ignore SIGHUP
+            # with nohup SIGHUP stays ignored
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.push_screen(self.overview)
 
     def on_taken(self, message: Taken) -> None:
-        """Keep a snapshot, and show it unless the screen is to stand still."""
+        """Keep a snapshot, and show it unless paused."""
         self.trail.add(message.snapshot)
         self.events.extend(message.snapshot.events)
         if not self.paused:
@@ -79,7 +79,7 @@ class Top(App[None]):
             self.refresh_screens()
 
     def refresh_screens(self) -> None:
-        """Show the last snapshot on the screen that is seen."""
+        """Show the last snapshot on the visible screen."""
         screen, taken = self.screen, self.taken
         if taken is None:
             return
@@ -94,7 +94,7 @@ class Top(App[None]):
             self.tell()
 
     def tell(self) -> None:
-        """How it is shown."""
+        """Update the status line."""
         if self.taken:
             state = "PAUSED" if self.paused else f"every {self.pace:g} s"
             self.overview.query_one("#status", Static).update(
@@ -102,16 +102,16 @@ class Top(App[None]):
             )
 
     def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
-        """Another mount, another sentence."""
+        """Show the bottleneck of the highlighted mount."""
         self.overview.tell()
 
     def on_input_submitted(self, message: Input.Submitted) -> None:
-        """Only mounts with this in their name from now on."""
+        """Show only mounts with this text in their name."""
         self.overview.wanted = message.value
         self._close_filter()
 
     def action_deeper(self) -> None:
-        """Show the mount that the cursor is on, or take over the filter."""
+        """Open the mount at the cursor, or apply the filter."""
         given = self.overview.query_one("#filter", Input)
         if given.has_focus:
             self.overview.wanted = given.value
@@ -120,7 +120,7 @@ class Top(App[None]):
             self._go(Detail(self.overview.chosen.device))
 
     def action_leave(self) -> None:
-        """One screen back; on the first, all mounts again."""
+        """Go back one screen; on the first, clear the filter."""
         if self.screen is not self.overview:
             self.pop_screen()
         else:
@@ -130,46 +130,46 @@ class Top(App[None]):
         self.refresh_screens()
 
     def action_pause(self) -> None:
-        """Stand still, or go on."""
+        """Pause or resume."""
         self.paused = not self.paused
         self.tell()
 
     def action_sort(self) -> None:
-        """By the next thing."""
+        """Sort by the next key."""
         names = list(SORTS)
         self.sort = names[(names.index(self.sort) + 1) % len(names)]
         self.refresh_screens()
 
     def action_filter(self) -> None:
-        """Ask for a part of a name."""
+        """Open the filter input."""
         if self.screen is self.overview:
             given = self.overview.query_one("#filter", Input)
             given.display = True
             given.focus()
 
     def action_log(self) -> None:
-        """All events, and what is missing."""
+        """Open the event log."""
         if not isinstance(self.screen, Log):
             self._go(Log())
 
     def action_host(self) -> None:
-        """CPU, ports and the server."""
+        """Open the host screen."""
         if not isinstance(self.screen, Host):
             self._go(Host())
 
     def action_help(self) -> None:
-        """The keys, all of them."""
+        """Show or hide all key bindings."""
         if self.screen.query("HelpPanel"):
             self.action_hide_help_panel()
         else:
             self.action_show_help_panel()
 
     def action_slower(self) -> None:
-        """A longer interval."""
+        """Use a longer interval."""
         self._pace(next((each for each in _INTERVALS if each > self.pace), _INTERVALS[-1]))
 
     def action_faster(self) -> None:
-        """A shorter interval."""
+        """Use a shorter interval."""
         shorter = [each for each in _INTERVALS if each < self.pace]
         self._pace(shorter[-1] if shorter else _INTERVALS[0])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One mount in depth: what was, the phases of its RPCs, operations, chunks, connections."""
+"""One mount in detail: history, phases of its RPCs, operations, chunks, connections."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
-from nfsrdma_tools.live.top.trail import Trail, spark
-from nfsrdma_tools.live.top.words import number, rate, span, text
-from nfsrdma_tools.probes.latency import percentile
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.recent_values import Trail, spark
+from nfsrdma_tools.live.top.text_screen import TextScreen
+from nfsrdma_tools.probes.sets.latency import percentile
 
 __all__ = ["Detail", "body"]
 
@@ -22,34 +21,32 @@ _BAR = 24
 _FINE = 128
 
 
-class Detail(Screen[None]):
-    """The mount on a device, for as long as it is there."""
+class Detail(TextScreen):
+    """The details of the mount on a device."""
 
-    CSS = "#body { padding: 0 1; } #title { height: 1; padding: 0 1; text-style: bold; }"
+    CSS = f"{TextScreen.CSS} #title {{ height: 1; padding: 0 1; text-style: bold; }}"
 
     def __init__(self, device: str) -> None:
         super().__init__()
         self.device = device
 
     def compose(self) -> ComposeResult:
-        """A title that stays, and a text that scrolls."""
+        """A fixed title and a scrolling text."""
         yield Static(id="title", markup=False)
-        with VerticalScroll():
-            yield Static(id="body", markup=False)
-        yield Footer(compact=True)
+        yield from super().compose()
 
     def show(self, taken: Snapshot, trail: Trail) -> None:
-        """A new snapshot."""
+        """Show a new snapshot."""
         mount = next((m for m in taken.mounts if m.device == self.device), None)
         if mount is None:
-            self.query_one("#body", Static).update(Text("It is not mounted any more."))
+            self.set_text(Text("This filesystem is no longer mounted."))
             return
         facts = f"{mount.transport} v{mount.vers} rsize {number_of(mount.rsize)} "
         facts += f"read-ahead {mount.read_ahead_kb}K nconnect {mount.nconnect}"
         self.query_one("#title", Static).update(
             text(mount.directory, width=24) + text(f"  {facts}")
         )
-        self.query_one("#body", Static).update(body(mount, taken, trail))
+        self.set_text(body(mount, taken, trail))
 
 
 def number_of(size: int) -> str:
@@ -58,7 +55,7 @@ def number_of(size: int) -> str:
 
 
 def body(mount: Mount, taken: Snapshot, trail: Trail) -> Text:
-    """All about a mount, section after section; what there is nothing of is left out."""
+    """The sections of a mount; empty sections are left out."""
     limit = text(mount.limit, "bold")
     limit.no_wrap = False
     parts: list[Sequence[Text]] = [
@@ -88,7 +85,7 @@ def _sparks(mount: Mount, seconds: float, trail: Trail) -> list[Text]:
 
 
 def _times(mount: Mount) -> list[Text]:
-    """By phase where probes tell, for the procedure with most time."""
+    """The phases of the procedure with the most time, if probes measure them."""
     if not mount.timings:
         return []
     most = max(mount.timings, key=lambda each: each.ns)
@@ -96,7 +93,7 @@ def _times(mount: Mount) -> list[Text]:
     times = tuple(slots.get(slot, 0) for slot in range(_FINE))
     p50, p95, p99 = (span(percentile(times, p) / 1e6) for p in (50, 95, 99))
     mean = span(most.ns / most.count / 1e6)
-    head = text(f"{most.procedure}: mean {mean}, half below {p50}, 95 % {p95}, 99 % {p99}")
+    head = text(f"{most.procedure}: mean {mean}, p50 {p50}, p95 {p95}, p99 {p99}")
     return [head, *(_bar(name, ns, most.ns, most.count) for name, ns in most.phases.items())]
 
 
@@ -109,15 +106,15 @@ def _operations(mount: Mount, taken: Snapshot) -> list[Text]:
     rows = sorted(mount.ops, key=lambda op: -op.execute_ms)
     if not rows:
         return []
-    head = f"{'operation':14}{'each s':>8}{'bytes/s':>9}{'before':>10}{'answer':>10}{'in all':>10}"
+    head = f"{'operation':14}{'ops/s':>8}{'bytes/s':>9}{'queue':>10}{'RTT':>10}{'exe':>10}"
     return [
-        Text(f"{head}{'again':>7}{'errors':>8}", "bold"),
+        Text(f"{head}{'retrans':>8}{'errors':>8}", "bold"),
         *(
             Text(
                 f"{op.name[:13]:14}{rate(op.count, taken.seconds):>8}"
                 f"{rate(op.sent + op.received, taken.seconds):>9}"
                 f"{_each(op.queue_ms, op.count):>10}{_each(op.rtt_ms, op.count):>10}"
-                f"{_each(op.execute_ms, op.count):>10}{op.again or '':>7}{op.errors or '':>8}"
+                f"{_each(op.execute_ms, op.count):>10}{op.again or '':>8}{op.errors or '':>8}"
             )
             for op in rows
         ),
@@ -130,13 +127,13 @@ def _each(ms: int, count: int) -> str:
 
 _WAYS = {
     "calls_inline": "call inline",
-    "calls_pulled_up": "call copied in",
+    "calls_pulled_up": "call pulled up",
     "calls_gathered": "call gathered",
-    "calls_read": "call by Read",
-    "calls_position_zero": "call long",
+    "calls_read": "call by Read chunk",
+    "calls_position_zero": "call long message",
     "replies_inline": "reply inline",
-    "replies_write": "reply by Write",
-    "replies_reply": "Reply chunk",
+    "replies_write": "reply by Write chunk",
+    "replies_reply": "reply by Reply chunk",
 }
 
 
@@ -145,7 +142,7 @@ def _chunks(mount: Mount, taken: Snapshot) -> list[Text]:
         (row.procedure, {way: row.counts[key] for key, way in _WAYS.items() if row.counts.get(key)})
         for row in mount.chunks
     ]
-    return [Text("messages each second", "bold")] * bool(rows) + [
+    return [Text("messages per second", "bold")] * bool(rows) + [
         text(f"  {name:12}")
         + Text(", ".join(f"{way} {rate(n, taken.seconds)}" for way, n in ways.items()))
         for name, ways in rows
@@ -165,7 +162,7 @@ def _regions(mount: Mount, taken: Snapshot) -> list[Text]:
 
 
 def _connections(mount: Mount) -> list[Text]:
-    waited = [Text(f"{number(mount.credit_waits)} calls waited for a credit")]
+    waited = [Text(f"{number(mount.credit_waits)} Calls waited for a credit")]
     return [*map(_xprt, mount.xprts), *(waited if mount.credit_waits else [])]
 
 
@@ -182,7 +179,8 @@ def _xprt(xprt: Xprt) -> Text:
 def _waiting(mount: Mount) -> Sequence[Text]:
     return [
         text(
-            f"{each.procedure} under way for {each.seconds:.0f} s, in {each.waits_for}", "bold red"
+            f"{each.procedure} pending for {each.seconds:.0f} s, in queue {each.waits_for}",
+            "bold red",
         )
         for each in mount.waiting
     ]

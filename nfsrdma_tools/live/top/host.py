@@ -1,40 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host: CPU by layer, RDMA ports, and where the server's calls spend their time."""
+"""The host: CPU by layer, RDMA ports, and the phases of the server's Calls."""
 
 from __future__ import annotations
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
-from textual.screen import Screen
-from textual.widgets import Footer, Static
 
 from nfsrdma_tools.live.snapshot import Client, Processors, Server, Snapshot
-from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.text_screen import TextScreen
 
 __all__ = ["Host", "body"]
 
 _BAR = 40
 
 
-class Host(Screen[None]):
-    """One text that scrolls."""
-
-    CSS = "#host { padding: 0 1; }"
-
-    def compose(self) -> ComposeResult:
-        """The text, and the keys."""
-        with VerticalScroll():
-            yield Static(id="host", markup=False)
-        yield Footer(compact=True)
+class Host(TextScreen):
+    """The host screen: CPU, ports and nfsd."""
 
     def show(self, taken: Snapshot) -> None:
-        """A new snapshot."""
-        self.query_one("#host", Static).update(body(taken))
+        """Show a new snapshot."""
+        self.set_text(body(taken))
 
 
 def body(taken: Snapshot) -> Text:
-    """All about the host."""
+    """The text of the screen."""
     ports = [text(f"port {p.name} on {p.netdev}: {p.state}, {p.physical}") for p in taken.ports]
     parts = [_processors(taken.processors), ports]
     if taken.server:
@@ -45,7 +34,7 @@ def body(taken: Snapshot) -> Text:
 def _processors(cpu: Processors) -> list[Text]:
     head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
     if not cpu.layers:
-        return [head + Text("; by layer: needs probes", "")]
+        return [head + Text("; attach probes for CPU time by layer", "")]
     whole = cpu.layers_ns * cpu.cpus
     return [head, *(_layer(each.name, each.ns / whole) for each in cpu.layers if whole)]
 
@@ -57,7 +46,7 @@ def _layer(name: str, share: float) -> Text:
 def _server(server: Server, seconds: float) -> list[Text]:
     head = text(
         f"nfsd: {server.threads} threads on {', '.join(server.listeners)}; "
-        f"{rate(server.calls, seconds) or 0} calls/s, reads {rate(server.read, seconds) or 0}B/s, "
+        f"{rate(server.calls, seconds) or 0} Calls/s, reads {rate(server.read, seconds) or 0}B/s, "
         f"writes {rate(server.written, seconds) or 0}B/s",
         "bold",
     )

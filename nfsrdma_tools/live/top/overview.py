@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first screen: all mounts, all clients of a server, the sentence, the last events."""
+"""The first screen: mounts, bottleneck, clients of the server, latest events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
-from nfsrdma_tools.live.top.events import line
-from nfsrdma_tools.live.top.trail import Trail, spark
-from nfsrdma_tools.live.top.words import number, rate, span, text
+from nfsrdma_tools.live.top.event_log import line
+from nfsrdma_tools.live.top.number_format import number, rate, span, text
+from nfsrdma_tools.live.top.recent_values import Trail, spark
 
 __all__ = ["SORTS", "Overview", "status"]
 
@@ -26,11 +26,11 @@ SORTS: dict[str, Callable[[Mount], tuple[float, str]]] = {
     "mean time": lambda m: (-m.mean_ms, m.directory),
     "name": lambda m: (0, m.directory),
 }
-"""By what mounts can be sorted."""
+"""Sort keys of mounts."""
 
 
 class Overview(Screen[None]):
-    """All there is."""
+    """The overview screen."""
 
     CSS = """
     #mounts { height: 1fr; min-height: 4; }
@@ -48,34 +48,34 @@ class Overview(Screen[None]):
         self.taken: Snapshot | None = None
 
     def compose(self) -> ComposeResult:
-        """From top to bottom."""
+        """The widgets from top to bottom."""
         yield Static(id="status", markup=False)
         with Vertical():
             yield DataTable(id="mounts", cursor_type="row", zebra_stripes=False)
             yield Static(id="limit", markup=False)
             yield DataTable(id="clients", cursor_type="none", show_cursor=False)
             yield Static(id="events", markup=False)
-        yield Input(id="filter", placeholder="part of a mount's name; enter")
+        yield Input(id="filter", placeholder="part of a mount's name, then Enter")
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """Columns are always the same."""
+        """Add the columns, which never change."""
         mounts = self.query_one("#mounts", DataTable)
-        for name in ("mount", "over", "read/s", "write/s", "RPC/s", "mean", "bytes/s"):
+        for name in ("mount", "transport", "read/s", "write/s", "RPC/s", "mean", "bytes/s"):
             mounts.add_column(name, key=name)
         clients = self.query_one("#clients", DataTable)
-        for name in ("client", "procedure", "calls/s", "fetched/s", "written/s", "mean"):
+        for name in ("client", "procedure", "Calls/s", "fetched/s", "written/s", "mean"):
             clients.add_column(name, key=name)
         mounts.focus()
 
     @property
     def chosen(self) -> Mount | None:
-        """The mount that the cursor is on."""
+        """The mount at the cursor."""
         row = self.query_one("#mounts", DataTable).cursor_row
         return self.shown[row] if 0 <= row < len(self.shown) else None
 
     def show(self, taken: Snapshot, trail: Trail, sort: str, events: Sequence[Event]) -> None:
-        """A new snapshot; the cursor stays on its mount."""
+        """Show a new snapshot; the cursor stays on its mount."""
         self.taken = taken
         before = self.chosen
         found = [mount for mount in taken.mounts if self.wanted in mount.directory]
@@ -92,7 +92,7 @@ class Overview(Screen[None]):
         self.tell()
 
     def tell(self) -> None:
-        """The sentence about the mount that the cursor is on."""
+        """Show the bottleneck of the mount at the cursor."""
         mount = self.chosen
         said = text(mount.limit) if mount else text(_nothing(self.taken, self.wanted))
         said.no_wrap = False
@@ -110,7 +110,7 @@ class Overview(Screen[None]):
 def _nothing(taken: Snapshot | None, wanted: str) -> str:
     if taken is None:
         return "Waiting for the first snapshot."
-    return f"No mount has {wanted!r} in its name." if wanted else "No NFS is mounted here."
+    return f"No mount has {wanted!r} in its name." if wanted else "No NFS filesystem is mounted."
 
 
 def _cells(mount: Mount, seconds: float, trail: Trail) -> list[Text]:
@@ -148,12 +148,12 @@ def _right(plain: str, width: int) -> Text:
 
 
 def status(taken: Snapshot, more: str) -> Text:
-    """The first line: who, how busy, when, and how often."""
+    """The status line: host, kernel, CPU, nfsd, ports that are down, sort key, interval."""
     cpu = taken.processors
     down = [port.name for port in taken.ports if not port.active]
     said = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  CPU {cpu.share:.0%}")
     if taken.server:
-        said += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} calls/s")
+        said += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} Calls/s")
     if down:
         said += Text("  ") + text(f"down: {', '.join(down)}", "bold red", 24)
     return said + Text(f"  {more}", "bold")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``nfsrdma top`` from its start to its end."""
+"""Run ``nfsrdma top`` on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.feed import Asked, Feed
+from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.top.app import Taken, Top
 
@@ -15,11 +15,11 @@ __all__ = ["run"]
 
 
 class _Top(Top):
-    """Top, fed."""
+    """Top, with the snapshots of a feed."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__(asked.interval)
-        self.feed = Feed(asked, self._deliver, self.exit)
+    def __init__(self, options: FeedOptions) -> None:
+        super().__init__(options.interval)
+        self.feed = Feed(options, self._deliver, self.exit)
 
     def _deliver(self, snapshot: Snapshot) -> None:
         self.post_message(Taken(snapshot))
@@ -29,23 +29,24 @@ class _Top(Top):
         self.feed.sampler.interval = seconds
 
     def on_mount(self) -> None:
-        """From now on there is somebody to deliver to."""
+        """Start the feed, now that the screen can show snapshots."""
         super().on_mount()
         self.feed.start()
 
 
-def run(asked: Asked) -> None:
-    """Show until it is told to end.
+def run(options: FeedOptions) -> None:
+    """Show snapshots until the user quits.
 
-    Raises UserError without a terminal, or with what ended the feed.
+    Raises UserError without a terminal, or with the error that ended the feed.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UserError(
-            "this is no terminal", "nfsrdma exporter, or trace --json, say it to programs"
+            "standard input or output is not a terminal",
+            "print frames instead: nfsrdma top --batch",
         )
-    # probes keep the compiler's words from descriptor 2, which is where textual draws
+    # probes capture the compiler's output on descriptor 2, where textual draws
     sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
-    top = _Top(asked)
+    top = _Top(options)
     try:
         top.run()
     finally:

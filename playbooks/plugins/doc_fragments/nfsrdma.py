@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation of each module says."""
+"""Documentation that all modules share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ version_added: 0.1.0
 attributes:
   check_mode:
     support: full
-    description: Says what would be done, and changes nothing.
+    description: Reports what would change, and changes nothing.
   diff_mode:
     support: full
-    description: What is in effect, before and after.
+    description: The state in effect, before and after.
 """
 
     PROGRAM = r"""

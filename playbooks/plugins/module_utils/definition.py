@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a mount is defined for the next boot: its line of /etc/fstab, or a systemd mount unit.
+"""The definition of a mount for the next boot: a line of /etc/fstab or a systemd mount unit.
 
-Both split at blanks and have escapes of their own: fstab(5) takes a backslash and three octal
-digits, systemd.unit(5) a doubled per cent sign.  What neither can hold is refused.
+Both split at blanks and have their own escapes: fstab(5) a backslash and three octal digits,
+systemd.unit(5) a doubled per cent sign.  Values that neither can express are refused.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ _PLAIN = re.compile(rb"\\([0-3][0-7]{2})")
 
 
 def refusal(source, path, options):
-    """Why these cannot be written down, or ""."""
+    """Why these values cannot be written to a definition, or ""."""
     for what, text in (("src", source), ("path", path), *(("opts", o) for o in options)):
         if not text or not text.isprintable() or "\\" in text or '"' in text:
-            return "%s: %r cannot be written into fstab or a unit" % (what, text)
+            return "%s: %r cannot be written to fstab or a unit" % (what, text)
     if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
-        return "path: %r is not a plain absolute path" % path
-    odd = [o for o in options if re.search(r"[\s,]", o)]
-    return "opts: %r is not one option" % odd[0] if odd else ""
+        return "path: %r is not a normalized absolute path" % path
+    several = [o for o in options if re.search(r"[\s,]", o)]
+    return "opts: %r is not a single option" % several[0] if several else ""
 
 
 def options(p):
-    """The mount options of the definition, as `nfsrdma mount` would ask for them."""
+    """The mount options of the definition, the same that `nfsrdma mount` uses."""
     port = p["port"] or (20049 if p["transport"] != "tcp" else None)
     proto = "tcp" if p["transport"] == "tcp" else "rdma"
-    # an address in brackets is IPv6, and nfs(5) has a netid of its own for that
+    # brackets: an IPv6 address, for which nfs(5) has its own netids
     proto += "6" if (p["src"] or "").startswith("[") else ""
     sizes = [("port", port)] + [(n, p[n]) for n in ("rsize", "wsize", "nconnect")]
     words = ["vers=" + p["vers"], "proto=" + proto]
@@ -37,17 +37,17 @@ def options(p):
 
 
 def escaped(field):
-    """A field of fstab."""
+    """A field of fstab, with escapes."""
     return "".join("\\%03o" % ord(c) if c in " \t\n\\#" else c for c in field)
 
 
 def fstab_line(source, path, options):
-    """The line for a mount."""
+    """The line of fstab for a mount."""
     return "%s %s nfs %s 0 0" % (escaped(source), escaped(path), ",".join(options))
 
 
 def fstab_entry(text, path):
-    """The line of fstab that mounts anything on ``path``, and how many there are."""
+    """The first line of fstab that mounts on ``path`` or None, and the number of such lines."""
     lines = [line for line in text.split("\n") if _place(line) == path]
     return (lines[0] if lines else None), len(lines)
 
@@ -60,7 +60,7 @@ def _place(line):
 
 
 def unescaped(field):
-    """A field of fstab as it is meant; each escape is a byte, and a character may have several."""
+    """A field of fstab without escapes; each escape is a byte, a character may take several."""
     raw = field.encode("utf-8", "surrogateescape")
     return _PLAIN.sub(_byte, raw).decode("utf-8", "surrogateescape")
 
@@ -84,7 +84,7 @@ def fstab_with(text, before, after):
 def unit_text(source, path, options):
     """The mount unit."""
     return (
-        "# Made by nfsrdma.tools.nfsrdma_mount\n"
+        "# Written by nfsrdma.tools.nfsrdma_mount\n"
         "[Unit]\nDescription=NFS mount on %(where)s\n\n"
         "[Mount]\nWhat=%(what)s\nWhere=%(where)s\nType=nfs\nOptions=%(options)s\n\n"
         "[Install]\nWantedBy=remote-fs.target\n"

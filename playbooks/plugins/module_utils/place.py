@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mount's definition on a target: what it says, what it is to say, and how it comes to that."""
+"""The definition of a mount on a target: its text now and the wanted text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNITS = "/etc/systemd/system"
 
 
 class Place:
-    """The definition of a mount: a file, its text now, and the text wanted."""
+    """The definition of a mount: its file, its text now and the wanted text."""
 
     def __init__(self, module, options):
         p = module.params
@@ -30,7 +30,8 @@ class Place:
             self.file = FSTAB
             self.now, count = definition.fstab_entry(read(FSTAB), p["path"])
             if count > 1:
-                module.fail_json(msg="%d lines of fstab mount on %s" % (count, p["path"]))
+                module.fail_json(msg="%s: %d lines of fstab mount here, remove all but one"
+                                 % (p["path"], count))  # fmt: skip
             self.wanted = definition.fstab_line(p["src"], p["path"], options) if wanted else None
         else:
             self.file, self.now, self.wanted = None, None, None
@@ -38,17 +39,17 @@ class Place:
             self.wanted = self.now
 
     def tuned(self, row):
-        """Leave what `nfsrdma tune` has made of exactly the line that is wanted."""
+        """Keep the line if `nfsrdma tune` made it from the wanted line."""
         if row and row.get("before") == self.wanted and row.get("after") == self.now:
             self.wanted = self.now
 
     @property
     def differs(self):
-        """Whether there is something to write."""
+        """Whether the definition has to change."""
         return self.now != self.wanted
 
     def put(self, text):
-        """Have the definition say ``text``; None removes it."""
+        """Write ``text`` as the definition; None removes the definition."""
         if self.kind == "fstab":
             here, _ = definition.fstab_entry(read(FSTAB), self._path)
             if here != text:

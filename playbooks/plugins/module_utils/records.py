@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a target was like before roles changed it: a JSON object for each role, in a folder."""
+"""The state of a target before roles changed it: a JSON file per role, in one directory."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ _END = ".json"
 
 
 def kept():
-    """All records by the name of their role."""
+    """All records, by role."""
     files = sorted(os.listdir(FOLDER)) if os.path.isdir(FOLDER) else []
     return {file[: -len(_END)]: one(file[: -len(_END)]) for file in files if file.endswith(_END)}
 
 
 def one(name):
-    """The record of a role; None when there is none."""
-    text = read(_path(name))
-    return json.loads(text) if text else None
+    """The record of a role, or None."""
+    content = read(_path(name))
+    return json.loads(content) if content else None
 
 
 def keep(module, name, record):
-    """Write a record, in one step."""
+    """Write a record atomically."""
     os.makedirs(FOLDER, 0o700, exist_ok=True)
-    write(module, _path(name), shown(record))
+    write(module, _path(name), text(record))
     os.chmod(_path(name), 0o600)
 
 
 def forget(name):
-    """Remove a record, and the folder with the last of them."""
+    """Remove a record, and the directory with the last record."""
     os.unlink(_path(name))
     if not os.listdir(FOLDER):
         os.rmdir(FOLDER)
 
 
 def joined(here, more):
-    """A record with what is not in it yet: what is there was written before the first change."""
+    """A record with keys added: existing values stay, they were read before the first change."""
     if not isinstance(here, dict) or not isinstance(more, dict):
         return here
     both = {key: joined(here[key], more[key]) if key in more else here[key] for key in here}
     return {**both, **{key: more[key] for key in more if key not in here}}
 
 
-def shown(record):
+def text(record):
     """A record as text."""
     return "" if record is None else json.dumps(record, indent=2, sort_keys=True) + "\n"
 

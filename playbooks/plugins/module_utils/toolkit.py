@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nfsrdma program on a target, and files that change in one step.
+"""Run the nfsrdma program on a target, and replace files atomically.
 
-The program is the boundary on purpose: Ansible runs modules with the target's own Python, and the
-toolkit lives in a tree of its own.  Words go to it as a list, never through a shell.
+Modules run the program instead of importing it: Ansible runs them with the target's own Python, and
+the toolkit is installed in a directory of its own.  No command goes through a shell.
 """
 
 from __future__ import annotations
@@ -12,53 +12,62 @@ import os
 import tempfile
 
 OPTION = {"type": "str", "default": "/usr/local/bin/nfsrdma"}
-"""The module parameter ``command``: where the program is."""
+"""The module parameter ``command``: the path of the program."""
+NOT_INSTALLED = "%(command)s is not installed: run the role nfsrdma.tools.toolkit first"
 
 
 def run(module, argv, check_rc=False):
-    """Run a program; returns its status and what it said.
+    """Run a program; return its status, its output and its error output.
 
-    Unless told so, Ansible replaces $NAMES and a leading ~ in the words of a command.
+    By default, Ansible expands $NAMES and a leading ~ in the arguments.
     """
     return module.run_command(argv, check_rc=check_rc, expand_user_and_vars=False)
 
 
 class Toolkit:
-    """The nfsrdma program; whatever it refuses ends the module with its own words."""
+    """The nfsrdma program. If it fails, the module fails with its error message."""
 
     def __init__(self, module):
         self._module = module
         self._command = module.params["command"]
 
     @property
-    def there(self):
-        """Whether it is installed."""
+    def installed(self):
+        """Whether the program is installed."""
         return os.access(self._command, os.X_OK)
 
-    def attempt(self, *words):
-        """Run it; returns its status, what it printed, and its complaint without its own name."""
-        status, out, err = run(self._module, [self._command, *words])
+    def attempt(self, *arguments):
+        """Run it; return its status, its output, and its error message without the prefix."""
+        status, out, err = run(self._module, [self._command, *arguments])
         lines = [line for line in err.splitlines() if line.strip()]
         return status, out, (lines[-1] if lines else out.strip()).replace("nfsrdma: ", "", 1)
 
-    def run(self, *words):
-        """Run it and return what it printed; a failure ends the module."""
-        status, out, said = self.attempt(*words)
+    def run(self, *arguments):
+        """Run it and return its output; if it fails, so does the module."""
+        status, out, error = self.attempt(*arguments)
         if status:
-            self._module.fail_json(msg=said, cmd=[self._command, *words], rc=status)
+            self._module.fail_json(msg=error, cmd=[self._command, *arguments], rc=status)
         return out
 
-    def facts(self, *words):
-        """What it prints with --json."""
-        out = self.run(*words, "--json")
+    def facts(self, *arguments):
+        """Its JSON without the schema version; a table is the list of its rows."""
+        out = self.run(*arguments, "--json")
         try:
-            return json.loads(out)
+            return rows(json.loads(out))
         except ValueError:
-            self._module.fail_json(msg="this is no JSON: " + out[:200], cmd=[self._command, *words])
+            command = [self._command, *arguments]
+            self._module.fail_json(msg="expected JSON, got: " + out[:200], cmd=command)
+
+
+def rows(document):
+    """What a JSON document of nfsrdma has; a table is the list of its rows."""
+    facts = {key: value for key, value in document.items() if key != "schema_version"}
+    (first, *others) = facts.values()
+    return first if not others and isinstance(first, list) else facts
 
 
 def read(path):
-    """A file's text, "" when there is none; bytes that are not UTF-8 as surrogates."""
+    """The text of a file, or "" if it does not exist; bytes that are not UTF-8 as surrogates."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             return file.read()
@@ -67,7 +76,7 @@ def read(path):
 
 
 def write(module, path, text):
-    """Replace a file in one step, keeping its owner and mode; 0644 for a new one."""
+    """Replace a file atomically and keep its owner and mode; a new file gets 0644."""
     handle, draft = tempfile.mkstemp(dir=module.tmpdir)
     with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
@@ -78,7 +87,7 @@ def write(module, path, text):
 
 
 def missing(path):
-    """The topmost folder on the way to ``path`` that is not there; "" when all are."""
+    """The topmost missing directory of ``path``, or "" if ``path`` exists."""
     found = ""
     while path not in ("", "/") and not os.path.lexists(path):
         found, path = path, os.path.dirname(path)
@@ -86,7 +95,7 @@ def missing(path):
 
 
 def remove_empty(path, top):
-    """Remove the folder and those above it up to ``top``, as far as they are empty."""
+    """Remove the directory and its parents up to ``top``, as long as they are empty."""
     while (path + "/").startswith(top.rstrip("/") + "/") and not os.listdir(path):
         os.rmdir(path)
         path = os.path.dirname(path)

@@ -1,54 +1,56 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""A directory served over TCP and RDMA, now and at boot."""
+"""Export a directory over TCP and RDMA, now and at boot."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_export
-short_description: Serves a directory over TCP and RDMA
+short_description: Export a directory over TCP and RDMA
 description:
-  - Exports a directory, has nfsd listen on RDMA now and after each restart, and reads back that it is so, by C(nfsrdma server enable).
-  - The export is insecure in the sense of exports(5), because RDMA clients come from ports above 1023. So O(clients) has no default.
-  - O(state=absent) takes exactly that back; after the last export nfsd is as it was before.
+  - Runs C(nfsrdma server enable). It exports the directory, makes nfsd listen on RDMA now and after each restart, and reads the result
+    back from the kernel.
+  - The export has the option C(insecure) of exports(5), because RDMA clients connect from ports above 1023. Therefore O(clients) has
+    no default.
+  - O(state=absent) reverts this export only. After the last one, nfsd is configured as before.
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   path:
-    description: The directory. It has to be there.
+    description: The directory. It must exist.
     type: str
     required: true
   clients:
-    description: Hosts, networks or wildcards of exports(5). Needed unless O(state=absent).
+    description: Hosts, networks or wildcards of exports(5). Required unless O(state=absent).
     type: list
     elements: str
     default: []
   read_only:
-    description: No writing.
+    description: Export it read-only.
     type: bool
     default: false
   rdma_port:
-    description: For RDMA.
+    description: The port of the RDMA listener.
     type: int
     default: 20049
   versions:
-    description: NFS versions to be switched on besides those that are, which restarts nfsd if one was off.
+    description: NFS versions to enable besides the enabled ones. Restarts nfsd if one of them is disabled.
     type: list
     elements: str
     choices: ["3", "4.0", "4.1", "4.2"]
     default: []
   state:
-    description: Whether it is served.
+    description: Whether the directory is exported.
     type: str
     choices: [present, absent]
     default: present
 attributes:
   check_mode:
-    description: Compares listeners, versions and the export with what is in effect.
+    description: Compares listeners, versions and the export with those in effect.
 """
 
 EXAMPLES = r"""
-- name: Serve the data
+- name: Export the data
   nfsrdma.tools.nfsrdma_export:
     path: /srv/data
     clients: [192.0.2.0/24]
@@ -56,11 +58,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pending:
-  description: Whether something was, or in check mode would be, done.
+  description: Whether the module changed something, or would change it in check mode.
   returned: always
   type: bool
 server:
-  description: What is in effect, as C(nfsrdma server status --json) says.
+  description: The output of C(nfsrdma server status --json).
   returned: always
   type: dict
 """
@@ -69,6 +71,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    NOT_INSTALLED,
     OPTION,
     Toolkit,
 )
@@ -80,18 +83,18 @@ def main():
                            required_if=[("state", "present", ["clients"])])  # fmt: skip
     p, toolkit = module.params, Toolkit(module)
     if p["state"] == "present" and not p["clients"]:
-        module.fail_json(msg="clients is empty: say who may mount it")
-    if not toolkit.there:
+        module.fail_json(msg="clients is empty: list the hosts that may mount the export")
+    if not toolkit.installed:
         _without_toolkit(module)
     before = toolkit.facts("server", "status")
-    changed = lacks(p, before) if p["state"] == "present" else p["path"] in before["own"]
+    changed = differs(p, before) if p["state"] == "present" else p["path"] in before["own"]
     after = before
     if changed and not module.check_mode:
-        toolkit.run(*words(p))
+        toolkit.run(*arguments(p))
         after = toolkit.facts("server", "status")
-    wanted = shown(p, after) if not module.check_mode else asked(p) if changed else shown(p, before)
+    then = expected(p) if module.check_mode and changed else in_effect(p, after)
     module.exit_json(changed=changed, pending=changed, server=after,
-                     diff={"before": shown(p, before), "after": wanted})  # fmt: skip
+                     diff={"before": in_effect(p, before), "after": then})  # fmt: skip
 
 
 def _spec():
@@ -113,11 +116,11 @@ def _without_toolkit(module):
         module.exit_json(changed=False, pending=False, server={})
     if module.check_mode:
         module.exit_json(changed=True, pending=True, server={})
-    module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % module.params)
+    module.fail_json(msg=NOT_INSTALLED % module.params)
 
 
-def lacks(p, status):
-    """Whether something that is asked for is not in effect, or is not ours to last."""
+def differs(p, status):
+    """Whether the export, the listener or a version is not in effect, or not by nfsrdma."""
     listening = {"transport": "rdma", "port": p["rdma_port"]} in status["listeners"]
     versions = set(p["versions"]) <= set(status["versions"] or ())
     access = "ro" if p["read_only"] else "rw"
@@ -126,8 +129,8 @@ def lacks(p, status):
     return not (listening and versions and p["path"] in status["own"] and set(p["clients"]) <= good)
 
 
-def words(p):
-    """The command line."""
+def arguments(p):
+    """The arguments of nfsrdma."""
     if p["state"] == "absent":
         return ["server", "disable", "--", p["path"]]
     flags = ["--client=" + client for client in p["clients"]]
@@ -136,18 +139,18 @@ def words(p):
     return ["server", "enable", "--rdma-port", str(p["rdma_port"]), *flags, "--", p["path"]]
 
 
-def shown(p, status):
-    """What is in effect of this export, a line each."""
+def in_effect(p, status):
+    """The listeners and the rows of this export, a line each."""
     rows = [e for e in status["exports"] if e["path"] == p["path"]]
     lines = ["listens on %(transport)s %(port)s" % each for each in status["listeners"]]
     lines += ["%s to %s (%s)" % (e["path"], e["client"], ",".join(e["options"])) for e in rows]
     return "\n".join([*lines, ""])
 
 
-def asked(p):
-    """What would be in effect."""
+def expected(p):
+    """The same lines as they would be after a change."""
     if p["state"] == "absent":
-        return "not served by nfsrdma\n"
+        return "not exported by nfsrdma\n"
     access = "ro" if p["read_only"] else "rw"
     lines = ["listens on rdma %d" % p["rdma_port"]]
     lines += ["%s to %s (%s,insecure)" % (p["path"], client, access) for client in p["clients"]]

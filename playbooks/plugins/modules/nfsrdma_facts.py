@@ -1,57 +1,56 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""What is in effect on a host, as facts."""
+"""Return the state of NFS over RDMA on a host as facts."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_facts
-short_description: What NFS over RDMA is on a host
+short_description: Gather facts about NFS over RDMA
 description:
-  - Reads kernel modules, RDMA devices, NFS mounts, exports, tuned mounts and findings, and returns them
-    as C(ansible_facts.nfsrdma). Changes nothing.
-  - What the toolkit says is there when it is on the host and O(ask) names it; the rest is read without it, in no time.
+  - Returns kernel modules, RDMA devices, NFS mounts, exports, tuned mounts and findings as C(ansible_facts.nfsrdma). Changes nothing.
+  - The facts of O(gather_subset) need the toolkit on the host. The others are read from the kernel, without the toolkit.
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
-  ask:
-    description: What the toolkit is asked for. Each is a run of it.
+  gather_subset:
+    description: Facts to gather with the toolkit. Each takes one run of C(nfsrdma).
     type: list
     elements: str
     choices: [links, mounts, server, module, tuned]
     default: [links, mounts, server, module, tuned]
   doctor:
-    description: Also examine the host, which takes a few seconds.
+    description: Also run C(nfsrdma doctor), which takes a few seconds.
     type: bool
     default: false
   server:
-    description: With O(doctor), also examine the way to this server.
+    description: With O(doctor), also check the path to this server.
     type: str
     default: ""
   paths:
-    description: For each of these, which folder would have to be made first so that it can be.
+    description: Paths to look for. The fact C(missing) has the topmost missing directory of each.
     type: list
     elements: str
     default: []
 attributes:
   check_mode:
-    description: Reads only.
+    description: The module changes nothing.
   diff_mode:
-    description: Changes nothing.
+    description: The module changes nothing.
     support: none
 """
 
 EXAMPLES = r"""
-- name: Look at NFS over RDMA
+- name: Gather facts and findings
   nfsrdma.tools.nfsrdma_facts:
     doctor: true
 """
 
 RETURN = r"""
 ansible_facts:
-  description: C(nfsrdma), with toolkit (whether it is there), modules, devices,
-    filesystems (those of nfsd and sunrpc, and whether nfsd serves by it), mtu (by network device), units (of ours), records (by role),
-    missing; and as asked for, links, mounts, server, module, tuned, findings.
+  description: C(nfsrdma), with toolkit (whether it is installed), modules, devices, filesystems (the mounts of nfsd and rpc_pipefs, and
+    whether nfsd threads use them), mtu (by network device), units (of this collection), records (by role) and missing. On request also
+    links, mounts, server, module, tuned and findings.
   returned: always
   type: dict
 """
@@ -67,13 +66,14 @@ from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
     Toolkit,
     missing,
     read,
+    rows,
 )
 
 UNITS = "/etc/systemd/system"
 PROC = "/proc"
-KERNELS = ("nfsd", "rpc_pipefs")
-ASK = {
-    "links": ("link", "list"),
+KERNEL_TYPES = ("nfsd", "rpc_pipefs")
+SUBSETS = {
+    "links": ("link", "show"),
     "mounts": ("mounts",),
     "server": ("server", "status"),
     "module": ("module", "status"),
@@ -82,9 +82,10 @@ ASK = {
 
 
 def main():
-    """Read all there is."""
+    """Gather the facts."""
+    names = [*SUBSETS]
     spec = {
-        "ask": {"type": "list", "elements": "str", "choices": [*ASK], "default": [*ASK]},
+        "gather_subset": {"type": "list", "elements": "str", "choices": names, "default": names},
         "command": OPTION,
         "doctor": {"type": "bool", "default": False},
         "server": {"type": "str", "default": ""},
@@ -92,16 +93,17 @@ def main():
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     toolkit = Toolkit(module)
-    facts = {"toolkit": toolkit.there, **_bare()}
+    facts = {"toolkit": toolkit.installed, **_from_kernel()}
     facts["missing"] = {path: missing(path) for path in module.params["paths"]}
-    if toolkit.there:
-        facts.update({name: toolkit.facts(*ASK[name]) for name in module.params["ask"]})
-    if toolkit.there and module.params["doctor"]:
+    if toolkit.installed:
+        subset = module.params["gather_subset"]
+        facts.update({name: toolkit.facts(*SUBSETS[name]) for name in subset})
+    if toolkit.installed and module.params["doctor"]:
         facts["findings"] = _findings(module, toolkit)
     module.exit_json(changed=False, ansible_facts={"nfsrdma": facts})
 
 
-def _bare():
+def _from_kernel():
     units = [unit for unit in _names(UNITS) if unit.startswith("nfsrdma-")]
     return {
         "modules": [line.split()[0] for line in read(PROC + "/modules").splitlines()],
@@ -114,10 +116,10 @@ def _bare():
 
 
 def _filesystems(mounts):
-    """Where those of nfsd and of sunrpc are, and whether nfsd serves."""
+    """The mount points of nfsd and rpc_pipefs, and whether nfsd threads use them."""
     serves = read(PROC + "/fs/nfsd/threads").strip() not in ("", "0")
     rows = [line.split()[1:3] for line in mounts.splitlines()]
-    return {place: serves and kind == "nfsd" for place, kind in rows if kind in KERNELS}
+    return {place: serves and kind == "nfsd" for place, kind in rows if kind in KERNEL_TYPES}
 
 
 def _names(folder):
@@ -130,13 +132,13 @@ def _mtu(device):
 
 def _findings(module, toolkit):
     server = module.params["server"]
-    words = ("doctor", "--json", *(("--", server) if server else ()))
-    _, out, said = toolkit.attempt(*words)
+    arguments = ("doctor", "--json", *(("--", server) if server else ()))
+    _, out, error = toolkit.attempt(*arguments)
     try:
-        # status 1 means that there are errors among the findings
-        return module.from_json(out)
+        # status 1: some findings are errors
+        return rows(module.from_json(out))
     except ValueError:
-        module.fail_json(msg=said)
+        module.fail_json(msg=error)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,22 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""The transport module of this project, installed and loaded, or not."""
+"""Install, load or remove the transport module of this project."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_module
-short_description: Installs, loads and removes the transport module
+short_description: Install, load or remove the transport module
 description:
-  - V(installed) has DKMS build the module for each kernel and leads mounts and nfsd to it from the next load on; V(loaded) is that,
-    and loaded now; V(absent) has the kernel's own back. All of it by C(nfsrdma module).
-  - A host where somebody uses the module that has to go is left alone, and RV(skipped_because) says who.
+  - Runs C(nfsrdma module). DKMS builds the module for each kernel, and mounts and nfsd use it from the next load on.
+  - Changes nothing on a host where the module to unload is in use, and returns its users in RV(skipped_because).
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   state:
-    description: How far it goes.
+    description:
+      - V(installed) builds and installs the module. V(loaded) also loads it. V(absent) unloads and removes it and loads the kernel's
+        module again.
     type: str
     choices: [installed, loaded, absent]
     default: loaded
@@ -25,18 +26,18 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Have this project's module carry NFS over RDMA
+- name: Use the transport module of this project
   nfsrdma.tools.nfsrdma_module:
     state: loaded
 """
 
 RETURN = r"""
 skipped_because:
-  description: Who uses the module that has to go; empty when nothing was skipped.
+  description: The users of the module to unload. Empty if nothing was skipped.
   returned: always
   type: str
 module:
-  description: What is in effect, as C(nfsrdma module status --json) says.
+  description: The output of C(nfsrdma module status --json).
   returned: always
   type: dict
 """
@@ -45,6 +46,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    NOT_INSTALLED,
     OPTION,
     Toolkit,
 )
@@ -58,24 +60,24 @@ def main():
     spec = {"state": states, "command": OPTION}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     p, toolkit = module.params, Toolkit(module)
-    if not toolkit.there:
+    if not toolkit.installed:
         if p["state"] != "absent" and not module.check_mode:
-            module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
+            module.fail_json(msg=NOT_INSTALLED % p)
         module.exit_json(changed=p["state"] != "absent", module={}, skipped_because="")
     before = toolkit.facts("module", "status")
-    steps, because = planned(p["state"], before)
+    steps, users = planned(p["state"], before)
     after = before
     if steps and not module.check_mode:
         for step in steps:
             toolkit.run("module", step)
         after = toolkit.facts("module", "status")
-    then = p["state"] + "\n" if module.check_mode and steps else shown(after)
-    module.exit_json(changed=bool(steps), module=after, skipped_because=because, steps=steps,
-                     diff={"before": shown(before), "after": then})  # fmt: skip
+    then = p["state"] + "\n" if module.check_mode and steps else in_effect(after)
+    module.exit_json(changed=bool(steps), module=after, skipped_because=users, steps=steps,
+                     diff={"before": in_effect(before), "after": then})  # fmt: skip
 
 
 def planned(state, status):
-    """The commands that lead to a state, and who is in the way of the rest of them."""
+    """The steps to a state, and the users of the module that prevent them."""
     installed, loaded = bool(status["installed"]), bool(status["ours"])
     users = "; ".join(status["users"])
     if state == "absent":
@@ -85,14 +87,14 @@ def planned(state, status):
         steps = [] if installed else ["install"]
         swap = ["load"] if state == "loaded" and status["owner"] != OURS else []
     if swap and users:
-        # what is installed under a user's feet would be loaded by the next one who asks
+        # don't install it either: the next request for the module would load it
         return [], users
     return [*swap, *steps] if state == "absent" else [*steps, *swap], ""
 
 
-def shown(status):
-    """What is in effect, a line each."""
-    return "carrier: %s\ninstalled: %s\n" % (
+def in_effect(status):
+    """The module that is loaded and the one that is installed, a line each."""
+    return "transport module: %s\ninstalled: %s\n" % (
         status["owner"] or "none",
         status["installed"] or "no",
     )

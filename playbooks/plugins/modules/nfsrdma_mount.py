@@ -1,35 +1,35 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""An NFS mount, now and at boot, proven by the kernel's words."""
+"""Mount NFS now and at boot, and verify the mount."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_mount
-short_description: Mounts NFS over RDMA or TCP, lastingly, and proves it
+short_description: Mount NFS over RDMA or TCP, and verify the mount
 description:
-  - Mounts an export and reads back from the kernel that transport, version, sizes and connections are as asked;
-    a mount that is not is taken off again and the task fails with both values.
-  - C(mount -o remount) never changes the transfer size of NFS, so a mount that is different is unmounted and made anew.
-    One that is busy is left as it is, with its definition, and the task fails with the names of who uses it.
-  - Sizes that C(nfsrdma tune) made to last for this mount go before O(rsize) and O(wsize).
+  - Mounts an export and reads transport, version, sizes and connections back from the kernel. If one differs from the request, the
+    module unmounts it again and fails with both values.
+  - C(mount -o remount) never changes the transfer size of NFS. Therefore the module unmounts and mounts again to change a mount. If the
+    mount is in use, the module keeps it and its definition, and fails with the processes that use it.
+  - Sizes that C(nfsrdma tune) set for this mount take precedence over O(rsize) and O(wsize).
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   src:
-    description: What to mount, SERVER:/PATH. Needed unless O(state=absent) or O(state=unmounted).
+    description: The export, as SERVER:/PATH. Required unless O(state=absent) or O(state=unmounted).
     type: str
   path:
-    description: The mount point. It is made if it is not there.
+    description: The mount point. Created if it does not exist.
     type: str
     required: true
   transport:
-    description: V(rdma) is the kernel's module, V(nfsrdma) is this project's.
+    description: V(rdma) is the kernel's transport module, V(nfsrdma) is the one of this project.
     type: str
     choices: [rdma, nfsrdma, tcp]
     default: rdma
   vers:
-    description: NFS version.
+    description: The NFS version.
     type: str
     choices: ["3", "4.0", "4.1", "4.2"]
     default: "4.2"
@@ -40,40 +40,42 @@ options:
     description: Bytes of one WRITE.
     type: int
   nconnect:
-    description: Connections.
+    description: The number of connections.
     type: int
   port:
-    description: The server's port, if it is not 20049 for RDMA and 2049 for TCP.
+    description: The server's port. 20049 for RDMA and 2049 for TCP by default.
     type: int
   opts:
-    description: Further mount options, each an item.
+    description: More mount options, one per item.
     type: list
     elements: str
     default: []
   boot:
-    description: Where it is defined for the next boot. V(none) defines nothing.
+    description: Where to define the mount for the next boot. V(none) does not define it.
     type: str
     choices: [fstab, unit, none]
     default: fstab
   state:
     description:
-      - V(mounted) now and at boot; V(unmounted) now, the definition stays; V(absent) neither mounted nor defined.
+      - V(mounted) mounts now and at boot. V(unmounted) unmounts now and keeps the definition. V(absent) unmounts and removes the
+        definition.
     type: str
     choices: [mounted, unmounted, absent]
     default: mounted
   remove_directory:
-    description: With O(state=absent), the mount point or a folder above it, which is removed with those between if they are empty.
+    description: With O(state=absent), the mount point or a directory above it. The module removes it and those in between if they are
+      empty.
     type: str
     default: ""
   timeout:
-    description: Seconds after which a server that does not answer is given up.
+    description: Seconds to wait for a server that does not answer.
     type: int
     default: 60
 attributes:
   check_mode:
-    description: Says what would be done; whether the server offers it is not tried.
+    description: Reports what would change. Does not try whether the server accepts it.
   diff_mode:
-    description: The definition and what is in effect, before and after.
+    description: The definition and the mount in effect, before and after.
 """
 
 EXAMPLES = r"""
@@ -86,20 +88,20 @@ EXAMPLES = r"""
 
 RETURN = r"""
 mount:
-  description: What is in effect, as C(nfsrdma mounts --json) says; empty when nothing is mounted.
+  description: The mount in the output of C(nfsrdma mounts --json). Empty if nothing is mounted.
   returned: always
   type: dict
 actions:
-  description: What was done, or would be.
+  description: What the module did, or would do in check mode.
   returned: always
   type: list
   elements: str
 pending:
-  description: Whether something was, or in check mode would be, done.
+  description: Whether the module changed something, or would change it in check mode.
   returned: always
   type: bool
 made_directory:
-  description: Whether the mount point was made.
+  description: Whether the module created the mount point.
   returned: always
   type: bool
 """
@@ -112,6 +114,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.nfsrdma.tools.plugins.module_utils import definition
 from ansible_collections.nfsrdma.tools.plugins.module_utils.place import Place
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    NOT_INSTALLED,
     OPTION,
     Toolkit,
     missing,
@@ -130,10 +133,10 @@ def main():
     if problem:
         module.fail_json(msg=problem)
     toolkit = Toolkit(module)
-    if not toolkit.there and not module.check_mode:
-        module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
-    # in check mode the role that installs it has not done so
-    facts = toolkit.facts if toolkit.there else lambda *_: []
+    if not toolkit.installed and not module.check_mode:
+        module.fail_json(msg=NOT_INSTALLED % p)
+    # in check mode, role toolkit has not installed it yet
+    facts = toolkit.facts if toolkit.installed else lambda *_: []
     tuned = _of(facts("tune", "show"), p["path"])
     place = Place(module, definition.options(p))
     place.tuned(tuned)
@@ -142,7 +145,7 @@ def main():
     if here and wanted and place.now is not None and place.differs:
         differences.append("definition")
     actions = _actions(place, here, differences, wanted, p)
-    made = wanted and not os.path.isdir(p["path"])
+    created = wanted and not os.path.isdir(p["path"])
     if not module.check_mode:
         _carry_out(module, toolkit, place, here, actions)
     after = (
@@ -152,7 +155,7 @@ def main():
         if module.check_mode
         else _of(toolkit.facts("mounts"), p["path"])
     )
-    module.exit_json(changed=bool(actions), pending=bool(actions), actions=actions, mount=after or {}, made_directory=made,
+    module.exit_json(changed=bool(actions), pending=bool(actions), actions=actions, mount=after or {}, made_directory=created,
                      differences=differences, diff=_diff(place, here, p, wanted))  # fmt: skip
 
 
@@ -180,14 +183,14 @@ def _of(rows, path):
 
 
 def _differences(p, here, tuned):
-    asked = {
+    requested = {
         "target": p["src"].rstrip("/") if not p["src"].endswith(":/") else p["src"],
         **{name: p[name] for name in ("transport", "vers", "rsize", "wsize", "nconnect")},
     }
     for name in ("rsize", "wsize"):
         if tuned and tuned.get(name):
-            asked[name] = tuned[name]
-    return [n for n, value in asked.items() if value is not None and here[n] != value]
+            requested[name] = tuned[name]
+    return [n for n, value in requested.items() if value is not None and here[n] != value]
 
 
 def _actions(place, here, differences, wanted, p):
@@ -199,73 +202,73 @@ def _actions(place, here, differences, wanted, p):
     if wanted and (not here or differences):
         actions.append("mount")
     if p["state"] == "absent" and p["remove_directory"] and _empty(p["path"], here):
-        actions.append("remove the folder")
+        actions.append("remove the directory")
     return actions
 
 
 def _empty(path, here):
-    # what is below a mount is not the folder's
+    # a mount hides the content of the directory itself
     return os.path.isdir(path) and bool(here or not os.listdir(path))
 
 
 def _carry_out(module, toolkit, place, here, actions):
     p = module.params
     if "unmount" in actions:
-        # first of all: one that is busy ends it before anything was changed
+        # first: if the mount is in use, the module fails before it changes anything
         toolkit.run("umount", "--timeout", str(p["timeout"]), "--", p["path"])
     if place.differs:
         place.put(place.wanted)
     if "mount" in actions:
         _mount(module, toolkit, place, here)
-    if "remove the folder" in actions:
+    if "remove the directory" in actions:
         remove_empty(p["path"], p["remove_directory"])
 
 
 def _mount(module, toolkit, place, here):
     p = module.params
-    made = missing(p["path"])
+    created = missing(p["path"])
     os.makedirs(p["path"], 0o755, exist_ok=True)
-    status, _, said = toolkit.attempt(*words(p))
+    status, _, error = toolkit.attempt(*arguments(p))
     if status:
-        back = _back(module, toolkit, place, here, made)
-        module.fail_json(msg=said, back=back, rc=status)
+        restored = _restore(module, toolkit, place, here, created)
+        module.fail_json(msg=error, restored=restored, rc=status)
 
 
-def words(p):
-    """The command line that makes the mount and proves it."""
+def arguments(p):
+    """The arguments of nfsrdma that mount and verify."""
     named = [(n, p[n]) for n in ("rsize", "wsize", "nconnect", "port") if p[n]]
     flags = [w for name, value in named for w in ("--" + name, str(value))]
-    flags += ["--option=" + option for option in p["opts"]]
+    flags += ["--options=" + option for option in p["opts"]]
     flags += ["--timeout", str(p["timeout"]), "--transport", p["transport"], "--vers", p["vers"]]
     return ["mount", *flags, "--", p["src"], p["path"]]
 
 
-def _back(module, toolkit, place, here, made):
-    """After a mount that failed: the definition, the mount and the folder as they were."""
+def _restore(module, toolkit, place, here, created):
+    """After a failed mount, restore the definition, the mount and the directory; return a message."""
     if place.differs:
         place.put(place.now)
-    if made:
-        remove_empty(module.params["path"], made)
+    if created:
+        remove_empty(module.params["path"], created)
     if not here:
-        return "all is as before"
+        return "restored the previous state: not mounted"
     if place.now:
         argv = ["mount", "--target", module.params["path"]]
         argv = argv if place.kind == "fstab" else ["systemctl", "start", "--", place.unit]
-        status, _, said = run(module, argv)
+        status, _, error = run(module, argv)
     else:
         same = ("transport", "vers", "rsize", "wsize")
         old = {**module.params, "src": here["target"], **{name: here[name] for name in same}}
-        status, _, said = toolkit.attempt(*words(old))
+        status, _, error = toolkit.attempt(*arguments(old))
     if status:
-        return "what was mounted before could not be mounted again: " + said.strip()
-    return "what was there before is mounted again"
+        return "cannot restore the previous mount: " + error.strip()
+    return "restored the previous mount"
 
 
 def _diff(place, here, p, wanted):
     names = ("target", "transport", "vers", "rsize", "wsize", "nconnect")
     now = ["%s: %s" % (name, here[name]) for name in names] if here else ["not mounted"]
-    asked = {**p, "target": p["src"]}
-    then = ["%s: %s" % (n, asked[n] or (here or {}).get(n, "by default")) for n in names]
+    requested = {**p, "target": p["src"]}
+    then = ["%s: %s" % (n, requested[n] or (here or {}).get(n, "default")) for n in names]
     after = then if wanted else ["not mounted"]
     return {
         "before_header": p["path"], "after_header": p["path"],

@@ -1,40 +1,43 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Packages that roles want on a host."""
+"""Install packages for roles, and remove exactly these again."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_packages
-short_description: Installs packages for a role, and takes them back to the last one
+short_description: Install packages for a role, and remove them with the last role
 description:
-  - Installs what is missing from the host's own archive, by apt-get or dnf, without what a package only recommends. What that brought
-    along is on record.
-  - When the last role that wanted packages has gone, all that came is removed, with its configuration, but for what another package needs by then.
+  - Installs missing packages from the host's repositories, by apt-get or dnf, without recommended packages. Records the installed
+    packages and the dependencies that came with them.
+  - When the last role no longer needs packages, removes all recorded packages and their configuration. Keeps those that other packages
+    depend on by then.
+  - M(ansible.builtin.package) and M(ansible.builtin.apt) cannot do the second part. They also remove packages that depend on the
+    named ones, leave dependencies behind or remove unrelated ones with autoremove, and install python3-apt.
 extends_documentation_fragment: nfsrdma.tools.nfsrdma
 options:
   role:
-    description: Who wants them.
+    description: The role that needs the packages.
     type: str
     required: true
   names:
-    description: What is to be there; nothing else is looked at when this is empty.
+    description: Packages to install. If empty, the module does nothing.
     type: list
     elements: str
     default: []
   state:
-    description: V(absent), the role wants none any more.
+    description: V(absent) if the role no longer needs packages.
     type: str
     choices: [present, absent]
     default: present
 attributes:
   diff_mode:
-    description: Packages asked for that are there, before and after; with V(absent) those that go.
+    description: The installed ones of O(names), before and after; with O(state=absent), the packages to remove.
 """
 
 EXAMPLES = r"""
-- name: Have what a client needs
+- name: Install the packages of an NFS client
   nfsrdma.tools.nfsrdma_packages:
     role: client
     names: [nfs-common]
@@ -42,34 +45,43 @@ EXAMPLES = r"""
 
 RETURN = r"""
 kept:
-  description: Packages that came with a role and stay, because another package needs them.
+  description: Packages that a role brought and that stay, because other packages depend on them.
   returned: always
   type: list
   elements: str
 """
 
+import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
-from ansible_collections.nfsrdma.tools.plugins.module_utils import packages, records
+from ansible_collections.nfsrdma.tools.plugins.module_utils import records
+from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import run
 
 RECORD = "packages"
+# confold alone makes ucf regard configuration that never existed as deleted
+_FORCE = [word for what in ("confdef", "confold")
+          for word in ("-o", "Dpkg::Options::=--force-" + what)]  # fmt: skip
+_ALWAYS = ("-y", "-q", "-o", "DPkg::Lock::Timeout=300", *_FORCE)
+# not a template unit: only its instances can be stopped
+_UNIT = r"/systemd/system/[^/@]+\.(service|socket|mount|target|timer|path)\Z"
+QUIET = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 
 
 def main():
-    """Bring packages into their state."""
+    """Bring the packages into their state."""
     spec = {
         "role": {"type": "str", "required": True},
         "names": {"type": "list", "elements": "str", "default": []},
         "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    module.run_command_environ_update = packages.QUIET
-    odd = [name for name in module.params["names"] if not re.match(r"[A-Za-z0-9][\w.+:-]*\Z", name)]
-    if odd:
-        module.fail_json(msg="%r is not the name of a package" % odd[0])
+    module.run_command_environ_update = QUIET
+    invalid = [n for n in module.params["names"] if not re.match(r"[A-Za-z0-9][\w.+:-]*\Z", n)]
+    if invalid:
+        module.fail_json(msg="names: %r is not a package name" % invalid[0])
     record = records.one(RECORD) or {"wanted": {}, "added": []}
     bring = _present if module.params["state"] == "present" else _absent
     module.exit_json(**bring(module, record))
@@ -79,28 +91,28 @@ def _present(module, record):
     role, names = module.params["role"], sorted(module.params["names"])
     if not names:
         return {"changed": False, "kept": []}
-    archive = _archive(module, names)
-    there = archive.installed()
-    lacking = [name for name in names if name not in there]
-    # "before" is there when an installation was cut short
-    changed = bool(lacking) or record["wanted"].get(role) != names or "before" in record
+    manager = _manager(module, names)
+    installed = manager.installed()
+    missing = [name for name in names if name not in installed]
+    # "before" remains after an interrupted installation
+    changed = bool(missing) or record["wanted"].get(role) != names or "before" in record
     if changed and not module.check_mode:
         record["wanted"][role] = names
-        _install(module, archive, record, there, lacking)
-    diff = {"before": _lines(set(names) & there), "after": _lines(names)}
+        _install(module, manager, record, installed, missing)
+    diff = {"before": _lines(set(names) & installed), "after": _lines(names)}
     return {"changed": changed, "kept": [], "diff": diff}
 
 
-def _install(module, archive, record, there, lacking):
-    """On record first: what comes along is known afterwards only."""
-    if lacking:
-        record.setdefault("before", sorted(there))
+def _install(module, manager, record, installed, missing):
+    """Record the installed packages first: dependencies are known only afterwards."""
+    if missing:
+        record.setdefault("before", sorted(installed))
     records.keep(module, RECORD, record)
-    said = archive.install(lacking) if lacking else ""
-    if said:
-        module.fail_json(msg="cannot install %s: %s" % (", ".join(lacking), said))
-    now = archive.installed()
-    record["added"] = sorted(_came(record, now))
+    error = manager.install(missing) if missing else ""
+    if error:
+        module.fail_json(msg="cannot install %s: %s" % (", ".join(missing), error))
+    now = manager.installed()
+    record["added"] = sorted(_added(record, now))
     record.pop("before", None)
     records.keep(module, RECORD, record)
 
@@ -111,36 +123,118 @@ def _absent(module, record):
         if changed and not module.check_mode:
             records.keep(module, RECORD, record)
         return {"changed": changed, "kept": []}
-    archive = _archive(module, [])
-    there = archive.installed()
-    gone = _came(record, there) & there
-    kept = [] if module.check_mode else _remove(module, archive, gone)
-    diff = {"before": _lines(gone), "after": _lines(kept)}
+    manager = _manager(module, [])
+    installed = manager.installed()
+    added = _added(record, installed) & installed
+    kept = [] if module.check_mode else _remove(module, manager, added)
+    diff = {"before": _lines(added), "after": _lines(kept)}
     return {"changed": True, "kept": kept, "diff": diff}
 
 
-def _remove(module, archive, gone):
-    kept, said = archive.remove(gone) if gone else ([], "")
-    if said:
-        module.fail_json(msg="cannot remove %s: %s" % (", ".join(sorted(gone)), said))
+def _remove(module, manager, added):
+    kept, error = manager.remove(added) if added else ([], "")
+    if error:
+        module.fail_json(msg="cannot remove %s: %s" % (", ".join(sorted(added)), error))
     if kept:
-        module.warn("packages stay, because others need them by now: " + ", ".join(kept))
+        module.warn("kept packages that others depend on: " + ", ".join(kept))
     records.forget(RECORD)
     return kept
 
 
-def _came(record, now):
-    """What roles brought, a last installation that was cut short included."""
+def _added(record, now):
+    """The packages that roles brought, including those of an interrupted installation."""
     return set(record["added"]) | (now - set(record.get("before", now)))
 
 
-def _archive(module, names):
-    found = packages.archive(module)
-    if found is None:
-        rest = ", ".join(names) or "what roles brought"
-        module.fail_json(msg="neither apt-get nor dnf is here: see to %s by other means and give an"
-                             " empty list of packages" % rest)  # fmt: skip
-    return found
+class Apt:
+    """apt-get and dpkg. Keeps configuration files that somebody has changed, without a question."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def installed(self):
+        """The names of all installed packages."""
+        argv = ["dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\\n"]
+        lines = run(self._module, argv)[1].splitlines()
+        return {line.split()[1] for line in lines if line.startswith("installed ")}
+
+    def install(self, names):
+        """Install packages; return the error message, or ""."""
+        argv = ["apt-get", "install", "--no-install-recommends", *_ALWAYS, "--", *names]
+        if run(self._module, argv)[0] == 0:
+            return ""
+        # a new host has no lists of packages
+        run(self._module, ["apt-get", "update", "-q"])
+        status, _, err = run(self._module, argv)
+        return _last_line(err) if status else ""
+
+    def remove(self, names):
+        """Purge the packages that no other package depends on.
+
+        Return the kept packages, and the error message or "".
+        """
+        gone = sorted(names)
+        if self._dependents(gone) - names:
+            gone = [name for name in gone if not self._dependents([name]) - names]
+        if not gone:
+            return sorted(names), ""
+        units = self._units(gone)
+        run(self._module, ["systemctl", "stop", "--", *units])
+        status, _, err = run(self._module, ["apt-get", "purge", *_ALWAYS, "--", *gone])
+        run(self._module, ["systemctl", "reset-failed", "--", *units])
+        return sorted(names - set(gone)), _last_line(err) if status else ""
+
+    def _units(self, names):
+        """The units of the packages; some packages leave theirs running or failed."""
+        files = run(self._module, ["dpkg-query", "-L", "--", *names])[1].splitlines()
+        return sorted({os.path.basename(file) for file in files if re.search(_UNIT, file)})
+
+    def _dependents(self, names):
+        """All packages that apt-get would remove with these, these included."""
+        argv = ["apt-get", "purge", "--simulate", "-q", "--", *names]
+        lines = run(self._module, argv, check_rc=True)[1].splitlines()
+        return {line.split()[1].partition(":")[0]
+                for line in lines if line.startswith(("Purg ", "Remv "))}  # fmt: skip
+
+
+class Rpm:
+    """Dnf and rpm."""
+
+    def __init__(self, module):
+        self._module = module
+
+    def installed(self):
+        """The names of all installed packages."""
+        return set(run(self._module, ["rpm", "-qa", "--qf", "%{NAME}\\n"])[1].split())
+
+    def install(self, names):
+        """Install packages; return the error message, or ""."""
+        status, out, err = run(self._module, ["dnf", "-y", "-q", "install", "--", *names])
+        return _last_line(err or out) if status else ""
+
+    def remove(self, names):
+        """Remove the packages, or none if others depend on one.
+
+        Return the kept packages, and the error message or "".
+        """
+        status, _, err = run(self._module, ["rpm", "--erase", "--", *sorted(names)])
+        needed = "is needed by" in err
+        return sorted(names) if needed else [], _last_line(err) if status and not needed else ""
+
+
+def _manager(module, names):
+    kinds = (("apt-get", Apt), ("dnf", Rpm))
+    found = [kind for program, kind in kinds if module.get_bin_path(program)]
+    if not found:
+        rest = ", ".join(names) or "the packages of the roles"
+        module.fail_json(msg="found neither apt-get nor dnf: install or remove %s by other means and"
+                             " set the list of packages to []" % rest)  # fmt: skip
+    return found[0](module)
+
+
+def _last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
 
 
 def _lines(names):

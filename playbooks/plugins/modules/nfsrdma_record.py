@@ -1,32 +1,32 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""What a host was like before a role changed it."""
+"""Record the state of a host before a role changes it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_record
-short_description: Keeps how a host was before a role changed it
+short_description: Record the state of a host before a role changes it
 description:
-  - Writes a record for a role, which M(nfsrdma.tools.nfsrdma_facts) returns as C(records). What is on record already stays as it was
-    written the first time; keys that are not there yet are added, in objects inside of it too.
+  - Writes the record of a role. M(nfsrdma.tools.nfsrdma_facts) returns the records as C(records).
+  - Keeps values that are already in the record, and adds new keys, also in nested dictionaries.
 extends_documentation_fragment: nfsrdma.tools.nfsrdma
 options:
   role:
-    description: Whose record it is.
+    description: The role that the record belongs to.
     type: str
     required: true
   content:
-    description: What is kept.
+    description: The values to record.
     type: dict
     default: {}
   replace:
-    description: What was written before does not count.
+    description: Replace the record instead of adding to it.
     type: bool
     default: false
   state:
-    description: V(absent) forgets it, and removes the folder of records with the last one.
+    description: V(absent) removes the record, and the directory of records with the last one.
     type: str
     choices: [present, absent]
     default: present
@@ -36,7 +36,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Record how the host was, before anything is changed
+- name: Record the state of the host before the first change
   nfsrdma.tools.nfsrdma_record:
     role: client
     content:
@@ -65,18 +65,18 @@ def main():
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     p = module.params
     if not re.match(r"[a-z_]+\Z", p["role"]):
-        module.fail_json(msg="role: %r is not the name of a role" % p["role"])
+        module.fail_json(msg="role: %r is not a role name" % p["role"])
     before = records.one(p["role"])
     after = wanted(p, before)
     changed = before != after
     if changed and not module.check_mode:
         _carry_out(module, after)
     module.exit_json(changed=changed,
-                     diff={"before": records.shown(before), "after": records.shown(after)})  # fmt: skip
+                     diff={"before": records.text(before), "after": records.text(after)})  # fmt: skip
 
 
 def wanted(p, before):
-    """What the record is to be."""
+    """The record after the change."""
     if p["state"] == "absent":
         return None
     if before is None or p["replace"]:

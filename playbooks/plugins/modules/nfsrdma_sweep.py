@@ -1,42 +1,43 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""One measurement on a host, which a play that is killed does not leave running unseen."""
+"""Run a sweep on a host; the next play ends or resumes the sweep of an interrupted one."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_sweep
-short_description: Measures a mount once, and goes on where it was cut short
+short_description: Run a sweep, or resume an interrupted one
 description:
-  - Runs C(nfsrdma sweep) in a transient unit of systemd, nfsrdma-sweep, into a store. A sweep that a play before has left running is
-    ended first, and the store's sweep goes on. A file beside the store says that all of it is measured, then nothing is done.
+  - Runs C(nfsrdma sweep) in the transient systemd unit nfsrdma-sweep. Stops a sweep that an interrupted play left running, and resumes
+    the sweep of the store.
+  - Does nothing after the sweep has completed. A file beside the store marks that.
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   store:
-    description: Where trials are kept. Its folder is made.
+    description: The SQLite file for the trials. The module creates its directory.
     type: str
   target:
-    description: What is measured, SERVER:/PATH. Needed unless O(state=absent).
+    description: The export to measure, as SERVER:/PATH. Required unless O(state=absent).
     type: str
   options:
-    description: Words for C(nfsrdma sweep).
+    description: Options of C(nfsrdma sweep).
     type: list
     elements: str
     default: []
   in_step:
-    description: START/SECONDS, when runs begin (C(nfsrdma sweep --in-step)); nothing for as soon as they can.
+    description: When runs start, as START/SECONDS (C(nfsrdma sweep --start-at --interval)). If empty, each run starts when the previous one ends.
     type: str
     default: ""
   state:
-    description: V(absent) ends what is running, samples of the server's processors too, and removes the folder of stores.
+    description: V(absent) stops a running sweep and the sampling of the server's CPU time, and removes the directory of stores.
     type: str
     choices: [present, absent]
     default: present
 attributes:
   diff_mode:
     support: none
-    description: A measurement is no text.
+    description: There is no text to compare.
 """
 
 EXAMPLES = r"""
@@ -49,7 +50,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 store:
-  description: Where it is.
+  description: The path of the store.
   returned: always
   type: str
 """
@@ -70,7 +71,7 @@ LOAD = "nfsrdma-load.service"
 
 
 def _planned(store):
-    """Whether a sweep that was cut short had come to know what it is to measure."""
+    """Whether an interrupted sweep had already stored its plan."""
     if not os.path.exists(store):
         return False
     try:
@@ -80,15 +81,15 @@ def _planned(store):
         return False
 
 
-# the sweep itself unmounts when it is told to end, fio has to be there until then
+# mixed: SIGTERM goes to the sweep only, which ends fio and unmounts
 UNIT = ["systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--unit=" + SWEEP,
         "--property=KillMode=mixed"]  # fmt: skip
-# what a store does not know of itself
-_NOT_KEPT = ["--no-accounts"]
+# options that a store does not contain
+_NOT_STORED = ["--no-probes", "--no-accounts"]
 
 
 def main():
-    """Measure, or have nothing left of it."""
+    """Run the sweep, or remove everything it left."""
     module = AnsibleModule(argument_spec=_spec(), supports_check_mode=True,
                            required_if=[("state", "present", ["store", "target"])])  # fmt: skip
     p = module.params
@@ -137,19 +138,21 @@ def _measure(module):
     begun = _planned(p["store"])
     if os.path.exists(p["store"]) and not begun:
         os.unlink(p["store"])
-    status, out, err = run(module, [*UNIT, p["command"], *words(p, begun)])
+    status, out, err = run(module, [*UNIT, p["command"], *arguments(p, begun)])
     if status:
-        said = (err or out).strip().splitlines()
-        module.fail_json(msg=said[-1] if said else "it was ended", rc=status)
+        lines = (err or out).strip().splitlines()
+        module.fail_json(msg=lines[-1] if lines else "the sweep was interrupted", rc=status)
     open(_done(p["store"]), "w").close()
 
 
-def words(p, begun):
-    """The command line; one that was begun goes on."""
-    always = ["sweep", "--keep-file", *(["--in-step", p["in_step"]] if p["in_step"] else [])]
+def arguments(p, begun):
+    """The arguments of nfsrdma, which resume a sweep that has begun."""
+    start, _, seconds = p["in_step"].partition("/")
+    always = ["sweep", "--keep-file"]
+    always += ["--start-at", start, "--interval", seconds] if p["in_step"] else []
     if begun:
-        kept = [word for word in p["options"] if word in _NOT_KEPT]
-        return [*always, "--resume", *kept, "--", p["store"]]
+        again = [option for option in p["options"] if option in _NOT_STORED]
+        return [*always, "--resume=" + p["store"], *again]
     return [*always, *p["options"], "--store", p["store"], "--", p["target"]]
 
 

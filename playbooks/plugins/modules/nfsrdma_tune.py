@@ -1,17 +1,17 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Transfer size and read-ahead of one mount, made to last."""
+"""Set transfer sizes and read-ahead of a mount persistently."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: nfsrdma_tune
-short_description: Makes sizes and read-ahead of a mount last
+short_description: Set transfer sizes and read-ahead of a mount persistently
 description:
-  - Writes the sizes where the mount is defined, has udev set its read-ahead at each mount, and compares what is in effect, by
-    C(nfsrdma tune apply --remount). No other mount is touched.
-  - A mount that is busy is left as it is, and the task fails with the names of who uses it.
+  - Runs C(nfsrdma tune apply --remount). It writes the sizes to the definition of the mount, makes udev set the read-ahead at each
+    mount, and verifies the values in effect. It does not change other mounts.
+  - If the mount is in use, the module keeps it and fails with the processes that use it.
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   path:
@@ -25,24 +25,24 @@ options:
     description: Bytes of one WRITE.
     type: int
   read_ahead:
-    description: Reads ahead, in blocks of rsize.
+    description: Read-ahead in blocks of rsize.
     type: int
   remount:
-    description: Unmount and mount at once if a size has to change.
+    description: Unmount and mount again now if a size changes.
     type: bool
     default: true
   state:
-    description: V(absent) takes back what was tuned; sizes stay in effect until the next mount, unless O(remount).
+    description: V(absent) reverts the tuning. Without O(remount), the sizes stay in effect until the next mount.
     type: str
     choices: [present, absent]
     default: present
 attributes:
   check_mode:
-    description: Compares with what is tuned and in effect.
+    description: Compares with the tuned values and those in effect.
 """
 
 EXAMPLES = r"""
-- name: Give the data what its sweep found best
+- name: Apply the best cell of a sweep
   nfsrdma.tools.nfsrdma_tune:
     path: /mnt/data
     rsize: 262144
@@ -51,11 +51,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pending:
-  description: Whether something was, or in check mode would be, done.
+  description: Whether the module changed something, or would change it in check mode.
   returned: always
   type: bool
 tuned:
-  description: What is tuned and in effect, as C(nfsrdma tune show --json) says; empty when nothing is.
+  description: The mount in the output of C(nfsrdma tune show --json). Empty if it is not tuned.
   returned: always
   type: dict
 """
@@ -64,6 +64,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
 from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    NOT_INSTALLED,
     OPTION,
     Toolkit,
     run,
@@ -76,10 +77,10 @@ def main():
     p, toolkit = module.params, Toolkit(module)
     wanted = p["state"] == "present"
     if wanted and (p["rsize"], p["wsize"], p["read_ahead"]) == (None, None, None):
-        module.fail_json(msg="there is nothing to tune: give rsize, wsize or read_ahead")
-    if not toolkit.there:
+        module.fail_json(msg="nothing to tune: give rsize, wsize or read_ahead")
+    if not toolkit.installed:
         if wanted and not module.check_mode:
-            module.fail_json(msg="%(command)s is not installed: role nfsrdma.tools.toolkit" % p)
+            module.fail_json(msg=NOT_INSTALLED % p)
         module.exit_json(changed=wanted, pending=wanted, tuned={})
     before = _of(toolkit.facts("tune", "show"), p["path"])
     changed = differs(p, before, _rsize(toolkit, p)) if wanted else before is not None
@@ -87,9 +88,9 @@ def main():
     if changed and not module.check_mode:
         _change(module, toolkit, before)
         after = _of(toolkit.facts("tune", "show"), p["path"])
-    then = _asked(p) if module.check_mode and changed else shown(after)
+    then = _expected(p) if module.check_mode and changed else values(after)
     module.exit_json(changed=changed, pending=changed, tuned=after or {},
-                     diff={"before": shown(before), "after": then})  # fmt: skip
+                     diff={"before": values(before), "after": then})  # fmt: skip
 
 
 def _spec():
@@ -112,11 +113,11 @@ def _rsize(toolkit, p):
 
 
 def differs(p, tuned, rsize):
-    """Whether something that is asked for is not what is tuned, or not in effect though mounted."""
+    """Whether a requested value is not the tuned one, or is not in effect on the mount."""
     if tuned is None:
         return True
     blocks = p["read_ahead"]
-    # whole pages, as the kernel takes them
+    # the kernel rounds up to whole pages
     kb = None if blocks is None else -(-blocks * rsize // 4096) * 4
     if (tuned["rsize"], tuned["wsize"], tuned["read_ahead_kb"]) != (p["rsize"], p["wsize"], kb):
         return True
@@ -140,21 +141,21 @@ def _undo(module, toolkit, before):
     path, sizes = before["directory"], before["rsize"] or before["wsize"]
     again = bool(module.params["remount"] and sizes and before["in_effect"]["rsize"])
     if again:
-        # first of all: one that is busy ends it before anything was changed
+        # first: if the mount is in use, the module fails before it changes anything
         toolkit.run("umount", "--", path)
     toolkit.run("tune", "undo", "--", path)
     if again:
         run(module, ["mount", "--target", path], check_rc=True)
 
 
-def shown(tuned):
-    """What is tuned, a line each."""
+def values(tuned):
+    """The tuned values, a line each."""
     names = ("rsize", "wsize", "read_ahead_kb")
     lines = ["%s: %s" % (n, tuned[n]) for n in names if tuned and tuned[n] is not None]
     return "\n".join([*(lines or ["not tuned"]), ""])
 
 
-def _asked(p):
+def _expected(p):
     names = ("rsize", "wsize", "read_ahead") if p["state"] == "present" else ()
     lines = ["%s: %s" % (name, p[name]) for name in names if p[name] is not None]
     return "\n".join([*(lines or ["not tuned"]), ""])

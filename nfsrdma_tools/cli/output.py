@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Standard output of all commands: JSON with its schema version, and aligned tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["SCHEMA_VERSION", "print_json", "print_line", "print_table"]
+
+SCHEMA_VERSION = 1
+"""Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
+
+
+def print_json(facts: Mapping[str, object]) -> None:
+    """Print ``facts`` with the schema version as one JSON document."""
+    print(_text(facts, indent=2))
+
+
+def print_line(facts: Mapping[str, object]) -> None:
+    """Print ``facts`` with the schema version as one line of JSON, at once."""
+    print(_text(facts), flush=True)
+
+
+def _text(facts: Mapping[str, object], indent: int | None = None) -> str:
+    import json
+
+    return json.dumps({"schema_version": SCHEMA_VERSION, **facts}, indent=indent)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows in aligned columns; the first row is the heading."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma results``: export, merge and compare the results of sweeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.renamed import old_options, warn
+from nfsrdma_tools.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.sweep.server_cpu import Sample
+
+__all__ = ["app", "old_name"]
+
+app = typer.Typer(help="Export, merge and compare the results of sweeps.", no_args_is_help=True)
+
+
+def old_name() -> None:
+    """Export, merge and compare the results of sweeps; the old name of `nfsrdma results`."""
+    warn("store", "results")
+
+
+@app.command()
+def export(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="File that a sweep wrote.")],
+    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv or json.")] = "csv",
+    as_json: Json = False,
+) -> None:
+    """Print all trials as CSV or JSON.
+
+    JSON also has the plans and the environments.
+    """
+    from nfsrdma_tools.sweep.export import as_csv, as_facts
+    from nfsrdma_tools.sweep.store import Store
+
+    if form not in ("csv", "json"):
+        raise UsageError(f"unknown format {form!r}", "use csv or json")
+    with Store(store, read_only=True) as kept:
+        if as_json or form == "json":
+            print_json(as_facts(kept))
+        else:
+            sys.stdout.write(as_csv(kept))
+
+
+@app.command(cls=old_options({"--load": "--server-cpu"}))
+def merge(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Store to add to; created if it does not exist.")
+    ],
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores of sweeps.")],
+    server_cpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVER=FILE", help="Output of `nfsrdma server cpu` on SERVER; repeatable."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Merge the stores of several hosts, for one report.
+
+    Trials that OUT already has stay unchanged, so a second merge changes nothing.
+    """
+    import dataclasses
+
+    from nfsrdma_tools.errors import printable
+    from nfsrdma_tools.sweep.merge import merge
+
+    found = merge(out, stores, dict(map(_samples, server_cpu or ())))
+    if as_json:
+        print_json(dataclasses.asdict(found))
+        return
+    hosts = ", ".join(host or "a host without a name" for host in found.hosts)
+    print(printable(f"{out}: {found.trials} trials ({found.new} new) of {hosts}"))
+
+
+def _samples(option: str) -> tuple[str, list[Sample]]:
+    from nfsrdma_tools.sweep.server_cpu import read
+
+    server, found, path = option.partition("=")
+    if not server or not found:
+        raise UsageError(f"{option!r} is not SERVER=FILE", "example: server=cpu.txt")
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            return server, read(lines)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {path}: {error}") from error
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="STORE", help="Store with the reference.")],
+    second: Annotated[Path, typer.Argument(metavar="OTHER", help="Store to compare with it.")],
+    as_json: Json = False,
+) -> None:
+    """Compare the newest sweeps of two stores, cell by cell.
+
+    Also print what each sweep recommends, and how far that is from the best cell by the figures of
+    the first.
+    """
+    from nfsrdma_tools.sweep.compare import compare
+    from nfsrdma_tools.sweep.store import Store
+
+    with Store(first, read_only=True) as one, Store(second, read_only=True) as other:
+        found = compare(one.trials(one.plan()), other.trials(other.plan()))
+    if as_json:
+        import dataclasses
+
+        print_json(dataclasses.asdict(found))
+        return
+    for d in found.differences:
+        print(f"{d.cell!s:<40} {d.first:9.2f} {d.second:9.2f} MB/s {d.relative:+8.2%}")
+    print(f"{len(found.differences)} cells: median difference {found.median:.3%}")
+    print(
+        f"trials: {found.trials[0]} and {found.trials[1]} ({found.trials[1] / found.trials[0]:.1%})"
+    )
+    for loss in found.losses:
+        scope = f"over {loss.transport}" if loss.transport else "over all transports"
+        print(f"{scope}: recommended {loss.recommended}, {loss.loss:.2%} below {loss.winner}")

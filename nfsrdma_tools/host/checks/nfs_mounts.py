@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of mounting: mount.nfs, read-ahead against rsize, fstab against what is in effect."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.host import packages
+from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.nfs import mountinfo, readahead
+from nfsrdma_tools.host.nfs.fstab import asked_transports, family
+from nfsrdma_tools.host.nfs.mountinfo import Entry
+
+__all__ = ["fstab", "nfsrahead", "read_ahead", "utils"]
+
+_RULES = ("etc/udev/rules.d", "run/udev/rules.d", "usr/lib/udev/rules.d", "lib/udev/rules.d")
+
+
+def utils(machine: Machine) -> Iterator[Finding]:
+    """nfs-utils is installed."""
+    program = shutil.which("mount.nfs", path="/sbin:/usr/sbin:/usr/local/sbin")
+    if program is None:
+        remedy = packages.install("nfs-utils", root=machine.root)
+        yield Finding("mount.nfs", "error", "not installed", "nfs-utils", remedy)
+        return
+    said = run(program, "-V", check=False)
+    version = re.search(r"nfs-utils ([\w.]+)", said.stdout + said.stderr)
+    yield Finding("mount.nfs", "ok", f"nfs-utils {version[1] if version else '(unknown)'}")
+
+
+def read_ahead(machine: Machine) -> Iterator[Finding]:
+    """The read-ahead of each NFS mount covers at least one READ of rsize.
+
+    Since Linux 5.4 the kernel's default is 128 KiB for any rsize (commit c128e575514c, "NFS:
+    Optimise the default readahead size").
+    """
+    for entry in _nfs(machine):
+        rsize = int(entry.options["rsize"])
+        kb = readahead.get_kb(entry.device, machine.path("sys/class/bdi"))
+        name = f"read-ahead {entry.directory}"
+        found = f"{kb} KiB, {readahead.blocks_for(kb, rsize):.4g} blocks of rsize {rsize // 1024}K"
+        if kb * 1024 >= rsize:
+            yield Finding(name, "ok", found)
+        else:
+            remedy = "find the best with nfsrdma sweep, make it persistent with nfsrdma tune apply"
+            yield Finding(name, "warning", found, "at least one block", remedy)
+
+
+def nfsrahead(machine: Machine) -> Iterator[Finding]:
+    """Whether a udev rule sets the read-ahead of each new mount."""
+    rules = [path for folder in _RULES for path in sorted(machine.path(folder).glob("*.rules"))]
+    using = [path for path in rules if "nfsrahead" in path.read_text(errors="replace")]
+    if using:
+        found = f"{using[0]} sets read-ahead after each mount, from [nfsrahead] in nfs.conf"
+        yield Finding("udev rule", "ok", found)
+    else:
+        yield Finding("udev rule", "ok", "none: each mount gets the kernel's 128 KiB")
+
+
+def fstab(machine: Machine) -> Iterator[Finding]:
+    """NFS mounts of fstab use the transport they ask for.
+
+    A second NFSv4 mount of a server uses the transport of the first one, whatever it requests.
+    """
+    mounted = {entry.directory: entry for entry in _nfs(machine)}
+    path = machine.path("etc/fstab")
+    text = machine.read("etc/fstab") if path.exists() else ""
+    for directory, requested in asked_transports(text).items():
+        if directory not in mounted:
+            continue
+        found = family(mounted[directory].options.get("proto", ""))
+        name = f"fstab {directory}"
+        if found == requested:
+            yield Finding(name, "ok", f"requests {requested} and uses it")
+        else:
+            remedy = "unmount all mounts of that server, then mount this one first"
+            yield Finding(name, "error", f"mounted with {found}", requested, remedy)
+
+
+def _nfs(machine: Machine) -> list[Entry]:
+    entries = mountinfo.read(machine.path("proc/self/mountinfo"))
+    return [entry for entry in entries if entry.fstype in ("nfs", "nfs4")]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what the probes and perftest need: bcc, and a limit for locked memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import one_line
+from nfsrdma_tools.host import packages
+from nfsrdma_tools.host.checks.finding import Finding, Machine
+
+__all__ = ["bcc", "judge_bcc", "memlock"]
+
+_ENOUGH_BYTES = 1 << 30
+
+
+def bcc(machine: Machine) -> Iterator[Finding]:
+    """Python can import the BPF compiler collection; PyPI's bcc is a crystal-lattice library."""
+    # in a child process: the import takes a second and 100 MB
+    said = run(sys.executable, "-c", "import bcc; bcc.BPF; print(bcc.__version__)", check=False)
+    yield judge_bcc(said.returncode, said.stdout, said.stderr, machine.root)
+
+
+def judge_bcc(status: int, stdout: str, stderr: str, root: Path = Path("/")) -> Finding:
+    """Judge the result of an attempt to use ``bcc.BPF``."""
+    if status == 0:
+        return Finding("bcc", "ok", f"version {one_line(stdout)}")
+    expected, get = "only the probes need it", packages.install("bcc", root=root)
+    if "AttributeError" in stderr:
+        remedy = f"pip uninstall bcc; {get} (PyPI's bcc is an unrelated library)"
+        return Finding(
+            "bcc",
+            "warning",
+            "bcc has no BPF: not the BPF compiler",
+            expected,
+            remedy,
+        )
+    remedy = f"{get}, and a venv with --system-site-packages"
+    return Finding("bcc", "warning", one_line(stderr) or f"status {status}", expected, remedy)
+
+
+def memlock(machine: Machine) -> Iterator[Finding]:
+    """User-space verbs (perftest) can register memory; NFS itself needs no limit."""
+    del machine
+    soft, _hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if os.geteuid() == 0 or soft == resource.RLIM_INFINITY or soft >= _ENOUGH_BYTES:
+        shown = "unlimited" if soft < 0 else f"{soft >> 10} KiB"
+        yield Finding("memlock", "ok", shown if os.geteuid() else "root is exempt")
+    else:
+        remedy = "raise memlock in /etc/security/limits.d (only for perftest: NFS does not need it)"
+        yield Finding("memlock", "warning", f"{soft >> 10} KiB", "1 GiB or more", remedy)

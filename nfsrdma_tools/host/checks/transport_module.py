@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The check of our transport module: loaded, built for this kernel, its source, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import parameters as module_parameters
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.host.module.source import OURS
+
+__all__ = ["judge", "module"]
+
+
+def module(machine: Machine) -> Iterator[Finding]:
+    """The loaded nfsrdma module was built from this source; lists changed parameters."""
+    path = module_build.cached(machine.release, module_source.find())
+    built = kernel_modules.in_file(path) if path else None
+    there = OURS in kernel_modules.loaded(machine.path("proc"))
+    running = kernel_modules.srcversion(OURS, machine.path("sys")) if there else None
+    yield judge(built, running, kernel_modules.parameters(OURS, machine.path("sys")))
+
+
+def judge(built: ModuleFile | None, running: str | None, values: dict[str, str]) -> Finding:
+    """Judge our module by its cached build and the loaded srcversion (None: not loaded)."""
+    if running is None:
+        state = "built for this kernel" if built else "not built for this kernel"
+        return Finding(OURS, "ok", f"not loaded, {state}")
+    if built is None:
+        remedy = "run nfsrdma module build to compare it with this source"
+        return Finding(OURS, "ok", f"loaded, srcversion {running}; not built here", "", remedy)
+    if running != built.srcversion:
+        found = f"loaded with srcversion {running}, this source has {built.srcversion}"
+        return Finding(OURS, "warning", found, "the same srcversion", "nfsrdma module load")
+    changed = module_parameters.changed(values, built)
+    tuned = ", ".join(f"{name}={value}" for name, value in changed.items()) or "none"
+    return Finding(OURS, "ok", f"loaded, built from this source; changed parameters: {tuned}")

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel modules: loaded modules, module files, and the modules that can own the netid rdma.
+
+Vendor RDMA stacks (OFED, DOCA) replace modules they do not build with empty modules of the same
+name, described as "rpcrdma dummy kernel module".  Such a module loads without an error and does
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.undo import Journal, Run
+
+__all__ = [
+    "Module",
+    "ModuleFile",
+    "doubts",
+    "in_file",
+    "load",
+    "loaded",
+    "on_disk",
+    "parameters",
+    "parse_loaded",
+    "parse_modinfo",
+    "srcversion",
+    "transport_owners",
+    "unload",
+    "version",
+]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A loaded module: a line of /proc/modules (kernel/module/procfs.c)."""
+
+    name: str
+    size: int
+    """In bytes."""
+    users: int
+    used_by: tuple[str, ...]
+    taint: str
+    """``O`` out of tree, ``E`` unsigned, ``P`` proprietary; empty for a module of the kernel."""
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """A module file, as modinfo(8) describes it; ``path`` is empty for a built-in module."""
+
+    name: str
+    path: str
+    description: str = ""
+    vermagic: str = ""
+    version: str = ""
+    srcversion: str = ""
+    intree: bool = False
+    aliases: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+    """As modinfo prints them: ``name:text (type)``."""
+
+    @property
+    def builtin(self) -> bool:
+        """True if the module is part of the kernel image."""
+        return not self.path
+
+
+def loaded(proc: Path = Path("/proc")) -> dict[str, Module]:
+    """The loaded modules by name; empty on a kernel without modules."""
+    try:
+        return parse_loaded((proc / "modules").read_text())
+    except FileNotFoundError:
+        return {}
+
+
+def parse_loaded(text: str) -> dict[str, Module]:
+    """Parse /proc/modules: name size users used-by state address (taint)."""
+    found = {}
+    for line in text.splitlines():
+        name, size, users, used_by, _state, _address, *taint = line.split()
+        found[name] = Module(
+            name=name,
+            size=int(size),
+            users=int(users) if users.isdigit() else 0,
+            # "-" means no user; "[permanent]" is not a module
+            used_by=tuple(user for user in used_by.split(",") if user and user[0] not in "-["),
+            taint=taint[0].strip("()") if taint else "",
+        )
+    return found
+
+
+def parameters(name: str, sys: Path = Path("/sys")) -> dict[str, str]:
+    """The parameters of a loaded module; parameters that this user may not read are left out."""
+    found = {}
+    for path in sorted((sys / "module" / _key(name) / "parameters").glob("*")):
+        # a parameter may be write-only, even for root
+        with contextlib.suppress(OSError):
+            found[path.name] = path.read_text().rstrip("\n")
+    return found
+
+
+def srcversion(name: str, sys: Path = Path("/sys")) -> str:
+    """The srcversion of a loaded module, a hash of its source; "" if it has none."""
+    return _attribute(name, "srcversion", sys)
+
+
+def version(name: str, sys: Path = Path("/sys")) -> str:
+    """The version of a loaded module; "" if it has none, like the kernel's own modules."""
+    return _attribute(name, "version", sys)
+
+
+def _attribute(name: str, what: str, sys: Path) -> str:
+    try:
+        return (sys / "module" / _key(name) / what).read_text().strip()
+    except OSError:
+        return ""
+
+
+def on_disk(name: str) -> ModuleFile | None:
+    """The file modprobe would load for ``name`` on the running kernel; None if there is none."""
+    result = run("modinfo", "-0", "--", _checked(name), check=False)
+    return parse_modinfo(result.stdout) if result.returncode == 0 else None
+
+
+def in_file(path: Path) -> ModuleFile:
+    """The module in a file at any path.  CommandError if the file is not a module."""
+    hint = "name a module file such as nfsrdma.ko"
+    return parse_modinfo(run("modinfo", "-0", "--", path.absolute(), hint=hint).stdout)
+
+
+def parse_modinfo(text: str) -> ModuleFile:
+    """Parse ``modinfo -0``: ``filename:   PATH``, then ``key=value``, each terminated by a NUL."""
+    fields: dict[str, list[str]] = {}
+    for row in text.split("\0"):
+        if match := re.fullmatch(r"(\w+)(?::\s*|=)(.*)", row, re.DOTALL):
+            fields.setdefault(match[1], []).append(match[2].strip())
+    first = {key: values[0] for key, values in fields.items()}
+    path = first.get("filename", "")
+    return ModuleFile(
+        name=first.get("name", ""),
+        path="" if path == "(builtin)" else path,
+        description=first.get("description", ""),
+        vermagic=first.get("vermagic", ""),
+        version=first.get("version", ""),
+        srcversion=first.get("srcversion", ""),
+        intree=first.get("intree") == "Y",
+        aliases=tuple(fields.get("alias", ())),
+        depends=tuple(d for d in first.get("depends", "").split(",") if d),
+        parameters=tuple(fields.get("parm", ())),
+    )
+
+
+def doubts(file: ModuleFile, release: str) -> list[str]:
+    """Reasons why ``file`` cannot work as rpcrdma for kernel ``release``; [] if there are none.
+
+    The real module has the aliases svcrdma and xprtrdma (net/sunrpc/xprtrdma/module.c) and uses
+    rdma_cm; a dummy does neither.
+    """
+    if file.builtin:
+        return []
+    found = []
+    if "dummy" in file.description.lower():
+        found.append(f"its description is {file.description!r}")
+    if not {"svcrdma", "xprtrdma"} & set(file.aliases):
+        found.append("it has no alias svcrdma or xprtrdma")
+    if "rdma_cm" not in file.depends:
+        found.append("it does not use rdma_cm")
+    built_for = file.vermagic.split(" ")[0]
+    if built_for != release:
+        found.append(f"it was built for kernel {built_for or '(unknown)'}, not for {release}")
+    return found
+
+
+def transport_owners(modules: dict[str, Module]) -> list[str]:
+    """The loaded modules that can own the netid ``rdma``: they use both sunrpc and rdma_cm.
+
+    The kernel does not list its client transport classes; the module dependencies show them.
+    If sunrpc or rdma_cm is built in, only the module's name is left to decide.
+    """
+    if not {"sunrpc", "rdma_cm"} <= modules.keys():
+        return sorted({"rpcrdma", "nfsrdma"} & modules.keys())
+    return sorted(set(modules["rdma_cm"].used_by) & set(modules["sunrpc"].used_by))
+
+
+def load(name: str, journal: Journal) -> bool:
+    """Load a module and its dependencies; False if it was loaded.  ``journal`` gets their removal.
+
+    CommandError if modprobe fails, MismatchError if the module is not in /proc/modules afterwards.
+    """
+    before = loaded()
+    if _key(name) in before:
+        return False
+    new = [module for module in _needed(name) if module not in before]
+    if new:
+        # not modprobe -r: it would also remove modules that were idle before
+        journal.add(Run(("rmmod", "--", *reversed(new))))
+    run("modprobe", "--", name, hint="see: dmesg | tail")
+    if new and _key(name) not in loaded():
+        raise MismatchError(f"module {name}", "loaded", "not in /proc/modules")
+    return bool(new)
+
+
+def unload(name: str, journal: Journal) -> bool:
+    """Unload a module; False if it was not loaded.  ``journal`` gets the command that reloads it.
+
+    CommandError if it is in use, MismatchError if it is still in /proc/modules afterwards.
+    """
+    _checked(name)
+    if _key(name) not in loaded():
+        return False
+    journal.add(Run(("modprobe", "--", name)))
+    run("rmmod", "--", name, hint="unmount NFS, stop nfsd or remove the RDMA links that use it")
+    if _key(name) in loaded():
+        raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
+    return True
+
+
+def _needed(name: str) -> list[str]:
+    # lines are "insmod PATH [parameters]" or "builtin NAME", in load order
+    text = run("modprobe", "--show-depends", "--", _checked(name)).stdout
+    paths = [line.split()[1] for line in text.splitlines() if line.startswith("insmod ")]
+    return [_key(Path(path).name.split(".")[0]) for path in paths]
+
+
+def _key(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _checked(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,54}", name):
+        raise UserError(f"module name {name!r}: expected letters, digits, _ and -")
+    return name

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the transport module for a kernel: from a copy of the source, into a cache.
+
+The cache is <cache>/modules/<kernel release>/<source hash>/nfsrdma.ko.  A build never writes into
+the source tree, which may be read-only or belong to another user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.host import packages
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.host.module.source import OURS, Source
+from nfsrdma_tools.lock import folder_lock
+
+__all__ = [
+    "Build",
+    "all_cached",
+    "build",
+    "cached",
+    "checked_release",
+    "first_error",
+]
+
+_TIMEOUT = 3600  # in seconds; an emulated machine is slow
+_KEPT = 4  # builds kept per kernel, 10 MB each: the journal may reload an older one
+_RELEASE = re.compile(r"[0-9A-Za-z][0-9A-Za-z._+~-]*")
+# lines that name the cause, best first: the compiler, modpost, the shell, make
+_ERRORS = (
+    r"^.*\berror: .*",
+    r"^ERROR: modpost: .*",
+    r"^.*: (?:not found|command not found|No such file or directory)$",
+    r"^.*\*\*\* .*",
+)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A module built for the kernel ``release``; ``fresh`` if this call built it."""
+
+    release: str
+    path: Path
+    fresh: bool
+
+
+def build(
+    release: str = "",
+    force: bool = False,
+    watch: Callable[[str], None] = lambda release: None,
+    source: Source | None = None,
+) -> Build:
+    """Build for a kernel (default: the running one), unless the cache has this source's build.
+
+    ``watch`` is called a few times a second meanwhile.  Raises UserError if the kernel headers
+    are missing, or with the compiler's first error and the path of the log.
+    """
+    release = checked_release(release)
+    source = source or module_source.find()
+    known = cached(release, source)
+    if known and not force:
+        return Build(release, known, fresh=False)
+    headers = _headers(release)
+    with folder_lock(_made(_place(release, source).parent)), _draft(release, source) as draft:
+        # another process may have built it while this one waited for the lock
+        if force or not cached(release, source):
+            source.copy(draft)
+            _make(headers, draft, lambda: watch(release))
+            _keep(draft, _place(release, source))
+    return Build(release, _place(release, source) / f"{OURS}.ko", fresh=True)
+
+
+def cached(release: str, source: Source) -> Path | None:
+    """The cached build of this source for a kernel; None if there is none."""
+    path = _place(release, source) / f"{OURS}.ko"
+    return path if path.is_file() else None
+
+
+def all_cached(release: str) -> list[Path]:
+    """All cached builds for a kernel, of any source, newest first."""
+    found = (_cache() / release).glob(f"*/{OURS}.ko")
+    return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def checked_release(release: str) -> str:
+    """Check a kernel release; "" means the running one.  UserError if it cannot be a release."""
+    if release and not _RELEASE.fullmatch(release):
+        raise UserError(f"{release!r} is not a kernel release", "write it as `uname -r` prints it")
+    return release or platform.release()
+
+
+def first_error(log: str) -> str:
+    """The line of a build log that names the error."""
+    found = (re.search(pattern, log, re.MULTILINE) for pattern in _ERRORS)
+    return one_line(next((match[0] for match in found if match), log)) or "it printed no error"
+
+
+def _cache() -> Path:
+    named = os.environ.get("NFSRDMA_CACHE")
+    if named:
+        return Path(named) / "modules"
+    if os.geteuid() == 0:
+        return Path("/var/cache/nfsrdma/modules")
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "nfsrdma", "modules")
+
+
+def _place(release: str, source: Source) -> Path:
+    return _cache() / release / source.hash
+
+
+def _headers(release: str) -> Path:
+    folder = Path("/lib/modules", release, "build")
+    if not (folder / "Makefile").is_file():
+        what = f"no headers of kernel {release}: {folder} is missing"
+        raise UserError(what, packages.install("headers", release))
+    return folder
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"{folder}: {error.strerror}", "set NFSRDMA_CACHE to a writable directory"
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def _draft(release: str, source: Source) -> Iterator[Path]:
+    folder = _place(release, source).parent
+    for left in folder.glob(".draft-*"):
+        # left by a killed build: we hold the lock
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".draft-") as draft:
+        yield Path(draft)
+
+
+def _make(headers: Path, draft: Path, watch: Callable[[], None]) -> None:
+    jobs = f"-j{os.cpu_count() or 1}"
+    argv = ("make", "-C", str(headers), f"M={draft}", jobs, "modules")
+    result = run(*argv, timeout=_TIMEOUT, check=False, watch=watch)
+    if result.returncode or not (draft / f"{OURS}.ko").is_file():
+        raise _failure(result, draft)
+
+
+def _failure(result: Result, draft: Path) -> UserError:
+    log = draft.parent / "failed.log"
+    log.write_text(result.stdout + result.stderr)
+    cause = first_error(result.stderr or result.stdout).replace(f"{draft}/", "")
+    return UserError(f"the module build failed: {cause}", f"see {log}")
+
+
+def _keep(draft: Path, place: Path) -> None:
+    place.mkdir(exist_ok=True)
+    (draft / f"{OURS}.ko").replace(place / f"{OURS}.ko")
+    (place.parent / "failed.log").unlink(missing_ok=True)
+    for old in all_cached(place.parent.name)[_KEPT:]:
+        shutil.rmtree(old.parent, ignore_errors=True)

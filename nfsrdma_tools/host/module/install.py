@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes mounts with proto=rdma and nfsd use our module, now and after reboots.
+
+Two things persist: the source below /usr/src, which DKMS builds for each kernel, and one file
+below /etc/modprobe.d.  One list of undo actions serves both: the journal of a failed attempt and
+`uninstall` run the same list.
+
+For a mount the kernel asks modprobe for "rpc" and the netid, rpcrdma or rpcrdma6 (request_module
+in net/sunrpc/xprt.c).  An alias of modprobe.d takes precedence over a module of that name
+(libkmod's kmod_module_new_from_lookup), so one line maps it to our module.  rdma-core loads
+xprtrdma at boot for the client; nfsd requests svcrdma ("svc" and the listener's name,
+svc_xprt_create).  An alias of modprobe.d names a module, never another alias, so one more alias
+keeps the kernel's own module available.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nfsrdma_tools import state_files
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
+from nfsrdma_tools.files import write_atomically
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.module import dkms
+from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
+from nfsrdma_tools.undo import Journal, Remove, Run
+
+__all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]
+
+CONF = Path("/etc/modprobe.d/nfsrdma.conf")
+_TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
+# names that the kernel requests for mounts with proto=rdma and for nfsd, and that rdma-core loads
+alias {KERNELS} {OURS}
+alias {KERNELS}6 {OURS}
+alias svcrdma {OURS}
+alias xprtrdma {OURS}
+# the kernel's own module: modprobe {KERNELS_ALIAS}
+alias {KERNELS_ALIAS} {KERNELS}
+"""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The changes of `install`, from /var/lib/nfsrdma/module.json."""
+
+    version: str
+    made: tuple[str, ...] = ()
+    """New paths that ``dkms remove`` does not remove, folders before their content."""
+
+
+def installed() -> Installed | None:
+    """The installation; None if there is none.  UserError if the file is damaged."""
+    return state_files.load(
+        _state_file(), lambda row: Installed(row["version"], tuple(row["made"]))
+    )
+
+
+def check() -> None:
+    """UserError if it cannot be installed: call it before a long build."""
+    _require_root()
+    if installed() is None:
+        _refuse_foreign(module_source.find().version)
+
+
+def install(build: Build, journal: Journal) -> bool:
+    """Register with DKMS for the running kernel and map mounts and nfsd to our module.
+
+    ``build`` proves that it compiles, before anything is changed.  Nothing is loaded or unloaded.
+    False if this source was already installed; another version is replaced.
+    ``journal`` reverts a failed attempt.
+    """
+    _require_root()
+    source = module_source.find()
+    if (old := installed()) and _in_effect(build):
+        return False
+    if old:
+        uninstall()
+    _refuse_foreign(source.version)
+    here = Installed(source.version, _missing())
+    for action in _way_back(here):
+        journal.add(action)
+    _write(here)
+    source.copy(dkms.source_folder(here.version))
+    dkms.add_and_install(here.version, build.release)
+    CONF.parent.mkdir(exist_ok=True)
+    write_atomically(CONF, _TEXT)
+    _verify(build)
+    return True
+
+
+def uninstall() -> Installed | None:
+    """Revert the installation; None if there is none.  Call it again after a failure."""
+    _require_root()
+    here = installed()
+    if here is None:
+        return None
+    kept = dkms.KEY if dkms.others() else ()
+    for action in reversed(_way_back(here, kept)):
+        action.undo()
+    left = [str(path) for path in (CONF, dkms.source_folder(here.version)) if path.exists()]
+    left += [f"dkms {x.version}" for x in dkms.registered() or [] if x.version == here.version]
+    if left:
+        raise MismatchError(f"{OURS} {here.version}", "gone", ", ".join(left))
+    return here
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise UserError("only root may install modules", "run this as root")
+
+
+def _state_file() -> Path:
+    return state_files.lib_dir() / "module.json"
+
+
+def _refuse_foreign(version: str) -> None:
+    if dkms.registered() is None:
+        raise ProgramMissingError("dkms")
+    for path in (CONF, dkms.source_folder(version), dkms.TREE / OURS):
+        if path.exists():
+            what = f"{path} exists, and nfsrdma module install did not make it"
+            other = f"move it away, or: dkms remove {OURS}/{version} --all"
+            raise UserError(what, f"apt remove nfsrdma-dkms, if that is installed; else {other}")
+
+
+def _missing() -> tuple[str, ...]:
+    paths = (_state_file().parent, CONF.parent, *dkms.KEY)
+    return tuple(str(path) for path in paths if not path.exists())
+
+
+def _write(here: Installed) -> None:
+    state_files.save(_state_file(), asdict(here))
+    dkms.source_folder(here.version).mkdir(parents=True, exist_ok=True)
+
+
+def _way_back(here: Installed, kept: tuple[Path, ...] = ()) -> list[Remove | Run]:
+    """The undo actions of the installation; run them from the last to the first."""
+    folder = dkms.source_folder(here.version)
+    return [
+        *(Remove(path) for path in here.made if Path(path) not in kept),
+        Remove(str(_state_file())),
+        Run(("rm", "-r", "--", str(folder)), when=str(folder)),
+        Run(dkms.remove(here.version), when=str(dkms.TREE / OURS / here.version)),
+        Remove(str(CONF)),
+    ]
+
+
+def _in_effect(build: Build) -> bool:
+    try:
+        _verify(build)
+    except MismatchError:
+        return False
+    return CONF.exists() and CONF.read_text() == _TEXT
+
+
+def _verify(build: Build) -> None:
+    """MismatchError unless modprobe loads this build for mounts and nfsd."""
+    wanted = kernel_modules.in_file(build.path).srcversion
+    for name in (KERNELS, f"{KERNELS}6", "svcrdma"):
+        said = run("modprobe", "--show-depends", "--", name, check=False).stdout
+        last = said.split()[-1] if said.split() else "nothing"
+        if Path(last).name.split(".")[0] != OURS:
+            hint = "look for its name in the other files of modprobe.d"
+            raise MismatchError(f"the module that modprobe loads for {name}", OURS, last, hint)
+    file = kernel_modules.on_disk(OURS)
+    if file is None or file.srcversion != wanted:
+        found = f"{file.path} with {file.srcversion}" if file else "none"
+        raise MismatchError(f"srcversion of the installed {OURS}", wanted, found)

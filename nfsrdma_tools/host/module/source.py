@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source of the transport module: its folder, and a hash of its content.
+
+In a wheel and on a lab node it is part of the package (``data/kmod``), in a checkout it is the
+folder ``kmod`` beside the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.resources
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["OURS", "Source", "find"]
+
+OURS = "nfsrdma"
+"""The module's name."""
+_SUFFIXES = {".c", ".h", ".sh"}
+_NAMES = {"Kbuild", "Makefile", "dkms.conf"}
+# products of a build; a manual build in a checkout leaves them in the source
+_MADE = ("features.h", "*.mod.c")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The folder that has the source."""
+
+    folder: Path
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The source files, relative to the folder, sorted; build products are left out."""
+        found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
+        return tuple(sorted(path for path in found if _is_source(path)))
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits that change when a file changes."""
+        total = hashlib.sha256()
+        for path in self.files:
+            text = (self.folder / path).read_bytes()
+            total.update(f"{path}\0{len(text)}\0".encode() + text)
+        return total.hexdigest()[:16]
+
+    @property
+    def version(self) -> str:
+        """The version in dkms.conf.  UserError if it has none."""
+        text = (self.folder / "dkms.conf").read_text()
+        match = re.search(r'^PACKAGE_VERSION="?([0-9A-Za-z.]+)"?$', text, re.MULTILINE)
+        if not match:
+            raise UserError(f"{self.folder}/dkms.conf has no PACKAGE_VERSION", "restore dkms.conf")
+        return match[1]
+
+    def copy(self, folder: Path) -> None:
+        """Copy the files into ``folder``, which exists."""
+        for path in self.files:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.folder / path, folder / path)
+            shutil.copymode(self.folder / path, folder / path)
+
+
+def find() -> Source:
+    """The source that belongs to this program.  UserError if it is not installed."""
+    package = Path(str(importlib.resources.files("nfsrdma_tools")))
+    for folder in (package / "data" / "kmod", package.parent / "kmod"):
+        if (folder / "Kbuild").is_file():
+            return Source(folder)
+    raise UserError(f"the module source is missing from {package}/data/kmod", "reinstall nfsrdma")
+
+
+def _is_source(path: Path) -> bool:
+    kept = path.suffix in _SUFFIXES or path.name in _NAMES
+    return kept and not any(path.match(pattern) for pattern in _MADE)

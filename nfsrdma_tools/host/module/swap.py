@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swaps the transport module of NFS over RDMA: ours in place of the kernel's, and back.
+
+Only one module can be the client, because both register the class of the netid "rdma"; and only
+one can be the server of a name, which is "rdma" by default for both.  Ours without a client and
+with another server name can be loaded beside the kernel's.  Before any change, the journal gets
+the undo, as commands that do nothing if there is nothing to do, so it holds for any number of
+swaps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import CommandError, MismatchError, UserError, one_line
+from nfsrdma_tools.files import read
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import build as module_build
+from nfsrdma_tools.host.module import state as module_state
+from nfsrdma_tools.host.module.parameters import is_off
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.module.state import ModuleState, locked
+from nfsrdma_tools.host.module.users import refuse_used
+from nfsrdma_tools.host.transports import (
+    KERNELS,
+    KERNELS_ALIAS,
+    TRANSPORT_MODULES,
+    owner,
+    would_load,
+)
+from nfsrdma_tools.host.tunables import Tunable
+from nfsrdma_tools.undo import Journal, Remove, Run, Write
+
+__all__ = ["beside", "check_room", "is_ready", "load", "prepare", "ready", "unload"]
+
+_SYS = Path("/sys/module")
+# parameters that are fixed when the module is loaded, with their defaults
+_FIXED = {"client": "Y", "server_name": "rdma"}
+
+
+def beside(settings: Mapping[str, str]) -> bool:
+    """Whether ours with these parameters can be loaded beside the kernel's module."""
+    return is_off(settings.get("client", "Y")) and settings.get("server_name", "rdma") != "rdma"
+
+
+def check_room(settings: dict[str, str]) -> None:
+    """UserError unless ours can replace the loaded module: call it before a long build."""
+    _require_root()
+    for name in _to_unload(_fixed_parameters() | settings):
+        if name == KERNELS and name not in kernel_modules.loaded():
+            hint = "boot a kernel that builds it as a module"
+            raise UserError(f"{KERNELS} is built into this kernel and cannot be unloaded", hint)
+        if name != OURS:
+            refuse_used(name)
+
+
+@locked()
+def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
+    """Make the module in ``file`` the transport module; False if it is already.
+
+    ``settings`` are checked parameters.  Unloads the modules in its way; on failure ``journal``
+    reloads them; see ``beside``.  Raises UserError that names the users of such a module,
+    CommandError with the kernel's message if the module does not load, MismatchError if another
+    module is loaded afterwards.
+    """
+    _require(file)
+    if OURS in kernel_modules.loaded() and kernel_modules.srcversion(OURS) == file.srcversion:
+        _set(settings, journal)
+        return False
+    wanted = _fixed_parameters() | settings
+    state, going = module_state.load(), _to_unload(wanted)
+    first = state.before if state and OURS in going else ""
+    before = next((name for name in going if name != OURS), first)
+    prepare(journal, file)
+    for name in going:
+        _remove(name)
+    module_state.save(ModuleState(file.path, wanted, before))
+    _insert()
+    return True
+
+
+@locked()
+def unload(journal: Journal) -> str | None:
+    """Unload our module and reload the one before it; returns that module's name.
+
+    None if ours was not loaded.  UserError that names its users.
+    """
+    _require_root()
+    if OURS not in kernel_modules.loaded():
+        return None
+    refuse_used(OURS)
+    state = module_state.load()
+    prepare(journal)
+    _remove(OURS)
+    if state and state.before:
+        run(*_load_command(state.before))
+        _verify_owner(state.before)
+    module_state.save(None)
+    return state.before if state else ""
+
+
+def prepare(journal: Journal, file: ModuleFile | None = None) -> None:
+    """Record how to reload the current transport module, and load the modules ``file`` needs.
+
+    Call it once before the first ``ready``.
+    """
+    for name in file.depends if file else ():
+        kernel_modules.load(name, journal)
+    state, kept = module_state.load(), str(module_state.path())
+    journal.add(Write(kept, read(Path(kept))) if state else Remove(kept))
+    here = _loaded_modules()
+    if OURS in here:
+        module_state.save(_as_loaded(state))
+    for name in here:
+        journal.add(Run(_load_command(name), unless=str(_SYS / name)))
+    for name in {KERNELS, OURS} - set(here):
+        # undone first, so that the other module can be loaded again
+        journal.add(Run(("rmmod", "--", name), when=str(_SYS / name)))
+
+
+def is_ready(transport: str) -> bool:
+    """Whether the right module for ``transport`` is loaded; True for tcp, which needs none."""
+    wanted, now = TRANSPORT_MODULES.get(transport, ""), owner()
+    # treat a vendor's rpcrdma of another name as the kernel's
+    return not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS))
+
+
+@locked()
+def ready(transport: str) -> None:
+    """Load the right module for ``transport``; does nothing for tcp, or if it is loaded.
+
+    UserError that names the users of the other module.  Call ``prepare`` before.
+    """
+    if is_ready(transport):
+        return
+    wanted, now = TRANSPORT_MODULES[transport], owner()
+    if wanted == OURS and OURS in kernel_modules.loaded():
+        raise UserError(f"{OURS} is loaded without its client", "run: nfsrdma module unload")
+    if now:
+        _remove(now)
+    if wanted == OURS:
+        _insert()
+    else:
+        run(*_load_command(wanted))
+        _verify_owner(wanted)
+
+
+def _require(file: ModuleFile) -> None:
+    _require_root()
+    built_for, running = file.vermagic.split(" ")[0], os.uname().release
+    if file.name != OURS:
+        raise UserError(
+            f"{file.path} is module {file.name!r}, expected {OURS}", "give another file"
+        )
+    if built_for != running:
+        what = f"{file.path} was built for kernel {built_for}, but {running} is running"
+        raise UserError(what, "build it for this one: nfsrdma module build")
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        raise UserError("only root may load and unload modules", "run this as root")
+
+
+def _loaded_modules() -> list[str]:
+    """The loaded transport modules: the kernel's, ours, or both."""
+    found = [owner(), *({KERNELS, OURS} & kernel_modules.loaded().keys())]
+    return sorted(set(filter(None, found)), reverse=True)
+
+
+def _to_unload(settings: Mapping[str, str]) -> list[str]:
+    """The modules to unload before ours is loaded with these parameters."""
+    return [name for name in _loaded_modules() if name == OURS or not beside(settings)]
+
+
+def _fixed_parameters() -> dict[str, str]:
+    """The fixed parameters of our loaded module, which another build of it keeps."""
+    now = kernel_modules.parameters(OURS) if OURS in kernel_modules.loaded() else {}
+    return {name: now[name] for name in _FIXED if now.get(name, _FIXED[name]) != _FIXED[name]}
+
+
+def _set(settings: Mapping[str, str], journal: Journal) -> None:
+    now = kernel_modules.parameters(OURS)
+    for name, value in settings.items():
+        if name in _FIXED and now.get(name) != value:
+            what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
+            raise UserError(what, "run nfsrdma module unload, then try again")
+        if name not in _FIXED:
+            Tunable.parse(f"{OURS}.{name}").set(value, journal)
+
+
+def _remove(name: str) -> None:
+    refuse_used(name)
+    run("rmmod", "--", name)
+    if name in kernel_modules.loaded():
+        raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
+
+
+def _insert() -> None:
+    """Load ours from the state, or this source's build, and verify that it is loaded."""
+    state = module_state.load() or ModuleState(str(module_build.build().path))
+    log = _kernel_log()
+    try:
+        run(*_insmod(state))
+    except CommandError as error:
+        message = one_line(error.stderr) + _last_message_since(log)
+        raise CommandError(error.argv, error.returncode, message) from error
+    if not is_off(state.parameters.get("client", "Y")):
+        _verify_owner(OURS)
+    wanted, found = (
+        kernel_modules.in_file(Path(state.file)).srcversion,
+        kernel_modules.srcversion(OURS),
+    )
+    if found != wanted:
+        raise MismatchError(f"srcversion of {OURS}", wanted, found)
+    values = kernel_modules.parameters(OURS)
+    for name, value in state.parameters.items():
+        if values.get(name) != value:
+            raise MismatchError(f"{OURS}.{name}", value, values.get(name, "nothing"))
+
+
+def _verify_owner(name: str) -> None:
+    if owner() != name:
+        raise MismatchError("the transport module for proto=rdma", name, owner() or "none")
+
+
+def _load_command(name: str) -> tuple[str, ...]:
+    """The command that loads a transport module, whatever its name."""
+    if name == OURS:
+        return _insmod(module_state.load() or _as_loaded(None))
+    # after `module install` modprobe maps the name rpcrdma to ours
+    aliased = name == KERNELS and would_load() == OURS
+    return ("modprobe", "--", KERNELS_ALIAS if aliased else name)
+
+
+def _insmod(state: ModuleState) -> tuple[str, ...]:
+    return ("insmod", state.file, *(f"{key}={value}" for key, value in state.parameters.items()))
+
+
+def _as_loaded(state: ModuleState | None) -> ModuleState:
+    """How to reload ours as it is loaded now.  UserError if its file is gone."""
+    installed = kernel_modules.on_disk(OURS)
+    places = [Path(x.file) for x in (state,) if x] + [Path(x.path) for x in (installed,) if x]
+    places += module_build.all_cached(os.uname().release)
+    for file in map(kernel_modules.in_file, filter(Path.is_file, places)):
+        if file.srcversion == kernel_modules.srcversion(OURS):
+            return ModuleState(
+                file.path, kernel_modules.parameters(OURS), state.before if state else ""
+            )
+    what = f"the file of the loaded {OURS} is gone, so nfsrdma could not reload it"
+    raise UserError(what, f"run rmmod {OURS}, then try again")
+
+
+def _kernel_log() -> list[str]:
+    return run("dmesg", check=False).stdout.splitlines()
+
+
+def _last_message_since(log: list[str]) -> str:
+    """The kernel's last message about our module since, in brackets; "" if there is none."""
+    old = set(log)
+    new = (line for line in _kernel_log() if line not in old and f"{OURS}:" in line)
+    last = next((line for line in reversed(list(new)) if "taint" not in line), "")
+    return last and f" (the kernel: {last.partition('] ')[2] or last})"

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel's list of mounts: /proc/self/mountinfo, read without accessing the mounts.
+
+One line per mount, fields separated by single blanks; blank, tab, newline, backslash and ``#`` in
+a field are octal escapes (fs/proc_namespace.c, show_mountinfo).  All other characters may be in a
+path unescaped, carriage returns and Unicode line breaks included, so the parser splits text at
+newlines and blanks only.  Bytes that are not UTF-8 become surrogates, as in all paths in Python.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.tune import udev_helper
+
+__all__ = [
+    "PROC",
+    "Entry",
+    "Watch",
+    "at",
+    "canonical",
+    "options",
+    "parse",
+    "read",
+    "read_text",
+    "split_options",
+    "unescape",
+]
+
+PROC = Path("/proc/self/mountinfo")
+# security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
+_OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One mount: its mount point, its source and type, and the options of its superblock."""
+
+    id: int
+    parent: int
+    device: str
+    root: str
+    directory: Path
+    fstype: str
+    source: str
+    options: dict[str, str]
+
+
+def unescape(field: str) -> str:
+    """Undo the octal escapes of one field; an escape is one byte of a character."""
+    return udev_helper.plain(os.fsencode(field)) if "\\" in field else field
+
+
+def options(text: str) -> dict[str, str]:
+    """Split ``a,b=c`` into {"a": "", "b": "c"}, without octal escapes."""
+    pairs = (word.partition("=") for word in split_options(text))
+    return {unescape(name): unescape(value) for name, _, value in pairs}
+
+
+def split_options(text: str) -> list[str]:
+    """Mount options as they are written; commas between quotes do not split."""
+    return [match[0] for match in _OPTION.finditer(text)]
+
+
+def parse(text: str) -> list[Entry]:
+    """Read mountinfo's text, in the kernel's order.  Raises UserError for an invalid line."""
+    return [_entry(line) for line in text.split("\n") if line]
+
+
+def read(path: Path = PROC) -> list[Entry]:
+    """All mounts of this process' namespace."""
+    return parse(read_text(path))
+
+
+class Watch:
+    """Detects changed mounts or mount options (mounts_poll in fs/proc_namespace.c)."""
+
+    def __init__(self, path: Path = PROC) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, handle)
+        self._poll = select.poll()
+        self._poll.register(handle, select.POLLPRI)
+        self._new = True
+
+    def changed(self) -> bool:
+        """Whether they changed since the last call; True at the first."""
+        new, self._new = self._new, False
+        return bool(self._poll.poll(0)) or new
+
+
+def read_text(path: Path) -> str:
+    """The text of a kernel file, without newline translation."""
+    return os.fsdecode(files.raw(path))
+
+
+def at(directory: Path, entries: Sequence[Entry] | None = None) -> Entry | None:
+    """The mount on ``directory``, the topmost of several; None if there is none."""
+    known = read() if entries is None else entries
+    where = canonical(directory, known)
+    found = [entry for entry in known if entry.directory == where]
+    return found[-1] if found else None
+
+
+def canonical(directory: Path, entries: Sequence[Entry]) -> Path:
+    """The name of ``directory`` in mountinfo: absolute, without symbolic links.
+
+    It compares with mount points before it accesses the directory, because accessing one whose
+    server is gone hangs.
+    """
+    mounted = {entry.directory for entry in entries}
+    absolute = Path(os.path.abspath(directory))  # noqa: PTH100 -- Path.absolute keeps ".."
+    if absolute in mounted:
+        return absolute
+    beside = Path(os.path.realpath(absolute.parent), absolute.name)
+    return beside if beside in mounted else Path(os.path.realpath(absolute))
+
+
+def _entry(line: str) -> Entry:
+    try:
+        before, after = line.split(" - ", 1)
+        number, parent, device, root, directory, _ = before.split(" ", 5)
+        fstype, source, superblock = after.split(" ")
+        ids = int(number), int(parent)
+    except ValueError as error:
+        raise UserError(f"invalid line in mountinfo: {line!r}") from error
+    where = Path(unescape(directory))
+    return Entry(*ids, device, unescape(root), where, fstype, unescape(source), options(superblock))

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counters of NFS mounts: /proc/self/mountstats, statvers 1.0 and 1.1.
+
+A mount has one ``xprt:`` line per connection (nconnect), and each transport has its own columns
+(xs_tcp_print_stats and xs_udp_print_stats in net/sunrpc/xprtsock.c, xprt_rdma_print_stats in
+net/sunrpc/xprtrdma/transport.c).  Per operation the kernel prints nine columns, eight before
+statvers 1.1 (_print_rpc_iostats in net/sunrpc/stats.c).  Operations are counted per mount;
+a connection's counters include all mounts that share it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import astuple, dataclass, field, replace
+from functools import lru_cache
+from operator import sub
+from pathlib import Path
+from typing import TypeVar
+
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mountinfo
+
+__all__ = [
+    "COLUMNS",
+    "DATA",
+    "NOTHING",
+    "PROC",
+    "STATES",
+    "ByteCounts",
+    "MountStats",
+    "Operation",
+    "Xprt",
+    "difference",
+    "parse",
+    "read",
+    "read_all",
+]
+
+_DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
+_OPERATION = re.compile(r"\s*([A-Za-z0-9_]+): ([0-9 ]+)")
+_COMMON = (
+    "connect_count connect_time idle_time sends recvs bad_xids req_u bklog_u"  # of tcp and rdma
+)
+COLUMNS = {
+    proto: tuple(names.split())
+    for proto, names in {
+        "tcp": f"port bind_count {_COMMON} max_slots sending_u pending_u",
+        "udp": "port bind_count sends recvs bad_xids req_u bklog_u max_slots sending_u pending_u",
+        "rdma": f"port bind_count {_COMMON} read_chunk_count write_chunk_count reply_chunk_count "
+        "total_rdma_request total_rdma_reply pullup_copy_count fixup_copy_count "
+        "hardway_register_count failed_marshal_count bad_reply_count nomsg_call_count "
+        "mrs_recycled mrs_orphaned mrs_allocated local_inv_needed empty_sendctx_q "
+        "reply_waits_for_send",
+    }.items()
+}
+"""The columns of an ``xprt:`` line after the transport's name."""
+# NFSv4.2 over TCP uses READ_PLUS if the kernel has it, over RDMA never
+# (nfs4_server_set_init_caps in fs/nfs/nfs4client.c)
+DATA = {"read": ("READ", "READ_PLUS"), "write": ("WRITE",)}
+"""The operations that move data in each direction, by their names in mountstats."""
+STATES = frozenset(("port", "idle_time", "max_slots"))
+"""Columns that are the state of a connection, not counters."""
+PROC = Path("/proc/self/mountstats")
+# the kernel formats mounts into one page, and again if a mount does not fit (seq_read_iter in
+# fs/seq_file.c): read half a page at a time, so that it does not start one that may not fit
+_HALF_A_PAGE = os.sysconf("SC_PAGE_SIZE") // 2
+
+
+@dataclass(frozen=True)
+class ByteCounts:
+    """Bytes by kind of I/O (fs/nfs/iostat.h), and pages of read-ahead and writeback."""
+
+    normal_read: int = 0
+    normal_write: int = 0
+    direct_read: int = 0
+    direct_write: int = 0
+    server_read: int = 0
+    server_write: int = 0
+    read_pages: int = 0
+    write_pages: int = 0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One kind of RPC: count, bytes (headers included), milliseconds.
+
+    ``queue_ms`` is the wait to be sent, ``rtt_ms`` the wait for the reply, ``execute_ms`` the
+    whole; each is the sum over all operations.
+    """
+
+    operations: int
+    transmissions: int
+    timeouts: int
+    bytes_sent: int
+    bytes_received: int
+    queue_ms: int
+    rtt_ms: int
+    execute_ms: int
+    errors: int = 0
+
+
+NOTHING = Operation(0, 0, 0, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Xprt:
+    """One connection: "tcp", "rdma" or "udp", and its columns by their names in the kernel.
+
+    Times are in seconds, ``req_u``, ``bklog_u``, ``sending_u`` and ``pending_u`` are sums of
+    queue lengths, one sample per send.  An unknown transport has no counters.
+    """
+
+    proto: str
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True)
+class MountStats:
+    """The counters of one mount since it was made ``age_s`` seconds ago."""
+
+    directory: Path
+    device: str
+    fstype: str
+    age_s: int = 0
+    options: dict[str, str] = field(default_factory=dict)
+    bytes: ByteCounts = ByteCounts()
+    xprts: tuple[Xprt, ...] = ()
+    operations: dict[str, Operation] = field(default_factory=dict)
+
+    def data(self, direction: str) -> Operation:
+        """The operation that moved data in a direction, "read" or "write"."""
+        done = [self.operations.get(name, NOTHING) for name in DATA[direction]]
+        return Operation(*map(sum, zip(*map(astuple, done), strict=True)))
+
+
+def read(directory: Path, path: Path = PROC) -> MountStats:
+    """The counters of the NFS mount on ``directory``.  UserError if there is none."""
+    where = mountinfo.canonical(directory, mountinfo.read())
+    found = [s for s in read_all(path) if s.directory == where]
+    if not found:
+        raise UserError(f"{where} is not an NFS mount point", "see `nfsrdma mounts`")
+    return found[-1]
+
+
+def read_all(path: Path = PROC) -> list[MountStats]:
+    """The counters of all NFS mounts, in the kernel's order."""
+    return parse(os.fsdecode(files.raw(path, _HALF_A_PAGE)))
+
+
+def parse(text: str) -> list[MountStats]:
+    """Parse mountstats: its NFS mounts in the kernel's order.
+
+    Raises UserError if a line has an unknown format.
+    """
+    blocks = re.split(r"^(?:no )?device ", text, flags=re.MULTILINE)[1:]
+    try:
+        found = [_block("device " + block) for block in blocks]
+        return [stats for stats in found if stats]
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"cannot parse mountstats: {error}", "report this kernel version"
+        ) from error
+
+
+def difference(after: MountStats, before: MountStats) -> MountStats:
+    """The difference between two readings of one mount.
+
+    Ports, idle times and slots are those of ``after``.  Raises UserError if the two readings
+    are of different mounts.
+    """
+    same = _names(after) == _names(before) and len(after.xprts) == len(before.xprts)
+    if not same or after.age_s < before.age_s:
+        raise _mounted_anew(after)
+    found = replace(
+        after,
+        age_s=after.age_s - before.age_s,
+        bytes=_minus(after.bytes, before.bytes),
+        xprts=tuple(map(_xprt_minus, after.xprts, before.xprts)),
+        operations={
+            # an operation whose line did not change is the same object (_operation)
+            name: NOTHING if now is was else _minus(now, was)
+            for name, now in after.operations.items()
+            for was in (before.operations.get(name, NOTHING),)
+        },
+    )
+    grown = (*vars(found.bytes).values(), *(op.operations for op in found.operations.values()))
+    if min(grown) < 0:
+        raise _mounted_anew(after)
+    return found
+
+
+def _names(stats: MountStats) -> tuple[Path, str, str]:
+    return stats.directory, stats.device, stats.fstype
+
+
+def _mounted_anew(stats: MountStats) -> UserError:
+    return UserError(f"{stats.directory} was remounted between two readings", "run it again")
+
+
+_Counts = TypeVar("_Counts", ByteCounts, Operation)
+
+
+def _minus(after: _Counts, before: _Counts) -> _Counts:
+    return type(after)(*map(sub, vars(after).values(), vars(before).values()))
+
+
+def _xprt_minus(after: Xprt, before: Xprt) -> Xprt:
+    return Xprt(
+        after.proto,
+        {
+            name: value if name in STATES else value - before.counters.get(name, 0)
+            for name, value in after.counters.items()
+        },
+    )
+
+
+def _place(head: str) -> tuple[str, str, str] | None:
+    """Device, mount point and type in the first line of an NFS mount; None for other types."""
+    match = _DEVICE.fullmatch(head)
+    if not match or not match[3].startswith("nfs") or match[3] == "nfsd":
+        return None
+    device, directory, fstype = (mountinfo.unescape(part) for part in match.groups())
+    return device, directory, fstype
+
+
+def _block(text: str) -> MountStats | None:
+    head, _, rest = text.partition("\n")
+    known = _place(head)
+    if not known:
+        return None
+    device, directory, fstype = known
+    above, _, below = rest.partition("per-op statistics\n")
+    tagged = [line.strip().split(":\t", 1) for line in above.split("\n") if ":\t" in line]
+    one = dict(tagged)
+    return MountStats(
+        directory=Path(directory),
+        device=device,
+        fstype=fstype,
+        age_s=int(one.get("age", 0)),
+        options=mountinfo.options(one.get("opts", "")),
+        bytes=ByteCounts(*map(int, one.get("bytes", "").split())),
+        xprts=tuple(_xprt(value) for tag, value in tagged if tag == "xprt"),
+        operations=dict(filter(None, map(_operation, below.split("\n")))),
+    )
+
+
+def _xprt(text: str) -> Xprt:
+    proto, *values = text.split()
+    names = COLUMNS.get(proto, ())
+    # a later kernel may add columns at the end, an earlier one may have fewer
+    return Xprt(proto, dict(zip(names, map(int, values), strict=False)))
+
+
+# most operations do not change between two readings
+@lru_cache(maxsize=8192)
+def _operation(line: str) -> tuple[str, Operation] | None:
+    """The name and counters of an operation; None for other lines."""
+    match = _OPERATION.fullmatch(line)
+    return (match[1], Operation(*map(int, match[2].split()))) if match else None

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read-ahead of one mount: /sys/class/bdi/MAJOR:MINOR/read_ahead_kb.
+
+The 2003 paper counts reads ahead ("0, 1, 4 reads ahead"); Linux has a window in bytes.  Here, N
+blocks ahead are a window of N * rsize.  Linux reads whole pages, so ``kb_for`` rounds the window
+*up* to whole pages: a request for one block never becomes none.  0 means no read-ahead.
+The kernel rounds written values down (read_ahead_kb_store in mm/backing-dev.c), and a file takes
+the value when it is opened, so set it before.
+
+nfs-utils installs a udev rule (99-nfs.rules, nfsrahead) that sets read_ahead_kb some time after
+the mount and would overwrite a value set at once.  So ``set_kb`` waits for udev, before and after.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nfsrdma_tools import files
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
+
+__all__ = ["blocks_for", "get_kb", "kb_for", "set_kb", "verify"]
+
+_BDI = Path("/sys/class/bdi")
+_TRIES = 3
+
+
+def kb_for(blocks: int, rsize: int) -> int:
+    """The window in KiB for ``blocks`` of ``rsize`` bytes, rounded up to a page."""
+    if blocks < 0 or rsize <= 0:
+        raise UserError(f"read-ahead of {blocks} blocks of {rsize} bytes is not possible")
+    page = os.sysconf("SC_PAGE_SIZE")
+    return -(-blocks * rsize // page) * page // 1024
+
+
+def blocks_for(kb: int, rsize: int) -> float:
+    """The blocks of ``rsize`` bytes in a window of ``kb`` KiB; 0 for rsize 0."""
+    return kb * 1024 / rsize if rsize else 0.0
+
+
+def get_kb(device: str, bdi: Path = _BDI) -> int:
+    """The window in effect on ``device`` ("0:45"), in KiB.  UserError if the device is gone."""
+    try:
+        return int(files.raw(f"{bdi}/{device}/read_ahead_kb"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"cannot read the read-ahead of device {device}: {error}") from error
+
+
+def set_kb(device: str, kb: int, bdi: Path = _BDI) -> int:
+    """Set the window of ``device`` and verify that it stays; returns the value in effect, in KiB.
+
+    Raises MismatchError if another value is in effect afterwards, UserError if it cannot be
+    written.
+    """
+    settle()
+    for _ in range(_TRIES):
+        _write(device, kb, bdi)
+        settle()
+        if get_kb(device, bdi) == kb:
+            break
+    return verify(device, kb, bdi)
+
+
+def verify(device: str, kb: int, bdi: Path = _BDI) -> int:
+    """Verify that the window of ``device`` is ``kb``; call it again after a measurement."""
+    found = get_kb(device, bdi)
+    if found != kb:
+        hint = "a udev rule may set it (99-nfs.rules), and the kernel rounds down to whole pages"
+        raise MismatchError(f"read-ahead of device {device} in KiB", kb, found, hint)
+    return found
+
+
+def settle(timeout: float = 30) -> None:
+    """Wait until udev has run its rules; return at once on a host without udev."""
+    try:
+        run("udevadm", "settle", f"--timeout={timeout:g}", timeout=timeout + 10, check=False)
+    except ProgramMissingError:
+        return
+
+
+def _write(device: str, kb: int, bdi: Path) -> None:
+    try:
+        _file(device, bdi).write_text(str(kb))
+    except PermissionError as error:
+        raise UserError(
+            f"cannot set the read-ahead of device {device}", "run this as root"
+        ) from error
+    except OSError as error:
+        raise UserError(f"cannot set the read-ahead of device {device} to {kb}: {error}") from error
+
+
+def _file(device: str, bdi: Path) -> Path:
+    return bdi / device / "read_ahead_kb"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections and pending RPCs of sunrpc: from sysfs for all users, from debugfs for root.
+
+/sys/kernel/sunrpc/xprt-switches/switch-M/xprt-N-KIND (Linux 5.14 and later; net/sunrpc/sysfs.c)
+has a transport's state and its congestion window: for RDMA these are credits (RFC 8166, section
+3.3), 256 units each (RPC_CWNDSHIFT in include/linux/sunrpc/xprt.h).
+/sys/kernel/debug/sunrpc/rpc_clnt/ID/tasks (net/sunrpc/debugfs.c) has a line for each pending RPC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.files import readable
+
+__all__ = ["Task", "Transport", "Transports", "parse_tasks", "tasks"]
+
+_SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
+_CLIENTS = Path("/sys/kernel/debug/sunrpc/rpc_clnt")
+_PAIR = re.compile(r"^(\w+)=(\S*)", re.MULTILINE)
+# number ... operations [module] program and version, procedure, a:action [module] q:queue
+_TASK = re.compile(r"^ *(\d+) [^\n]* (\S+) a:\S+(?: \[\w+\])? q:([^\n]*)$", re.MULTILINE)
+_SHIFT = 8
+
+
+@dataclass(frozen=True)
+class Transport:
+    """A connection; ``states`` have the kernel's names, ``credits`` and ``used`` are 0 for TCP.
+
+    ``requests`` are slots in use, ``backlog`` RPCs that wait for a slot, ``sending`` RPCs that
+    wait to be sent, ``pending`` RPCs that wait for a reply.
+    """
+
+    number: int
+    kind: str
+    address: str
+    states: tuple[str, ...]
+    credits: int = 0
+    used: int = 0
+    requests: int = 0
+    sending: int = 0
+    pending: int = 0
+    backlog: int = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can carry RPCs now."""
+        return "CONNECTED" in self.states
+
+
+@dataclass(frozen=True)
+class Task:
+    """A pending RPC: its procedure, and the sunrpc queue in which it waits."""
+
+    client: int
+    number: int
+    procedure: str
+    waits_for: str
+
+
+class Transports:
+    """Reads transports repeatedly; an unchanged transport is the same object each time."""
+
+    def __init__(self, numbers: Container[int], switches: Path = _SWITCHES) -> None:
+        """Find the transports of these numbers in this network namespace."""
+        folders = ((int(p.name.split("-")[1]), p) for p in switches.glob("switch-*/xprt-*-*"))
+        self._folders = {n: str(path) for n, path in sorted(folders) if n in numbers}
+        self._known: dict[int, tuple[str, str, Transport]] = {}
+
+    def read(self) -> dict[int, Transport]:
+        """The transports that still exist, by number."""
+        found = {number: self._one(number, folder) for number, folder in self._folders.items()}
+        return {number: each for number, each in found.items() if each}
+
+    def _one(self, number: int, folder: str) -> Transport | None:
+        state, info = readable(f"{folder}/xprt_state"), readable(f"{folder}/xprt_info")
+        if not state:
+            return None
+        have = self._known.get(number)
+        if have and have[:2] == (state, info):
+            return have[2]
+        found = _transport(number, folder, state, info)
+        # the text contains the time of last use
+        if have and have[2] == found:
+            found = have[2]
+        self._known[number] = state, info, found
+        return found
+
+
+def _transport(number: int, folder: str, state: str, info: str) -> Transport:
+    has = {name: int(v) for name, v in _PAIR.findall(info) if v.isdigit()}
+    kind = folder.rsplit("-", 1)[1]
+    window = kind == "rdma"
+    return Transport(
+        number=number,
+        kind=kind,
+        address=readable(f"{folder}/dstaddr").strip(),
+        states=tuple(state.strip().removeprefix("state=").split()),
+        credits=has.get("cong_win", 0) >> _SHIFT if window else 0,
+        used=has.get("cur_cong", 0) >> _SHIFT if window else 0,
+        requests=has.get("num_reqs", 0),
+        sending=has.get("sending_q_len", 0),
+        pending=has.get("pending_q_len", 0),
+        backlog=has.get("backlog_q_len", 0),
+    )
+
+
+def tasks(client: int, clients: Path = _CLIENTS) -> list[Task]:
+    """The pending RPCs of a client; empty for users other than root."""
+    return parse_tasks(client, readable(f"{clients}/{client:x}/tasks"))
+
+
+def parse_tasks(client: int, text: str) -> list[Task]:
+    """Parse the text of debugfs; lines of another format are left out."""
+    return [Task(client, int(m[1]), m[2], m[3]) for m in _TASK.finditer(text)]

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+r"""Exports: one file of ours below /etc/exports.d for each, and the exports in effect (etab).
+
+exports(5) splits at white space, and decodes ``\ooo`` to any byte of a path; nfs-utils reads it
+in support/nfs/xio.c.  So ``render`` writes every byte that may be special as an escape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+import socket
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, UserError, one_line
+from nfsrdma_tools.host.nfs.mountinfo import unescape
+
+__all__ = [
+    "EXPORTS_D",
+    "Export",
+    "Exported",
+    "effective",
+    "file_of",
+    "parse_etab",
+    "refresh",
+    "refuse_foreign",
+    "render",
+    "verify",
+]
+
+EXPORTS_D = Path("/etc/exports.d")
+ETAB = Path("/var/lib/nfs/etab")
+_HARMLESS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-")
+# a host, network, wildcard or netgroup of exports(5), without characters that end the word
+_CLIENT = re.compile(r"[A-Za-z0-9*?@\[:][A-Za-z0-9.:/*?@_\[\]-]{0,254}")
+
+
+@dataclass(frozen=True)
+class Export:
+    """A directory to export, and its clients."""
+
+    path: Path
+    clients: tuple[str, ...]
+    """Hosts, networks or wildcards of exports(5)."""
+    read_only: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The requested export options.
+
+        ``insecure``, because an RDMA client's source port is above 1023.  ``fsid``, if the
+        filesystem has no block device that identifies it (tmpfs, overlay); it never changes.
+        """
+        access = "ro" if self.read_only else "rw"
+        options = [access, "sync", "root_squash", "no_subtree_check", "insecure"]
+        if os.major(self.path.stat().st_dev) == 0:
+            options.append(f"fsid={uuid.uuid5(uuid.NAMESPACE_URL, self.path.as_uri())}")
+        return tuple(options)
+
+    def check(self) -> None:
+        """UserError unless the export can be written safely and served."""
+        _check_path(self.path)
+        if not self.clients:
+            raise UserError(
+                "no clients given", "give the clients that may mount it: --client 192.0.2.0/24"
+            )
+        for client in self.clients:
+            if not _CLIENT.fullmatch(client):
+                raise UserError(
+                    f"client {client!r}: expected a host, a network or a wildcard",
+                    "see: man 5 exports",
+                )
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One export in effect: a path, one client range and its options."""
+
+    path: str
+    client: str
+    options: tuple[str, ...]
+
+
+def file_of(path: Path) -> Path:
+    """The file below /etc/exports.d that holds the export of ``path``."""
+    slug = re.sub(r"[^A-Za-z0-9]+", "-", os.fspath(path)).strip("-")[:40] or "root"
+    return EXPORTS_D / f"nfsrdma-{slug}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}.exports"
+
+
+def render(export: Export) -> str:
+    """The text of the export's file."""
+    options = ",".join(export.options)
+    clients = " ".join(f"{client}({options})" for client in export.clients)
+    undo = "# written by nfsrdma server enable; nfsrdma server disable removes it"
+    return f"{undo}\n{_escape(export.path)} {clients}\n"
+
+
+def effective(etab: Path = ETAB) -> list[Exported]:
+    """The exports in effect, from the table that rpc.mountd uses."""
+    try:
+        return parse_etab(etab.read_text(errors="surrogateescape"))
+    except FileNotFoundError:
+        return []
+
+
+def refuse_foreign(export: Export, etab: Path = ETAB) -> None:
+    """UserError if another file exports the same path to the same client."""
+    for each in effective(etab):
+        if each.path == os.fspath(export.path) and _same_client(each.client, export.clients):
+            raise UserError(
+                f"{each.path} is already exported to {each.client}",
+                "remove that export from /etc/exports or from the other file of /etc/exports.d",
+            )
+
+
+def refresh() -> str:
+    """Have exportfs reread all files; returns its error, which may concern another file."""
+    return one_line(run("exportfs", "-r", check=False).stderr)
+
+
+def verify(export: Export, hint: str = "", etab: Path = ETAB) -> None:
+    """MismatchError unless each client has the export with the requested options."""
+    requested = set(export.options)
+    known = [each for each in effective(etab) if each.path == os.fspath(export.path)]
+    for client in export.clients:
+        found = [each for each in known if _same_client(each.client, (client,))]
+        if not any(requested <= set(each.options) for each in found):
+            shown = " ".join(f"{e.client}({','.join(e.options)})" for e in known)
+            wanted = f"{client}({','.join(export.options)})"
+            raise MismatchError(f"export {export.path}", wanted, shown or "no export", hint)
+
+
+def parse_etab(text: str) -> list[Exported]:
+    """Parse lines of path, tab, client(options); the path has octal escapes."""
+    found = []
+    for line in text.split("\n"):
+        path, tab, rest = line.partition("\t")
+        client, bracket, options = rest.rpartition("(")
+        if tab and bracket:
+            found.append(Exported(unescape(path), client, tuple(options.rstrip(")").split(","))))
+    return found
+
+
+def _same_client(found: str, requested: tuple[str, ...]) -> bool:
+    plain = _plain_client(found)
+    if plain in {_plain_client(client) for client in requested}:
+        return True
+    return plain in {_canonical(client) for client in requested}
+
+
+def _canonical(client: str) -> str:
+    # exportfs prints the canonical name of a host, not the requested one (its hostname.c)
+    try:
+        return socket.getaddrinfo(client, None, flags=socket.AI_CANONNAME)[0][3]
+    except (OSError, UnicodeError):
+        return client
+
+
+def _plain_client(text: str) -> str:
+    # exportfs normalises networks and addresses: it prints 10.0.0.0/255.0.0.0 as /8
+    try:
+        return str(ipaddress.ip_network(text, strict=False))
+    except ValueError:
+        return text
+
+
+def _check_path(path: Path) -> None:
+    text = os.fspath(path)
+    if not text.isprintable() or "\\" in text:
+        # mountd and the kernel pass paths as text: refuse characters that would be decoded twice
+        raise UserError(f"export path {text!r} has a backslash or control characters", "rename it")
+    if not path.is_absolute():
+        raise UserError(f"export path {text!r}: expected an absolute path")
+    if not path.is_dir():
+        raise UserError(f"export path {text!r} is not a directory", "create it first")
+    if path.resolve() != path:
+        raise UserError(
+            f"export path {text!r} resolves to {os.fspath(path.resolve())!r}", "give that path"
+        )
+
+
+def _escape(path: Path) -> str:
+    return "".join(chr(b) if b in _HARMLESS else f"\\{b:03o}" for b in os.fsencode(path))

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports a directory persistently over TCP and RDMA, and reverts exactly that.
+
+It writes only files of its own: one below /etc/exports.d per export, and
+/etc/nfs.conf.d/nfsrdma.conf if nfs.conf does not enable the RDMA listener itself.  systemd runs
+nfsd.  A running nfsd gets its listener through /proc/fs/nfsd/portlist, without a restart; the
+kernel removes a listener only when the server stops, so ``disable`` may restart it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import write_atomically
+from nfsrdma_tools.host.nfsd import exports, nfsctl, service
+from nfsrdma_tools.host.nfsd import state as server_state
+from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
+from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
+from nfsrdma_tools.host.nfsd.state import ServerState
+from nfsrdma_tools.undo import Journal, Remove, Run, Write
+
+__all__ = ["CONF", "Serving", "disable", "enable", "serving", "verify"]
+
+CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
+_VERSIONS = ("3", "4.0", "4.1", "4.2")
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The current state of this host's NFS server."""
+
+    threads: int | None
+    """None, like the versions, if this user may not read them."""
+    listeners: tuple[Listener, ...]
+    versions: tuple[str, ...] | None
+    exports: tuple[Exported, ...]
+    own: tuple[str, ...]
+    """The paths that ``enable`` serves."""
+
+
+def serving() -> Serving:
+    """Read the server's state from the kernel and etab."""
+    threads, versions = None, None
+    with contextlib.suppress(PermissionError):
+        threads, versions = nfsctl.threads(), tuple(nfsctl.versions())
+    state = server_state.load()
+    return Serving(
+        threads=threads,
+        listeners=tuple(nfsctl.listeners()),
+        versions=versions,
+        exports=tuple(exports.effective()),
+        own=tuple(state.exports) if state else (),
+    )
+
+
+def enable(
+    export: Export, journal: Journal, port: int = RDMA_PORT, versions: tuple[str, ...] = ()
+) -> bool:
+    """Serve ``export`` over TCP and on RDMA ``port``, now and after each boot.
+
+    Enabling ``versions`` ("3", "4.2") that are off restarts a running nfsd.
+    Returns False if all of it was in effect.  ``journal`` reverts a failed attempt; call its keep()
+    on success.
+    Raises UserError for an export that cannot be served, MismatchError if the result differs.
+    """
+    export.check()
+    if unknown := set(versions) - set(_VERSIONS):
+        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+    with server_state.locked():
+        before = server_state.load()
+        state = _planned(before, export, port, versions)
+        if state == before and _in_effect(export, state):
+            return False
+        _note_undo(before, state, export, journal)
+        server_state.save(state)
+        _write_files(export, state)
+        _serve(state)
+        verify(export, state, exports.refresh())
+        return True
+
+
+def disable(path: str) -> None:
+    """Stop serving ``path``; after the last one, restore nfsd, its listeners and its files.
+
+    Call it again after a failure.  UserError if ``enable`` did not export ``path``.
+    """
+    with server_state.locked():
+        state = server_state.load()
+        if state is None or path not in state.exports:
+            raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
+        Path(state.exports[path]).unlink(missing_ok=True)
+        if service.active():
+            exports.refresh()
+        rest = {key: file for key, file in state.exports.items() if key != path}
+        if not rest:
+            _restore(state)
+        server_state.save(replace(state, exports=rest) if rest else None)
+
+
+def verify(export: Export, state: ServerState, hint: str = "") -> None:
+    """MismatchError (with ``hint``) unless listeners, versions and export are in effect."""
+    found = nfsctl.listeners()
+    if Listener("rdma", state.port) not in found or "tcp" not in {x.transport for x in found}:
+        shown = ", ".join(map(str, found)) or "none"
+        raise MismatchError("nfsd listeners", f"tcp and rdma {state.port}", shown, "see dmesg")
+    offered = nfsctl.versions()
+    if not set(state.versions) <= set(offered):
+        raise MismatchError("NFS versions", ", ".join(state.versions), ", ".join(offered))
+    exports.verify(export, hint)
+
+
+def _planned(
+    before: ServerState | None, export: Export, port: int, versions: tuple[str, ...]
+) -> ServerState:
+    state = before or _first(port)
+    if state.port != port:
+        raise UserError(
+            f"nfsd already serves RDMA on port {state.port}", f"use --rdma-port {state.port}"
+        )
+    if str(export.path) not in state.exports:
+        exports.refuse_foreign(export)
+    running = nfsctl.threads() > 0
+    if running and not service.active():
+        raise UserError("nfsd runs, but nfs-server.service is inactive", "stop nfsd: rpc.nfsd 0")
+    wanted = tuple(sorted({*state.versions, *versions}))
+    lacks = running and not _offers(port, wanted)
+    return replace(
+        state,
+        writes_conf=state.writes_conf or not service.asks_for(port, wanted),
+        needs_restart=state.needs_restart or (lacks and state.was_active),
+        versions=wanted,
+        exports={**state.exports, str(export.path): str(exports.file_of(export.path))},
+    )
+
+
+def _first(port: int) -> ServerState:
+    conf_port = service.rdma_port()
+    return ServerState(
+        was_active=service.active(),
+        was_enabled=service.enabled(),
+        port=conf_port or port,
+        made=tuple(str(each) for each in (EXPORTS_D, CONF.parent) if not each.exists()),
+    )
+
+
+def _offers(port: int, versions: tuple[str, ...]) -> bool:
+    return Listener("rdma", port) in nfsctl.listeners() and set(versions) <= set(nfsctl.versions())
+
+
+def _in_effect(export: Export, state: ServerState) -> bool:
+    try:
+        verify(export, state)
+    except MismatchError:
+        return False
+    written = [(exports.file_of(export.path), exports.render(export))]
+    if state.writes_conf:
+        written.append((CONF, service.render(state.port, state.versions)))
+    return service.enabled() and all(p.exists() and p.read_text() == text for p, text in written)
+
+
+def _note_undo(
+    before: ServerState | None, state: ServerState, export: Export, journal: Journal
+) -> None:
+    """Record in the journal how to revert a failed attempt: files first, then the service."""
+    file = server_state.state_file()
+    if not file.parent.exists():
+        journal.add(Remove(str(file.parent)))
+    journal.add(_put_back(file))
+    if before is None:
+        for directory in state.made:
+            journal.add(Remove(directory))
+        if not state.was_enabled:
+            journal.add(Run(("systemctl", "disable", "--quiet", service.UNIT)))
+        if not state.was_active:
+            journal.add(Run(("systemctl", "stop", service.UNIT)))
+    if state.needs_restart and not (before and before.needs_restart):
+        journal.add(Run(("systemctl", "restart", service.UNIT)))
+    if service.active():
+        # a stopped server has no exports in effect, and stays stopped
+        journal.add(Run(("exportfs", "-r")))
+    journal.add(_put_back(CONF))
+    journal.add(_put_back(exports.file_of(export.path)))
+
+
+def _put_back(path: Path) -> Write | Remove:
+    return Write(str(path), path.read_text()) if path.exists() else Remove(str(path))
+
+
+def _write_files(export: Export, state: ServerState) -> None:
+    EXPORTS_D.mkdir(exist_ok=True)
+    write_atomically(exports.file_of(export.path), exports.render(export))
+    if state.writes_conf:
+        CONF.parent.mkdir(exist_ok=True)
+        write_atomically(CONF, service.render(state.port, state.versions))
+        if not service.asks_for(state.port, state.versions):
+            hint = f"another file of {CONF.parent} overrides {CONF.name}"
+            raise MismatchError("nfs.conf", f"rdma-port={state.port}", service.rdma_port(), hint)
+
+
+def _serve(state: ServerState) -> None:
+    if not service.active():
+        service.systemctl("start")
+    elif not set(state.versions) <= set(nfsctl.versions()):
+        # the kernel changes versions only on a stopped server
+        service.systemctl("restart")
+    if Listener("rdma", state.port) not in nfsctl.listeners():
+        nfsctl.listen("rdma", state.port)
+    if not service.enabled():
+        service.set_boot(True)
+
+
+def _restore(state: ServerState) -> None:
+    if state.writes_conf:
+        CONF.unlink(missing_ok=True)
+    if not state.was_active:
+        service.systemctl("stop")
+    elif state.needs_restart:
+        service.systemctl("restart")
+    if not state.was_enabled:
+        service.set_boot(False)
+    for directory in map(Path, state.made):
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
+    found = nfsctl.listeners()
+    if Listener("rdma", state.port) in found and state.needs_restart and not service.rdma_port():
+        raise MismatchError("nfsd listeners", "no RDMA", ", ".join(map(str, found)))

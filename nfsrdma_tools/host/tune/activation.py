@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts tuned values into effect: reloads systemd and udev, sets read-ahead, remounts, verifies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError
+from nfsrdma_tools.host.nfs import mounting, readahead
+from nfsrdma_tools.host.tune import mount_unit
+from nfsrdma_tools.host.tune.state import Tuned
+
+__all__ = ["check", "mount", "reload", "set_read_ahead", "shares_with", "unmount"]
+
+
+def reload() -> None:
+    """Have udev reload its rules, and systemd reload fstab and its units."""
+    run("udevadm", "control", "--reload")
+    if Path("/run/systemd/system").is_dir():
+        run("systemctl", "daemon-reload")
+
+
+def set_read_ahead(directory: Path, kb: int) -> None:
+    """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
+    found = mounting.find(directory)
+    if found is not None:
+        readahead.set_kb(found.device, kb)
+
+
+def unmount(directory: Path) -> None:
+    """Unmount, if mounted.  UserError that names the users of a busy mount."""
+    if mounting.find(directory) is not None:
+        mounting.unmount(directory)
+
+
+def mount(directory: Path) -> None:
+    """Mount as fstab or the mount unit defines it."""
+    unit = mount_unit.name(directory)
+    if mount_unit.is_written_by_hand(mount_unit.cat(unit)):
+        run("systemctl", "start", "--", unit)
+    else:
+        run("mount", "--target", directory)
+
+
+def check(tuned: Tuned) -> None:
+    """Compare a fresh mount with the tuned values; MismatchError with both values."""
+    directory = Path(tuned.directory)
+    found = mounting.find(directory)
+    if found is None:
+        raise MismatchError(f"{directory}", "a mount", "none")
+    values = {
+        "rsize": found.rsize,
+        "wsize": found.wsize,
+        "read_ahead_kb": _settled_read_ahead(found.device),
+    }
+    for name, value in values.items():
+        requested = getattr(tuned, name)
+        if requested is not None and requested != value:
+            raise MismatchError(f"{name} of {directory}", requested, value,
+                                "the server or the transport limits it")  # fmt: skip
+
+
+def _settled_read_ahead(device: str) -> int:
+    readahead.settle()
+    return readahead.get_kb(device)
+
+
+def shares_with(directory: Path) -> list[Path]:
+    """Other mount points of the same superblock, which share its read-ahead."""
+    found = mounting.find(directory)
+    everywhere = mounting.mounts() if found else []
+    return [other.directory for other in everywhere
+            if found and other.device == found.device and other.directory != directory]  # fmt: skip

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Edits the definition of a mount (its fstab line or systemd mount unit) and reverts the edit."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.nfs import fstab
+from nfsrdma_tools.host.tune import mount_unit
+
+__all__ = ["Edit", "plan", "put", "put_back"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An fstab line before and after the edit; or (``before`` None) the text of our drop-in."""
+
+    file: Path
+    before: str | None
+    after: str
+
+
+def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    """The edit that gives the mount these sizes (bytes); None if no size is given.
+
+    A unit written by hand takes precedence over fstab, as it does for systemd.
+    Raises UserError if sizes are given and nothing defines the mount.
+    """
+    if rsize is wsize is None:
+        return None
+    edit = _unit_edit(directory, rsize, wsize, root) or _fstab_edit(directory, rsize, wsize, root)
+    if edit is None:
+        what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
+        raise UserError(what, "add one, or give only --read-ahead")
+    return edit
+
+
+def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    if root != Path("/") or not Path("/run/systemd/system").is_dir():
+        return None
+    unit = mount_unit.name(directory)
+    text = mount_unit.cat(unit)
+    if not mount_unit.is_written_by_hand(text):
+        return None
+    return Edit(mount_unit.dropin(unit, root), None, mount_unit.dropin_text(text, rsize, wsize))
+
+
+def _fstab_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+    file = root / "etc/fstab"
+    line = fstab.find(files.read(file), directory)
+    if line is None:
+        return None
+    return Edit(file, line, fstab.line_with_sizes(line, rsize, wsize))
+
+
+def put(edit: Edit) -> None:
+    """Make the change."""
+    if edit.before is not None:
+        fstab.replace(edit.file, edit.before, edit.after)
+    else:
+        edit.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        files.write_atomically(edit.file, edit.after)
+
+
+def put_back(edit: Edit) -> None:
+    """Revert the change; does nothing if it was not made, or if the whole line has gone.
+
+    Raises MismatchError if the line or the file was changed in the meantime.
+    """
+    if edit.before is not None:
+        _put_line_back(edit.file, edit.before, edit.after)
+    elif edit.file.exists():
+        _remove(edit)
+
+
+def _put_line_back(file: Path, before: str, after: str) -> None:
+    lines = list(fstab.nfs_lines(files.read(file)))
+    ours = {line.directory for line in fstab.nfs_lines(after)}
+    if before not in [line.text for line in lines] and any(x.directory in ours for x in lines):
+        fstab.replace(file, after, before)
+
+
+def _remove(edit: Edit) -> None:
+    found = files.read(edit.file)
+    if found != edit.after:
+        raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
+                            "it has changed; remove it by hand and try again")  # fmt: skip
+    edit.file.unlink()
+    with contextlib.suppress(OSError):
+        edit.file.parent.rmdir()

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Persistent transfer sizes and read-ahead for one mount.
+
+rsize and wsize go where the mount is defined: its line of /etc/fstab, or a drop-in of its systemd
+mount unit.  The read-ahead goes into the state file; the helper of a udev rule reads it there
+whenever the kernel makes a bdi for that mount point.  The state file is written before any other
+change and holds all that ``undo`` needs; on failure, ``apply`` reverts all changes.
+``mount -o remount`` never changes rsize: a new rsize takes effect at the next mount.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs import mounting, readahead
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.tune import activation, udev_rule
+from nfsrdma_tools.host.tune import definition as tune_definition
+from nfsrdma_tools.host.tune import state as tune_state
+from nfsrdma_tools.host.tune.definition import Edit
+from nfsrdma_tools.host.tune.state import Tuned
+
+__all__ = ["TuneRequest", "TuneState", "apply", "show", "undo"]
+
+SLASH = Path("/")
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """Requested values of a mount; None: unchanged.
+
+    Sizes are in bytes, ``read_ahead`` in blocks of rsize, ``read_ahead_kb`` in KiB.
+    """
+
+    directory: Path
+    rsize: int | None = None
+    wsize: int | None = None
+    read_ahead: int | None = None
+    read_ahead_kb: int | None = None
+
+    def __post_init__(self) -> None:
+        # refuse sizes that the kernel would round, as for any mount
+        MountRequest(Target("any", "/"), self.directory, rsize=self.rsize, wsize=self.wsize,
+                     read_ahead=self.read_ahead, read_ahead_kb=self.read_ahead_kb)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TuneState:
+    """A tuned mount and its values in effect (None: not mounted)."""
+
+    tuned: Tuned
+    rsize: int | None = None
+    wsize: int | None = None
+    read_ahead_kb: int | None = None
+    shares_with: tuple[Path, ...] = ()
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The names of tuned values that are not in effect, for example ("rsize",)."""
+        names = ("rsize", "wsize", "read_ahead_kb")
+        return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
+
+
+def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
+    """Save ``request``, put it in effect as far as possible, and return what is in effect.
+
+    A ``root`` other than / edits the files below it and leaves the kernel alone.  ``remount``
+    unmounts, mounts by fstab or unit, and verifies that the new mount has the tuned values.
+    On any error (nothing defines the mount, it is busy, the kernel rounds) all changes are
+    reverted.
+    """
+    with tune_state.locked(root):
+        old, mount = _known(request.directory, root), _mount(request.directory, root)
+        was = old.read_ahead_was_kb if old else _read_ahead(mount)
+        try:
+            if remount:
+                # unmount first: a busy mount fails before anything is changed
+                activation.unmount(request.directory)
+            if old:
+                _take_back(old, root)
+            tuned = _plan(request, mount, was, root)
+            _put(tuned, root)
+            if remount:
+                activation.mount(request.directory)
+                activation.check(tuned)
+        except BaseException:
+            _revert(request.directory, old, root)
+            if remount:
+                _mount_as_before(request.directory, mount)
+            raise
+    return _state(tuned, root)
+
+
+def show(root: Path = SLASH) -> list[TuneState]:
+    """All tuned mounts with their values in effect."""
+    return [_state(tuned, root) for tuned in tune_state.load(root)]
+
+
+def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
+    """Revert the tuning of one mount, or of all (None); returns what was tuned.
+
+    Raises UserError if nothing was, MismatchError if the line was changed in the meantime.
+    """
+    with tune_state.locked(root):
+        rows = tune_state.load(root)
+        mine = [row for row in rows if directory in (None, Path(row.directory))]
+        if not mine:
+            raise UserError(f"nothing is tuned{f' for {directory}' if directory else ''}",
+                            "see `nfsrdma tune show`")  # fmt: skip
+        for row in mine:
+            _take_back(row, root)
+    return mine
+
+
+def _known(directory: Path, root: Path) -> Tuned | None:
+    rows = tune_state.load(root)
+    return next((row for row in rows if row.directory == str(directory)), None)
+
+
+def _mount(directory: Path, root: Path) -> mounting.Mount | None:
+    return mounting.find(directory) if root == SLASH else None
+
+
+def _read_ahead(mount: mounting.Mount | None) -> int | None:
+    return readahead.get_kb(mount.device) if mount else None
+
+
+def _plan(request: TuneRequest, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
+    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root)
+    return Tuned(
+        directory=str(request.directory),
+        rsize=request.rsize,
+        wsize=request.wsize,
+        read_ahead_kb=_kb(request, mount),
+        file=str(edit.file) if edit else None,
+        before=edit.before if edit else None,
+        after=edit.after if edit else None,
+        read_ahead_was_kb=was,
+    )
+
+
+def _kb(request: TuneRequest, mount: mounting.Mount | None) -> int | None:
+    if request.read_ahead is None:
+        return request.read_ahead_kb
+    rsize = request.rsize or (mount.rsize if mount else None)
+    if rsize is None:
+        raise UserError(f"the rsize of {request.directory} is unknown", "give --rsize or mount it")
+    return readahead.kb_for(request.read_ahead, rsize)
+
+
+def _put(tuned: Tuned, root: Path) -> None:
+    tune_state.save(root, [*tune_state.load(root), tuned])
+    edit = _edit(tuned)
+    if edit:
+        tune_definition.put(edit)
+    if tuned.read_ahead_kb is not None:
+        udev_rule.install(root)
+    if root == SLASH:
+        activation.reload()
+        if tuned.read_ahead_kb is not None:
+            activation.set_read_ahead(Path(tuned.directory), tuned.read_ahead_kb)
+
+
+def _revert(directory: Path, old: Tuned | None, root: Path) -> None:
+    current = _known(directory, root)
+    if current and current != old:
+        _take_back(current, root)
+    if old and current != old:
+        _put(old, root)
+
+
+def _mount_as_before(directory: Path, before: mounting.Mount | None) -> None:
+    now = mounting.find(directory)
+    sizes = [mount and (mount.rsize, mount.wsize) for mount in (before, now)]
+    if sizes[0] != sizes[1]:
+        activation.unmount(directory)
+        if before:
+            activation.mount(directory)
+
+
+def _take_back(tuned: Tuned, root: Path) -> None:
+    edit = _edit(tuned)
+    if edit:
+        tune_definition.put_back(edit)
+    rest = [row for row in tune_state.load(root) if row.directory != tuned.directory]
+    if all(row.read_ahead_kb is None for row in rest):
+        udev_rule.remove(root)
+    if root == SLASH:
+        activation.reload()
+        if tuned.read_ahead_kb is not None and tuned.read_ahead_was_kb is not None:
+            activation.set_read_ahead(Path(tuned.directory), tuned.read_ahead_was_kb)
+    tune_state.save(root, rest)
+
+
+def _edit(tuned: Tuned) -> Edit | None:
+    if tuned.file is None or tuned.after is None:
+        return None
+    return Edit(Path(tuned.file), tuned.before, tuned.after)
+
+
+def _state(tuned: Tuned, root: Path) -> TuneState:
+    mount = mounting.find(Path(tuned.directory)) if root == SLASH else None
+    if mount is None:
+        return TuneState(tuned)
+    others = tuple(activation.shares_with(mount.directory))
+    kb = readahead.get_kb(mount.device)
+    return TuneState(tuned, mount.rsize, mount.wsize, kb, others)

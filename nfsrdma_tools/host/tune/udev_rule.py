@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The udev rule that sets the read-ahead of tuned NFS mounts whenever they are mounted.
+
+The rule names no mount: it runs ``udev_helper`` with the number of the new bdi, which looks up the
+tuned value in the state file.  The rule sorts after nfs-utils' 99-nfs.rules (nfsrahead), which
+sets the same attribute: udev writes attributes in the order of the rules, so ours wins.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from nfsrdma_tools.files import read, write_atomically
+from nfsrdma_tools.host.tune import udev_helper
+
+__all__ = ["HELPER", "RULE", "install", "remove", "rule_text"]
+
+RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
+HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
+USUAL = Path("/usr/bin/python3")
+
+
+def rule_text() -> str:
+    """The text of the rule; it contains no user input."""
+    return (
+        "# Made by nfsrdma tune, removed by `nfsrdma tune undo`.\n"
+        'ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="0:*", '
+        f'PROGRAM="{_python()} -IS /{HELPER} %k", ATTR{{read_ahead_kb}}="%c"\n'
+    )
+
+
+def _python() -> str:
+    # the base interpreter: a virtual environment may be deleted
+    path = Path(sys.executable).resolve()
+    # /usr/bin/python3.13 disappears with the next release of the distribution
+    if path == USUAL.resolve() or not re.fullmatch(r"[\w/.+-]+", str(path), re.ASCII):
+        return str(USUAL)
+    return str(path)
+
+
+def install(root: Path) -> list[Path]:
+    """Install the rule and its helper below ``root``; returns the new or changed files."""
+    wanted = {HELPER: Path(udev_helper.__file__).read_text(), RULE: rule_text()}
+    changed = [root / path for path, text in wanted.items() if read(root / path) != text]
+    for path in changed:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        write_atomically(path, wanted[path.relative_to(root)])
+    return changed
+
+
+def remove(root: Path) -> list[Path]:
+    """Remove both; returns the removed files."""
+    there = [root / path for path in (RULE, HELPER) if (root / path).exists()]
+    for path in there:
+        path.unlink()
+    if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
+        (root / HELPER.parent).rmdir()
+    return there

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A thread that delivers snapshots, from the sampler or from a recording."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.collect import recording
+from nfsrdma_tools.live.collect.sampler import Sampler
+from nfsrdma_tools.live.snapshot import Snapshot
+from nfsrdma_tools.probes.probe_sets import NAMES
+
+__all__ = ["Feed", "FeedOptions", "fed"]
+
+Deliver = Callable[[Snapshot], None]
+_WAITING = "nfsrdma: waiting for the compiler, to detach the probes"
+
+
+@dataclass(frozen=True)
+class FeedOptions:
+    """Options of the sampler.
+
+    ``interval`` is the time between snapshots and ``patience`` the age of an RPC that is a stall,
+    both in seconds.  ``record`` is a file to write, ``replay`` one to read in place of the host.
+    """
+
+    interval: float = 1.0
+    patience: float = 5.0
+    probes: bool = True
+    record: Path | None = None
+    replay: Path | None = None
+    probe_sets: Sequence[str] = NAMES
+
+
+class Feed:
+    """Delivers snapshots until ``stop``; ``failure`` is the error that ended it, if one did."""
+
+    def __init__(self, options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> None:
+        if options.replay and options.record:
+            raise UserError("--record and --replay exclude each other", "use only one of them")
+        sets = options.probe_sets if options.probes else ()
+        self.sampler = Sampler(options.interval, sets, options.patience)
+        self.failure: UserError | None = None
+        self._recorder = recording.Recorder(options.record) if options.record else None
+        # read it now: a file that is not a recording is an error before anything is displayed
+        self._past = list(recording.read(options.replay)) if options.replay else None
+        self._compiles = bool(sets) and not options.replay
+        self._deliver, self._failed = deliver, failed
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread and detach the probes."""
+        self._over.set()
+        self.sampler.stop()
+        self._ended()
+        if self._recorder:
+            self._recorder.close()
+
+    def _ended(self) -> None:
+        """Wait for the thread, however long the compiler takes: it detaches what it attached."""
+        if self._thread.is_alive():
+            self._thread.join(timeout=1)
+        if self._compiles and self._thread.is_alive():
+            print(_WAITING, file=sys.__stderr__, flush=True)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            if self._past is None:
+                self.sampler.run(self._hand_on)
+            else:
+                recording.replayed(self._past, self._hand_on, self._over.wait)
+        except UserError as error:
+            self.failure = error
+            self._failed()
+        # any other error must not leave old figures on the screen
+        except Exception as error:
+            self.failure = UserError(f"the sampler failed: {error!r}")
+            self._failed()
+
+    def _hand_on(self, snapshot: Snapshot) -> None:
+        if self._recorder:
+            self._recorder.add(snapshot)
+        self._deliver(snapshot)
+
+
+@contextmanager
+def fed(options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> Iterator[Feed]:
+    """A feed that runs within the block; UserError after the block if the feed failed."""
+    feed = Feed(options, deliver, failed)
+    feed.start()
+    try:
+        yield feed
+    finally:
+        feed.stop()
+    if feed.failure:
+        raise feed.failure

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of the host without probes: mounts, connections, RDMA ports, CPU time, nfsd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from nfsrdma_tools import files
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.nfs import (
+    fstab,
+    mountinfo,
+    mountstats,
+    readahead,
+    sunrpc,
+)
+from nfsrdma_tools.host.nfs.mounts import Mount as Effect
+from nfsrdma_tools.host.nfsd import nfsctl
+from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
+from nfsrdma_tools.host.rdma import ports as rdma_ports
+from nfsrdma_tools.live.analyze.bottleneck import IDLE
+from nfsrdma_tools.live.collect.mount_clients import Known, Owners
+from nfsrdma_tools.live.snapshot import (
+    Credits,
+    Mount,
+    Op,
+    Port,
+    Processors,
+    Server,
+    Xprt,
+)
+
+__all__ = ["Facts", "Readings", "host_name"]
+
+_FSTAB = Path("/etc/fstab")
+_INFO = mountinfo.PROC
+_STATS = mountstats.PROC
+# columns of a connection that are not counters
+_NOT_COUNTED = {*mountstats.STATES, "bind_count", "connect_time"}
+# settings change rarely: read a part of them in each interval, all of them in so many
+_SLOWLY = 10
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The counters of the host; two readings make an interval."""
+
+    mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
+    """By mount point."""
+    cpu: cpu_time.CpuTimes | None = None
+    nfsd: nfsd_stats.Served | None = None
+
+
+class Facts:
+    """Reads the host; ``missing`` has the sources that could not be read, and the reason."""
+
+    def __init__(self, owners: Owners) -> None:
+        self.owners = owners
+        self.missing: dict[str, str] = {}
+        self._watch = mountinfo.Watch(_INFO)
+        self._mounts: list[Mount] = []
+        self._known = Known()
+        self._transports = sunrpc.Transports(())
+        self._ports = rdma_ports.Ports()
+        self._listeners: tuple[str, ...] = ()
+        self._turn = 0
+
+    def read(self) -> Readings:
+        """Read the counters."""
+        mounts = self._tried("mountstats", lambda: mountstats.read_all(_STATS)) or ()
+        return Readings(
+            mounts={str(each.directory): each for each in mounts},
+            cpu=self._tried("CPU", cpu_time.busy),
+            nfsd=self._tried("nfsd", nfsd_stats.read),
+        )
+
+    def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
+        """All NFS superblocks with their counts between two readings."""
+        self._look()
+        transports, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
+        found = []
+        for mount in self._mounts:
+            stats = now.mounts.get(mount.directory)
+            if stats is None:
+                found.append(mount)
+                continue
+            added = _difference(stats, before.mounts.get(mount.directory))
+            numbers = self._known.xprts.get(mount.directory, ())
+            # mounts that share connections share the tuple of them
+            key = numbers or mount.directory, mount.transport
+            if key not in made:
+                there = tuple(transports[n] for n in numbers if n in transports)
+                made[key] = _xprts(added.xprts, there, mount.transport)
+            found.append(_done(mount, added, made[key]))
+        return tuple(found)
+
+    def processors(self, now: Readings, before: Readings) -> Processors:
+        """CPU time between two readings."""
+        if not now.cpu or not before.cpu:
+            return Processors(cpus=os.cpu_count() or 1)
+        spent = cpu_time.difference(now.cpu, before.cpu)
+        return Processors(spent.cpus, spent.wall_ns, max(spent.busy_ns, 0))
+
+    def server(self, now: Readings, before: Readings) -> Server | None:
+        """Counts of nfsd between two readings; None if it does not run."""
+        threads = self._tried("nfsd threads", nfsctl.threads)
+        if not threads or not now.nfsd:
+            return None
+        if self._turn % _SLOWLY == 1:
+            self._listeners = tuple(map(str, self._tried("listeners", nfsctl.listeners) or ()))
+        then = before.nfsd or now.nfsd
+        names = ("read_bytes", "write_bytes", "calls", "bad_calls")
+        grown = (max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names)
+        return Server(threads, self._listeners, *grown)
+
+    def ports(self) -> tuple[Port, ...]:
+        """The RDMA ports."""
+        return tuple(
+            Port(p.name, p.netdev, p.state, p.physical)
+            for p in self._tried("RDMA ports", self._ports.read) or ()
+        )
+
+    def _tried(self, name: str, read: Callable[[], _T]) -> _T | None:
+        try:
+            found = read()
+        except (OSError, UserError) as error:
+            self.missing[name] = getattr(error, "strerror", None) or str(error)
+            return None
+        self.missing.pop(name, None)
+        return found
+
+    def _look(self) -> None:
+        """Update the lists of mounts and connections if they changed, and some of the settings."""
+        self._turn += 1
+        if self._watch.changed():
+            entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
+            self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
+            self.owners.look()
+        if self._known is not self.owners.known:
+            self._known = self.owners.known
+            self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
+        for i in range(self._turn % _SLOWLY, len(self._mounts), _SLOWLY):
+            self._mounts[i] = _slow(self._mounts[i])
+
+
+def host_name() -> tuple[str, str]:
+    """The name of the host, and its kernel's release."""
+    return socket.gethostname(), os.uname().release
+
+
+def _grouped(found: Iterable[Effect]) -> list[Mount]:
+    asked = fstab.asked_transports(files.read(_FSTAB))
+    by_device: dict[str, Mount] = {}
+    for each in found:
+        directory = str(each.directory)
+        first = by_device.get(each.device)
+        if first:
+            by_device[each.device] = replace(first, also=(*first.also, directory))
+            continue
+        by_device[each.device] = Mount(
+            device=each.device,
+            directory=directory,
+            target=str(each.target),
+            fstype=each.fstype,
+            transport=each.transport,
+            asked=asked.get(each.directory, ""),
+            vers=each.vers,
+            rsize=each.rsize,
+            wsize=each.wsize,
+            nconnect=each.nconnect,
+            limit=IDLE,
+        )
+    return list(by_device.values())
+
+
+def _slow(mount: Mount) -> Mount:
+    try:
+        window = readahead.get_kb(mount.device)
+    except UserError:
+        return mount
+    return mount if window == mount.read_ahead_kb else replace(mount, read_ahead_kb=window)
+
+
+def _difference(
+    now: mountstats.MountStats, before: mountstats.MountStats | None
+) -> mountstats.MountStats:
+    """The counts between two readings; none for a mount that is new in this interval."""
+    with contextlib.suppress(UserError):
+        return mountstats.difference(now, before or now)
+    return mountstats.difference(now, now)
+
+
+def _done(mount: Mount, added: mountstats.MountStats, xprts: tuple[Xprt, ...]) -> Mount:
+    done = ((n, op) for n, op in added.operations.items() if op.operations or op.transmissions)
+    counted = added.bytes
+    return replace(
+        mount,
+        read=counted.server_read,
+        written=counted.server_write,
+        direct=counted.direct_read + counted.direct_write,
+        ops=tuple(_op(name, each) for name, each in done),
+        xprts=xprts,
+    )
+
+
+def _op(name: str, done: mountstats.Operation) -> Op:
+    again = max(done.transmissions - done.operations, 0)
+    return Op(
+        name, done.operations, done.errors, done.timeouts, again, done.bytes_sent,
+        done.bytes_received, done.queue_ms, done.rtt_ms, done.execute_ms,
+    )  # fmt: skip
+
+
+def _xprts(
+    counted: tuple[mountstats.Xprt, ...], transports: tuple[sunrpc.Transport, ...], transport: str
+) -> tuple[Xprt, ...]:
+    # both list connections in the order of their creation
+    if len(counted) != len(transports):
+        return tuple(map(_counted, counted))
+    return tuple(
+        _shown(_counted(c), t, transport) for c, t in zip(counted, transports, strict=True)
+    )
+
+
+def _counted(xprt: mountstats.Xprt) -> Xprt:
+    counters = {n: count for n, count in xprt.counters.items() if count and n not in _NOT_COUNTED}
+    return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
+
+
+def _shown(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
+    # sunrpc's congestion window has the credits of the kernel's transport, not of our module
+    credits = Credits(state.credits, state.used) if transport == "rdma" else Credits()
+    return replace(
+        xprt,
+        number=state.number,
+        address=state.address,
+        states=state.states,
+        connected=state.connected,
+        credits=credits,
+        requests=state.requests,
+        sending=state.sending,
+        pending=state.pending,
+        backlog=state.backlog,
+    )

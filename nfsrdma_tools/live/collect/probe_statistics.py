@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The counts of the probes in an interval, assigned to mounts, clients and layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.collect.mount_clients import Known
+from nfsrdma_tools.live.snapshot import (
+    Ahead,
+    Chunks,
+    Client,
+    Credits,
+    Layer,
+    Mount,
+    Processors,
+    Regions,
+    Timing,
+    Xprt,
+)
+from nfsrdma_tools.probes import probe_sets
+from nfsrdma_tools.probes.counters import Row, split
+from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
+
+__all__ = [
+    "Counted",
+    "clients",
+    "counting",
+    "on_mounts",
+    "with_layers",
+]
+
+# resolving stacks costs more than all other probe sets: sample less, and read less often
+CPU_EVERY, CPU_RATE = 10.0, 97
+FREE_EVERY = 60.0
+
+
+class Counted:
+    """The probe sets of one session; ``read`` returns the counts since the last ``read``."""
+
+    def __init__(self, session: Any, names: Sequence[str]) -> None:
+        self.session = session
+        self._sets = {name: probe_sets.account(name) for name in names}
+        self._last = {name: each.read(session) for name, each in self._sets.items()}
+        self._cpu_at = time.monotonic()
+        self._cpu: dict[str, Any] = {}
+        self._lost = lost(session)
+        self._freed_at = time.monotonic()
+
+    def read(self) -> dict[str, Any]:
+        """The new counts by probe set; "lost" has the numbers of uncounted events by kind."""
+        found = {name: self._added(name) for name in self._sets if name != "cpu"}
+        if "cpu" in self._sets:
+            found["cpu"] = self._layers()
+        self._free()
+        return {**found, "lost": self._missed(found)}
+
+    def _missed(self, found: Mapping[str, Any]) -> dict[str, int]:
+        before, self._lost = self._lost, lost(self.session)
+        missed = (self._lost - before)._asdict()
+        if "connections" in found:
+            missed["events"] = found["connections"].lost
+        if found.get("cpu", {}).get("fresh"):
+            missed["samples"] = found["cpu"]["lost"]
+        return {name: count for name, count in missed.items() if count}
+
+    def _free(self) -> None:
+        now = time.monotonic()
+        if now - self._freed_at < FREE_EVERY:
+            return
+        self._freed_at = now
+        for name in self._last.keys() - {"cpu"}:
+            self._sets[name].forget(self.session, self._last[name], now)
+
+    def _added(self, name: str) -> Any:
+        probe_set = self._sets[name]
+        now, before = probe_set.read(self.session), self._last[name]
+        self._last[name] = now
+        return probe_set.difference(now, before)
+
+    def _layers(self) -> dict[str, Any]:
+        if not self._cpu or time.monotonic() - self._cpu_at > CPU_EVERY:
+            added, self._cpu_at = self._added("cpu"), time.monotonic()
+            self._sets["cpu"].forget(self.session, self._last["cpu"], self._cpu_at)
+            rows = self._sets["cpu"].records(added, {})
+            self._cpu = {"rows": rows, "ns": added.host.wall_ns, "lost": added.lost}
+            return {**self._cpu, "fresh": True}
+        return {**self._cpu, "fresh": False}
+
+
+@contextmanager
+def counting(
+    missing: dict[str, str], names: Sequence[str] = probe_sets.NAMES
+) -> Iterator[Counted | None]:
+    """The probe sets in one session; None, and the reason in ``missing``, if they do not attach."""
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(probe_sets.attached(names, rate=CPU_RATE, sums_only=True))
+        except UserError as error:
+            missing["probes"] = str(error)
+            yield None
+            return
+        missing.update({each.event: each.reason for each in session.missing})
+        yield Counted(session, names)
+
+
+def on_mounts(mounts: Sequence[Mount], found: Mapping[str, Any], known: Known) -> tuple[Mount, ...]:
+    """The mounts with the counts of the probes; a mount without counts is the same object.
+
+    ``found`` has the probe sets that are attached: any of them may be absent.
+    """
+    rows = _Rows(
+        found,
+        _by_client(_part(found, "latency", "sums")),
+        _by_client(_part(found, "chunks", "counts")),
+    )
+    seen = rows.owners()
+    return tuple(
+        _on(mount, rows, known) if _is_in(mount, seen, known) else mount for mount in mounts
+    )
+
+
+class _Rows(NamedTuple):
+    """The counts, and the rows of latency and chunks by client."""
+
+    found: Mapping[str, Any]
+    timings: dict[int, list[Row]]
+    messages: dict[int, list[Row]]
+
+    def owners(self) -> set[Any]:
+        """Clients, transports of our module, and devices that have counts."""
+        clients = {(False, client) for client in (*self.timings, *self.messages)}
+        return clients.union(self.regions, self.credits, self.ahead)
+
+    @property
+    def regions(self) -> Mapping[tuple[bool, int], Sequence[int]]:
+        """Operations on memory regions by their owner."""
+        return _part(self.found, "registrations", "counts")
+
+    @property
+    def credits(self) -> Mapping[tuple[bool, int], connections.Credit]:
+        """Credits by their owner."""
+        return _part(self.found, "connections", "credits")
+
+    @property
+    def ahead(self) -> Mapping[str, Sequence[int]]:
+        """Read-ahead by device."""
+        return _part(self.found, "readahead", "counts")
+
+
+def _part(found: Mapping[str, Any], probe_set: str, name: str) -> Mapping[Any, Any]:
+    """A mapping of a probe set's counts; empty if the set is not attached."""
+    part: Mapping[Any, Any] = getattr(found.get(probe_set), name, {})
+    return part
+
+
+def _by_client(rows: Iterable[Row]) -> dict[int, list[Row]]:
+    by_client: dict[int, list[Row]] = {}
+    for row in sorted(rows):
+        by_client.setdefault(row.client, []).append(row)
+    return by_client
+
+
+def _is_in(mount: Mount, seen: set[Any], known: Known) -> bool:
+    if mount.device in seen or mount.transport == "nfsrdma":
+        return True
+    return (False, known.clients.get(mount.directory)) in seen
+
+
+def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
+    parts: dict[str, Any] = {}
+    if ahead := rows.ahead.get(mount.device):
+        parts["ahead"] = Ahead(_named(readahead.COUNTS, ahead))
+    client = known.clients.get(mount.directory)
+    if client in rows.timings:
+        parts["timings"] = _timings(rows.found["latency"], rows.timings[client])
+    if client in rows.messages:
+        parts["chunks"] = _chunks(rows.found["chunks"], rows.messages[client])
+    owners = _owners(mount, client, known)
+    if rows.regions and (regions := _regions(rows.found["registrations"], owners)):
+        parts["regions"] = regions
+    parts |= _credits(mount, rows.credits, owners)
+    return replace(mount, **parts) if parts else mount
+
+
+def _owners(mount: Mount, client: int | None, known: Known) -> list[tuple[bool, int]]:
+    """The owners of the mount's regions and credits: connections of our module, else the client."""
+    if client is None:
+        return []
+    if mount.transport != "nfsrdma":
+        return [(False, client)]
+    return [(True, number) for number in known.xprts.get(mount.directory, ())]
+
+
+def _timings(added: latency.Latency, rows: Iterable[Row]) -> tuple[Timing, ...]:
+    return tuple(_timing(row, added.sums[row], added.times.get(row, ())) for row in rows)
+
+
+def _timing(row: Row, sums: Sequence[int], times: Sequence[int]) -> Timing:
+    phases = _named(latency.PHASES, sums[2:])
+    return Timing(row.procedure, sums[0], sums[1], phases, _slots(times))
+
+
+def _chunks(added: chunks.Chunks, rows: Iterable[Row]) -> tuple[Chunks, ...]:
+    return tuple(
+        Chunks(
+            row.procedure,
+            _named(chunks.COUNTS, added.counts[row]),
+            {k: _slots(s) for k, s in split(added.sizes.get(row, ()), chunks.KINDS).items()},
+        )
+        for row in rows
+    )
+
+
+def _regions(
+    added: registrations.Registrations, owners: Sequence[tuple[bool, int]]
+) -> Regions | None:
+    rows = [added.counts[owner] for owner in owners if owner in added.counts]
+    if not rows:
+        return None
+    counts = _named(registrations.COUNTS, [sum(column) for column in zip(*rows, strict=True)])
+    lives = [added.lifetimes[owner] for owner in owners if owner in added.lifetimes]
+    return Regions(counts, _slots([sum(column) for column in zip(*lives, strict=True)]))
+
+
+def _credits(
+    mount: Mount,
+    credits: Mapping[tuple[bool, int], connections.Credit],
+    owners: Sequence[tuple[bool, int]],
+) -> dict[str, Any]:
+    """The credits that only probes know.
+
+    Our transport module has a row per connection.  The kernel's has a row per client, which may
+    have several connections: the row has the number of Calls that waited, and sysfs has the credits
+    of each connection (host_statistics.py).
+    """
+    rows = [credits[owner] for owner in owners if owner in credits]
+    if mount.transport == "nfsrdma":
+        own = {number: row for (_, number), row in credits.items() if (True, number) in owners}
+        return {"xprts": tuple(_with(x, own.get(x.number)) for x in mount.xprts)} if own else {}
+    if mount.transport != "rdma" or not rows:
+        return {}
+    parts: dict[str, Any] = {"credit_waits": rows[0].waits} if rows[0].waits else {}
+    if len(mount.xprts) == 1 and mount.xprts[0].number < 0:
+        parts["xprts"] = (_with(mount.xprts[0], rows[0]),)
+    return parts
+
+
+def _with(xprt: Xprt, row: connections.Credit | None) -> Xprt:
+    return replace(xprt, credits=Credits(row.granted, row.used)) if row else xprt
+
+
+def clients(added: server.Server) -> tuple[Client, ...]:
+    """The server's clients, one row per client and procedure."""
+    phases = len(server.PHASES)
+    return tuple(
+        Client(
+            asked.peer, asked.procedure, _named(server.COUNTS, sums[1 + phases :]), sums[0],
+            _named(server.PHASES, sums[1 : 1 + phases]), _slots(added.times.get(asked, ())),
+        )
+        for asked, sums in sorted(added.sums.items())
+    )  # fmt: skip
+
+
+def with_layers(spent: Processors, found: Mapping[str, Any]) -> Processors:
+    """CPU time with the newest counts by layer."""
+    cpu = found.get("cpu")
+    if not cpu:
+        return spent
+    rows = [row for row in cpu["rows"] if "client_ns" in row and row["layer"] != "busy"]
+    layers = tuple(
+        Layer(row["layer"], row["client_ns"], row["server_ns"], row["neither_ns"]) for row in rows
+    )
+    return replace(spent, layers=layers, layers_ns=cpu["ns"], fresh=cpu["fresh"])
+
+
+def _named(names: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
+def _slots(counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    return tuple((slot, count) for slot, count in enumerate(counts) if count)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write snapshots to a file, one JSON line each, and read them back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
+from nfsrdma_tools.live.snapshot import Snapshot
+
+__all__ = ["Recorder", "line", "read", "replayed"]
+
+_FORM = {"nfsrdma snapshots": 1}
+
+
+def line(snapshot: Snapshot) -> str:
+    """A snapshot as one line of JSON, in ASCII."""
+    return json.dumps(to_plain(snapshot), separators=(",", ":"))
+
+
+class Recorder:
+    """Writes snapshots to a new file; a line is in the file before ``add`` returns."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file: IO[str] = path.open("x", encoding="ascii")
+        except FileExistsError as error:
+            raise UserError(f"{path} exists", "choose another name") from error
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}") from error
+        self._write(json.dumps(_FORM))
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Write one snapshot."""
+        self._write(line(snapshot))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, text: str) -> None:
+        self._file.write(text + "\n")
+        self._file.flush()
+
+
+def read(path: Path) -> Iterator[Snapshot]:
+    """The snapshots of a file; UserError with the number of the first invalid line.
+
+    An incomplete last line is skipped: its writer was killed.
+    """
+    try:
+        with path.open(encoding="ascii", errors="replace") as file:
+            if _parsed(file.readline(), path, 1) != _FORM:
+                raise UserError(
+                    f"{path} is not a recording", "make one with: nfsrdma top --record FILE"
+                )
+            for number, text in enumerate(file, start=2):
+                if text.endswith("\n"):
+                    yield from_plain(Snapshot, _parsed(text, path, number))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _parsed(text: str, path: Path, number: int) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path}, line {number}: {error}") from error
+
+
+def replayed(
+    snapshots: Iterable[Snapshot],
+    deliver: Callable[[Snapshot], None],
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Deliver snapshots at their original intervals; end when ``wait`` returns true."""
+    last = 0.0
+    for snapshot in snapshots:
+        if last and wait(max(snapshot.time - last, 0.0)):
+            return
+        last = snapshot.time
+        deliver(snapshot)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sampler: reads the host and the probes once an interval and delivers a snapshot.
+
+It runs in a thread of its own.  Another thread attaches the probes, because compiling them takes
+seconds.  Until they are attached, and if they fail, ``missing`` in a snapshot has the reason.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from nfsrdma_tools.live.analyze import connection_events
+from nfsrdma_tools.live.analyze.bottleneck import IDLE, limit
+from nfsrdma_tools.live.analyze.stalls import Finder
+from nfsrdma_tools.live.collect.host_statistics import Facts, Readings, host_name
+from nfsrdma_tools.live.collect.mount_clients import Owners
+from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.probe_statistics import (
+    Counted,
+    clients,
+    counting,
+    on_mounts,
+    with_layers,
+)
+from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
+from nfsrdma_tools.probes.probe_sets import NAMES
+from nfsrdma_tools.probes.program import present
+
+__all__ = ["Sampler"]
+
+Deliver = Callable[[Snapshot], None]
+_ATTACHING = "attaching, this takes some seconds"
+_DISABLED = "disabled by an option"
+
+
+class Sampler:
+    """``run`` delivers a snapshot every ``interval`` seconds until ``stop``.
+
+    ``sets`` are the probe sets to attach; an RPC older than ``patience`` seconds is a stall.
+    """
+
+    def __init__(
+        self, interval: float = 1.0, sets: Sequence[str] = NAMES, patience: float = 5.0
+    ) -> None:
+        self.interval = interval
+        self._sets = sets
+        self._owners = Owners()
+        self._facts = Facts(self._owners)
+        self._waits = Waits()
+        self._finder = Finder(patience)
+        self._stop = threading.Event()
+        self._before: Readings | None = None
+        self._at = 0.0
+        self._number = 0
+        self._counted: Counted | None = None
+        self._lock = threading.Lock()
+        self._missing: dict[str, str] = {}
+        self._lost: Counter[str] = Counter()
+        self._name = host_name()
+
+    def stop(self) -> None:
+        """End ``run``, from any thread."""
+        self._stop.set()
+
+    def run(self, deliver: Deliver) -> None:
+        """Deliver snapshots until ``stop``; intervals do not drift, and a missed one is skipped."""
+        probes = threading.Thread(target=self._probe, daemon=True)
+        self._missing = {"probes": _ATTACHING if self._sets else _DISABLED}
+        if self._sets:
+            probes.start()
+        self.take()
+        due = time.monotonic() + self.interval
+        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
+            deliver(self.take())
+            due = max(due + self.interval, time.monotonic())
+        if self._sets:
+            probes.join()
+
+    def take(self) -> Snapshot:
+        """A snapshot of the time since the last ``take``; the first one has no counts."""
+        spent, now, clock = time.thread_time_ns(), self._facts.read(), time.monotonic()
+        before, then = self._before or now, self._at
+        self._before, self._at, self._number = now, clock, self._number + 1
+        snapshot = self._with_probes(
+            Snapshot(
+                time=time.time(),
+                seconds=clock - then if then else 0.0,
+                number=self._number,
+                host=self._name[0],
+                kernel=self._name[1],
+                mounts=self._facts.mounts(now, before),
+                server=self._facts.server(now, before),
+                processors=self._facts.processors(now, before),
+                ports=self._facts.ports(),
+            )
+        )
+        snapshot = self._with_limits(snapshot)
+        events = (*snapshot.events, *self._finder.look(snapshot))
+        self._lost.update(snapshot.lost)
+        missing = {**self._facts.missing, **self._missing, **_lost(self._lost)}
+        cost = time.thread_time_ns() - spent
+        return replace(snapshot, events=events, missing=missing, cost_ns=cost)
+
+    def _with_probes(self, snapshot: Snapshot) -> Snapshot:
+        known = self._owners.known
+        waiting = self._waits.look(snapshot.mounts, known, time.monotonic())
+        snapshot = replace(snapshot, mounts=waiting)
+        found = self._found()
+        if found is None:
+            return snapshot
+        epoch = time.time() - time.monotonic()
+        return replace(
+            snapshot,
+            mounts=on_mounts(snapshot.mounts, found, known),
+            server=_with_clients(snapshot.server, found),
+            processors=with_layers(snapshot.processors, found),
+            lost=found["lost"],
+            events=connection_events.events(
+                getattr(found.get("connections"), "events", ()), snapshot.mounts, known, epoch
+            ),
+        )
+
+    def _found(self) -> dict[str, Any] | None:
+        # the other thread detaches them under this lock
+        with self._lock:
+            try:
+                return self._counted.read() if self._counted else None
+            except Exception as error:
+                self._counted = None
+                self._missing["probes"] = f"reading them failed: {error!r}"
+                return None
+
+    def _with_limits(self, snapshot: Snapshot) -> Snapshot:
+        def with_limit(mount: Mount) -> Mount:
+            # the initial value of a mount
+            if mount.limit is IDLE and not mount.ops and not mount.waiting:
+                return mount
+            now = limit(mount, snapshot.processors, snapshot.seconds)
+            return mount if mount.limit == now else replace(mount, limit=now)
+
+        return replace(snapshot, mounts=tuple(map(with_limit, snapshot.mounts)))
+
+    def _probe(self) -> None:
+        """Attach the probes, and again when a module with their events is loaded or unloaded."""
+        while not self._stop.is_set():
+            there = present(self._sets)
+            self._missing = {"probes": _ATTACHING}
+            missing: dict[str, str] = {}
+            with ExitStack() as stack:
+                counted = self._attached(stack, missing)
+                self._missing, self._counted = missing, counted
+                while present(self._sets) == there and not self._stop.wait(1.0):
+                    pass
+                with self._lock:
+                    self._counted = None
+
+    def _attached(self, stack: ExitStack, missing: dict[str, str]) -> Counted | None:
+        try:
+            return stack.enter_context(counting(missing, self._sets))
+        # bcc raises anything: continue without probes
+        except Exception as error:
+            missing["probes"] = f"attaching them failed: {error!r}"
+            return None
+
+
+def _lost(sums: Counter[str]) -> dict[str, str]:
+    return {f"lost {what}": f"not counted by the probes: {n}" for what, n in sums.items()}
+
+
+def _with_clients(server: Server | None, found: dict[str, Any]) -> Server | None:
+    if not server or "server" not in found:
+        return server
+    return replace(server, clients=clients(found["server"]))

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The metrics: name, type, help, labels and collector, as a table.
+
+Counters start at 0 when the exporter starts.  Units are seconds and bytes, by Prometheus'
+conventions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COLUMNS", "FAMILIES", "Family"]
+
+
+class Family(NamedTuple):
+    """A metric: ``kind`` is "counter", "gauge" or "histogram"; a counter's name ends in _total.
+
+    A metric without a ``collector`` describes the exporter and cannot be turned off.
+    """
+
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+    collector: str = ""
+
+
+_MOUNT = ("mount", "transport")
+_OP = (*_MOUNT, "op")
+# mounts may share a connection, so its series have no label for the mount
+_XPRT = ("xprt", "transport")
+_CLIENT = ("client", "op")
+
+FAMILIES: dict[str, Family] = {
+    "nfsrdma_build_info": Family(
+        "gauge", "A metric with the value 1 and the versions of the exporter as labels.",
+        ("version", "pythonversion"),
+    ),
+    "nfsrdma_mount_info": Family(
+        "gauge", "1 per NFS mount, with the options in effect as labels.",
+        (*_MOUNT, "target", "vers", "rsize", "wsize", "nconnect"), "mount",
+    ),
+    "nfsrdma_mount_xprt_info": Family(
+        "gauge", "1 per mount and connection that it uses; mounts may share a connection.",
+        (*_MOUNT, "xprt"), "mount",
+    ),
+    "nfsrdma_mount_read_bytes_total": Family(
+        "counter", "Bytes read from the server.", _MOUNT, "mount"
+    ),
+    "nfsrdma_mount_written_bytes_total": Family(
+        "counter", "Bytes written to the server.", _MOUNT, "mount"
+    ),
+    "nfsrdma_mount_credit_waits_total": Family(
+        "counter", "Calls that waited for a credit, from probes.", _MOUNT, "connections"
+    ),
+    "nfsrdma_mount_read_ahead_bytes": Family("gauge", "Read-ahead window.", _MOUNT, "mount"),
+    "nfsrdma_mount_other_transport": Family(
+        "gauge", "1 if the mount uses another transport than fstab requests, else 0.",
+        (*_MOUNT, "asked"), "mount",
+    ),
+    "nfsrdma_mount_oldest_rpc_seconds": Family(
+        "gauge", "Age of the oldest pending RPC.", _MOUNT, "mount"
+    ),
+    "nfsrdma_rpc_requests_total": Family("counter", "Completed RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_errors_total": Family("counter", "RPCs that failed.", _OP, "rpc"),
+    "nfsrdma_rpc_timeouts_total": Family("counter", "Major timeouts of RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_retransmissions_total": Family("counter", "Retransmissions of RPCs.", _OP, "rpc"),
+    "nfsrdma_rpc_sent_bytes_total": Family(
+        "counter", "Bytes sent, including RPC headers.", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_received_bytes_total": Family(
+        "counter", "Bytes received, including RPC headers.", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_queue_seconds_total": Family(
+        "counter", "Time of RPCs in the queue before transmission (nfsiostat: queue).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_response_seconds_total": Family(
+        "counter", "Time of RPCs from transmission to reply (nfsiostat: RTT).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_execute_seconds_total": Family(
+        "counter", "Time of RPCs from start to end (nfsiostat: exe).", _OP, "rpc"
+    ),
+    "nfsrdma_rpc_duration_seconds": Family(
+        "histogram", "Time of RPCs from start to end, from probes.", _OP, "latency"
+    ),
+    "nfsrdma_rpc_phase_seconds_total": Family(
+        "counter", "Time of RPCs by phase, from probes.", (*_OP, "phase"), "latency"
+    ),
+    "nfsrdma_messages_total": Family(
+        "counter", "Calls and Replies by the way they travel (RFC 8166, section 3), from probes.",
+        (*_OP, "way"), "chunks",
+    ),
+    "nfsrdma_chunk_size_bytes": Family(
+        "histogram", "Sizes of chunks, from probes.", (*_OP, "kind"), "chunks"
+    ),
+    "nfsrdma_regions_total": Family(
+        "counter", "Operations on memory regions, from probes.", (*_MOUNT, "what"), "registrations"
+    ),
+    "nfsrdma_region_lifetime_seconds": Family(
+        "histogram", "Time that memory regions were mapped, from probes.", _MOUNT, "registrations"
+    ),
+    "nfsrdma_read_ahead_pages_total": Family(
+        "counter", "Read-ahead windows and pages by their use, from probes.", (*_MOUNT, "what"),
+        "readahead",
+    ),
+    "nfsrdma_xprt_info": Family(
+        "gauge", "1 per connection, with the server's address as a label.", (*_XPRT, "address"),
+        "xprt",
+    ),
+    "nfsrdma_xprt_connected": Family(
+        "gauge", "1 if the connection is established, else 0.", _XPRT, "xprt"
+    ),
+    "nfsrdma_xprt_connects_total": Family("counter", "Connects of the client.", _XPRT, "xprt"),
+    "nfsrdma_xprt_credits": Family("gauge", "Credits that the server grants.", _XPRT, "xprt"),
+    "nfsrdma_xprt_credits_used": Family("gauge", "Credits in use.", _XPRT, "xprt"),
+    "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT, "xprt"),
+    "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for a reply.", _XPRT, "xprt"),
+    "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT, "xprt"),
+    "nfsrdma_server_threads": Family("gauge", "Threads of nfsd.", (), "server"),
+    "nfsrdma_server_read_bytes_total": Family(
+        "counter", "Bytes that nfsd read from files.", (), "server"
+    ),
+    "nfsrdma_server_written_bytes_total": Family(
+        "counter", "Bytes that nfsd wrote to files.", (), "server"
+    ),
+    "nfsrdma_server_calls_total": Family("counter", "Calls that nfsd received.", (), "server"),
+    "nfsrdma_server_bad_calls_total": Family("counter", "Calls that nfsd rejected.", (), "server"),
+    "nfsrdma_server_client_calls_total": Family(
+        "counter", "Calls over RDMA, from probes.", _CLIENT, "server"
+    ),
+    "nfsrdma_server_client_sends_total": Family(
+        "counter", "Replies whose Send completion the probes saw.", _CLIENT, "server"
+    ),
+    "nfsrdma_server_client_bytes_total": Family(
+        "counter", "Bytes that nfsd moved by RDMA Read (fetched) and Write (written), from probes.",
+        (*_CLIENT, "direction"), "server",
+    ),
+    "nfsrdma_server_call_duration_seconds": Family(
+        "histogram", "Time of Calls in the server, from probes.", _CLIENT, "server"
+    ),
+    "nfsrdma_server_phase_seconds_total": Family(
+        "counter", "Time of Calls by phase, from probes; the phase send is the time of Sends.",
+        (*_CLIENT, "phase"), "server",
+    ),
+    "nfsrdma_cpu_busy_seconds_total": Family("counter", "Time of all CPUs not idle.", (), "cpu"),
+    "nfsrdma_cpu_layer_seconds_total": Family(
+        "counter", "CPU time by layer and side (client, server, neither), from probes.",
+        ("layer", "side"), "cpu",
+    ),
+    "nfsrdma_port_active": Family(
+        "gauge", "1 if the RDMA port is ACTIVE, else 0.", ("port", "netdev"), "port"
+    ),
+    "nfsrdma_events_total": Family(
+        "counter", "Events by kind, and by the mount, port or server concerned.",
+        ("kind", "where"), "event",
+    ),
+    "nfsrdma_missing": Family(
+        "gauge", "1 per source of metrics that is unavailable on this host.", ("what",)
+    ),
+    "nfsrdma_probes_lost_total": Family(
+        "counter", "RPCs, events and samples that the probes could not count.",
+        ("what",),
+    ),
+    "nfsrdma_sampler_snapshots_total": Family("counter", "Snapshots of the host."),
+    "nfsrdma_sampler_cpu_seconds_total": Family("counter", "CPU time of the sampler's snapshots."),
+    "nfsrdma_sampler_last_snapshot_timestamp_seconds": Family(
+        "gauge", "Time of the newest snapshot, in seconds of the epoch."
+    ),
+}  # fmt: skip
+
+COLUMNS = {
+    "sends": "sends",
+    "recvs": "receives",
+    "bad_xids": "unknown_replies",
+    # the kernel calls segments chunks (rpcrdma_encode_write_list in xprtrdma/rpc_rdma.c)
+    "read_chunk_count": "read_segments",
+    "write_chunk_count": "write_segments",
+    "reply_chunk_count": "reply_segments",
+    "total_rdma_request": "chunk_request_bytes",
+    "total_rdma_reply": "chunk_reply_bytes",
+    "pullup_copy_count": "pullup_bytes",
+    "fixup_copy_count": "fixup_bytes",
+    "hardway_register_count": "slow_registrations",
+    "failed_marshal_count": "marshal_failures",
+    "bad_reply_count": "bad_replies",
+    "nomsg_call_count": "long_calls",
+    "mrs_recycled": "regions_recycled",
+    "mrs_orphaned": "regions_orphaned",
+    "mrs_allocated": "regions_allocated",
+    "local_inv_needed": "local_invalidations",
+    "empty_sendctx_q": "send_queue_full",
+    "reply_waits_for_send": "replies_waited_for_send",
+}
+"""mountstats' columns of a connection: each is the counter ``nfsrdma_xprt_NAME_total``."""
+
+for _column, _name in COLUMNS.items():
+    FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family(
+        "counter", f"The column {_column} of mountstats.", _XPRT, "xprt"
+    )

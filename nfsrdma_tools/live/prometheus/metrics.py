@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prometheus metrics (metric_names.py) from snapshots: a scrape does not read the host.
+
+Series of unmounted mounts and of removed ports disappear.  Needs prometheus-client.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+
+from nfsrdma_tools import __version__
+from nfsrdma_tools.live.prometheus.collectors import NAMES
+from nfsrdma_tools.live.prometheus.connection_totals import Connections
+from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
+from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
+from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
+from nfsrdma_tools.probes.sets.latency import slot_ns
+
+__all__ = ["Metrics"]
+
+_OPS = {
+    "nfsrdma_rpc_requests_total": ("count", 1.0),
+    "nfsrdma_rpc_errors_total": ("errors", 1.0),
+    "nfsrdma_rpc_timeouts_total": ("timeouts", 1.0),
+    "nfsrdma_rpc_retransmissions_total": ("again", 1.0),
+    "nfsrdma_rpc_sent_bytes_total": ("sent", 1.0),
+    "nfsrdma_rpc_received_bytes_total": ("received", 1.0),
+    "nfsrdma_rpc_queue_seconds_total": ("queue_ms", 1e-3),
+    "nfsrdma_rpc_response_seconds_total": ("rtt_ms", 1e-3),
+    "nfsrdma_rpc_execute_seconds_total": ("execute_ms", 1e-3),
+}
+_BUILD_INFO = ("nfsrdma_build_info", 1.0, (__version__, platform.python_version()))
+_WAYS = ("calls_", "replies_", "reply_unused")
+_FINE, _MICRO, _COARSE, _SIZES = "fine", "microseconds", "1024 ns", "bytes"
+# the upper bounds of a histogram's slots, by the kind of slots
+_EDGES: dict[str, Callable[[int], float]] = {
+    _FINE: lambda slot: slot_ns(slot)[1] / 1e9,
+    _MICRO: lambda slot: (1 << slot) / 1e6,
+    _COARSE: lambda slot: (1 << slot) * 1024 / 1e9,
+    _SIZES: lambda slot: float((1 << slot) - 1),
+}
+_LAST = {_FINE: 107, _MICRO: 24, _COARSE: 24, _SIZES: 24}
+
+
+class _Histogram:
+    """Counts by slot, and the sum of all observations."""
+
+    def __init__(self, slots: str) -> None:
+        self.slots, self.sum = slots, 0.0
+        self.counts: dict[int, int] = {}
+
+    def add(self, slots: Slots, total: float) -> None:
+        self.sum += total
+        for slot, count in slots:
+            self.counts[slot] = self.counts.get(slot, 0) + count
+
+    def buckets(self) -> list[tuple[str, float]]:
+        # one bucket per power of two: four would be too many series
+        step = 4 if self.slots == _FINE else 1
+        ends = range(step - 1, _LAST[self.slots] + 1, step)
+        get = self.counts.get
+        sums = [sum(get(slot, 0) for slot in range(end - step + 1, end + 1)) for end in ends]
+        edge = _EDGES[self.slots]
+        finite = [
+            (repr(edge(end)), float(n)) for end, n in zip(ends, accumulate(sums), strict=True)
+        ]
+        return [*finite, ("+Inf", float(sum(self.counts.values())))]
+
+
+class Metrics:
+    """The metrics of ``collectors``: ``add`` each snapshot, ``text`` answers a scrape."""
+
+    def __init__(self, collectors: Iterable[str] = NAMES) -> None:
+        wanted = {*collectors, ""}
+        self._wanted = {name for name, family in FAMILIES.items() if family.collector in wanted}
+        self._lock = threading.Lock()
+        self._counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+        self._connections = Connections()
+        self._last: Snapshot | None = None
+        self._histograms: defaultdict[str, dict[Labels, _Histogram]] = defaultdict(dict)
+        self._mounts: set[str] = set()
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics and their content type, in the format that ``accept`` prefers."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+    def collect(self) -> Iterator[Metric]:
+        """All families that have series, for prometheus-client."""
+        with self._lock:
+            last = self._last
+            now = [*self._connections.counters(), *gauges(last)] if last else []
+            now = [_BUILD_INFO, *(each for each in now if each[0] in self._wanted)]
+            kept = [(name, kept.items()) for name, kept in self._counters.items()]
+            found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
+            yield from [*found, *map(self._histogram, self._histograms)]
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add the counts of a snapshot; gauges show the newest snapshot."""
+        with self._lock:
+            self._last = snapshot
+            self._connections.add(snapshot)
+            new = {mount.directory for mount in snapshot.mounts} - self._mounts
+            self._forget({mount.directory for mount in snapshot.mounts})
+            for mount in snapshot.mounts:
+                if mount.did_something or mount.directory in new:
+                    self._mount(mount)
+            if snapshot.server:
+                self._server(snapshot.server)
+            self._host(snapshot)
+
+    def _forget(self, there: set[str]) -> None:
+        gone, self._mounts = {*map(_clean, self._mounts - there)}, there
+        if not gone:
+            return
+        for name, family in FAMILIES.items():
+            if family.labels[:1] == ("mount",):
+                for kept in (self._counters.get(name), self._histograms.get(name)):
+                    for labels in [each for each in kept or () if each[0] in gone]:
+                        del kept[labels]  # type: ignore[union-attr]
+
+    def _count(self, name: str, amount: float, *labels: str) -> None:
+        if name not in self._wanted:
+            return
+        counter, key = self._counters[name], _cleaned(labels)
+        counter[key] = counter.get(key, 0) + amount
+
+    def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
+        if name not in self._wanted:
+            return
+        found, key = self._histograms[name], _cleaned(labels)
+        if key not in found:
+            found[key] = _Histogram(kind)
+        found[key].add(slots, total)
+
+    def _mount(self, mount: Mount) -> None:
+        own = (mount.directory, mount.transport)
+        self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
+        self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
+        if any(x.credits.granted for x in mount.xprts):
+            self._count("nfsrdma_mount_credit_waits_total", mount.credit_waits, *own)
+        for op in mount.ops:
+            self._op(op, own)
+        self._probed(mount, own)
+
+    def _op(self, op: Op, own: Labels) -> None:
+        for name, (field, scale) in _OPS.items():
+            self._count(name, getattr(op, field) * scale, *own, op.name)
+
+    def _probed(self, mount: Mount, own: Labels) -> None:
+        for each in mount.timings:
+            labels = (*own, each.procedure)
+            self._time("nfsrdma_rpc_duration_seconds", _FINE, each.times, each.ns / 1e9, *labels)
+            for phase, ns in each.phases.items():
+                self._count("nfsrdma_rpc_phase_seconds_total", ns / 1e9, *labels, phase)
+        self._chunks(mount.chunks, own)
+        if mount.regions:
+            self._regions(mount.regions.counts, mount.regions.lifetimes, own)
+        for what, pages in (mount.ahead.counts if mount.ahead else {}).items():
+            self._count("nfsrdma_read_ahead_pages_total", pages, *own, what)
+
+    def _chunks(self, rows: Iterable[Chunks], own: Labels) -> None:
+        for row in rows:
+            for name, count in row.counts.items():
+                if name.startswith(_WAYS):
+                    self._count("nfsrdma_messages_total", count, *own, row.procedure, name)
+            for kind, slots in row.sizes.items():
+                total = row.counts.get(f"{kind}_bytes", 0)
+                labels = (*own, row.procedure, kind)
+                self._time("nfsrdma_chunk_size_bytes", _SIZES, slots, total, *labels)
+
+    def _regions(self, counts: dict[str, int], lifetimes: Slots, own: Labels) -> None:
+        for what in ("mapped", "registered", "local_invalidations", "remote_invalidations",
+                     "unmapped"):  # fmt: skip
+            self._count("nfsrdma_regions_total", counts.get(what, 0), *own, what)
+        spent = counts.get("lifetime_ns", 0) / 1e9
+        self._time("nfsrdma_region_lifetime_seconds", _MICRO, lifetimes, spent, *own)
+
+    def _server(self, server: Server) -> None:
+        for name, value in (("read_bytes", server.read), ("written_bytes", server.written),
+                            ("calls", server.calls), ("bad_calls", server.bad_calls)):  # fmt: skip
+            self._count(f"nfsrdma_server_{name}_total", value)
+        for client in server.clients:
+            self._client(client, (client.peer, client.procedure))
+
+    def _client(self, client: Client, own: Labels) -> None:
+        counts = client.counts
+        self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
+        self._count("nfsrdma_server_client_sends_total", counts.get("sends", 0), *own)
+        for direction, name in (("fetched", "read_bytes"), ("written", "written")):
+            moved = counts.get(name, 0)
+            self._count("nfsrdma_server_client_bytes_total", moved, *own, direction)
+        spent = client.ns / 1e9
+        self._time("nfsrdma_server_call_duration_seconds", _COARSE, client.times, spent, *own)
+        for phase, ns in client.phases.items():
+            self._count("nfsrdma_server_phase_seconds_total", ns / 1e9, *own, phase)
+
+    def _host(self, snapshot: Snapshot) -> None:
+        cpu = snapshot.processors
+        self._count("nfsrdma_cpu_busy_seconds_total", cpu.busy_ns / 1e9)
+        for layer in cpu.layers if cpu.fresh else ():
+            for side in ("client", "server", "neither"):
+                spent = getattr(layer, side) / 1e9
+                self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
+        for event in snapshot.events:
+            self._count("nfsrdma_events_total", 1, event.kind, event.where)
+        for what, count in snapshot.lost.items():
+            self._count("nfsrdma_probes_lost_total", count, what)
+        self._count("nfsrdma_sampler_snapshots_total", 1)
+        self._count("nfsrdma_sampler_cpu_seconds_total", snapshot.cost_ns / 1e9)
+
+    def _histogram(self, name: str) -> Metric:
+        family = FAMILIES[name]
+        made = HistogramMetricFamily(name, family.help, labels=family.labels)
+        for labels, each in sorted(self._histograms[name].items()):
+            made.add_metric(labels, each.buckets(), each.sum)
+        return made
+
+
+def _by_name(
+    values: Iterable[tuple[str, float, Labels]],
+) -> Iterable[tuple[str, Iterable[tuple[Labels, float]]]]:
+    found: dict[str, dict[Labels, float]] = {}
+    for name, value, labels in values:
+        found.setdefault(name, {})[_cleaned(labels)] = value
+    return ((name, rows.items()) for name, rows in found.items())
+
+
+def _family(name: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
+    family = FAMILIES[name]
+    kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+    made: Any = kind(name, family.help, labels=family.labels)
+    for labels, value in sorted(rows):
+        made.add_metric(labels, float(value))
+    metric: Metric = made
+    return metric
+
+
+@lru_cache(maxsize=1 << 15)
+def _cleaned(labels: Labels) -> Labels:
+    return tuple(map(_clean, labels))
+
+
+@lru_cache(maxsize=4096)
+def _clean(text: str) -> str:
+    # a label is UTF-8, and a path may have other bytes
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recent values of each mount, for sparklines."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from nfsrdma_tools.live.snapshot import Mount, Snapshot
+
+__all__ = ["Trail", "spark"]
+
+_LENGTH = 120
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+class Trail:
+    """The rates of each mount in the last intervals: ``add`` snapshots, ``of`` returns rates."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[str, deque[float]]] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add an interval, and drop mounts that are gone."""
+        there = {mount.device for mount in snapshot.mounts}
+        self._values = {d: kept for d, kept in self._values.items() if d in there}
+        for mount in snapshot.mounts:
+            kept = self._values.setdefault(mount.device, {})
+            for name, value in _rates(mount, snapshot.seconds).items():
+                kept.setdefault(name, deque(maxlen=_LENGTH)).append(value)
+
+    def of(self, device: str, name: str) -> list[float]:
+        """The values, newest last: "read", "written", "rpcs" (per second) or "mean" (ms)."""
+        return list(self._values.get(device, {}).get(name, ()))
+
+
+def _rates(mount: Mount, seconds: float) -> dict[str, float]:
+    long = seconds or 1.0
+    return {
+        "read": mount.read / long,
+        "written": mount.written / long,
+        "rpcs": mount.rpcs / long,
+        "mean": mount.mean_ms,
+    }
+
+
+def spark(values: list[float], width: int) -> str:
+    """A sparkline, newest value on the right, scaled to the largest."""
+    shown = values[-width:]
+    most = max(shown, default=0.0)
+    if not most:
+        return "".rjust(width)
+    steps = len(_BARS) - 1
+    # a value above 0 has a visible bar
+    bars = (_BARS[max(round(v / most * steps), 1 if v else 0)] for v in shown)
+    return "".join(bars).rjust(width)

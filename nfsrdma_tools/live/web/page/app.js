@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fetches the last hour once, then receives snapshots as server-sent events; draws the selection.
+import { Chart } from "./charts.js";
+import { element, get, plain, short, time } from "./dom.js";
+import { Heat } from "./heat.js";
+import { reasons } from "./reasons.js";
+import * as series from "./series.js";
+import { tables, showEvents } from "./tables.js";
+
+const HOUR = 3600, KEPT = 4500, EVENTS = 500;
+const SERVER_SIDE = /^[cs]:/;
+const state = { frames: [], events: [], now: null, who: "", paused: false, due: false };
+const bytes = (value) => short(value, "B/s");
+const percent = (value) => (value == null ? "" : `${value.toPrecision(3)} %`);
+const power = (slot) => time(1.024 * 2 ** slot);
+const size = (slot) => (slot >= 20 ? `${2 ** (slot - 20)} MiB` : slot >= 10 ? `${2 ** (slot - 10)} KiB` : `${2 ** slot} B`);
+
+const where = get("charts");
+const charts = {
+  bytes: new Chart(where, "Throughput", { format: bytes }),
+  rpcs: new Chart(where, "Operations (ops/s)"),
+  phases: new Chart(where, "Average time of an RPC by phase", { format: time, stacked: true }),
+  cpu: new Chart(where, "CPU time of the host by layer", { format: percent, stacked: true, top: 100 }),
+  times: new Heat(where, "Distribution of RPC times", power),
+  sizes: new Heat(where, "Distribution of chunk sizes", size),
+  credits: new Chart(where, "Credits"),
+  regions: new Chart(where, "Memory registrations per second"),
+};
+
+// the frames of the chosen time span
+function chosen() {
+  const newest = state.frames.length ? state.frames.at(-1).t : 0;
+  return state.frames.filter((frame) => frame.t > newest - Number(get("span").value));
+}
+
+function draw() {
+  state.due = false;
+  const frames = chosen(), who = state.who;
+  const times = frames.map((frame) => frame.t), seconds = frames.map((frame) => frame.s);
+  const why = reasons({ ...state, frames }, get("span").selectedOptions[0].text);
+  charts.bytes.draw(times, [["read", series.rate(frames, who, "r")], ["write", series.rate(frames, who, "w")]], why.bytes);
+  charts.rpcs.draw(times, [["ops/s", series.rate(frames, who, "n")]], why.rpcs);
+  charts.phases.draw(times, series.phases(frames, who), why.phases);
+  charts.cpu.draw(times, series.layers(frames), why.cpu);
+  const credits = (key) => (SERVER_SIDE.test(who) ? times.map(() => null) : series.credits(frames, connections(who), key));
+  charts.credits.draw(times, [["granted", credits("granted")], ["used", credits("used")]], why.credits);
+  charts.regions.draw(times, series.regions(frames, who), why.regions);
+  charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds, why.times);
+  charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds, why.sizes);
+  if (state.now) tables(state.now, state.who, choose);
+  showEvents(state.events);
+}
+
+// the numbers of a mount's connections; null for all mounts
+function connections(who) {
+  const mount = ((state.now || {}).mounts || []).find((m) => `m:${m.directory}` === who);
+  return who ? ((mount || {}).xprts || []).map((x) => String(x.number || 0)) : null;
+}
+
+function soon() {
+  if (state.due || state.paused || document.hidden) return;
+  state.due = true;
+  requestAnimationFrame(draw);
+}
+
+function choose(who) {
+  state.who = who;
+  options();
+  soon();
+}
+
+// the choices: mounts, the server here and its clients
+function options() {
+  const now = state.now || {};
+  const found = [["", "all mounts"], ...(now.mounts || []).map((m) => [`m:${m.directory}`, m.directory])];
+  if (now.server) {
+    const peers = new Set((now.server.clients || []).map((client) => client.peer));
+    found.push(["s:", "this server"], ...[...peers].map((peer) => [`c:${peer}`, `client ${peer}`]));
+  }
+  if (!found.some(([value]) => value === state.who)) found.push([state.who, `${state.who.slice(2)} (idle)`]);
+  const select = get("who");
+  const have = [...select.options].map((option) => option.value).join("\n");
+  if (have !== found.map(([value]) => value).join("\n")) {
+    select.replaceChildren(...found.map(([value, name]) => {
+      const option = element("option", plain(name));
+      option.value = value;
+      return option;
+    }));
+  }
+  select.value = state.who;
+}
+
+function take({ frame, now }) {
+  state.frames.push(frame);
+  if (state.frames.length > KEPT || frame.t - state.frames[0].t > HOUR) state.frames.shift();
+  state.events.push(...(now.events || []));
+  state.events.splice(0, Math.max(state.events.length - EVENTS, 0));
+  const first = !state.now;
+  state.now = now;
+  // on a host without mounts, show the server
+  if (first && !now.mounts.length && now.server) state.who = "s:";
+  if (!state.paused) options();
+  soon();
+}
+
+function status(text, kind) {
+  get("link").textContent = text;
+  get("link").className = `badge ${kind}`;
+}
+
+async function past() {
+  const answer = await fetch("/past");
+  const { frames, events } = await answer.json();
+  Object.assign(state, { frames, events });
+  soon();
+}
+
+function listen() {
+  const source = new EventSource("/events");
+  source.addEventListener("open", () => { status("live", "good"); past().catch(() => status("live, history failed", "warning")); });
+  source.addEventListener("message", (event) => take(JSON.parse(event.data)));
+  source.addEventListener("error", () => {
+    status("disconnected", "error");
+    // after an answer like 503 the browser does not reconnect by itself
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+  });
+}
+
+get("who").addEventListener("change", (event) => choose(event.target.value));
+get("span").addEventListener("change", soon);
+get("pause").addEventListener("click", () => {
+  state.paused = !state.paused;
+  get("pause").setAttribute("aria-pressed", String(state.paused));
+  soon();
+});
+document.addEventListener("visibilitychange", soon);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", soon);
+// tests read this
+window.nfsrdma = state;
+listen();

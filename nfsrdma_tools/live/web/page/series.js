@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The lines of the charts, from frames (live/web/history.py): rates per second and means per RPC.
+
+const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
+
+// the entries of one mount, client or server; "" selects all mounts
+export function selected(frame, who) {
+  const all = frame.who || {};
+  if (who) return all[who] ? [all[who]] : [];
+  return Object.keys(all).filter((name) => name.startsWith("m:")).map((name) => all[name]);
+}
+
+function total(frame, who, key) {
+  return selected(frame, who).reduce((have, one) => have + (one[key] || 0), 0);
+}
+
+// the counts of all selected entries, added up by name
+export function together(frame, who, key) {
+  const whole = {};
+  for (const one of selected(frame, who)) {
+    for (const [name, count] of Object.entries(one[key] || {})) whole[name] = (whole[name] || 0) + count;
+  }
+  return whole;
+}
+
+const perSecond = (frames, values) => values.map((v, i) => (frames[i].s ? v / frames[i].s : 0));
+export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
+
+const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
+  "RTT", "rest of exe"];
+
+// mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
+export function phases(frames, who) {
+  const probed = frames.some((f) => total(f, who, "k"));
+  const found = new Map();
+  frames.forEach((frame, i) => {
+    const parts = probed ? probedPhases(frame, who) : countedPhases(frame, who);
+    for (const [name, value] of Object.entries(parts)) {
+      if (!found.has(name)) found.set(name, new Array(frames.length).fill(0));
+      found.get(name)[i] = value;
+    }
+  });
+  const order = (name) => PHASES.indexOf(name);
+  return [...found].sort(([a], [b]) => order(a) - order(b)).map(([name, values]) => [name.replaceAll("_", " "), values]);
+}
+
+function probedPhases(frame, who) {
+  // a Send has a time only if the server requested its completion
+  const count = (name) => total(frame, who, name === "send" ? "e" : "k");
+  const parts = together(frame, who, "p");
+  return Object.fromEntries(Object.entries(parts).map(([n, ns]) => [n, count(n) ? ns / count(n) / 1e3 : 0]));
+}
+
+function countedPhases(frame, who) {
+  const n = total(frame, who, "n");
+  if (!n) return {};
+  const [all, queue, answer] = ["x", "q", "a"].map((key) => (total(frame, who, key) * 1e3) / n);
+  return { queue, RTT: answer, "rest of exe": Math.max(all - queue - answer, 0) };
+}
+
+// percent of all CPUs by layer; the sampler reads layers less often than it makes frames
+export function layers(frames) {
+  const found = new Map();
+  let last = null;
+  frames.forEach((frame, i) => {
+    const cpu = frame.cpu || {};
+    if (cpu.L) last = cpu;
+    const parts = last ? Object.entries(last.L).map(([n, ns]) => [n, ns / last.lw]) : [["busy", cpu.w ? cpu.b / cpu.w : 0]];
+    for (const [name, share] of parts) {
+      if (!found.has(name)) found.set(name, new Array(frames.length).fill(0));
+      found.get(name)[i] = share * 100;
+    }
+  });
+  const order = (name) => (LAYERS.includes(name) ? LAYERS.indexOf(name) : -1);
+  return [...found].sort(([a], [b]) => order(a) - order(b));
+}
+
+// the same names in the same order as probes/cpu/layer_names.py
+const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
+  "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
+
+// the sum over these connections, or over all if numbers is null; mounts may share a connection
+export function credits(frames, numbers, key) {
+  return frames.map((f) => {
+    const all = f.max || {};
+    const found = (numbers || Object.keys(all)).filter((name) => all[name]);
+    return found.length ? found.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
+  });
+}
+
+export function regions(frames, who) {
+  const names = ["mapped", "remote_invalidations", "local_invalidations"];
+  const all = frames.map((f) => together(f, who, "g"));
+  return names.map((name) => [name.replaceAll("_", " "), perSecond(frames, all.map((one) => one[name] || 0))]);
+}

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time by layer: samples stacks, names their functions and adds them up."""

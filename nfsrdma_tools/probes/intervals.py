@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a probe set once per interval, and return what it counted in each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.probes.bpf_stats import Cost, counted, spent
+from nfsrdma_tools.probes.losses import Losses, lost
+from nfsrdma_tools.probes.probe_sets import Account, attached
+from nfsrdma_tools.probes.program import Missing
+from nfsrdma_tools.probes.row_filter import Filter
+from nfsrdma_tools.probes.rpc_clients import clients
+
+__all__ = ["Interval", "WatchOptions", "watch"]
+
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """What to count, and how often: ``interval`` in seconds, ``count`` of intervals (0: no end).
+
+    ``cpu`` adds the CPU time of what is counted, ``cost`` the CPU time of the probes themselves.
+    """
+
+    filter: Filter = field(default_factory=Filter)
+    interval: float = 1.0
+    count: int = 0
+    cost: bool = False
+    cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The rows of an interval, the events that were lost, and the cost of the probes if wanted."""
+
+    records: Records
+    lost: Losses
+    cost: Cost | None = None
+
+
+class _Reading(NamedTuple):
+    counted: Any
+    lost: Losses
+    cost: Cost | None
+
+
+def watch(
+    account: Account,
+    options: WatchOptions,
+    begun: Callable[[tuple[Missing, ...]], None],
+    ended: Callable[[Any], None] | None = None,
+) -> Iterator[Interval]:
+    """Yield what was counted in each interval.
+
+    ``begun`` is called once with the events that this kernel lacks, ``ended`` with a snapshot of
+    all intervals when the caller closes the iterator.  Raises UserError if nothing can be
+    counted, UsageError if the probe set lacks an option.
+    """
+    options.filter.check(account.name, account.filters)
+    if options.cpu and not account.times:
+        what = f"trace {account.name} has no option --cpu"
+        raise UsageError(what, "use trace registrations --cpu, or trace cpu")
+    mount = options.filter.mount_point()
+    numbers: dict[str, int | None] = {}
+    if not account.host_wide:
+        # before counting starts: it may send RPCs to servers
+        clients(numbers)
+    with (
+        attached([account.name], options.cpu, pid=options.filter.pid) as open_session,
+        counted(options.cost),
+    ):
+        begun(open_session.missing)
+        first = last = _read(account, open_session, options.cost)
+        done = 0
+        try:
+            while not options.count or done < options.count:
+                time.sleep(options.interval)
+                now = _read(account, open_session, options.cost)
+                known = {} if account.host_wide else clients(numbers)
+                added = account.difference(now.counted, last.counted)
+                rows = options.filter.select(account.records(added, known), mount)
+                cost = now.cost - last.cost if now.cost and last.cost else None
+                yield Interval(rows, now.lost - last.lost, cost)
+                last, done = now, done + 1
+        finally:
+            if ended:
+                ended(account.difference(last.counted, first.counted))
+
+
+def _read(account: Account, session: Any, cost: bool) -> _Reading:
+    return _Reading(account.read(session), lost(session), spent(session) if cost else None)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe sets: each is a program in bpf/ and a module in sets/ that reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.probes.session import Session, session
+
+__all__ = ["NAMES", "Account", "account", "attached"]
+
+NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
+"""Files of bpf/ and modules of sets/."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A probe set: the interface of a module in sets/.
+
+    ``attach(session)`` and ``forget(session, reading, now)`` are optional.  ``read(session)`` is a
+    snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
+    whose values are plain: numbers, texts, and lists of numbers for histograms.  A probe set that
+    is HOST_WIDE does not distinguish mounts.
+    """
+
+    name: str
+    module: Any
+
+    @property
+    def host_wide(self) -> bool:
+        """Whether its rows cover the whole host instead of mounts."""
+        return getattr(self.module, "HOST_WIDE", False)
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that it has, as names of fields of ``Filter``."""
+        names: tuple[str, ...] = self.module.FILTERS
+        return names
+
+    @property
+    def draws(self) -> bool:
+        """Whether it samples stacks, from which ``flame`` draws a graph."""
+        return hasattr(self.module, "flame")
+
+    def flame(self, snapshot: Any) -> str:
+        """The stacks of a snapshot, as SVG."""
+        drawn: str = self.module.flame(snapshot)
+        return drawn
+
+    def attach(self, session: Any) -> None:
+        """Attach further probes of the module, if any, once its program is loaded."""
+        if hasattr(self.module, "attach"):
+            self.module.attach(session)
+
+    @property
+    def times(self) -> bool:
+        """Whether it can measure the CPU time of its events, with more expensive probes."""
+        return hasattr(self.module, "time_functions")
+
+    def time(self, session: Any) -> None:
+        """Attach those probes."""
+        self.module.time_functions(session)
+
+    def forget(self, session: Any, reading: Any, now: float) -> None:
+        """Free data that only differences to earlier readings would need, and idle rows.
+
+        ``now`` is in seconds of a monotonic clock.
+        """
+        if hasattr(self.module, "forget"):
+            self.module.forget(session, reading, now)
+
+    def read(self, session: Any) -> Any:
+        """The counts since the session began."""
+        return self.module.read(session)
+
+    def difference(self, after: Any, before: Any) -> Any:
+        """The difference between two readings of one session."""
+        return self.module.difference(after, before)
+
+    def records(self, snapshot: Any, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+        """The rows of a snapshot, in output order."""
+        rows: list[dict[str, Any]] = self.module.records(snapshot, clients)
+        return rows
+
+
+def account(name: str, known: Sequence[str] = NAMES) -> Account:
+    """The probe set of this name.  UsageError if there is none."""
+    if name not in known:
+        raise UsageError(f"unknown probe set {name!r}", f"the probe sets are {', '.join(known)}")
+    return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
+
+
+@contextlib.contextmanager
+def attached(
+    names: Sequence[str],
+    timed: bool = False,
+    rate: int | None = None,
+    sums_only: bool = False,
+    pid: int = 0,
+) -> Iterator[Session]:
+    """A session with these probe sets attached.
+
+    ``timed`` adds the CPU time of events to probe sets that can measure it.  ``rate`` is in samples
+    per second and CPU, for probe sets that sample.  ``sums_only`` skips single RPCs, histograms of
+    phases and stacks, for callers that read often and do not print them.  ``pid`` counts only RPCs
+    of that process.
+    """
+    with session(names, pid) as counting:
+        counting.state["sums only"] = sums_only
+        if rate:
+            counting.state["rate"] = rate
+        for each in map(account, names):
+            each.attach(counting)
+            if timed and each.times:
+                each.time(counting)
+        yield counting

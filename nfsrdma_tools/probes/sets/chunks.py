@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe set chunks: how a client's messages are sent (bpf/chunks.c; RFC 8166, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.probes.counters import Row, increase, row_of, split, total
+from nfsrdma_tools.probes.maps import free, rows
+from nfsrdma_tools.probes.rpc_clients import owner
+
+__all__ = ["COUNTS", "FILTERS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
+
+FILTERS = ("mount", "pid", "procedures")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+
+KINDS = ("read", "position_zero", "write", "reply")
+"""Kinds of chunks: Read chunk of data, Read chunk of a whole Call, Write chunk, Reply chunk."""
+# enum chunk_count of bpf/chunks.c
+COUNTS = (
+    *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
+    *("calls_position_zero", "replies_inline", "replies_write", "replies_reply"),
+    *(f"{kind}_segments" for kind in KINDS),
+    *(f"{kind}_bytes" for kind in KINDS),
+    *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),
+    *("write_used", "reply_used", "reply_unused"),
+)
+"""``calls_*`` and ``replies_*`` count messages by how a Call was sent and its reply was offered.
+
+An inline Call is ``pulled_up`` if its data was copied into the send buffer, ``gathered`` if it was
+sent from its pages.  ``*_bytes`` were offered in ``*_segments``; the server wrote ``*_used`` of
+them, and did not use ``reply_unused`` Reply chunks.  ``fixed_up_bytes`` were copied out of the
+receive buffer.
+"""
+_Counts = tuple[int, ...]
+_Decoded = tuple[Row, _Counts, _Counts]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Counters by COUNTS, and histograms of chunk sizes, one per kind in the order of KINDS.
+
+    Slot n counts sizes from 2^(n-1) to below 2^n bytes.
+    """
+
+    counts: dict[Row, tuple[int, ...]]
+    sizes: dict[Row, tuple[int, ...]]
+
+    def count(self, name: str, procedure: str = "") -> int:
+        """A counter, of one procedure or of all."""
+        where = COUNTS.index(name)
+        return sum(c[where] for row, c in self.counts.items() if procedure in ("", row.procedure))
+
+
+def read(session: Any) -> Chunks:
+    """The counts since the session began."""
+    found = rows(session, "chunk_rows", row_of, _decoded)
+    return Chunks(
+        counts={row: counts for row, counts, _ in found},
+        sizes={row: sizes for row, _, sizes in found},
+    )
+
+
+def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
+    return row, total(leaf.counts for leaf in leaves), total(leaf.sizes for leaf in leaves)
+
+
+def forget(session: Any, reading: Chunks, now: float) -> None:
+    """Remove idle rows from the map; ``now`` in seconds."""
+    free(session, "chunk_rows", now, reading.counts, reading.sizes)
+
+
+def difference(after: Chunks, before: Chunks) -> Chunks:
+    """The difference between two readings of one session."""
+    return Chunks(increase(after.counts, before.counts), increase(after.sizes, before.sizes))
+
+
+def records(snapshot: Chunks, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each mount and procedure: COUNTS, and the sizes of each kind of chunk."""
+    return [
+        {
+            "mount": owner(row.client, clients),
+            "client": row.client,
+            "procedure": row.procedure,
+            **dict(zip(COUNTS, counts, strict=True)),
+            "sizes": split(snapshot.sizes.get(row, ()), KINDS),
+        }
+        for row, counts in sorted(snapshot.counts.items())
+    ]

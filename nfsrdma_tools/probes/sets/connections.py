@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe set connections: their events and credits (bpf/connections.c)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nfsrdma_tools.probes.counters import text
+from nfsrdma_tools.probes.maps import decoded
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import is_there, mounts_of_transports
+from nfsrdma_tools.probes.status_names import cm_event, completion
+
+__all__ = [
+    "EVENTS",
+    "FILTERS",
+    "Connections",
+    "Credit",
+    "Event",
+    "attach",
+    "difference",
+    "forget",
+    "read",
+    "records",
+    "told",
+]
+
+FILTERS = ("mount", "client")
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+
+# enum connection_event of bpf/connections.c
+EVENTS = (
+    *("connect", "disconnect", "cm", "completion error", "retransmission", "timeout"),
+    *("accept", "error", "device removed"),
+)
+_KEPT = 10_000
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of a connection: ``time`` in ns of the monotonic clock.
+
+    ``number`` is sunrpc's: of a transport for ours, else of a client; ``peer`` its address.
+    """
+
+    time: int
+    kind: str
+    ours: bool
+    number: int
+    peer: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Credit:
+    """Credits granted by the server, used at the last Call, maximum used; Calls that waited."""
+
+    granted: int
+    used: int
+    most_used: int
+    waits: int
+
+
+@dataclass(frozen=True)
+class Connections:
+    """The latest events, how many were ``lost``, and credits by owner (ours, number).
+
+    ``came`` is the number of events received since the session began.  The CPUs' buffers are read
+    one after the other, so events are not sorted by time.
+    """
+
+    events: tuple[Event, ...]
+    lost: int
+    credits: dict[tuple[bool, int], Credit]
+    came: int = 0
+
+
+@dataclass
+class Heard:
+    """Events received from the buffer; only the last 10,000 are kept."""
+
+    events: list[Event] = field(default_factory=list)
+    lost: int = 0
+    came: int = 0
+
+
+def attach(session: Any) -> None:
+    """Open the program's perf buffer."""
+    heard = session.state.setdefault("connections", Heard())
+
+    def come(_cpu: int, data: Any, _size: int) -> None:
+        heard.events.append(told(session.table("connection_records").event(data)))
+        heard.came += 1
+        del heard.events[:-_KEPT]
+
+    def lost(count: int) -> None:
+        heard.lost += count
+
+    session.table("connection_records").open_perf_buffer(come, page_cnt=16, lost_cb=lost)
+
+
+def read(session: Any) -> Connections:
+    """The events and credits since the session began."""
+    session.bpf.perf_buffer_poll(timeout=0)
+    heard = session.state["connections"]
+    found = dict(decoded(session, "credits", _credit))
+    return Connections(tuple(heard.events), heard.lost, found, heard.came)
+
+
+def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
+    credit = Credit(row.granted, row.used, row.most_used, row.waits)
+    return (bool(key.ours), key.number), credit
+
+
+def forget(session: Any, reading: Connections, now: float) -> None:
+    """Remove the credits of clients and transports that are gone from the map and ``reading``."""
+    del now
+    table = session.table("credits")
+    for key in [each for each in reading.credits if not is_there(*each)]:
+        del table[table.Key(*key)], reading.credits[key]
+
+
+def difference(after: Connections, before: Connections) -> Connections:
+    """The difference between two readings; credits are the current ones, except the waits."""
+    came = after.came - before.came
+    new = min(came, len(after.events))
+    none = Credit(0, 0, 0, 0)
+    return Connections(
+        after.events[len(after.events) - new :],
+        after.lost - before.lost + came - new,
+        {
+            key: _since(credit, before.credits.get(key, none))
+            for key, credit in after.credits.items()
+        },
+        new,
+    )
+
+
+def _since(after: Credit, before: Credit) -> Credit:
+    waits = after.waits - before.waits
+    return after if waits == after.waits else replace(after, waits=waits)
+
+
+def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each kind of event, with its count; then one for each owner of credits."""
+    transports = mounts_of_transports(clients)
+
+    def whose(ours: bool, number: int) -> str:
+        return owner(number, transports if ours else clients) if number else ""
+
+    times = Counter(
+        (whose(e.ours, e.number), e.peer, e.kind, e.words) for e in snapshot.events if e.words
+    )
+    if snapshot.lost:
+        times["", "", "lost", "events lost in the buffer"] = snapshot.lost
+    return [
+        *(
+            {"mount": mount, "peer": peer, "what": what, "words": words, "times": count}
+            for (mount, peer, what, words), count in sorted(times.items())
+        ),
+        *(
+            {
+                "mount": whose(*key),
+                "peer": "",
+                "what": "credits",
+                "words": f"{c.granted} granted, {c.most_used} used at most, {c.waits} Calls waited",
+                "times": 0,
+                "granted": c.granted,
+                "used": c.used,
+                "most_used": c.most_used,
+                "waits": c.waits,
+            }
+            for key, c in sorted(snapshot.credits.items())
+            # TCP transports have no credits
+            if key[0] or key[1] in clients
+        ),
+    ]
+
+
+def told(raw: Any) -> Event:
+    """The event in a record of the program."""
+    kind = EVENTS[raw.event]
+    peer = _address(bytes(raw.address)) if raw.has_address else text(raw.peer)
+    return Event(raw.time, kind, bool(raw.ours), raw.number, peer, _words(kind, raw))
+
+
+def _words(kind: str, raw: Any) -> str:
+    said = text(raw.text)
+    if kind == "completion error":
+        return f"{completion(raw.status)} (vendor 0x{raw.detail:x})"
+    if kind == "cm":
+        return cm_event(raw.detail, raw.status)
+    if kind == "retransmission":
+        return f"{said}, sent {raw.status} times"
+    status = "" if raw.status == 0 else os.strerror(abs(raw.status))
+    return ", ".join(filter(None, (said, status))) or "done"
+
+
+def _address(raw: bytes) -> str:
+    family = int.from_bytes(raw[:2], sys.byteorder)
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8])
+    if family == socket.AF_INET6:
+        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
+    return ""

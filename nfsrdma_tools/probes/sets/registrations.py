@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe set registrations: memory regions registered and invalidated (registrations.c)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nfsrdma_tools.host.nfs import mountstats
+from nfsrdma_tools.probes.counters import increase
+from nfsrdma_tools.probes.kprobes import probe, probe_return
+from nfsrdma_tools.probes.maps import mapped
+from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
+from nfsrdma_tools.probes.trace_events import system
+
+__all__ = [
+    "COUNTS",
+    "FILTERS",
+    "MAPS",
+    "TAKES_BACK",
+    "Owner",
+    "Registrations",
+    "difference",
+    "read",
+    "records",
+    "time_functions",
+]
+
+FILTERS = ("mount",)
+"""Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
+
+# enum region_count of bpf/registrations.c
+COUNTS = (
+    *("mapped", "registered", "local_invalidations", "remote_invalidations", "unmapped"),
+    *("pages", "bytes", "lifetime_ns", "mapping_ns", "invalidating_ns", "high_water"),
+)
+"""``mapped`` regions got a new key, ``registered`` ones were posted; each is invalidated by the
+peer's Send (``remote_``) or by its own work request (``local_``), then ``unmapped``.  ``pages``
+are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped, ``mapping_ns``
+and ``invalidating_ns`` the CPU time in MAPS and TAKES_BACK, 0 if not timed; ``high_water`` the
+maximum of regions mapped at once since the session began.
+"""
+MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_reg_map",)}
+"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/registration.c).  None of the
+probed functions sleeps, and all are called from another file, so the compiler does not inline
+them."""
+TAKES_BACK = {
+    "rpcrdma": ("frwr_reminv", "frwr_unmap_async"),
+    "nfsrdma": ("nfr_queue_invalidate", "nfr_reg_release"),
+}
+"""Functions that post invalidations, or handle the peer's, and unmap regions."""
+_HIGH_WATER = COUNTS.index("high_water")
+# columns of mountstats, RDMA only
+_MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
+_NONE_MADE = dict.fromkeys(_MADE, 0)
+
+Owner = tuple[bool, int]
+"""Whether the transport is ours, and sunrpc's number: of a transport for ours, else of a client."""
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """Counters by COUNTS; ``lifetimes``: slot n counts 2^(n-1) to below 2^n microseconds.
+
+    ``made`` and ``destroyed`` count regions of all mounts, for the kernel's transport only.
+    """
+
+    counts: dict[Owner, tuple[int, ...]]
+    lifetimes: dict[Owner, tuple[int, ...]]
+    made: int
+    destroyed: int
+
+    def count(self, name: str) -> int:
+        """A counter, summed over all owners."""
+        return sum(counts[COUNTS.index(name)] for counts in self.counts.values())
+
+
+def time_functions(session: Any) -> None:
+    """Attach to entry and return of the functions of MAPS and TAKES_BACK."""
+    for transport in filter(system, MAPS):
+        for name in (*MAPS[transport], *TAKES_BACK[transport]):
+            probe(session, name, "registrations_begin")
+        for name in TAKES_BACK[transport]:
+            probe_return(session, name, "registrations_end")
+
+
+def read(session: Any) -> Registrations:
+    """The counts since the session began."""
+    found = mapped(session, "region_rows", _decoded)
+    made, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
+    return Registrations(
+        counts={owner: counts for owner, counts, _ in found},
+        lifetimes={owner: lifetimes for owner, _, lifetimes in found},
+        made=made,
+        destroyed=destroyed,
+    )
+
+
+def _lives(session: Any) -> tuple[int, int]:
+    made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
+    return made, destroyed
+
+
+def _decoded(row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]]:
+    return (bool(row.owner.ours), row.owner.number), tuple(row.counts), tuple(row.lifetimes)
+
+
+def difference(after: Registrations, before: Registrations) -> Registrations:
+    """The difference between two readings; the high-water mark is that of ``after``."""
+    grown = increase(_sums(after), _sums(before))
+    return Registrations(
+        counts={key: (*counts, after.counts[key][_HIGH_WATER]) for key, counts in grown.items()},
+        lifetimes=increase(after.lifetimes, before.lifetimes),
+        made=after.made - before.made,
+        destroyed=after.destroyed - before.destroyed,
+    )
+
+
+def _sums(taken: Registrations) -> dict[Owner, tuple[int, ...]]:
+    return {key: counts[:_HIGH_WATER] for key, counts in taken.counts.items()}
+
+
+def records(snapshot: Registrations, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """A row for each client (the kernel's transport) or transport (ours).
+
+    ``outstanding`` regions were mapped and not unmapped in the interval.  ``mrs_*`` are the
+    mount's own counters since it was mounted (mountstats).
+    """
+    transports, made = mounts_of_transports(clients), _made()
+    return [
+        {
+            "mount": owner(number, whose),
+            "transport": "nfsrdma" if ours else "rdma",
+            "number": number,
+            **dict(zip(COUNTS, counts, strict=True)),
+            "outstanding": counts[0] - counts[4],
+            "lifetimes_us": list(snapshot.lifetimes.get((ours, number), ())),
+            **next((made[n] for n in whose.get(number, ()) if n in made), _NONE_MADE),
+        }
+        for (ours, number), counts in sorted(snapshot.counts.items())
+        for whose in [transports if ours else clients]
+    ]
+
+
+def _made() -> dict[str, dict[str, int]]:
+    """The mounts' own counters, by mount point."""
+    return {
+        str(stats.directory): {n: sum(x.counters.get(n, 0) for x in stats.xprts) for n in _MADE}
+        for stats in mountstats.read_all()
+    }

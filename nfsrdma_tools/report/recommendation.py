@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recommendation: the best cell, its gain over the defaults, and equivalent cells."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from nfsrdma_tools.report import captions, style
+from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.sizes import format_size
+from nfsrdma_tools.sweep.choice import Choice
+
+__all__ = ["Advice", "advice", "as_json", "tune_command"]
+
+DEFAULT_WINDOW = 128 << 10
+"""Bytes that Linux reads ahead on NFS for any rsize, since c128e575514c ("NFS: Optimise the
+default readahead size", in v5.4)."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The advice for one transport; ``default`` is the cell that equals Linux's defaults.
+
+    ``tied`` cells do not differ significantly from ``best``, ``thrifty`` is the one of these and
+    ``best`` with the least CPU per byte, ``front`` the Pareto front of throughput and CPU.
+    """
+
+    transport: str
+    best: Point
+    tied: tuple[Point, ...]
+    thrifty: Point
+    front: tuple[Point, ...]
+    default: Point | None
+
+    @property
+    def gain(self) -> float | None:
+        """The throughput of the best cell over that of the default, minus 1."""
+        base = self.default.throughput.mean if self.default else 0
+        return self.best.throughput.mean / base - 1 if base else None
+
+
+def advice(study: Study) -> list[Advice]:
+    """One per transport, fastest first."""
+    found = [_of(study, choice) for choice in study.choices]
+    return sorted(found, key=lambda a: -a.best.throughput.mean)
+
+
+def _of(study: Study, choice: Choice) -> Advice:
+    best = study.point(choice.winner.cell)
+    tied = tuple(study.point(summary.cell) for summary in choice.tied)
+    return Advice(
+        transport=best.cell.transport,
+        best=best,
+        tied=tied,
+        thrifty=min((best, *tied), key=_cost),
+        front=tuple(study.point(summary.cell) for summary in choice.front),
+        default=_default(study, best),
+    )
+
+
+def _cost(point: Point) -> float:
+    return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
+
+
+def _default(study: Study, best: Point) -> Point | None:
+    """The cell with the default's window of 128 KiB, and the largest rsize that fits into it.
+
+    No READ is larger than the window, so a larger rsize would have no effect.
+    """
+    peers = [p for p in study.of(best.cell.transport) if p.variant == study.variants[0]]
+    same = [p for p in peers if p.cell.rsize * p.cell.read_ahead == DEFAULT_WINDOW]
+    return max(same, key=lambda p: p.cell.rsize, default=None)
+
+
+def headline(study: Study, one: Advice) -> str:
+    """The advice in one line."""
+    name, size = captions.transport(one.transport), captions.size_word(study)
+    text = f"{name}: {size} {style.size_label(one.best.cell.rsize)}"
+    if study.plan.reads_ahead:
+        text += f" with {captions.window(one.best)}"
+    if one.best.variant:
+        text += f", {one.best.variant}"
+    return text
+
+
+def over_default(study: Study, one: Advice) -> str:
+    """The gain over the defaults, in a sentence; "" if it was not measured."""
+    if one.default is None or one.gain is None:
+        return ""
+    if one.best.cell == one.default.cell:
+        return "This equals Linux's default read-ahead of 128 KiB."
+    return (
+        f"{100 * one.gain:+.1f} % over Linux's default read-ahead of 128 KiB, which reached "
+        f"{captions.rate(one.default.throughput.mean)} ({captions.cell(study, one.default)})."
+    )
+
+
+def tune_command(study: Study, one: Advice) -> str:
+    """The command that makes it persistent; the user replaces the mount point."""
+    cell = one.best.cell
+    argv = ["nfsrdma", "tune", "apply", "--mount", "/MOUNT/POINT"]
+    argv += [f"--{captions.size_word(study)}", format_size(cell.rsize)]
+    argv += ["--read-ahead", str(cell.read_ahead)] if study.plan.reads_ahead else []
+    return shlex.join(argv)
+
+
+def as_json(study: Study, one: Advice) -> dict[str, object]:
+    """The advice as plain data; throughput in MB/s, CPU in ms per MiB."""
+    return {
+        "transport": one.transport,
+        "best": _flat(one.best),
+        "tied": [_flat(point) for point in one.tied],
+        "cheapest_in_cpu": _flat(one.thrifty),
+        "pareto_front": [_flat(point) for point in one.front],
+        "default": _flat(one.default) if one.default else None,
+        "gain_over_default": one.gain,
+        "apply": tune_command(study, one),
+    }
+
+
+def _flat(point: Point) -> dict[str, object]:
+    cell = point.cell
+    return {
+        "rsize": cell.rsize,
+        "read_ahead": cell.read_ahead,
+        "nconnect": cell.nconnect,
+        "axes": dict(cell.axes),
+        "runs": point.runs,
+        "mb_per_s": point.throughput.mean,
+        "lowest": point.throughput.low,
+        "highest": point.throughput.high,
+        "cpu_ms_per_mib": point.cpu_per_mib.mean if point.cpu_per_mib else None,
+        "unstable": point.unstable,
+    }

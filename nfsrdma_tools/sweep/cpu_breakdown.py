@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Break down the CPU time and the messages of trials, from what their probe sets counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from nfsrdma_tools.host.nfs.mountstats import DATA
+from nfsrdma_tools.probes.cpu.layer_names import EMULATED, IDLE, TCP_IP, TRACING
+from nfsrdma_tools.probes.cpu.layer_names import NIC as NETWORK
+from nfsrdma_tools.probes.cpu.layers import NEITHER, SERVER
+from nfsrdma_tools.sweep.trial_record import Trial
+
+__all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]
+
+CLIENT, SHARED, NIC = "client", "shared", EMULATED
+SIDES = (CLIENT, SERVER, SHARED)
+"""Sides that CPU time belongs to, besides an emulated NIC; shared: both, or unattributed.
+
+The network layers count as the emulated NIC: over RDMA they carry nothing else.
+"""
+# rows that are not work of the mount
+_NOT_WORK = {TRACING, IDLE, "busy"}
+# how data can be transferred, by the columns of the probe set (RFC 8166, section 3)
+_WAYS = {
+    "read": {
+        "replies_inline": "inline",
+        "replies_write": "Write chunk",
+        "replies_reply": "Reply chunk",
+    },
+    "write": {
+        "calls_inline": "inline",
+        "calls_pulled_up": "inline, copied",
+        "calls_gathered": "inline, gathered",
+        "calls_read": "Read chunk",
+        "calls_position_zero": "position-zero chunk",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Spending:
+    """Means per data operation over some trials.
+
+    ``bytes`` of data; ``cpu``: nanoseconds by SIDES and NIC (empty without probe set cpu);
+    ``called``: the part of the NIC's time on client threads.  ``segments`` of the chunks offered
+    for its data, ``registrations`` of memory; ``ways``: the share of the messages with data that
+    each transfer method has (0 to 1).
+    """
+
+    bytes: float
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    called: float = 0.0
+    segments: float = 0.0
+    registrations: float = 0.0
+    ways: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def host(self) -> float:
+        """Nanoseconds without the emulated NIC."""
+        return sum(self.cpu.get(side, 0.0) for side in SIDES)
+
+    @property
+    def emulated(self) -> float:
+        """The emulated NIC's share of the CPU time, 0 to 1."""
+        return self.cpu.get(NIC, 0.0) / sum(self.cpu.values()) if any(self.cpu.values()) else 0.0
+
+
+def spending(trials: Sequence[Trial], direction: str) -> Spending | None:
+    """The breakdown of the trials with counts, for "read" or "write"; None without such trials."""
+    kept = [trial for trial in trials if trial.accounts and trial.operations]
+    count = sum(trial.operations for trial in kept)
+    if not count:
+        return None
+    cpu = _sums(map(_cpu, kept))
+    nic = _sums(row for t in kept for row in _rows([t], "cpu", _offloaded(t)))
+    chunks = _sums(_rows(kept, "chunks", DATA[direction]))
+    ways = {name: chunks[key] for key, name in _WAYS[direction].items() if chunks[key]}
+    return Spending(
+        bytes=sum(trial.bytes for trial in kept) / count,
+        cpu={name: max(ns, 0) / count for name, ns in cpu.items()},
+        called=nic[f"{CLIENT}_ns"] / count,
+        segments=chunks["write_segments" if direction == "read" else "read_segments"] / count,
+        registrations=_sums(_rows(kept, "registrations"))["mapped"] / count,
+        ways={name: value / sum(ways.values()) for name, value in ways.items()},
+    )
+
+
+def _cpu(trial: Trial) -> dict[str, int]:
+    """CPU time by side: the trial's busy time, divided as the probe set counted it."""
+    rows = [row for row in _rows([trial], "cpu") if row["layer"] not in _NOT_WORK]
+    if not rows:
+        return {}
+    offloaded = _offloaded(trial)
+    work = _sums(row for row in rows if row["layer"] not in offloaded)
+    found = {
+        SERVER: work[f"{SERVER}_ns"],
+        SHARED: work[f"{NEITHER}_ns"],
+        NIC: sum(row["ns"] for row in rows if row["layer"] in offloaded),
+    }
+    # the probe set counts the harness as client time; busy time is without it
+    return {CLIENT: trial.busy_ns - sum(found.values()), **found}
+
+
+def _offloaded(trial: Trial) -> set[str]:
+    """Layers that an RDMA card would replace: the emulated NIC and the network below it."""
+    layers = {row["layer"] for row in _rows([trial], "cpu")}
+    return {EMULATED, NETWORK, TCP_IP} if EMULATED in layers else set()
+
+
+def _rows(
+    trials: Iterable[Trial], account: str, names: Container[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """The rows of a probe set, restricted to layers or procedures."""
+    for trial in trials:
+        for row in trial.accounts.get(account, ()):
+            if names is None or row.get("layer", row.get("procedure")) in names:
+                yield row
+
+
+def _sums(rows: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for row in rows:
+        found.update({key: n for key, n in row.items() if isinstance(n, int)})
+    return found

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time of a server while its clients measure: sampled on the server, kept in a store."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import cpu_time
+
+__all__ = ["Sample", "as_sample", "busy", "read", "sample", "watch"]
+
+
+class Sample(NamedTuple):
+    """A time (Unix time, s) and the busy time of all CPUs together so far (s)."""
+
+    at: float
+    busy: float
+
+
+def sample() -> Sample:
+    """A sample of this machine, now."""
+    busy_ns = cpu_time.snapshot().busy_ns
+    return Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
+
+
+def watch(seconds: float, interval: float = 1.0) -> Iterator[Sample]:
+    """Yield a sample now, per interval, and at the end."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        yield sample()
+        time.sleep(min(interval, left))
+    yield sample()
+
+
+def as_sample(pair: Sequence[object]) -> Sample:
+    """A sample from JSON; ValueError or TypeError when it is not one."""
+    at, spent = pair
+    if not isinstance(at, int | float) or not isinstance(spent, int | float):
+        raise TypeError(f"{pair!r} is no sample")
+    return Sample(float(at), float(spent))
+
+
+def read(lines: Iterable[str]) -> list[Sample]:
+    """Parse the lines of ``nfsrdma server cpu``; a truncated last line is skipped.
+
+    Raises UserError for anything else.
+    """
+    whole = [line for line in lines if line.endswith("\n")]
+    try:
+        return [as_sample(json.loads(line)) for line in whole]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"these are not samples of `nfsrdma server cpu`: {error}") from error
+
+
+def busy(samples: Sequence[Sample], since: float, until: float) -> float | None:
+    """Mean number of busy CPUs between two times (Unix time, s).
+
+    Interpolates between samples; None when the samples do not cover the interval.
+    """
+    if until <= since or not samples or not samples[0].at <= since < until <= samples[-1].at:
+        return None
+    spent = _at(samples, until) - _at(samples, since)
+    # after a reboot the machine counts from 0 again
+    return spent / (until - since) if spent >= 0 else None
+
+
+def _at(samples: Sequence[Sample], moment: float) -> float:
+    for one, other in itertools.pairwise(samples):
+        if one.at <= moment <= other.at and other.at > one.at:
+            share = (moment - one.at) / (other.at - one.at)
+            return one.busy + share * (other.busy - one.busy)
+    return samples[0].busy

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of several runs per cell: mean, spread, and when two cells differ significantly.
+
+The relative spread is pooled over the cells of a transport, because few runs per cell give a poor
+estimate; while a transport has few repeats, it is pooled over all.  Two cells differ when their
+relative gap exceeds a bound on it.  Until three repeats have been made the spread is unknown, and
+no gap below ``PRIOR`` counts as a difference.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.student_t import maximum
+from nfsrdma_tools.sweep.trial_record import Trial
+
+__all__ = [
+    "KNOWN_AT",
+    "PRIOR",
+    "UNSTEADY",
+    "Noise",
+    "Noises",
+    "Summary",
+    "by_transport",
+    "gap",
+    "pooled",
+    "summaries",
+]
+
+PRIOR = 0.20
+"""Relative gap that counts as a difference while the noise is unknown."""
+KNOWN_AT = 3
+"""Repeats (degrees of freedom) from which on the noise is known."""
+UNSTEADY = 0.02
+"""Relative standard error above which a mean is unreliable."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One cell over its successful runs.
+
+    ``throughput`` is the mean in MB/s, ``spread`` the standard deviation divided by it (0 for a
+    single run), ``cpu_share`` the mean share of all CPUs, ``cpu_per_byte`` busy ns per byte.
+    """
+
+    cell: Cell
+    runs: int
+    throughput: float
+    spread: float
+    cpu_share: float
+    cpu_per_byte: float
+
+    @property
+    def error(self) -> float:
+        """Relative standard error of the mean, from the cell's own runs."""
+        return self.spread / math.sqrt(self.runs)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The relative spread of one run, and the degrees of freedom of that estimate."""
+
+    relative: float
+    degrees: int
+
+    @property
+    def known(self) -> bool:
+        """Whether there are enough repeats to trust it."""
+        return self.degrees >= KNOWN_AT
+
+
+@dataclass(frozen=True)
+class Noises:
+    """The noise of each transport's runs: RDMA's may be a multiple of TCP's."""
+
+    of: Mapping[str, Noise]
+
+    def bound(self, one: Summary, best: Summary, rivals: int = 1) -> float:
+        """The relative gap below which ``one`` is not significantly slower than ``best``.
+
+        ``rivals`` cells are compared with the best one.  With CONFIDENCE, the cell that is really
+        the fastest is not among those counted as slower: Hsu's multiple comparisons with
+        the best (1984), one-sided.  The quantile is that of Dunnett's test for
+        uncorrelated comparisons, which is conservative.
+        """
+        mine, its = (self.of[each.cell.transport] for each in (one, best))
+        if not (mine.known and its.known):
+            return PRIOR
+        parts = mine.relative**2 / one.runs, its.relative**2 / best.runs
+        degrees = mine.degrees if mine is its else _degrees(parts, (mine.degrees, its.degrees))
+        return maximum(degrees, rivals, CONFIDENCE) * math.sqrt(sum(parts))
+
+
+def _degrees(variances: tuple[float, float], degrees: tuple[int, int]) -> int:
+    """Degrees of freedom of a difference of two means with unequal variances (Welch)."""
+    squares = sum(v**2 / d for v, d in zip(variances, degrees, strict=True))
+    return int(sum(variances) ** 2 / squares) if squares else min(degrees)
+
+
+def summaries(trials: Iterable[Trial]) -> list[Summary]:
+    """A summary per cell with a successful run, in order of appearance."""
+    runs: dict[Cell, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok:
+            runs.setdefault(trial.cell, []).append(trial)
+    return [_summary(cell, of_cell) for cell, of_cell in runs.items()]
+
+
+def by_transport(cells: Sequence[Summary]) -> Noises:
+    """The relative spread per transport; the pooled one where its own is unknown."""
+    everybody, names = pooled(cells), {each.cell.transport for each in cells}
+    own = {name: pooled([c for c in cells if c.cell.transport == name]) for name in names}
+    return Noises({name: noise if noise.known else everybody for name, noise in own.items()})
+
+
+def pooled(cells: Sequence[Summary]) -> Noise:
+    """The common relative spread of these cells."""
+    degrees = sum(cell.runs - 1 for cell in cells)
+    squares = sum((cell.runs - 1) * cell.spread**2 for cell in cells)
+    return Noise(math.sqrt(squares / degrees) if degrees else 0.0, degrees)
+
+
+def gap(one: Summary, best: Summary) -> float:
+    """Relative gap of ``one`` to ``best``."""
+    return 1 - one.throughput / best.throughput if best.throughput else 0.0
+
+
+def _summary(cell: Cell, runs: list[Trial]) -> Summary:
+    mean = statistics.fmean(run.throughput for run in runs)
+    # statistics.stdev is exact, but slow enough to matter in a race
+    squares = math.fsum((run.throughput - mean) ** 2 for run in runs)
+    deviation = math.sqrt(squares / max(len(runs) - 1, 1))
+    return Summary(
+        cell=cell,
+        runs=len(runs),
+        throughput=mean,
+        spread=deviation / mean if mean else 0.0,
+        cpu_share=statistics.fmean(run.cpu_share for run in runs),
+        cpu_per_byte=statistics.fmean(run.busy_ns / max(run.bytes, 1) for run in runs),
+    )

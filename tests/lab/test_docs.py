@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of README.md and docs/, run as printed, in a fresh lab for each page."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, Block, Step, blocks
+
+TIMEOUT = 900
+# pages whose commands take minutes under emulation
+LONG = re.compile(r"sweep\.md|report\.md|trace-")
+# a login: the prompt of the next line says where it runs
+LOGIN = re.compile(r"(nfsrdma lab ssh demo|exit)\s*(#.*)?$")
+
+
+def runs(page: Path) -> list[Block]:
+    """The blocks of a page that run."""
+    return [block for block in blocks(page) if not block.reason]
+
+
+def parameters() -> Iterator[object]:
+    for page in PAGES:
+        if runs(page):
+            name = str(page.relative_to(ROOT))
+            marks = [pytest.mark.xdist_group(f"docs-{name}")]
+            marks += [pytest.mark.nightly] * bool(LONG.match(page.name))
+            yield pytest.param(page, id=name, marks=marks)
+
+
+class Reader:
+    """Runs a page's commands: on this host in a folder of its own, or in the lab's client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lab = folder, f"docs-{os.getpid()}"
+
+    def run(self, step: Step) -> subprocess.CompletedProcess[str]:
+        """Run a command as printed, with the lab's real name."""
+        if LOGIN.match(step.command):
+            return subprocess.CompletedProcess([], 0, "")
+        if step.on_host:
+            return self._host("bash", "-c", re.sub(r"\bdemo\b", self.lab, step.command))
+        return self.client(step.command)
+
+    def client(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the lab."""
+        return self._host("nfsrdma", "lab", "ssh", self.lab, "client", "--", "bash", "-c", command)
+
+    def up(self) -> None:
+        """Start the lab."""
+        done = self._host("nfsrdma", "lab", "up", self.lab)
+        assert done.returncode == 0, done.stdout
+
+    def down(self) -> None:
+        """Remove the lab, if it is there."""
+        self._host("nfsrdma", "lab", "down", self.lab)
+
+    def _host(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        return subprocess.run(
+            argv,
+            cwd=self.folder,
+            env={**os.environ, "PATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
+        )
+
+
+@pytest.mark.parametrize("page", list(parameters()))
+def test_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    failed = []
+    try:
+        if not any("lab up demo" in step.command for block in runs(page) for step in block.steps):
+            reader.up()
+        for block in runs(page):
+            for command in block.before:
+                done = reader.client(command)
+                assert done.returncode == 0, f"{page.name}:{block.line}: {command}\n{done.stdout}"
+            failed += [why for step in block.steps if (why := problem(reader, block, step))]
+    finally:
+        reader.down()
+    assert not failed, "\n\n".join(f"{page.relative_to(ROOT)}:{why}" for why in failed)
+
+
+def problem(reader: Reader, block: Block, step: Step) -> str:
+    """Report a command whose exit status or output differs from the page; empty if none does."""
+    done = reader.run(step)
+    report = f"{step.line}: {step.command}\nexit status {done.returncode}\n{done.stdout}"
+    if bool(done.returncode) != step.fails:
+        return report
+    return "" if not block.stable or step.matches(done.stdout) else f"other output: {report}"

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
+from nfsrdma_tools.host.nfs.connection_sharing import connection
+
+
+def test_connections_by_the_rpc_clients_switch(tmp_path: Path) -> None:
+    for clnt, switch in (("clnt-1", "switch-0"), ("clnt-2", "switch-0"), ("clnt-3", "switch-1")):
+        (tmp_path / "switches" / switch).mkdir(parents=True, exist_ok=True)
+        (tmp_path / clnt).mkdir()
+        (tmp_path / clnt / "switch").symlink_to(tmp_path / "switches" / switch)
+    for device, clnt in (("0:45", "clnt-1"), ("0:46", "clnt-2"), ("0:47", "clnt-3")):
+        (tmp_path / device).mkdir()
+        (tmp_path / device / "nfs_client").symlink_to(tmp_path / clnt)
+    names = [connection(d, tmp_path, tmp_path / "none") for d in ("0:45", "0:46", "0:47")]
+    assert names == ["switch-0", "switch-0", "switch-1"]
+
+
+def test_connections_by_the_list_of_volumes(tmp_path: Path) -> None:
+    volumes = tmp_path / "volumes"
+    volumes.write_text(
+        "NV SERVER   PORT DEV          FSID                              FSC\n"
+        "v4 0a090102 4e51 0:45         0:0                               no \n"
+        "v3 0a090102  801 0:46         8af5c1:0                          no \n"
+    )
+    assert connection("0:45", tmp_path, volumes) == "v4 0a090102 4e51"
+    assert connection("0:46", tmp_path, volumes) == "v3 0a090102 801"
+    assert connection("0:47", tmp_path, volumes) is None
+    assert connection("0:45", tmp_path, tmp_path / "none") is None

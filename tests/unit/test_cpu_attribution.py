@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU time divided among layers: what is known exactly stays exact."""
+
+import os
+import struct
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import thread_time
+from nfsrdma_tools.host.cpu_time import CpuTimes, not_idle
+from nfsrdma_tools.host.thread_time import Ran
+from nfsrdma_tools.probes.cpu import samples as cpu_reader
+from nfsrdma_tools.probes.cpu import symbols
+from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, group
+from nfsrdma_tools.probes.cpu.flame_graph import flame
+from nfsrdma_tools.probes.cpu.samples import Reading
+from nfsrdma_tools.probes.flame_file import drawing
+from nfsrdma_tools.probes.probe_sets import account
+from nfsrdma_tools.probes.sets.cpu import difference, records
+
+S = 10**9
+MODES = {"idle": 2.0, "user": 0.0}
+
+
+def host(busy: int, wall: int = 5 * S) -> CpuTimes:
+    return CpuTimes(busy, busy, wall, 2, MODES)
+
+
+def cpu(
+    busy: int, ran: dict[int, int], samples: dict[tuple[int, str, str], int], **more: Any
+) -> Cpu:
+    fields: dict[str, Any] = {
+        "groups": {},
+        "stacks": {},
+        "stat_ns": 7,
+        "rate": 499,
+        "lost": 0,
+        **more,
+    }
+    return Cpu(threads=ran, samples=samples, host=host(busy), **fields)
+
+
+def test_samples_divide_what_a_thread_ran_and_no_more() -> None:
+    found = divide(
+        cpu(
+            3 * S,
+            {7: 2 * S, 8: 1 * S},
+            # the second was sampled more often than it ran
+            {(7, "nfs", "client"): 1, (7, "sunrpc", "client"): 3, (8, "nfsd", "server"): 400},
+        )
+    )
+    assert found == {
+        ("nfs", "client"): S // 2,
+        ("sunrpc", "client"): 3 * S // 2,
+        ("nfsd", "server"): S,
+    }
+
+
+def test_threads_that_are_alike_share_their_samples() -> None:
+    groups = dict.fromkeys((7, 8), "kworker")
+    found = divide(cpu(4 * S, {7: 3 * S, 8: S}, {(8, "nfs", "client"): 1}, groups=groups))
+    assert found == {("nfs", "client"): 4 * S}
+
+
+def test_what_no_living_thread_ran_is_divided_by_the_samples_of_dead_ones_and_idle_cpus() -> None:
+    samples = {
+        (7, "nfs", "client"): 5,
+        (99, "application", "client"): 3,
+        (0, "interrupts", "neither"): 1,
+        (0, "idle", "neither"): 1000,
+    }
+    found = divide(cpu(5 * S, {7: S}, samples))
+    assert found == {
+        ("nfs", "client"): S,
+        ("application", "client"): 3 * S,
+        ("interrupts", "neither"): S,
+    }
+
+
+def test_clocks_read_one_after_the_other_do_not_make_more_than_was_busy() -> None:
+    found = divide(
+        cpu(2 * S, {7: 3 * S, 8: S}, {(7, "nfs", "client"): 1, (8, "nfsd", "server"): 1})
+    )
+    assert found == {("nfs", "client"): 3 * S // 2, ("nfsd", "server"): S // 2}
+
+
+def test_without_samples_only_nfsd_is_known() -> None:
+    found = divide(cpu(3 * S, {7: S, 8: S}, {}, groups={7: "nfsd"}, rate=0))
+    assert found == {("nfsd", "server"): S, ("unattributed", "neither"): 2 * S}
+
+
+def sample(name: bytes, thread: int, *addresses: int) -> bytes:
+    return struct.pack("=16sQ8Q", name, thread, *addresses, *[0] * (8 - len(addresses)))
+
+
+@pytest.mark.parametrize("sums_only", [True, False])
+def test_samples_are_counted_by_thread_and_place(
+    sums_only: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    batches = [
+        (sample(b"nfsd", 7, 16, 32) + sample(b"dd", 8, 16, 32), struct.pack("=2Q", 5, 2)),
+        (sample(b"dd", 9) + sample(b"dd", os.getpid(), 32), struct.pack("=2Q", 1, 4)),
+    ]
+    asked: list[int] = []
+
+    def ksym(address: int, show_module: bool = False) -> bytes:
+        asked.append(address)
+        return b"rpc_execute [sunrpc]" if address == 16 else b"vfs_read [kernel]"
+
+    monkeypatch.setattr(cpu_reader, "drained", lambda _session, _name: iter(batches))
+    monkeypatch.setattr(symbols.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
+    bpf = SimpleNamespace(ksym=ksym)
+    state = {"sums only": sums_only}
+    session = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
+    reader = cpu_reader.Reader(session)
+    for _ in range(2):
+        reading = reader.read()
+    # its client is the RPC's; a stack without kernel functions is a program's
+    assert reading.samples == {
+        (7, "sunrpc", "server"): 10, (8, "sunrpc", "client"): 4,
+        (9, "application", "client"): 2, (os.getpid(), "tracing", "neither"): 8,
+    }  # fmt: skip
+    assert reading.lost == 3
+    assert len(reading.stacks) == (0 if sums_only else 4)
+    # each address once, and 0 when the reader was made
+    assert sorted(asked) == [0, 16, 32]
+
+
+class Lost:
+    def __getitem__(self, _: object) -> list[int]:
+        return [1, 2]
+
+
+def test_the_rows_end_with_their_sum_and_what_proc_stat_says() -> None:
+    rows = records(cpu(3 * S, {7: 3 * S}, {(7, "nfs", "client"): 1, (7, "nfsd", "server"): 2}), {})
+    assert [row["layer"] for row in rows] == ["nfs", "nfsd", "busy", "idle"]
+    layers, (busy, idle) = rows[:-2], rows[-2:]
+    assert sum(row["ns"] for row in layers) == busy["ns"] == 3 * S
+    assert (busy["client_ns"], busy["server_ns"]) == (S, 2 * S)
+    assert (busy["stat_ns"], idle["ns"]) == (7, 7 * S)
+    assert busy["share"] + idle["share"] == pytest.approx(1.0)
+
+
+def test_a_difference_is_of_the_time_between() -> None:
+    def reading(busy: int, wall: int, ran: dict[int, Ran], samples: dict[Any, int]) -> Reading:
+        stat = (2 * wall, 3 * wall)
+        return Reading(host(busy, wall), stat, ran, {}, samples, Counter(), 499, 0)
+
+    before = reading(S, S, {7: Ran(S, 0), 8: Ran(5 * S, 0)}, {(7, "nfs", "client"): 2})
+    after = reading(4 * S, 3 * S, {7: Ran(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
+    found = difference(after, before)
+    assert found.host.busy_ns == 3 * S
+    # one second of four, brought to the two that went by
+    assert found.threads == {7: S // 2}
+    assert found.samples == {}
+    # three busy seconds of two
+    assert found.stat_ns == 3 * S
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ran"),
+    [
+        (None, Ran(30, 100), 30),
+        (Ran(50, 0), Ran(30, 100), 30),
+        (Ran(10, 0), Ran(30, 100), 20),
+        (Ran(10, 0), Ran(30, 200), 10),
+    ],
+)
+def test_a_thread_born_meanwhile_ran_all_of_its_time(
+    before: Ran | None, after: Ran, ran: int
+) -> None:
+    first = {} if before is None else {7: before}
+    assert thread_time.difference({7: after}, first, 100) == {7: ran}
+
+
+def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
+    for thread, text in (("7", "123 4 5\n"), ("8", "nonsense"), ("9", "")):
+        folder = tmp_path / "7/task" / thread
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(text)
+    (tmp_path / "7/comm").write_text("kworker/0:1\n")
+    (tmp_path / "11").mkdir()
+    assert {thread: ran.ns for thread, ran in thread_time.snapshot(tmp_path).items()} == {7: 123}
+    assert thread_time.name(7, tmp_path) == "kworker/0:1"
+    assert thread_time.name(8, tmp_path) == ""
+    assert thread_time.snapshot(tmp_path / "none") == {}
+
+
+def test_what_proc_stat_has_not_as_idle_is_busy(tmp_path: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    row = f"1 2 3 {2 * ticks} {ticks} 6 7 8 9 10"
+    (tmp_path / "stat").write_text(f"cpu  {row}\ncpu0 {row}\ncpu1 {row}\nintr 1 2 3\n")
+    now, busy = not_idle(tmp_path)
+    assert busy == 2 * now - 6 * S
+
+
+def test_workers_and_threads_of_nfsd_are_groups() -> None:
+    names = ("kworker/0:1H", "nfsd", "nfsdcld", "dd", "")
+    assert [group(name) for name in names] == ["kworker", "nfsd", "", "", ""]
+
+
+def test_only_cpu_draws_a_flame_graph(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no option --flame"):
+        drawing(account("chunks"), tmp_path / "x.svg")
+    with pytest.raises(UserError, match="is not a directory"):
+        drawing(account("cpu"), tmp_path / "none/x.svg")
+    write = drawing(account("cpu"), tmp_path / "x.svg")
+    write(cpu(S, {}, {}))
+    assert (tmp_path / "x.svg").read_text() == flame(cpu(S, {}, {}))

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of dashboard and exporter, and the service that they define."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nfsrdma_tools.cli.main import app
+from nfsrdma_tools.live.collect.feed import FeedOptions
+from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES
+from nfsrdma_tools.live.web import run
+from nfsrdma_tools.live.web.listen_address import Address
+from nfsrdma_tools.live.web.run import Service
+from nfsrdma_tools.probes import probe_sets
+
+Called = list[tuple[FeedOptions, Service]]
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> Called:
+    """The options and services that commands would serve."""
+    calls: Called = []
+    monkeypatch.setattr(
+        run, "serve", lambda options, service, _report: calls.append((options, service))
+    )
+    return calls
+
+
+def typed(*argv: str) -> str:
+    """Run a command; its standard error."""
+    result = CliRunner().invoke(app, argv, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stderr
+
+
+def test_by_default_only_loopback_is_served(called: Called) -> None:
+    assert typed("exporter") == typed("dashboard") == ""
+    exporter, dashboard = called
+    assert exporter[1].addresses == [Address("127.0.0.1", 29949)]
+    assert dashboard[1].addresses == [Address("127.0.0.1", 8949)]
+    assert (exporter[1].page, dashboard[1].page) == (False, True)
+    assert exporter[0].probe_sets == dashboard[0].probe_sets == probe_sets.NAMES
+
+
+@pytest.mark.parametrize("command", ["exporter", "dashboard"])
+def test_web_options_have_the_names_of_the_exporter_toolkit(
+    called: Called, command: str, tmp_path: Path
+) -> None:
+    listen = ("--web.listen-address", ":1", "--web.listen-address=[::1]:2")
+    typed(command, *listen, "--web.config.file", str(tmp_path / "web.yml"), "-i", "2")
+    ((options, service),) = called
+    assert service.addresses == [Address("", 1), Address("::1", 2)]
+    assert service.config == tmp_path / "web.yml"
+    assert options.interval == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "address"),
+    [
+        (("--address", "10.9.1.1"), Address("10.9.1.1", 29949)),
+        (("--port", "0"), Address("127.0.0.1", 0)),
+        (("--address", "::", "--port", "9"), Address("::", 9)),
+    ],
+)
+def test_old_names_work_and_print_the_new_one(
+    called: Called, argv: tuple[str, ...], address: Address
+) -> None:
+    printed = typed("exporter", *argv)
+    for old in argv[::2]:
+        assert f"nfsrdma: {old} is now --web.listen-address; the next version" in printed
+    assert called[0][1].addresses == [address]
+    assert "--address" not in CliRunner().invoke(app, ["exporter", "--help"]).output
+
+
+def test_a_collector_can_be_turned_off(called: Called) -> None:
+    typed("exporter", "--no-collector.cpu", "--no-collector.rpc", "--collector.mount")
+    ((options, service),) = called
+    assert set(service.collectors) == set(NAMES) - {"cpu", "rpc"}
+    assert set(options.probe_sets) == set(probe_sets.NAMES) - {"cpu"}
+
+
+def test_without_defaults_only_named_collectors_are_on(called: Called) -> None:
+    typed("exporter", "--collector.disable-defaults", "--collector.rpc", "--collector.latency")
+    typed("exporter", "--collector.disable-defaults")
+    (named, service), (nothing, empty) = called
+    assert service.collectors == ("rpc", "latency")
+    assert named.probe_sets == ("latency",)
+    assert (empty.collectors, nothing.probe_sets) == ((), ())
+
+
+def test_the_help_lists_every_collector() -> None:
+    text = CliRunner().invoke(app, ["exporter", "--help"], terminal_width=200).output
+    for name in COLLECTORS:
+        assert f"--collector.{name} / --no-collector.{name}" in text

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comma lists of mount(8)."""
+
+import pytest
+
+from nfsrdma_tools.cli.mount_options import parse
+from nfsrdma_tools.errors import UsageError
+
+NONE: dict[str, str | None] = {"vers": None, "rsize": None, "transport": None}
+
+
+@pytest.mark.parametrize(
+    ("lists", "values", "others"),
+    [
+        ((), {}, ()),
+        (("ro,noatime",), {}, ("ro", "noatime")),
+        (("vers=4.1,rsize=64k,nconnect=4",), {"vers": "4.1", "rsize": "64k", "nconnect": "4"}, ()),
+        (("rdma,port=20049", "sec=krb5"), {"transport": "rdma", "port": "20049"}, ("sec=krb5",)),
+        (("nfsvers=3", "proto=tcp,soft"), {"vers": "3", "transport": "tcp"}, ("soft",)),
+        (("ro,,",), {}, ("ro",)),
+        (("vers=3,vers=3",), {"vers": "3"}, ()),
+    ],
+)
+def test_known_options_become_values_and_others_stay(
+    lists: tuple[str, ...], values: dict[str, str], others: tuple[str, ...]
+) -> None:
+    assert parse(lists, NONE) == (values, others)
+
+
+def test_the_commands_own_options_count_too() -> None:
+    assert parse(["ro"], {"vers": "3", "rsize": None}) == ({"vers": "3"}, ("ro",))
+
+
+@pytest.mark.parametrize(
+    ("lists", "given", "what"),
+    [
+        (["vers=3"], {"vers": "4.2"}, "vers is both 4.2 and 3"),
+        (["vers=3,nfsvers=4.1"], {}, "vers is both 3 and 4.1"),
+        (["rdma,proto=tcp"], {}, "transport is both rdma and tcp"),
+    ],
+)
+def test_two_values_of_one_option_are_a_usage_error(
+    lists: list[str], given: dict[str, str | None], what: str
+) -> None:
+    with pytest.raises(UsageError, match=what):
+        parse(lists, given)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands in the documentation exist, and each block runs or has a reason why not."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from pages import PAGES, ROOT, Step, blocks, calls, spans
+
+from nfsrdma_tools.cli.main import app
+
+HAND_WRITTEN = [page for page in PAGES if not page.read_text().startswith("<!-- generated")]
+PROGRAM = typer.main.get_command(app)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def unknown(words: list[str]) -> list[str]:
+    """The subcommands and options of a call that the program does not offer in its help."""
+    command: Any = PROGRAM
+    rest = list(words)
+    while inner := getattr(command, "commands", {}):
+        own = {"--help", "...", *(opt for each in command.params for opt in each.opts)}
+        if not rest or rest[0].isupper() or rest[0] in own:
+            return []
+        if rest[0] not in inner or inner[rest[0]].hidden:
+            return [rest[0]]
+        command = inner[rest.pop(0)]
+    options = [each for each in command.params if not getattr(each, "hidden", False)]
+    known = {"--help", *(opt for each in options for opt in (*each.opts, *each.secondary_opts))}
+    return [
+        word for word in rest if re.match(r"--?[a-z]", word) and word.split("=")[0] not in known
+    ]
+
+
+def test_blocks_are_found() -> None:
+    assert sum(len(blocks(page)) for page in PAGES) > 30
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_each_block_has_commands(page: Path) -> None:
+    fences = len(re.findall(r"^```console$", page.read_text(), re.M))
+    assert len(blocks(page)) == fences
+    assert all(block.steps for block in blocks(page))
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_commands_are_in_console_blocks_only(page: Path) -> None:
+    text = re.sub(r"^```console\n.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    assert re.findall(r"^\s*[#$] ?nfsrdma .*|^ {4,}nfsrdma [a-z].*", text, re.M) == []
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    shown = [step.command for block in blocks(page) for step in block.steps]
+    words = [call for text in (*shown, *spans(page)) for call in calls(text)]
+    missing = [(" ".join(call), found) for call in words if (found := unknown(call))]
+    assert missing == []
+
+
+def test_calls_are_found_in_a_shell_command() -> None:
+    command = "nfsrdma lab ssh demo -- nfsrdma doctor --json | head -3; nfsrdma mounts  # --no"
+    assert list(calls(command)) == [["lab", "ssh", "demo"], ["doctor", "--json"], ["mounts"]]
+
+
+def test_unknown_words_are_found() -> None:
+    assert unknown(["doctor", "--jsn", "server"]) == ["--jsn"]
+    assert unknown(["docter"]) == ["docter"]
+    assert unknown(["COMMAND", "--help"]) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "printed", "matches"),
+    [
+        (["a", "c"], "a\nb\nc", True),
+        (["a", "c"], "c\na", False),
+        (["got 5 (...)"], "x\ngot 5 (why)", True),
+        (["got 5"], "got 55", False),
+    ],
+)
+def test_output_matches_in_order(output: list[str], printed: str, matches: bool) -> None:
+    assert Step(True, "true", 1, output).matches(printed) == matches
+
+
+@pytest.mark.parametrize("page", [ROOT / "CHANGELOG.md", *HAND_WRITTEN], ids=name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    rooms = "nfsrdma_tools|tests|tools|kmod|bpf|playbooks|docs"
+    paths = re.findall(rf"`((?:{rooms})/[\w./-]+)`", page.read_text())
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_each_picture_is_shown_and_can_be_remade() -> None:
+    source = (ROOT / "tests" / "pictures.py").read_text()
+    text = "".join(page.read_text() for page in PAGES)
+    for image in (ROOT / "docs" / "img").iterdir():
+        assert f"img/{image.name})" in text
+        assert image.suffix == ".svg" or f'"{image.stem}"' in source

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated pages of docs/reference: as the code is now, and complete."""
+
+import importlib.util
+import re
+from dataclasses import fields
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.trial_record import Trial
+
+ROOT = Path(__file__).parents[2]
+
+
+def tool(name: str) -> ModuleType:
+    """A program of tools/ as a module."""
+    loader = SourceFileLoader(f"tools_{name}", str(ROOT / "tools" / name))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+REFERENCE = tool("reference")
+
+
+@pytest.mark.parametrize("name", REFERENCE.MADE)
+def test_page_is_as_the_code_is(name: str) -> None:
+    assert (REFERENCE.PAGES / name).read_text() == REFERENCE.page(name), "run: make reference"
+
+
+def test_each_event_that_the_module_emits_has_a_row() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "kmod").rglob("*.c"))
+    emitted = {name.removesuffix("_enabled") for name in re.findall(r"\btrace_(\w+)\(", source)}
+    events = {name for name in emitted if name.startswith("nfsrdma_")}
+    listed = set(re.findall(r"^\| `(\w+)`", REFERENCE.events(), re.M))
+    assert events
+    assert events <= listed
+
+
+def test_each_module_parameter_has_a_row() -> None:
+    source = (ROOT / "kmod" / "params.c").read_text()
+    names = re.findall(r"^(?:NFR_NUMBER|module_param_(?:named|cb))\((\w+),", source, re.M)
+    listed = re.findall(r"^\| `(\w+)`", REFERENCE.parameters(), re.M)
+    assert names
+    assert sorted(names) == sorted(listed)
+
+
+def test_each_column_of_an_export_is_explained() -> None:
+    page = (REFERENCE.PAGES / "export.md").read_text()
+    explained = {
+        name
+        for row in re.findall(r"^\| (`[^|]*`) \|", page, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    cell = {f"cell_{each.name}" for each in fields(Cell)}
+    assert explained == cell | {each.name for each in fields(Trial)} - {"cell"}
