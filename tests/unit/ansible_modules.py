@@ -5,6 +5,7 @@ The process is a fork, not a new interpreter: importing Ansible takes half a sec
 """
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -88,6 +89,10 @@ def _be_a_target(module: Any, root: Path, asked: str, out: int) -> NoReturn:
         from ansible.module_utils import basic
 
         basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = asked.encode(), "legacy"
+        # templated() makes this process a controller, which prints warnings itself
+        with contextlib.suppress(ImportError):
+            internal: Any = importlib.import_module("ansible.module_utils._internal")
+            internal.is_controller = False
         place = _imported("module_utils.place")
         place.FSTAB, place.UNITS = f"{root}/etc/fstab", f"{root}/units"
         _imported("module_utils.records").FOLDER = f"{root}/records"
