@@ -98,7 +98,7 @@ def test_ports_stay_open_when_nftables_is_reloaded(fleet: Fleet) -> None:
 
 SCRAPE = """
 import sys, urllib.request
-request = urllib.request.Request("http://client1:9949/metrics")
+request = urllib.request.Request("http://client1:29949/metrics")
 request.add_header("Authorization", "Bearer " + sys.argv[1])
 print(urllib.request.urlopen(request).read().decode())
 """
@@ -122,7 +122,7 @@ def test_exporters_require_the_token(fleet: Fleet, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("/etc/", f"{tmp_path}/etc/"))
     subprocess.run((prometheus() / "promtool", "check", "config", config), check=True)
     (targets,) = json.loads((config.parent / "nfsrdma/targets.json").read_text())
-    assert sorted(targets["targets"]) == [f"{node}:9949" for node in sorted(fleet.lab.config.nodes)]
+    assert sorted(targets["targets"]) == [f"{node}:29949" for node in sorted(fleet.lab.config.nodes)]
 
 
 def test_a_busy_mount_is_reported_and_kept(fleet: Fleet) -> None:

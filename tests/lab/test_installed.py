@@ -80,7 +80,7 @@ def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: 
 
 def test_the_core_alone_names_the_extra_that_a_command_needs(wheel: Path, venv: Path) -> None:
     output(venv / "bin/pip", "install", "-q", wheel)
-    for words in (("top",), ("exporter", "--port", "0")):
+    for words in (("top",), ("exporter", "--web.listen-address", ":0")):
         argv = (venv / "bin/nfsrdma", *words)
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 1

@@ -156,8 +156,11 @@ def test_the_unit_of_a_link() -> None:
     )
 
 
-def test_the_unit_of_the_exporter_does_not_contain_the_token() -> None:
-    values = {"command": "/usr/bin/nfsrdma", "address": "10.9.1.1", "port": "9949", "interval": 5}
+@pytest.mark.parametrize(
+    ("address", "listen"), [("10.9.1.1", "10.9.1.1:29949"), ("::1", "[::1]:29949")]
+)
+def test_the_unit_of_the_exporter_does_not_contain_the_token(address: str, listen: str) -> None:
+    values = {"command": "/usr/bin/nfsrdma", "address": address, "port": "29949", "interval": 5}
     variables = {f"observability_{name}": value for name, value in values.items()}
     text = rendered(
         "observability",
@@ -168,7 +171,7 @@ def test_the_unit_of_the_exporter_does_not_contain_the_token() -> None:
     )
     assert "s3cret" not in text
     assert (
-        "ExecStart=/usr/bin/nfsrdma exporter --address 10.9.1.1 --port 9949 --interval 5.0"
+        f"ExecStart=/usr/bin/nfsrdma exporter --web.listen-address {listen} --interval 5.0"
         " --no-probes --token /etc/nfsrdma/exporter.token\n"
     ) in text
 
