@@ -130,9 +130,9 @@ def trace(
     from nfsrdma_tools.cli import trace_view
     from nfsrdma_tools.probes.flame_file import drawing
     from nfsrdma_tools.probes.intervals import WatchOptions, watch
-    from nfsrdma_tools.probes.probe_sets import account
+    from nfsrdma_tools.probes.probe_sets import probe_set
 
-    probes = account(name)
+    probes = probe_set(name)
     ended = drawing(probes, flame) if flame else None
     shown = trace_view.Lines() if as_json else trace_view.Tables(name)
     asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)

@@ -43,8 +43,8 @@ class Lines:
 class Tables:
     """Prints a table per interval, and the missing events on standard error."""
 
-    def __init__(self, account: str) -> None:
-        self.columns = COLUMNS.get(account, ())
+    def __init__(self, probe_set: str) -> None:
+        self.columns = COLUMNS.get(probe_set, ())
 
     def missing(self, missing: tuple[Missing, ...]) -> None:
         """Print the events that this kernel lacks, a line per reason."""

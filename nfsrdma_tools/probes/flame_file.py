@@ -9,21 +9,21 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.probes.probe_sets import Account
+from nfsrdma_tools.probes.probe_sets import ProbeSet
 
 __all__ = ["drawing"]
 
 
-def drawing(account: Account, file: Path) -> Callable[[Any], None]:
+def drawing(probe_set: ProbeSet, file: Path) -> Callable[[Any], None]:
     """A function that draws a snapshot into ``file`` and replaces the file in one step.
 
     Raises UsageError if the probe set samples no stacks, UserError if the directory is missing.
     """
-    if not account.draws:
-        raise UsageError(f"trace {account.name} has no option --flame", "use trace cpu --flame")
+    if not probe_set.draws:
+        raise UsageError(f"trace {probe_set.name} has no option --flame", "use trace cpu --flame")
     if not file.parent.is_dir():
         raise UserError(f"{file.parent} is not a directory", "create it first")
-    return lambda snapshot: _write(file, account.flame(snapshot))
+    return lambda snapshot: _write(file, probe_set.flame(snapshot))
 
 
 def _write(file: Path, text: str) -> None:

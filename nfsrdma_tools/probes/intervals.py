@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.bpf_stats import Cost, counted, spent
 from nfsrdma_tools.probes.losses import Losses, lost
-from nfsrdma_tools.probes.probe_sets import Account, attached
+from nfsrdma_tools.probes.probe_sets import ProbeSet, attached
 from nfsrdma_tools.probes.program import Missing
 from nfsrdma_tools.probes.row_filter import Filter
 from nfsrdma_tools.probes.rpc_clients import clients
@@ -51,7 +51,7 @@ class _Reading(NamedTuple):
 
 
 def watch(
-    account: Account,
+    probe_set: ProbeSet,
     options: WatchOptions,
     begun: Callable[[tuple[Missing, ...]], None],
     ended: Callable[[Any], None] | None = None,
@@ -62,36 +62,36 @@ def watch(
     all intervals when the caller closes the iterator.  Raises UserError if nothing can be
     counted, UsageError if the probe set lacks an option.
     """
-    options.filter.check(account.name, account.filters)
-    if options.cpu and not account.times:
-        what = f"trace {account.name} has no option --cpu"
+    options.filter.check(probe_set.name, probe_set.filters)
+    if options.cpu and not probe_set.times:
+        what = f"trace {probe_set.name} has no option --cpu"
         raise UsageError(what, "use trace registrations --cpu, or trace cpu")
     mount = options.filter.mount_point()
     numbers: dict[str, int | None] = {}
-    if not account.host_wide:
+    if not probe_set.host_wide:
         # before counting starts: it may send RPCs to servers
         clients(numbers)
     with (
-        attached([account.name], options.cpu, pid=options.filter.pid) as open_session,
+        attached([probe_set.name], options.cpu, pid=options.filter.pid) as open_session,
         counted(options.cost),
     ):
         begun(open_session.missing)
-        first = last = _read(account, open_session, options.cost)
+        first = last = _read(probe_set, open_session, options.cost)
         done = 0
         try:
             while not options.count or done < options.count:
                 time.sleep(options.interval)
-                now = _read(account, open_session, options.cost)
-                known = {} if account.host_wide else clients(numbers)
-                added = account.difference(now.counted, last.counted)
-                rows = options.filter.select(account.records(added, known), mount)
+                now = _read(probe_set, open_session, options.cost)
+                known = {} if probe_set.host_wide else clients(numbers)
+                added = probe_set.difference(now.counted, last.counted)
+                rows = options.filter.select(probe_set.records(added, known), mount)
                 cost = now.cost - last.cost if now.cost and last.cost else None
                 yield Interval(rows, now.lost - last.lost, cost)
                 last, done = now, done + 1
         finally:
             if ended:
-                ended(account.difference(last.counted, first.counted))
+                ended(probe_set.difference(last.counted, first.counted))
 
 
-def _read(account: Account, session: Any, cost: bool) -> _Reading:
-    return _Reading(account.read(session), lost(session), spent(session) if cost else None)
+def _read(probe_set: ProbeSet, session: Any, cost: bool) -> _Reading:
+    return _Reading(probe_set.read(session), lost(session), spent(session) if cost else None)

@@ -12,14 +12,14 @@ from typing import Any
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.probes.session import Session, session
 
-__all__ = ["NAMES", "Account", "account", "attached"]
+__all__ = ["NAMES", "ProbeSet", "attached", "probe_set"]
 
 NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahead", "cpu")
 """Files of bpf/ and modules of sets/."""
 
 
 @dataclass(frozen=True)
-class Account:
+class ProbeSet:
     """A probe set: the interface of a module in sets/.
 
     ``attach(session)`` and ``forget(session, reading, now)`` are optional.  ``read(session)`` is a
@@ -88,11 +88,11 @@ class Account:
         return rows
 
 
-def account(name: str, known: Sequence[str] = NAMES) -> Account:
+def probe_set(name: str, known: Sequence[str] = NAMES) -> ProbeSet:
     """The probe set of this name.  UsageError if there is none."""
     if name not in known:
         raise UsageError(f"unknown probe set {name!r}", f"the probe sets are {', '.join(known)}")
-    return Account(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
+    return ProbeSet(name, importlib.import_module(f"nfsrdma_tools.probes.sets.{name}"))
 
 
 @contextlib.contextmanager
@@ -114,7 +114,7 @@ def attached(
         counting.state["sums only"] = sums_only
         if rate:
             counting.state["rate"] = rate
-        for each in map(account, names):
+        for each in map(probe_set, names):
             each.attach(counting)
             if timed and each.times:
                 each.time(counting)

@@ -61,14 +61,14 @@ class Program:
     missing: tuple[Missing, ...]
 
 
-def program(accounts: Sequence[str], pid: int = 0) -> Program:
-    """The program of the probe sets ``accounts`` for the running kernel.
+def program(sets: Sequence[str], pid: int = 0) -> Program:
+    """The program of the probe ``sets`` for the running kernel.
 
     With ``pid`` it counts only RPCs of that process, in the probe sets that filter by process.
     """
-    accounts = (*((ISSUER,) if pid else ()), *accounts)
-    texts, users = _texts(tuple(accounts)), _users(tuple(accounts))
-    there = present(accounts)
+    sets = (*((ISSUER,) if pid else ()), *sets)
+    texts, users = _texts(tuple(sets)), _users(tuple(sets))
+    there = present(sets)
     # a transport module that is not loaded has no RPCs
     asked = [pair for pair in users if pair[0] not in TRANSPORTS or trace_events.system(pair[0])]
     parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
@@ -86,27 +86,27 @@ def program(accounts: Sequence[str], pid: int = 0) -> Program:
     )
 
 
-def present(accounts: Sequence[str]) -> tuple[Pair, ...]:
-    """The events of the probe sets ``accounts`` that the kernel has now, as (system, event).
+def present(sets: Sequence[str]) -> tuple[Pair, ...]:
+    """The events of the probe ``sets`` that the kernel has now, as (system, event).
 
     Loading or unloading a module changes the result; the program must then be compiled again.
     """
-    users = _users(tuple(accounts))
+    users = _users(tuple(sets))
     loaded = {system for system in {pair[0] for pair in users} if trace_events.system(system)}
     return tuple(pair for pair in users if pair[0] in loaded and trace_events.exists(*pair))
 
 
 @cache
-def _texts(accounts: tuple[str, ...]) -> dict[str, str]:
-    names = [part for name in accounts for part in _PARTS.get(name, (name,))]
+def _texts(sets: tuple[str, ...]) -> dict[str, str]:
+    names = [part for name in sets for part in _PARTS.get(name, (name,))]
     return {name: (source() / f"{name}.c").read_text() for name in names}
 
 
 @cache
-def _users(accounts: tuple[str, ...]) -> dict[Pair, list[str]]:
+def _users(sets: tuple[str, ...]) -> dict[Pair, list[str]]:
     """The files that count each event, by event in order."""
     users: dict[Pair, list[str]] = {}
-    for name, text in _texts(accounts).items():
+    for name, text in _texts(sets).items():
         for pair in _EVENT.findall(text):
             users.setdefault(pair, []).append(name)
     return dict(sorted(users.items()))
@@ -127,10 +127,10 @@ def _page_bits() -> int:
     return os.sysconf("SC_PAGE_SIZE").bit_length() - 1
 
 
-def _probe(system: str, event: str, accounts: Sequence[str]) -> str:
+def _probe(system: str, event: str, sets: Sequence[str]) -> str:
     """One function per event for all probe sets: bcc attaches it by its name."""
     record = f"struct tracepoint__{system}__{event}"
-    names = [f"{account}__{system}__{event}" for account in accounts]
+    names = [f"{name}__{system}__{event}" for name in sets]
     declared = "".join(f"static int {name}({record} *args);\n" for name in names)
     called = " ".join(f"{name}(args);" for name in names)
     return f"{record};\n{declared}TRACEPOINT_PROBE({system}, {event}) {{ {called} return 0; }}\n"

@@ -44,15 +44,15 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(accounts: Sequence[str], pid: int = 0) -> Iterator[Session]:
+def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:
     """Compile, load and attach; the probes are detached at the end of the block.
 
     With ``pid``, only RPCs of that process are counted, where a probe set filters by process.
     Raises UserError that names what this host lacks: root, bcc, headers, events.
     """
     # the probe set cpu needs no transport
-    check(carried="cpu" not in accounts)
-    wanted = program(accounts, pid)
+    check(carried="cpu" not in sets)
+    wanted = program(sets, pid)
     _check_issuer(wanted, pid)
     bpf = load(wanted.text, wanted.flags)
     # bcc would detach when the program ends, perhaps while this block does

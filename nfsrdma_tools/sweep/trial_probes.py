@@ -8,7 +8,7 @@ from typing import Any
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.probes import session
-from nfsrdma_tools.probes.probe_sets import account, attached
+from nfsrdma_tools.probes.probe_sets import attached, probe_set
 from nfsrdma_tools.probes.row_filter import of_mount
 from nfsrdma_tools.probes.rpc_clients import clients
 
@@ -38,19 +38,19 @@ class Accounts:
             self._session = self._attached()
 
     def begin(self) -> dict[str, Any]:
-        """A reading of each account, for ``end``; UserError when they cannot be attached."""
+        """A reading of each probe set, for ``end``; UserError if attaching fails."""
         if not self.kept:
             return {}
         self.attach()
         # before counting starts: it may send RPCs to servers
         self._clients = clients()
-        return {name: account(name).read(self._session) for name in NAMES}
+        return {name: probe_set(name).read(self._session) for name in NAMES}
 
     def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
         """The rows counted since: those of the mount, or of the host for sets without mounts."""
         found = {}
         for name, reading in before.items():
-            kind = account(name)
+            kind = probe_set(name)
             grown = kind.difference(kind.read(self._session), reading)
             found[name] = of_mount(kind.records(grown, self._clients), directory)
         return found

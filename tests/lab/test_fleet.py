@@ -122,7 +122,7 @@ def test_exporters_require_the_token(fleet: Fleet, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("/etc/", f"{tmp_path}/etc/"))
     subprocess.run((prometheus() / "promtool", "check", "config", config), check=True)
     (targets,) = json.loads((config.parent / "nfsrdma/targets.json").read_text())
-    assert sorted(targets["targets"]) == [f"{node}:29949" for node in sorted(fleet.lab.config.nodes)]
+    assert sorted(targets["targets"]) == [f"{n}:29949" for n in sorted(fleet.lab.config.nodes)]
 
 
 def test_a_busy_mount_is_reported_and_kept(fleet: Fleet) -> None:

@@ -16,7 +16,7 @@ OPTIONS = "vers=4.2,proto=rdma,port=20049,rsize=65536"
 def main() -> None:
     subprocess.run(("mount", "-t", "nfs", "-o", OPTIONS, "10.9.1.1:/export", MOUNT), check=True)
     subprocess.run(("udevadm", "settle"), check=True)
-    account = probe_sets.account("readahead")
+    probe_set = probe_sets.probe_set("readahead")
     with probe_sets.attached(["readahead"]) as counting:
         before = mountstats.read(MOUNT)
         file = os.open(MOUNT / "ahead", os.O_RDONLY)
@@ -24,9 +24,9 @@ def main() -> None:
             assert len(os.read(file, PIECE)) == PIECE
         os.close(file)
         pages = mountstats.difference(mountstats.read(MOUNT), before).bytes.read_pages
-        read = account.records(account.read(counting), {})
+        read = probe_set.records(probe_set.read(counting), {})
         Path("/proc/sys/vm/drop_caches").write_text("3")
-        dropped = account.records(account.read(counting), {})
+        dropped = probe_set.records(probe_set.read(counting), {})
         missing = [each.event for each in counting.missing]
     print(json.dumps({"read": read, "dropped": dropped, "pages": pages, "missing": missing}))
 

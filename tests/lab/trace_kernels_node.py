@@ -38,7 +38,7 @@ def settled(counting: Any, known: Any) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for _ in range(60):
         time.sleep(2)
-        before, each = rows, {n: probe_sets.account(n) for n in NAMES}
+        before, each = rows, {n: probe_sets.probe_set(n) for n in NAMES}
         rows = {n: one.records(one.read(counting), known) for n, one in each.items()}
         if all(moved(before.get(n, []), c) == moved(rows[n], c) for n, c in COUNTED.items()):
             break

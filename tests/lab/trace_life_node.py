@@ -70,7 +70,7 @@ def attached(bpf: object) -> int:
 
 def messages(counting: object) -> int:
     """What the account of chunks has counted until now."""
-    return probe_sets.account("chunks").read(counting).count("rpcs")
+    return probe_sets.probe_set("chunks").read(counting).count("rpcs")
 
 
 def cycled(cycles: int) -> int:

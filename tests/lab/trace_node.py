@@ -99,11 +99,11 @@ def counted_by(tracer: "subprocess.Popen[str]") -> dict[str, object]:
 
 def settled(session_: object, name: str) -> object:
     """An account once nothing is added any more: an RPC's end is counted after its caller runs."""
-    account = probe_sets.account(name)
-    last = account.read(session_)
+    probe_set = probe_sets.probe_set(name)
+    last = probe_set.read(session_)
     for _ in range(100):
         time.sleep(0.2)
-        now = account.read(session_)
+        now = probe_set.read(session_)
         if now == last:
             return now
         last = now
@@ -118,11 +118,11 @@ def main() -> None:
         firsts = {name: settled(counting, name) for name in COUNTED}
         work()
         found = {
-            name: probe_sets.account(name).difference(settled(counting, name), firsts[name])
+            name: probe_sets.probe_set(name).difference(settled(counting, name), firsts[name])
             for name in COUNTED
         }
         stats = mountstats.difference(mountstats.read(MOUNT), before)
-        rows = {name: probe_sets.account(name).records(found[name], clients()) for name in COUNTED}
+        rows = {n: probe_sets.probe_set(n).records(found[n], clients()) for n in COUNTED}
         missing, losses = [each.event for each in counting.missing], lost(counting)
     print(
         json.dumps(

@@ -56,11 +56,11 @@ def work(where: Path, number: int) -> None:
 
 def settled(session: object) -> Latency:
     """The account once nothing is added any more."""
-    account = probe_sets.account("latency")
-    last = account.read(session)
+    probe_set = probe_sets.probe_set("latency")
+    last = probe_set.read(session)
     for _ in range(300):
         time.sleep(0.2)
-        now = account.read(session)
+        now = probe_set.read(session)
         if now.sums == last.sums:
             return now
         last = now
@@ -76,19 +76,19 @@ def counts() -> dict[str, dict[str, int]]:
 
 
 def traced() -> dict[str, object]:
-    """What all did while the account was attached, by the kernel and by the account."""
+    """What all did while the account was attached, by the kernel and by the probe_set."""
     with probe_sets.attached(["latency"], sums_only=True) as session:
         before, first, then = counts(), settled(session), lost(session)
         for number, where in enumerate(MOUNTS):
             work(where, number)
         now = settled(session)
-        added, after = probe_sets.account("latency").difference(now, first), counts()
+        added, after = probe_sets.probe_set("latency").difference(now, first), counts()
         gone = lost(session) - then
         # as if it were long ago
-        account = probe_sets.account("latency")
-        account.forget(session, now, 0.0)
-        account.forget(session, now, maps.IDLE + 1)
-        freed = len(account.read(session).sums)
+        probe_set = probe_sets.probe_set("latency")
+        probe_set.forget(session, now, 0.0)
+        probe_set.forget(session, now, maps.IDLE + 1)
+        freed = len(probe_set.read(session).sums)
     done = [n - before[where][name] for where, each in after.items() for name, n in each.items()]
     return {
         "done": sum(done),
@@ -101,20 +101,20 @@ def traced() -> dict[str, object]:
 
 
 def credits() -> list[int]:
-    account, where = probe_sets.account("connections"), Path("/mnt/credits")
+    probe_set, where = probe_sets.probe_set("connections"), Path("/mnt/credits")
     with probe_sets.attached(["connections"]) as session:
         mount(where, "proto=rdma,port=20049")
         os.statvfs(where)
-        there = account.read(session)
+        there = probe_set.read(session)
         found = [len(there.credits)]
         unmount(where)
         # sunrpc ends a client some time later
         for _ in range(300):
-            account.forget(session, there, 0.0)
+            probe_set.forget(session, there, 0.0)
             if not there.credits:
                 break
             time.sleep(0.2)
-        return [*found, len(account.read(session).credits)]
+        return [*found, len(probe_set.read(session).credits)]
 
 
 def main() -> None:

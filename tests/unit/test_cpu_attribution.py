@@ -20,7 +20,7 @@ from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, group
 from nfsrdma_tools.probes.cpu.flame_graph import flame
 from nfsrdma_tools.probes.cpu.samples import Reading
 from nfsrdma_tools.probes.flame_file import drawing
-from nfsrdma_tools.probes.probe_sets import account
+from nfsrdma_tools.probes.probe_sets import probe_set
 from nfsrdma_tools.probes.sets.cpu import difference, records
 
 S = 10**9
@@ -207,9 +207,9 @@ def test_workers_and_threads_of_nfsd_are_groups() -> None:
 
 def test_only_cpu_draws_a_flame_graph(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no option --flame"):
-        drawing(account("chunks"), tmp_path / "x.svg")
+        drawing(probe_set("chunks"), tmp_path / "x.svg")
     with pytest.raises(UserError, match="is not a directory"):
-        drawing(account("cpu"), tmp_path / "none/x.svg")
-    write = drawing(account("cpu"), tmp_path / "x.svg")
+        drawing(probe_set("cpu"), tmp_path / "none/x.svg")
+    write = drawing(probe_set("cpu"), tmp_path / "x.svg")
     write(cpu(S, {}, {}))
     assert (tmp_path / "x.svg").read_text() == flame(cpu(S, {}, {}))

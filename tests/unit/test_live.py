@@ -333,7 +333,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         "cpu": SimpleNamespace(lost=9, host=SimpleNamespace(wall_ns=1)),
     }
 
-    def account(name: str) -> object:
+    def probe_set(name: str) -> object:
         return SimpleNamespace(
             read=lambda _: None,
             difference=lambda *_: added[name],
@@ -343,7 +343,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     rpcs = iter([0, 2, 2])
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
-    monkeypatch.setattr(probe_sets, "account", account)
+    monkeypatch.setattr(probe_sets, "probe_set", probe_set)
     monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
     counting = probe_statistics.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}

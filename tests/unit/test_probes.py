@@ -113,7 +113,7 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
 def test_each_account_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
     assert trace_view.COLUMNS[name]
-    assert probe_sets.account(name).module.__doc__
+    assert probe_sets.probe_set(name).module.__doc__
 
 
 def test_help_and_docs_name_all_accounts() -> None:
@@ -128,7 +128,7 @@ def test_help_and_docs_name_all_accounts() -> None:
 
 def test_an_account_that_is_none() -> None:
     with pytest.raises(UserError, match="unknown probe set 'x'"):
-        probe_sets.account("x")
+        probe_sets.probe_set("x")
 
 
 def names_of(file: str, first: str, last: str) -> list[str]:
@@ -366,11 +366,11 @@ def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.M
     reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
     (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
     (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
-    probe_sets.account("connections").forget(counting, reading, 0.0)
+    probe_sets.probe_set("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
     # a kernel that does not say which there are
     shutil.rmtree(tmp_path)
-    probe_sets.account("connections").forget(counting, reading, 0.0)
+    probe_sets.probe_set("connections").forget(counting, reading, 0.0)
     assert set(table) == set(reading.credits) == {(False, 1), (True, 2)}
 
 
@@ -434,7 +434,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
         attach_kprobe=lambda event, fn_name: begun.append(event),
         attach_kretprobe=lambda event, fn_name: ended.append(event),
     )
-    probe_sets.account("registrations").time(session.Session(bpf, ()))
+    probe_sets.probe_set("registrations").time(session.Session(bpf, ()))
     assert begun == ["nfr_reg_map", "nfr_queue_invalidate", "nfr_reg_release"]
     assert ended == ["nfr_queue_invalidate", "nfr_reg_release"]
     text = "".join(path.read_text() for path in (BPF.parent / "kmod").glob("*.c"))
@@ -443,11 +443,11 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
 
 
 def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
-    assert [name for name in probe_sets.NAMES if probe_sets.account(name).times] == [
+    assert [name for name in probe_sets.NAMES if probe_sets.probe_set(name).times] == [
         "registrations"
     ]
     with pytest.raises(UserError, match="trace chunks has no option --cpu"):
-        next(watch(probe_sets.account("chunks"), WatchOptions(cpu=True), lambda _missing: None))
+        next(watch(probe_sets.probe_set("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
 
 def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:

@@ -42,12 +42,12 @@ KEYS = {"mount": "mount", "procedures": "procedure", "client": "peer"}
 
 @pytest.mark.parametrize("name", probe_sets.NAMES)
 def test_a_probe_set_has_the_filters_that_its_source_supports(name: str) -> None:
-    account = probe_sets.account(name)
-    source = Path(str(account.module.__file__)).read_text(encoding="utf-8")
-    for each in account.filters:
+    probe_set = probe_sets.probe_set(name)
+    source = Path(str(probe_set.module.__file__)).read_text(encoding="utf-8")
+    for each in probe_set.filters:
         assert each == "pid" or f'"{KEYS[each]}": ' in source
     program = (Path(__file__).parents[2] / "bpf" / f"{name}.c").read_text(encoding="utf-8")
-    assert ("pid" in account.filters) == ("issued(" in program)
+    assert ("pid" in probe_set.filters) == ("issued(" in program)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_filter_that_a_probe_set_lacks_is_a_usage_error(
     name: str, words: dict[str, Any], what: str
 ) -> None:
     with pytest.raises(UsageError, match=what):
-        Filter(**words).check(name, probe_sets.account(name).filters)
+        Filter(**words).check(name, probe_sets.probe_set(name).filters)
 
 
 def test_a_process_and_a_mount_have_to_exist(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ class Counted:
 
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self.session = session
-        self._sets = {name: probe_sets.account(name) for name in names}
+        self._sets = {name: probe_sets.probe_set(name) for name in names}
         self._last = {name: each.read(session) for name, each in self._sets.items()}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
