@@ -88,7 +88,7 @@ matrix: dev image ## Which clients and servers work together, into docs/dev/inte
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
-probes-bench: dev image ## What the accounts of nfsrdma trace cost, beside bpftrace: ROUNDS=3 KERNEL=6.12
+probes-bench: dev image ## Compare the cost of nfsrdma trace's probe sets with bpftrace: ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
 
 live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
@@ -98,7 +98,7 @@ test-live: dev image ## The dashboard's tests, with other kernels and a cable th
 	@tools/setup browser
 	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_faces.py
 
-test-kernels: dev image ## NFS over RDMA, accounts and dashboard on the other kernels; the module's warnings there
+test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
 	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
 
 test-kerberos: dev image ## krb5, krb5i and krb5p over RDMA, by our client and the kernel's: KERNEL=6.12

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * CPU samples: the running thread and its kernel stack. The kernel itself
- * accounts the run time of each thread, exactly and at no cost; probing each
+ * measures the run time of each thread, exactly and at no cost; probing each
  * context switch and each interrupt took 23 % of a 4 KiB read.
  */
 #define CPU_SAMPLES	16384

@@ -69,7 +69,7 @@ class Accounts:
 
 def _why_not(wanted: bool) -> str:
     if not wanted:
-        return "not asked for"
+        return "not requested"
     try:
         session.available()
     except UserError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-# seconds from which on memory is told by the minute
+# from this many seconds on, main() also prints the memory of each minute
 _LONG = 600
 
 

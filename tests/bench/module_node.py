@@ -3,7 +3,7 @@
 
 Runs as ``python3 - LOAD=COUNT...``, for functions below that are named in LOADS. Prints JSON: for
 each load operations per second, microseconds of the clock and of this machine's CPU time for each
-operation, and what mountstats counted, which must be what was asked for.
+operation, and the counts of mountstats, which must equal the requested ones.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the accounts cost, beside bpftrace: ``make probes-bench``.
+"""Compares the cost of probe sets with bpftrace: ``make probes-bench``.
 
-On the instruction clock, in one boot and in turns: reads of 4 KiB by O_DIRECT through the kernel's
-transport while an account counts, or bpftrace does, and as many with its probes off. What a read
-costs without any goes up and down by a tenth within a boot, so only neighbours are compared. What
-"nobody" costs more than nobody is the noise. Client and server are one machine here.
+On the instruction clock, in one boot and in turns, it makes 4 KiB reads by O_DIRECT through
+rpcrdma: with a probe set or bpftrace attached, and as many without. The cost of a read without
+probes varies by a tenth within a boot, so only neighbours are compared. The difference between
+"nobody" and no probes is the noise. Client and server are one machine here.
 """
 
 from __future__ import annotations

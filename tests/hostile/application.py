@@ -91,9 +91,9 @@ class Application:
             raise
 
     def list(self) -> bool:
-        # what was listed before is stale
+        # a new time makes cached listings stale
         os.utime(self.folder)
-        return set(os.listdir(self.folder)) == self.names  # noqa: PTH208 - names are what is asked
+        return set(os.listdir(self.folder)) == self.names  # noqa: PTH208 - only names, no objects
 
     def session(self) -> bool:
         return self.mounts[-1].where.stat().st_ino > 0

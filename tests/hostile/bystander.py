@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An application that has nothing to do with it: works on a mount, and keeps an account."""
+"""An unrelated application: it works on a mount and counts its operations and errors."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def probe(connection: Connection) -> None:
 
 
 def outcome(message: Message, sent: bytes) -> tuple[int, str]:
-    """The xid of an answer, and the word for it; what no server may say is said in full."""
+    """The xid of an answer, and its outcome; an answer that no server may send comes in full."""
     try:
         head, size = decode(_version_1(message.data, sent))
     except (RefusedError, struct.error) as error:
@@ -65,7 +65,7 @@ def outcome(message: Message, sent: bytes) -> tuple[int, str]:
     if head.reads or not _as_offered(head, sent):
         return head.xid, f"garbled: chunks that were not offered: {head}"
     whole = head.proc == RDMA_NOMSG
-    # what came by Reply chunk is read by whoever looks into memory
+    # the caller reads a Reply chunk from memory
     return head.xid, "ok" if whole or rpc.accepted(message.data[size:]) else "rpc"
 
 

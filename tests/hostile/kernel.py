@@ -23,7 +23,7 @@ ANSWERS: dict[str, str] = {
     "version 2, too short": "vers",
     **{f"cut to {size} bytes": "chunk" for size in (0, 1, 3, 4, 8, 12, 16, 20, 24, 27)},
     "a write of nothing with an immediate": "chunk",
-    # section 4.5.2: no message at all is an error, and so is one where none is said to be
+    # section 4.5.2: NOMSG without a message is an error, and so is NOMSG with one inline
     "NOMSG without chunks": "dropped",
     "NOMSG with a Write list only": "dropped",
     "NOMSG with a Reply chunk only": "dropped",

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RDMA connections in user space that do as they are told, sense or none.
+"""RDMA connections in user space that send what a test requests, valid or not.
 
 A ``Host`` has the process' event channel; its ``Connection`` objects are made by ``connect`` and
-``accept``.  Nothing happens behind the back of whoever calls: ``Host.wait`` is where events and
-completions are taken in.
+``accept``.  It has no threads: ``Host.wait`` handles events and completions.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Wish:
     reads_anyway: bool = False
     """RDMA Reads leave this side even if the peer, as servers do, grants none"""
     deaf: bool = False
-    """a receive is used once: whoever sends more gets receiver-not-ready"""
+    """a receive is used once: a peer that sends more gets receiver-not-ready"""
     confirms: bool = True
     """with reads_anyway: what the server accepted is confirmed"""
 
@@ -243,7 +242,7 @@ class Connection:
     # --- what the host calls ---
 
     def accepted(self, kind: int) -> None:
-        """The other side has taken it, or has been told that this one has."""
+        """The peer has accepted the connection, or received this side's acceptance."""
         if kind == verbs.CONNECT_RESPONSE and not self.wish.confirms:
             return
         if kind == verbs.CONNECT_RESPONSE:

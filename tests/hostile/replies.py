@@ -270,7 +270,7 @@ HEADERS: dict[str, tuple[str, Callable[[Header], Header]]] = {
 
 
 def noise(x: Exchange) -> None:
-    """The Reply chunk is said to be full of what it is not."""
+    """The header claims a full Reply chunk; the chunk holds noise."""
     segments = x.offered
     x.connection.write(
         b"\xa5" * min(segments[0].length, 60000), segments[0].offset, segments[0].handle
@@ -279,7 +279,7 @@ def noise(x: Exchange) -> None:
 
 
 def beginning(x: Exchange) -> None:
-    """Fifty bytes are written, and the whole chunk is said to be."""
+    """The server writes fifty bytes; the header claims the whole chunk."""
     segments = x.offered
     x.connection.write(x.reply[:50], segments[0].offset, segments[0].handle)
     x.connection.send(encode(Header(x.xid, CREDITS, RDMA_NOMSG, reply=segments)))

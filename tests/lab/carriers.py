@@ -12,8 +12,8 @@ __all__ = ["OURS", "THEIRS", "WHOSE", "Carriers", "carry", "serve", "traces"]
 
 OURS, THEIRS = "ours", "the kernel's"
 WHOSE = (OURS, THEIRS)
-# Nobody has anything to reclaim. lockd's grace period is 50 s, and as long nobody gets a lock or a
-# delegation; nfsd's ends when it is told, which is refused where there is none.
+# No client has state to reclaim. During lockd's grace period of 50 s, no client gets a lock or a
+# delegation. A write to v4_end_grace ends nfsd's; nfsd refuses it if there is none.
 START = """
 sysctl -qew fs.nfs.nlm_timeout=3 fs.nfs.nlm_grace_period=3
 systemctl start nfs-server || exit

@@ -43,17 +43,17 @@ class Kept:
     """What the server keeps for them, in MiB."""
 
     limit: float
-    """that the parameter server_memory allows"""
+    """the limit that the parameter server_memory sets"""
     charged: float
-    """the most that its account had"""
+    """the maximum that the server charged to clients"""
     held: float
-    """less memory available, when all that could be given back was"""
+    """the decrease of available memory once the server had freed all that it could"""
     ended: dict[str, int]
     """how the connections ended, by reason"""
 
 
 def hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
-    """So many connections, so many READs over each; an application on a mount goes on.
+    """Make ``connections`` with ``calls`` READs each, while an application works on a mount.
 
     ``to_the_end``: until the server has ended all connections.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data of every size, written and read back through mounts of a node; runs in the node.
 
-``python3 - NAME JSON`` calls the function NAME with what JSON says and prints its answer as JSON;
-never imported by the tests.  What a file has to contain follows from the plan it was written by,
-so the server can check it without having been told.
+``python3 - NAME JSON`` calls the function NAME with the arguments in JSON and prints its
+result as JSON; the tests never import it.  The plan that wrote a file determines its content, so
+the server can check it without more data.
 """
 
 from __future__ import annotations

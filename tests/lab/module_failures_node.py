@@ -76,10 +76,10 @@ def begin(every: str, times: str) -> None:
 
 
 def watch() -> int:
-    """The kernel's log is written down as it grows: it keeps little."""
+    """A process copies the kernel's log as it grows, because the kernel keeps little of it."""
     argv, no = ("dmesg", "--follow-new"), subprocess.DEVNULL
     with LOG.open("wb") as log:
-        # whoever started this does not wait for it
+        # the caller does not wait for it
         reader = subprocess.Popen(argv, stdin=no, stdout=log, stderr=no)
     return reader.pid
 
@@ -100,7 +100,7 @@ def end() -> dict[str, Any]:
     state = json.loads(STATE.read_text())
     STATE.unlink()
     left = [int((folder / "times").read_text()) for folder in KINDS.values()]
-    # what was said last has arrived
+    # the last lines of the log arrive within a second
     time.sleep(1)
     os.kill(state["reader"], signal.SIGTERM)
     return {"failed": sum(state["times"] - one for one in left), "places": places()}

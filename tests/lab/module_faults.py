@@ -55,9 +55,9 @@ def soft(lab: Nodes, vers: str) -> None:
 
 
 def reason(lab: Nodes, options: str, fault: str) -> str:
-    """An idle connection breaks, a new one is made when it is needed, and why can be read."""
+    """The reason of a fault of an idle connection; the mount reconnects when it needs to."""
     there = FAULTS[fault]
-    # nobody has anything to reclaim, which whoever opens a file would wait for
+    # no client has state to reclaim; an open would wait for the end of the grace period
     grace = "echo Y > /proc/fs/nfsd/v4_end_grace" if there.forgets else ""
     with mounted(lab, options):
         lab.run(there.node, "sh", "-ec", there.script + grace)

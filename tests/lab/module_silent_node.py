@@ -94,14 +94,14 @@ def recall() -> dict[str, Any]:
     reader = Process(target=read_block, args=(ready, begin[0], answers))
     lister = Process(target=list_names, args=(ready, begin[1]))
     writer = Process(target=write_little, args=(ready, begin[2]))
-    # whoever has a file open here would have to write it out before it runs another program
+    # a process with an open file here would have to write it out before it runs another program
     for process in (reader, lister, writer):
         process.start()
         ready.acquire()
     before = given_up()
     silence()
     begin[1].set()
-    # the figures are not asked for later: whoever shows them may wait for what hangs
+    # read the figures now: a later reader may wait for the process that hangs
     sent = until(lambda: total("credits_used") >= 1)
     begin[0].set()
     sent &= until(lambda: total("credits_used") >= 2)

@@ -50,7 +50,7 @@ def mounted(book: Journal, transport: str, vers: str, **more: object) -> Iterato
 
 
 def refused(transport: str = "rdma", vers: str = "4.2", **more: object) -> dict[str, object]:
-    """Ask for a mount that must not come about, and say what was said and what is left."""
+    """Request a mount that must fail; return the error and what is left."""
     with journal() as book:
         try:
             with mounted(book, transport, vers, **more):
@@ -141,7 +141,7 @@ def shared_transport() -> dict[str, object]:
 
 
 def other_values() -> dict[str, object]:
-    """What is asked but not given; a read-ahead that is not the mount's own or is changed."""
+    """Requests that the kernel does not grant, and read-ahead that is shared or changed."""
     answer: dict[str, object] = {"rsize": refused(rsize=1 << 20, vers="3")}
     with journal() as book, mounted(book, "rdma", "3") as made:
         shares = {"directory": THERE, "read_ahead": 4, "options": ("sharecache",)}

@@ -74,12 +74,12 @@ class Scene:
         return float(self.lab.run("client", "date", "+%s.%N").stdout)
 
     def metrics(self) -> bytes:
-        """What Prometheus is told."""
+        """The metrics, as Prometheus reads them."""
         return fetched(f"{self.url}metrics")
 
     @contextlib.contextmanager
     def load(self, seconds: int) -> Iterator[Callable[[], dict[str, Any]]]:
-        """fio reads meanwhile; gives what asks for fio's own account once it has ended."""
+        """Run fio meanwhile; yields a function that waits for its end and returns its report."""
         argv = self.lab.ssh("client").argv("sh", "-c", FIO, "sh", MOUNT, str(seconds))
         fio = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
 

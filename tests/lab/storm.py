@@ -157,7 +157,7 @@ def worked(
 
 @contextmanager
 def working(lab: Nodes, client: str, seconds: float, seed: str) -> Iterator[Future[Result]]:
-    """The workers of a client; they are told to stop, and waited for."""
+    """Run the workers of a client; at the end, stop them and wait."""
     argv = ("python3", "-", "work", seed, *WORKERS)
     with beside(lab, client, *argv, stdin=code("storm"), timeout=seconds + LIMIT) as work:
         try:

@@ -26,7 +26,7 @@ def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) ->
         sweep.send_signal(signal.SIGKILL)
     with Store(store) as kept:
         before = kept.trials()
-    # what was told is there; one more may have been stored before the kill came
+    # all printed trials are stored; one more may have been stored before the kill
     assert [t.cell.key for t in before][:3] == [_key(e) for e in told]
     again = (*SWEEP, "--lab", "--resume", str(store))
     done = subprocess.run(again, capture_output=True, text=True, check=True)

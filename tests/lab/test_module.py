@@ -15,7 +15,8 @@ from nfsrdma_tools.lab.lab import Lab
 pytestmark = pytest.mark.xdist_group("builds")
 
 SOURCE = "/opt/nfsrdma/src/nfsrdma_tools/data/kmod"
-# a module that builds in seconds under emulation, uses what a carrier does, and carries nothing
+# a module without function that builds in seconds under emulation and uses the symbols of a
+# transport module
 TINY = f"""
 cd {SOURCE}/.. && mv kmod kmod.real && mkdir kmod && cp kmod.real/dkms.conf kmod && cd kmod
 printf 'obj-m := nfsrdma.o\\nnfsrdma-y := module.o\\n' > Kbuild

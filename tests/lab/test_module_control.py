@@ -44,7 +44,7 @@ def spoilt(pair: Lab, tmp_path: Path) -> Lab:
 
 
 def make(lab: Lab, mistake: str) -> None:
-    # what is said may come a little later
+    # a report may come a little later
     lab.run("client", "sh", "-c", f"insmod {THERE} what={mistake}; sleep 2")
 
 

@@ -77,7 +77,7 @@ def test_a_mount_is_made_or_refused(both: Lab, node: str, record_property: Recor
 
 
 def mounts(lab: Lab, options: str) -> bool:
-    """Whether a mount was made; if not, whoever asked was told."""
+    """Whether a mount was made; if not, mount prints an error."""
     said = lab.run("client", "sh", "-c", MOUNT, options, check=False, timeout=300)
     assert not said.returncode or "mount" in said.stderr, said
     return said.returncode == 0

@@ -19,7 +19,7 @@ from nfsrdma_tools.sweep.trial_record import Trial
 pytestmark = pytest.mark.lab
 
 TARGET = "server:/export"
-# attaching takes seconds on emulated processors, and is asked for where it is looked at
+# attaching takes seconds on emulated processors, so only tests of probe sets do it
 TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-probes")
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
@@ -245,8 +245,9 @@ def test_no_space_on_the_server(node: Lab) -> None:
         """,
     )  # fmt: skip
     # and nothing of the file
-    accounts, step, *rest = said.stdout.splitlines()
-    assert accounts == "accounts: cpu, chunks, registrations"
+    probes, version, step, *rest = said.stdout.splitlines()
+    assert probes == "probe sets: cpu, chunks, registrations"
+    assert version.startswith("NFS version: 3 (")
     assert step.startswith("sweep: making and reading the 4M test file once over tcp and rdma (")
     assert rest == ["status 1"]
     assert len(said.stderr.splitlines()) == 1

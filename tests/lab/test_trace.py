@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A known workload, and everybody counts the same: accounts, mountstats, bpftrace, the wire."""
+"""Probe sets, mountstats, bpftrace and the wire count the same of a known workload."""
 
 import json
 import time
@@ -187,4 +187,4 @@ def sums(lab: Lab, last: str) -> Counter[tuple[str, str]]:
         if found["WRITE", last] >= WRITES:
             return found
         time.sleep(1)
-    raise AssertionError(f"not all that was asked was counted: {found}")
+    raise AssertionError(f"the probe set did not count all RPCs: {found}")

@@ -18,7 +18,7 @@ def test_what_became_of_pages_that_were_read_ahead(pair: Lab) -> None:
     (read,), (dropped,) = said["read"], said["dropped"]
     assert said["missing"] == []
     assert read["mount"] == "/mnt"
-    # what was read was asked for, or lay there
+    # each page was demanded, or was in the cache already
     assert read["demanded"] + read["used"] == PAGES
     assert read["demanded"] + read["ahead"] == said["pages"]
     assert 0 <= read["late"] <= read["used"]

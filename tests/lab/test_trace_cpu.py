@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of CPU time beside /proc/stat and bpftrace, under reads of 1 MiB over NFS/RDMA."""
+"""Probe set cpu beside /proc/stat and bpftrace, under reads of 1 MiB over NFS/RDMA."""
 
 import json
 from collections import Counter
@@ -53,7 +53,7 @@ def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
         assert busy["samples"] > 0
 
     accounted = named.total() - named["unattributed"]
-    # /proc/stat's, read by the account itself, and by another program around the same intervals
+    # /proc/stat, read by the probe set, and by another program around the same intervals
     assert 0.98 <= accounted / spent["stat"] <= 1.02
     assert spent["busy"] / spent["wall"] == pytest.approx(slope(found["stat"]), rel=0.05)
     # bpftrace adds up each switch to and from a thread of nfsd

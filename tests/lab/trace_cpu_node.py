@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_cpu.py does in a node: the account of a load, and beside it two other clocks.
+"""The part of test_trace_cpu.py in a node: probe set cpu under a load, and two other clocks.
 
-Prints JSON: the rows of each interval, and what bpftrace and /proc/stat had while they were made.
+Prints JSON: the rows of each interval, and the values of bpftrace and /proc/stat for it.
 """
 
 from __future__ import annotations

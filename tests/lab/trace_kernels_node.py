@@ -34,7 +34,7 @@ def moved(rows: list[dict[str, object]], count: str) -> dict[str, int]:
 
 
 def settled(counting: Any, known: Any) -> dict[str, Any]:
-    """The accounts' rows once nothing is added: an RPC's end is counted after its caller runs."""
+    """The stable rows of probe sets: an RPC's end is counted after its caller runs."""
     rows: dict[str, Any] = {}
     for _ in range(60):
         time.sleep(2)

@@ -69,12 +69,12 @@ def attached(bpf: object) -> int:
 
 
 def messages(counting: object) -> int:
-    """What the account of chunks has counted until now."""
+    """The RPCs that probe set chunks has counted until now."""
     return probe_sets.probe_set("chunks").read(counting).count("rpcs")
 
 
 def cycled(cycles: int) -> int:
-    """Messages that were counted after the last time that accounts were attached."""
+    """The messages that probe sets counted after the last attach."""
     with session(COUNTED) as counting:
         bpf = counting.bpf
         at_first = attached(bpf)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace.py does inside a client: a known workload, counted by everybody who can.
+"""The part of test_trace.py in a client: a known workload, counted by several programs.
 
-Mounts, and leaves mounted. Prints what the accounts, mountstats and bpftrace counted of it.
+Mounts, and leaves mounted. Prints the counts of probe sets, mountstats and bpftrace.
 """
 
 import json
@@ -98,7 +98,7 @@ def counted_by(tracer: "subprocess.Popen[str]") -> dict[str, object]:
 
 
 def settled(session_: object, name: str) -> object:
-    """An account once nothing is added any more: an RPC's end is counted after its caller runs."""
+    """A probe set, once its counts are stable: an RPC's end is counted after its caller runs."""
     probe_set = probe_sets.probe_set(name)
     last = probe_set.read(session_)
     for _ in range(100):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_rows.py does inside a node: ``python3 - CLIENTS``.
+"""The part of test_trace_rows.py in a node: ``python3 - CLIENTS``.
 
-So many superblocks have a client of sunrpc's each, and each does an RPC of many procedures; with
-room for all rows, and then with room for 64. Prints what the kernel counted and what probes did,
-and of how many clients there are credits: while one has a mount over RDMA, and once it has not.
+CLIENTS superblocks have a client of sunrpc each, and each does an RPC of many procedures: first
+with room for all rows, then with room for 64. Prints the counts of the kernel and of the probes,
+and the number of clients with credits: with one mount over RDMA, and without it.
 """
 
 import json
@@ -55,7 +55,7 @@ def work(where: Path, number: int) -> None:
 
 
 def settled(session: object) -> Latency:
-    """The account once nothing is added any more."""
+    """The probe set, once its counts are stable."""
     probe_set = probe_sets.probe_set("latency")
     last = probe_set.read(session)
     for _ in range(300):
@@ -76,7 +76,7 @@ def counts() -> dict[str, dict[str, int]]:
 
 
 def traced() -> dict[str, object]:
-    """What all did while the account was attached, by the kernel and by the probe_set."""
+    """The counts of the kernel and of the probe set for the work of all mounts."""
     with probe_sets.attached(["latency"], sums_only=True) as session:
         before, first, then = counts(), settled(session), lost(session)
         for number, where in enumerate(MOUNTS):

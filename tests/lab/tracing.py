@@ -23,7 +23,7 @@ END = "kill $(cat /run/tracer); tail --pid=$(cat /run/tracer) -f /dev/null"
 
 @contextmanager
 def tracing(lab: Nodes, node: str, account: str) -> Iterator[None]:
-    """The account is attached in the node, and gone afterwards."""
+    """Attach the probe set in the node; detach it at the end."""
     lab.run(node, "sh", "-c", START, "sh", account, timeout=600)
     try:
         yield

@@ -84,7 +84,7 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
     trials = sweep(SURFACES["measured"](), "racing", 0.001, 1)
     now = [0.0]
     with Progress(lambda: now[0]) as view:
-        view.show(Planned(Plan("s:/e"), {"accounts": "none: not asked for"}, 4, 36))
+        view.show(Planned(Plan("s:/e"), {"accounts": "none: not requested"}, 4, 36))
         view.show(Step("compiling the probes: cpu", 25))
         view.show(Step("32 trials", 130))
         for done, trial in enumerate(trials[:8], 5):
@@ -92,7 +92,7 @@ def test_a_sweep_in_a_file_says_what_begins_and_how_much_is_left(
             view.show(TrialDone(trial, done, 36))
     said = [line for line in capsys.readouterr().out.splitlines() if "MB/s" not in line]
     assert said == [
-        "probe sets: none: not asked for",
+        "probe sets: none: not requested",
         "NFS version: 3 (`nfsrdma mount` uses 4.2; --vers selects another)",
         "sweep: compiling the probes: cpu (about 25 s)",
         "sweep: 32 trials (about 2 min)",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lock has one holder, and no file of it remains where none was asked for."""
+"""A lock has one holder, and leaves no file unless the caller requests one."""
 
 import os
 import threading

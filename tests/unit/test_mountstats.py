@@ -103,7 +103,7 @@ def test_tcp_columns_are_in_their_places(mounts: dict[str, MountStats]) -> None:
     assert len({x.counters["port"] for x in stats.xprts}) == 4
     assert [x.counters["max_slots"] for x in stats.xprts] == [2, 2, 2, 2]
     sends = sum(x.counters["sends"] for x in stats.xprts)
-    # each connection of nconnect was asked a NULL of its own, outside of the mount's operations
+    # each connection of nconnect sends a NULL of its own, beside the mount's operations
     asked = sum(operation.transmissions for operation in stats.operations.values())
     assert asked <= sends <= asked + 4
 

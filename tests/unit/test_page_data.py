@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What browsers are told: the fields that the page reads, without those that say nothing."""
+"""The data for browsers: the fields that the page reads, without empty ones."""
 
 import json
 

@@ -116,8 +116,8 @@ def test_each_account_has_its_files_and_columns(name: str) -> None:
     assert probe_sets.probe_set(name).module.__doc__
 
 
-def test_help_and_docs_name_all_accounts() -> None:
-    """The help's own text: commands load nothing of the accounts until they run."""
+def test_help_and_docs_name_all_probe_sets() -> None:
+    """The help's own text: commands load no probe set until they run."""
     hints = get_type_hints(trace.trace, include_extras=True)
     named = re.search("Probe set: (.*); or nfsiostat", hints["name"].__metadata__[0].help)
     assert named

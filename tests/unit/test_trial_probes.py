@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report makes of the accounts of trials whose figures are known."""
+"""What a report computes from the probe sets of trials whose figures are known."""
 
 from dataclasses import replace
 from pathlib import Path

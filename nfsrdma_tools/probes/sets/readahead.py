@@ -20,9 +20,9 @@ FILTERS = ("mount",)
 
 # enum ahead_count of bpf/readahead.c
 COUNTS = ("windows", "demanded", "ahead", "used", "late", "dropped")
-"""``windows`` that NFS was asked to read, and their pages: ``demanded`` by the program, or read
-``ahead``.  Of those ahead: ``used`` later, of these ``late`` if the program had to wait (up to 64
-pages), and ``dropped`` from the page cache unused."""
+"""``windows`` that the kernel requested from NFS, and their pages: ``demanded`` by the program, or
+read ``ahead``.  Of those ahead: ``used`` later, of these ``late`` if the program had to wait (up to
+64 pages), and ``dropped`` from the page cache unused."""
 
 
 @dataclass(frozen=True)
