@@ -33,7 +33,7 @@ from hostile.told import TEXT, tell
 
 GOOD = Path("/mnt/good")
 SOFT = "soft,timeo=100,retrans=1,nosharecache"
-# the client does not request attributes again and again; with a session they are the call
+# NFSv3 requests attributes once an hour; with a session, these requests are the tested Calls
 V3, V41 = f"vers=3,nolock,actimeo=3600,{SOFT}", f"vers=4.1,noac,{SOFT}"
 # one in nine has a session, which the kernel's client has with one server only
 KINDS = (*("read", "small", "list", "write") * 2, "session")
