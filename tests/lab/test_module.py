@@ -213,7 +213,7 @@ def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     assert status(node)["owner"] == "rpcrdma"
 
 
-def test_a_server_is_left_alone_and_told_the_way(node: Lab) -> None:
+def test_load_refuses_a_used_server_and_prints_the_remedy(node: Lab) -> None:
     said = refused(node, "load", at="server")
     assert "rpcrdma is in use by nfsd listening on rdma 20049" in said
     assert "systemctl stop nfs-server, try again, then systemctl start nfs-server" in said

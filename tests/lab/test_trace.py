@@ -39,9 +39,9 @@ def counted(lab: Lab) -> dict[str, Any]:
     return said
 
 
-def rows(said: dict[str, Any], account: str) -> dict[str, dict[str, Any]]:
-    """By procedure; of the mount's own client."""
-    found = [row for row in said["rows"][account] if row["mount"] == "/mnt"]
+def rows(said: dict[str, Any], probe_set: str) -> dict[str, dict[str, Any]]:
+    """The rows of the mount's own client, by procedure."""
+    found = [row for row in said["rows"][probe_set] if row["mount"] == "/mnt"]
     return {row.get("procedure", ""): row for row in found}
 
 

@@ -167,7 +167,7 @@ def test_a_link_that_is_down_is_an_error_only_when_none_is_up() -> None:
     ("size", "payload", "status"),
     [(9000, 4096, "ok"), (4200, 4096, "ok"), (4199, 2048, "warning"), (1500, 1024, "warning")],
 )
-def test_a_small_mtu_is_told_with_what_it_costs(size: int, payload: int, status: str) -> None:
+def test_a_small_mtu_is_reported_with_its_payload(size: int, payload: int, status: str) -> None:
     found = checks.rdma_links.judge_mtu("rxe0/1", "eth1", size)
     assert found.status == status
     assert f"carry {payload} bytes" in found.found

@@ -66,7 +66,7 @@ def test_a_module_built_in_raises_no_doubts() -> None:
     assert doubts(file, RELEASE) == []
 
 
-def test_a_dummy_is_told_by_what_it_lacks() -> None:
+def test_a_dummy_module_is_detected_by_its_missing_parts() -> None:
     found = doubts(parse_modinfo(DUMMY), RELEASE)
     assert [text.split(" ")[1] for text in found] == ["description", "has", "does"]
 

@@ -78,7 +78,7 @@ def test_the_innermost_function_that_has_a_layer_decides(frames: str, wanted: st
         (f"{TIMER} {NFSD}", True, "neither"),
     ],
 )
-def test_who_is_served_is_told_by_the_stack(frames: str, nfsd: bool, wanted: str) -> None:
+def test_the_side_of_a_stack(frames: str, nfsd: bool, wanted: str) -> None:
     assert side(stack(frames), nfsd) == wanted
 
 
@@ -93,5 +93,5 @@ def test_what_an_interrupt_hit_is_outside() -> None:
     assert uninterrupted(frames) == [Frame("net_tx_action")]
 
 
-def test_every_layer_can_be_told() -> None:
+def test_layers_have_different_names() -> None:
     assert len(set(LAYERS)) == len(LAYERS)

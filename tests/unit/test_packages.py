@@ -55,7 +55,7 @@ def test_doctor_names_them(
     assert said.startswith(f"pip uninstall bcc; {command} {bcc}")
 
 
-def test_a_system_that_nobody_knows_is_told_in_words(tmp_path: Path) -> None:
+def test_an_unknown_system_gets_a_remedy_without_package(tmp_path: Path) -> None:
     assert packages.install("headers", "R", tmp_path) == "install the headers of kernel R"
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/os-release").write_text("ID=plan9\n")

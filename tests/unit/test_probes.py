@@ -81,7 +81,7 @@ def test_a_program_of_one_process_knows_who_issues_an_rpc(kernel: Path) -> None:
     assert one.text.index("int issued(u32") < one.text.index("!issued(client, task)")
 
 
-def test_without_the_event_a_process_cannot_be_told(
+def test_filtering_by_process_needs_the_event(
     kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(kernel, "rpcrdma", "xprtrdma_marshal")
@@ -110,7 +110,7 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
 
 
 @pytest.mark.parametrize("name", probe_sets.NAMES)
-def test_each_account_has_its_files_and_columns(name: str) -> None:
+def test_each_probe_set_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
     assert trace_view.COLUMNS[name]
     assert probe_sets.probe_set(name).module.__doc__
@@ -126,7 +126,7 @@ def test_help_and_docs_name_all_probe_sets() -> None:
     assert re.findall(r"^\| \[(\w+)\]\(trace-", page, re.MULTILINE) == list(probe_sets.NAMES)
 
 
-def test_an_account_that_is_none() -> None:
+def test_an_unknown_probe_set_is_an_error() -> None:
     with pytest.raises(UserError, match="unknown probe set 'x'"):
         probe_sets.probe_set("x")
 
@@ -252,7 +252,7 @@ def test_what_a_machine_lacks_is_one_line(
     assert raised.value.hint
 
 
-def test_the_wrong_bcc_is_told_from_the_right_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_or_missing_bcc_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SimpleNamespace(__file__="/lib/bcc/__init__.py")
     monkeypatch.setitem(__import__("sys").modules, "bcc", wrong)
     with pytest.raises(UserError, match="crystal-lattice"):
@@ -442,7 +442,7 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
     assert all(re.search(rf"^(int|void) {name}\(", text, re.MULTILINE) for name in begun)
 
 
-def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
+def test_only_some_probe_sets_measure_cpu_time() -> None:
     assert [name for name in probe_sets.NAMES if probe_sets.probe_set(name).times] == [
         "registrations"
     ]
@@ -450,7 +450,7 @@ def test_cpu_time_is_asked_of_an_account_that_knows_it() -> None:
         next(watch(probe_sets.probe_set("chunks"), WatchOptions(cpu=True), lambda _missing: None))
 
 
-def test_events_of_cpus_that_are_heard_late_are_told_once() -> None:
+def test_late_events_of_other_cpus_are_reported_once() -> None:
     """CPUs' buffers are read one after the other: a later one may have earlier events."""
 
     def taken(*times: int, came: int) -> connections.Connections:

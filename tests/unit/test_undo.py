@@ -83,7 +83,9 @@ def test_what_a_killed_process_leaves_for_good_is_said(
     assert not left.exists()
 
 
-def test_a_user_who_may_not_write_is_told(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_write_permission_gets_an_error(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NFSRDMA_STATE", "/proc/nothing")
     with pytest.raises(UserError, match="cannot write to /proc/nothing"), journal():
         pass

@@ -183,7 +183,7 @@ def test_both_read_what_was_captured(wire: Wire, seed: Path) -> None:
         (b"", False),
     ),
 )
-def test_calls_are_told_from_replies(wire: Wire, message: bytes, is_call: bool) -> None:
+def test_calls_are_distinguished_from_replies(wire: Wire, message: bytes, is_call: bool) -> None:
     assert wire.is_call(message) is is_call
 
 

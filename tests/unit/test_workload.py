@@ -23,7 +23,7 @@ def said(name: str, status: int = 0, stderr: str = "") -> Result:
     return Result(("fio",), (DATA / name).read_text(), stderr, status)
 
 
-def test_accounts_of_a_real_run() -> None:
+def test_fios_report_of_a_real_run() -> None:
     job = parse(said("fio_read.json"))
     assert job.bytes == 4 << 20
     assert job.duration_ns % 1_000_000 == 0
