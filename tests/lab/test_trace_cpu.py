@@ -38,7 +38,7 @@ def traced(solo: Lab) -> dict[str, Any]:
 def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
     found = traced(solo)
     missing, *intervals = found["lines"]
-    assert missing == {"missing": {}}
+    assert missing == {"schema_version": 1, "missing": {}}
     assert len(intervals) == 4
     named: Counter[str] = Counter()
     served: Counter[str] = Counter()
