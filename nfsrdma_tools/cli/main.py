@@ -33,6 +33,10 @@ from nfsrdma_tools.errors import UserError, printable
 
 __all__ = ["app", "main"]
 
+# typer 0.15, which Debian 13 has, escapes "[default: 1]" for rich, which does not print our help
+if "rich" in vars(typer.core):
+    vars(typer.core)["rich"] = None
+
 app = typer.Typer(
     name="nfsrdma",
     help="Mount NFS over RDMA, verify the mount, measure it, and trace it.",
