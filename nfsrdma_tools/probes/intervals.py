@@ -75,8 +75,9 @@ def watch(
         attached([probe_set.name], options.cpu, pid=options.filter.pid) as open_session,
         counted(options.cost),
     ):
-        begun(open_session.missing)
+        # before the caller knows: RPCs that end after ``begun`` are in the first interval
         first = last = _read(probe_set, open_session, options.cost)
+        begun(open_session.missing)
         done = 0
         try:
             while not options.count or done < options.count:

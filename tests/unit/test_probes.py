@@ -10,6 +10,7 @@ import re
 import shutil
 import struct
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_type_hints
@@ -21,6 +22,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
     bpf_stats,
+    intervals,
     kprobes,
     maps,
     probe_sets,
@@ -568,3 +570,25 @@ def test_rows_come_in_batches_and_only_those_that_changed_are_decoded(
         table.values.clear()
         assert read() == []
         assert len(first) == count
+
+
+def test_the_first_interval_has_what_ends_once_the_caller_knows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = [0]
+    counter = SimpleNamespace(
+        FILTERS=(),
+        HOST_WIDE=True,
+        read=lambda _session: counted[0],
+        difference=int.__sub__,
+        records=lambda count, _clients: [{"rpcs": count}],
+    )
+    attached = nullcontext(SimpleNamespace(missing=()))
+    monkeypatch.setattr(intervals, "attached", lambda *_, **__: attached)
+    monkeypatch.setattr(intervals, "lost", lambda _session: Losses())
+    reading = watch(
+        probe_sets.ProbeSet("counter", counter),
+        WatchOptions(interval=0, count=1),
+        lambda _missing: counted.__setitem__(0, 12),
+    )
+    assert [each.records for each in reading] == [[{"rpcs": 12}]]
