@@ -23,7 +23,7 @@ missing() {
 }
 
 apt update
-apt install -y --no-install-recommends bc bison flex libelf-dev libssl-dev xz-utils
+apt install -y --no-install-recommends bc bison e2fsprogs flex libelf-dev libssl-dev xz-utils
 mkdir /kernel
 cd /kernel
 apt download "linux-source-$series"
