@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -33,6 +33,10 @@ HERE = "/mnt/here"
 WORKERS = ("buffered", "direct", "names", "buffered", "direct")
 # a hard mount goes on for ever; a test does not
 LIMIT = 600.0
+# seconds of faults after which the storm waits until the server answers again
+UNSERVED = 40.0
+# statfs always asks the server; eight of them use each connection
+_ASK = f"for n in 1 2 3 4 5 6 7 8; do stat -f {HERE} >/dev/null; done"
 
 
 def code(script: str) -> bytes:
@@ -145,7 +149,7 @@ def worked(
 ) -> tuple[list[str], list[dict[str, Any]]]:
     with ExitStack() as programs:
         works = [programs.enter_context(working(lab, client, seconds, seed)) for client in clients]
-        happened = inject(lab, faults, seconds, works, least)
+        happened = inject(lab, faults, seconds, dict(zip(clients, works, strict=True)), least)
     answers = [json.loads(work.result().stdout) for work in works]
     about = f"seed {seed}, after {', '.join(happened)}"
     for answer in answers:
@@ -200,16 +204,21 @@ def inject(
     lab: Nodes,
     faults: Iterable[Fault],
     seconds: float,
-    works: Sequence[Future[Result]],
+    works: Mapping[str, Future[Result]],
     least: int,
 ) -> list[str]:
     """One fault after the other until the time is over or some work ends by itself."""
-    end, happened = time.monotonic() + seconds, []
+    end, happened, served = time.monotonic() + seconds, [], time.monotonic()
     for fault in faults:
         over = time.monotonic() > end and len(happened) >= least
-        if over or any(work.done() for work in works):
+        if over or any(work.done() for work in works.values()):
             break
         happened.append(f"{fault.name} ({fault.node})")
         lab.run(fault.node, "sh", "-ec", fault.script, timeout=LIMIT)
         time.sleep(1)
+        # chance may keep a server silent for longer than a task may wait (hung_task_timeout_secs)
+        if time.monotonic() - served > UNSERVED:
+            for client in works:
+                lab.run(client, "sh", "-ec", _ASK, timeout=LIMIT)
+            served = time.monotonic()
     return happened
