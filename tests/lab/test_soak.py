@@ -97,6 +97,7 @@ def nothing_is_left(lab: Lab) -> None:
 OPTIONS = ("vers=3", "vers=4.2,nconnect=4")
 # the client whose power is lost, as the server knows it
 VICTIM, ADDRESS = "client1", "10.9.1.11"
+PROMISED = "until test -s /run/synced; do sleep 0.1; done"
 FORGOTTEN = f"""
 cd /sys/kernel/debug/nfsrdma-server
 while grep -qs '^peer {ADDRESS}$' */connection; do sleep 1; done
@@ -129,11 +130,14 @@ def test_what_was_synced_outlives_a_client_that_loses_power(
 def power_lost(lab: Lab, options: str, rng: random.Random) -> int:
     """A client writes and loses power; returns how many records it had been promised."""
     words = ("python3", "-", "write", str(rng.random()))
+    # of the round before
+    lab.run(VICTIM, "rm", "-f", "/run/synced")
     with (
         mounted(lab, options, node=VICTIM),
         beside(lab, VICTIM, *words, stdin=code("synced")) as work,
     ):
         try:
+            lab.run(VICTIM, "sh", "-c", PROMISED, timeout=LIMIT)
             time.sleep(rng.uniform(1, 10))
             assert not work.done(), work.result().stdout
             lab.run("server", "sh", "-ec", CUT_OFF, "sh", ADDRESS)
