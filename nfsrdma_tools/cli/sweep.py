@@ -265,11 +265,11 @@ def _run(
 ) -> None:
     from contextlib import closing
 
-    from nfsrdma_tools.cli.sweep_view import Lines, Progress, conclusion
+    from nfsrdma_tools.cli.sweep_view import JsonEvents, Progress, conclusion
 
     done, interrupted = False, False
     with (
-        Lines(plan) if as_json else Progress() as view,
+        JsonEvents(plan) if as_json else Progress() as view,
         closing(source(plan, store)) as events,
     ):
         try:

@@ -21,14 +21,14 @@ from nfsrdma_tools.sweep.significance import UNSTEADY, Summary
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import NOT_OFFERED, OK, Trial
 
-__all__ = ["Lines", "Progress", "conclusion"]
+__all__ = ["JsonEvents", "Progress", "conclusion"]
 
 _SHOWN = 6
 _EVERY = 20.0
 """Seconds between two lines with the time left."""
 
 
-class Lines:
+class JsonEvents:
     """Prints each event as a line of JSON."""
 
     def __init__(self, plan: Plan) -> None:

@@ -134,7 +134,7 @@ def trace(
 
     probes = probe_set(name)
     ended = drawing(probes, flame) if flame else None
-    shown = trace_view.Lines() if as_json else trace_view.Tables(name)
+    shown = trace_view.JsonIntervals() if as_json else trace_view.Tables(name)
     asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)
     try:
         for each in watch(probes, asked, shown.missing, ended):

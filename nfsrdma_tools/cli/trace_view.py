@@ -18,15 +18,14 @@ from nfsrdma_tools.probes.sets import server
 from nfsrdma_tools.probes.sets.latency import PHASES
 from nfsrdma_tools.sizes import format_size
 
-__all__ = ["Lines", "Tables"]
-
+__all__ = ["JsonIntervals", "Tables"]
 
 _NUMBER = re.compile(r"[0-9.]*(e[+-][0-9]+)?[kMG]?")
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
 
 
-class Lines:
+class JsonIntervals:
     """Prints the missing events, then each interval, as a line of JSON."""
 
     def missing(self, missing: tuple[Missing, ...]) -> None:

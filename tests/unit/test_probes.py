@@ -304,7 +304,7 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
     assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
     for gone, said in ((Losses(), False), (Losses(regions=3, credits=1), True)):
-        trace_view.Lines().show(Interval([], gone))
+        trace_view.JsonIntervals().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
         trace_view.Tables("chunks").show(Interval([], gone))
         assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == said

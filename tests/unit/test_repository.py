@@ -56,7 +56,7 @@ def test_arrows_between_rooms_run_one_way(room: str) -> None:
     assert used & set(ALLOWED) <= ALLOWED[room]
 
 
-@pytest.mark.parametrize("room", sorted({*ALLOWED} - {"cli"}))
+@pytest.mark.parametrize("room", sorted(ALLOWED))
 def test_no_two_classes_of_a_room_share_a_name(room: str) -> None:
     names = Counter(
         node.name
