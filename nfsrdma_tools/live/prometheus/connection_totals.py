@@ -4,22 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
+from nfsrdma_tools.live.connections import connections
 from nfsrdma_tools.live.prometheus.metric_names import COLUMNS
-from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import Snapshot, Xprt
 
-__all__ = ["Connection", "Connections", "connections", "name"]
-
-
-class Connection(NamedTuple):
-    """A connection and its labels: name and transport."""
-
-    labels: tuple[str, str]
-    xprt: Xprt
-    unknown: str
-    """Its name before the kernel reported its number."""
+__all__ = ["Connections"]
 
 
 class Connections:
@@ -41,28 +32,6 @@ class Connections:
         for labels, sums in self._sums.items():
             for counter, value in sums.items():
                 yield f"nfsrdma_xprt_{counter}_total", value, labels
-
-
-def connections(mounts: Iterable[Mount]) -> Iterator[Connection]:
-    """Each connection once, however many mounts share it."""
-    found = set[tuple[str, str]]()
-    # most mounts that share connections have the same tuple object
-    for mount in {id(mount.xprts): mount for mount in mounts}.values():
-        for index, xprt in enumerate(mount.xprts):
-            labels = name(mount, index), mount.transport
-            if labels not in found:
-                found.add(labels)
-                yield Connection(labels, xprt, _unknown(mount, index))
-
-
-def name(mount: Mount, index: int) -> str:
-    """The number of a mount's connection; device and index if the kernel reports no number."""
-    number = mount.xprts[index].number
-    return _unknown(mount, index) if number < 0 else str(number)
-
-
-def _unknown(mount: Mount, index: int) -> str:
-    return f"{mount.device} {index}"
 
 
 def _added(sums: Counter[str], xprt: Xprt) -> Counter[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nfsrdma_tools.live.prometheus.connection_totals import connections, name
+from nfsrdma_tools.live.connections import connections, name
 from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
 
 __all__ = ["Labels", "gauges"]
