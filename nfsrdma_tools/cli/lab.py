@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from nfsrdma_tools.cli.options import Json
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.output import print_inventory, print_json
 
 __all__ = ["app"]
 
@@ -143,12 +143,10 @@ def refresh(name: Name) -> None:
 @app.command()
 def inventory(name: Name) -> None:
     """Print a running lab as an Ansible inventory, in JSON."""
-    import json
-
     from nfsrdma_tools.lab.attach import attach
     from nfsrdma_tools.lab.inventory import inventory
 
-    print(json.dumps(inventory(attach(name)), indent=1))
+    print_inventory(inventory(attach(name)))
 
 
 @app.command()

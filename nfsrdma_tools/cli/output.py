@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-__all__ = ["SCHEMA_VERSION", "print_json", "print_line", "print_table"]
+__all__ = ["SCHEMA_VERSION", "print_inventory", "print_json", "print_line", "print_table"]
 
 SCHEMA_VERSION = 1
 """Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
@@ -21,10 +22,22 @@ def print_line(facts: Mapping[str, object]) -> None:
     print(_text(facts), flush=True)
 
 
+def print_inventory(groups: Mapping[str, Any]) -> None:
+    """Print an Ansible inventory, with the schema version as the variable of all hosts."""
+    # Ansible takes each key at the top for a group
+    everyone = groups["all"]
+    variables = {**everyone["vars"], "nfsrdma_schema_version": SCHEMA_VERSION}
+    print(_json({**groups, "all": {**everyone, "vars": variables}}, indent=2))
+
+
 def _text(facts: Mapping[str, object], indent: int | None = None) -> str:
+    return _json({"schema_version": SCHEMA_VERSION, **facts}, indent)
+
+
+def _json(value: object, indent: int | None) -> str:
     import json
 
-    return json.dumps({"schema_version": SCHEMA_VERSION, **facts}, indent=indent)
+    return json.dumps(value, indent=indent)
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nfsrdma_tools.cli.options import Json, Verbose, complete_vers
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.output import print_json, print_line
 from nfsrdma_tools.cli.renamed import old_command
 
 __all__ = ["app"]
@@ -92,15 +92,14 @@ def cpu(
 ) -> None:
     """Print samples of CPU time, for a sweep of several clients.
 
-    Each line is a JSON array: the time (Unix time, s) and the busy time of all CPUs together since
-    boot (s).  `nfsrdma results merge --server-cpu` adds the samples to the clients' results.
+    Each line is a JSON object: "time" (Unix time, s) and "busy_s", the busy time of all CPUs
+    together since boot (s).  `nfsrdma results merge --server-cpu` adds the samples to the clients'
+    results.
     """
-    import json
-
-    from nfsrdma_tools.sweep.server_cpu import watch
+    from nfsrdma_tools.sweep.server_cpu import to_facts, watch
 
     for one in watch(seconds, interval):
-        print(json.dumps(one), flush=True)
+        print_line(to_facts(one))
 
 
 old_command(app, "server load", "server cpu", cpu)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 
-__all__ = ["Sample", "as_sample", "busy", "read", "sample", "watch"]
+__all__ = ["Sample", "as_sample", "busy", "read", "sample", "to_facts", "watch"]
 
 
 class Sample(NamedTuple):
@@ -46,6 +46,11 @@ def as_sample(pair: Sequence[object]) -> Sample:
     return Sample(float(at), float(spent))
 
 
+def to_facts(sample: Sample) -> dict[str, float]:
+    """The sample as `nfsrdma server cpu` prints it."""
+    return {"time": sample.at, "busy_s": sample.busy}
+
+
 def read(lines: Iterable[str]) -> list[Sample]:
     """Parse the lines of ``nfsrdma server cpu``; a truncated last line is skipped.
 
@@ -53,9 +58,15 @@ def read(lines: Iterable[str]) -> list[Sample]:
     """
     whole = [line for line in lines if line.endswith("\n")]
     try:
-        return [as_sample(json.loads(line)) for line in whole]
-    except (ValueError, TypeError) as error:
+        return [_from_line(line) for line in whole]
+    except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"these are not samples of `nfsrdma server cpu`: {error}") from error
+
+
+def _from_line(line: str) -> Sample:
+    found = json.loads(line)
+    # an earlier version printed an array
+    return as_sample((found["time"], found["busy_s"]) if isinstance(found, dict) else found)
 
 
 def busy(samples: Sequence[Sample], since: float, until: float) -> float | None:

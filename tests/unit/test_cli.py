@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program as a user meets it: help at once, errors in one line."""
 
+import ast
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -15,9 +18,10 @@ from forked import nfsrdma
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli import doctor, main
-from nfsrdma_tools.cli.output import SCHEMA_VERSION
+from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import Finding
+from nfsrdma_tools.host.rdma import nldev
 
 HEAVY = (
     "matplotlib",
@@ -194,25 +198,64 @@ def test_a_sweep_that_resumes_takes_no_new_plan(tmp_path: Path) -> None:
     assert "--start-at and --interval need each other" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        (("doctor",), "findings"),
-        (("mounts",), "mounts"),
-        (("server", "status"), "exports"),
-        (("tune", "show"), "tuned"),
-        (("lab", "status"), "labs"),
-        (("module", "status"), "release"),
-    ],
-)
+def commands(
+    command: Any = typer.main.get_command(main.app), words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of nfsrdma: the words that select it, and click's command."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*words, name))
+    if not hasattr(command, "commands"):
+        yield words, command
+
+
+# all commands with --json that only read the host; the others need a mount, a store or root
+READERS = [
+    words
+    for words, command in commands()
+    if any("--json" in each.opts for each in command.params)
+    and not any(each.required for each in command.params)
+    and words[-1] in ("doctor", "mounts", "show", "status")
+]
+
+
+def test_there_are_commands_with_json() -> None:
+    assert {words[0] for words in READERS} >= {"doctor", "lab", "link", "module", "mounts"}
+
+
 @pytest.mark.parametrize("option", ["--json", "-j"])
+@pytest.mark.parametrize("words", READERS, ids=" ".join)
 def test_json_has_a_schema_version(
-    words: tuple[str, ...], key: str, option: str, tmp_path: Path
+    words: tuple[str, ...], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # this kernel may have no RDMA
+    monkeypatch.setattr(nldev, "links", list)
+    monkeypatch.setattr(nldev, "resources", dict)
     done = nfsrdma(*words, option, cwd=tmp_path)
     facts = json.loads(done.stdout)
-    assert facts["schema_version"] == SCHEMA_VERSION
-    assert key in facts
+    assert facts.pop("schema_version") == SCHEMA_VERSION
+    assert facts
+
+
+def test_commands_print_json_with_a_schema_version_only() -> None:
+    """cli/output.py adds the version; no other module of cli writes JSON."""
+    folder = Path(main.__file__).parent
+    writers = {
+        path.name
+        for path in folder.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(each.name == "json" for each in node.names)
+    }
+    assert writers == {"output.py"}
+
+
+def test_an_inventory_has_the_schema_version_as_a_variable(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_inventory({"all": {"hosts": {"a": {}}, "vars": {"x": 1}}, "group": {}})
+    found = json.loads(capsys.readouterr().out)
+    assert found["all"]["vars"] == {"x": 1, "nfsrdma_schema_version": SCHEMA_VERSION}
+    # Ansible takes each key at the top for a group
+    assert list(found) == ["all", "group"]
 
 
 @pytest.mark.parametrize(
@@ -254,7 +297,7 @@ def test_ctrl_c_exits_with_130() -> None:
     words = (*argv, "server", "cpu")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
         assert command.stdout
-        assert command.stdout.readline().startswith(b"[")
+        assert command.stdout.readline().startswith(b"{")
         command.send_signal(signal.SIGINT)
         assert command.wait() == 130
         assert command.stderr

@@ -142,11 +142,12 @@ def test_a_server_that_was_not_watched_all_the_time_is_unknown() -> None:
 
 
 def test_samples_are_read_to_the_last_whole_line() -> None:
-    assert server_cpu.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == [
-        Sample(1.5, 2),
-        Sample(2.5, 3.25),
-    ]
-    for bad in ("{}\n", "[1]\n", '["x", 1]\n', "x\n"):
+    whole = [Sample(1.5, 2), Sample(2.5, 3.25)]
+    printed = [json.dumps({"schema_version": 1, **server_cpu.to_facts(one)}) for one in whole]
+    assert server_cpu.read([f"{line}\n" for line in printed] + [printed[0][:-5]]) == whole
+    # an earlier version printed arrays
+    assert server_cpu.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == whole
+    for bad in ("{}\n", '{"time": 1, "busy_s": "x"}\n', "[1]\n", '["x", 1]\n', "x\n"):
         with pytest.raises(server_cpu.UserError, match="not samples"):
             server_cpu.read([bad])
 
