@@ -22,7 +22,7 @@ dev: ## The same with linters and test tools
 
 sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html
 	@mkdir -p out
-	@$(BIN)/nfsrdma sweep --lab --preset quick --store out/sweep.db
+	@$(BIN)/nfsrdma sweep --lab --preset quick --output out/sweep.db
 	@$(BIN)/nfsrdma report out/sweep.db --output out/report
 
 test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
@@ -124,8 +124,8 @@ soak: dev image ## Two clients, verified load, faults of all kinds at random: MI
 
 repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes)
 	@mkdir -p out
-	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --store out/boot$$boot.db || exit; done
-	@$(BIN)/nfsrdma sweep --lab --store out/race.db
+	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --output out/boot$$boot.db || exit; done
+	@$(BIN)/nfsrdma sweep --lab --output out/race.db
 	@$(BIN)/nfsrdma results compare out/boot1.db out/boot2.db
 	@$(BIN)/nfsrdma results compare out/boot1.db out/race.db
 

@@ -65,7 +65,7 @@ def overhead() -> None:
     store = OUT / "overhead.db"
     if not store.exists():
         sizes = ("--direct", "--rsize", "4k..512k", "--runs", "3", "--exhaustive")
-        subprocess.run((PROGRAM, "sweep", "--lab", *sizes, "--store", store), check=True)
+        subprocess.run((PROGRAM, "sweep", "--lab", *sizes, "--output", store), check=True)
     _report(store, "overhead")
 
 

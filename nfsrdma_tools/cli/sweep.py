@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OLD_OPTIONS", "sweep"]
 
-OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes"}
+OLD_OPTIONS = {
+    "--accounts": "--probes",
+    "--no-accounts": "--no-probes",
+    "--store": "--output",
+}
 """Options by their old names, and the new names."""
 
 LAB_TARGET = "server:/export"
@@ -126,7 +130,7 @@ def sweep(
     ] = None,
     store: Annotated[
         Path,
-        typer.Option("--output", "-o", "--store", metavar="STORE", help="File for the results."),
+        typer.Option("--output", "-o", metavar="STORE", help="File for the results."),
     ] = Path("sweep.db"),
     resume: Annotated[
         Path | None,

@@ -69,7 +69,7 @@ def ahead(lab: Lab, which: str) -> str:
         "3",
         "--exhaustive",
     )
-    argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-probes", "--store", STORE)
+    argv = ("nfsrdma", "sweep", "server:/export", *words, "--no-probes", "--output", STORE)
     lab.run("solo", "rm", "-f", STORE)
     lab.run("solo", *argv, timeout=3600)
     said = lab.run("solo", "nfsrdma", "results", "export", STORE, "--format", "json").stdout

@@ -18,7 +18,7 @@ GRID = ("--rsize", "8k,32k", "--read-ahead", "0,1", "--file-size", "4M", "--runs
 @pytest.mark.main
 def test_a_killed_sweep_in_a_lab_has_lost_nothing_and_goes_on(tmp_path: Path) -> None:
     store = tmp_path / "sweep.db"
-    argv = (*SWEEP, "--lab", *GRID, "--store", str(store), "--json")
+    argv = (*SWEEP, "--lab", *GRID, "--output", str(store), "--json")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as sweep:
         assert sweep.stdout is not None
         events = (json.loads(line) for line in sweep.stdout)

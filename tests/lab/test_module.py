@@ -197,7 +197,7 @@ def test_what_was_killed_half_way_is_put_back_by_the_next_start(node: Lab) -> No
 def test_a_sweep_takes_each_cell_with_its_own_module(node: Lab) -> None:
     sweep = (
         "nfsrdma sweep server:/export --transport rdma,nfsrdma --rsize 32k --read-ahead 0 --runs 2"
-        " --exhaustive --file-size 256k --store /tmp/s.db > /dev/null"
+        " --exhaustive --file-size 256k --output /tmp/s.db > /dev/null"
     )
     stored = json.loads(sh(node, f"{sweep}; nfsrdma results export /tmp/s.db --format json"))
     sh(node, "rm /tmp/s.db*")

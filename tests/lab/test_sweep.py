@@ -24,7 +24,7 @@ TINY = ("--file-size", "4M", "--runs", "1", "--exhaustive", "--no-probes")
 STORE = "/root/sweep.db"
 BACKGROUND = f"""
 cd /tmp; rm -f {STORE}* log; mkdir -p /mnt/sweep
-nfsrdma sweep {TARGET} --directory /mnt/sweep --store {STORE} --json "$@" >log 2>&1 & pid=$!
+nfsrdma sweep {TARGET} --directory /mnt/sweep --output {STORE} --json "$@" >log 2>&1 & pid=$!
 trials() {{ grep -c trialdone log; }}
 mounted() {{ grep -q ' /mnt/sweep nfs ' /proc/mounts; }}
 reading() {{ mounted && pgrep -f /sweep/[r]eader.py >/dev/null; }}
@@ -55,7 +55,7 @@ def node(solo: Lab) -> Iterator[Lab]:
 
 def swept(node: Lab, *words: str) -> list[Trial]:
     """Sweep from nothing in one command, and return the trials in its store."""
-    argv = ("nfsrdma", "sweep", TARGET, "--store", STORE, *TINY, *words)
+    argv = ("nfsrdma", "sweep", TARGET, "--output", STORE, *TINY, *words)
     node.run("client", *argv, timeout=400)
     return stored(node)
 
@@ -149,7 +149,7 @@ def test_kill_9_then_resume_and_only_one_on_a_mount_point(node: Lab) -> None:
         node,
         f"""
         until [ "$(trials)" -ge 2 ] && reading; do sleep 0.1; done
-        nfsrdma sweep {TARGET} --directory /mnt/../mnt/sweep --store /tmp/other.db; echo status $?
+        nfsrdma sweep {TARGET} --directory /mnt/../mnt/sweep --output /tmp/other.db; echo status $?
         rm -f /tmp/other.db*
         until reading; do sleep 0.05; done
         kill -9 $pid; wait $pid; echo killed $?
@@ -239,7 +239,7 @@ def test_no_space_on_the_server(node: Lab) -> None:
         """
         mkdir /export/small; mount -t tmpfs -o size=2M none /export/small
         exportfs -o rw,no_root_squash,insecure,fsid=77 '*:/export/small'
-        nfsrdma sweep server:/export/small --store /root/sweep.db --file-size 4M; echo status $?
+        nfsrdma sweep server:/export/small --output /root/sweep.db --file-size 4M; echo status $?
         ls -A /export/small
         exportfs -u '*:/export/small'; umount /export/small; rmdir /export/small
         """,
@@ -265,7 +265,7 @@ def test_no_space_on_the_server(node: Lab) -> None:
     ],
 )
 def test_bad_input_is_one_clear_line(node: Lab, words: tuple[str, ...], what: str) -> None:
-    argv = ("nfsrdma", "sweep", *words, "--store", STORE)
+    argv = ("nfsrdma", "sweep", *words, "--output", STORE)
     said = node.run("client", *argv, check=False)
     assert said.returncode == 1
     assert len(said.stderr.splitlines()) == 1

@@ -165,6 +165,7 @@ def test_the_version_is_printed(tmp_path: Path) -> None:
         (("results", "merge", "o.db", "none.db", "--load", "x"), "--load", "--server-cpu"),
         (("server", "load", "--seconds", "0"), "server load", "server cpu"),
         (("sweep", "nocolon", "--no-accounts"), "--no-accounts", "--no-probes"),
+        (("sweep", "nocolon", "--store", "s.db"), "--store", "--output"),
         (
             ("sweep", "s:/x", "--in-step", "1/9999"),
             "--in-step START/SECONDS",

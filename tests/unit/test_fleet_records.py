@@ -87,7 +87,7 @@ def test_a_completed_sweep_is_not_run_again(host: Path) -> None:
     assert sweep(host)["changed"] is False
     (line,) = ran(host)
     assert line.startswith("systemd-run ")
-    assert "nfsrdma sweep --keep-file --runs 1 --no-probes --store" in line
+    assert "nfsrdma sweep --keep-file --runs 1 --no-probes --output" in line
     assert line.endswith("a.db -- server:/srv")
 
 

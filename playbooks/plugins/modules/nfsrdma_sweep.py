@@ -153,7 +153,7 @@ def arguments(p, begun):
     if begun:
         again = [option for option in p["options"] if option in _NOT_STORED]
         return [*always, "--resume=" + p["store"], *again]
-    return [*always, *p["options"], "--store", p["store"], "--", p["target"]]
+    return [*always, *p["options"], "--output", p["store"], "--", p["target"]]
 
 
 def _done(store):
