@@ -116,11 +116,16 @@ def _server(found: Status) -> list[str]:
 
 
 def _load(server: Server) -> str:
-    if server.connections is None or server.memory is None or server.memory_max is None:
+    if server.connections is None:
         return "; connections unknown (needs root)"
-    connections = f"{server.connections} of {server.connections_max} connections"
-    memory = f"{format_size(server.memory)} of {format_size(server.memory_max)} for RDMA Reads"
-    return f"; {connections}, {memory}"
+    load = [f"{server.connections} of {server.connections_max} connections"]
+    for used, most, what in (
+        (server.memory, server.memory_max, "RDMA Reads"),
+        (server.reply_memory, server.reply_memory_max, "replies"),
+    ):
+        if used is not None and most is not None:
+            load.append(f"{format_size(used)} of {format_size(most)} for {what}")
+    return f"; {', '.join(load)}"
 
 
 def _client(each: Client) -> str:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server half of our module, as its debugfs has it, and how it is shown."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ receives 112
 requests 40
 send_queue 384
 read_pages 2
+reply_pages 1
 reads_at_once 16
 """
 COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
@@ -36,7 +38,9 @@ COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
 def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
     monkeypatch.setattr(server_debugfs, "_PAGE", 4096)
-    (tmp_path / "totals").write_text("connections 3 of 1024\nread_pages 4 of 4096\n")
+    (tmp_path / "totals").write_text(
+        "connections 3 of 1024\nread_pages 4 of 4096\nreply_pages 2 of 4096\n"
+    )
     connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer")
     connected(tmp_path / "9", "10.9.1.11", "yes", "none")
     # it ended while this was read
@@ -58,11 +62,23 @@ def status(server: Server | None, owner: str) -> Status:
 
 def test_the_server_is_read(debug: Path) -> None:
     found = server_debugfs.server(debug)
-    first, second = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none"), "disconnected by the peer"
-    assert found == Server(
-        "nfr", 3, 1024, 4 << 12, 16 << 20,
-        (first, Client("10.9.1.12", 64, 3, 1204, 8192, False, second)),
-    )  # fmt: skip
+    first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096)
+    second = replace(first, peer="10.9.1.12", connected=False, reason="disconnected by the peer")
+    memory = (4 << 12, 16 << 20, 2 << 12, 16 << 20)
+    assert found == Server("nfr", 3, 1024, *memory, (first, second))
+
+
+def test_a_module_without_reply_pages_is_read(debug: Path) -> None:
+    """A module of an earlier version stays loaded until a reboot."""
+    for file in (debug / "totals", *debug.glob("*/connection")):
+        kept = [x for x in file.read_text().splitlines() if not x.startswith("reply_pages")]
+        file.write_text("\n".join(kept))
+    found = server_debugfs.server(debug)
+    assert found
+    assert (found.memory, found.reply_memory, found.reply_memory_max) == (4 << 12, None, None)
+    assert [each.reply_memory for each in found.clients] == [None, None]
+    line = next(x for x in module_view.lines(status(found, "nfsrdma")) if x.startswith("server"))
+    assert line.endswith("; 3 of 1024 connections, 16k of 16M for RDMA Reads")
 
 
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
@@ -101,11 +117,13 @@ def test_what_was_loaded_is_said(
 def test_each_client_has_a_line(debug: Path) -> None:
     found = status(server_debugfs.server(debug), "nfsrdma")
     assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
-        "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads",
+        "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
+        ", 8k of 16M for replies",
         "client     10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
         "client     10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
     ]
     assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
+    assert module_view.facts(found)["server"]["reply_memory"] == 2 << 12
     (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "for nfsd" in x)
     assert (
         line == "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"

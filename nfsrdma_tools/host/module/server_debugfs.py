@@ -34,6 +34,8 @@ class Client:
     connected: bool
     reason: str
     """Why the connection ended; "none" while it is open."""
+    reply_memory: int | None = None
+    """Bytes of Replies that the client has not acknowledged; None if the module does not count."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class Server:
     memory: int | None = None
     """Bytes of RDMA Reads from clients in progress."""
     memory_max: int | None = None
+    reply_memory: int | None = None
+    """Bytes of Replies that clients have not acknowledged; None if the module does not count."""
+    reply_memory_max: int | None = None
     clients: tuple[Client, ...] = ()
 
 
@@ -59,8 +64,8 @@ def server(debug: Path = _DEBUG) -> Server | None:
     if not totals:
         return Server(name)
     used, most = _pair(totals["connections"])
-    pages, pages_max = _pair(totals["read_pages"])
-    return Server(name, used, most, pages * _PAGE, pages_max * _PAGE, tuple(clients(debug)))
+    memory = (*_bytes(totals["read_pages"]), *_bytes(totals.get("reply_pages")))
+    return Server(name, used, most, *memory, tuple(clients(debug)))
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
@@ -82,7 +87,14 @@ def _client(folder: Path) -> Client | None:
         memory=int(state["read_pages"]) * _PAGE,
         connected=state["connected"] == "yes",
         reason=state["disconnect"],
+        reply_memory=_bytes(state.get("reply_pages"))[0],
     )
+
+
+def _bytes(pages: str | None) -> tuple[int | None, int | None]:
+    """Pages in use and their limit in bytes; None for what is unknown."""
+    used, _, most = (pages or "").partition(" of ")
+    return int(used) * _PAGE if used else None, int(most) * _PAGE if most else None
 
 
 def _pair(text: str) -> tuple[int, int]:
