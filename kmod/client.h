@@ -158,7 +158,6 @@ struct nfr_counters {
  * @limbo: requests whose Reply waits for the connection to be closed
  * @scratch: work area for marshaling
  * @counters: counters
- * @callbacks: unused
  * @num_callbacks: number of requests for callbacks
  * @debugfs: debugfs directory
  */
@@ -182,7 +181,6 @@ struct nfr_xprt {
 	struct list_head limbo;
 	struct nfr_scratch scratch;
 	struct nfr_counters counters;
-	struct list_head callbacks;
 	u32 num_callbacks;
 	struct dentry *debugfs;
 };

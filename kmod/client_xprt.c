@@ -199,7 +199,6 @@ static void nfr_client_init(struct nfr_xprt *nx)
 	init_waitqueue_head(&nx->detached);
 	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");
 	INIT_LIST_HEAD(&nx->limbo);
-	INIT_LIST_HEAD(&nx->callbacks);
 }
 
 static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create *args)
