@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["dashboard", "exporter"]
 
 _DASHBOARD_PORT = 8949
-# Prometheus' list of default ports is full from 9100 to 9999 (9949 is a TACACS exporter's) and
-# continues at 10000. 29949 is outside both ranges, and below Linux's ephemeral ports (from 32768)
+# not registered: in 2023, Prometheus' list of default ports had none left from 9100 to 9999, and a
+# TACACS exporter uses 9949. 29949 is below Linux's ephemeral ports (from 32768)
 _EXPORTER_PORT = 29949
 
 _Interval = Annotated[
