@@ -13,7 +13,7 @@ from nfsrdma_tools.live.top.number_format import rate, span
 __all__ = ["frame"]
 
 _Row = tuple[str, ...]
-_MOUNTS: _Row = ("MOUNT", "OVER", "READ/s", "WRITE/s", "RPC/s", "MEAN", "BOTTLENECK")
+_MOUNTS: _Row = ("MOUNT", "TRANSPORT", "READ/s", "WRITE/s", "OPS/s", "EXE", "BOTTLENECK")
 _CLIENTS: _Row = ("CLIENT", "PROCEDURE", "CALLS/s", "FETCHED/s", "WRITTEN/s", "MEAN")
 # the first two columns of both tables are names
 _NAMES = 2
@@ -37,7 +37,7 @@ def _head(snapshot: Snapshot) -> str:
     at = time.strftime("%H:%M:%S", time.localtime(snapshot.time))
     words = [at, snapshot.host, f"Linux {snapshot.kernel}", f"CPU {snapshot.processors.share:.0%}"]
     if snapshot.server:
-        words.append(f"nfsd {_rate(snapshot.server.calls, snapshot.seconds)} calls/s")
+        words.append(f"nfsd {_rate(snapshot.server.calls, snapshot.seconds)} Calls/s")
     down = ", ".join(port.name for port in snapshot.ports if not port.active)
     words += [f"down: {down}"] if down else []
     return printable("  ".join(words))
@@ -49,8 +49,8 @@ def _rate(amount: float, seconds: float) -> str:
 
 def _mount(mount: Mount, seconds: float) -> _Row:
     rates = (_rate(each, seconds) for each in (mount.read, mount.written, mount.rpcs))
-    over = f"{mount.transport} {mount.vers}"
-    return (mount.directory, over, *rates, span(mount.mean_ms) or "-", mount.limit)
+    transport = f"{mount.transport} {mount.vers}"
+    return (mount.directory, transport, *rates, span(mount.mean_ms) or "-", mount.limit)
 
 
 def _client(client: Client, seconds: float) -> _Row:

@@ -102,6 +102,12 @@ def test_a_screen_is_as_it_was(name: str, request: pytest.FixtureRequest) -> Non
     assert found == file.read_text()
 
 
+def test_the_page_on_live_views_shows_the_overview() -> None:
+    screen = (DATA / "top-overview.txt").read_text().splitlines()
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "live.md"
+    assert "\n".join(screen[:5]) in page.read_text()
+
+
 def test_hostile_names_are_text_on_every_screen() -> None:
     for keys in ((), ("enter",), ("e",), ("down", "enter")):
         found = drawn([hostile()], *keys)

@@ -75,8 +75,8 @@ def _sparks(mount: Mount, seconds: float, trail: Trail) -> list[Text]:
     now = {
         "read": f"{rate(mount.read, seconds) or 0}B/s",
         "written": f"{rate(mount.written, seconds) or 0}B/s",
-        "rpcs": f"{rate(mount.rpcs, seconds) or 0}/s",
-        "mean": span(mount.mean_ms),
+        "ops": f"{rate(mount.rpcs, seconds) or 0}/s",
+        "exe": span(mount.mean_ms),
     }
     return [
         Text(f"{name:8} {said:>10} ") + Text(spark(trail.of(mount.device, name), 56), "cyan")

@@ -61,7 +61,7 @@ class Overview(Screen[None]):
     def on_mount(self) -> None:
         """Add the columns, which never change."""
         mounts = self.query_one("#mounts", DataTable)
-        for name in ("mount", "transport", "read/s", "write/s", "RPC/s", "mean", "bytes/s"):
+        for name in ("mount", "transport", "read/s", "write/s", "ops/s", "exe", "bytes/s"):
             mounts.add_column(name, key=name)
         clients = self.query_one("#clients", DataTable)
         for name in ("client", "procedure", "Calls/s", "fetched/s", "written/s", "mean"):

@@ -29,7 +29,7 @@ class Trail:
                 kept.setdefault(name, deque(maxlen=_LENGTH)).append(value)
 
     def of(self, device: str, name: str) -> list[float]:
-        """The values, newest last: "read", "written", "rpcs" (per second) or "mean" (ms)."""
+        """The values, newest last: "read", "written", "ops" (per second) or "exe" (ms)."""
         return list(self._values.get(device, {}).get(name, ()))
 
 
@@ -38,8 +38,8 @@ def _rates(mount: Mount, seconds: float) -> dict[str, float]:
     return {
         "read": mount.read / long,
         "written": mount.written / long,
-        "rpcs": mount.rpcs / long,
-        "mean": mount.mean_ms,
+        "ops": mount.rpcs / long,
+        "exe": mount.mean_ms,
     }
 
 
