@@ -109,16 +109,6 @@ def flapping() -> None:
         _shoot(url, "fault-link", DESK)
 
 
-def flame() -> None:
-    """The flame graph of a client that reads."""
-    reads = f"{FIO} --rw=read --bs=1M --runtime=60"
-    trace = ("trace", "cpu", "--interval", "10", "--count", "1", "--flame", "/run/reads.svg")
-    with _watched() as (lab, _), _load(lab, reads):
-        lab.run("client", "nfsrdma", *trace, timeout=300)
-        svg = lab.run("client", "cat", "/run/reads.svg").stdout
-    _svg(svg, "trace-cpu", 1200)
-
-
 @contextlib.contextmanager
 def _watched(node: str = "client", before: str = "true") -> Iterator[tuple[Lab, str]]:
     """A pair with a mount and a dashboard, and the dashboard's address here."""
@@ -188,7 +178,7 @@ def _top(record: str) -> None:
 
 
 PICTURES: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (figures, overhead, dashboard, ahead, used_up, flapping, flame)
+    each.__name__: each for each in (figures, overhead, dashboard, ahead, used_up, flapping)
 }
 
 

@@ -101,9 +101,12 @@ def trace(
         bool,
         typer.Option("--cpu", help="Also measure the CPU time of registrations (registrations)."),
     ] = False,
-    flame: Annotated[
+    folded: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Write a flame graph of all reports (cpu)."),
+        typer.Option(
+            metavar="FILE",
+            help="Write the stacks of all reports for flame graph programs (cpu).",
+        ),
     ] = None,
 ) -> None:
     """Count NFS/RDMA events in the kernel, per interval.
@@ -121,19 +124,19 @@ def trace(
     reports = _one("COUNT", count, count_option) or 0
     wanted = _filter(mount, pid, procedure, client)
     if name == NFSIOSTAT:
-        if cost or cpu or flame:
-            raise UsageError("trace nfsiostat has no options --cost, --cpu and --flame")
+        if cost or cpu or folded:
+            raise UsageError("trace nfsiostat has no options --cost, --cpu and --folded")
         from nfsrdma_tools.cli import nfsiostat
 
         nfsiostat.run(wanted, every or (1.0 if reports else None), reports, as_json)
         return
     from nfsrdma_tools.cli import trace_view
-    from nfsrdma_tools.probes.flame_file import drawing
+    from nfsrdma_tools.probes.folded_stacks import writer
     from nfsrdma_tools.probes.intervals import WatchOptions, watch
     from nfsrdma_tools.probes.probe_sets import probe_set
 
     probes = probe_set(name)
-    ended = drawing(probes, flame) if flame else None
+    ended = writer(probes, folded) if folded else None
     shown = trace_view.JsonIntervals() if as_json else trace_view.Tables(name)
     asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)
     try:

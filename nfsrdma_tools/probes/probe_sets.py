@@ -43,14 +43,9 @@ class ProbeSet:
         return names
 
     @property
-    def draws(self) -> bool:
-        """Whether it samples stacks, from which ``flame`` draws a graph."""
-        return hasattr(self.module, "flame")
-
-    def flame(self, snapshot: Any) -> str:
-        """The stacks of a snapshot, as SVG."""
-        drawn: str = self.module.flame(snapshot)
-        return drawn
+    def has_stacks(self) -> bool:
+        """Whether its snapshots have stacks (folded_stacks.py)."""
+        return getattr(self.module, "HAS_STACKS", False)
 
     def attach(self, session: Any) -> None:
         """Attach further probes of the module, if any, once its program is loaded."""

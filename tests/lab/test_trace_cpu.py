@@ -66,5 +66,7 @@ def test_layers_sum_up_to_what_other_clocks_say(solo: Lab) -> None:
     assert served["nfsd"] == named["nfsd"]
     assert served["nfs"] == 0
 
-    assert "rdma_rxe" in found["svg"]
-    assert "nfsd [nfsd]" in found["svg"]
+    stacks = [line.rpartition(" ") for line in found["stacks"].splitlines()]
+    assert all(count.isdecimal() for _, _, count in stacks)
+    assert any("[rdma_rxe]" in stack for stack, _, _ in stacks)
+    assert any(stack.startswith("nfsd;") and "nfsd [nfsd]" in stack for stack, _, _ in stacks)

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-FLAME = Path("/run/cpu.svg")
+FOLDED = Path("/run/cpu.folded")
 # nanoseconds that threads of nfsd ran, and the monotonic clock, each second
 SWITCHES = """
 tracepoint:sched:sched_switch {
@@ -23,7 +23,7 @@ tracepoint:sched:sched_switch {
 interval:s:1 { printf("%lld %lld\\n", nsecs, @ns); }
 """
 LOAD = "while dd if=/mnt/cpu/cpu-data of=/dev/null bs=1M iflag=direct status=none; do :; done"
-TRACE = ("nfsrdma", "trace", "cpu", "--interval", "3", "--count", "4", "--json", "--flame", FLAME)
+TRACE = ("nfsrdma", "trace", "cpu", "3", "4", "--json", "--folded", FOLDED)
 
 
 def not_idle() -> tuple[int, int]:
@@ -50,8 +50,9 @@ def main() -> None:
     meanwhile = [(at, ns) for at, ns in counted if stat[0][0] <= at <= stat[-1][0]]
     if trace.returncode:
         sys.exit(trace.returncode)
-    print(json.dumps({"lines": found, "stat": stat, "nfsd": meanwhile, "svg": FLAME.read_text()}))
-    FLAME.unlink()
+    stacks = FOLDED.read_text()
+    FOLDED.unlink()
+    print(json.dumps({"lines": found, "stat": stat, "nfsd": meanwhile, "stacks": stacks}))
 
 
 main()

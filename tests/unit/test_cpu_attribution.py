@@ -16,10 +16,10 @@ from nfsrdma_tools.host.cpu_time import CpuTimes, not_idle
 from nfsrdma_tools.host.thread_time import Ran
 from nfsrdma_tools.probes.cpu import samples as cpu_reader
 from nfsrdma_tools.probes.cpu import symbols
-from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, group
-from nfsrdma_tools.probes.cpu.flame_graph import flame
+from nfsrdma_tools.probes.cpu.attribution import Cpu, Seen, divide, group
+from nfsrdma_tools.probes.cpu.layers import Frame
 from nfsrdma_tools.probes.cpu.samples import Reading
-from nfsrdma_tools.probes.flame_file import drawing
+from nfsrdma_tools.probes.folded_stacks import writer
 from nfsrdma_tools.probes.probe_sets import probe_set
 from nfsrdma_tools.probes.sets.cpu import difference, records
 
@@ -205,11 +205,28 @@ def test_workers_and_threads_of_nfsd_are_groups() -> None:
     assert [group(name) for name in names] == ["kworker", "nfsd", "", "", ""]
 
 
-def test_only_cpu_draws_a_flame_graph(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="has no option --flame"):
-        drawing(probe_set("chunks"), tmp_path / "x.svg")
+def test_only_cpu_writes_folded_stacks(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no option --folded"):
+        writer(probe_set("chunks"), tmp_path / "x")
     with pytest.raises(UserError, match="is not a directory"):
-        drawing(probe_set("cpu"), tmp_path / "none/x.svg")
-    write = drawing(probe_set("cpu"), tmp_path / "x.svg")
-    write(cpu(S, {}, {}))
-    assert (tmp_path / "x.svg").read_text() == flame(cpu(S, {}, {}))
+        writer(probe_set("cpu"), tmp_path / "none/x")
+
+
+def test_stacks_are_folded_from_the_thread_to_the_running_function(tmp_path: Path) -> None:
+    read = (Frame("nfs_read", "nfs"), Frame("ksys_read"))
+    timer = (Frame("crc32"), Frame("asm_sysvec_apic_timer_interrupt"), *read)
+    stacks = {
+        Seen("dd", read, ("nfs", "client")): 3,
+        # the same functions on another CPU
+        Seen("dd", read, ("nfs", "server")): 1,
+        # an interrupt does not belong to the functions that it interrupted
+        Seen("dd", timer, ("interrupts", "neither")): 2,
+        Seen("a;b\x1b", (), ("application", "client")): 4,
+        Seen("swapper", (Frame("default_idle"),), ("idle", "neither")): 99,
+    }
+    writer(probe_set("cpu"), tmp_path / "x")(cpu(S, {}, {}, stacks=stacks))
+    assert (tmp_path / "x").read_text().splitlines() == [
+        "a:b?;user space 4",
+        "dd;ksys_read;nfs_read [nfs] 4",
+        "interrupts;asm_sysvec_apic_timer_interrupt;crc32 2",
+    ]

@@ -4,7 +4,7 @@
 import pytest
 
 from nfsrdma_tools.probes.cpu.layer_names import LAYERS
-from nfsrdma_tools.probes.cpu.layers import Frame, layer, own_layer, side, uninterrupted
+from nfsrdma_tools.probes.cpu.layers import Frame, layer, side, uninterrupted
 
 WORKER = "process_one_work worker_thread kthread ret_from_fork ret_from_fork_asm"
 RXE = "rxe_requester[rdma_rxe] rxe_sender[rdma_rxe] do_task[rdma_rxe]"
@@ -80,12 +80,6 @@ def test_the_innermost_function_that_has_a_layer_decides(frames: str, wanted: st
 )
 def test_the_side_of_a_stack(frames: str, nfsd: bool, wanted: str) -> None:
     assert side(stack(frames), nfsd) == wanted
-
-
-def test_a_function_keeps_its_own_layer_below_another() -> None:
-    assert own_layer(Frame("ip_output")) == "TCP/IP"
-    assert own_layer(Frame("_raw_spin_lock")) == ""
-    assert own_layer(Frame("asm_exc_page_fault")) == "memory"
 
 
 def test_what_an_interrupt_hit_is_outside() -> None:

@@ -23,7 +23,6 @@ __all__ = [
     "Frame",
     "layer",
     "module_layer",
-    "own_layer",
     "side",
     "uninterrupted",
 ]
@@ -84,11 +83,6 @@ def side(frames: Sequence[Frame], nfsd: bool = False) -> str:
 def uninterrupted(frames: Sequence[Frame]) -> list[Frame]:
     """The innermost functions, up to the entry of an interrupt or fault."""
     return list(takewhile(lambda frame: not _edge(frame), frames))
-
-
-def own_layer(frame: Frame) -> str:
-    """The layer of a function independent of its caller; "" if it has none."""
-    return _edge(frame) or _strong(frame)
 
 
 def module_layer(module: str) -> str:

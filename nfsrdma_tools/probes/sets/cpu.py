@@ -15,17 +15,16 @@ from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.probes.cpu import layer_names as names
 from nfsrdma_tools.probes.cpu import layers
 from nfsrdma_tools.probes.cpu.attribution import Cpu, divide, in_groups
-from nfsrdma_tools.probes.cpu.flame_graph import flame
 from nfsrdma_tools.probes.cpu.samples import Reader, Reading
 from nfsrdma_tools.probes.program import Missing
 
 __all__ = [
     "FILTERS",
+    "HAS_STACKS",
     "HOST_WIDE",
     "RATE",
     "attach",
     "difference",
-    "flame",
     "forget",
     "read",
     "records",
@@ -34,6 +33,8 @@ __all__ = [
 FILTERS: tuple[str, ...] = ()
 """Filters of `nfsrdma trace` that it has (probes/row_filter.py)."""
 
+HAS_STACKS = True
+"""Its snapshots have stacks (probes/folded_stacks.py)."""
 HOST_WIDE = True
 """Its rows do not distinguish mounts."""
 RATE = 499
