@@ -39,6 +39,7 @@ if "rich" in vars(typer.core):
 
 app = typer.Typer(
     name="nfsrdma",
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Mount NFS over RDMA, verify the mount, measure it, and trace it.",
     epilog=(
         "Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted by Ctrl-C."

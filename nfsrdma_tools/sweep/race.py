@@ -8,7 +8,7 @@ runs first.  Each step recomputes which cells are eliminated, by the noise of th
 transport, so a cell returns when the noise turns out larger.  The race ends when no other cell
 may be more than ``TARGET`` better than the best one, or when those that may have the plan's number
 of runs.  It makes at least three repeats of each transport, because one transport's noise says
-nothing about another's.  docs/how-it-was-measured.md has the simulated regret.
+nothing about another's.  docs/dev/how-it-was-measured.md has the simulated regret.
 """
 
 from __future__ import annotations

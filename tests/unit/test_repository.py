@@ -91,6 +91,17 @@ def test_the_wrong_bcc_is_never_asked_for() -> None:
     assert not [name for names in asked for name in names if re.match(r"bcc\b", name)]
 
 
+def test_files_that_comments_name_exist() -> None:
+    files = [*SOURCES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    missing = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files
+        for name in re.findall(r"\b(?:docs|tests)/[\w/-]+\.(?:md|py)\b", file.read_text())
+        if not (ROOT / name).exists()
+    ]
+    assert missing == []
+
+
 def test_every_page_of_the_docs_that_is_linked_exists() -> None:
     parts = ("bpf", "docs", "kmod", "playbooks")
     pages = [*ROOT.glob("*.md"), *(page for each in parts for page in (ROOT / each).rglob("*.md"))]
