@@ -102,7 +102,8 @@ def up(
     print(f"{name} is up ({state['accel']}, {clock} clock); log in: nfsrdma lab ssh {name}")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+# the command that runs in the node may have an option -h
+@app.command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 def ssh(
     name: Name,
     words: Annotated[

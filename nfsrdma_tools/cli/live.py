@@ -83,7 +83,9 @@ def dashboard(
     address: _OldAddress = None,
     port: _OldPort = None,
 ) -> None:
-    """Serve a web page with mounts, clients, bottlenecks and the last hour. /metrics has metrics.
+    """Serve a web page with mounts, clients and bottlenecks.
+
+    The page shows the last hour; /metrics has metrics for Prometheus.
 
     From another host, use ssh -L 8949:127.0.0.1:8949 HOST. Beyond loopback, the dashboard requires
     the token that it prints, --token FILE, or the authentication in --web.config.file. Without

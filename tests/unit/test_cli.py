@@ -98,6 +98,19 @@ def test_help_names_exit_statuses_and_completion_and_hides_old_names(
     assert " list" not in helps["link",][0]
 
 
+@pytest.mark.parametrize("group", [(), ("lab",), ("link",), ("server",), ("results",), ("tune",)])
+def test_help_of_a_group_has_whole_sentences(
+    group: tuple[str, ...], helps: dict[tuple[str, ...], tuple[str, str]]
+) -> None:
+    lines = helps[group][0].split("Commands:")[1].splitlines()
+    assert [line for line in lines if line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("words", [(), ("trace",), ("lab", "up")])
+def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert nfsrdma(*words, "-h", cwd=tmp_path).stdout.startswith("Usage: nfsrdma")
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
