@@ -58,6 +58,14 @@ def test_each_library_of_an_extra_is_known_by_it() -> None:
     assert known | {"lab": {"qemu"}} == OF_EXTRA
 
 
+@pytest.mark.parametrize("extra", ["none", *(f"`[{each}]`" for each in OF_EXTRA)])
+def test_the_page_on_installation_names_each_library(extra: str) -> None:
+    page = (ROOT / "docs/how-to/install.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| {extra} |"))
+    listed = names([each.strip() for each in row.split("|")[3].split(",")])
+    assert listed == OF_EXTRA.get(extra.strip("`[]"), CORE)
+
+
 # a new interpreter, in which no test has imported the libraries; it forks for each
 WITHOUT = """
 import json, os, sys
