@@ -36,7 +36,9 @@ def interactive(name: str, words: list[str]) -> int:
     nodes = attach(name)
     named = bool(words) and words[0] in nodes.config.names
     node, command = (words[0], words[1:]) if named else ("client", words)
-    argv = nodes.ssh(node).argv(*command, tty=sys.stdin.isatty())
+    # a terminal of its own would change line ends in output that goes to a file
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    argv = nodes.ssh(node).argv(*command, tty=terminal)
     status = subprocess.run(argv, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}).returncode
     nodes.check()
     return status

@@ -6,13 +6,16 @@ import os
 import re
 import shutil
 import socket
+import sys
 import tarfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from nfsrdma_tools.lab import paths, qemu_binary, snapshot, stale_labs
+from nfsrdma_tools.lab import attach, paths, qemu_binary, snapshot, stale_labs
+from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.kernels import Kernel
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
@@ -236,6 +239,26 @@ def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
 def test_arguments_reach_a_node_as_they_are() -> None:
     ssh = Ssh(Path("/l"), "n", Path("/k"))
     assert ssh.argv("echo", "a b;$(reboot)")[-1] == "echo 'a b;$(reboot)'"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "stdout", "terminal"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_a_command_gets_a_terminal_unless_its_input_or_output_is_a_file(
+    stdin: bool, stdout: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal in the node would change each newline of a store that goes to a file."""
+
+    def argv(*command: str, tty: bool = False) -> tuple[str, ...]:
+        return ("sh", "-c", f"exit {int(tty)}")
+
+    node = SimpleNamespace(argv=argv)
+    lab = SimpleNamespace(config=LabConfig("demo"), ssh=lambda _: node, check=lambda: None)
+    monkeypatch.setattr(attach, "attach", lambda _: lab)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: stdin))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: stdout))
+    assert attach.interactive("demo", ["cat", "sweep.db"]) == int(terminal)
 
 
 def test_the_mirror_is_the_one_apt_uses() -> None:
