@@ -26,3 +26,13 @@ options:
     type: str
     default: /usr/local/bin/nfsrdma
 """
+
+    SIZES = r"""
+options:
+  rsize:
+    description: Bytes of one READ.
+    type: int
+  wsize:
+    description: Bytes of one WRITE.
+    type: int
+"""

@@ -14,7 +14,7 @@ description:
   - C(mount -o remount) never changes the transfer size of NFS. Therefore the module unmounts and mounts again to change a mount. If the
     mount is in use, the module keeps it and its definition, and fails with the processes that use it.
   - Sizes that C(nfsrdma tune) set for this mount take precedence over O(rsize) and O(wsize).
-extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program, nfsrdma.tools.nfsrdma.sizes]
 options:
   src:
     description: The export, as SERVER:/PATH. Required unless O(state=absent) or O(state=unmounted).
@@ -33,12 +33,6 @@ options:
     type: str
     choices: ["3", "4.0", "4.1", "4.2"]
     default: "4.2"
-  rsize:
-    description: Bytes of one READ.
-    type: int
-  wsize:
-    description: Bytes of one WRITE.
-    type: int
   nconnect:
     description: The number of connections.
     type: int

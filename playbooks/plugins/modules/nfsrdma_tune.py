@@ -12,18 +12,12 @@ description:
   - Runs C(nfsrdma tune apply --remount). It writes the sizes to the definition of the mount, makes udev set the read-ahead at each
     mount, and verifies the values in effect. It does not change other mounts.
   - If the mount is in use, the module keeps it and fails with the processes that use it.
-extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
+extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program, nfsrdma.tools.nfsrdma.sizes]
 options:
   path:
     description: The mount point.
     type: str
     required: true
-  rsize:
-    description: Bytes of one READ.
-    type: int
-  wsize:
-    description: Bytes of one WRITE.
-    type: int
   read_ahead:
     description: Read-ahead in blocks of rsize.
     type: int
