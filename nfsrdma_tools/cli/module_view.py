@@ -119,12 +119,9 @@ def _load(server: Server) -> str:
     if server.connections is None:
         return "; connections unknown (needs root)"
     load = [f"{server.connections} of {server.connections_max} connections"]
-    for used, most, what in (
-        (server.memory, server.memory_max, "RDMA Reads"),
-        (server.reply_memory, server.reply_memory_max, "replies"),
-    ):
-        if used is not None and most is not None:
-            load.append(f"{format_size(used)} of {format_size(most)} for {what}")
+    for used, what in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
+        if used is not None and server.memory_max is not None:
+            load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
     return f"; {', '.join(load)}"
 
 

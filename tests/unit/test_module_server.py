@@ -64,7 +64,7 @@ def test_the_server_is_read(debug: Path) -> None:
     found = server_debugfs.server(debug)
     first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096)
     second = replace(first, peer="10.9.1.12", connected=False, reason="disconnected by the peer")
-    memory = (4 << 12, 16 << 20, 2 << 12, 16 << 20)
+    memory = (4 << 12, 2 << 12, 16 << 20)
     assert found == Server("nfr", 3, 1024, *memory, (first, second))
 
 
@@ -75,7 +75,7 @@ def test_a_module_without_reply_pages_is_read(debug: Path) -> None:
         file.write_text("\n".join(kept))
     found = server_debugfs.server(debug)
     assert found
-    assert (found.memory, found.reply_memory, found.reply_memory_max) == (4 << 12, None, None)
+    assert (found.memory, found.reply_memory, found.memory_max) == (4 << 12, None, 16 << 20)
     assert [each.reply_memory for each in found.clients] == [None, None]
     line = next(x for x in module_view.lines(status(found, "nfsrdma")) if x.startswith("server"))
     assert line.endswith("; 3 of 1024 connections, 16k of 16M for RDMA Reads")

@@ -46,12 +46,13 @@ class Server:
     """The transport name by which nfsd listens on it."""
     connections: int | None = None
     connections_max: int | None = None
+    """Parameter server_connections."""
     memory: int | None = None
     """Bytes of RDMA Reads from clients in progress."""
-    memory_max: int | None = None
     reply_memory: int | None = None
     """Bytes of Replies that clients have not acknowledged; None if the module does not count."""
-    reply_memory_max: int | None = None
+    memory_max: int | None = None
+    """The limit of each (parameter server_memory)."""
     clients: tuple[Client, ...] = ()
 
 
@@ -64,8 +65,11 @@ def server(debug: Path = _DEBUG) -> Server | None:
     if not totals:
         return Server(name)
     used, most = _pair(totals["connections"])
-    memory = (*_bytes(totals["read_pages"]), *_bytes(totals.get("reply_pages")))
-    return Server(name, used, most, *memory, tuple(clients(debug)))
+    pages, pages_max = _pair(totals["read_pages"])
+    replies = _bytes(totals.get("reply_pages", "").partition(" ")[0])
+    return Server(
+        name, used, most, pages * _PAGE, replies, pages_max * _PAGE, tuple(clients(debug))
+    )
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
@@ -87,14 +91,12 @@ def _client(folder: Path) -> Client | None:
         memory=int(state["read_pages"]) * _PAGE,
         connected=state["connected"] == "yes",
         reason=state["disconnect"],
-        reply_memory=_bytes(state.get("reply_pages"))[0],
+        reply_memory=_bytes(state.get("reply_pages", "")),
     )
 
 
-def _bytes(pages: str | None) -> tuple[int | None, int | None]:
-    """Pages in use and their limit in bytes; None for what is unknown."""
-    used, _, most = (pages or "").partition(" of ")
-    return int(used) * _PAGE if used else None, int(most) * _PAGE if most else None
+def _bytes(pages: str) -> int | None:
+    return int(pages) * _PAGE if pages else None
 
 
 def _pair(text: str) -> tuple[int, int]:
