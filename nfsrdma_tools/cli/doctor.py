@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.options import Json, argument, flag
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import printable
 
@@ -22,11 +22,9 @@ _SYMBOLS = {"ok": "+", "warning": "!", "error": "x", "unknown": "?"}
 
 
 def doctor(
-    server: Annotated[
-        str, typer.Argument(metavar="SERVER", help="Also check the route to this server.")
-    ] = "",
+    server: Annotated[str, argument("SERVER", "Also check the route to this server.")] = "",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Also exit with 1 for warnings and unknown results.")
+        bool, flag("Also exit with 1 for warnings and unknown results.", "--strict")
     ] = False,
     as_json: Json = False,
 ) -> None:

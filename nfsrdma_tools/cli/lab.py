@@ -8,15 +8,12 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.options import Json, argument, flag, option
 from nfsrdma_tools.cli.output import print_inventory, print_json
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    help="Start virtual machines with soft RDMA devices.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Start virtual machines with soft RDMA devices.", no_args_is_help=True)
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -26,21 +23,19 @@ def _complete(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=_complete, help="Lab.")]
+Name = Annotated[str, argument("NAME", "Lab.", complete=_complete)]
 
 
 @app.command()
 def build(
     kernel: Annotated[
         str,
-        typer.Option(
-            metavar="VERSION",
-            help="6.12, 6.1 or 7.2; debug (KASAN, lockdep) or kcsan, which take 15 minutes.",
+        option(
+            "VERSION", "6.12, 6.1 or 7.2; debug (KASAN, lockdep) or kcsan, which take 15 minutes."
         ),
     ] = "6.12",
     extras: Annotated[
-        bool,
-        typer.Option("--extras", help="Add Kerberos, tshark, perftest, firewalld and more."),
+        bool, flag("Add Kerberos, tshark, perftest, firewalld and more.", "--extras")
     ] = False,
 ) -> None:
     """Build the disk image and the kernel of labs.
@@ -57,40 +52,37 @@ def build(
 
 @app.command()
 def up(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new lab.")],
+    name: Annotated[str, argument("NAME", "Name of the new lab.")],
     shape: Annotated[
-        str,
-        typer.Option(metavar="SHAPE", help="solo: one machine is client and server; pair: two."),
+        str, option("SHAPE", "solo: one machine is client and server; pair: two.")
     ] = "solo",
     kernel: Annotated[
-        str, typer.Option(metavar="VERSION", help="6.12, 6.1, 7.2; debug or kcsan once built.")
+        str, option("VERSION", "6.12, 6.1, 7.2; debug or kcsan once built.")
     ] = "6.12",
     clock: Annotated[
         str,
-        typer.Option(
-            metavar="CLOCK",
-            help="wall: time of the host; instructions: 1 ns per instruction; counted: CPU time "
+        option(
+            "CLOCK",
+            "wall: time of the host; instructions: 1 ns per instruction; counted: CPU time "
             "only is 1 ns per instruction.",
         ),
     ] = "wall",
     link: Annotated[
         str,
-        typer.Option(
-            metavar="LINK",
-            help="Network: RATE/ROUND-TRIP such as 10gbit/20us, or none (default: 1gbit/100us for "
+        option(
+            "LINK",
+            "Network: RATE/ROUND-TRIP such as 10gbit/20us, or none (default: 1gbit/100us for "
             "solo, none for pair).",
         ),
     ] = "",
-    clients: Annotated[int, typer.Option(metavar="N", help="Number of clients (shape pair).")] = 1,
-    memory: Annotated[int, typer.Option(metavar="MIB", help="Memory of each machine.")] = 3072,
+    clients: Annotated[int, option("N", "Number of clients (shape pair).")] = 1,
+    memory: Annotated[int, option("MIB", "Memory of each machine.")] = 3072,
     nic: Annotated[
-        str, typer.Option(metavar="TYPE", help="RDMA device: rxe (soft RoCE) or siw (soft iWARP).")
+        str, option("TYPE", "RDMA device: rxe (soft RoCE) or siw (soft iWARP).")
     ] = "rxe",
-    cpus: Annotated[
-        int, typer.Option(metavar="N", help="CPUs of each machine (clock wall; else 1).")
-    ] = 2,
+    cpus: Annotated[int, option("N", "CPUs of each machine (clock wall; else 1).")] = 2,
     extras: Annotated[
-        bool, typer.Option("--extras", help="Use the image with Kerberos, tshark and perftest.")
+        bool, flag("Use the image with Kerberos, tshark and perftest.", "--extras")
     ] = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
@@ -107,10 +99,7 @@ def up(
 def ssh(
     name: Name,
     words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NODE] [-- COMMAND...]", help="Node (default: client) and command."
-        ),
+        list[str] | None, argument("[NODE] [-- COMMAND...]", "Node (default: client) and command.")
     ] = None,
 ) -> None:
     """Log in to a node, or run a command there.
@@ -123,10 +112,7 @@ def ssh(
 
 
 @app.command()
-def link(
-    name: Name,
-    link: Annotated[str, typer.Argument(metavar="LINK", help="RATE/ROUND-TRIP, or none.")],
-) -> None:
+def link(name: Name, link: Annotated[str, argument("LINK", "RATE/ROUND-TRIP, or none.")]) -> None:
     """Change rate and round trip of a running lab's network."""
     from nfsrdma_tools.lab.attach import attach
 

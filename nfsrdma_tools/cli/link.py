@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.options import Json, argument, option
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.cli.renamed import old_command
 from nfsrdma_tools.errors import UsageError, UserError
@@ -21,14 +21,12 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Show RDMA links; add and delete soft ones.", no_args_is_help=True)
 
-_Device = Annotated[str, typer.Argument(metavar="DEV", help="RDMA device, such as rxe0.")]
+_Device = Annotated[str, argument("DEV", "RDMA device, such as rxe0.")]
 
 
 @app.command()
 def show(
-    device: Annotated[
-        str, typer.Argument(metavar="DEV[/PORT]", help="Restrict to this device or port.")
-    ] = "",
+    device: Annotated[str, argument("DEV[/PORT]", "Restrict to this device or port.")] = "",
     as_json: Json = False,
 ) -> None:
     """List RDMA links with state, driver and resources in use."""
@@ -47,17 +45,12 @@ def show(
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(metavar="DEV", help="Name of the new RDMA device.")],
+    name: Annotated[str, argument("DEV", "Name of the new RDMA device.")],
     words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEYWORD VALUE", help="type TYPE or netdev NETDEV, as in rdma(8)."),
+        list[str] | None, argument("KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8).")
     ] = None,
-    netdev: Annotated[
-        str, typer.Option(metavar="NETDEV", help="Network device to add the link to.")
-    ] = "",
-    kind: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="rxe (RoCE) or siw (iWARP); default: rxe.")
-    ] = "",
+    netdev: Annotated[str, option("NETDEV", "Network device to add the link to.")] = "",
+    kind: Annotated[str, option("TYPE", "rxe (RoCE) or siw (iWARP); default: rxe.", "--type")] = "",
 ) -> None:
     """Add a soft RDMA link to a network device.
 

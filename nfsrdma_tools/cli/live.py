@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nfsrdma_tools.cli.options import flag, option
 from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, needed_probes
 
 if TYPE_CHECKING:
@@ -24,46 +25,37 @@ _DASHBOARD_PORT = 8949
 _EXPORTER_PORT = 29949
 
 _Interval = Annotated[
-    float,
-    typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time between snapshots."),
+    float, option("SECONDS", "Time between snapshots.", "--interval", "-i", min=0.1)
 ]
-_Stall = Annotated[
-    float, typer.Option(metavar="SECONDS", min=1, help="Age of an RPC that is reported as a stall.")
-]
-_Probes = Annotated[bool, typer.Option("--probes/--no-probes", help="Attach the eBPF probes.")]
-_Record = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write all snapshots to a new FILE.")
-]
-_Replay = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Show the snapshots in FILE, not this host.")
-]
+_Stall = Annotated[float, option("SECONDS", "Age of an RPC that is reported as a stall.", min=1)]
+_Probes = Annotated[bool, flag("Attach the eBPF probes.", "--probes/--no-probes")]
+_Record = Annotated[Path | None, option("FILE", "Write all snapshots to a new FILE.")]
+_Replay = Annotated[Path | None, option("FILE", "Show the snapshots in FILE, not this host.")]
 _Token = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Require the token in FILE, which only its owner may read."),
+    Path | None, option("FILE", "Require the token in FILE, which only its owner may read.")
 ]
 _Config = Annotated[
     Path | None,
-    typer.Option(
-        "--web.config.file",
-        metavar="FILE",
-        help="Use TLS and basic authentication as configured in FILE, in the format of "
+    option(
+        "FILE",
+        "Use TLS and basic authentication as configured in FILE, in the format of "
         "Prometheus' exporter toolkit. It is read once, at the start.",
+        "--web.config.file",
     ),
 ]
 _OldAddress = Annotated[str | None, typer.Option("--address", hidden=True)]
 _OldPort = Annotated[int | None, typer.Option("--port", min=0, max=65535, hidden=True)]
 _DisableDefaults = Annotated[
-    bool,
-    typer.Option("--collector.disable-defaults", help="Turn off collectors that are not named."),
+    bool, flag("Turn off collectors that are not named.", "--collector.disable-defaults")
 ]
 
 
 def _listen(port: int) -> Any:
-    return typer.Option(
-        "--web.listen-address",
-        metavar="[HOST]:PORT",
-        help="Listen on HOST, or on all addresses without HOST; repeat it for more addresses "
+    return option(
+        "[HOST]:PORT",
+        "Listen on HOST, or on all addresses without HOST; repeat it for more addresses "
         f"(default: 127.0.0.1:{port}).",
+        "--web.listen-address",
     )
 
 
@@ -103,9 +95,7 @@ def _with_collectors(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     parameters = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
     for name, content in COLLECTORS.items():
-        option = typer.Option(
-            f"--collector.{name}/--no-collector.{name}", help=f"Export {content}."
-        )
+        option = flag(f"Export {content}.", f"--collector.{name}/--no-collector.{name}")
         annotation = Annotated[bool | None, option]
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(

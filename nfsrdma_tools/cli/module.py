@@ -8,23 +8,20 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, Verbose
+from nfsrdma_tools.cli.options import Json, Verbose, argument, flag, option
 from nfsrdma_tools.cli.output import print_json
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Build, load and install the transport module nfsrdma.",
-    no_args_is_help=True,
+    help="Build, load and install the transport module nfsrdma.", no_args_is_help=True
 )
 
 
 @app.command()
 def build(
-    kernel: Annotated[
-        str, typer.Option(metavar="RELEASE", help="Kernel release (default: the running kernel).")
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Rebuild a cached module.")] = False,
+    kernel: Annotated[str, option("RELEASE", "Kernel release (default: the running kernel).")] = "",
+    force: Annotated[bool, flag("Rebuild a cached module.", "--force")] = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -45,12 +42,10 @@ def build(
 @app.command()
 def load(
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="MODULE", help="Module file (default: build this source)."),
+        Path | None, argument("MODULE", "Module file (default: build this source).")
     ] = None,
     setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Module parameter; repeatable."),
+        list[str] | None, option("NAME=VALUE", "Module parameter; repeatable.", "--set")
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from nfsrdma_tools.cli.options import (
     Json,
     ReadAhead,
@@ -16,9 +14,11 @@ from nfsrdma_tools.cli.options import (
     Timeout,
     Verbose,
     Wsize,
+    argument,
     complete_mount,
     complete_transport,
-    complete_vers,
+    option,
+    vers_option,
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
@@ -33,44 +33,36 @@ __all__ = ["mount", "mounts", "umount"]
 
 
 def mount(
-    target: Annotated[str, typer.Argument(metavar="SERVER:/PATH", help="Export to mount.")],
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Mount point.")],
+    target: Annotated[str, argument("SERVER:/PATH", "Export to mount.")],
+    directory: Annotated[str, argument("DIR", "Mount point.")],
     options: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "A,B=C,...",
+            "Mount options of mount(8) and nfs(5), separated by commas; repeatable.",
             "--options",
             "-o",
-            metavar="A,B=C,...",
-            help="Mount options of mount(8) and nfs(5), separated by commas; repeatable.",
         ),
     ] = None,
     transport: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_transport,
-            help="rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
+        option(
+            "NAME",
+            "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
             "(default: rdma).",
+            complete=complete_transport,
         ),
     ] = None,
-    vers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            autocompletion=complete_vers,
-            help="NFS version: 3, 4.0, 4.1 or 4.2 (default: 4.2).",
-        ),
-    ] = None,
+    vers: Annotated[str | None, vers_option("4.2")] = None,
     rsize: Rsize = None,
     wsize: Wsize = None,
     nconnect: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of connections, 1 to 16 (default: 1).")
+        int | None, option("N", "Number of connections, 1 to 16 (default: 1).")
     ] = None,
     read_ahead: ReadAhead = None,
     read_ahead_kb: ReadAheadKb = None,
     port: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", help="Port of the server (default: 20049 for RDMA)."),
+        int | None, option("PORT", "Port of the server (default: 20049 for RDMA).")
     ] = None,
     timeout: Timeout = 60,
     as_json: Json = False,
@@ -141,9 +133,7 @@ def _number(name: str, text: str) -> int:
 
 def umount(
     # not a Path: typer checks paths, and hangs when the server is gone
-    directory: Annotated[
-        str, typer.Argument(metavar="DIR", autocompletion=complete_mount, help="Mount point.")
-    ],
+    directory: Annotated[str, argument("DIR", "Mount point.", complete=complete_mount)],
     timeout: Timeout = 60,
     verbose: Verbose = False,
 ) -> None:

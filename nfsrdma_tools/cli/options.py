@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of several commands, each with one spelling, one help text and one completion."""
+"""Short forms of options and arguments, and the options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import typer
 
@@ -16,11 +16,34 @@ __all__ = [
     "Timeout",
     "Verbose",
     "Wsize",
+    "argument",
     "complete_mount",
     "complete_transport",
     "complete_vers",
+    "flag",
     "log_programs",
+    "option",
+    "vers_option",
 ]
+
+_Complete = Callable[[str], list[str]]
+
+
+def argument(metavar: str, text: str, complete: _Complete | None = None, **limits: Any) -> Any:
+    """An argument with its help text; ``limits`` are min and max of a number."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **limits)
+
+
+def option(
+    metavar: str, text: str, *names: str, complete: _Complete | None = None, **limits: Any
+) -> Any:
+    """An option with a value; without ``names`` it has the name of its parameter."""
+    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete, **limits)
+
+
+def flag(text: str, *names: str) -> Any:
+    """An option without a value."""
+    return typer.Option(*names, help=text)
 
 
 def log_programs(enabled: bool) -> None:
@@ -53,11 +76,17 @@ def complete_mount(incomplete: str) -> list[str]:
     return _beginning((str(mount.directory) for mount in mounts()), incomplete)
 
 
+def vers_option(default: str) -> Any:
+    """The option --vers of a command with this default."""
+    text = f"NFS version: 3, 4.0, 4.1 or 4.2 (default: {default})."
+    return option("VERSION", text, complete=complete_vers)
+
+
 def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
 
-Json = Annotated[bool, typer.Option("--json", "-j", help="Print JSON.")]
+Json = Annotated[bool, flag("Print JSON.", "--json", "-j")]
 Verbose = Annotated[
     bool,
     typer.Option(
@@ -67,19 +96,10 @@ Verbose = Annotated[
         help="Print each program that is run, and its exit status, on standard error.",
     ),
 ]
-Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, help="Stop waiting after SECONDS.")
-]
-Rsize = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Size of a READ in bytes: 65536, 64k, 1M.")
-]
-Wsize = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Size of a WRITE in bytes: 65536, 64k, 1M.")
-]
-ReadAhead = Annotated[
-    int | None, typer.Option(metavar="N", help="Read-ahead in blocks of rsize; 0 turns it off.")
-]
+Timeout = Annotated[float, option("SECONDS", "Stop waiting after SECONDS.", "--timeout", min=1)]
+Rsize = Annotated[str | None, option("SIZE", "Size of a READ in bytes: 65536, 64k, 1M.")]
+Wsize = Annotated[str | None, option("SIZE", "Size of a WRITE in bytes: 65536, 64k, 1M.")]
+ReadAhead = Annotated[int | None, option("N", "Read-ahead in blocks of rsize; 0 turns it off.")]
 ReadAheadKb = Annotated[
-    int | None,
-    typer.Option(metavar="KIB", help="Read-ahead in KiB, as in read_ahead_kb; 0 turns it off."),
+    int | None, option("KIB", "Read-ahead in KiB, as in read_ahead_kb; 0 turns it off.")
 ]

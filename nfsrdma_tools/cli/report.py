@@ -6,9 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.options import Json, argument, option
 from nfsrdma_tools.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -18,19 +16,12 @@ __all__ = ["report"]
 
 
 def report(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="File that a sweep wrote.")],
+    store: Annotated[Path, argument("STORE", "File that a sweep wrote.")],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="Folder to write to (default: report, beside STORE).",
-        ),
+        option("DIR", "Folder to write to (default: report, beside STORE).", "--output", "-o"),
     ] = None,
-    plan: Annotated[
-        str, typer.Option(metavar="UID", help="Plan to draw (default: the newest).")
-    ] = "",
+    plan: Annotated[str, option("UID", "Plan to draw (default: the newest).")] = "",
     as_json: Json = False,
 ) -> None:
     """Write an HTML page with figures of a sweep.

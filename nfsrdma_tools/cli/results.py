@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json
+from nfsrdma_tools.cli.options import Json, argument, option
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.cli.renamed import old_options, warn
 from nfsrdma_tools.errors import UsageError, UserError
@@ -29,8 +29,8 @@ def old_name() -> None:
 
 @app.command()
 def export(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="File that a sweep wrote.")],
-    form: Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv or json.")] = "csv",
+    store: Annotated[Path, argument("STORE", "File that a sweep wrote.")],
+    form: Annotated[str, option("FORMAT", "csv or json.", "--format")] = "csv",
     as_json: Json = False,
 ) -> None:
     """Print all trials as CSV or JSON.
@@ -51,15 +51,11 @@ def export(
 
 @app.command(cls=old_options({"--load": "--server-cpu"}))
 def merge(
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Store to add to; created if it does not exist.")
-    ],
-    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores of sweeps.")],
+    out: Annotated[Path, argument("OUT", "Store to add to; created if it does not exist.")],
+    stores: Annotated[list[Path], argument("STORE...", "Stores of sweeps.")],
     server_cpu: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SERVER=FILE", help="Output of `nfsrdma server cpu` on SERVER; repeatable."
-        ),
+        option("SERVER=FILE", "Output of `nfsrdma server cpu` on SERVER; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -95,8 +91,8 @@ def _samples(option: str) -> tuple[str, list[Sample]]:
 
 @app.command()
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="STORE", help="Store with the reference.")],
-    second: Annotated[Path, typer.Argument(metavar="OTHER", help="Store to compare with it.")],
+    first: Annotated[Path, argument("STORE", "Store with the reference.")],
+    second: Annotated[Path, argument("OTHER", "Store to compare with it.")],
     as_json: Json = False,
 ) -> None:
     """Compare the newest sweeps of two stores, cell by cell.

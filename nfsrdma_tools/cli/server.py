@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, Verbose, complete_vers
+from nfsrdma_tools.cli.options import Json, Verbose, argument, complete_vers, flag, option
 from nfsrdma_tools.cli.output import print_json, print_line
 from nfsrdma_tools.cli.renamed import old_command
 
@@ -17,7 +17,7 @@ __all__ = ["app"]
 
 app = typer.Typer(help="Export directories over TCP and RDMA, and undo that.", no_args_is_help=True)
 
-_PATH = typer.Argument(metavar="EXPORT", help="Directory to export.")
+_PATH = argument("EXPORT", "Directory to export.")
 
 
 @app.command()
@@ -25,24 +25,21 @@ def enable(
     path: Annotated[Path, _PATH],
     client: Annotated[
         list[str],
-        typer.Option(
-            metavar="CLIENT",
-            help="Host, network or wildcard that may mount it, as in exports(5); repeatable.",
+        option(
+            "CLIENT", "Host, network or wildcard that may mount it, as in exports(5); repeatable."
         ),
     ],
-    rdma_port: Annotated[
-        int, typer.Option(metavar="PORT", min=1, max=65535, help="Port for RDMA.")
-    ] = 20049,
+    rdma_port: Annotated[int, option("PORT", "Port for RDMA.", min=1, max=65535)] = 20049,
     vers: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="VERSION",
-            autocompletion=complete_vers,
-            help="NFS version to enable: 3, 4.0, 4.1 or 4.2; repeatable.  Restarts nfsd if the "
+        option(
+            "VERSION",
+            "NFS version to enable: 3, 4.0, 4.1 or 4.2; repeatable.  Restarts nfsd if the "
             "version is off (default: leave versions unchanged).",
+            complete=complete_vers,
         ),
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Export read-only.")] = False,
+    read_only: Annotated[bool, flag("Export read-only.", "--read-only")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Export a directory, now and after each boot.
@@ -83,11 +80,9 @@ def disable(path: Annotated[str, _PATH], verbose: Verbose = False) -> None:
 
 @app.command()
 def cpu(
-    seconds: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Stop after SECONDS.")
-    ] = 3600,
+    seconds: Annotated[float, option("SECONDS", "Stop after SECONDS.", min=0)] = 3600,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="Time per sample.")
+        float, option("SECONDS", "Time per sample.", "--interval", "-i", min=0.1)
     ] = 1,
 ) -> None:
     """Print samples of CPU time, for a sweep of several clients.

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nfsrdma_tools.cli import sweep_plan
-from nfsrdma_tools.cli.options import Verbose, complete_transport, complete_vers
+from nfsrdma_tools.cli.options import (
+    Verbose,
+    argument,
+    complete_transport,
+    flag,
+    option,
+    vers_option,
+)
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -24,11 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OLD_OPTIONS", "sweep"]
 
-OLD_OPTIONS = {
-    "--accounts": "--probes",
-    "--no-accounts": "--no-probes",
-    "--store": "--output",
-}
+OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes", "--store": "--output"}
 """Options by their old names, and the new names."""
 
 LAB_TARGET = "server:/export"
@@ -36,144 +39,104 @@ _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
 
 
 def sweep(
-    target: Annotated[
-        str | None, typer.Argument(metavar="SERVER:/PATH", help="Export to measure.")
-    ] = None,
+    target: Annotated[str | None, argument("SERVER:/PATH", "Export to measure.")] = None,
     preset: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Grid: quick, full or paper2003 (default: quick)."),
+        str | None, option("NAME", "Grid: quick, full or paper2003 (default: quick).")
     ] = None,
     transport: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST",
-            autocompletion=complete_transport,
-            help="Transports: tcp, rdma, nfsrdma (default: tcp,rdma).",
+        option(
+            "LIST",
+            "Transports: tcp, rdma, nfsrdma (default: tcp,rdma).",
+            complete=complete_transport,
         ),
     ] = None,
     rsize: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Transfer sizes in bytes: 8k,32k or 4k..1M (doubling)."),
+        str | None, option("LIST", "Transfer sizes in bytes: 8k,32k or 4k..1M (doubling).")
     ] = None,
     read_ahead: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Read-ahead in blocks of rsize: 0,4 or 0..16."),
+        str | None, option("LIST", "Read-ahead in blocks of rsize: 0,4 or 0..16.")
     ] = None,
     read_ahead_kb: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Read-ahead in KiB: 0,128 or 128..4096; each rsize gets the windows that are "
+        option(
+            "LIST",
+            "Read-ahead in KiB: 0,128 or 128..4096; each rsize gets the windows that are "
             "whole blocks of it.",
         ),
     ] = None,
-    runs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Runs per cell (default: 3).")
-    ] = None,
-    vers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="VERSION",
-            autocompletion=complete_vers,
-            help="NFS version: 3, 4.0, 4.1 or 4.2 (default: 3; `nfsrdma mount` has 4.2).",
-        ),
-    ] = None,
+    runs: Annotated[int | None, option("N", "Runs per cell (default: 3).", min=1)] = None,
+    vers: Annotated[str | None, vers_option("3; `nfsrdma mount` has 4.2")] = None,
     nconnect: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Numbers of connections: 1,4 (default: 1).")
+        str | None, option("LIST", "Numbers of connections: 1,4 (default: 1).")
     ] = None,
     axis: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=V,V",
-            help="Also vary a sysctl or module parameter, server:NAME on the server; repeatable.",
+        option(
+            "NAME=V,V",
+            "Also vary a sysctl or module parameter, server:NAME on the server; repeatable.",
         ),
     ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Measure writes instead of reads.")
-    ] = False,
+    write: Annotated[bool, flag("Measure writes instead of reads.", "--write")] = False,
     direct: Annotated[
-        bool, typer.Option("--direct", help="Use O_DIRECT: no page cache, no read-ahead.")
+        bool, flag("Use O_DIRECT: no page cache, no read-ahead.", "--direct")
     ] = False,
     exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="Do all runs of all cells (default: racing).")
+        bool, flag("Do all runs of all cells (default: racing).", "--exhaustive")
     ] = False,
-    file_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Size of the test file (quick: 32M).")
-    ] = None,
+    file_size: Annotated[str | None, option("SIZE", "Size of the test file (quick: 32M).")] = None,
     whole_file: Annotated[
         bool,
-        typer.Option(
-            "--whole-file",
-            help="Read the whole file in each trial (default: cells with a window below 32 KiB "
+        flag(
+            "Read the whole file in each trial (default: cells with a window below 32 KiB "
             "read a share of it).",
+            "--whole-file",
         ),
     ] = False,
     block_size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Size of a read(2) or write(2) (default: 8k)."),
+        str | None, option("SIZE", "Size of a read(2) or write(2) (default: 8k).")
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(
-            metavar="ORDER",
-            help="Order of trials: random, or grouped by transport (default: random).",
-        ),
+        option("ORDER", "Order of trials: random, or grouped by transport (default: random)."),
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Seed of the random order (default: 1).")
-    ] = None,
+    seed: Annotated[int | None, option("N", "Seed of the random order (default: 1).")] = None,
     verify: Annotated[
-        bool | None, typer.Option("--verify/--no-verify", help="Verify the data (default: verify).")
+        bool | None, flag("Verify the data (default: verify).", "--verify/--no-verify")
     ] = None,
     directory: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Mount point (default: a temporary one).")
+        Path | None, option("DIR", "Mount point (default: a temporary one).")
     ] = None,
-    store: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="STORE", help="File for the results."),
-    ] = Path("sweep.db"),
+    store: Annotated[Path, option("STORE", "File for the results.", "--output", "-o")] = Path(
+        "sweep.db"
+    ),
     resume: Annotated[
-        Path | None,
-        typer.Option(metavar="STORE", help="Continue the newest sweep of this store."),
+        Path | None, option("STORE", "Continue the newest sweep of this store.")
     ] = None,
-    keep_file: Annotated[
-        bool, typer.Option("--keep-file", help="Keep the test file on the server.")
-    ] = False,
+    keep_file: Annotated[bool, flag("Keep the test file on the server.", "--keep-file")] = False,
     probes: Annotated[
-        bool, typer.Option(help="Attach the probe sets and store their counts with each trial.")
+        bool, flag("Attach the probe sets and store their counts with each trial.")
     ] = True,
     start_at: Annotated[
         float | None,
-        typer.Option(
-            metavar="TIME",
-            help="Start the first run at TIME (Unix time, s), for several clients at once.",
-        ),
+        option("TIME", "Start the first run at TIME (Unix time, s), for several clients at once."),
     ] = None,
     interval: Annotated[
-        float | None,
-        typer.Option(
-            "--interval", "-i", metavar="SECONDS", help="Time from run to run with --start-at."
-        ),
+        float | None, option("SECONDS", "Time from run to run with --start-at.", "--interval", "-i")
     ] = None,
     in_step: Annotated[str | None, typer.Option(hidden=True)] = None,
-    server_ssh: Annotated[
-        str, typer.Option(metavar="HOST", help="Host for ssh that sets server: tunables.")
-    ] = "",
-    lab: Annotated[
-        bool, typer.Option("--lab", help="Measure in a temporary lab instead of a target.")
-    ] = False,
+    server_ssh: Annotated[str, option("HOST", "Host for ssh that sets server: tunables.")] = "",
+    lab: Annotated[bool, flag("Measure in a temporary lab instead of a target.", "--lab")] = False,
     lab_clock: Annotated[
-        str, typer.Option(metavar="CLOCK", help="Clock of the lab: wall, instructions or counted.")
+        str, option("CLOCK", "Clock of the lab: wall, instructions or counted.")
     ] = _LAB["clock"],
-    lab_kernel: Annotated[
-        str, typer.Option(metavar="VERSION", help="Kernel of the lab: 6.12, 6.1 or 7.2.")
-    ] = _LAB["kernel"],
+    lab_kernel: Annotated[str, option("VERSION", "Kernel of the lab: 6.12, 6.1 or 7.2.")] = _LAB[
+        "kernel"
+    ],
     lab_link: Annotated[
-        str, typer.Option(metavar="LINK", help="Network of the lab: RATE/ROUND-TRIP, or none.")
+        str, option("LINK", "Network of the lab: RATE/ROUND-TRIP, or none.")
     ] = _LAB["link"],
-    as_json: Annotated[
-        bool, typer.Option("--json", "-j", help="Print an event per line as JSON.")
-    ] = False,
+    as_json: Annotated[bool, flag("Print an event per line as JSON.", "--json", "-j")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Measure NFS by transport, rsize and read-ahead.

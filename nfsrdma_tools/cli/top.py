@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from nfsrdma_tools.cli.live import _Interval, _Probes, _Record, _Replay, _Stall
+from nfsrdma_tools.cli.options import flag, option
 from nfsrdma_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,17 +17,17 @@ __all__ = ["top"]
 
 def top(
     batch: Annotated[
-        bool, typer.Option("--batch", "-b", help="Print frames of text; needs no terminal.")
+        bool, flag("Print frames of text; needs no terminal.", "--batch", "-b")
     ] = False,
     count: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "Stop after N frames, with --batch (default: run until Ctrl-C).",
             "--count",
             "-c",
             "-n",
-            metavar="N",
             min=1,
-            help="Stop after N frames, with --batch (default: run until Ctrl-C).",
         ),
     ] = None,
     interval: _Interval = 1.0,
@@ -37,7 +36,7 @@ def top(
     record: _Record = None,
     replay: _Replay = None,
     as_json: Annotated[
-        bool, typer.Option("--json", "-j", help="Print a line of JSON per frame, with --batch.")
+        bool, flag("Print a line of JSON per frame, with --batch.", "--json", "-j")
     ] = False,
 ) -> None:
     """Show mounts, clients and bottlenecks, live.

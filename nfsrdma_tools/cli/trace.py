@@ -6,9 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
-import typer
-
-from nfsrdma_tools.cli.options import complete_mount
+from nfsrdma_tools.cli.options import argument, complete_mount, flag, option
 from nfsrdma_tools.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,84 +27,64 @@ def _complete(incomplete: str) -> list[str]:
 def trace(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME",
-            autocompletion=_complete,
-            help="Probe set: chunks, registrations, latency, connections, server, readahead or "
+        argument(
+            "NAME",
+            "Probe set: chunks, registrations, latency, connections, server, readahead or "
             "cpu; or nfsiostat, which needs neither root nor bcc.",
+            complete=_complete,
         ),
     ],
     interval: Annotated[
         float | None,
-        typer.Argument(
-            metavar="INTERVAL", min=0.1, help="Seconds per report (default: 1; nfsiostat: none)."
-        ),
+        argument("INTERVAL", "Seconds per report (default: 1; nfsiostat: none).", min=0.1),
     ] = None,
     count: Annotated[
         int | None,
-        typer.Argument(
-            metavar="COUNT", min=1, help="Stop after COUNT reports (default: run until Ctrl-C)."
-        ),
+        argument("COUNT", "Stop after COUNT reports (default: run until Ctrl-C).", min=1),
     ] = None,
     interval_option: Annotated[
-        float | None,
-        typer.Option("--interval", "-i", metavar="SECONDS", min=0.1, help="The same as INTERVAL."),
+        float | None, option("SECONDS", "The same as INTERVAL.", "--interval", "-i", min=0.1)
     ] = None,
     count_option: Annotated[
-        int | None, typer.Option("--count", "-c", metavar="N", min=0, help="The same as COUNT.")
+        int | None, option("N", "The same as COUNT.", "--count", "-c", min=0)
     ] = None,
     mount: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            autocompletion=complete_mount,
-            help="Restrict to the mount at DIR (default: all mounts).",
+        option(
+            "DIR", "Restrict to the mount at DIR (default: all mounts).", complete=complete_mount
         ),
     ] = None,
     pid: Annotated[
         int | None,
-        typer.Option(
-            metavar="PID",
-            min=1,
-            help="Restrict to RPCs that process PID issues, without writeback by kernel threads "
+        option(
+            "PID",
+            "Restrict to RPCs that process PID issues, without writeback by kernel threads "
             "(chunks, latency).",
+            min=1,
         ),
     ] = None,
     procedure: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="Restrict to NFS procedures such as READ (chunks, latency, server, nfsiostat); "
+        option(
+            "NAME,...",
+            "Restrict to NFS procedures such as READ (chunks, latency, server, nfsiostat); "
             "repeatable.",
         ),
     ] = None,
     client: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Restrict to the client or network ADDRESS (server, connections).",
-        ),
+        str, option("ADDRESS", "Restrict to the client or network ADDRESS (server, connections).")
     ] = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", "-j", help="Print a line of JSON per report.")
-    ] = False,
+    as_json: Annotated[bool, flag("Print a line of JSON per report.", "--json", "-j")] = False,
     cost: Annotated[
         bool,
-        typer.Option(
-            "--cost",
-            help="Also print the CPU time of the probes; turns on kernel.bpf_stats_enabled.",
-        ),
+        flag("Also print the CPU time of the probes; turns on kernel.bpf_stats_enabled.", "--cost"),
     ] = False,
     cpu: Annotated[
-        bool,
-        typer.Option("--cpu", help="Also measure the CPU time of registrations (registrations)."),
+        bool, flag("Also measure the CPU time of registrations (registrations).", "--cpu")
     ] = False,
     folded: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the stacks of all reports for flame graph programs (cpu).",
-        ),
+        option("FILE", "Write the stacks of all reports for flame graph programs (cpu)."),
     ] = None,
 ) -> None:
     """Count NFS/RDMA events in the kernel, per interval.

@@ -15,8 +15,11 @@ from nfsrdma_tools.cli.options import (
     Rsize,
     Verbose,
     Wsize,
+    argument,
     complete_mount,
     complete_transport,
+    flag,
+    option,
 )
 from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
@@ -34,37 +37,32 @@ app = typer.Typer(
 
 @app.command()
 def apply(
-    store: Annotated[
-        Path | None, typer.Argument(metavar="STORE", help="Sweep whose winner to apply.")
-    ] = None,
+    store: Annotated[Path | None, argument("STORE", "Sweep whose winner to apply.")] = None,
     directory: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DIR",
-            autocompletion=complete_mount,
-            help="Mount point (default: the mount of the sweep's target).",
+        argument(
+            "DIR",
+            "Mount point (default: the mount of the sweep's target).",
+            complete=complete_mount,
         ),
     ] = None,
     transport: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            autocompletion=complete_transport,
-            help="Apply the winner of this transport (default: the mount's transport).",
+        option(
+            "NAME",
+            "Apply the winner of this transport (default: the mount's transport).",
+            complete=complete_transport,
         ),
     ] = "",
     mount: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", autocompletion=complete_mount, help="Mount point, without a STORE."
-        ),
+        Path | None, option("DIR", "Mount point, without a STORE.", complete=complete_mount)
     ] = None,
     rsize: Rsize = None,
     wsize: Wsize = None,
     read_ahead: ReadAhead = None,
     read_ahead_kb: ReadAheadKb = None,
     remount: Annotated[
-        bool, typer.Option("--remount", help="Unmount and mount now, and verify the new values.")
+        bool, flag("Unmount and mount now, and verify the new values.", "--remount")
     ] = False,
     as_json: Json = False,
     verbose: Verbose = False,
@@ -101,11 +99,7 @@ def show(as_json: Json = False) -> None:
 def undo(
     directory: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="DIR",
-            autocompletion=complete_mount,
-            help="Mount point (default: all tuned mounts).",
-        ),
+        argument("DIR", "Mount point (default: all tuned mounts).", complete=complete_mount),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
