@@ -96,7 +96,7 @@ live-bench: dev image ## What the dashboard costs on the instruction clock: MOUN
 
 test-live: dev image ## The dashboard's tests, with other kernels and a cable that is pulled under load
 	@tools/setup browser
-	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_faces.py
+	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_views.py
 
 test-kernels: dev image ## NFS over RDMA, probe sets and dashboard on the other kernels; the module's warnings there
 	$(LONG_TESTS) -m nightly -k "other_kernels or no_warning" tests/lab
