@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from nfsrdma_tools.cli.main import app, main
 
-# typer imports pydantic when it parses words: here once, and not in each child
+# what typer imports when it parses words: here once, and not in each child
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     app(["doctor", "--help"])
 

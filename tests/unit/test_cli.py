@@ -35,6 +35,7 @@ HEAVY = (
     "starlette",
     "uvicorn",
     "prometheus_client",
+    "pydantic",
     "asyncio",
 )
 COMMANDS = (
@@ -44,8 +45,8 @@ COMMANDS = (
 )  # fmt: skip
 
 
-# a new interpreter, which forks for each command: most of a start is importing typer and pydantic,
-# which the first help has done
+# a new interpreter, which forks for each command: most of a start is importing typer, which the
+# first help has done
 HELP = """
 import json, os, sys
 from nfsrdma_tools.cli.main import main
