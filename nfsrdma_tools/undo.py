@@ -142,13 +142,13 @@ class Journal:
     @classmethod
     def load(cls, path: Path) -> Journal:
         """Read the journal of another process; UserError when it is damaged."""
-        book = cls(path)
+        found = cls(path)
         try:
             rows = json.loads(path.read_text())
-            book.actions = [_action(**row) for row in _listed(rows)]
+            found.actions = [_action(**row) for row in _listed(rows)]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path} is not a journal of nfsrdma: {error!r}") from error
-        return book
+        return found
 
 
 @contextlib.contextmanager
@@ -156,11 +156,11 @@ def journal() -> Iterator[Journal]:
     """Open the journal of this process; at the end, undo what is still in it."""
     for failure in recover():
         print(f"nfsrdma: left by a killed process: {failure}", file=sys.stderr)
-    book = Journal(_own_path())
+    changes = Journal(_own_path())
     try:
-        yield book
+        yield changes
     finally:
-        _raise_for(book.undo())
+        _raise_for(changes.undo())
 
 
 def _raise_for(failures: list[str]) -> None:

@@ -64,9 +64,9 @@ def add(
     asked = _keywords(words or [], {"type": kind, "netdev": netdev})
     if not asked["netdev"]:
         raise UsageError("the network device is missing", "add: netdev NETDEV")
-    with journal() as book:
-        link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], book)
-        book.keep()
+    with journal() as changes:
+        link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], changes)
+        changes.keep()
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")
 
 
@@ -87,9 +87,9 @@ def delete(name: _Device) -> None:
     from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
-    with journal() as book:
-        nldev.remove_link(name, book)
-        book.keep()
+    with journal() as changes:
+        nldev.remove_link(name, changes)
+        changes.keep()
 
 
 old_command(app, "link list", "link show", show)

@@ -64,13 +64,13 @@ def load(
     from nfsrdma_tools.host.transports import owner, serves_as
     from nfsrdma_tools.undo import journal
 
-    with journal() as book:
+    with journal() as changes:
         module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
         wanted = kernel_modules.in_file(file or module_view.build().path)
         values = module_parameters.checked(setting or (), wanted)
         before = owner()
-        new = module_swap.load(wanted, values, book)
-        book.keep()
+        new = module_swap.load(wanted, values, changes)
+        changes.keep()
     if as_json:
         facts = {"module": wanted.path, "srcversion": wanted.srcversion, "before": before}
         roles = {"owner": owner(), "server": serves_as(wanted.name)}
@@ -86,9 +86,9 @@ def unload(as_json: Json = False, verbose: Verbose = False) -> None:
     from nfsrdma_tools.host.transports import owner, would_load
     from nfsrdma_tools.undo import journal
 
-    with journal() as book:
-        before = module_swap.unload(book)
-        book.keep()
+    with journal() as changes:
+        before = module_swap.unload(changes)
+        changes.keep()
     if as_json:
         print_json({"unloaded": before is not None, "owner": owner()})
         return
@@ -121,11 +121,11 @@ def install(as_json: Json = False, verbose: Verbose = False) -> None:
     from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
-    with journal() as book:
+    with journal() as changes:
         module_install.check()
         made = module_view.build()
-        new = module_install.install(made, book)
-        book.keep()
+        new = module_install.install(made, changes)
+        changes.keep()
     here = module_install.installed()
     version = here.version if here else ""
     folder = str(dkms.source_folder(version))

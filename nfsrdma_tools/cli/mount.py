@@ -88,9 +88,9 @@ def mount(
     }
     values, others = parse(options or (), given)
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
-    with journal() as book:
-        made = state(make(request, book, timeout), mounts())
-        book.keep()
+    with journal() as changes:
+        made = state(make(request, changes, timeout), mounts())
+        changes.keep()
     print_json(made.facts()) if as_json else _table([made])
 
 

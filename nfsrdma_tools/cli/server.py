@@ -53,9 +53,9 @@ def enable(
     from nfsrdma_tools.undo import journal
 
     export = Export(path, tuple(client), read_only)
-    with journal() as book:
-        changed = serving.enable(export, book, rdma_port, tuple(vers or ()))
-        book.keep()
+    with journal() as changes:
+        changed = serving.enable(export, changes, rdma_port, tuple(vers or ()))
+        changes.keep()
     if not changed:
         print(f"{path} is already exported")
         return

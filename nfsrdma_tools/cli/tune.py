@@ -80,8 +80,8 @@ def apply(
         what = "tune apply needs either a STORE, or --mount DIR with values"
         raise UsageError(what, "see `nfsrdma tune apply --help`")
     _require_root()
-    wish = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
-    state = tuning.apply(wish, remount=remount)
+    request = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
+    state = tuning.apply(request, remount=remount)
     print_json(facts(state)) if as_json else _report(state)
 
 

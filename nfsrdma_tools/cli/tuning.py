@@ -51,7 +51,7 @@ def by_store(store: Path, directory: Path | None, transport: str) -> TuneRequest
     if choice is None:
         measured = ", ".join(plan.transports)
         raise UserError(f"{store} has no figures for {wanted}", f"it measured {measured}")
-    return _wish(plan, choice, where)
+    return _request(plan, choice, where)
 
 
 def _mounted(plan: Plan) -> Path:
@@ -73,7 +73,7 @@ def _transport(plan: Plan, directory: Path) -> str:
     return plan.transports[0]
 
 
-def _wish(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
+def _request(plan: Plan, choice: Choice, directory: Path) -> TuneRequest:
     cell = choice.winner.cell
     others = [f"nconnect={cell.nconnect}"] * (len(plan.nconnects) > 1)
     others += [f"{name}={value}" for name, value in cell.axes]

@@ -70,15 +70,15 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         stack.enter_context(_only_one(f"plan {plan.uid}"))
         if plan.directory:
             stack.enter_context(_only_one(os.path.realpath(plan.directory)))
-        book = stack.enter_context(journal())
+        changes = stack.enter_context(journal())
         accounts = Accounts(options.accounts)
         stack.callback(accounts.release)
-        facts = {**_conditions(plan, book), "accounts": accounts.said}
+        facts = {**_conditions(plan, changes), "accounts": accounts.said}
         store.add_plan(plan)
         bench = Bench(
             plan,
-            _directory(plan, book),
-            book,
+            _directory(plan, changes),
+            changes,
             options.server_ssh,
             accounts=accounts,
             rhythm=options.rhythm,
@@ -111,11 +111,11 @@ def _only_one(what: str) -> Iterator[None]:
         yield
 
 
-def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
+def _conditions(plan: Plan, changes: Journal) -> dict[str, str]:
     """Facts of the machine.  Loads our module if the plan has it, to have its facts, too."""
     if OURS not in plan.transports:
         return conditions()
-    module_swap.prepare(book, kernel_modules.in_file(module_build.build().path))
+    module_swap.prepare(changes, kernel_modules.in_file(module_build.build().path))
     module_swap.ready(OURS)
     file = kernel_modules.on_disk(KERNELS)
     # rpcrdma of most kernels has no srcversion; the kernel's build identifies it
@@ -123,11 +123,11 @@ def _conditions(plan: Plan, book: Journal) -> dict[str, str]:
     return {**kernels, **conditions()}
 
 
-def _directory(plan: Plan, book: Journal) -> Path:
+def _directory(plan: Plan, changes: Journal) -> Path:
     if plan.directory:
         return Path(plan.directory)
     path = state_dir() / f"mnt-{plan.uid}"
-    book.add(Remove(str(path)))
+    changes.add(Remove(str(path)))
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 

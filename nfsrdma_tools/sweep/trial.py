@@ -47,7 +47,7 @@ def run_trial(bench: Bench, trial: Trial, check_data: bool) -> Trial:
         started=_now(),
     )
     try:
-        with bench.book.section():
+        with bench.changes.section():
             return replace(trial, **_measured(bench, trial, check_data))
     except _NotOfferedError as error:
         return replace(trial, status=NOT_OFFERED, reason=str(error))
@@ -95,7 +95,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
 
 def _set(bench: Bench, cell: Cell) -> dict[str, str]:
     try:
-        return {str(knob): knob.set(value, bench.book) for knob, value in tunables(bench, cell)}
+        return {str(knob): knob.set(value, bench.changes) for knob, value in tunables(bench, cell)}
     except MismatchError as error:
         raise _NotOfferedError(str(error)) from error
 

@@ -38,7 +38,7 @@ class Bench:
 
     plan: Plan
     directory: Path
-    book: Journal
+    changes: Journal
     server_ssh: str = ""
     environment: str = ""
     accounts: Accounts = field(default_factory=Accounts)
@@ -83,19 +83,19 @@ def ready(bench: Bench, transport: str) -> None:
 def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
     """A mount during the block; it is unmounted even when its server is dead by then."""
     ready(bench, request.transport)
-    made = mount(request, bench.book)
+    made = mount(request, bench.changes)
     try:
         yield made
     finally:
-        _take_off(made, bench.book)
+        _take_off(made, bench.changes)
 
 
-def _take_off(made: Mount, book: Journal) -> None:
+def _take_off(made: Mount, changes: Journal) -> None:
     try:
-        unmount(made, book, timeout=30)
+        unmount(made, changes, timeout=30)
     except UserError:
         # only this sweep uses the mount: the test file, and reads of it
         run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
         if find(made.directory):
             raise
-        book.drop(undo_for(made.directory))
+        changes.drop(undo_for(made.directory))

@@ -299,12 +299,12 @@ from tests.unit.test_runner import OPTIONS, PLAN, fake, replace
 
 def changing(bench, trial, check_data):
     knob = Path(sys.argv[2])
-    bench.book.add(Write(str(knob), "old"))
+    bench.changes.add(Write(str(knob), "old"))
     knob.write_text("new")
     if trial.order == 3:
         print("ready", flush=True)
         time.sleep(60)
-    bench.book.drop(bench.book.actions[-1])
+    bench.changes.drop(bench.changes.actions[-1])
     return fake(bench, trial, check_data)
 
 with Store(Path(sys.argv[1])) as store:

@@ -70,7 +70,7 @@ class Status:
 
 def status() -> Status:
     """Read modules, source, cache and DKMS.  Works for any user."""
-    release, source, carrier = platform.release(), module_source.find(), owner()
+    release, source, module = platform.release(), module_source.find(), owner()
     built = module_build.cached(release, source)
     here = None
     with contextlib.suppress(UserError):
@@ -79,17 +79,17 @@ def status() -> Status:
     ours = OURS if OURS in kernel_modules.loaded() else ""
     return Status(
         release=release,
-        owner=carrier,
-        version=kernel_modules.version(carrier) if carrier else "",
-        srcversion=kernel_modules.srcversion(carrier) if carrier else "",
+        owner=module,
+        version=kernel_modules.version(module) if module else "",
+        srcversion=kernel_modules.srcversion(module) if module else "",
         ours=kernel_modules.srcversion(ours) if ours else "",
         server=server_debugfs.server(),
         source=source.folder,
         source_hash=source.hash,
         built=built,
         built_srcversion=kernel_modules.in_file(built).srcversion if built else "",
-        tunables=_tunables(ours or carrier, built),
-        users=tuple(user for name in sorted({carrier, ours}) for user in users(name)),
+        tunables=_tunables(ours or module, built),
+        users=tuple(user for name in sorted({module, ours}) for user in users(name)),
         registered=None if registered is None else tuple(registered),
         installed=here.version if here else "",
     )

@@ -122,11 +122,11 @@ def _verify(what: str, requested: object, found: object, hint: str) -> None:
 
 
 def _verify_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
-    riders = ", ".join(map(str, shared(made, others)))
+    sharing = ", ".join(map(str, shared(made, others)))
     hint = (
-        f"it shares the connections of {riders}, as NFSv4 mounts of one server do: "
+        f"it shares the connections of {sharing}, as NFSv4 mounts of one server do: "
         "unmount that first, or use --vers 3"
-        if riders
+        if sharing
         else _HINT
     )
     xprts = mountstats.read(made.directory).xprts
