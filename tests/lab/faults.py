@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CUT_OFF", "FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
+__all__ = ["AGAIN", "CUT_OFF", "FAULTS", "LINK_DOWN", "SILENT", "SOUND", "Fault"]
 
 # rxe0 or siw0
-_AGAIN = """
+AGAIN = """
 device=$(ls /sys/class/infiniband)
 rdma link delete "$device"
 rdma link add "$device" type "${device%0}" netdev eth1
@@ -23,7 +23,7 @@ ip link set eth1 down
 _DOWN = f"""{LINK_DOWN}
 sleep 0.3
 ip link set eth1 up
-{_AGAIN}"""
+{AGAIN}"""
 # RoCE; and iWARP, whose TCP port is the one that NFS asked for
 _ROCE, _IWARP = "udp dport 4791 drop;", "tcp dport 20049 drop; tcp sport 20049 drop;"
 _IN = f"chain in {{ type filter hook input priority 0; {_ROCE} {_IWARP} }};"
@@ -70,8 +70,8 @@ class Fault:
 FAULTS = {
     fault.name: fault
     for fault in (
-        Fault("client's device removed", "client", _AGAIN),
-        Fault("server's device removed", "server", _AGAIN),
+        Fault("client's device removed", "client", AGAIN),
+        Fault("server's device removed", "server", AGAIN),
         Fault("client's link down", "client", _DOWN),
         Fault("server's link down", "server", _DOWN),
         Fault("server silent", "server", _SILENCE),

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from faults import Fault
+from faults import AGAIN, Fault
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
@@ -35,8 +35,16 @@ WORKERS = ("buffered", "direct", "names", "buffered", "direct")
 LIMIT = 600.0
 # seconds of faults after which the storm waits until the server answers again
 UNSERVED = 40.0
-# statfs always asks the server; eight of them use each connection
-_ASK = f"for n in 1 2 3 4 5 6 7 8; do stat -f {HERE} >/dev/null; done"
+# statfs always asks the server; eight of them use each connection.  Soft RoCE that could not send
+# one datagram sends no other (see faults.LINK_DOWN), which an address that goes may cause, too.
+_ASK = f"""
+for n in 1 2 3 4 5 6 7 8; do stat -f {HERE} >/dev/null; done &
+while kill -0 $! 2>/dev/null; do
+	if rdma resource show qp | grep -q "type GSI state ERR"; then {AGAIN} fi
+	sleep 1
+done
+wait $!
+"""
 
 
 def code(script: str) -> bytes:
