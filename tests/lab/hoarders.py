@@ -32,8 +32,9 @@ cd {THERE}
 cat /dev/null $(ls -d [0-9]* | sort -n | tail -n +2 | sed 's,$,/counters,') |
 awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 """
-# a page that was never written is none: replies would all refer to the one of zeros
-FILL = f'head -c "$1M" /dev/zero > /export/{FILE}'
+# a page that was never written is none: replies would all refer to the one of zeros;
+# a dirty page cannot be freed, and would count as memory that is held
+FILL = f'head -c "$1M" /dev/zero > /export/{FILE}; sync /export/{FILE}'
 # pages that replies are charged with, and the limit
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
 AVAILABLE = "echo 3 > /proc/sys/vm/drop_caches; awk '/MemAvailable/ { print $2 }' /proc/meminfo"
