@@ -23,8 +23,8 @@ FILE = "hoard"
 # when the first is there the program ends, when the second is it begins to ask
 END = ("/run/hoard", "/run/hoard.go")
 THERE = "/sys/kernel/debug/nfsrdma-server"
-CONNECTED = f'until grep -q "^connections $1 " {THERE}/totals; do sleep 0.2; done'
-CONNECTIONS = f"awk '$1 == \"connections\" {{ print $2 }}' {THERE}/totals"
+CONNECTED = f'grep -q "^connections $1 " {THERE}/totals'
+ALL_CONNECT = f"until {CONNECTED}; do sleep 0.2; done"
 SETTLED = f'until grep -q "^reply_pages 0 " {THERE}/totals; do sleep 0.2; done'
 # Calls and replies of all connections but the first, which is the mount's
 COUNTED = f"""
@@ -111,7 +111,7 @@ def _kept(
     """The limit, the most that was charged, and the memory that all of them held together."""
     # and the mount's
     everybody = str(connections + 1)
-    lab.run("server", "sh", "-c", CONNECTED, "sh", everybody, timeout=LIMIT)
+    lab.run("server", "sh", "-c", ALL_CONNECT, "sh", everybody, timeout=LIMIT)
     before = _available(lab)
     lab.run("server", "sh", "-c", FILL, "sh", str(connections * calls))
     lab.run("client", "touch", END[1])
@@ -119,7 +119,7 @@ def _kept(
     # what replies refer to stays
     lab.run("server", "rm", f"/export/{FILE}")
     held = before - _available(lab)
-    if everybody != lab.run("server", "sh", "-c", CONNECTIONS).stdout.strip():
+    if lab.run("server", "sh", "-c", CONNECTED, "sh", everybody, check=False).returncode:
         return None
     while to_the_end and not work.done():
         charged = max(charged, kept_for(lab)[0])

@@ -156,9 +156,12 @@ def worked(
     least: int,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     with ExitStack() as programs:
-        works = [programs.enter_context(working(lab, client, seconds, seed)) for client in clients]
-        happened = inject(lab, faults, seconds, dict(zip(clients, works, strict=True)), least)
-    answers = [json.loads(work.result().stdout) for work in works]
+        works = {
+            client: programs.enter_context(working(lab, client, seconds, seed))
+            for client in clients
+        }
+        happened = inject(lab, faults, seconds, works, least)
+    answers = [json.loads(work.result().stdout) for work in works.values()]
     about = f"seed {seed}, after {', '.join(happened)}"
     for answer in answers:
         assert answer["hung"] == [], about
