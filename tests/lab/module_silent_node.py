@@ -15,10 +15,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import Event, Process, Queue, Semaphore
 from pathlib import Path
-from typing import Any
+from queue import Empty
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 HERE, TCP = Path("/mnt/here/silent"), Path("/mnt/tcp")
 CONNECTIONS = Path("/sys/kernel/debug/nfsrdma")
@@ -33,12 +38,13 @@ CONNECTS, MANY = 16, 256
 READERS = ("one", "two")
 
 
-def silence() -> None:
+@contextmanager
+def silence() -> Iterator[None]:
     subprocess.run(("nft", f"table inet silent {{ {IN}; }}"), check=True)
-
-
-def sound() -> None:
-    subprocess.run(("nft", "delete", "table", "inet", "silent"), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(("nft", "delete", "table", "inet", "silent"), check=True)
 
 
 def until(condition: Callable[[], bool]) -> bool:
@@ -49,6 +55,17 @@ def until(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def got(answers: Queue[T], *processes: Process) -> T:
+    """Their next answer; TimeoutError says where they are in the kernel."""
+    try:
+        return answers.get(timeout=LIMIT)
+    except Empty:
+        alive = "\n".join(stack(process) for process in processes if process.is_alive())
+        raise TimeoutError(
+            f"no answer in {LIMIT:.0f} s; processes in the kernel:\n{alive}"
+        ) from None
 
 
 def total(name: str) -> int:
@@ -99,24 +116,23 @@ def recall() -> dict[str, Any]:
         process.start()
         ready.acquire()
     before = given_up()
-    silence()
-    begin[1].set()
-    # read the figures now: a later reader may wait for the process that hangs
-    sent = until(lambda: total("credits_used") >= 1)
-    begin[0].set()
-    sent &= until(lambda: total("credits_used") >= 2)
-    lister.kill()
-    sent &= until(lambda: "nfr_client_buf_free" in stack(lister))
-    begin[2].set()
-    lister.join(LIMIT)
-    killed, by_device = not lister.is_alive(), given_up() - before
-    sound()
+    with silence():
+        begin[1].set()
+        # read the figures now: a later reader may wait for the process that hangs
+        sent = until(lambda: total("credits_used") >= 1)
+        begin[0].set()
+        sent &= until(lambda: total("credits_used") >= 2)
+        lister.kill()
+        sent &= until(lambda: "nfr_client_buf_free" in stack(lister))
+        begin[2].set()
+        lister.join(LIMIT)
+        killed, by_device = not lister.is_alive(), given_up() - before
     for process in (reader, writer):
         process.join(LIMIT)
     hung = [stack(process) for process in (reader, writer) if process.is_alive()]
     found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung}
     if not hung:
-        found["sha256"] = answers.get()
+        found["sha256"] = got(answers)
     return found
 
 
@@ -165,25 +181,29 @@ def timeouts() -> dict[str, Any]:
     for process in readers:
         process.start()
     for _ in readers:
-        answers.get()
-    silence()
-    begin.set()
-    sent = until(lambda: total("credits_used") >= MANY)
-    beside = Process(target=work_over_tcp, args=(counts, stop))
-    beside.start()
-    broken = until(lambda: total("disconnects") >= CONNECTS)
-    stop.set()
-    rounds = counts.get()
-    beside.join()
-    sound()
-    sums = sorted(answers.get() for _ in readers)
+        got(answers, *readers)
+    with silence():
+        begin.set()
+        sent = until(lambda: total("credits_used") >= MANY)
+        beside = Process(target=work_over_tcp, args=(counts, stop))
+        beside.start()
+        broken = until(lambda: total("disconnects") >= CONNECTS)
+        stop.set()
+        rounds = got(counts, beside)
+        beside.join()
+    sums = sorted(got(answers, *readers) for _ in readers)
     return {"sent": sent, "broken": broken, "rounds": rounds, "sums": sums}
 
 
 def main() -> None:
-    print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+    status = 1
+    try:
+        print(json.dumps(globals()[sys.argv[1]]()), flush=True)
+        status = 0
+    except Exception:
+        traceback.print_exc()
     # what hangs is not waited for
-    os._exit(0)
+    os._exit(status)
 
 
 main()
