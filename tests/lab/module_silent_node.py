@@ -36,6 +36,8 @@ BLOCK = 4096
 # connections of the mount, and Calls under way on them when the server falls silent
 CONNECTS, MANY = 16, 256
 READERS = ("one", "two")
+# twice the major timeout of a mount with timeo=20,retrans=1
+MAJOR = 8.0
 
 
 @contextmanager
@@ -188,6 +190,8 @@ def timeouts() -> dict[str, Any]:
         beside = Process(target=work_over_tcp, args=(counts, stop))
         beside.start()
         broken = until(lambda: total("disconnects") >= CONNECTS)
+        # longer than the major timeout of each Call
+        time.sleep(MAJOR)
         stop.set()
         rounds = got(counts, beside)
         beside.join()

@@ -53,9 +53,13 @@ def test_a_broken_connection_does_not_wait_for_its_device(
 def test_tasks_that_time_out_leave_the_workers_to_others(
     both_ours: Lab, sums: dict[str, str]
 ) -> None:
-    """rpciod's workers carry all mounts: hundreds of Calls that time out sleep elsewhere."""
+    """rpciod's workers carry all mounts: hundreds of Calls that time out sleep elsewhere.
+
+    The silence outlasts their major timeout. Nevertheless each Call has its time for a reply on the
+    connection that follows, or Calls would break connections one after the other.
+    """
     asleep = 'stacktrace if prev_state == 2 && prev_comm ~ "kworker*"'
-    options = f"{IMPATIENT},nconnect=16,rsize=4096"
+    options = f"{IMPATIENT},retrans=1,nconnect=16,rsize=4096"
     both_ours.run("client", "sh", "-ec", TCP)
     try:
         with (
