@@ -238,6 +238,7 @@ int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
 
 /* client_send.c */
 int nfr_client_send_request(struct rpc_rqst *rqst);
+void nfr_client_wait_for_reply(struct rpc_task *task);
 int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 		    const struct xdr_buf *message, bool signal);
 int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn);

@@ -224,3 +224,25 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 		nfr_conn_lost(conn, be32_to_cpu(rqst->rq_xid));
 	return rc;
 }
+
+/**
+ * nfr_client_wait_for_reply - wait for the Reply to a Call, for one timeout at least
+ * @task: task whose Call was sent
+ *
+ * sunrpc would wait only until the major timeout (net/sunrpc/xprt.c,
+ * xprt_request_timeout()), which may have passed while the Call waited for a
+ * connection. The Call would then break the connection that has just been made,
+ * and many such Calls would do so one after the other. Soft mounts do not wait
+ * longer than their major timeout.
+ *
+ * Context: Does not sleep. Caller holds the queue lock.
+ */
+void nfr_client_wait_for_reply(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	unsigned long end = jiffies + rqst->rq_timeout;
+
+	if (!RPC_IS_SOFT(task) && time_before(rqst->rq_majortimeo, end))
+		rqst->rq_majortimeo = end;
+	xprt_wait_for_reply_request_def(task);
+}

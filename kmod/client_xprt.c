@@ -94,26 +94,6 @@ static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
 /* --- other operations --- */
 
 /*
- * Wait for the Reply to a Call that was sent, for one timeout at least. sunrpc
- * would wait only until the major timeout (net/sunrpc/xprt.c,
- * xprt_request_timeout()), which may have passed while the Call waited for a
- * connection. The Call would then break the connection that has just been made,
- * and many such Calls would do so one after the other. Soft mounts do not wait
- * longer than their major timeout.
- *
- * Context: Does not sleep. Caller holds the queue lock.
- */
-static void nfr_client_wait_for_reply(struct rpc_task *task)
-{
-	struct rpc_rqst *rqst = task->tk_rqstp;
-	unsigned long end = jiffies + rqst->rq_timeout;
-
-	if (!RPC_IS_SOFT(task) && time_before(rqst->rq_majortimeo, end))
-		rqst->rq_majortimeo = end;
-	xprt_wait_for_reply_request_def(task);
-}
-
-/*
  * No Reply in time, on a connection without a known failure: only a new
  * connection may carry the Call again. The task may encode the Call anew, so it
  * sleeps until the old connection cannot access its memory any more. It sleeps
