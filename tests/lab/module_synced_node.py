@@ -9,7 +9,6 @@ those that are not there.  Both print JSON.  Never imported by the tests.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import sys
@@ -70,11 +69,6 @@ def _is_there(folder: Path, size: str, number: str, digest: str) -> bool:
         return hashlib.sha256(file.read(int(size))).hexdigest() == digest
 
 
-def main() -> None:
+def main() -> Any:
     _, name, *words = sys.argv
-    print(json.dumps(globals()[name](*words)), flush=True)
-    # what hangs is not waited for
-    os._exit(0)
-
-
-main()
+    return globals()[name](*words)

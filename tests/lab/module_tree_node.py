@@ -129,8 +129,5 @@ def attributes(_: None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> None:
-    print(json.dumps(globals()[sys.argv[1]](json.loads(sys.argv[2]))))
-
-
-main()
+def main() -> Any:
+    return globals()[sys.argv[1]](json.loads(sys.argv[2]))
