@@ -62,10 +62,8 @@ def got(answers: Queue[T], *processes: Process) -> T:
     try:
         return answers.get(timeout=LIMIT)
     except Empty:
-        alive = "\n".join(stack(process) for process in processes if process.is_alive())
-        raise TimeoutError(
-            f"no answer in {LIMIT:.0f} s; processes in the kernel:\n{alive}"
-        ) from None
+        where = "\n".join(hung(*processes))
+        raise TimeoutError(f"no answer in {LIMIT:.0f} s; in the kernel:\n{where}") from None
 
 
 def total(name: str) -> int:
@@ -129,15 +127,19 @@ def recall() -> dict[str, Any]:
         killed, by_device = not lister.is_alive(), given_up() - before
     for process in (reader, writer):
         process.join(LIMIT)
-    hung = [stack(process) for process in (reader, writer) if process.is_alive()]
-    found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung}
-    if not hung:
+    found = {"sent": sent, "killed": killed, "by_device": by_device, "hung": hung(reader, writer)}
+    if not found["hung"]:
         found["sha256"] = got(answers)
     return found
 
 
 def stack(process: Process) -> str:
     return Path(f"/proc/{process.pid}/stack").read_text()
+
+
+def hung(*processes: Process) -> list[str]:
+    """The stacks of those that have not ended."""
+    return [stack(process) for process in processes if process.is_alive()]
 
 
 def given_up() -> int:
