@@ -132,16 +132,22 @@ def as_on_the_wire(chunks: dict[str, dict[str, Any]], headers: list[Header]) -> 
 def as_long_as_mountstats_says(
     times: dict[str, dict[str, Any]], operations: dict[str, dict[str, int]]
 ) -> None:
-    """The phases are all of an RPC's time; mountstats begins a bit earlier, in whole ms."""
+    """The phases are all of an RPC's time.
+
+    Mountstats begins a bit earlier and counts whole milliseconds. It ends before the event does
+    that ends ours, and a busy host may stop the client between the two: see as_bpftrace_says().
+    """
     ours = {name: row for name, row in times.items() if not row.get("slowest")}
     assert {name: row["count"] for name, row in ours.items()} == {
         name: each["operations"] for name, each in operations.items()
     }
-    for name, row in ours.items():
+    for row in ours.values():
         assert sum(row["phases_us"].values()) == pytest.approx(row["mean_us"])
         assert sum(row["times"]) == row["count"]
-        spent, theirs = row["count"] * row["mean_us"] / 1000, operations[name]["execute_ms"]
-        assert spent < theirs + 2 * row["count"]
+    calls = sum(row["count"] for row in ours.values())
+    spent = sum(row["count"] * row["mean_us"] for row in ours.values()) / 1000
+    theirs = sum(each["execute_ms"] for each in operations.values())
+    assert theirs / 5 < spent < theirs * 5 + calls
 
 
 @pytest.fixture(params=WHOSE)
