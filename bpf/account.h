@@ -6,7 +6,7 @@
  *
  * probes/program.py assembles a program from this file, one function per event,
  * which calls the probe sets that use the event, and the files of the probe
- * sets. It defines HAVE_<system>_<event> for each event of the running kernel.
+ * sets. It leaves out each PROBE() whose event the running kernel lacks.
  */
 /* probes/program.py defines ROWS: the maximum number of rows of a map */
 #define TEXT		24

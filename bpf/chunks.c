@@ -184,7 +184,6 @@ static inline void chunk_done(struct row *row, u32 task)
 	flight->rpc.live = 0;
 }
 
-#ifdef HAVE_sunrpc_rpc_stats_latency
 PROBE(sunrpc, rpc_stats_latency)
 {
 	struct row row = { .client = args->client_id };
@@ -193,11 +192,9 @@ PROBE(sunrpc, rpc_stats_latency)
 	chunk_done(&row, args->task_id);
 	return 0;
 }
-#endif
 
 /* --- rpcrdma --- */
 
-#ifdef HAVE_rpcrdma_xprtrdma_chunk_read
 PROBE(rpcrdma, xprtrdma_chunk_read)
 {
 	enum kind kind = args->pos ? READ_CHUNK : POSITION_ZERO_CHUNK;
@@ -205,40 +202,32 @@ PROBE(rpcrdma, xprtrdma_chunk_read)
 	chunk_offered(args->client_id, args->task_id, kind, 1, args->length);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_chunk_write
 PROBE(rpcrdma, xprtrdma_chunk_write)
 {
 	chunk_offered(args->client_id, args->task_id, WRITE_CHUNK, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
 	return 0;
 }
-#endif
 
 /* padding of a Write chunk: an additional segment, which is not used */
-#ifdef HAVE_rpcrdma_xprtrdma_chunk_wp
 PROBE(rpcrdma, xprtrdma_chunk_wp)
 {
 	chunk_offered(args->client_id, args->task_id, WRITE_CHUNK, 1, 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_chunk_reply
 PROBE(rpcrdma, xprtrdma_chunk_reply)
 {
 	chunk_offered(args->client_id, args->task_id, REPLY_CHUNK, 1, args->length);
 	chunk_key(args->client_id, args->task_id, args->handle);
 	return 0;
 }
-#endif
 
 /*
  * enum rpcrdma_chunktype: 0 to 2 inline (1 pulled up, 2 gathered), 3 Read
  * chunk, 4 position-zero Read chunk, 5 Write chunk, 6 Reply chunk
  */
-#ifdef HAVE_rpcrdma_xprtrdma_marshal
 PROBE(rpcrdma, xprtrdma_marshal)
 {
 	u32 whole = args->headlen + args->pagelen + args->taillen;
@@ -249,17 +238,13 @@ PROBE(rpcrdma, xprtrdma_marshal)
 		      args->rtype == 1 ? args->pagelen + args->taillen : 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_marshal_failed
 PROBE(rpcrdma, xprtrdma_marshal_failed)
 {
 	chunk_failed(args->client_id, args->task_id);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_decode_seg
 PROBE(rpcrdma, xprtrdma_decode_seg)
 {
 	int slot = (args->handle >> 8) & (KEY_SLOTS - 1);
@@ -269,12 +254,9 @@ PROBE(rpcrdma, xprtrdma_decode_seg)
 		chunk_used(known->client, known->task, args->length);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_fixup
 PROBE(rpcrdma, xprtrdma_fixup)
 {
 	chunk_copied(args->client_id, args->task_id, FIXED_UP_BYTES, args->fixup);
 	return 0;
 }
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Chunks of a client of module nfsrdma; see chunks.c. */
 
-#ifdef HAVE_nfsrdma_nfsrdma_chunk
 PROBE(nfsrdma, nfsrdma_chunk)
 {
 	/* read, position-zero, write, reply */
@@ -12,10 +11,8 @@ PROBE(nfsrdma, nfsrdma_chunk)
 	chunk_offered(args->client, args->task, kind, args->segments, args->length);
 	return 0;
 }
-#endif
 
 /* fields call and reply: 0 inline, 1 chunk, 2 long */
-#ifdef HAVE_nfsrdma_nfsrdma_marshal
 PROBE(nfsrdma, nfsrdma_marshal)
 {
 	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);
@@ -28,17 +25,13 @@ PROBE(nfsrdma, nfsrdma_marshal)
 			      0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_pullup
 PROBE(nfsrdma, nfsrdma_pullup)
 {
 	chunk_copied(args->client, args->task, PULLED_UP_BYTES, args->length);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_reply
 PROBE(nfsrdma, nfsrdma_reply)
 {
 	if (args->by_chunk)
@@ -46,4 +39,3 @@ PROBE(nfsrdma, nfsrdma_reply)
 	chunk_copied(args->client, args->task, FIXED_UP_BYTES, args->by_inline);
 	return 0;
 }
-#endif

@@ -55,7 +55,6 @@ static inline void tell_failure(void *context, u32 ours, u32 number, u64 status,
 	name.has_address = 1;						\
 	bpf_probe_read_kernel(name.address, ADDRESS, from)
 
-#ifdef HAVE_sunrpc_xprt_retransmit
 PROBE(sunrpc, xprt_retransmit)
 {
 	RECORD(record, RETRANSMITTED, 0);
@@ -66,9 +65,7 @@ PROBE(sunrpc, xprt_retransmit)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_sunrpc_rpc_timeout_status
 PROBE(sunrpc, rpc_timeout_status)
 {
 	RECORD(record, TIMED_OUT, 0);
@@ -78,10 +75,8 @@ PROBE(sunrpc, rpc_timeout_status)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
 /* enum rdma_cm_event_type; 12 (TIMEWAIT_EXIT) follows every disconnect */
-#ifdef HAVE_rdma_cma_cm_event_handler
 PROBE(rdma_cma, cm_event_handler)
 {
 	RECORD(record, CM_EVENT, 0);
@@ -92,11 +87,9 @@ PROBE(rdma_cma, cm_event_handler)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
 /* --- rpcrdma --- */
 
-#ifdef HAVE_rpcrdma_xprtrdma_connect
 PROBE(rpcrdma, xprtrdma_connect)
 {
 	RECORD(record, CONNECTED, 0);
@@ -106,9 +99,7 @@ PROBE(rpcrdma, xprtrdma_connect)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_disconnect
 PROBE(rpcrdma, xprtrdma_disconnect)
 {
 	RECORD(record, DISCONNECTED, 0);
@@ -118,46 +109,22 @@ PROBE(rpcrdma, xprtrdma_disconnect)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
 /* one event per work request; status 0 is success, 5 a flush after the connection failed */
 #define COMPLETION()	tell_failure(args, 0, 0, args->status, args->vendor_err)
 
-#ifdef HAVE_rpcrdma_xprtrdma_wc_send
 PROBE(rpcrdma, xprtrdma_wc_send) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_xprtrdma_wc_receive
 PROBE(rpcrdma, xprtrdma_wc_receive) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_xprtrdma_wc_fastreg
 PROBE(rpcrdma, xprtrdma_wc_fastreg) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_xprtrdma_wc_li
 PROBE(rpcrdma, xprtrdma_wc_li) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_xprtrdma_wc_li_wake
 PROBE(rpcrdma, xprtrdma_wc_li_wake) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_xprtrdma_wc_li_done
 PROBE(rpcrdma, xprtrdma_wc_li_done) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_svcrdma_wc_recv_err
 PROBE(rpcrdma, svcrdma_wc_recv_err) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_svcrdma_wc_send_err
 PROBE(rpcrdma, svcrdma_wc_send_err) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_svcrdma_wc_read_err
 PROBE(rpcrdma, svcrdma_wc_read_err) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_svcrdma_wc_write_err
 PROBE(rpcrdma, svcrdma_wc_write_err) { COMPLETION(); return 0; }
-#endif
-#ifdef HAVE_rpcrdma_svcrdma_wc_reply_err
 PROBE(rpcrdma, svcrdma_wc_reply_err) { COMPLETION(); return 0; }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_device_removal
 PROBE(rpcrdma, xprtrdma_device_removal)
 {
 	RECORD(record, LOST_DEVICE, 0);
@@ -166,9 +133,7 @@ PROBE(rpcrdma, xprtrdma_device_removal)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_device_removal
 PROBE(rpcrdma, svcrdma_device_removal)
 {
 	RECORD(record, LOST_DEVICE, 0);
@@ -177,19 +142,15 @@ PROBE(rpcrdma, svcrdma_device_removal)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
 /* --- nfsrdma --- */
 
-#ifdef HAVE_nfsrdma_nfsrdma_completion
 PROBE(nfsrdma, nfsrdma_completion)
 {
 	tell_failure(args, 1, args->xprt, args->status, args->vendor_error);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_connect
 PROBE(nfsrdma, nfsrdma_connect)
 {
 	OURS(record, CONNECTED);
@@ -199,9 +160,7 @@ PROBE(nfsrdma, nfsrdma_connect)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_disconnect
 PROBE(nfsrdma, nfsrdma_disconnect)
 {
 	OURS(record, DISCONNECTED);
@@ -210,9 +169,7 @@ PROBE(nfsrdma, nfsrdma_disconnect)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_error
 PROBE(nfsrdma, nfsrdma_error)
 {
 	OURS(record, ERROR);
@@ -222,9 +179,7 @@ PROBE(nfsrdma, nfsrdma_error)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_accept
 PROBE(nfsrdma, nfsrdma_svc_accept)
 {
 	OURS(record, ACCEPTED);
@@ -234,9 +189,7 @@ PROBE(nfsrdma, nfsrdma_svc_accept)
 	tell(args, &record);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_error
 PROBE(nfsrdma, nfsrdma_svc_error)
 {
 	OURS(record, ERROR);
@@ -247,4 +200,3 @@ PROBE(nfsrdma, nfsrdma_svc_error)
 	tell(args, &record);
 	return 0;
 }
-#endif

@@ -40,7 +40,6 @@ static inline void credit_state(struct credit_row *row, u32 granted, u32 used, u
 }
 
 /* The congestion window of an RDMA transport in sunrpc is its number of credits times 256 */
-#ifdef HAVE_sunrpc_xprt_get_cong
 PROBE(sunrpc, xprt_get_cong)
 {
 	struct credit_row *row = credit_row(0, args->client_id);
@@ -50,9 +49,7 @@ PROBE(sunrpc, xprt_get_cong)
 		credit_state(row, args->cwnd >> 8, (args->cong >> 8) + !args->wait, args->wait);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_post
 PROBE(nfsrdma, nfsrdma_post)
 {
 	struct credit_row *row = credit_row(1, args->xprt);
@@ -61,9 +58,7 @@ PROBE(nfsrdma, nfsrdma_post)
 		credit_state(row, row->granted, args->inflight, 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_reply
 PROBE(nfsrdma, nfsrdma_reply)
 {
 	struct credit_row *row = credit_row(1, args->xprt);
@@ -72,4 +67,3 @@ PROBE(nfsrdma, nfsrdma_reply)
 		row->granted = args->granted;
 	return 0;
 }
-#endif

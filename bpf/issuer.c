@@ -18,7 +18,6 @@ static inline int issued(u32 client, u32 task)
 	return issued_tasks.lookup(&key) != NULL;
 }
 
-#ifdef HAVE_sunrpc_rpc_task_begin
 PROBE(sunrpc, rpc_task_begin)
 {
 	struct issued_task key = { .client = args->client_id, .task = args->task_id };
@@ -28,4 +27,3 @@ PROBE(sunrpc, rpc_task_begin)
 		issued_tasks.update(&key, &yes);
 	return 0;
 }
-#endif

@@ -165,34 +165,23 @@ static inline void timing_done(struct row *row, u32 task, u32 xid)
 	keep_if_slow(row, timing, xid, now);
 }
 
-#ifdef HAVE_sunrpc_rpc_request
 PROBE(sunrpc, rpc_request)
 {
 	timing_begins(args->client_id, args->task_id);
 	return 0;
 }
-#endif
 
 #define PHASE(phase)	phase_ends(args->client_id, args->task_id, phase)
 
-#ifdef HAVE_sunrpc_xprt_reserve
 PROBE(sunrpc, xprt_reserve) { PHASE(SLOT); return 0; }
-#endif
 
-#ifdef HAVE_sunrpc_rpc_xdr_sendto
 PROBE(sunrpc, rpc_xdr_sendto) { PHASE(QUEUE); return 0; }
-#endif
 
-#ifdef HAVE_sunrpc_xprt_transmit
 PROBE(sunrpc, xprt_transmit) { PHASE(MARSHAL); return 0; }
-#endif
 
-#ifdef HAVE_sunrpc_rpc_xdr_recvfrom
 PROBE(sunrpc, rpc_xdr_recvfrom) { PHASE(WAKE_UP); return 0; }
-#endif
 
 /* tasks wake up for other reasons too: count only the first wake-up after the Reply */
-#ifdef HAVE_sunrpc_rpc_task_wakeup
 PROBE(sunrpc, rpc_task_wakeup)
 {
 	struct timing *timing = timing_of(args->client_id, args->task_id);
@@ -201,9 +190,7 @@ PROBE(sunrpc, rpc_task_wakeup)
 		PHASE(REPLY_HANDLED);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_sunrpc_rpc_stats_latency
 PROBE(sunrpc, rpc_stats_latency)
 {
 	struct row row = { .client = args->client_id };
@@ -212,18 +199,13 @@ PROBE(sunrpc, rpc_stats_latency)
 	timing_done(&row, args->task_id, args->xid);
 	return 0;
 }
-#endif
 
 /* over TCP no event reports a Reply: phase WAKE_UP includes WIRE and REPLY_HANDLED */
-#ifdef HAVE_rpcrdma_xprtrdma_reply
 PROBE(rpcrdma, xprtrdma_reply) { PHASE(WIRE); return 0; }
-#endif
 
 /* nfsrdma reports a Reply after invalidating its memory: WIRE includes REPLY_HANDLED */
-#ifdef HAVE_nfsrdma_nfsrdma_reply
 PROBE(nfsrdma, nfsrdma_reply)
 {
 	phase_ends(args->client, args->task, WIRE);
 	return 0;
 }
-#endif

@@ -160,7 +160,6 @@ static __always_inline void ahead_demanded(struct ahead_thread *here, u64 device
 }
 
 /* this event follows the arrival of the pages */
-#ifdef HAVE_filemap_mm_filemap_get_pages
 PROBE(filemap, mm_filemap_get_pages)
 {
 	struct ahead_thread *here = ahead_thread();
@@ -177,27 +176,21 @@ PROBE(filemap, mm_filemap_get_pages)
 		    here ? here->entered : 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_filemap_mm_filemap_fault
 PROBE(filemap, mm_filemap_fault)
 {
 	if (!(args->s_dev >> 20))
 		ahead_range(args->s_dev, args->i_ino, args->index, args->index, PAGES_READ, 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_filemap_mm_filemap_map_pages
 PROBE(filemap, mm_filemap_map_pages)
 {
 	if (!(args->s_dev >> 20))
 		ahead_range(args->s_dev, args->i_ino, args->index, args->last_index, PAGES_READ, 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfs_nfs_aop_readahead
 PROBE(nfs, nfs_aop_readahead)
 {
 	u64 first = args->offset >> PAGE_BITS, last = first + args->nr_pages - 1;
@@ -220,9 +213,7 @@ PROBE(nfs, nfs_aop_readahead)
 	here->last = last;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfs_nfs_readpage_done
 PROBE(nfs, nfs_readpage_done)
 {
 	u64 first = args->offset >> PAGE_BITS;
@@ -232,9 +223,7 @@ PROBE(nfs, nfs_readpage_done)
 			    (args->offset + args->arg_count - 1) >> PAGE_BITS, PAGES_CAME, 0);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_filemap_mm_filemap_delete_from_page_cache
 PROBE(filemap, mm_filemap_delete_from_page_cache)
 {
 	u64 last = args->index + (1ULL << args->order) - 1;
@@ -243,4 +232,3 @@ PROBE(filemap, mm_filemap_delete_from_page_cache)
 		ahead_range(args->s_dev, args->i_ino, args->index, last, PAGES_DROPPED, 0);
 	return 0;
 }
-#endif

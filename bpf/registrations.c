@@ -218,7 +218,6 @@ static inline void region_life(int which, u64 count)
 
 /* --- rpcrdma --- */
 
-#ifdef HAVE_rpcrdma_xprtrdma_mr_map
 PROBE(rpcrdma, xprtrdma_mr_map)
 {
 	struct region_key key = { .number = args->mr_id };
@@ -226,33 +225,25 @@ PROBE(rpcrdma, xprtrdma_mr_map)
 	region_mapped(&key, 0, args->client_id, args->offset, args->length);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_mr_fastreg
 PROBE(rpcrdma, xprtrdma_mr_fastreg)
 {
 	region_event(0, args->client_id, REGISTERED);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_mr_localinv
 PROBE(rpcrdma, xprtrdma_mr_localinv)
 {
 	region_event(0, args->client_id, LOCAL_INVALIDATIONS);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_mr_reminv
 PROBE(rpcrdma, xprtrdma_mr_reminv)
 {
 	region_event(0, args->client_id, REMOTE_INVALIDATIONS);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_mr_unmap
 PROBE(rpcrdma, xprtrdma_mr_unmap)
 {
 	struct region_key key = { .number = args->mr_id };
@@ -260,20 +251,15 @@ PROBE(rpcrdma, xprtrdma_mr_unmap)
 	region_unmapped(&key);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_frwr_alloc
 PROBE(rpcrdma, xprtrdma_frwr_alloc)
 {
 	region_life(0, !args->rc);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_xprtrdma_frwr_dereg
 PROBE(rpcrdma, xprtrdma_frwr_dereg)
 {
 	region_life(1, 1);
 	return 0;
 }
-#endif

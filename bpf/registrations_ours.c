@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Memory regions of module nfsrdma; see registrations.c. */
 
-#ifdef HAVE_nfsrdma_nfsrdma_mr_map
 PROBE(nfsrdma, nfsrdma_mr_map)
 {
 	struct region_key key = { .transport = args->xprt, .number = args->handle };
@@ -9,33 +8,25 @@ PROBE(nfsrdma, nfsrdma_mr_map)
 	region_mapped(&key, 1, args->xprt, args->offset, args->length);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_mr_fastreg
 PROBE(nfsrdma, nfsrdma_mr_fastreg)
 {
 	region_event(1, args->xprt, REGISTERED);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_mr_localinv
 PROBE(nfsrdma, nfsrdma_mr_localinv)
 {
 	region_event(1, args->xprt, LOCAL_INVALIDATIONS);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_mr_remoteinv
 PROBE(nfsrdma, nfsrdma_mr_remoteinv)
 {
 	region_event(1, args->xprt, REMOTE_INVALIDATIONS);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_mr_unmap
 PROBE(nfsrdma, nfsrdma_mr_unmap)
 {
 	struct region_key key = { .transport = args->xprt, .number = args->handle };
@@ -43,4 +34,3 @@ PROBE(nfsrdma, nfsrdma_mr_unmap)
 	region_unmapped(&key);
 	return 0;
 }
-#endif

@@ -174,7 +174,6 @@ static inline void server_done(struct server_call *call, u32 number)
 }
 
 /* nfsd starts: find a Call of nfsrdma by its XID, and a Call of rpcrdma by the thread */
-#ifdef HAVE_sunrpc_svc_process
 PROBE(sunrpc, svc_process)
 {
 	struct server_key ours = { .number = args->xid };
@@ -188,9 +187,7 @@ PROBE(sunrpc, svc_process)
 	TP_DATA_LOC_READ_STR(call->id.procedure, procedure, TEXT);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_sunrpc_svc_stats_latency
 PROBE(sunrpc, svc_stats_latency)
 {
 	struct server_call *call = server_call_here();
@@ -199,14 +196,12 @@ PROBE(sunrpc, svc_stats_latency)
 		server_phase(call, SERVER_NFSD);
 	return 0;
 }
-#endif
 
 /* --- rpcrdma --- */
 
 #define SERVER_KEY(name) \
 	struct server_key name = { .queue = args->cq_id + 1, .number = args->completion_id }
 
-#ifdef HAVE_rpcrdma_svcrdma_wc_recv
 PROBE(rpcrdma, svcrdma_wc_recv)
 {
 	SERVER_KEY(key);
@@ -214,9 +209,7 @@ PROBE(rpcrdma, svcrdma_wc_recv)
 	server_begin(&key);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_decode_rseg
 PROBE(rpcrdma, svcrdma_decode_rseg)
 {
 	SERVER_KEY(key);
@@ -229,9 +222,7 @@ PROBE(rpcrdma, svcrdma_decode_rseg)
 	call->counts[SERVER_READ_BYTES] += args->length;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_decode_wseg
 PROBE(rpcrdma, svcrdma_decode_wseg)
 {
 	SERVER_KEY(key);
@@ -241,9 +232,7 @@ PROBE(rpcrdma, svcrdma_decode_wseg)
 		call->counts[SERVER_ROOM] += args->length;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_decode_rqst
 PROBE(rpcrdma, svcrdma_decode_rqst)
 {
 	SERVER_KEY(key);
@@ -253,10 +242,8 @@ PROBE(rpcrdma, svcrdma_decode_rqst)
 		server_phase(call, SERVER_QUEUE);
 	return 0;
 }
-#endif
 
 /* another thread may go on with a Call after its RDMA Reads */
-#ifdef HAVE_rpcrdma_svcrdma_read_finished
 PROBE(rpcrdma, svcrdma_read_finished)
 {
 	SERVER_KEY(key);
@@ -264,9 +251,7 @@ PROBE(rpcrdma, svcrdma_read_finished)
 	server_taken(&key);
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_post_write_chunk
 PROBE(rpcrdma, svcrdma_post_write_chunk)
 {
 	struct server_call *call = server_call_here();
@@ -275,9 +260,7 @@ PROBE(rpcrdma, svcrdma_post_write_chunk)
 		call->counts[SERVER_WRITE_CALLS] = 1;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_post_reply_chunk
 PROBE(rpcrdma, svcrdma_post_reply_chunk)
 {
 	struct server_call *call = server_call_here();
@@ -286,9 +269,7 @@ PROBE(rpcrdma, svcrdma_post_reply_chunk)
 		call->counts[SERVER_REPLY_CALLS] = 1;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_encode_wseg
 PROBE(rpcrdma, svcrdma_encode_wseg)
 {
 	struct server_call *call = server_call_here();
@@ -297,4 +278,3 @@ PROBE(rpcrdma, svcrdma_encode_wseg)
 		call->counts[SERVER_WRITTEN] += args->length;
 	return 0;
 }
-#endif

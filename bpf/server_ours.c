@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Server of module nfsrdma; see server.c. */
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_call
 PROBE(nfsrdma, nfsrdma_svc_call)
 {
 	struct server_key key = { .number = args->xid };
@@ -13,9 +12,7 @@ PROBE(nfsrdma, nfsrdma_svc_call)
 	call->counts[SERVER_ROOM] = args->reply_room;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_read
 PROBE(nfsrdma, nfsrdma_svc_read)
 {
 	struct server_key key = { .number = args->xid };
@@ -27,9 +24,7 @@ PROBE(nfsrdma, nfsrdma_svc_read)
 	call->counts[SERVER_READ_BYTES] += args->length;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_chunk
 PROBE(nfsrdma, nfsrdma_svc_chunk)
 {
 	struct server_call *call = server_call_here();
@@ -41,9 +36,7 @@ PROBE(nfsrdma, nfsrdma_svc_chunk)
 	call->counts[SERVER_WRITTEN] += args->length;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_nfsrdma_nfsrdma_svc_reply
 PROBE(nfsrdma, nfsrdma_svc_reply)
 {
 	struct server_call *call = server_call_here();
@@ -54,4 +47,3 @@ PROBE(nfsrdma, nfsrdma_svc_reply)
 	server_done(call, number_of(&call->id, sizeof(call->id)));
 	return 0;
 }
-#endif

@@ -19,7 +19,6 @@ static inline struct server_send *server_send(struct server_key *key)
 	return server_sends.lookup(&slot);
 }
 
-#ifdef HAVE_rpcrdma_svcrdma_post_send
 PROBE(rpcrdma, svcrdma_post_send)
 {
 	SERVER_KEY(key);
@@ -36,9 +35,7 @@ PROBE(rpcrdma, svcrdma_post_send)
 	send->posted = call->last;
 	return 0;
 }
-#endif
 
-#ifdef HAVE_rpcrdma_svcrdma_wc_send
 PROBE(rpcrdma, svcrdma_wc_send)
 {
 	SERVER_KEY(key);
@@ -55,4 +52,3 @@ PROBE(rpcrdma, svcrdma_wc_send)
 	send->posted = 0;
 	return 0;
 }
-#endif

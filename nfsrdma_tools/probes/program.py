@@ -18,7 +18,8 @@ __all__ = ["ISSUER", "TRANSPORTS", "Missing", "Program", "present", "program", "
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """The modules that define a transport's trace events: the kernel's and ours."""
 
-_EVENT = re.compile(r"^PROBE\((\w+), (\w+)\)", re.MULTILINE)
+# PROBE(system, event) with its body, on one line or up to a brace at the start of a line
+_PROBE = re.compile(r"^PROBE\((\w+), (\w+)\)(?: .*\}|\n(?:.*\n)*?\})$", re.MULTILINE)
 Pair = tuple[str, str]
 # event systems of a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
@@ -71,7 +72,7 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
     there = present(sets)
     # a transport module that is not loaded has no RPCs
     asked = [pair for pair in users if pair[0] not in TRANSPORTS or trace_events.system(pair[0])]
-    parts = [f"#undef ACCOUNT\n#define ACCOUNT {name}\n{text}" for name, text in texts.items()]
+    parts = [_part(name, text, there) for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
         text="\n".join(((source() / "account.h").read_text(), *probes, *parts)),
@@ -79,7 +80,6 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
             f"-DPAGE_BITS={_page_bits()}",
             f"-DROWS={rows()}",
             *((f"-DPID={pid}",) if pid else ()),
-            *(f"-DHAVE_{s}_{event}" for s, event in there),
         ),
         events=tuple(f"{system}:{event}" for system, event in there),
         missing=tuple(_missing(*pair) for pair in asked if pair not in there),
@@ -107,7 +107,7 @@ def _users(sets: tuple[str, ...]) -> dict[Pair, list[str]]:
     """The files that count each event, by event in order."""
     users: dict[Pair, list[str]] = {}
     for name, text in _texts(sets).items():
-        for pair in _EVENT.findall(text):
+        for pair in _PROBE.findall(text):
             users.setdefault(pair, []).append(name)
     return dict(sorted(users.items()))
 
@@ -125,6 +125,12 @@ def rows() -> int:
 
 def _page_bits() -> int:
     return os.sysconf("SC_PAGE_SIZE").bit_length() - 1
+
+
+def _part(name: str, text: str, there: Sequence[Pair]) -> str:
+    """A file without the probes of absent events: their records have no type here."""
+    kept = _PROBE.sub(lambda found: found[0] if found.groups() in there else "", text)
+    return f"#undef ACCOUNT\n#define ACCOUNT {name}\n{kept}"
 
 
 def _probe(system: str, event: str, sets: Sequence[str]) -> str:

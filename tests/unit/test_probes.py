@@ -61,7 +61,8 @@ def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
     has(kernel, "sunrpc", "rpc_stats_latency")
     made = program.program(["chunks", "latency"])
     assert set(made.events) == {"rpcrdma:xprtrdma_marshal", "sunrpc:rpc_stats_latency"}
-    assert "-DHAVE_rpcrdma_xprtrdma_marshal" in made.flags
+    assert made.text.count("\nPROBE(") == 3
+    assert "\nPROBE(rpcrdma, xprtrdma_marshal)\n" in made.text
     # both count at it, by one function
     assert made.text.count("TRACEPOINT_PROBE(sunrpc, rpc_stats_latency)") == 1
     assert "chunks__sunrpc__rpc_stats_latency(args); latency__sunrpc" in made.text
@@ -69,6 +70,17 @@ def test_a_program_has_the_events_that_the_kernel_has(kernel: Path) -> None:
     assert reasons["rpcrdma:xprtrdma_chunk_read"] == "this kernel has no such event"
     # nobody has loaded ours
     assert not any(name.startswith("nfsrdma:") for name in reasons)
+
+
+def test_a_program_has_no_probe_of_an_absent_event(kernel: Path) -> None:
+    texts = [path.read_text() for path in BPF.glob("*.c")]
+    assert sum(text.count("\nPROBE(") for text in texts) > 80
+    made = program.program(
+        ["chunks", "connections", "latency", "readahead", "registrations", "server"]
+    )
+    assert "\nPROBE(" not in made.text
+    # what is left is still what it was: functions end where they did
+    assert made.text.count("{") == made.text.count("}")
 
 
 def test_a_program_of_one_process_knows_who_issues_an_rpc(kernel: Path) -> None:
