@@ -168,7 +168,10 @@ def worked(
 ) -> tuple[list[str], list[dict[str, Any]]]:
     with ExitStack() as programs:
         works = {
-            client: programs.enter_context(working(lab, client, seconds, seed))
+            # a fault takes up to LIMIT, as does the end
+            client: programs.enter_context(
+                working(lab, client, seconds + (least + 1) * LIMIT, seed)
+            )
             for client in clients
         }
         happened = inject(lab, faults, seconds, works, least)
@@ -182,10 +185,10 @@ def worked(
 
 
 @contextmanager
-def working(lab: Nodes, client: str, seconds: float, seed: str) -> Iterator[Future[Result]]:
+def working(lab: Nodes, client: str, timeout: float, seed: str) -> Iterator[Future[Result]]:
     """Run the workers of a client; at the end, stop them and wait."""
     argv = ("python3", "-", "work", seed, *WORKERS)
-    with beside(lab, client, *argv, stdin=code("storm"), timeout=seconds + LIMIT) as work:
+    with beside(lab, client, *argv, stdin=code("storm"), timeout=timeout) as work:
         try:
             yield work
         finally:
