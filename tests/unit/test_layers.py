@@ -7,6 +7,7 @@ from nfsrdma_tools.probes.cpu.layer_names import LAYERS
 from nfsrdma_tools.probes.cpu.layers import Frame, layer, side, uninterrupted
 
 WORKER = "process_one_work worker_thread kthread ret_from_fork ret_from_fork_asm"
+CARD = "card_engine_run[nfsrdma_card] card_post_send[nfsrdma_card]"
 RXE = "rxe_requester[rdma_rxe] rxe_sender[rdma_rxe] do_task[rdma_rxe]"
 NFSD = "svc_process[sunrpc] svc_recv[sunrpc] nfsd[nfsd] kthread ret_from_fork ret_from_fork_asm"
 READ = "vfs_read ksys_read do_syscall_64 entry_SYSCALL_64_after_hwframe"
@@ -35,6 +36,9 @@ def stack(text: str) -> list[Frame]:
         (f"ip_output rxe_xmit_packet[rdma_rxe] {RXE} {WORKER}", "emulated NIC"),
         (f"veth_xmit[veth] dev_hard_start_xmit rxe_xmit_packet[rdma_rxe] {RXE}", "emulated NIC"),
         ("tcp_sendmsg_locked tcp_sendmsg siw_tx_hdt[siw] siw_run_sq[siw] kthread", "emulated NIC"),
+        (f"memcpy_orig card_copy[nfsrdma_card] {CARD} {WORKER}", "card model"),
+        (f"local_bh_enable_ip {CARD} rpcrdma_post_sends[rpcrdma] {WORKER}", "card model"),
+        (f"queue_work_on card_cq_interrupt[nfsrdma_card] {TIMER} nobody", "scheduling"),
         (f"queue_work_on rxe_sched_task[rdma_rxe] {RXE} {WORKER}", "scheduling"),
         (f"rpcrdma_wc_receive[rpcrdma] __ib_process_cq[ib_core] {WORKER}", "transport"),
         ("tcp_v4_rcv ip_local_deliver net_rx_action handle_softirqs do_softirq", "TCP/IP"),

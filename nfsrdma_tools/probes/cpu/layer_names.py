@@ -11,6 +11,7 @@ import re
 
 __all__ = [
     "APPLICATION",
+    "CARD",
     "COPIES",
     "EDGES",
     "EMULATED",
@@ -42,12 +43,13 @@ __all__ = [
 APPLICATION, UNATTRIBUTED, IDLE = "application", "unattributed", "idle"
 VFS, NFS, SUNRPC, TRANSPORT = "VFS and page cache", "nfs", "sunrpc", "transport"
 RDMA, NIC, EMULATED, TCP_IP = "RDMA core", "NIC driver", "emulated NIC", "TCP/IP"
+CARD = "card model"
 COPIES, NFSD, EXPORTED = "copies", "nfsd", "export file system"
 SCHEDULING, INTERRUPTS, MEMORY = "scheduling", "interrupts", "memory"
 OTHER, TRACING = "other kernel", "tracing"
 LAYERS = (
-    *(APPLICATION, VFS, NFS, SUNRPC, TRANSPORT, RDMA, NIC, EMULATED, TCP_IP, COPIES, NFSD),
-    *(EXPORTED, SCHEDULING, INTERRUPTS, MEMORY, OTHER, TRACING, UNATTRIBUTED, IDLE),
+    *(APPLICATION, VFS, NFS, SUNRPC, TRANSPORT, RDMA, NIC, EMULATED, CARD, TCP_IP, COPIES),
+    *(NFSD, EXPORTED, SCHEDULING, INTERRUPTS, MEMORY, OTHER, TRACING, UNATTRIBUTED, IDLE),
 )
 """In output order: down from the application, then layers that serve all others."""
 
@@ -81,6 +83,11 @@ MODULES = {
     EMULATED: _names(
         r"""
         rdma_rxe siw
+        """
+    ),
+    CARD: _names(
+        r"""
+        nfsrdma_card
         """
     ),
     NIC: _names(

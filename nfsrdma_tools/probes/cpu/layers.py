@@ -38,8 +38,9 @@ class Frame(NamedTuple):
     module: str = ""
 
 
-# below an emulated NIC these layers do the work of a card
+# below an emulated NIC or a modelled card these layers do the work of a card
 _OFFLOADED = {names.TCP_IP, names.COPIES, names.NIC}
+_CARDS = {names.EMULATED, names.CARD}
 _SERVER = re.compile(r"(?:svc|nfsd|nfr_(?:svc|listen|sink|rw|read)|cache_|exp_|auth_domain)")
 _CLIENT = re.compile(r"(?:rpc|xprt|xdr_buf_pages|call_|frwr_|nfr_(?:client|reply|marshal|call))")
 _PROGRAM = re.compile(r"entry_SYSCALL|do_syscall|el0t?_|asm_exc_page_fault|ret_to_user")
@@ -58,7 +59,7 @@ def layer(frames: Sequence[Frame]) -> str:
     strong = [found for found in map(_strong, inside) if found]
     if strong:
         above = next((found for found in strong if found not in _OFFLOADED), "")
-        return above if above == names.EMULATED else strong[0]
+        return above if above in _CARDS else strong[0]
     if any(names.ROOTS.match(frame.function) for frame in inside[:2]):
         return names.SCHEDULING
     weak = next((found for found in map(_weak, inside) if found), "")
