@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * nfsrdma_card: a modelled RDMA card.
+ *
+ * A card is an ib_device (RoCE v2) on a network device. Cards of one kernel
+ * exchange data: they copy memory, as a card's DMA engine does, and build no
+ * packets. The host has the costs of a card: posting, interrupts, polling
+ * completions. The copy is a cost of the model only.
+ *
+ * The layers, from top to bottom:
+ *   module.c, device.c, counters.c, debugfs.c	links, attributes, control
+ *   qp.c, state.c, cq.c, region.c		objects, their lifetime and states
+ *   post.c					work requests into rings
+ *   engine.c, steps.c				order of requests: start, execute, complete, flush
+ *   request.c, receive.c, gsi.c		execution of one request
+ *   peer.c, keys.c, copy.c, wire.c		peer, memory, time
+ *
+ * Lock order, outermost first: cards_lock or the lock of card_qps, card_qp.lock,
+ * card_cq.lock. No other lock is taken inside card_wire.lock.
+ */
+#ifndef NFSRDMA_CARD_H
+#define NFSRDMA_CARD_H
+
+#include <linux/etherdevice.h>
+#include <linux/interrupt.h>
+#include <linux/irq_work.h>
+#include <linux/netdevice.h>
+#include <linux/smp.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <rdma/ib_verbs.h>
+
+#include "compat.h"
+
+#define CARD_VERSION		"0.1.0"
+
+/* Limits that the card reports and enforces */
+#define CARD_MAX_QP		(1 << 14)
+#define CARD_MAX_CQ		(1 << 15)
+#define CARD_MAX_MR		(1 << 18)
+#define CARD_MAX_PD		(1 << 14)
+#define CARD_MAX_AH		(1 << 16)
+#define CARD_MAX_WR		(1 << 14)
+#define CARD_MAX_CQE		(1 << 16)
+#define CARD_MAX_SGE		32
+#define CARD_MAX_INLINE		512
+#define CARD_MAX_PAGES		1024
+#define CARD_MAX_READS		128
+#define CARD_MAX_MESSAGE	(1U << 30)
+#define CARD_GIDS		128
+
+/* Bytes copied per check of the keys, and per turn of the engine */
+#define CARD_PIECE		(64 * 1024)
+#define CARD_BUDGET		(256 * 1024)
+
+/* Share of the budget that a request takes besides its data */
+#define CARD_REQUEST_COST	4096
+
+/* Maximum number of processing units */
+#define CARD_MAX_UNITS		64
+
+/* Maximum number of entries of the translation cache */
+#define CARD_MAX_CACHE		(1 << 20)
+
+/* A time in the infinite future */
+#define CARD_NEVER		U64_MAX
+
+enum card_counter {
+	CARD_COUNT_SENDS,
+	CARD_COUNT_WRITES,
+	CARD_COUNT_READS,
+	CARD_COUNT_DATAGRAMS,
+	CARD_COUNT_BYTES,
+	CARD_COUNT_REGISTRATIONS,
+	CARD_COUNT_INVALIDATIONS,
+	CARD_COUNT_COMPLETIONS,
+	CARD_COUNT_INTERRUPTS,
+	CARD_COUNT_FLUSHED,
+	CARD_COUNT_REFUSED,
+	CARD_COUNT_RNR,
+	CARD_COUNT_RETRIES,
+	CARD_COUNT_LOST,
+	CARD_COUNT_CACHE_MISSES,
+	CARD_COUNTERS,
+};
+
+/* Counters of a card on one CPU */
+struct card_counts {
+	u64 value[CARD_COUNTERS];
+};
+
+/**
+ * struct card_line - reservations of a line; monotonic clock, in nanoseconds
+ * @free: the end of the last reservation
+ * @gap_from: start of an idle period before the last reservation
+ * @gap_to: end of that period
+ */
+struct card_line {
+	u64 free;
+	u64 gap_from;
+	u64 gap_to;
+};
+
+/**
+ * struct card_wire - model of time: line, processing units, translation cache
+ * @lock: protects all members except the parameters
+ * @rate: bits per second, 0 for unlimited
+ * @latency: nanoseconds from this card to any other
+ * @message: nanoseconds of a processing unit for each message
+ * @units: number of processing units, 1 to CARD_MAX_UNITS
+ * @cache_miss: nanoseconds for a translation that the cache lacks
+ * @completion_delay: additional nanoseconds before completions of send requests
+ * @line: line out
+ * @unit: time at which each processing unit becomes free
+ * @cache: tags of the translation cache, NULL without a cache
+ * @cache_entries: number of elements in @cache
+ */
+struct card_wire {
+	spinlock_t lock;
+	u64 rate;
+	u64 latency;
+	u64 message;
+	u32 units;
+	u64 cache_miss;
+	u64 completion_delay;
+	struct card_line line;
+	u64 unit[CARD_MAX_UNITS];
+	u64 *cache;
+	u32 cache_entries;
+};
+
+/**
+ * struct card - RDMA card
+ * @ib: device of the RDMA core
+ * @ndev: network device whose addresses are the GIDs; the card holds a reference
+ * @list: link in the list of cards; cards_lock protects it
+ * @id: unique number, not reused after removal; never 0
+ * @keys: memory regions by the index in their keys
+ * @next_key: start of the search for a free index
+ * @gsi: queue pair of management datagrams; cards_lock protects it
+ * @netdev_up: netif_running() and netif_carrier_ok() of the network device
+ * @link_down: debugfs set the link down
+ * @gone: the device failed, or is being freed: lookups skip it
+ * @recoverable: a refused Read or Write leaves the queue pairs usable
+ * @lose: number of messages to lose
+ * @wire: model of time
+ * @counts: counters
+ * @pds: number of protection domains
+ * @cqs: number of completion queues
+ * @qps: number of queue pairs
+ * @ahs: number of address handles
+ * @debugfs: directory of this card
+ */
+struct card {
+	struct ib_device ib;
+	struct net_device *ndev;
+	struct list_head list;
+	u32 id;
+	struct xarray keys;
+	u32 next_key;
+	struct card_qp *gsi;
+	bool netdev_up;
+	bool link_down;
+	bool gone;
+	bool recoverable;
+	atomic_t lose;
+	struct card_wire wire;
+	struct card_counts __percpu *counts;
+	atomic_t pds;
+	atomic_t cqs;
+	atomic_t qps;
+	atomic_t ahs;
+	struct dentry *debugfs;
+};
+
+struct card_pd {
+	struct ib_pd ib;
+};
+
+/**
+ * struct card_path - path to another card
+ * @sgid: source GID
+ * @dgid: destination GID
+ * @dmac: destination MAC address, resolved by the core
+ * @vlan: VLAN of the source address, 0xffff for none
+ * @traffic_class: of the IP header
+ * @hop_limit: of the IP header
+ * @sl: service level
+ */
+struct card_path {
+	union ib_gid sgid;
+	union ib_gid dgid;
+	u8 dmac[ETH_ALEN];
+	u16 vlan;
+	u8 traffic_class;
+	u8 hop_limit;
+	u8 sl;
+};
+
+struct card_ah {
+	struct ib_ah ib;
+	struct card_path path;
+};
+
+static inline struct card *to_card(struct ib_device *ib)
+{
+	return container_of(ib, struct card, ib);
+}
+
+static inline void card_count(struct card *card, enum card_counter counter)
+{
+	this_cpu_inc(card->counts->value[counter]);
+}
+
+static inline void card_count_add(struct card *card, enum card_counter counter, u64 value)
+{
+	this_cpu_add(card->counts->value[counter], value);
+}
+
+static inline bool card_is_up(const struct card *card)
+{
+	return READ_ONCE(card->netdev_up) && !READ_ONCE(card->link_down) && !READ_ONCE(card->gone);
+}
+
+/* module.c */
+extern struct workqueue_struct *card_wq;
+extern struct list_head cards;
+extern spinlock_t cards_lock;
+int card_enable(struct ib_device *ib);
+void card_dealloc(struct ib_device *ib);
+void card_link_changed(struct card *card);
+
+/* device.c */
+extern const struct ib_device_ops card_device_ops;
+void card_device_init(struct card *card);
+
+/* counters.c */
+struct rdma_hw_stats *card_alloc_stats(struct ib_device *ib, u32 port);
+int card_get_stats(struct ib_device *ib, struct rdma_hw_stats *stats, u32 port, int index);
+
+/* peer.c */
+struct card *card_at(const struct card_path *path);
+u32 card_find(const struct card_path *path);
+
+/* gsi.c */
+void card_path_set(struct card_path *path, struct rdma_ah_attr *attr);
+
+/* wire.c */
+int card_wire_set_cache(struct card *card, u32 entries);
+bool card_wire_is_on(const struct card *card);
+void card_wire_init(struct card_wire *wire);
+
+/* debugfs.c */
+void card_debugfs_start(void);
+void card_debugfs_stop(void);
+void card_debugfs_add(struct card *card);
+void card_debugfs_remove(struct card *card);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Differences between kernels. features.sh compiles probes to find the features
+ * of a kernel; the version number does not matter.
+ */
+#ifndef NFSRDMA_CARD_COMPAT_H
+#define NFSRDMA_CARD_COMPAT_H
+
+#include <linux/hrtimer.h>
+#include <rdma/ib_verbs.h>
+
+#include "features.h"
+
+/* Last argument of create_cq, for queues of user space only */
+#ifdef HAVE_CREATE_CQ_ATTRS
+#define card_create_cq_user uverbs_attr_bundle
+#else
+#define card_create_cq_user ib_udata
+#endif
+
+/* Initialize a timer on the monotonic clock; @function runs in a softirq */
+static inline void card_timer_setup(struct hrtimer *timer, enum hrtimer_mode mode,
+				    enum hrtimer_restart (*function)(struct hrtimer *timer))
+{
+#ifdef HAVE_HRTIMER_SETUP
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, mode);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, mode);
+	timer->function = function;
+#endif
+}
+
+#endif

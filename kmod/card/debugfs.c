@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Parameters and fault injection of a card, one file each, in
+ * /sys/kernel/debug/nfsrdma_card/<card>. Times are in nanoseconds. A new value
+ * applies to requests that are posted later.
+ */
+#include <linux/debugfs.h>
+
+#include "qp.h"
+
+static struct dentry *card_debugfs_root;
+
+static int card_cache_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = READ_ONCE(card->wire.cache_entries);
+	return 0;
+}
+
+static int card_cache_set(void *data, u64 value)
+{
+	return value > CARD_MAX_CACHE ? -EINVAL : card_wire_set_cache(data, value);
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_cache_fops, card_cache_get, card_cache_set, "%llu\n");
+
+static int card_units_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = READ_ONCE(card->wire.units);
+	return 0;
+}
+
+static int card_units_set(void *data, u64 value)
+{
+	struct card *card = data;
+
+	if (!value || value > CARD_MAX_UNITS)
+		return -EINVAL;
+	WRITE_ONCE(card->wire.units, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_units_fops, card_units_get, card_units_set, "%llu\n");
+
+static int card_link_down_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = READ_ONCE(card->link_down);
+	return 0;
+}
+
+static int card_link_down_set(void *data, u64 value)
+{
+	struct card *card = data;
+
+	WRITE_ONCE(card->link_down, !!value);
+	card_link_changed(card);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_link_down_fops, card_link_down_get, card_link_down_set, "%llu\n");
+
+/* 0 breaks all queue pairs */
+static int card_break_set(void *data, u64 value)
+{
+	if (value > 0xffffff)
+		return -EINVAL;
+	card_qp_break(data, value);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_break_fops, NULL, card_break_set, "%llu\n");
+
+static int card_gone_set(void *data, u64 value)
+{
+	struct card *card = data;
+	struct ib_event event = {
+		.device = &card->ib, .event = IB_EVENT_DEVICE_FATAL, .element.port_num = 1,
+	};
+
+	if (value != 1)
+		return -EINVAL;
+	if (!ib_device_try_get(&card->ib))
+		return -ENODEV;
+	WRITE_ONCE(card->gone, true);
+	card_qp_break(card, 0);
+	ib_dispatch_event(&event);
+	ib_unregister_device_queued(&card->ib);
+	ib_device_put(&card->ib);
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_gone_fops, NULL, card_gone_set, "%llu\n");
+
+/* Whether the core adapts the interrupt moderation of new completion queues */
+static int card_dim_get(void *data, u64 *value)
+{
+	const struct card *card = data;
+
+	*value = card->ib.use_cq_dim;
+	return 0;
+}
+
+static int card_dim_set(void *data, u64 value)
+{
+	struct card *card = data;
+
+	card->ib.use_cq_dim = !!value;
+	return 0;
+}
+DEFINE_DEBUGFS_ATTRIBUTE(card_dim_fops, card_dim_get, card_dim_set, "%llu\n");
+
+/**
+ * card_debugfs_add - create the files of a card
+ * @card: card
+ *
+ * Without debugfs the card keeps its defaults.
+ */
+void card_debugfs_add(struct card *card)
+{
+	struct card_wire *wire = &card->wire;
+	struct dentry *dir = debugfs_create_dir(dev_name(&card->ib.dev), card_debugfs_root);
+
+	card->debugfs = dir;
+	debugfs_create_u64("rate", 0600, dir, &wire->rate);
+	debugfs_create_u64("latency", 0600, dir, &wire->latency);
+	debugfs_create_u64("message", 0600, dir, &wire->message);
+	debugfs_create_file_unsafe("units", 0600, dir, card, &card_units_fops);
+	debugfs_create_file_unsafe("cache_entries", 0600, dir, card, &card_cache_fops);
+	debugfs_create_u64("cache_miss", 0600, dir, &wire->cache_miss);
+	debugfs_create_bool("recoverable", 0600, dir, &card->recoverable);
+	debugfs_create_file_unsafe("moderation", 0600, dir, card, &card_dim_fops);
+
+	debugfs_create_u64("completion_delay", 0600, dir, &wire->completion_delay);
+	debugfs_create_atomic_t("lose", 0600, dir, &card->lose);
+	debugfs_create_file_unsafe("link_down", 0600, dir, card, &card_link_down_fops);
+	debugfs_create_file_unsafe("break", 0200, dir, card, &card_break_fops);
+	debugfs_create_file_unsafe("gone", 0200, dir, card, &card_gone_fops);
+}
+
+/**
+ * card_debugfs_remove - remove the files of a card; waits for readers and writers
+ * @card: card
+ */
+void card_debugfs_remove(struct card *card)
+{
+	debugfs_remove_recursive(card->debugfs);
+}
+
+/**
+ * card_debugfs_start - create the directory of the module
+ */
+void card_debugfs_start(void)
+{
+	card_debugfs_root = debugfs_create_dir("nfsrdma_card", NULL);
+}
+
+/**
+ * card_debugfs_stop - remove the directory of the module
+ */
+void card_debugfs_stop(void)
+{
+	debugfs_remove_recursive(card_debugfs_root);
+}

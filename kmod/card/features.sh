@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only
+# Writes the header $1 of the features that the compiler ($2 and following) finds in this kernel's headers.
+set -eu
+out=$1
+shift
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# NAME INCLUDE STATEMENT COMPILER...: define HAVE_NAME if the statement compiles
+probe() {
+	name=$1 include=$2 statement=$3
+	shift 3
+	printf '#include <%s>\nvoid card_probe(void);\nvoid card_probe(void)\n{\n\t%s;\n}\n' \
+		"$include" "$statement" > "$dir/probe.c"
+	if "$@" -fsyntax-only "$dir/probe.c" 2> /dev/null; then
+		echo "#define HAVE_$name 1"
+	else
+		echo "/* no $name */"
+	fi
+}
+
+{
+	echo "/* SPDX-License-Identifier: GPL-2.0-only */"
+	# hrtimer_setup() sets a timer's function (7.2); before, a member holds it
+	probe HRTIMER_SETUP linux/hrtimer.h \
+		'hrtimer_setup((struct hrtimer *)0, 0, 0, HRTIMER_MODE_REL)' "$@"
+	# the last argument of create_cq is a bundle of attributes (6.12) or ib_udata (6.1)
+	probe CREATE_CQ_ATTRS rdma/ib_verbs.h \
+		'((struct ib_device_ops *)0)->create_cq(0, 0, (struct uverbs_attr_bundle *)0)' "$@"
+	# reg_user_mr has an argument for a handle of DMA hints (7.2)
+	probe REG_USER_MR_DMAH rdma/ib_verbs.h \
+		'((struct ib_device_ops *)0)->reg_user_mr(0, 0, 0, 0, 0, (struct ib_dmah *)0, 0)' "$@"
+} > "$out"

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Memory regions, completion queues, and copying between scatter-gather lists. */
+#ifndef NFSRDMA_CARD_MEMORY_H
+#define NFSRDMA_CARD_MEMORY_H
+
+#include "card.h"
+
+struct card_qp;
+
+/**
+ * struct card_range - contiguous part of a memory region
+ * @start: offset in the ranges of the region
+ * @addr: kernel pointer
+ * @length: in bytes
+ */
+struct card_range {
+	u64 start;
+	u64 addr;
+	u64 length;
+};
+
+/* A region has to be valid to be invalidated, and invalid to be registered */
+enum card_mr_state { CARD_MR_INVALID, CARD_MR_CHANGES, CARD_MR_VALID };
+
+/**
+ * struct card_mr - memory region
+ * @ib: region of the RDMA core
+ * @rcu: frees the region
+ * @users: 0 if the region is invalid, else 1 plus the number of current accesses
+ * @state: enum card_mr_state
+ * @index: upper 24 bits of @key
+ * @key: lkey and rkey
+ * @access: IB_ACCESS_...
+ * @iova: address of the first byte
+ * @length: in bytes
+ * @offset: offset of the first byte in @ranges
+ * @mapped: bytes in @ranges
+ * @max_ranges: capacity of @ranges; 0 for a region of all memory
+ * @num_ranges: number of ranges in use
+ * @ranges: sorted by start
+ */
+struct card_mr {
+	struct ib_mr ib;
+	struct rcu_head rcu;
+	atomic_t users;
+	atomic_t state;
+	u32 index;
+	u32 key;
+	int access;
+	u64 iova;
+	u64 length;
+	u64 offset;
+	u64 mapped;
+	u32 max_ranges;
+	u32 num_ranges;
+	struct card_range *ranges;
+};
+
+enum card_armed { CARD_UNARMED, CARD_ARMED_SOLICITED, CARD_ARMED };
+
+/**
+ * struct card_cq - completion queue
+ * @ib: queue of the RDMA core
+ * @lock: protects the members up to @held; taken in interrupts
+ * @ring: @size completions
+ * @size: a power of two
+ * @head: number of completions written, free-running
+ * @tail: number of completions polled, free-running
+ * @armed: kind of completion that raises an interrupt
+ * @overrun: the queue was full when a completion arrived
+ * @count: moderation: completions per interrupt
+ * @period: moderation: maximum delay of an interrupt in microseconds; 0: off
+ * @held: completions since the last interrupt
+ * @timer: fires at the end of @period
+ * @interrupt: interrupt on the current CPU
+ * @call: interrupt on another CPU, @cpu
+ * @called: @call is pending
+ * @calls: number of handlers of @call that have not returned
+ * @cpu: CPU of the completion vector
+ * @event: reports an overrun
+ */
+struct card_cq {
+	struct ib_cq ib;
+	spinlock_t lock;
+	struct ib_wc *ring;
+	u32 size;
+	u32 head;
+	u32 tail;
+	enum card_armed armed;
+	bool overrun;
+	u16 count;
+	u16 period;
+	u32 held;
+	struct hrtimer timer;
+	struct irq_work interrupt;
+	call_single_data_t call;
+	atomic_t called;
+	atomic_t calls;
+	int cpu;
+	struct work_struct event;
+};
+
+/**
+ * struct card_sg - position in a scatter-gather list
+ * @qp: queue pair whose keys and protection domain apply
+ * @sge: next element
+ * @left: number of elements from @sge on
+ * @skip: bytes of @sge before this position
+ * @access: access rights that the regions need
+ * @mr: region in use, or NULL
+ * @at: next memory
+ * @room: bytes at @at
+ */
+struct card_sg {
+	struct card_qp *qp;
+	const struct ib_sge *sge;
+	u32 left;
+	u32 skip;
+	int access;
+	struct card_mr *mr;
+	u8 *at;
+	u32 room;
+};
+
+static inline struct card_mr *to_card_mr(struct ib_mr *ib)
+{
+	return container_of(ib, struct card_mr, ib);
+}
+
+static inline struct card_cq *to_card_cq(struct ib_cq *ib)
+{
+	return container_of(ib, struct card_cq, ib);
+}
+
+/* region.c */
+struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);
+struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+int card_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned int *offset);
+int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata);
+void card_mr_open(struct card_mr *mr);
+bool card_mr_close(struct card_mr *mr);
+
+/* keys.c */
+struct card_mr *card_key_enter(struct card *card, struct ib_pd *pd, u32 key, int access, u64 addr,
+			       u64 length);
+void card_key_leave(struct card_mr *mr);
+bool card_key_register(struct card_qp *qp, u32 index, u32 key, int access);
+bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid);
+u8 *card_key_at(const struct card_mr *mr, u64 addr, u64 *room);
+
+/* copy.c */
+void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *sge, u32 num,
+		  int access, u32 skip);
+void card_sg_flat(struct card_sg *sg, void *data, u32 length);
+void card_sg_end(struct card_sg *sg);
+struct card_sg *card_copy(struct card_sg *to, struct card_sg *from, u32 length);
+
+/* cq.c */
+int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
+		   struct card_create_cq_user *user);
+int card_destroy_cq(struct ib_cq *ib, struct ib_udata *udata);
+int card_modify_cq(struct ib_cq *ib, u16 count, u16 period);
+int card_poll_cq(struct ib_cq *ib, int room, struct ib_wc *wc);
+int card_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags);
+bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bool in_timer);
+void card_cq_forget(struct card_cq *cq, const struct card_qp *qp);
+
+#endif

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The peer of a queue pair. modify_qp looks up its card by GID. The engine enters
+ * the peer for each request, so that the peer can disappear between requests.
+ */
+#include <rdma/ib_cache.h>
+
+#include "qp.h"
+
+/**
+ * card_at - look up a card by GID
+ * @path: GID, and the MAC address if several cards have that GID
+ *
+ * Cards in different network namespaces may have the same GID. cards_lock is held.
+ * Return: card, or NULL.
+ */
+struct card *card_at(const struct card_path *path)
+{
+	struct card *card, *found = NULL;
+
+	list_for_each_entry(card, &cards, list) {
+		const struct ib_gid_attr *attr;
+
+		if (READ_ONCE(card->gone))
+			continue;
+		attr = rdma_find_gid(&card->ib, &path->dgid, IB_GID_TYPE_ROCE_UDP_ENCAP, NULL);
+		if (IS_ERR(attr))
+			continue;
+		rdma_put_gid_attr(attr);
+		if (ether_addr_equal(path->dmac, card->ndev->dev_addr))
+			return card;
+		if (!found)
+			found = card;
+	}
+	return found;
+}
+
+/**
+ * card_find - look up the card at the end of a path
+ * @path: path
+ *
+ * Return: id of the card, or 0.
+ */
+u32 card_find(const struct card_path *path)
+{
+	const struct card *card;
+	u32 id;
+
+	spin_lock_bh(&cards_lock);
+	card = card_at(path);
+	id = card ? card->id : 0;
+	spin_unlock_bh(&cards_lock);
+	return id;
+}
+
+/* Whether @qp is connected to this queue pair, and its state lets it answer */
+static bool card_peer_answers(const struct card_qp *peer, const struct card_qp *qp)
+{
+	return (peer->state == IB_QPS_RTR || peer->state == IB_QPS_RTS) && !peer->stopped &&
+	       card_is_up(peer->card) && qp->peer_card == peer->card->id &&
+	       peer->peer_card == qp->card->id && peer->attr.dest_qp_num == qp->ib.qp_num &&
+	       peer->attr.rq_psn == qp->attr.sq_psn;
+}
+
+/* The first message may arrive before the peer's consumer gets to RTS */
+static void card_peer_establish(struct card_qp *peer)
+{
+	if (peer->established || peer->state != IB_QPS_RTR)
+		return;
+	peer->established = true;
+	card_qp_event(peer, IB_EVENT_COMM_EST);
+}
+
+/**
+ * card_peer_enter - begin an access to the peer of a queue pair
+ * @qp: queue pair
+ *
+ * Softirqs are disabled. Until card_peer_leave(), the peer is not destroyed and
+ * its receives are not flushed.
+ * Return: peer, or NULL if no peer answers.
+ */
+struct card_qp *card_peer_enter(struct card_qp *qp)
+{
+	struct card_qp *peer;
+	unsigned long flags;
+
+	if (!card_is_up(qp->card))
+		return NULL;
+	xa_lock_bh(&card_qps);
+	peer = xa_load(&card_qps, qp->attr.dest_qp_num);
+	if (peer) {
+		spin_lock_irqsave(&peer->lock, flags);
+		if (card_peer_answers(peer, qp)) {
+			card_peer_establish(peer);
+			peer->entered++;
+			spin_unlock_irqrestore(&peer->lock, flags);
+		} else {
+			spin_unlock_irqrestore(&peer->lock, flags);
+			peer = NULL;
+		}
+	}
+	xa_unlock_bh(&card_qps);
+	return peer;
+}
+
+/**
+ * card_peer_leave - end an access to a peer
+ * @peer: queue pair from card_peer_enter()
+ */
+void card_peer_leave(struct card_qp *peer)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&peer->lock, flags);
+	if (!--peer->entered) {
+		if (peer->state == IB_QPS_ERR)
+			card_recv_flush(peer);
+		if (peer->stopped)
+			wake_up(&peer->idle);
+	}
+	spin_unlock_irqrestore(&peer->lock, flags);
+}
+
+/**
+ * card_no_answer - schedule a retry of a request without an answer
+ * @qp: queue pair
+ * @send: request; sent again after the timeout, or never if that is 0
+ *
+ * Return: CARD_LATER.
+ */
+enum card_step card_no_answer(struct card_qp *qp, struct card_send *send)
+{
+	u8 timeout = qp->attr.timeout;
+
+	if (!send->unanswered)
+		qp->retries = qp->attr.retry_cnt;
+	send->unanswered = true;
+	return card_wait(send, timeout ? 4096ULL << timeout : CARD_NEVER);
+}
+
+/**
+ * card_retry - consume a retry after a timeout
+ * @qp: queue pair
+ *
+ * Return: false if no retry is left.
+ */
+bool card_retry(struct card_qp *qp)
+{
+	if (!qp->retries)
+		return false;
+	qp->retries--;
+	card_count(qp->card, CARD_COUNT_RETRIES);
+	return true;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Queue pairs: requests, rings, and the engine that executes them. */
+#ifndef NFSRDMA_CARD_QP_H
+#define NFSRDMA_CARD_QP_H
+
+#include "memory.h"
+
+/**
+ * struct card_send - send request in its ring
+ * @wr_id: id that the consumer gave
+ * @opcode: IB_WR_...
+ * @flags: IB_SEND_..., signaled for all requests if the queue pair requires it
+ * @status: result
+ * @fatal: a failure of this request breaks the queue pair
+ * @unanswered: the request was sent, and no answer came
+ * @paid: the time of its cache misses has passed
+ * @num_sge: number of elements in @sge; 0 for inline data
+ * @length: length of the message in bytes
+ * @moved: bytes copied
+ * @exec_at: time at which the peer acts on it; 0 for immediately
+ * @reply: nanoseconds until the peer's answer arrives
+ * @done_at: time of completion
+ * @imm: immediate data
+ * @key: key to invalidate or to register
+ * @remote_addr: address of a Read or Write
+ * @rkey: key of a Read or Write
+ * @mr: index of the region to register
+ * @access: access rights of the region to register
+ * @path: path of a datagram
+ * @qpn: destination queue pair of a datagram
+ * @qkey: queue key of a datagram
+ * @sge: scatter-gather list
+ * @data: inline data
+ */
+struct card_send {
+	u64 wr_id;
+	enum ib_wr_opcode opcode;
+	int flags;
+	enum ib_wc_status status;
+	bool fatal;
+	bool unanswered;
+	bool paid;
+	u8 num_sge;
+	u32 length;
+	u32 moved;
+	u64 exec_at;
+	u64 reply;
+	u64 done_at;
+	union {
+		__be32 imm;
+		u32 key;
+	};
+	union {
+		struct {
+			u64 remote_addr;
+			u32 rkey;
+		};
+		struct {
+			u32 mr;
+			int access;
+		};
+		struct {
+			struct card_path path;
+			u32 qpn;
+			u32 qkey;
+		};
+	};
+	union {
+		DECLARE_FLEX_ARRAY(struct ib_sge, sge);
+		DECLARE_FLEX_ARRAY(u8, data);
+	};
+};
+
+/* Receive request in its ring */
+struct card_recv {
+	u64 wr_id;
+	u64 length;
+	u32 num_sge;
+	struct ib_sge sge[];
+};
+
+/**
+ * struct card_ring - requests in order of posting
+ * @slots: @size slots of @stride bytes
+ * @size: a power of two
+ * @stride: in bytes
+ * @head: number of requests posted, free-running
+ * @tail: number of requests completed, free-running
+ */
+struct card_ring {
+	void *slots;
+	u32 size;
+	u32 stride;
+	u32 head;
+	u32 tail;
+};
+
+/**
+ * struct card_qp - queue pair
+ * @ib: queue pair of the RDMA core
+ * @card: card of this queue pair
+ * @lock: protects state, heads and tails of the rings, and claims of the engine
+ * @state: state of the InfiniBand specification
+ * @attr: attributes, set by modify_qp
+ * @cap: capacities
+ * @signal_all: each send request is signaled
+ * @path: path to the peer
+ * @peer_card: id of the peer's card, 0 for none
+ * @sq: send requests; from tail: executed ones up to @executed, started ones up
+ *	to @started, then the others up to head
+ * @rq: receive requests
+ * @executed: number of send requests executed, free-running
+ * @started: number of send requests started, free-running
+ * @running: a context has claimed the engine
+ * @again: requests were posted since that claim
+ * @stopped: claims are refused
+ * @failed: a request failed; the engine executes none after it
+ * @in_timer: the engine runs in the timer, which stands for an interrupt
+ * @entered: number of peers that access this queue pair
+ * @idle: wait queue for the end of @running and @entered
+ * @budget: bytes left in this turn of the engine
+ * @timed: the ring has a request with a time
+ * @last_exec: latest execution time assigned
+ * @last_done: latest completion time reached
+ * @reads: number of Reads in flight
+ * @retries: retries left after a timeout
+ * @rnr_retries: retries left after "receiver not ready"
+ * @established: the first message has arrived
+ * @timer: wakes the engine for requests with a time
+ * @tasklet: executes requests that were posted with interrupts disabled
+ * @events: bits of enum ib_event_type to report
+ * @event_work: reports @events
+ */
+struct card_qp {
+	struct ib_qp ib;
+	struct card *card;
+	spinlock_t lock;
+	enum ib_qp_state state;
+	struct ib_qp_attr attr;
+	struct ib_qp_cap cap;
+	bool signal_all;
+	struct card_path path;
+	u32 peer_card;
+	struct card_ring sq;
+	struct card_ring rq;
+	u32 executed;
+	u32 started;
+	bool running;
+	bool again;
+	bool stopped;
+	bool failed;
+	bool in_timer;
+	u32 entered;
+	wait_queue_head_t idle;
+	int budget;
+	bool timed;
+	u64 last_exec;
+	u64 last_done;
+	u32 reads;
+	u32 retries;
+	u32 rnr_retries;
+	bool established;
+	struct hrtimer timer;
+	struct tasklet_struct tasklet;
+	unsigned long events;
+	struct work_struct event_work;
+};
+
+/* Result of copying the data of a request */
+enum card_moved {
+	CARD_ALL,
+	CARD_PART,		/* the budget is spent */
+	CARD_LOCAL_REFUSED,
+	CARD_REMOTE_REFUSED,
+};
+
+/* Memory of the peer: the list of a receive, or one range of an rkey */
+struct card_remote {
+	struct card_qp *peer;
+	const struct ib_sge *sge;
+	u32 num;
+	int access;
+};
+
+/* Result of executing a request */
+enum card_step {
+	CARD_DONE,	/* status is set */
+	CARD_LATER,	/* exec_at is in the future */
+	CARD_MORE,	/* the budget is spent */
+};
+
+static inline struct card_qp *to_card_qp(struct ib_qp *ib)
+{
+	return container_of(ib, struct card_qp, ib);
+}
+
+static inline void *card_ring_slot(const struct card_ring *ring, u32 at)
+{
+	return ring->slots + (size_t)(at & (ring->size - 1)) * ring->stride;
+}
+
+/* Requests that do not involve the peer */
+static inline bool card_is_local(const struct card_send *send)
+{
+	return send->opcode == IB_WR_REG_MR || send->opcode == IB_WR_LOCAL_INV;
+}
+
+/* Retry a request after @ns */
+static inline enum card_step card_wait(struct card_send *send, u64 ns)
+{
+	send->exec_at = ns == CARD_NEVER ? CARD_NEVER : ktime_get_ns() + ns;
+	return CARD_LATER;
+}
+
+static inline bool card_is_gsi(const struct card_qp *qp)
+{
+	return qp->ib.qp_type == IB_QPT_GSI;
+}
+
+/* qp.c */
+extern struct xarray card_qps;
+int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_udata *udata);
+int card_destroy_qp(struct ib_qp *ib, struct ib_udata *udata);
+void card_qp_stop(struct card_qp *qp);
+
+/* state.c */
+int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata);
+int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
+		  struct ib_qp_init_attr *init);
+void card_qp_report(struct work_struct *work);
+void card_qp_event(struct card_qp *qp, enum ib_event_type event);
+void card_qp_error(struct card_qp *qp);
+void card_qp_break(struct card *card, u32 qpn);
+
+/* post.c */
+int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad);
+int card_post_recv(struct ib_qp *ib, const struct ib_recv_wr *wr, const struct ib_recv_wr **bad);
+
+/* engine.c */
+void card_engine_run(struct card_qp *qp);
+void card_engine_kick(struct card_qp *qp);
+void card_engine_later(struct card_qp *qp);
+bool card_engine_claim(struct card_qp *qp);
+void card_engine_tasklet(struct tasklet_struct *tasklet);
+enum hrtimer_restart card_engine_timer(struct hrtimer *timer);
+
+/* steps.c */
+void card_engine_reset(struct card_qp *qp);
+bool card_start(struct card_qp *qp, u64 now);
+bool card_execute(struct card_qp *qp, u64 now);
+bool card_complete(struct card_qp *qp, u64 now);
+void card_flush(struct card_qp *qp);
+
+/* copy.c */
+enum card_moved card_move(struct card_qp *qp, struct card_send *send,
+			  const struct card_remote *remote, bool inbound);
+
+/* request.c */
+enum card_step card_request(struct card_qp *qp, struct card_send *send);
+
+/* receive.c */
+struct card_recv *card_recv_first(struct card_qp *qp);
+void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bool in_timer);
+void card_recv_flush(struct card_qp *qp);
+
+/* peer.c */
+struct card_qp *card_peer_enter(struct card_qp *qp);
+void card_peer_leave(struct card_qp *peer);
+enum card_step card_no_answer(struct card_qp *qp, struct card_send *send);
+bool card_retry(struct card_qp *qp);
+
+/* gsi.c */
+void card_gsi_send(struct card_qp *qp, struct card_send *send);
+
+/* wire.c */
+void card_wire_start(struct card_qp *qp, struct card_send *send, u64 now);
+u64 card_wire_answer(struct card *card, const struct card_qp *qp, const struct card_send *send);
+u64 card_wire_translate(struct card *card, const struct card_mr *mr, u64 addr, u64 length);
+
+#endif

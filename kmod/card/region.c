@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Memory regions.
+ *
+ * A key consists of an index, which the card assigns, and a low byte, which the
+ * consumer changes with each registration. An access enters a region, copies at
+ * most CARD_PIECE bytes with softirqs disabled, and leaves it. An invalidation
+ * refuses later accesses, and waits for current ones without sleeping. Neither
+ * takes a lock.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "qp.h"
+
+/* --- validity --- */
+
+/**
+ * card_mr_open - make a region valid
+ * @mr: region with all members set, in state CARD_MR_CHANGES or new
+ */
+void card_mr_open(struct card_mr *mr)
+{
+	atomic_set_release(&mr->users, 1);
+	atomic_set_release(&mr->state, CARD_MR_VALID);
+}
+
+/**
+ * card_mr_close - make a region invalid; waits for the end of accesses without sleeping
+ * @mr: region
+ *
+ * Return: false if it was invalid already.
+ */
+bool card_mr_close(struct card_mr *mr)
+{
+	bool closed = atomic_cmpxchg(&mr->state, CARD_MR_VALID, CARD_MR_INVALID) == CARD_MR_VALID;
+
+	if (closed)
+		atomic_dec(&mr->users);
+	while (atomic_read_acquire(&mr->users))
+		cpu_relax();
+	return closed;
+}
+
+/* --- creation and destruction --- */
+
+static void card_mr_free(struct rcu_head *rcu)
+{
+	struct card_mr *mr = container_of(rcu, struct card_mr, rcu);
+
+	kvfree(mr->ranges);
+	kfree(mr);
+}
+
+static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges)
+{
+	struct card *card = to_card(pd->device);
+	struct card_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	int rc = -ENOMEM;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	if (max_ranges) {
+		mr->ranges = kvcalloc(max_ranges, sizeof(*mr->ranges), GFP_KERNEL);
+		if (!mr->ranges)
+			goto out_free;
+	}
+	mr->max_ranges = max_ranges;
+	mr->ib.pd = pd;
+	/* cyclic: a stale key finds no new region */
+	rc = xa_alloc_cyclic(&card->keys, &mr->index, mr, XA_LIMIT(1, CARD_MAX_MR),
+			     &card->next_key, GFP_KERNEL);
+	if (rc < 0)
+		goto out_free;
+	mr->key = mr->index << 8;
+	mr->ib.lkey = mr->key;
+	mr->ib.rkey = mr->key;
+	return &mr->ib;
+out_free:
+	kvfree(mr->ranges);
+	kfree(mr);
+	return ERR_PTR(rc == -EBUSY ? -ENOMEM : rc);
+}
+
+/**
+ * card_get_dma_mr - create a region of all memory
+ * @pd: protection domain
+ * @access: IB_ACCESS_...
+ *
+ * Return: region, or an error pointer.
+ */
+struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access)
+{
+	struct ib_mr *ib = card_mr_create(pd, 0);
+	struct card_mr *mr;
+
+	if (IS_ERR(ib))
+		return ib;
+	mr = to_card_mr(ib);
+	mr->access = access;
+	mr->length = U64_MAX;
+	card_mr_open(mr);
+	return ib;
+}
+
+/**
+ * card_alloc_mr - create a region for fast registration
+ * @pd: protection domain
+ * @type: IB_MR_TYPE_MEM_REG or IB_MR_TYPE_SG_GAPS
+ * @max_num_sg: maximum number of pages, or of elements of a list with gaps
+ *
+ * Return: region in the invalid state, or an error pointer.
+ */
+struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg)
+{
+	if (type != IB_MR_TYPE_MEM_REG && type != IB_MR_TYPE_SG_GAPS)
+		return ERR_PTR(-EOPNOTSUPP);
+	if (!max_num_sg || max_num_sg > CARD_MAX_PAGES)
+		return ERR_PTR(-EINVAL);
+	return card_mr_create(pd, max_num_sg);
+}
+
+/**
+ * card_dereg_mr - destroy a region; waits for the end of accesses
+ * @ib: region
+ * @udata: NULL
+ *
+ * Return: 0.
+ */
+int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
+{
+	struct card_mr *mr = to_card_mr(ib);
+
+	xa_erase(&to_card(ib->device)->keys, mr->index);
+	card_mr_close(mr);
+	/* a lookup may still hold the pointer, and a late registration may open the region */
+	call_rcu(&mr->rcu, card_mr_free);
+	return 0;
+}
+
+/* --- mapping --- */
+
+static void card_mr_clear(struct card_mr *mr)
+{
+	mr->num_ranges = 0;
+	mr->mapped = 0;
+}
+
+/* Append memory to the ranges; returns false if they are full */
+static bool card_mr_add(struct card_mr *mr, u64 addr, u64 length)
+{
+	struct card_range *last = mr->num_ranges ? &mr->ranges[mr->num_ranges - 1] : NULL;
+
+	if (last && last->addr + last->length == addr) {
+		last->length += length;
+	} else {
+		if (mr->num_ranges == mr->max_ranges)
+			return false;
+		mr->ranges[mr->num_ranges++] = (struct card_range) {
+			.start = mr->mapped, .addr = addr, .length = length,
+		};
+	}
+	mr->mapped += length;
+	return true;
+}
+
+static int card_mr_add_page(struct ib_mr *ib, u64 addr)
+{
+	struct card_mr *mr = to_card_mr(ib);
+
+	/* adjacent pages share a range, but the limit is a number of pages */
+	if (mr->mapped == (u64)mr->max_ranges * ib->page_size)
+		return -ENOMEM;
+	return card_mr_add(mr, addr, ib->page_size) ? 0 : -ENOMEM;
+}
+
+/* Map elements with gaps between them */
+static int card_map_gaps(struct card_mr *mr, struct scatterlist *sgl, int nents, u64 skip)
+{
+	struct scatterlist *sg;
+	int i;
+
+	for_each_sg(sgl, sg, nents, i) {
+		if (!card_mr_add(mr, sg_dma_address(sg) + skip, sg_dma_len(sg) - skip))
+			break;
+		if (!i)
+			mr->ib.iova = sg_dma_address(sg) + skip;
+		skip = 0;
+	}
+	mr->ib.length = mr->mapped;
+	return i;
+}
+
+/**
+ * card_map_mr_sg - set the memory of a region
+ * @ib: invalid region
+ * @sg: list, mapped for DMA
+ * @nents: number of elements of @sg
+ * @offset: bytes to skip in the first element, or NULL
+ *
+ * Return: number of elements mapped, or a negative errno.
+ */
+int card_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned int *offset)
+{
+	struct card_mr *mr = to_card_mr(ib);
+
+	if (atomic_read(&mr->users))
+		return -EBUSY;
+	card_mr_clear(mr);
+	if (ib->type == IB_MR_TYPE_SG_GAPS)
+		return card_map_gaps(mr, sg, nents, offset ? *offset : 0);
+	return ib_sg_to_pages(ib, sg, nents, offset, card_mr_add_page);
+}
