@@ -50,14 +50,19 @@ def add(
         list[str] | None, argument("KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8).")
     ] = None,
     netdev: Annotated[str, option("NETDEV", "Network device to add the link to.")] = "",
-    kind: Annotated[str, option("TYPE", "rxe (RoCE) or siw (iWARP); default: rxe.", "--type")] = "",
+    kind: Annotated[
+        str,
+        option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card); default: rxe.", "--type"),
+    ] = "",
 ) -> None:
     """Add a soft RDMA link to a network device.
 
-    It lasts until a reboot.
+    It lasts until a reboot. The first link of type card on a kernel builds the module
+    nfsrdma_card.
 
     Example: nfsrdma link add rxe0 type rxe netdev eth0
     """
+    from nfsrdma_tools.host.module import card
     from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
@@ -65,6 +70,8 @@ def add(
     if not asked["netdev"]:
         raise UsageError("the network device is missing", "add: netdev NETDEV")
     with journal() as changes:
+        if asked["type"] == "card":
+            card.load(changes)
         link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], changes)
         changes.keep()
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")

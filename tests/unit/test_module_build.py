@@ -57,6 +57,17 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Path) -> Pat
     return log
 
 
+def test_the_source_of_the_card_is_not_part_of_the_transport_modules(source: Source) -> None:
+    card = module_source.find_card()
+    assert card.module == "nfsrdma_card"
+    assert Path("module.c") in card.files
+    assert not [path for path in module_source.find().files if path.parts[0] == "card"]
+    before = source.hash
+    (source.folder / "card").mkdir()
+    (source.folder / "card/a.c").write_text("a")
+    assert source.hash == before
+
+
 def test_the_source_is_found_in_a_checkout_and_has_this_programs_version() -> None:
     found = module_source.find()
     assert {Path("Kbuild"), Path("module.c"), Path("dkms.conf")} <= set(found.files)

@@ -98,6 +98,13 @@ def test_an_unknown_state_is_shown_not_hidden() -> None:
     assert (link.state, link.physical_state, link.active) == ("UNKNOWN_9", "POLLING", False)
 
 
+def test_the_firmware_version_identifies_the_modelled_card() -> None:
+    text = {"DEV_INDEX": 1, "DEV_NAME": "x", "FW_VERSION": "nfsrdma_card 0.1.0"}
+    assert to_device(Message.of(**text), "").driver == "card"
+    assert to_device(Message.of(**text), "rxe").driver == "rxe"
+    assert to_device(Message.of(DEV_INDEX=1, DEV_NAME="x", FW_VERSION="1.2"), "").driver == ""
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "netdev", "message"),
     [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the transport module for a kernel: from a copy of the source, into a cache.
+"""Builds a module for a kernel: from a copy of the source, into a cache.
 
-The cache is <cache>/modules/<kernel release>/<source hash>/nfsrdma.ko.  A build never writes into
+The cache is <cache>/modules/<kernel release>/<source hash>/<module>.ko.  A build never writes into
 the source tree, which may be read-only or belong to another user.
 """
 
@@ -75,20 +75,20 @@ def build(
         # another process may have built it while this one waited for the lock
         if force or not cached(release, source):
             source.copy(draft)
-            _make(headers, draft, lambda: watch(release))
-            _keep(draft, _place(release, source))
-    return Build(release, _place(release, source) / f"{OURS}.ko", fresh=True)
+            _make(headers, draft, source.module, lambda: watch(release))
+            _keep(draft, _file(release, source))
+    return Build(release, _file(release, source), fresh=True)
 
 
 def cached(release: str, source: Source) -> Path | None:
     """The cached build of this source for a kernel; None if there is none."""
-    path = _place(release, source) / f"{OURS}.ko"
+    path = _file(release, source)
     return path if path.is_file() else None
 
 
-def all_cached(release: str) -> list[Path]:
-    """All cached builds for a kernel, of any source, newest first."""
-    found = (_cache() / release).glob(f"*/{OURS}.ko")
+def all_cached(release: str, module: str = OURS) -> list[Path]:
+    """All cached builds of a module for a kernel, of any source, newest first."""
+    found = (_cache() / release).glob(f"*/{module}.ko")
     return sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 
 
@@ -116,6 +116,10 @@ def _cache() -> Path:
 
 def _place(release: str, source: Source) -> Path:
     return _cache() / release / source.hash
+
+
+def _file(release: str, source: Source) -> Path:
+    return _place(release, source) / f"{source.module}.ko"
 
 
 def _headers(release: str) -> Path:
@@ -146,11 +150,11 @@ def _draft(release: str, source: Source) -> Iterator[Path]:
         yield Path(draft)
 
 
-def _make(headers: Path, draft: Path, watch: Callable[[], None]) -> None:
+def _make(headers: Path, draft: Path, module: str, watch: Callable[[], None]) -> None:
     jobs = f"-j{os.cpu_count() or 1}"
     argv = ("make", "-C", str(headers), f"M={draft}", jobs, "modules")
     result = run(*argv, timeout=_TIMEOUT, check=False, watch=watch)
-    if result.returncode or not (draft / f"{OURS}.ko").is_file():
+    if result.returncode or not (draft / f"{module}.ko").is_file():
         raise _failure(result, draft)
 
 
@@ -161,9 +165,10 @@ def _failure(result: Result, draft: Path) -> UserError:
     return UserError(f"the module build failed: {cause}", f"see {log}")
 
 
-def _keep(draft: Path, place: Path) -> None:
+def _keep(draft: Path, file: Path) -> None:
+    place = file.parent
     place.mkdir(exist_ok=True)
-    (draft / f"{OURS}.ko").replace(place / f"{OURS}.ko")
+    (draft / file.name).replace(file)
     (place.parent / "failed.log").unlink(missing_ok=True)
-    for old in all_cached(place.parent.name)[_KEPT:]:
+    for old in all_cached(place.parent.name, file.stem)[_KEPT:]:
         shutil.rmtree(old.parent, ignore_errors=True)

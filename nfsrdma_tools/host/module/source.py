@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source of the transport module: its folder, and a hash of its content.
+"""The source of a module: its folder, and a hash of its content.
 
 In a wheel and on a lab node it is part of the package (``data/kmod``), in a checkout it is the
-folder ``kmod`` beside the package.
+folder ``kmod`` beside the package.  The modelled card is a separate module, in its folder ``card``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["OURS", "Source", "find"]
+__all__ = ["CARD", "OURS", "Source", "find", "find_card"]
 
 OURS = "nfsrdma"
-"""The module's name."""
+"""The name of the transport module."""
+CARD = "nfsrdma_card"
+"""The name of the modelled card."""
+_CARD_FOLDER = "card"
 _SUFFIXES = {".c", ".h", ".sh"}
 _NAMES = {"Kbuild", "Makefile", "dkms.conf"}
 # products of a build; a manual build in a checkout leaves them in the source
@@ -28,15 +31,17 @@ _MADE = ("features.h", "*.mod.c")
 
 @dataclass(frozen=True)
 class Source:
-    """The folder that has the source."""
+    """The folder that has the source, and the name of the module."""
 
     folder: Path
+    module: str = OURS
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The source files, relative to the folder, sorted; build products are left out."""
         found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
-        return tuple(sorted(path for path in found if _is_source(path)))
+        own = (path for path in found if path.parts[0] != _CARD_FOLDER)
+        return tuple(sorted(path for path in own if _is_source(path)))
 
     @property
     def hash(self) -> str:
@@ -71,6 +76,14 @@ def find() -> Source:
         if (folder / "Kbuild").is_file():
             return Source(folder)
     raise UserError(f"the module source is missing from {package}/data/kmod", "reinstall nfsrdma")
+
+
+def find_card() -> Source:
+    """The source of the modelled card.  UserError if it is not installed."""
+    folder = find().folder / _CARD_FOLDER
+    if not (folder / "Kbuild").is_file():
+        raise UserError(f"the card's source is missing from {folder}", "reinstall nfsrdma")
+    return Source(folder, CARD)
 
 
 def _is_source(path: Path) -> bool:

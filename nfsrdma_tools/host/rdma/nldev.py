@@ -46,7 +46,9 @@ __all__ = [
 ]
 
 NETLINK_RDMA = 20
-SOFT_KINDS = ("rxe", "siw")
+SOFT_KINDS = ("rxe", "siw", "card")
+# types with another name in the kernel
+_LINK_TYPES = {"card": "nfsrdma_card"}
 
 
 class NoRdmaError(UserError):
@@ -88,7 +90,7 @@ def statistics(link: Link) -> dict[str, int]:
 
 
 def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
-    """Add the soft link ``name`` of ``kind`` (rxe or siw) on ``netdev``; ``journal`` gets the undo.
+    """Add the soft link ``name`` of ``kind`` on ``netdev``; ``journal`` gets the undo.
 
     The kernel loads the driver itself.  UserError if the kernel refuses, MismatchError if the new
     link differs from the request.
@@ -98,7 +100,7 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
         raise UserError(f"RDMA device {name} already exists", "choose another name")
     journal.add(undo := Run(("rdma", "link", "delete", name)))
     try:
-        _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=kind, NDEV_NAME=netdev)
+        _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=_type(kind), NDEV_NAME=netdev)
     except NetlinkError as error:
         journal.drop(undo)
         raise _refused(f"add {kind} link {name} on {netdev}", error) from error
@@ -122,7 +124,8 @@ def remove_link(name: str, journal: Journal) -> Link:
         raise UserError(
             f"{name} is not a soft link (driver {kind})", "nfsrdma deletes only soft links"
         )
-    undo = Run(("rdma", "link", "add", name, "type", link.device.driver, "netdev", link.netdev))
+    kind = _type(link.device.driver)
+    undo = Run(("rdma", "link", "add", name, "type", kind, "netdev", link.netdev))
     journal.add(undo)
     try:
         _change(Command.DELLINK, DEV_INDEX=link.device.index)
@@ -186,9 +189,13 @@ def _find(name: str) -> Link | None:
     return next((link for link in links() if link.device.name == name), None)
 
 
+def _type(kind: str) -> str:
+    return _LINK_TYPES.get(kind, kind)
+
+
 def _check_names(kind: str, name: str, netdev: str) -> None:
     if kind not in SOFT_KINDS:
-        raise UserError(f"link type {kind!r}: expected {' or '.join(SOFT_KINDS)}")
+        raise UserError(f"link type {kind!r}: expected {', '.join(SOFT_KINDS)}")
     # the kernel accepts any name without %; refuse those that are no file name or look like options
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}", name):
         raise UserError(f"link name {name!r}: expected letters, digits, _ . : - (63 at most)")

@@ -46,7 +46,7 @@ class Device:
     protocol: str
     """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
     driver: str
-    """``rxe``, ``siw``, ``mlx5`` ...; empty if the device has no verbs character device."""
+    """``rxe``, ``siw``, ``card``, ``mlx5`` ...; empty if it has no verbs character device."""
     firmware: str
     node_guid: str
 
@@ -76,7 +76,13 @@ class Link:
 
 
 def to_device(answer: Any, driver: str) -> Device:
-    """The device in a reply to GET."""
+    """The device in a reply to GET; ``driver`` is "" if no character device names one.
+
+    The modelled card has no character device; its firmware version names it.
+    """
+    firmware = answer.get_attr("FW_VERSION", "")
+    if not driver and firmware.startswith("nfsrdma_card "):
+        driver = "card"
     return Device(
         index=answer.get_attr("DEV_INDEX"),
         name=answer.get_attr("DEV_NAME"),
@@ -84,7 +90,7 @@ def to_device(answer: Any, driver: str) -> Device:
         node_type=_word(_NODES, answer.get_attr("DEV_NODE_TYPE", 0)),
         protocol=answer.get_attr("DEV_PROTOCOL", ""),
         driver=driver,
-        firmware=answer.get_attr("FW_VERSION", ""),
+        firmware=firmware,
         node_guid=_guid(answer.get_attr("NODE_GUID", 0)),
     )
 
