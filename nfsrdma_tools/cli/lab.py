@@ -78,7 +78,11 @@ def up(
     clients: Annotated[int, option("N", "Number of clients (shape pair).")] = 1,
     memory: Annotated[int, option("MIB", "Memory of each machine.")] = 3072,
     nic: Annotated[
-        str, option("TYPE", "RDMA device: rxe (soft RoCE) or siw (soft iWARP).")
+        str,
+        option(
+            "TYPE",
+            "RDMA device: rxe (soft RoCE), siw (soft iWARP) or card (modelled card; shape solo).",
+        ),
     ] = "rxe",
     cpus: Annotated[int, option("N", "CPUs of each machine (clock wall; else 1).")] = 2,
     extras: Annotated[

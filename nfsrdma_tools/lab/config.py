@@ -14,7 +14,7 @@ __all__ = ["CHECKING", "KERNELS", "LabConfig", "Link"]
 KERNELS = ("6.12", "6.1", "7.2")
 # kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
 CHECKING = ("debug", "kcsan")
-_NICS = ("rxe", "siw")
+_NICS = ("rxe", "siw", "card")
 _SHAPES = ("solo", "pair")
 _CLOCKS = ("wall", "instructions", "counted")
 _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
@@ -85,6 +85,11 @@ class LabConfig:
             raise UsageError(
                 "two machines cannot share an instruction clock",
                 "use --shape solo, or --clock counted or wall",
+            )
+        if self.nic == "card" and self.shape != "solo":
+            raise UsageError(
+                "modelled cards connect only devices of one kernel",
+                "use --shape solo with --nic card, or --nic rxe",
             )
         Link.parse(str(self.wire))
 

@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import accel, image, kernels, paths, qemu_binary, siw, snapshot, stale_labs
+from nfsrdma_tools.lab import (
+    accel,
+    card,
+    image,
+    kernels,
+    paths,
+    qemu_binary,
+    siw,
+    snapshot,
+    stale_labs,
+)
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.network import Lan
@@ -147,6 +157,8 @@ class Lab(Nodes):
             self.set_link(str(self.config.wire))
         if self.config.nic == "siw":
             self._use_siw()
+        if self.config.nic == "card":
+            self._use_card()
 
     def _use_siw(self) -> None:
         kernel, module = kernels.find(self.config.kernel), b""
@@ -154,6 +166,13 @@ class Lab(Nodes):
             module = siw.module(self, self.config.nodes[0], kernel, self._step)
         for node in self.config.nodes:
             self.run(node, "lab-nic", "siw", stdin=module)
+
+    def _use_card(self) -> None:
+        (node,) = self.config.nodes
+        module = card.module(self, node, kernels.find(self.config.kernel), self._step)
+        self.run(node, "lab-nic", "card", stdin=module)
+        # new cards have an infinite rate and no delay: give them netem's
+        self.set_link(str(self.config.wire))
 
 
 def _lock(name: str, stack: contextlib.ExitStack) -> None:

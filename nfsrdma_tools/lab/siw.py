@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import base64
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,20 +11,12 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import opened
 from nfsrdma_tools.lab.kernels import Kernel
+from nfsrdma_tools.lab.node_build import compiled
 from nfsrdma_tools.lab.nodes import Nodes
-from nfsrdma_tools.lock import file_lock
 
 __all__ = ["module"]
 
 _FOLDER = "drivers/infiniband/sw/siw"
-_MAKE = """
-mkdir /run/siw
-tar -xC /run/siw
-make -s -C "/lib/modules/$(uname -r)/build" M=/run/siw CONFIG_RDMA_SIW=m modules >&2
-strip --strip-debug /run/siw/siw.ko
-base64 /run/siw/siw.ko
-rm -r /run/siw
-"""
 
 
 def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
@@ -34,15 +25,9 @@ def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -
     Raises UserError if the archive no longer has the kernel's source.
     """
     file = kernel.folder / "siw.ko"
-    with file_lock(file.with_suffix(".lock")):
-        if not file.exists():
-            step("compiling soft iWARP for this kernel, once (about two minutes)")
-            argv = ("sh", "-ec", _MAKE)
-            text = lab.run(node, *argv, stdin=_source(kernel), timeout=1800).stdout
-            draft = file.with_suffix(".draft")
-            draft.write_bytes(base64.b64decode(text))
-            draft.rename(file)
-    return file.read_bytes()
+    if not file.exists():
+        step("compiling soft iWARP for this kernel, once (about two minutes)")
+    return compiled(lab, node, "siw", file, lambda: _source(kernel), "CONFIG_RDMA_SIW=m")
 
 
 def _source(kernel: Kernel) -> bytes:

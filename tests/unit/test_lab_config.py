@@ -53,6 +53,12 @@ def test_instructions_are_counted_in_one_machine_only() -> None:
         LabConfig("a", shape="pair", clock="instructions")
 
 
+def test_modelled_cards_need_the_shape_solo() -> None:
+    with pytest.raises(UserError, match="one kernel"):
+        LabConfig("a", shape="pair", nic="card")
+    assert LabConfig("a", nic="card").nic == "card"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("shape", "ring"), ("kernel", "5.10"), ("clock", "sun"), ("clients", 0), ("memory", 1)],
