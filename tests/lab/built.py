@@ -9,10 +9,10 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.host.module import source as module_source
-from nfsrdma_tools.lab import image, kernels, paths
+from nfsrdma_tools.lab import card, image, kernels, paths
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["bring", "compiled", "load"]
+__all__ = ["bring", "card_module", "compiled", "load"]
 
 SCRIPT = Path(__file__).with_name("build_module.sh")
 # where `nfsrdma module build` keeps what root builds
@@ -36,6 +36,18 @@ def load(lab: Nodes, node: str = "client") -> None:
     """Have our module carry NFS over RDMA in a node."""
     bring(lab, node)
     lab.run(node, "nfsrdma", "module", "load")
+
+
+def card_module(kernel: str) -> None:
+    """Build the modelled card for ``lab up --nic card`` on the host, as root; else a node does."""
+    base, booted = image.build(extras=True), kernels.build(kernel)
+    file = card.built_file(booted)
+    if file.exists() or os.geteuid() != 0:
+        return
+    source, draft = module_source.find_card().folder, file.with_suffix(f".{os.getpid()}")
+    argv = ("unshare", "-m", "sh", SCRIPT, base.disk, booted.modules, booted.release)
+    run(*argv, source, draft, timeout=1800)
+    draft.rename(file)
 
 
 def compiled(lab: Nodes, release: str, source: Path, file: Path) -> None:

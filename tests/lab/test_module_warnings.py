@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The module builds for each kernel of the lab without a warning of make W=1, or of sparse."""
+"""Both modules build for each kernel of the lab without a warning of make W=1, or of sparse."""
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import built
@@ -15,30 +16,35 @@ from nfsrdma_tools.lab.config import KERNELS
 
 # no vmlinux lies beside the headers, so a module gets no types of its own
 EXPECTED = ("Skipping BTF generation",)
+Find = Callable[[], module_source.Source]
+MODULES = pytest.mark.parametrize(
+    "find", (module_source.find, module_source.find_card), ids=("nfsrdma", "nfsrdma_card")
+)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="no W=1 build: the image is mounted for it by root")
 @pytest.mark.parametrize(
     "kernel", (KERNELS[0], *(pytest.param(k, marks=pytest.mark.nightly) for k in KERNELS[1:]))
 )
-def test_no_warning(kernel: str, tmp_path: Path) -> None:
-    said = built_with(kernel, tmp_path, "W=1")
+@MODULES
+def test_no_warning(kernel: str, find: Find, tmp_path: Path) -> None:
+    said = built_with(kernel, find().folder, tmp_path, "W=1")
     assert [line for line in said if not line.startswith(EXPECTED)] == []
 
 
+@MODULES
 @pytest.mark.skipif(os.geteuid() != 0, reason="sparse did not run: the image is mounted by root")
-def test_no_warning_of_sparse(tmp_path: Path) -> None:
+def test_no_warning_of_sparse(find: Find, tmp_path: Path) -> None:
     if not shutil.which("sparse"):
         pytest.skip("no sparse; missed: address spaces, locks and constants of kmod")
-    said = built_with(KERNELS[0], tmp_path, "C=2")
+    said = built_with(KERNELS[0], find().folder, tmp_path, "C=2")
     # the kernel's headers have warnings of their own
     assert [line for line in said if "/opt/kmod/" in line] == []
 
 
-def built_with(kernel: str, folder: Path, *words: str) -> list[str]:
-    """What a build of the module with more words for make says."""
+def built_with(kernel: str, source: Path, folder: Path, *words: str) -> list[str]:
+    """The output of a build of a module; ``words`` go to make."""
     base, booted = image.build(extras=True), kernels.build(kernel)
-    source = module_source.find().folder
-    argv = (base.disk, booted.modules, booted.release, source, folder / "nfsrdma.ko", *words)
+    argv = (base.disk, booted.modules, booted.release, source, folder / "built.ko", *words)
     result = run("unshare", "-m", "sh", built.SCRIPT, *argv, timeout=1800)
     return (result.stdout + result.stderr).splitlines()

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a node: tests modelled cards; ``python3 - NAME`` calls a function and prints JSON.
+
+The tests do not import this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FILES = Path("/sys/kernel/debug/nfsrdma_card")
+COUNTERS = Path("/sys/class/infiniband/{}/ports/1/hw_counters")
+HERE = Path("/mnt/here")
+ENDS = {"card0": "v0", "card1": "v1"}
+SIZE = 8 << 20
+LIMIT = 120.0
+
+
+def call(*argv: str | Path, check: bool = True) -> str:
+    return subprocess.run(argv, check=check, capture_output=True, text=True).stdout
+
+
+def order(card: str, name: str, value: int | str) -> None:
+    (FILES / card / name).write_text(f"{value}\n")
+
+
+def counters(card: str) -> dict[str, int]:
+    folder = Path(str(COUNTERS).format(card))
+    # the core keeps what it has read for 10 ms
+    time.sleep(0.05)
+    return {p.name: int(p.read_text()) for p in folder.iterdir() if p.name != "lifespan"}
+
+
+def wait_for(what: str, there: Callable[[], object]) -> None:
+    end = time.monotonic() + LIMIT
+    while not there():
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.05)
+
+
+def is_active(card: str) -> bool:
+    return f"link {card}/1 state ACTIVE" in call("rdma", "link", check=False)
+
+
+@contextmanager
+def mounted(options: str) -> Iterator[None]:
+    HERE.mkdir(exist_ok=True)
+    words = f"proto=rdma,port=20049,{options}"
+    call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
+    try:
+        yield
+    finally:
+        call("umount", HERE)
+
+
+def write(name: str, seed: int, size: int = SIZE) -> str:
+    data = hashlib.shake_128(f"{seed}".encode()).digest(size)
+    with (HERE / name).open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return hashlib.sha256(data).hexdigest()
+
+
+def read(name: str) -> str:
+    # read from the server, not from the page cache
+    with (HERE / name).open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+def same(name: str, seed: int) -> bool:
+    wanted = write(name, seed)
+    there = hashlib.sha256(Path("/export", name).read_bytes()).hexdigest()
+    return wanted == there == read(name)
+
+
+def data() -> Any:
+    """Whether data is equal, for each NFS version, and the changes of the counters."""
+    good, before = {}, {card: counters(card) for card in ENDS}
+    for seed, options in enumerate(("vers=3", "vers=4.2", "vers=4.1,nconnect=4,rsize=8192")):
+        with mounted(options):
+            good[options] = same("data", seed)
+    changes = {card: changed(before[card], counters(card)) for card in ENDS}
+    return {"same": good, "counters": changes}
+
+
+def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: value - before[name] for name, value in after.items()}
+
+
+def lost() -> Any:
+    """The card loses messages and retransmits them."""
+    before = counters("card0")
+    with mounted("vers=3"):
+        order("card0", "lose", 3)
+        good = same("lost", 4)
+    return {"same": good, **changed(before, counters("card0"))}
+
+
+def late() -> Any:
+    """Send completions arrive later than the replies."""
+    order("card0", "completion_delay", 2_000_000)
+    try:
+        with mounted("vers=4.2"):
+            return {"same": same("late", 5)}
+    finally:
+        order("card0", "completion_delay", 0)
+
+
+def cached() -> Any:
+    """The translation cache is smaller than a registration."""
+    before = counters("card0")["cache_misses"]
+    order("card0", "cache_entries", 16)
+    order("card0", "cache_miss", 9_000)
+    try:
+        with mounted("vers=3"):
+            good = same("cached", 6)
+        return {"same": good, "misses": counters("card0")["cache_misses"] - before}
+    finally:
+        order("card0", "cache_entries", 0)
+
+
+@contextmanager
+def load() -> Iterator[dict[str, Any]]:
+    """Write and read files during the block, and compare each."""
+    state: dict[str, Any] = {"files": 0, "same": True}
+    ends = threading.Event()
+
+    def work() -> None:
+        while not ends.is_set():
+            state["same"] &= same("load", state["files"])
+            state["files"] += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_for("a file", lambda: state["files"])
+        yield state
+        now = state["files"]
+        wait_for("a file after it", lambda: state["files"] > now + 1)
+    finally:
+        ends.set()
+        thread.join()
+
+
+def add(card: str) -> None:
+    call("rdma", "link", "add", card, "type", "nfsrdma_card", "netdev", ENDS[card])
+    wait_for(card, lambda: is_active(card))
+
+
+def broken() -> Any:
+    """The card fails under load, in four ways; the mount recovers."""
+    found = {}
+    with mounted("vers=3,timeo=50"):
+        for name in ("break", "link_down", "gone", "deleted"):
+            with load() as state:
+                fail(name)
+            found[name] = state
+    return found
+
+
+def fail(name: str) -> None:
+    if name == "break":
+        order("card0", "break", 0)
+    elif name == "link_down":
+        order("card0", "link_down", 1)
+        wait_for("down", lambda: not is_active("card0"))
+        order("card0", "link_down", 0)
+    else:
+        if name == "gone":
+            order("card0", "gone", 1)
+        else:
+            call("rdma", "link", "delete", "card0")
+        wait_for("removal", lambda: not Path("/sys/class/infiniband/card0").exists())
+        add("card0")
+
+
+def unplugged() -> Any:
+    """Remove the network device of a card."""
+    call("ip", "link", "add", "lab9", "type", "dummy")
+    call("ip", "link", "set", "lab9", "up")
+    call("rdma", "link", "add", "card9", "type", "nfsrdma_card", "netdev", "lab9")
+    refused = subprocess.run(
+        ("rdma", "link", "add", "card8", "type", "nfsrdma_card", "netdev", "lab9"),
+        check=False, capture_output=True,
+    ).returncode  # fmt: skip
+    call("ip", "link", "delete", "lab9")
+    wait_for("removal", lambda: not Path("/sys/class/infiniband/card9").exists())
+    return {"second_refused": refused != 0}
+
+
+def slabs() -> dict[str, int]:
+    for path in Path("/sys/kernel/slab").glob("kmalloc-*/shrink"):
+        path.write_text("1\n")
+    rows = [line.split() for line in Path("/proc/slabinfo").read_text().splitlines()[2:]]
+    return {row[0]: int(row[1]) for row in rows if row[0].startswith("kmalloc")}
+
+
+def loads() -> Any:
+    """Unload the module under a mount and reload it; returns the objects in use, round by round."""
+    file, rounds = Path("/run/nfsrdma_card.ko"), int(sys.argv[2])
+    found = []
+    with mounted("vers=3,timeo=50"):
+        for seed in range(rounds):
+            good = same("loads", seed)
+            call("rmmod", "nfsrdma_card")
+            call("insmod", file)
+            for card in ENDS:
+                add(card)
+            found.append({"same": good, "slabs": slabs()})
+    return found
+
+
+print(json.dumps(globals()[sys.argv[1]]()))

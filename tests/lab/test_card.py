@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modelled card executes and refuses requests as a card does, and survives removal."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import built
+import pytest
+from module_life import growth
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+SCRIPT = Path(__file__).with_name("card_node.py").read_bytes()
+VERBS = Path(__file__).with_name("card_verbs")
+SIZE = 8 << 20
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards."""
+    kernel, cpus = (pytestconfig.getoption(f"--{name}") for name in ("kernel", "cpus"))
+    built.card_module(kernel)
+    name = f"test-card-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel, cpus=cpus, nic="card", extras=True)) as lab:
+        yield lab
+
+
+def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
+    """The result of a function of card_node.py, which runs in the node."""
+    output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
+    return json.loads(output)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
+def test_verbs_complete_with_the_status_of_the_specification(cards: Lab, tmp_path: Path) -> None:
+    release = cards.run("client", "uname", "-r").stdout.strip()
+    built.compiled(cards, release, VERBS, file := tmp_path / "card_verbs.ko")
+    cards.run("client", "tee", "/run/card_verbs.ko", stdin=file.read_bytes())
+    cards.run("client", "insmod", "/run/card_verbs.ko", timeout=1800)
+    try:
+        output = cards.run("client", "cat", "/sys/kernel/debug/card_verbs").stdout
+    finally:
+        cards.run("client", "rmmod", "card_verbs")
+    results = dict(line.split(" ", 1) for line in output.splitlines())
+    assert len(results) > 20
+    assert {name: result for name, result in results.items() if result != "ok"} == {}
+
+
+def test_link_show_lists_cards(cards: Lab) -> None:
+    links = json.loads(cards.run("client", "nfsrdma", "link", "show", "--json").stdout)["links"]
+    found = [(x["name"], x["driver"], x["netdev"], x["state"], x["protocol"]) for x in links]
+    assert found == [
+        ("card0", "card", "v0", "ACTIVE", "roce"),
+        ("card1", "card", "v1", "ACTIVE", "roce"),
+    ]
+
+
+def check_data(found: dict[str, Any]) -> None:
+    """The data is equal, the server did all Reads and Writes, and no card had an error."""
+    assert set(found["same"].values()) == {True}
+    client, server = (found["counters"][card] for card in ("card0", "card1"))
+    assert server["reads"] > 0
+    assert server["writes"] > 0
+    assert (client["reads"], client["writes"]) == (0, 0)
+    assert server["bytes"] > len(found["same"]) * SIZE
+    for card in (client, server):
+        assert card["interrupts"] > 0
+        quiet = ("refused", "receiver_not_ready", "retries", "lost", "cache_misses")
+        assert {name: card[name] for name in quiet} == dict.fromkeys(quiet, 0)
+
+
+def test_data_is_equal_with_rpcrdma(cards: Lab) -> None:
+    check_data(on(cards, "data"))
+
+
+def test_a_lost_message_is_retransmitted(cards: Lab) -> None:
+    found = on(cards, "lost")
+    assert found["same"]
+    assert found["lost"] == 3
+    assert found["retries"] >= 1
+
+
+def test_data_is_equal_with_late_completions(cards: Lab) -> None:
+    assert on(cards, "late")["same"]
+
+
+def test_a_small_translation_cache_counts_its_misses(cards: Lab) -> None:
+    found = on(cards, "cached")
+    assert found["same"]
+    # the server reads each page, and writes it
+    assert found["misses"] >= 2 * SIZE // 4096
+
+
+def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
+    script = "cd /sys/kernel/debug/nfsrdma_card/$1 && cat rate latency"
+    for link, wanted in (("10gbit/25us", [10**10, 12_500]), ("none", [0, 0])):
+        cards.set_link(link)
+        for card in ("card0", "card1"):
+            output = cards.run("client", "sh", "-c", script, "sh", card).stdout
+            assert [int(word) for word in output.split()] == wanted
+
+
+def test_a_mount_survives_each_failure_of_its_card(cards: Lab) -> None:
+    found = on(cards, "broken", timeout=1800)
+    assert list(found) == ["break", "link_down", "gone", "deleted"]
+    assert [state["same"] for state in found.values()] == [True] * 4
+
+
+def test_removal_of_the_network_device_removes_the_card(cards: Lab) -> None:
+    assert on(cards, "unplugged") == {"second_refused": True}
+
+
+def test_unloading_the_module_frees_its_memory(cards: Lab, long: bool) -> None:
+    rounds = 100 if long else 3
+    found = on(cards, "loads", str(rounds), timeout=60 * rounds + 600)
+    assert [one["same"] for one in found] == [True] * rounds
+    if long:
+        growth([one["slabs"] for one in found[3:]])
+
+
+def test_data_is_equal_with_nfsrdma(cards: Lab) -> None:
+    built.load(cards)
+    try:
+        found = on(cards, "data")
+    finally:
+        cards.run("client", "nfsrdma", "module", "unload")
+    assert set(found["same"].values()) == {True}
