@@ -69,9 +69,9 @@ static bool card_cq_is_due(struct card_cq *cq)
 	return true;
 }
 
-static enum hrtimer_restart card_cq_timer(struct hrtimer *timer)
+/* Raise the interrupt that moderation delayed */
+static void card_cq_expire(struct card_cq *cq)
 {
-	struct card_cq *cq = container_of(timer, struct card_cq, timer);
 	bool due;
 
 	spin_lock_irq(&cq->lock);
@@ -82,6 +82,11 @@ static enum hrtimer_restart card_cq_timer(struct hrtimer *timer)
 	spin_unlock_irq(&cq->lock);
 	if (due)
 		card_cq_notify(cq);
+}
+
+static enum hrtimer_restart card_cq_timer(struct hrtimer *timer)
+{
+	card_cq_expire(container_of(timer, struct card_cq, timer));
 	return HRTIMER_NORESTART;
 }
 
@@ -222,6 +227,22 @@ void card_cq_forget(struct card_cq *cq, const struct card_qp *qp)
 	spin_unlock_irq(&cq->lock);
 }
 
+/**
+ * card_cq_sync - end the interrupts of completions that were written
+ * @cq: queue
+ *
+ * The RDMA core stops a queue's work before it destroys the queue, so no
+ * interrupt may queue that work after the last queue pair was destroyed.
+ */
+void card_cq_sync(struct card_cq *cq)
+{
+	if (hrtimer_cancel(&cq->timer))
+		card_cq_expire(cq);
+	while (atomic_read_acquire(&cq->calls))
+		cond_resched();
+	irq_work_sync(&cq->interrupt);
+}
+
 /* --- creation and destruction --- */
 
 /**
@@ -261,7 +282,7 @@ int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 }
 
 /**
- * card_destroy_cq - destroy a completion queue; waits for its interrupts
+ * card_destroy_cq - destroy a completion queue
  * @ib: queue that no queue pair uses
  * @udata: NULL
  *
@@ -271,10 +292,7 @@ int card_destroy_cq(struct ib_cq *ib, struct ib_udata *udata)
 {
 	struct card_cq *cq = to_card_cq(ib);
 
-	hrtimer_cancel(&cq->timer);
-	while (atomic_read_acquire(&cq->calls))
-		cond_resched();
-	irq_work_sync(&cq->interrupt);
+	/* card_cq_sync() has ended timer and interrupts */
 	cancel_work_sync(&cq->event);
 	kvfree(cq->ring);
 	atomic_dec(&to_card(ib->device)->cqs);

@@ -164,5 +164,6 @@ int card_poll_cq(struct ib_cq *ib, int room, struct ib_wc *wc);
 int card_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags);
 bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bool in_timer);
 void card_cq_forget(struct card_cq *cq, const struct card_qp *qp);
+void card_cq_sync(struct card_cq *cq);
 
 #endif
