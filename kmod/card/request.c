@@ -74,8 +74,9 @@ static enum card_step card_recv_fails(struct card_qp *qp, struct card_send *send
 {
 	struct ib_wc wc = { .status = peers, .opcode = IB_WC_RECV };
 
+	card_qp_error(peer);
 	card_recv_complete(peer, &wc, false, qp->in_timer);
-	card_peer_fails(peer);
+	card_engine_later(peer);
 	return card_fail(send, ours);
 }
 

@@ -46,7 +46,7 @@ void card_qp_error(struct card_qp *qp)
 	unsigned long flags;
 
 	spin_lock_irqsave(&qp->lock, flags);
-	if (qp->state != IB_QPS_RESET && qp->state != IB_QPS_ERR) {
+	if (qp->state != IB_QPS_RESET) {
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
 		if (!qp->entered)
 			card_recv_flush(qp);

@@ -143,6 +143,23 @@ static void card_complete_one(struct card_qp *qp, const struct card_send *send,
 	card_qp_event(qp, IB_EVENT_QP_FATAL);
 }
 
+/*
+ * The consumer finds the queue pair in the error state when it polls the
+ * completion, and the flushed receives after it.
+ */
+static void card_complete_failed(struct card_qp *qp, const struct card_send *send,
+				 enum ib_wc_status status)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&qp->lock, flags);
+	if (qp->state != IB_QPS_RESET)
+		WRITE_ONCE(qp->state, IB_QPS_ERR);
+	spin_unlock_irqrestore(&qp->lock, flags);
+	card_complete_one(qp, send, status);
+	card_qp_error(qp);
+}
+
 /**
  * card_complete - complete the requests whose answer has arrived
  * @qp: claimed queue pair
@@ -163,9 +180,10 @@ bool card_complete(struct card_qp *qp, u64 now)
 			break;
 		qp->last_done = max(send->done_at, qp->last_done);
 		qp->reads -= send->opcode == IB_WR_RDMA_READ;
-		card_complete_one(qp, send, status);
-		if (qp->failed && qp->sq.tail == qp->executed)
-			card_qp_error(qp);
+		if (qp->failed && qp->sq.tail + 1 == qp->executed)
+			card_complete_failed(qp, send, status);
+		else
+			card_complete_one(qp, send, status);
 	}
 	return qp->sq.tail != before;
 }
