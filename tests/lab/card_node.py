@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ HERE = Path("/mnt/here")
 ENDS = {"card0": "v0", "card1": "v1"}
 SIZE = 8 << 20
 LIMIT = 120.0
+FAILURES = ("break", "link_down", "gone", "deleted")
 
 
 def call(*argv: str | Path, check: bool = True) -> str:
@@ -164,11 +166,21 @@ def broken() -> Any:
     """The card fails under load, in four ways; the mount recovers."""
     found = {}
     with mounted("vers=3,timeo=50"):
-        for name in ("break", "link_down", "gone", "deleted"):
+        for name in FAILURES:
             with load() as state:
                 fail(name)
             found[name] = state
     return found
+
+
+def storm() -> Any:
+    """The card fails at random under load."""
+    rng = random.Random(8166)  # noqa: S311
+    with mounted("vers=3,timeo=50"), load() as state:
+        for _ in range(int(sys.argv[2])):
+            fail(rng.choice(FAILURES))
+            time.sleep(rng.uniform(0, 2))
+    return state
 
 
 def fail(name: str) -> None:

@@ -29,6 +29,17 @@ def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module", params=("rpcrdma", "nfsrdma"))
+def mounts(cards: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The lab with the kernel's transport module, then with ours."""
+    if request.param == "rpcrdma":
+        yield cards
+        return
+    built.load(cards)
+    yield cards
+    cards.run("client", "nfsrdma", "module", "unload")
+
+
 def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
     """The result of a function of card_node.py, which runs in the node."""
     output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
@@ -73,23 +84,23 @@ def check_data(found: dict[str, Any]) -> None:
         assert {name: card[name] for name in quiet} == dict.fromkeys(quiet, 0)
 
 
-def test_data_is_equal_with_rpcrdma(cards: Lab) -> None:
-    check_data(on(cards, "data"))
+def test_data_is_equal_and_no_card_counts_an_error(mounts: Lab) -> None:
+    check_data(on(mounts, "data"))
 
 
-def test_a_lost_message_is_retransmitted(cards: Lab) -> None:
-    found = on(cards, "lost")
+def test_a_lost_message_is_retransmitted(mounts: Lab) -> None:
+    found = on(mounts, "lost")
     assert found["same"]
     assert found["lost"] == 3
     assert found["retries"] >= 1
 
 
-def test_data_is_equal_with_late_completions(cards: Lab) -> None:
-    assert on(cards, "late")["same"]
+def test_data_is_equal_with_late_completions(mounts: Lab) -> None:
+    assert on(mounts, "late")["same"]
 
 
-def test_a_small_translation_cache_counts_its_misses(cards: Lab) -> None:
-    found = on(cards, "cached")
+def test_a_small_translation_cache_counts_its_misses(mounts: Lab) -> None:
+    found = on(mounts, "cached")
     assert found["same"]
     # the server reads each page, and writes it
     assert found["misses"] >= 2 * SIZE // 4096
@@ -104,28 +115,26 @@ def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
             assert [int(word) for word in output.split()] == wanted
 
 
-def test_a_mount_survives_each_failure_of_its_card(cards: Lab) -> None:
-    found = on(cards, "broken", timeout=1800)
+def test_a_mount_survives_each_failure_of_its_card(mounts: Lab) -> None:
+    found = on(mounts, "broken", timeout=1800)
     assert list(found) == ["break", "link_down", "gone", "deleted"]
     assert [state["same"] for state in found.values()] == [True] * 4
+
+
+def test_a_mount_survives_a_storm_of_failures(mounts: Lab, long: bool) -> None:
+    rounds = 100 if long else 8
+    found = on(mounts, "storm", str(rounds), timeout=60 * rounds + 600)
+    assert found["same"]
+    assert found["files"] > 0
 
 
 def test_removal_of_the_network_device_removes_the_card(cards: Lab) -> None:
     assert on(cards, "unplugged") == {"second_refused": True}
 
 
-def test_unloading_the_module_frees_its_memory(cards: Lab, long: bool) -> None:
+def test_unloading_the_module_frees_its_memory(mounts: Lab, long: bool) -> None:
     rounds = 100 if long else 3
-    found = on(cards, "loads", str(rounds), timeout=60 * rounds + 600)
+    found = on(mounts, "loads", str(rounds), timeout=60 * rounds + 600)
     assert [one["same"] for one in found] == [True] * rounds
     if long:
         growth([one["slabs"] for one in found[3:]])
-
-
-def test_data_is_equal_with_nfsrdma(cards: Lab) -> None:
-    built.load(cards)
-    try:
-        found = on(cards, "data")
-    finally:
-        cards.run("client", "nfsrdma", "module", "unload")
-    assert set(found["same"].values()) == {True}
