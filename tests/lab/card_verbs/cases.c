@@ -311,6 +311,81 @@ static const char *send_reads_registered_memory(struct pair *pair)
 	return NULL;
 }
 
+static const char *gaps_transfer(struct pair *pair, struct ib_mr *mr)
+{
+	static const u32 at[] = { 100, 9000, 20001 }, length[] = { 300, 5000, 7 };
+	struct scatterlist sg[3];
+	u32 done = 0;
+	int i;
+
+	sg_init_table(sg, ARRAY_SIZE(sg));
+	for (i = 0; i < ARRAY_SIZE(sg); i++) {
+		sg_dma_address(&sg[i]) = pair->far.dma + at[i];
+		sg_dma_len(&sg[i]) = length[i];
+	}
+	fill(&pair->near, 5307);
+	EXPECT(!reg_list(&pair->far, mr, sg, ARRAY_SIZE(sg), 90, REMOTE));
+	EXPECT(comes(&pair->far, 90, IB_WC_SUCCESS));
+	EXPECT(mr->length == 5307);
+	EXPECT(!post_rdma(pair, IB_WR_RDMA_WRITE, 2, mr->iova, mr->rkey, 5307));
+	EXPECT(comes(&pair->near, 2, IB_WC_SUCCESS));
+	for (i = 0; i < ARRAY_SIZE(sg); i++) {
+		EXPECT(!memcmp(pair->near.data + done, pair->far.data + at[i], length[i]));
+		EXPECT(!pair->far.data[at[i] - 1] && !pair->far.data[at[i] + length[i]]);
+		done += length[i];
+	}
+	return NULL;
+}
+
+static const char *region_with_gaps_transfers_data(struct pair *pair)
+{
+	struct ib_mr *mr = ib_alloc_mr(pair->far.pd, IB_MR_TYPE_SG_GAPS, 3);
+	const char *result;
+
+	EXPECT(!IS_ERR(mr));
+	result = gaps_transfer(pair, mr);
+	ib_dereg_mr(mr);
+	return result;
+}
+
+static const char *region_of_another_domain_cannot_be_registered(struct pair *pair)
+{
+	struct ib_pd *other = ib_alloc_pd(pair->far.device, 0);
+	struct ib_mr *mr;
+	bool fails;
+
+	EXPECT(!IS_ERR(other));
+	mr = ib_alloc_mr(other, IB_MR_TYPE_MEM_REG, REGION);
+	fails = !IS_ERR(mr) && !reg_list(&pair->far, mr, pair->far.sg, REGION, 91, REMOTE) &&
+		comes(&pair->far, 91, IB_WC_MW_BIND_ERR);
+	if (!IS_ERR(mr))
+		ib_dereg_mr(mr);
+	ib_dealloc_pd(other);
+	EXPECT(fails);
+	return NULL;
+}
+
+static const char *global_rkey_permits_access(struct pair *pair)
+{
+	fill(&pair->near, 5000);
+	EXPECT(!post_rdma(pair, IB_WR_RDMA_WRITE, 2, pair->far.dma + 100,
+			  pair->far.pd->unsafe_global_rkey, 5000));
+	EXPECT(comes(&pair->near, 2, IB_WC_SUCCESS));
+	EXPECT(same(pair, 100, 5000));
+	return NULL;
+}
+
+static const char *global_rkey_of_another_domain_is_refused(struct pair *pair)
+{
+	struct ib_pd *other = ib_alloc_pd(pair->far.device, IB_PD_UNSAFE_GLOBAL_RKEY);
+	const char *result;
+
+	EXPECT(!IS_ERR(other));
+	result = refused(pair, IB_WR_RDMA_WRITE, pair->far.dma, other->unsafe_global_rkey, 10);
+	ib_dealloc_pd(other);
+	return result;
+}
+
 /* --- queue pairs --- */
 
 static const char *error_state_flushes_in_order(struct pair *pair)
@@ -370,9 +445,47 @@ static const char *unsupported_opcode_fails(struct pair *pair)
 	return NULL;
 }
 
+/* --- devices that recover --- */
+
+/* The far end refuses the request: both queue pairs stay usable */
+static const char *survived(struct pair *pair, enum ib_wr_opcode opcode)
+{
+	EXPECT(offered(pair, REMOTE));
+	EXPECT(!post_recv(&pair->far, 1, 0, 10));
+	EXPECT(!post_rdma(pair, opcode, 2, pair->far.dma - 1, pair->far.mr->rkey, 10));
+	EXPECT(comes(&pair->near, 2, IB_WC_REM_ACCESS_ERR));
+	EXPECT(in_state(&pair->near, IB_QPS_RTS) && in_state(&pair->far, IB_QPS_RTS));
+	EXPECT(!post_rdma(pair, opcode, 3, pair->far.dma, pair->far.mr->rkey, 10));
+	EXPECT(comes(&pair->near, 3, IB_WC_SUCCESS));
+	EXPECT(!post_send_wr(&pair->near, IB_WR_SEND, 4, 10, 0));
+	EXPECT(comes(&pair->far, 1, IB_WC_SUCCESS) && comes(&pair->near, 4, IB_WC_SUCCESS));
+	return NULL;
+}
+
+static const char *refused_write_leaves_queue_pairs_usable(struct pair *pair)
+{
+	return survived(pair, IB_WR_RDMA_WRITE);
+}
+
+static const char *refused_read_leaves_queue_pairs_usable(struct pair *pair)
+{
+	return survived(pair, IB_WR_RDMA_READ);
+}
+
+/* A request that is not a Read or Write breaks the queue pairs of such a device, too */
+static const char *other_failures_break_the_queue_pair(struct pair *pair)
+{
+	EXPECT(!post_recv(&pair->far, 1, 0, 4095));
+	EXPECT(!post_send_wr(&pair->near, IB_WR_SEND, 2, 4096, 0));
+	EXPECT(comes(&pair->near, 2, IB_WC_REM_INV_REQ_ERR));
+	EXPECT(in_state(&pair->near, IB_QPS_ERR) && in_state(&pair->far, IB_QPS_ERR));
+	return NULL;
+}
+
 static const struct terms patient = { 7, 14, 8, 2, 16, REMOTE, 4 * QUEUE };
 static const struct terms closed = { 0, 1, 8, 2, 16, 0, 4 * QUEUE };
 static const struct terms small = { 0, 1, 8, 2, 16, REMOTE, 16 };
+static const struct terms global = { 0, 1, 8, 2, 16, REMOTE, 4 * QUEUE, IB_PD_UNSAFE_GLOBAL_RKEY };
 
 #define TEST(_run, _terms) { .name = #_run, .run = _run, .terms = &(_terms) }
 
@@ -398,6 +511,10 @@ const struct test tests[] = {
 	TEST(send_with_inv_of_an_invalid_region_fails, usual),
 	TEST(valid_region_cannot_be_registered, usual),
 	TEST(send_reads_registered_memory, usual),
+	TEST(region_with_gaps_transfers_data, usual),
+	TEST(region_of_another_domain_cannot_be_registered, usual),
+	TEST(global_rkey_permits_access, global),
+	TEST(global_rkey_of_another_domain_is_refused, usual),
 	TEST(error_state_flushes_in_order, usual),
 	TEST(silent_peer_ends_with_retry_error, usual),
 	TEST(post_to_a_full_queue_fails, usual),
@@ -406,3 +523,11 @@ const struct test tests[] = {
 };
 
 const unsigned int num_tests = ARRAY_SIZE(tests);
+
+const struct test recoverable_tests[] = {
+	TEST(refused_write_leaves_queue_pairs_usable, usual),
+	TEST(refused_read_leaves_queue_pairs_usable, usual),
+	TEST(other_failures_break_the_queue_pair, usual),
+};
+
+const unsigned int num_recoverable_tests = ARRAY_SIZE(recoverable_tests);

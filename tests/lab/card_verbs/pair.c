@@ -30,6 +30,9 @@ const struct terms usual = {
 	.cqe = 4 * QUEUE,
 };
 
+static bool recoverable;
+module_param(recoverable, bool, 0444);
+
 static struct ib_device *found[2];
 static const char *results[64];
 static struct dentry *file;
@@ -68,19 +71,26 @@ int post(struct end *end, struct ib_send_wr *wr, u64 id, u64 at, u32 length)
 	return ib_post_send(end->qp, wr, NULL);
 }
 
-/* Registers the region of an end under a new key */
-int reg(struct end *end, u64 id, int access)
+/* Registers a region under a new key */
+int reg_list(struct end *end, struct ib_mr *mr, struct scatterlist *sg, int num, u64 id,
+	     int access)
 {
 	struct ib_reg_wr wr = {
 		.wr = { .wr_id = id, .opcode = IB_WR_REG_MR, .send_flags = IB_SEND_SIGNALED },
-		.mr = end->mr, .access = access,
+		.mr = mr, .access = access,
 	};
 
-	if (ib_map_mr_sg(end->mr, end->sg, REGION, NULL, PAGE_SIZE) != REGION)
+	if (ib_map_mr_sg(mr, sg, num, NULL, PAGE_SIZE) != num)
 		return -EINVAL;
-	ib_update_fast_reg_key(end->mr, (end->mr->rkey & 0xff) + 1);
-	wr.key = end->mr->rkey;
+	ib_update_fast_reg_key(mr, (mr->rkey & 0xff) + 1);
+	wr.key = mr->rkey;
 	return ib_post_send(end->qp, &wr.wr, NULL);
+}
+
+/* Registers the region of an end under a new key */
+int reg(struct end *end, u64 id, int access)
+{
+	return reg_list(end, end->mr, end->sg, REGION, id, access);
 }
 
 bool poll(struct end *end, struct ib_wc *wc)
@@ -149,7 +159,7 @@ static int end_open(struct end *end, struct ib_device *device, const struct term
 	end->device = device;
 	/* virtually contiguous: one scatter-gather element covers all of it */
 	end->data = kvzalloc(SIZE, GFP_KERNEL);
-	end->pd = ib_alloc_pd(device, 0);
+	end->pd = ib_alloc_pd(device, terms->pd_flags);
 	end->cq = ib_create_cq(device, NULL, NULL, NULL, &attr);
 	if (!end->data || IS_ERR(end->pd) || IS_ERR(end->cq))
 		return -ENOMEM;
@@ -231,28 +241,38 @@ static int add(struct ib_device *device)
 
 static struct ib_client client = { .name = "card_verbs", .add = add };
 
+static const struct test *chosen(unsigned int *num)
+{
+	*num = recoverable ? num_recoverable_tests : num_tests;
+	return recoverable ? recoverable_tests : tests;
+}
+
 static int results_show(struct seq_file *seq, void *unused)
 {
-	unsigned int i;
+	const struct test *test;
+	unsigned int i, num;
 
-	for (i = 0; i < num_tests; i++)
-		seq_printf(seq, "%s %s\n", tests[i].name, results[i]);
+	test = chosen(&num);
+	for (i = 0; i < num; i++)
+		seq_printf(seq, "%s %s\n", test[i].name, results[i]);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(results);
 
 static int __init start(void)
 {
-	unsigned int i;
+	const struct test *test;
+	unsigned int i, num;
 	int rc;
 
-	if (num_tests > ARRAY_SIZE(results))
+	test = chosen(&num);
+	if (num > ARRAY_SIZE(results))
 		return -E2BIG;
 	rc = ib_register_client(&client);
 	if (rc)
 		return rc;
-	for (i = 0; i < num_tests; i++)
-		results[i] = found[0] && found[1] ? run(&tests[i]) : "no devices";
+	for (i = 0; i < num; i++)
+		results[i] = found[0] && found[1] ? run(&test[i]) : "no devices";
 	ib_unregister_client(&client);
 	file = debugfs_create_file("card_verbs", 0400, NULL, NULL, &results_fops);
 	return 0;

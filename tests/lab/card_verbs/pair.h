@@ -42,6 +42,7 @@ struct terms {
 	u8 reads;
 	int access;
 	u32 cqe;
+	unsigned int pd_flags;
 };
 
 extern const struct terms usual;
@@ -53,14 +54,17 @@ struct test {
 	const struct terms *terms;
 };
 
-extern const struct test tests[];
-extern const unsigned int num_tests;
+/* Cases for all devices, and for devices that recover from refused requests */
+extern const struct test tests[], recoverable_tests[];
+extern const unsigned int num_tests, num_recoverable_tests;
 
 /* pair.c */
 int state(struct end *end, enum ib_qp_state state);
 int post_recv(struct end *end, u64 id, u64 at, u32 length);
 int post(struct end *end, struct ib_send_wr *wr, u64 id, u64 at, u32 length);
 int reg(struct end *end, u64 id, int access);
+int reg_list(struct end *end, struct ib_mr *mr, struct scatterlist *sg, int num, u64 id,
+	     int access);
 bool poll(struct end *end, struct ib_wc *wc);
 
 #endif
