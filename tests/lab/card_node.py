@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ HERE = Path("/mnt/here")
 ENDS = {"card0": "v0", "card1": "v1"}
 SIZE = 8 << 20
 LIMIT = 120.0
+FORK = multiprocessing.get_context("fork")
 FAILURES = ("break", "link_down", "gone", "deleted")
 
 
@@ -137,24 +138,26 @@ def cached() -> Any:
 @contextmanager
 def load() -> Iterator[dict[str, Any]]:
     """Write and read files during the block, and compare each."""
-    state: dict[str, Any] = {"files": 0, "same": True}
-    ends = threading.Event()
+    # a process: with a thread, each command would flush the open file in its fork, and wait
+    files, differ, ends = FORK.Value("i", 0), FORK.Value("i", 0), FORK.Event()
 
     def work() -> None:
         while not ends.is_set():
-            state["same"] &= same("load", state["files"])
-            state["files"] += 1
+            differ.value += not same("load", files.value)
+            files.value += 1
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    process = FORK.Process(target=work)
+    process.start()
+    state: dict[str, Any] = {}
     try:
-        wait_for("a file", lambda: state["files"])
+        wait_for("a file", lambda: files.value)
         yield state
-        now = state["files"]
-        wait_for("a file after it", lambda: state["files"] > now + 1)
+        now = files.value
+        wait_for("a file after it", lambda: files.value > now + 1)
     finally:
         ends.set()
-        thread.join()
+        process.join(LIMIT)
+    state |= {"files": files.value, "same": not differ.value and process.exitcode == 0}
 
 
 def add(card: str) -> None:
