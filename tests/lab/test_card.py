@@ -9,6 +9,7 @@ from typing import Any
 
 import built
 import pytest
+from carriers import OURS, THEIRS, serve
 from module_life import growth
 
 from nfsrdma_tools.lab.config import LabConfig
@@ -36,9 +37,9 @@ def mounts(cards: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     if request.param == "rpcrdma":
         yield cards
         return
-    built.load(cards)
+    serve(cards, "server", OURS)
     yield cards
-    cards.run("client", "nfsrdma", "module", "unload")
+    serve(cards, "server", THEIRS)
 
 
 def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
