@@ -20,9 +20,9 @@ setup: ## Packages, .venv and .venv/bin/nfsrdma
 dev: ## The same with linters and test tools
 	@tools/setup dev
 
-sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html
+sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/report/index.html; NIC=card|rxe
 	@mkdir -p out
-	@$(BIN)/nfsrdma sweep --lab --preset quick --output out/sweep.db
+	@$(BIN)/nfsrdma sweep --lab --lab-nic $(or $(NIC),card) --preset quick --output out/sweep.db
 	@$(BIN)/nfsrdma report out/sweep.db --output out/report
 
 test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
@@ -78,9 +78,9 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic --server ours $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed
 
-bench: dev image ## Both halves of our module beside the kernel's, counted in instructions: ROUNDS=3 KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12)
+bench: dev image ## TCP, the kernel's module and ours, counted in instructions, into docs/dev: NIC=card|rxe ROUNDS=3 KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12) $(or $(NIC),card)
+	$(if $(filter rxe,$(NIC)),@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12))
 
 matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our module beside the kernel's, client and server of each in one machine: ``make bench``.
+"""NFS over TCP, over the kernel's module and over ours, in one machine: ``make bench``.
 
 On the instruction clock, where a microsecond is a thousand instructions and the figures are the
-same on any host. In turns within one boot; the first turn of each is for warming up. Without a wire
-between the two soft-RoCE devices: what is counted is the work, the emulated device's included.
+same on any host.  In turns within one boot; the first turn of each is for warming up.  Without a
+wire between the two devices: the table counts the work of client and server, and with soft-RoCE
+that of the emulated devices.
 """
 
 from __future__ import annotations
@@ -11,30 +12,67 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from carriers import OURS, THEIRS, serve
 
+from bench import page
 from bench.module import SCRIPT
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 LOADS = {
-    "scattered": ("4 KiB random O_DIRECT reads", 400, 0.80),
-    "sequential": ("1 MiB O_DIRECT reads", 32, 0.85),
-    "writes": ("1 MiB O_DIRECT writes", 24, 0.85),
-    "small_writes": ("4 KiB O_DIRECT writes", 300, None),
-    "attributes": ("getattr", 600, 0.85),
-    "listing": ("readdir of 10,000 entries", 2, 0.95),
+    "scattered": ("4 KiB random O_DIRECT read", 400),
+    "sequential": ("1 MiB O_DIRECT read", 32),
+    "writes": ("1 MiB O_DIRECT write", 24),
+    "small_writes": ("4 KiB O_DIRECT write", 300),
+    "attributes": ("stat(2), noac", 600),
+    "listing": ("readdir of 10,000 entries", 2),
+    "cached": ("64 MiB through the cache, 8 KiB calls, rsize 512 KiB", 1),
 }
-MOUNT = "vers=3,proto=rdma,port=20049,noac"
-# what each side is best with, found by trying: ours has it by default
-BEST = {
-    OURS: "true",
-    THEIRS: "sysctl -w sunrpc.rdma_max_inline_read=8192 sunrpc.rdma_max_inline_write=8192;"
-    "sysctl -w sunrpc.svc_rdma.max_req_size=8192",
-}
+RDMA, TCP = "proto=rdma,port=20049", "proto=tcp"
+MOUNT = f"vers=3,{RDMA},noac"
+OFFLOADS = "tso gso gro tx rx sg"
+
+
+def tunables(value: int) -> str:
+    """Commands that set the inline sizes of the kernel's module, in bytes."""
+    return (
+        f"sysctl -qw sunrpc.rdma_max_inline_read={value} sunrpc.rdma_max_inline_write={value}"
+        f" sunrpc.svc_rdma.max_req_size={value}"
+    )
+
+
+def offloads(state: str) -> str:
+    """Commands that switch the offloads of both network devices on or off."""
+    words = " ".join(f"{name} {state}" for name in OFFLOADS.split())
+    return f"for end in v0 v1; do ethtool -K $end {words} >/dev/null; done"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A transport: the module that the kernel has loaded, mount options, commands around a turn."""
+
+    name: str
+    module: str
+    options: str
+    before: str = "true"
+    after: str = "true"
+
+
+COLUMNS = (
+    Column("TCP", THEIRS, TCP),
+    # a host of 2003: no segmentation or receive offload, checksums by the CPU
+    Column("TCP as in 2003", THEIRS, TCP, offloads("off"), offloads("on")),
+    Column("kernel's", THEIRS, RDMA),
+    # found by trying; nfsrdma has these sizes by default
+    Column("kernel's, tuned", THEIRS, RDMA, tunables(8192), tunables(4096)),
+    Column("nfsrdma", OURS, RDMA),
+)
 PREPARE = """
-fallocate -l 64M /export/bench-data; mkdir -p /export/bench-listed /mnt/bench
+fallocate -l 64M /export/bench-data; mkdir -p /export/bench-listed /mnt/bench /run/bench
 seq -f /export/bench-listed/a-file-with-a-name-%g 10000 | xargs touch
 """
 REGISTRATIONS = """
@@ -46,57 +84,138 @@ EVENTS = {
     OURS: ("nfsrdma/nfsrdma_mr_fastreg", "nfsrdma_mr_fastreg"),
     THEIRS: ("rpcrdma/xprtrdma_mr_fastreg", "xprtrdma_mr_fastreg"),
 }
+# samples per second of the instruction clock, and loads of about two of these seconds
+RATE = 9973
+PROFILED = {"scattered": 20_000, "sequential": 1200}
 Turn = dict[str, dict[str, float]]
+Samples = dict[str, dict[str, int]]
 
 
 def sh(lab: Lab, script: str, timeout: float = 600) -> str:
     return lab.run("solo", "sh", "-ec", script, timeout=timeout).stdout
 
 
-def turn(lab: Lab, which: str, tuned: bool) -> Turn:
-    serve(lab, "solo", which)
-    if tuned:
-        # read when a connection is made
-        sh(lab, BEST[which])
-    sh(lab, f"mount -t nfs -o {MOUNT} server:/export /mnt/bench")
-    counts = [f"{name}={count}" for name, (_, count, _) in LOADS.items()]
-    found: Turn = json.loads(
-        lab.run("solo", "python3", "-", *counts, stdin=SCRIPT, timeout=3600).stdout
-    )
-    event, name = EVENTS[which]
-    said = sh(lab, REGISTRATIONS.format(event=event, name=name))
-    found["sequential"]["registrations"] = int(said) / 8
+def mount(lab: Lab, options: str) -> None:
+    sh(lab, f"mount -t nfs -o vers=3,{options} server:/export /mnt/bench")
+
+
+def unmount(lab: Lab) -> None:
     sh(lab, "umount /mnt/bench")
+
+
+def loads(lab: Lab, names: Sequence[str]) -> Turn:
+    counts = [f"{name}={LOADS[name][1]}" for name in names]
+    argv = ("python3", "-", *counts)
+    found: Turn = json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)
     return found
 
 
-def table(ours: list[Turn], kernels: list[Turn]) -> None:
-    print(f"{'':30}{'ours':>10}{'kernel':>10}{'ratio':>8}{'goal':>7}   range of ratios")
-    for name, (text, _, goal) in LOADS.items():
-        ratios = sorted(o[name]["us"] / k[name]["us"] for o, k in zip(ours, kernels, strict=True))
-        values = [statistics.median(t[name]["us"] for t in turns) for turns in (ours, kernels)]
-        print(
-            f"{text:30}{values[0]:10.1f}{values[1]:10.1f}{statistics.median(ratios):8.3f}"
-            f"{goal or '':>7}   {ratios[0]:.3f}..{ratios[-1]:.3f}"
-        )
-    counts = [turns[0]["sequential"]["registrations"] for turns in (ours, kernels)]
-    print(f"{'registrations for 1 MiB':30}{counts[0]:10.2f}{counts[1]:10.2f}")
+def turn(lab: Lab, column: Column) -> Turn:
+    serve(lab, "solo", column.module)
+    # the sizes are read when a connection is made
+    sh(lab, column.before)
+    mount(lab, f"{column.options},noac")
+    found = loads(lab, [name for name in LOADS if name != "cached"])
+    if column.options == RDMA:
+        event, name = EVENTS[column.module]
+        counted = sh(lab, REGISTRATIONS.format(event=event, name=name))
+        found["sequential"]["registrations"] = int(counted) / 8
+    unmount(lab)
+    mount(lab, f"{column.options},rsize=524288")
+    found |= loads(lab, ["cached"])
+    unmount(lab)
+    sh(lab, column.after)
+    return found
+
+
+def profile(lab: Lab, column: Column) -> Samples:
+    """The samples of each layer, for the loads in PROFILED."""
+    here = Path(__file__).parent
+    for name in ("module_node.py", "profile_node.py"):
+        lab.run("solo", "tee", f"/run/bench/{name}", stdin=(here / name).read_bytes())
+    serve(lab, "solo", column.module)
+    mount(lab, f"{column.options},noac")
+    counts = [f"{name}={count}" for name, count in PROFILED.items()]
+    argv = ("python3", "/run/bench/profile_node.py", str(RATE), *counts)
+    found: Samples = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
+    unmount(lab)
+    return found
+
+
+def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
+    pairs = zip(turns[one], turns[other], strict=True)
+    found = sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
+    return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
+
+
+def costs(turns: dict[str, list[Turn]]) -> list[str]:
+    """The table of all loads and transports."""
+    names = [column.name for column in COLUMNS]
+    others = [name for name in names if name != "nfsrdma"]
+    heads = ["thousands of instructions", *names, *(f"nfsrdma : {name}" for name in others)]
+    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    for load, (text, _) in LOADS.items():
+        values = [statistics.median(t[load]["us"] for t in turns[name]) for name in names]
+        ratios = [ratio(turns, load, "nfsrdma", name) for name in others]
+        lines.append(page.row([text, *(f"{value:,.1f}" for value in values), *ratios]))
+    counts = [turns[name][0]["sequential"].get("registrations") for name in names]
+    cells = ["" if count is None else f"{count:g}" for count in counts]
+    lines.append(page.row(["registrations for a 1 MiB read", *cells, *([""] * len(others))]))
+    return lines
+
+
+def shares(turns: dict[str, list[Turn]], samples: dict[str, Samples]) -> list[str]:
+    """The table of the modelled card's own share."""
+    heads = ("", "transport", "card without the copy", "share", "copy", "share", "samples")
+    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    for load in PROFILED:
+        for name, found in samples.items():
+            us = statistics.median(t[load]["us"] for t in turns[name])
+            total = sum(found[load].values())
+            cells = [LOADS[load][0], name]
+            for layer in ("card model", "copy"):
+                share = found[load].get(layer, 0) / total
+                cells += [f"{us * share:,.2f}", f"{share:.2%}"]
+            lines.append(page.row([*cells, total]))
+    return lines
+
+
+def layers(samples: dict[str, Samples]) -> list[str]:
+    """The table of all layers."""
+    known = [(load, name) for load in PROFILED for name in samples]
+    lines = [page.row(["layer", *(f"{LOADS[load][0]}, {name}" for load, name in known)])]
+    lines.append(page.row(["---"] * (len(known) + 1)))
+    found = [samples[name][load] for load, name in known]
+    order = sorted({layer for one in found for layer in one}, key=lambda n: -found[0].get(n, 0))
+    for layer in order:
+        parts = [f"{one.get(layer, 0) / sum(one.values()):.1%}" for one in found]
+        lines.append(page.row([layer, *parts]))
+    return lines
 
 
 def main() -> None:
-    rounds, kernel = int(sys.argv[1]), sys.argv[2]
-    config = LabConfig("bench", clock="instructions", link="none", kernel=kernel, memory=4608)
+    rounds, kernel, nic = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    config = LabConfig(
+        "bench", clock="instructions", link="none", kernel=kernel, memory=4608, nic=nic
+    )
+    turns: dict[str, list[Turn]] = {column.name: [] for column in COLUMNS}
     with Lab(config) as lab:
         sh(lab, PREPARE)
-        for tuned in (False, True):
-            turns: dict[str, list[Turn]] = {THEIRS: [], OURS: []}
-            for number in range(rounds + 1):
-                for which, found in turns.items():
-                    found.append(turn(lab, which, tuned))
-                    print(f"turn {number} of {rounds}: {which} {json.dumps(found[-1])}", flush=True)
-            print("best tunables:" if tuned else "defaults:", "thousands of instructions each")
-            table(turns[OURS][1:], turns[THEIRS][1:])
+        for number in range(rounds + 1):
+            for column in COLUMNS:
+                found = turn(lab, column)
+                print(f"turn {number} of {rounds}: {column.name} {json.dumps(found)}", flush=True)
+                turns[column.name] += [found] * (number > 0)
+        rdma = [column for column in COLUMNS if column.name in ("kernel's", "nfsrdma")]
+        samples = {column.name: profile(lab, column) for column in rdma if nic == "card"}
+        print(f"profile: {json.dumps(samples)}", flush=True)
         lab.check()
+        about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
+    page.write(f"{nic} costs", [about, "", *costs(turns)])
+    if samples:
+        page.write("card shares", [about, "", *shares(turns, samples)])
+        page.write("card layers", [about, "", *layers(samples)])
+    print("\n".join(costs(turns) + (shares(turns, samples) if samples else [])))
 
 
 if __name__ == "__main__":

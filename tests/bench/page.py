@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the tables of benchmarks into docs/dev/benchmarks.md."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+
+from nfsrdma_tools.lab import kernels
+from nfsrdma_tools.lab.lab import Lab
+
+__all__ = ["conditions", "row", "write"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "dev" / "benchmarks.md"
+
+
+def row(cells: Sequence[object]) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def conditions(lab: Lab, nic: str, command: str) -> str:
+    """The conditions of a table: command, device, kernel, clock, link, QEMU, day."""
+    facts = lab.facts
+    device = {"card": "modelled card", "rxe": "soft-RoCE"}[nic]
+    return (
+        f"`{command}`, {device}, Linux {kernels.find(lab.config.kernel).release}, "
+        f"{facts['clock']} clock, link {facts['link']}, QEMU {facts['qemu'].split()[0]}, "
+        f"{datetime.datetime.now(datetime.UTC).date()}."
+    )
+
+
+def write(name: str, lines: Sequence[str]) -> None:
+    """Replace the lines between the marks of a section."""
+    text = PAGE.read_text()
+    start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    before, rest = text.split(start, 1)
+    after = rest.split(end, 1)[1]
+    PAGE.write_text(
+        "".join((before, start, "\n", *(f"{each}\n" for each in lines), "\n", end, after))
+    )

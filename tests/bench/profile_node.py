@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What solo.py runs in the node to find the modelled card's share of a load.
+
+Runs as ``python3 profile_node.py RATE LOAD=COUNT...`` beside module_node.py, with the mount in
+/mnt/bench.  Samples the stacks during each load, RATE times in a second.  Prints JSON: for each
+load the number of samples of the busy CPU, and how many belong to each layer; the layer "card
+model" is split into the copy of the data and the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+
+import module_node
+
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.probe_sets import attached, probe_set
+
+COPY = "memcpy"
+
+
+def part(frames: tuple[tuple[str, str], ...], layer: str) -> str:
+    """The layer of a sample; the card's copy is apart."""
+    if layer == names.CARD and frames[0][0].lstrip("_").startswith(COPY):
+        return "copy"
+    return layer
+
+
+def profile(load: str, count: int, rate: int) -> dict[str, int]:
+    """The samples of each layer while a load runs."""
+    (work,) = (each for each in module_node.LOADS if each.__name__ == load)
+    work(max(count // 10, 2))
+    module_node.forget()
+    cpu = probe_set("cpu")
+    with attached(["cpu"], rate=rate) as session:
+        cpu.read(session)
+        cpu.forget(session, cpu.read(session), 0.0)
+        work(count)
+        found: Counter[str] = Counter()
+        for seen, samples in cpu.read(session).stacks.items():
+            found[part(seen.stack, seen.where[0])] += samples
+    for layer in (names.IDLE, names.TRACING):
+        found.pop(layer, None)
+    return found
+
+
+def main() -> None:
+    rate = int(sys.argv[1])
+    loads = (word.split("=") for word in sys.argv[2:])
+    print(json.dumps({name: profile(name, int(count), rate) for name, count in loads}))
+
+
+main()
