@@ -35,7 +35,7 @@ OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes", "--stor
 """Options by their old names, and the new names."""
 
 LAB_TARGET = "server:/export"
-_LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us"}
+_LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us", "nic": ""}
 
 
 def sweep(
@@ -136,6 +136,14 @@ def sweep(
     lab_link: Annotated[
         str, option("LINK", "Network of the lab: RATE/ROUND-TRIP, or none.")
     ] = _LAB["link"],
+    lab_nic: Annotated[
+        str,
+        option(
+            "TYPE",
+            "RDMA device of the lab: card (modelled card) or rxe (soft RoCE) (default: card; "
+            "with transport nfsrdma: rxe).",
+        ),
+    ] = _LAB["nic"],
     as_json: Annotated[bool, flag("Print an event per line as JSON.", "--json", "-j")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -149,8 +157,9 @@ def sweep(
     from nfsrdma_tools.sweep.store import Store
 
     options = Options(server_ssh, keep_file, probes, sweep_plan.rhythm(start_at, interval, in_step))
-    source = _in_lab(lab_clock, lab_kernel, lab_link, probes) if lab else _here(options)
-    where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link} if lab else {}
+    where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link, "nic": lab_nic}
+    where = where if lab else {}
+    source = _in_lab(where, probes) if lab else _here(options)
     again = _again(options, where)
     changes = {
         "preset": preset,
@@ -191,7 +200,7 @@ def _here(options: Options) -> Source:
     return run
 
 
-def _in_lab(clock: str, kernel: str, link: str, probes: bool) -> Source:
+def _in_lab(where: dict[str, str], probes: bool) -> Source:
     import os
     import sys
 
@@ -201,10 +210,12 @@ def _in_lab(clock: str, kernel: str, link: str, probes: bool) -> Source:
     def config(plan: Plan) -> LabConfig:
         # the kernel's server needs the kernel's module, so our client needs another machine
         shape = "pair" if "nfsrdma" in plan.transports else "solo"
-        if shape == "pair" and clock == "instructions":
+        nic = where["nic"] or ("card" if shape == "solo" else "rxe")
+        if shape == "pair" and where["clock"] == "instructions":
             what = "nfsrdma needs a lab of two machines, which cannot share an instruction clock"
             raise UsageError(what, "use --lab-clock counted or wall")
-        return LabConfig(f"sweep-{os.getpid()}", shape, kernel, clock, link)
+        name = f"sweep-{os.getpid()}"
+        return LabConfig(name, shape, where["kernel"], where["clock"], where["link"], nic=nic)
 
     def step(text: str) -> None:
         print(f"lab: {text}", file=sys.stderr)

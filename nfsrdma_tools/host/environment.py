@@ -24,10 +24,13 @@ _MODULES = (
     "ib_core",
     "rdma_rxe",
     "siw",
+    "nfsrdma_card",
     "mlx5_ib",
     "irdma",
 )
-_LAB = ("clock", "accel", "shape", "link", "kernel", "qemu")
+_LAB = ("clock", "accel", "shape", "link", "nic", "kernel", "qemu")
+# of nfsrdma_card, in debugfs: what its time depends on
+_CARD = ("rate", "latency", "message", "units", "cache_entries", "cache_miss", "moderation")
 
 
 def conditions(root: Path = Path("/")) -> dict[str, str]:
@@ -36,8 +39,8 @@ def conditions(root: Path = Path("/")) -> dict[str, str]:
     ``host`` is the host name; ``clock synchronised`` comes from timedatectl.
 
     ``module NAME`` is its version, srcversion and taints, ``nfsrdma tunables`` are the current
-    parameters of our module, ``rdma NAME`` is the driver or parent of a device, ``lab ...`` are
-    the lab's entries in /etc/nfsrdma-lab.json.
+    parameters of our module, ``rdma NAME`` is the driver or parent of a device or the parameters of
+    a modelled card, ``lab ...`` are the lab's entries in /etc/nfsrdma-lab.json.
     """
     facts = {
         "host": platform.node(),
@@ -122,7 +125,14 @@ def _tunables(root: Path) -> str:
 def _devices(root: Path) -> dict[str, str]:
     folder = root / "sys/class/infiniband"
     devices = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {f"rdma {device.name}": _device(device) for device in devices}
+    return {f"rdma {d.name}": _card(root, d.name) or _device(d) for d in devices}
+
+
+def _card(root: Path, name: str) -> str:
+    folder = root / "sys/kernel/debug/nfsrdma_card" / name
+    if not folder.is_dir():
+        return ""
+    return ", ".join(["modelled card", *(f"{each} {_text(folder / each)}" for each in _CARD)])
 
 
 def _device(device: Path) -> str:

@@ -75,6 +75,7 @@ class Nodes:
         return {
             **{"name": config.name, "shape": config.shape, "kernel": config.kernel},
             **{"clock": config.clock, "link": str(config.wire), "accel": self.accel},
+            "nic": config.nic,
             # the instruction count depends on the emulator, too
             "qemu": version(),
         }

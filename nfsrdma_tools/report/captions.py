@@ -11,7 +11,7 @@ from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.significance import UNSTEADY
 
 __all__ = [
-    "actor", "ahead", "best_of", "cell", "small_print", "title", "transport",
+    "actor", "ahead", "best_of", "cell", "nic", "small_print", "title", "transport",
 ]  # fmt: skip
 
 _NAMES = {"tcp": "TCP", "rdma": "RDMA", "nfsrdma": "RDMA (nfsrdma)"}
@@ -205,10 +205,16 @@ def reader_caption(study: Study, count: int) -> str:
 def dashed(study: Study) -> str:
     """The meaning of dashed lines, if there are any."""
     return (
-        " Dashed: without the CPU time of the emulated NIC, whose work a card does in hardware."
+        f" Dashed: without the CPU time of the {nic(study)}, whose work a card does in hardware."
         if study.emulated
         else ""
     )
+
+
+def nic(study: Study) -> str:
+    """The software that does the work of an RDMA card."""
+    is_card = conditions.emulation(study.conditions) == conditions.CARD
+    return "card model" if is_card else "emulated NIC"
 
 
 def reader_alt(points: Sequence[Point]) -> str:

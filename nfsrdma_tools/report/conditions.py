@@ -8,8 +8,18 @@ from collections.abc import Iterable, Mapping
 
 from nfsrdma_tools.sweep.trial_record import Trial
 
-__all__ = ["clock_note", "is_emulated", "is_lab", "machine", "merged", "wire_speed"]
+__all__ = [
+    "CARD",
+    "SOFT_ROCE",
+    "clock_note",
+    "emulation",
+    "is_lab",
+    "machine",
+    "merged",
+    "wire_speed",
+]
 
+CARD, SOFT_ROCE = "modelled card", "soft-RoCE"
 _HARDWARE = ("mlx5_ib", "irdma")
 
 
@@ -36,10 +46,13 @@ def is_lab(facts: Mapping[str, str]) -> bool:
     return "lab clock" in facts
 
 
-def is_emulated(facts: Mapping[str, str]) -> bool:
-    """Whether the RDMA devices are emulated by soft-RoCE, as in a lab."""
+def emulation(facts: Mapping[str, str]) -> str:
+    """The software that stands for an RDMA card: CARD, SOFT_ROCE, or "" for a real card."""
+    if any(name.startswith("rdma ") and CARD in value for name, value in facts.items()):
+        return CARD
     hardware = any(f"module {name}" in facts for name in _HARDWARE)
-    return is_lab(facts) or ("module rdma_rxe" in facts and not hardware)
+    emulated = is_lab(facts) or ("module rdma_rxe" in facts and not hardware)
+    return SOFT_ROCE if emulated else ""
 
 
 def clock_note(facts: Mapping[str, str]) -> str:
@@ -64,7 +77,7 @@ def machine(facts: Mapping[str, str]) -> str:
     parts = [
         f"Linux {facts['kernel']}" if "kernel" in facts else "",
         _ours(facts),
-        *(["soft-RoCE"] if is_emulated(facts) else devices),
+        *([emulation(facts)] if emulation(facts) else devices),
         f"link {facts['lab link']}" if "lab link" in facts else "",
         facts.get("cpu model", ""),
         f"QEMU {facts['lab qemu'].split()[0]}" if "lab qemu" in facts else "",

@@ -72,7 +72,7 @@ def draw(study: Study) -> Drawing | None:
                     for line in found)  # fmt: skip
     caption = (
         f"Points are cells, lines are fitted: o(m) = m × o_byte + o_io.{_left_out(study)} All "
-        "exclude the CPU time of the emulated NIC."
+        f"exclude the CPU time of the {captions.nic(study)}."
     )
     return Drawing("overhead", title, caption, f"Charts, both scales logarithmic. {alt}.", figure)
 
@@ -152,8 +152,8 @@ def _legend(study: Study) -> str:
         "a cell's whole time; ± is the 95 % confidence interval. Samples of stacks divide the "
         "time: client is programs and the client's part of NFS, RPC and transport; server is nfsd "
         "and its part of them; shared is interrupts, packets and context switches, which cannot be "
-        "attributed. The time of an emulated NIC, and of the network below it, is only in the last "
-        "row of a transport."
+        f"attributed. The time of the {captions.nic(study)}, and of the network below it, is only "
+        "in the last row of a transport."
         + (" From the size in the last column, the CPUs of this host sustain the link rate and do "
            "not limit throughput." if study.wire else "")
     )  # fmt: skip
@@ -169,7 +169,17 @@ def _row(study: Study, line: Line) -> tuple[str, ...]:
     scaled = Estimate(io.value / 1e3, io.margin / 1e3)
     values = (byte.value, byte.margin, scaled.value, scaled.margin)
     numbers = (f"{value:.3g}" for value in values)
-    return (captions.transport(line.transport), line.whose, *numbers, str(line.fit.points), *limit)
+    return (
+        captions.transport(line.transport),
+        _whose(study, line),
+        *numbers,
+        str(line.fit.points),
+        *limit,
+    )
+
+
+def _whose(study: Study, line: Line) -> str:
+    return f"{HOST} with {captions.nic(study)}" if line.whose == RAW else line.whose
 
 
 def _limit(study: Study, line: Line) -> str:

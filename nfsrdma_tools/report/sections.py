@@ -14,6 +14,20 @@ from nfsrdma_tools.sweep.significance import UNSTEADY
 __all__ = ["details", "opening"]
 
 SHOWN = 6
+_DEVICES = {
+    conditions.CARD: (
+        "The RDMA card is a model (nfsrdma_card): requests, interrupts and completions cost the "
+        "host what they cost with a card, and a copy stands for the card's DMA; the layer card "
+        "model has its CPU time. The rate and delay of the wire apply to it as they do to TCP. It "
+        "leaves out PCIe, effects on the CPU's caches, and how a particular card delays "
+        "interrupts. For figures of a real card, run nfsrdma sweep on a host that has one. "
+    ),
+    conditions.SOFT_ROCE: (
+        "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
+        "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
+        "second; this does not apply to RDMA hardware. "
+    ),
+}
 
 
 def opening(study: Study) -> list[Markup]:
@@ -22,7 +36,7 @@ def opening(study: Study) -> list[Markup]:
     what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
     cards = tag("div", *(_card(study, one) for one in found), class_="cards")
     parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
-    return parts + ([_emulated_note(study)] if conditions.is_emulated(study.conditions) else [])
+    return parts + ([_device_note(study)] if conditions.emulation(study.conditions) else [])
 
 
 def details(study: Study) -> list[Markup]:
@@ -100,14 +114,10 @@ def _apply(study: Study, found: Sequence[Advice]) -> Markup:
     )  # fmt: skip
 
 
-def _emulated_note(study: Study) -> Markup:
+def _device_note(study: Study) -> Markup:
     where = "This sweep ran in a lab. " if conditions.is_lab(study.conditions) else ""
-    emulated = (
-        "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
-        "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
-        "second; this does not apply to RDMA hardware. "
-    )
-    return tag("p", where, emulated, conditions.clock_note(study.conditions), class_="note")
+    device = _DEVICES[conditions.emulation(study.conditions)]
+    return tag("p", where, device, conditions.clock_note(study.conditions), class_="note")
 
 
 def _front(study: Study, one: Advice) -> Markup:
@@ -154,7 +164,7 @@ def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
 
 def _account_heads(study: Study) -> tuple[str, ...]:
     each = study.plan.direction
-    nic = ("CPU % without emulated NIC",) * study.emulated
+    nic = (f"CPU % without {captions.nic(study)}",) * study.emulated
     kept = any(point.spent for point in study.points)
     return (*nic, "data by", f"segments per {each}", f"registrations per {each}") if kept else ()
 

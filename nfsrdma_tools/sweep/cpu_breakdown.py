@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nfsrdma_tools.host.nfs.mountstats import DATA
-from nfsrdma_tools.probes.cpu.layer_names import EMULATED, IDLE, TCP_IP, TRACING
+from nfsrdma_tools.probes.cpu.layer_names import CARD, EMULATED, IDLE, TCP_IP, TRACING
 from nfsrdma_tools.probes.cpu.layer_names import NIC as NETWORK
 from nfsrdma_tools.probes.cpu.layers import NEITHER, SERVER
 from nfsrdma_tools.sweep.trial_record import Trial
@@ -20,7 +20,8 @@ CLIENT, SHARED, NIC = "client", "shared", EMULATED
 SIDES = (CLIENT, SERVER, SHARED)
 """Sides that CPU time belongs to, besides an emulated NIC; shared: both, or unattributed.
 
-The network layers count as the emulated NIC: over RDMA they carry nothing else.
+A modelled card counts as an emulated NIC, and so do the network layers below soft-RoCE: over RDMA
+they carry nothing else.
 """
 # rows that are not work of the mount
 _NOT_WORK = {TRACING, IDLE, "busy"}
@@ -106,9 +107,11 @@ def _cpu(trial: Trial) -> dict[str, int]:
 
 
 def _offloaded(trial: Trial) -> set[str]:
-    """Layers that an RDMA card would replace: the emulated NIC and the network below it."""
+    """Layers that an RDMA card would replace: its model, or an emulated NIC and its network."""
     layers = {row["layer"] for row in _rows([trial], "cpu")}
-    return {EMULATED, NETWORK, TCP_IP} if EMULATED in layers else set()
+    if EMULATED in layers:
+        return {EMULATED, NETWORK, TCP_IP}
+    return {CARD} & layers
 
 
 def _rows(

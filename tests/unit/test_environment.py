@@ -19,6 +19,17 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
     write(tmp_path / "sys/module/nfsd/initstate", "live\n")
     write(tmp_path / "sys/class/infiniband/rxe0/parent", "v0\n")
     write(tmp_path / "sys/class/infiniband/rxe0/ports/1/rate", "2.5 Gb/sec\n")
+    write(tmp_path / "sys/class/infiniband/card0/ports/1/rate", "100 Gb/sec\n")
+    for name in (
+        "rate",
+        "latency",
+        "message",
+        "units",
+        "cache_entries",
+        "cache_miss",
+        "moderation",
+    ):
+        write(tmp_path / f"sys/kernel/debug/nfsrdma_card/card0/{name}", "7\n")
     lab = {"clock": "instructions", "accel": "tcg", "shape": "solo", "link": "1gbit/100us"}
     write(tmp_path / "etc/nfsrdma-lab.json", json.dumps(lab))
     facts = conditions(tmp_path)
@@ -29,6 +40,10 @@ def test_facts_of_a_machine(tmp_path: Path) -> None:
     assert facts["module rpcrdma"] == "built in"
     assert facts["module nfsd"] == "loaded"
     assert facts["rdma rxe0"] == "on v0, 2.5 Gb/sec"
+    assert facts["rdma card0"] == (
+        "modelled card, rate 7, latency 7, message 7, units 7, cache_entries 7, cache_miss 7, "
+        "moderation 7"
+    )
     assert facts["lab clock"] == "instructions"
     assert "governor" not in facts
 

@@ -215,6 +215,15 @@ def test_advice_comes_first_in_plain_words(made: build.Report) -> None:
     assert "too large" in text and "not offered" in text
 
 
+def test_the_page_describes_a_modelled_card(tmp_path: Path) -> None:
+    facts = LAB | {"rdma card0": "modelled card, rate 1000000000, latency 50000"}
+    report = build.build(store(tmp_path / "s.db", plan(), facts, runs=1), tmp_path / "out")
+    text = " ".join("".join(page(report).texts).split())
+    assert "The RDMA card is a model" in text
+    assert "soft-RoCE" not in text
+    assert "modelled card, link 1gbit/100us" in conditions.machine(report.study.conditions)
+
+
 def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
     tcp, rdma = recommendation.advice(made.study)
     assert (tcp.transport, rdma.transport) == ("tcp", "rdma")

@@ -27,7 +27,7 @@ def cpu(layer: str, **sides: int) -> dict[str, Any]:
     return {"layer": layer, "ns": sum(ns.values()), "share": 0.0, **ns}
 
 
-def trial(cell: Cell) -> Trial:
+def trial(cell: Cell, device: str = "emulated NIC") -> Trial:
     count = PLAN.file_size // cell.rsize
     client, server = (round(count * (cell.rsize * b + i)) for b, i in TRUE[cell.transport])
     shared, nic = count * 1000, count * 9000 * (cell.transport == "rdma")
@@ -35,7 +35,7 @@ def trial(cell: Cell) -> Trial:
         cpu("nfs", client=client + HARNESS),
         cpu("nfsd", server=server),
         cpu("scheduling", neither=shared),
-        cpu("emulated NIC", client=nic // 3, neither=nic - nic // 3),
+        cpu(device, client=nic // 3, neither=nic - nic // 3),
         cpu("tracing", neither=7_000_000),
         {**cpu("busy", client=1), "stat_ns": 1},
         {"layer": "idle", "ns": 10**9, "share": 0.5},
@@ -81,6 +81,12 @@ def test_a_trial_without_accounts_says_nothing() -> None:
     assert spending([replace(trial(Cell("rdma", 65536, 4)), accounts={})], "read") is None
 
 
+def test_a_modelled_card_counts_as_the_emulated_nic() -> None:
+    found = spending([trial(Cell("rdma", 65536, 4), "card model")], "read")
+    assert found
+    assert (found.cpu["shared"], found.cpu["emulated NIC"], found.called) == (1000, 9000, 3000)
+
+
 def test_what_went_in_comes_out(store: Path) -> None:
     with Store(store, read_only=True) as opened:
         found = {
@@ -102,7 +108,7 @@ def test_the_page_shows_it(store: Path, tmp_path: Path) -> None:
     page = report.files[0].read_text()
     assert "overhead.png" in {path.name for path in report.files}
     for text in ("Overhead per byte and per I/O", "8 KiB", "registrations per read", "Write chunk",
-                 "CPU % without emulated NIC", "without NIC", "time of an emulated"):  # fmt: skip
+                 "CPU % without emulated NIC", "without NIC", "time of the emulated"):  # fmt: skip
         assert text in page
     point = report.study.point(Cell("rdma", 65536, 4))
     assert point.cpu_of_host
