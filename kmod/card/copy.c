@@ -86,12 +86,27 @@ static bool card_sg_more(struct card_sg *sg)
 	if (card_sg_is_open(sg))
 		sg->at = (u8 *)(uintptr_t)addr;
 	else if (card_sg_enter(sg))
-		sg->at = card_key_at(sg->mr, addr, &room);
+		sg->at = card_key_at(sg->mr, addr, &sg->range, &room);
 	else
 		return false;
 	sg->room = min_t(u64, room, sg->sge->length - sg->skip);
 	sg->skip += sg->room;
 	return true;
+}
+
+/*
+ * Stands for the card's DMA engine; a function of its own, so that profiles show it.
+ * memcpy() without FSRM takes three instructions for 8 bytes, "rep movsq" takes one.
+ */
+static noinline void card_dma(void *to, const void *from, size_t length)
+{
+#if defined(CONFIG_X86_64) && !defined(CONFIG_KASAN) && !defined(CONFIG_KCSAN)
+	size_t words = length / 8;
+
+	asm volatile("rep movsq" : "+D" (to), "+S" (from), "+c" (words) : : "memory");
+	length %= 8;
+#endif
+	memcpy(to, from, length);
 }
 
 /**
@@ -113,7 +128,7 @@ struct card_sg *card_copy(struct card_sg *to, struct card_sg *from, u32 length)
 		if (!to->room && !card_sg_more(to))
 			return to;
 		piece = min3(from->room, to->room, length);
-		memcpy(to->at, from->at, piece);
+		card_dma(to->at, from->at, piece);
 		to->at += piece;
 		to->room -= piece;
 		from->at += piece;

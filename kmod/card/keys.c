@@ -51,25 +51,16 @@ struct card_mr *card_key_enter(struct card *card, struct ib_pd *pd, u32 key, int
 	return NULL;
 }
 
-/**
- * card_key_at - convert an address of a region
- * @mr: region from card_key_enter()
- * @addr: address within the bounds of the region
- * @room: output: contiguous bytes at the address
- *
- * Return: kernel pointer.
- */
-u8 *card_key_at(const struct card_mr *mr, u64 addr, u64 *room)
+static bool card_range_has(const struct card_mr *mr, u32 range, u64 at)
+{
+	return range < mr->num_ranges &&
+	       at - mr->ranges[range].start < mr->ranges[range].length;
+}
+
+static u32 card_range_find(const struct card_mr *mr, u64 at)
 {
 	u32 low = 0, high = mr->num_ranges;
-	const struct card_range *range;
-	u64 at;
 
-	if (!mr->max_ranges) {
-		*room = mr->length - addr;
-		return (u8 *)(uintptr_t)addr;
-	}
-	at = mr->offset + (addr - mr->iova);
 	while (high - low > 1) {
 		u32 middle = low + (high - low) / 2;
 
@@ -78,7 +69,33 @@ u8 *card_key_at(const struct card_mr *mr, u64 addr, u64 *room)
 		else
 			high = middle;
 	}
-	range = &mr->ranges[low];
+	return low;
+}
+
+/**
+ * card_key_at - convert an address of a region
+ * @mr: region from card_key_enter()
+ * @addr: address within the bounds of the region
+ * @number: number of the range of the preceding address, or 0; output: of this one
+ * @room: output: contiguous bytes at the address
+ *
+ * Return: kernel pointer.
+ */
+u8 *card_key_at(const struct card_mr *mr, u64 addr, u32 *number, u64 *room)
+{
+	const struct card_range *range;
+	u64 at;
+
+	if (!mr->max_ranges) {
+		*room = mr->length - addr;
+		return (u8 *)(uintptr_t)addr;
+	}
+	at = mr->offset + (addr - mr->iova);
+	if (card_range_has(mr, *number + 1, at))
+		++*number;
+	else if (!card_range_has(mr, *number, at))
+		*number = card_range_find(mr, at);
+	range = &mr->ranges[*number];
 	*room = range->length - (at - range->start);
 	return (u8 *)(uintptr_t)(range->addr + (at - range->start));
 }

@@ -108,6 +108,7 @@ struct card_cq {
  * @skip: bytes of @sge before this position
  * @access: access rights that the regions need
  * @mr: region in use, or NULL
+ * @range: number of the range of @mr at the last address
  * @at: next memory
  * @room: bytes at @at
  */
@@ -118,6 +119,7 @@ struct card_sg {
 	u32 skip;
 	int access;
 	struct card_mr *mr;
+	u32 range;
 	u8 *at;
 	u32 room;
 };
@@ -146,7 +148,7 @@ struct card_mr *card_key_enter(struct card *card, struct ib_pd *pd, u32 key, int
 void card_key_leave(struct card_mr *mr);
 bool card_key_register(struct card_qp *qp, u32 index, u32 key, int access);
 bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid);
-u8 *card_key_at(const struct card_mr *mr, u64 addr, u64 *room);
+u8 *card_key_at(const struct card_mr *mr, u64 addr, u32 *number, u64 *room);
 
 /* copy.c */
 void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *sge, u32 num,
