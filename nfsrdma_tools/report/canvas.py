@@ -37,15 +37,18 @@ class Drawing:
     themed: tuple[str, ...] = tuple(style.COLOURS)
 
 
-def panels(names: Sequence[str], *, room: bool = True) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel per name, two per row, one y scale; names become subtitles.
+def panels(
+    names: Sequence[str], *, room: bool = True, one_scale: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel per name, two per row; names become subtitles.
 
-    ``room`` leaves space for labels to the right of each panel.
+    ``room`` leaves space for labels to the right of each panel.  The panels have ``one_scale``, or
+    a y scale each.
     """
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     figure = Figure(figsize=(5.6 * (1 + 0.55 * (columns - 1)), 3.9 * (1 + 0.85 * (rows - 1))))
-    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    grid = figure.subplots(rows, columns, sharey=one_scale, squeeze=False)
     axes = list(grid.flat)
     for spare in axes[len(names) :]:
         spare.remove()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What solo.py runs in the node to find the modelled card's share of a load.
 
-Runs as ``python3 profile_node.py RATE LOAD=COUNT...`` beside module_node.py, with the mount in
-/mnt/bench.  Samples the stacks during each load, RATE times in a second.  Prints JSON: for each
-load the number of samples of the busy CPU, and how many belong to each layer; the layer "card
+Runs as ``python3 profile_node.py RATE,RATE... LOAD=COUNT...`` beside module_node.py, with the mount
+in /mnt/bench.  Samples the stacks during each load, once at each RATE (Hz): on the instruction
+clock equal operations take equal times, and samples at one rate may run in step with them.  Prints
+JSON: for each load the number of samples of each layer while the CPU is busy; the layer "card
 model" is split into the copy of the data and the rest.
 """
 
@@ -18,17 +19,17 @@ import module_node
 from nfsrdma_tools.probes.cpu import layer_names as names
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
 
-COPY = "memcpy"
+COPY = "card_dma"
 
 
 def part(frames: tuple[tuple[str, str], ...], layer: str) -> str:
     """The layer of a sample; the card's copy is apart."""
-    if layer == names.CARD and frames[0][0].lstrip("_").startswith(COPY):
+    if layer == names.CARD and frames[0][0] == COPY:
         return "copy"
     return layer
 
 
-def profile(load: str, count: int, rate: int) -> dict[str, int]:
+def profile(load: str, count: int, rate: int) -> Counter[str]:
     """The samples of each layer while a load runs."""
     (work,) = (each for each in module_node.LOADS if each.__name__ == load)
     work(max(count // 10, 2))
@@ -47,9 +48,12 @@ def profile(load: str, count: int, rate: int) -> dict[str, int]:
 
 
 def main() -> None:
-    rate = int(sys.argv[1])
-    loads = (word.split("=") for word in sys.argv[2:])
-    print(json.dumps({name: profile(name, int(count), rate) for name, count in loads}))
+    rates = [int(rate) for rate in sys.argv[1].split(",")]
+    found = {}
+    for word in sys.argv[2:]:
+        name, count = word.split("=")
+        found[name] = sum((profile(name, int(count), rate) for rate in rates), Counter())
+    print(json.dumps(found))
 
 
 main()

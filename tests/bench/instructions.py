@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instructions per operation, counted by QEMU itself: ``make bench-instructions``.
+
+A plugin of QEMU (count_instructions.c) counts each executed instruction by its address.  A load
+runs twice, with different numbers of operations; the difference of the counts, divided by that of
+the numbers, is the count of an operation.  The guest's clock, which the other benchmarks use, has
+to agree.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from carriers import OURS, THEIRS, serve
+
+from bench import page
+from bench.module import SCRIPT
+from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
+from nfsrdma_tools.lab import machine
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+SOURCE = Path(__file__).with_name("count_instructions.c")
+FLAGS = ("-O2", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
+# operations of the two runs
+RUNS = {"scattered": (400, 2400), "sequential": (40, 200)}
+NAMES = {"kernel's": THEIRS, "nfsrdma": OURS}
+CARD, COPY, USER = "nfsrdma_card", "card_dma", "user space"
+
+
+class Plugin:
+    """The plugin, compiled into a folder, and the FIFO that it reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.fifo = folder, folder / "orders"
+        self.file = folder / "count.so"
+        subprocess.run(("gcc", *FLAGS, "-o", self.file, SOURCE), check=True)
+        os.mkfifo(self.fifo)
+        self._number = 0
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("-plugin", f"{self.file},orders={self.fifo}")
+
+    def counts(self) -> dict[int, int]:
+        """The instructions executed so far, by address."""
+        self._number += 1
+        path = self.folder / f"counts{self._number}"
+        self.fifo.write_text(f"{path}\n")
+        done = path.with_name(f"{path.name}.done")
+        while not done.exists():
+            time.sleep(0.1)
+        rows = (line.split() for line in done.read_text().splitlines())
+        return {int(address, 16): int(count) for address, count in rows}
+
+
+@contextlib.contextmanager
+def plugged() -> Iterator[Plugin]:
+    """Machines that start during the block have the plugin."""
+    program = machine.qemu
+    with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
+        plugin = Plugin(Path(folder))
+        machine.qemu = lambda: (*program(), *plugin.arguments)
+        try:
+            yield plugin
+        finally:
+            machine.qemu = program
+
+
+class Symbols:
+    """The functions of a running kernel, by address."""
+
+    def __init__(self, lab: Lab) -> None:
+        rows = (line.split() for line in sh(lab, "cat /proc/kallsyms").splitlines())
+        code = sorted((int(r[0], 16), r[2], r[3:]) for r in rows if r[1] in "tTwW")
+        self.starts = [start for start, *_ in code]
+        self.names = [(name, more[0].strip("[]") if more else "") for _, name, more in code]
+
+    def find(self, address: int) -> tuple[str, str]:
+        """The function and the module of a group of 16 bytes."""
+        if not address:
+            return USER, ""
+        return self.names[max(bisect.bisect_right(self.starts, address + 15) - 1, 0)]
+
+
+def load(lab: Lab, name: str, count: int) -> float:
+    """Run a load; returns the microseconds of an operation by the guest's clock."""
+    argv = ("python3", "-", f"{name}={count}")
+    return float(json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)[name]["us"])
+
+
+def operation(lab: Lab, plugin: Plugin, name: str) -> tuple[float, Counter[tuple[str, str]]]:
+    """The guest's thousands of instructions of an operation, and QEMU's by function."""
+    few, many = RUNS[name]
+    # the first run has work of its own: files that are not in the page cache, and more
+    load(lab, name, few)
+    known = [plugin.counts()]
+    for count in (few, many):
+        us = load(lab, name, count)
+        known.append(plugin.counts())
+    symbols = Symbols(lab)
+    # a run begins with a tenth of its operations, which the guest does not count
+    operations = (many + max(many // 10, 2)) - (few + max(few // 10, 2))
+    found: Counter[tuple[str, str]] = Counter()
+    for address, count in known[2].items():
+        start, middle = (each.get(address, 0) for each in known[:2])
+        found[symbols.find(address)] += (count - middle) - (middle - start)
+    return us, Counter({name: count / operations / 1e3 for name, count in found.items()})  # type: ignore[misc]
+
+
+def line(load_name: str, name: str, us: float, found: Counter[tuple[str, str]]) -> str:
+    total = sum(found.values())
+    card = sum(n for (function, module), n in found.items() if module == CARD and function != COPY)
+    copy = found[COPY, CARD]
+    cells = [LOADS[load_name][0], name, f"{us:,.1f}", f"{total:,.1f}", f"{total / us - 1:+.1%}"]
+    cells += [f"{card:,.2f}", f"{card / total:.1%}", f"{copy:,.2f}", f"{copy / total:.1%}"]
+    return page.row(cells)
+
+
+def functions(found: Counter[tuple[str, str]]) -> str:
+    card = Counter({f: n for (f, module), n in found.items() if module == CARD})
+    return ", ".join(f"{name} {count:.2f}" for name, count in card.most_common(12))
+
+
+def main() -> None:
+    kernel = sys.argv[1]
+    heads = ("", "transport", "guest's clock", "QEMU's count", "difference",
+             "card without the copy", "share", "copy", "share")  # fmt: skip
+    lines, details = [page.row(heads), page.row(["---"] * len(heads))], []
+    config = LabConfig(
+        "bench-count", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
+    )
+    with plugged() as plugin, Lab(config) as lab:
+        sh(lab, PREPARE)
+        about = page.conditions(lab, "card", "make bench-instructions")
+        for name, module in NAMES.items():
+            serve(lab, "solo", module)
+            mount(lab, f"{RDMA},noac")
+            for load_name in RUNS:
+                us, found = operation(lab, plugin, load_name)
+                lines.append(line(load_name, name, us, found))
+                details.append(f"* {LOADS[load_name][0]}, {name}: {functions(found)}")
+                print(lines[-1], details[-1], sep="\n", flush=True)
+            unmount(lab)
+        lab.check()
+    page.write("instructions", [about, "", *lines, "", *details])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where TCP and RDMA meet the wire, and where they meet the CPU: ``make wires``.
+
+Direct reads, eight at a time, over wires of 1 to 25 Gb/s, in one machine on the instruction clock:
+a CPU of 1 GIPS is client and server.  The picture shows throughput over the rate of the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from carriers import THEIRS, serve
+from matplotlib.ticker import NullLocator
+
+from bench import page
+from bench.paper import IMAGES, OLD, TODAY
+from bench.paper import RDMA as OVER_RDMA
+from bench.solo import PREPARE, RDMA, TCP, mount, offloads, sh, unmount
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.report import render, style
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+
+OUT = Path(__file__).parents[2] / "out"
+SCRIPT = Path(__file__).with_name("wires_node.py").read_bytes()
+# a wire for lab link, and its rate in Gb/s
+WIRES = {"1gbit": 1.0, "2500mbit": 2.5, "5gbit": 5.0, "10gbit": 10.0, "25gbit": 25.0}
+ROUND_TRIP = "20us"
+# mount options, the state of the offloads, colour and marker
+CURVES = {
+    OLD: (TCP, "off", style.transport("other"), "^"),
+    TODAY: (TCP, "on", style.transport("tcp"), "o"),
+    OVER_RDMA: (RDMA, "on", style.transport("rdma"), "s"),
+}
+# MB/s of a Gb/s
+GIGABIT = 125.0
+Measured = dict[str, dict[str, dict[str, float]]]
+
+
+def measure(lab: Lab) -> Measured:
+    """MB/s and busy share of the CPU, by curve and wire."""
+    found: Measured = {}
+    serve(lab, "solo", THEIRS)
+    for curve, (options, state, *_) in CURVES.items():
+        sh(lab, offloads(state))
+        mount(lab, f"{options},rsize=524288")
+        found[curve] = {}
+        for wire in WIRES:
+            lab.set_link(f"{wire}/{ROUND_TRIP}")
+            output = lab.run("solo", "python3", "-", stdin=SCRIPT, timeout=3600).stdout
+            found[curve][wire] = json.loads(output)
+            print(curve, wire, found[curve][wire], flush=True)
+        lab.set_link("none")
+        unmount(lab)
+    return found
+
+
+def draw(found: Measured, about: str) -> Drawing:
+    figure, (ax,) = panels([""])
+    rates = list(WIRES.values())
+    ax.set_xscale("log")
+    ax.set_xlabel("rate of the wire (Gb/s)")
+    ax.set_ylabel("MB/s")
+    ax.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    ax.xaxis.set_minor_locator(NullLocator())
+    top = 1.25 * max(one["rate"] for values in found.values() for one in values.values())
+    ax.set_ylim(0, top)
+    # the wire's line ends at the top of the chart
+    wire = [(rate, GIGABIT * rate) for rate in rates if GIGABIT * rate < top]
+    wire.append((top / GIGABIT, top))
+    ax.plot(*zip(*wire, strict=True), color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
+    ax.annotate(
+        "the wire", wire[-2], (-8, 10), textcoords="offset points", ha="right", fontsize=8.5
+    )
+    ends = []
+    for curve, (_, _, color, mark) in CURVES.items():
+        ys = [found[curve][wire]["rate"] for wire in WIRES]
+        ax.plot(rates, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
+        ends.append((rates[-1], ys[-1], curve, color))
+    label_ends(ax, ends)
+    limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)
+    title = "Direct reads over the rate of the wire"
+    describe(figure, title, f"A CPU of 1 GIPS is busy from: {limits}", about)
+    return Drawing("wires", title, "", "", figure)
+
+
+def limit(values: dict[str, dict[str, float]]) -> float:
+    """The rate of a wire, in Gb/s, that the CPU can fill at most."""
+    fastest = max(values.values(), key=lambda one: one["rate"])
+    return fastest["rate"] / fastest["cpu"] / GIGABIT
+
+
+def table(found: Measured) -> list[str]:
+    heads = ["wire", *(f"{curve}, {what}" for curve in CURVES for what in ("MB/s", "CPU busy"))]
+    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    for wire, rate in WIRES.items():
+        cells = [f"{rate:g} Gb/s"]
+        for curve in CURVES:
+            one = found[curve][wire]
+            cells += [f"{one['rate']:.1f}", f"{one['cpu']:.0%}"]
+        lines.append(page.row(cells))
+    return lines
+
+
+def main() -> None:
+    kernel = sys.argv[1]
+    config = LabConfig(
+        "bench-wires", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
+    )
+    with Lab(config) as lab:
+        sh(lab, PREPARE)
+        about = page.conditions(lab, "card", "make wires")
+        about = about.replace("link none", f"round trip {ROUND_TRIP}")
+        found = measure(lab)
+        lab.check()
+    OUT.mkdir(exist_ok=True)
+    png, _ = render.save(draw(found, about), OUT)
+    (IMAGES / png.name).write_bytes(png.read_bytes())
+    page.write("wires", [about, "", *table(found)])
+    print("\n".join(table(found)))
+
+
+if __name__ == "__main__":
+    main()
