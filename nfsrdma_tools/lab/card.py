@@ -19,14 +19,15 @@ __all__ = ["built_file", "module"]
 
 _NAME = "nfsrdma_card"
 _SUFFIXES = (".c", ".h", ".sh")
+_MADE = ("features.h", "whole.c")
 
 
 def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -> bytes:
     """The file nfsrdma_card.ko for a kernel, compiled in a node that runs it."""
     file = built_file(kernel)
     if not file.exists():
-        step("compiling the modelled card for this kernel, once (about two minutes)")
-    return compiled(lab, node, _NAME, file, _packed)
+        step("compiling the modelled card for this kernel, once (about a minute)")
+    return compiled(lab, node, _NAME, file, _packed, "WHOLE=1")
 
 
 def built_file(kernel: Kernel) -> Path:
@@ -46,7 +47,7 @@ def _folder() -> Path:
 
 
 def _files() -> list[Path]:
-    found = (path for path in _folder().iterdir() if path.name != "features.h")
+    found = (path for path in _folder().iterdir() if path.name not in _MADE)
     kept = (p for p in found if p.suffix in _SUFFIXES or p.name == "Kbuild")
     return sorted(path for path in kept if not path.name.endswith(".mod.c"))
 

@@ -19,7 +19,7 @@ _KERNEL_SOURCES = ("bpf", "kmod")
 # build products of the module
 _PRODUCTS = (
     *("*.o", "*.ko", "*.mod", "*.mod.c", ".*"),
-    *("Module.symvers", "modules.order", "features.h"),
+    *("Module.symvers", "modules.order", "features.h", "whole.c"),
 )
 
 

@@ -26,7 +26,7 @@ _CARD_FOLDER = "card"
 _SUFFIXES = {".c", ".h", ".sh"}
 _NAMES = {"Kbuild", "Makefile", "dkms.conf"}
 # products of a build; a manual build in a checkout leaves them in the source
-_MADE = ("features.h", "*.mod.c")
+_MADE = ("features.h", "whole.c", "*.mod.c")
 
 
 @dataclass(frozen=True)
