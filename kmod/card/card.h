@@ -9,7 +9,8 @@
  *
  * The layers, from top to bottom:
  *   module.c, device.c, counters.c, debugfs.c	links, attributes, control
- *   qp.c, state.c, cq.c, region.c		objects, their lifetime and states
+ *   qp.c, state.c, cq.c, interrupt.c, region.c	objects, their lifetime and states
+ *   user.c, abi.h				objects of processes, memory shared with them
  *   post.c					work requests into rings
  *   engine.c, steps.c				order of requests: start, execute, complete, flush
  *   request.c, receive.c, gsi.c		execution of one request
@@ -31,6 +32,7 @@
 #include <linux/xarray.h>
 #include <rdma/ib_verbs.h>
 
+#include "abi.h"
 #include "compat.h"
 
 #define CARD_VERSION		"0.1.0"
@@ -178,6 +180,11 @@ struct card_pd {
 	struct ib_pd ib;
 };
 
+/* A process that has the card open */
+struct card_ucontext {
+	struct ib_ucontext ib;
+};
+
 /**
  * struct card_path - path to another card
  * @sgid: source GID
@@ -234,6 +241,13 @@ void card_link_changed(struct card *card);
 /* device.c */
 extern const struct ib_device_ops card_device_ops;
 void card_device_init(struct card *card);
+
+/* user.c */
+int card_alloc_ucontext(struct ib_ucontext *ib, struct ib_udata *udata);
+void card_dealloc_ucontext(struct ib_ucontext *ib);
+void card_disassociate_ucontext(struct ib_ucontext *ib);
+int card_mmap(struct ib_ucontext *ib, struct vm_area_struct *vma);
+void card_mmap_free(struct rdma_user_mmap_entry *entry);
 
 /* counters.c */
 struct rdma_hw_stats *card_alloc_stats(struct ib_device *ib, u32 port);

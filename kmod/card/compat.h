@@ -7,7 +7,9 @@
 #define NFSRDMA_CARD_COMPAT_H
 
 #include <linux/hrtimer.h>
+#include <rdma/ib_umem.h>
 #include <rdma/ib_verbs.h>
+#include <rdma/uverbs_ioctl.h>
 
 #include "features.h"
 
@@ -17,6 +19,27 @@
 #else
 #define card_create_cq_user ib_udata
 #endif
+
+/* Data of user space for create_cq; NULL for a queue of the kernel */
+static inline struct ib_udata *card_cq_udata(struct card_create_cq_user *user)
+{
+#ifdef HAVE_CREATE_CQ_ATTRS
+	return user ? &user->driver_udata : NULL;
+#else
+	return user;
+#endif
+}
+
+/* Pin memory of the current process, within its RLIMIT_MEMLOCK */
+static inline struct ib_umem *card_umem_get(struct ib_device *ib, u64 start, u64 length,
+					    int access)
+{
+#ifdef HAVE_UMEM_GET_VA
+	return ib_umem_get_va(ib, start, length, access);
+#else
+	return ib_umem_get(ib, start, length, access);
+#endif
+}
 
 /* Initialize a timer on the monotonic clock; @function runs in a softirq */
 static inline void card_timer_setup(struct hrtimer *timer, enum hrtimer_mode mode,

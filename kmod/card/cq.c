@@ -1,113 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Completion queues and their interrupts.
- *
- * A completion in an armed queue raises one interrupt, on the CPU of the queue's
- * vector; the consumer's handler runs in it. If the engine runs in a timer, that
- * interrupt takes the place of the card's, and the handler runs in its softirq.
- */
+/* Completion queues: creation, destruction, completions. */
 #include <linux/slab.h>
 
 #include "qp.h"
-
-/* --- interrupts --- */
-
-static void card_cq_notify(struct card_cq *cq)
-{
-	card_count(to_card(cq->ib.device), CARD_COUNT_INTERRUPTS);
-	cq->ib.comp_handler(&cq->ib, cq->ib.cq_context);
-}
-
-static void card_cq_interrupt(struct irq_work *work)
-{
-	card_cq_notify(container_of(work, struct card_cq, interrupt));
-}
-
-static void card_cq_call(void *data)
-{
-	struct card_cq *cq = data;
-
-	atomic_set(&cq->called, 0);
-	card_cq_notify(cq);
-	atomic_dec_return_release(&cq->calls);
-}
-
-/* Interrupt another CPU; returns false if it is offline */
-static bool card_cq_call_other(struct card_cq *cq)
-{
-	/* a pending interrupt covers this completion, too */
-	if (atomic_xchg(&cq->called, 1))
-		return true;
-	atomic_inc(&cq->calls);
-	if (!smp_call_function_single_async(cq->cpu, &cq->call))
-		return true;
-	atomic_dec(&cq->calls);
-	atomic_set(&cq->called, 0);
-	return false;
-}
-
-static void card_cq_raise(struct card_cq *cq)
-{
-	if (get_cpu() == cq->cpu || !card_cq_call_other(cq))
-		irq_work_queue(&cq->interrupt);
-	put_cpu();
-}
-
-/* --- moderation --- */
-
-/* Whether the completion that was just written raises an interrupt; the lock is held */
-static bool card_cq_is_due(struct card_cq *cq)
-{
-	if (cq->period && ++cq->held < cq->count) {
-		if (!hrtimer_is_queued(&cq->timer))
-			hrtimer_start(&cq->timer, ns_to_ktime(cq->period * NSEC_PER_USEC),
-				      HRTIMER_MODE_REL_SOFT);
-		return false;
-	}
-	cq->held = 0;
-	cq->armed = CARD_UNARMED;
-	return true;
-}
-
-/* Raise the interrupt that moderation delayed */
-static void card_cq_expire(struct card_cq *cq)
-{
-	bool due;
-
-	spin_lock_irq(&cq->lock);
-	due = cq->held && cq->armed != CARD_UNARMED;
-	cq->held = 0;
-	if (due)
-		cq->armed = CARD_UNARMED;
-	spin_unlock_irq(&cq->lock);
-	if (due)
-		card_cq_notify(cq);
-}
-
-static enum hrtimer_restart card_cq_timer(struct hrtimer *timer)
-{
-	card_cq_expire(container_of(timer, struct card_cq, timer));
-	return HRTIMER_NORESTART;
-}
-
-/**
- * card_modify_cq - set interrupt moderation
- * @ib: queue
- * @count: completions per interrupt
- * @period: maximum delay of an interrupt, in microseconds
- *
- * Return: 0.
- */
-int card_modify_cq(struct ib_cq *ib, u16 count, u16 period)
-{
-	struct card_cq *cq = to_card_cq(ib);
-
-	spin_lock_irq(&cq->lock);
-	cq->count = count;
-	cq->period = count > 1 ? period : 0;
-	spin_unlock_irq(&cq->lock);
-	return 0;
-}
 
 /* --- completions --- */
 
@@ -128,6 +23,22 @@ static bool card_cq_wants(const struct card_cq *cq, const struct ib_wc *wc, bool
 					   (solicited || wc->status != IB_WC_SUCCESS));
 }
 
+static bool card_cq_has_room(const struct card_cq *cq)
+{
+	u32 tail = cq->shared ? READ_ONCE(cq->shared->tail) : cq->tail;
+
+	return cq->head - tail < cq->size && !cq->overrun;
+}
+
+static void card_cq_write(struct card_cq *cq, const struct ib_wc *wc)
+{
+	if (cq->shared)
+		card_shared_write(cq, wc);
+	else
+		cq->ring[cq->head & (cq->size - 1)] = *wc;
+	cq->head++;
+}
+
 /**
  * card_cq_push - write a completion
  * @cq: queue
@@ -145,9 +56,9 @@ bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bo
 
 	card_count(to_card(cq->ib.device), CARD_COUNT_COMPLETIONS);
 	spin_lock_irqsave(&cq->lock, flags);
-	fits = cq->head - cq->tail < cq->size && !cq->overrun;
+	fits = card_cq_has_room(cq);
 	if (fits) {
-		cq->ring[cq->head++ & (cq->size - 1)] = *wc;
+		card_cq_write(cq, wc);
 		due = card_cq_wants(cq, wc, solicited) && card_cq_is_due(cq);
 	} else if (!cq->overrun) {
 		cq->overrun = true;
@@ -163,7 +74,7 @@ bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bo
 
 /**
  * card_poll_cq - poll completions
- * @ib: queue
+ * @ib: queue of the kernel
  * @room: maximum number
  * @wc: output
  *
@@ -175,6 +86,8 @@ int card_poll_cq(struct ib_cq *ib, int room, struct ib_wc *wc)
 	unsigned long flags;
 	int n = 0;
 
+	if (cq->shared)
+		return -EOPNOTSUPP;
 	spin_lock_irqsave(&cq->lock, flags);
 	while (n < room && cq->tail != cq->head)
 		wc[n++] = cq->ring[cq->tail++ & (cq->size - 1)];
@@ -210,11 +123,15 @@ int card_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags)
  * card_cq_forget - drop the completions of a queue pair
  * @cq: queue
  * @qp: queue pair, which writes no further completions
+ *
+ * In the queue of a process, the provider drops them.
  */
 void card_cq_forget(struct card_cq *cq, const struct card_qp *qp)
 {
 	u32 from, to;
 
+	if (cq->shared)
+		return;
 	spin_lock_irq(&cq->lock);
 	to = cq->tail;
 	for (from = cq->tail; from != cq->head; from++) {
@@ -227,29 +144,21 @@ void card_cq_forget(struct card_cq *cq, const struct card_qp *qp)
 	spin_unlock_irq(&cq->lock);
 }
 
-/**
- * card_cq_sync - end the interrupts of completions that were written
- * @cq: queue
- *
- * The RDMA core stops a queue's work before it destroys the queue, so no
- * interrupt may queue that work after the last queue pair was destroyed.
- */
-void card_cq_sync(struct card_cq *cq)
-{
-	if (hrtimer_cancel(&cq->timer))
-		card_cq_expire(cq);
-	while (atomic_read_acquire(&cq->calls))
-		cond_resched();
-	irq_work_sync(&cq->interrupt);
-}
-
 /* --- creation and destruction --- */
+
+static int card_cq_ring_create(struct card_cq *cq, struct ib_udata *udata)
+{
+	if (udata)
+		return card_shared_create(cq, udata);
+	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL);
+	return cq->ring ? 0 : -ENOMEM;
+}
 
 /**
  * card_create_cq - create a completion queue
  * @ib: queue
  * @attr: size and vector
- * @user: NULL: queues of user space are not supported
+ * @user: NULL for a queue of the kernel
  *
  * Return: 0 or a negative errno.
  */
@@ -258,33 +167,31 @@ int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 {
 	struct card *card = to_card(ib->device);
 	struct card_cq *cq = to_card_cq(ib);
+	int rc;
 
-	if (attr->flags || user)
+	if (attr->flags)
 		return -EOPNOTSUPP;
 	if (!attr->cqe || attr->cqe > CARD_MAX_CQE)
 		return -EINVAL;
 	if (!atomic_add_unless(&card->cqs, 1, CARD_MAX_CQ))
 		return -ENOMEM;
 	cq->size = roundup_pow_of_two(attr->cqe);
-	cq->ring = kvcalloc(cq->size, sizeof(*cq->ring), GFP_KERNEL);
-	if (!cq->ring) {
+	rc = card_cq_ring_create(cq, card_cq_udata(user));
+	if (rc) {
 		atomic_dec(&card->cqs);
-		return -ENOMEM;
+		return rc;
 	}
 	ib->cqe = cq->size;
 	spin_lock_init(&cq->lock);
-	card_timer_setup(&cq->timer, HRTIMER_MODE_REL_SOFT, card_cq_timer);
-	cq->interrupt = IRQ_WORK_INIT_HARD(card_cq_interrupt);
-	INIT_CSD(&cq->call, card_cq_call, cq);
+	card_cq_init_interrupts(cq, attr->comp_vector);
 	INIT_WORK(&cq->event, card_cq_report);
-	cq->cpu = attr->comp_vector % ib->device->num_comp_vectors;
 	return 0;
 }
 
 /**
  * card_destroy_cq - destroy a completion queue
  * @ib: queue that no queue pair uses
- * @udata: NULL
+ * @udata: no members
  *
  * Return: 0.
  */
@@ -295,6 +202,8 @@ int card_destroy_cq(struct ib_cq *ib, struct ib_udata *udata)
 	/* card_cq_sync() has ended timer and interrupts */
 	cancel_work_sync(&cq->event);
 	kvfree(cq->ring);
+	if (cq->shared)
+		card_shared_destroy(cq);
 	atomic_dec(&to_card(ib->device)->cqs);
 	return 0;
 }

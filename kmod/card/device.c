@@ -110,7 +110,7 @@ static int card_query_pkey(struct ib_device *ib, u32 port, u16 index, u16 *pkey)
 /* The firmware version is the only text of a driver that rdma-dev(8) shows */
 static void card_firmware(struct ib_device *ib, char *text)
 {
-	strscpy(text, "nfsrdma_card " CARD_VERSION, IB_FW_VERSION_NAME_MAX);
+	strscpy(text, CARD_FIRMWARE CARD_VERSION, IB_FW_VERSION_NAME_MAX);
 }
 
 /* --- protection domains and address handles --- */
@@ -144,40 +144,45 @@ static int card_destroy_ah(struct ib_ah *ib, u32 flags)
 	return 0;
 }
 
-/*
- * The core treats a device without this operation as one for user space only.
- * Without alloc_ucontext, user space cannot call it.
- */
 #ifdef HAVE_REG_USER_MR_DMAH
 static struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access,
 				      struct ib_dmah *dmah, struct ib_udata *udata)
+{
+	return dmah ? ERR_PTR(-EOPNOTSUPP) : card_user_mr(pd, start, length, addr, access);
+}
 #else
 static struct ib_mr *card_reg_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access,
 				      struct ib_udata *udata)
-#endif
 {
-	return ERR_PTR(-EOPNOTSUPP);
+	return card_user_mr(pd, start, length, addr, access);
 }
+#endif
 
 /* --- the device --- */
 
 const struct ib_device_ops card_device_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
-	.uverbs_abi_ver = 1,
+	.uverbs_abi_ver = CARD_ABI,
 
 	.alloc_hw_port_stats = card_alloc_stats,
 	.alloc_mr = card_alloc_mr,
 	.alloc_pd = card_alloc_pd,
+	.alloc_ucontext = card_alloc_ucontext,
 	.create_ah = card_create_ah,
 	.create_cq = card_create_cq,
 	.create_qp = card_create_qp,
+#ifdef HAVE_CREATE_USER_CQ
+	.create_user_cq = card_create_cq,
+#endif
 	.dealloc_driver = card_dealloc,
 	.dealloc_pd = card_dealloc_pd,
+	.dealloc_ucontext = card_dealloc_ucontext,
 	.dereg_mr = card_dereg_mr,
 	.destroy_ah = card_destroy_ah,
 	.destroy_cq = card_destroy_cq,
 	.destroy_qp = card_destroy_qp,
+	.disassociate_ucontext = card_disassociate_ucontext,
 	.enable_driver = card_enable,
 	.get_dev_fw_str = card_firmware,
 	.get_dma_mr = card_get_dma_mr,
@@ -185,6 +190,8 @@ const struct ib_device_ops card_device_ops = {
 	.get_link_layer = card_link_layer,
 	.get_port_immutable = card_port_immutable,
 	.map_mr_sg = card_map_mr_sg,
+	.mmap = card_mmap,
+	.mmap_free = card_mmap_free,
 	.modify_cq = card_modify_cq,
 	.modify_qp = card_modify_qp,
 	.poll_cq = card_poll_cq,
@@ -201,6 +208,7 @@ const struct ib_device_ops card_device_ops = {
 	INIT_RDMA_OBJ_SIZE(ib_cq, card_cq, ib),
 	INIT_RDMA_OBJ_SIZE(ib_pd, card_pd, ib),
 	INIT_RDMA_OBJ_SIZE(ib_qp, card_qp, ib),
+	INIT_RDMA_OBJ_SIZE(ib_ucontext, card_ucontext, ib),
 };
 
 /**
@@ -217,5 +225,8 @@ void card_device_init(struct card *card)
 	ib->local_dma_lkey = 0;
 	strscpy(ib->node_desc, "nfsrdma_card", sizeof(ib->node_desc));
 	addrconf_addr_eui48((u8 *)&ib->node_guid, card->ndev->dev_addr);
+	ib->uverbs_cmd_mask |= BIT_ULL(IB_USER_VERBS_CMD_POST_SEND) |
+			       BIT_ULL(IB_USER_VERBS_CMD_POST_RECV) |
+			       BIT_ULL(IB_USER_VERBS_CMD_REQ_NOTIFY_CQ);
 	ib_set_device_ops(ib, &card_device_ops);
 }

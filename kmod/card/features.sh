@@ -31,4 +31,10 @@ probe() {
 	# reg_user_mr has an argument for a handle of DMA hints (7.2)
 	probe REG_USER_MR_DMAH rdma/ib_verbs.h \
 		'((struct ib_device_ops *)0)->reg_user_mr(0, 0, 0, 0, 0, (struct ib_dmah *)0, 0)' "$@"
+	# a device has an operation of its own for completion queues of user space (7.2)
+	probe CREATE_USER_CQ rdma/ib_verbs.h \
+		'(void)((struct ib_device_ops *)0)->create_user_cq' "$@"
+	# ib_umem_get_va() replaces ib_umem_get() (7.2)
+	probe UMEM_GET_VA rdma/ib_umem.h \
+		'ib_umem_get_va((struct ib_device *)0, 0, 0, 0)' "$@"
 } > "$out"

@@ -135,7 +135,7 @@ static struct card_mr *card_mr_find(struct card_qp *qp, u32 index)
 {
 	struct card_mr *mr = xa_load(&qp->card->keys, index);
 
-	return mr && mr->max_ranges && mr->ib.pd == qp->ib.pd ? mr : NULL;
+	return mr && mr->max_ranges && !mr->umem && mr->ib.pd == qp->ib.pd ? mr : NULL;
 }
 
 /**

@@ -5,7 +5,13 @@
 
 #include "card.h"
 
+struct card_map;
 struct card_qp;
+
+/* Access rights that a region of a process can have */
+#define CARD_USER_ACCESS \
+	(IB_ACCESS_LOCAL_WRITE | IB_ACCESS_REMOTE_WRITE | IB_ACCESS_REMOTE_READ | \
+	 IB_ACCESS_OPTIONAL)
 
 /**
  * struct card_range - contiguous part of a memory region
@@ -38,6 +44,7 @@ enum card_mr_state { CARD_MR_INVALID, CARD_MR_CHANGES, CARD_MR_VALID };
  * @max_ranges: capacity of @ranges; 0 for a region of all memory
  * @num_ranges: number of ranges in use
  * @ranges: sorted by start
+ * @umem: pinned memory of a process, NULL for a region of the kernel
  */
 struct card_mr {
 	struct ib_mr ib;
@@ -54,6 +61,7 @@ struct card_mr {
 	u32 max_ranges;
 	u32 num_ranges;
 	struct card_range *ranges;
+	struct ib_umem *umem;
 };
 
 enum card_armed { CARD_UNARMED, CARD_ARMED_SOLICITED, CARD_ARMED };
@@ -62,10 +70,12 @@ enum card_armed { CARD_UNARMED, CARD_ARMED_SOLICITED, CARD_ARMED };
  * struct card_cq - completion queue
  * @ib: queue of the RDMA core
  * @lock: protects the members up to @held; taken in interrupts
- * @ring: @size completions
+ * @ring: @size completions; NULL for a queue of a process
+ * @shared: completions for a process; NULL for a queue of the kernel
+ * @map: memory of @shared
  * @size: a power of two
  * @head: number of completions written, free-running
- * @tail: number of completions polled, free-running
+ * @tail: number of completions polled, free-running; not used with @shared
  * @armed: kind of completion that raises an interrupt
  * @overrun: the queue was full when a completion arrived
  * @count: moderation: completions per interrupt
@@ -83,6 +93,8 @@ struct card_cq {
 	struct ib_cq ib;
 	spinlock_t lock;
 	struct ib_wc *ring;
+	struct card_abi_ring *shared;
+	struct card_map *map;
 	u32 size;
 	u32 head;
 	u32 tail;
@@ -137,6 +149,7 @@ static inline struct card_cq *to_card_cq(struct ib_cq *ib)
 /* region.c */
 struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access);
 struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_sg);
+struct ib_mr *card_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access);
 int card_map_mr_sg(struct ib_mr *ib, struct scatterlist *sg, int nents, unsigned int *offset);
 int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata);
 void card_mr_open(struct card_mr *mr);
@@ -161,11 +174,22 @@ struct card_sg *card_copy(struct card_sg *to, struct card_sg *from, u32 length);
 int card_create_cq(struct ib_cq *ib, const struct ib_cq_init_attr *attr,
 		   struct card_create_cq_user *user);
 int card_destroy_cq(struct ib_cq *ib, struct ib_udata *udata);
-int card_modify_cq(struct ib_cq *ib, u16 count, u16 period);
 int card_poll_cq(struct ib_cq *ib, int room, struct ib_wc *wc);
 int card_req_notify_cq(struct ib_cq *ib, enum ib_cq_notify_flags flags);
 bool card_cq_push(struct card_cq *cq, const struct ib_wc *wc, bool solicited, bool in_timer);
 void card_cq_forget(struct card_cq *cq, const struct card_qp *qp);
+
+/* interrupt.c */
+int card_modify_cq(struct ib_cq *ib, u16 count, u16 period);
+bool card_cq_is_due(struct card_cq *cq);
+void card_cq_notify(struct card_cq *cq);
+void card_cq_raise(struct card_cq *cq);
+void card_cq_init_interrupts(struct card_cq *cq, int vector);
 void card_cq_sync(struct card_cq *cq);
+
+/* user.c */
+int card_shared_create(struct card_cq *cq, struct ib_udata *udata);
+void card_shared_destroy(struct card_cq *cq);
+void card_shared_write(struct card_cq *cq, const struct ib_wc *wc);
 
 #endif

@@ -124,18 +124,10 @@ static int card_take_send(struct card_qp *qp, const struct ib_send_wr *wr)
 	return rc;
 }
 
-/**
- * card_post_send - post send requests
- * @ib: queue pair
- * @wr: first request
- * @bad: output on error: first request that was not posted
- *
- * Return: 0; -EINVAL in a state that accepts none, or for an invalid request;
- * -ENOMEM if the ring is full; -EOPNOTSUPP.
- */
-int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
+/* Post the requests from @wr to the one before @end */
+static int card_post(struct card_qp *qp, const struct ib_send_wr *wr, const struct ib_send_wr *end,
+		     const struct ib_send_wr **bad)
 {
-	struct card_qp *qp = to_card_qp(ib);
 	unsigned long flags;
 	bool claimed;
 	int rc = 0;
@@ -143,7 +135,7 @@ int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct i
 	spin_lock_irqsave(&qp->lock, flags);
 	if (qp->state != IB_QPS_RTS && qp->state != IB_QPS_ERR)
 		rc = -EINVAL;
-	while (!rc && wr) {
+	while (!rc && wr != end) {
 		rc = card_take_send(qp, wr);
 		if (!rc)
 			wr = wr->next;
@@ -159,6 +151,88 @@ int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct i
 	else
 		card_engine_run(qp);
 	return rc;
+}
+
+/* --- send requests of processes --- */
+
+/* Copy inline data from the current process; returns its length or a negative errno */
+static int card_copy_inline(u8 *data, const struct ib_send_wr *wr)
+{
+	u32 length = 0;
+	int i;
+
+	for (i = 0; i < wr->num_sge; i++) {
+		const struct ib_sge *sge = &wr->sg_list[i];
+
+		if (sge->length > CARD_MAX_INLINE - length)
+			return -EINVAL;
+		if (copy_from_user(data + length, u64_to_user_ptr(sge->addr), sge->length))
+			return -EFAULT;
+		length += sge->length;
+	}
+	return length;
+}
+
+/* Post a request with inline data, which is copied before a lock is held */
+static int card_post_inline(struct card_qp *qp, const struct ib_send_wr *wr)
+{
+	struct ib_rdma_wr copy = {};
+	u8 data[CARD_MAX_INLINE];
+	struct ib_sge sge = { .addr = (uintptr_t)data };
+	const struct ib_send_wr *bad;
+	int length;
+
+	if (wr->num_sge < 0 || wr->num_sge > qp->cap.max_send_sge)
+		return -EINVAL;
+	length = card_copy_inline(data, wr);
+	if (length < 0)
+		return length;
+	if (wr->opcode == IB_WR_RDMA_WRITE || wr->opcode == IB_WR_RDMA_WRITE_WITH_IMM)
+		copy = *rdma_wr(wr);
+	copy.wr = *wr;
+	sge.length = length;
+	copy.wr.next = NULL;
+	copy.wr.sg_list = &sge;
+	copy.wr.num_sge = length ? 1 : 0;
+	return card_post(qp, &copy.wr, NULL, &bad);
+}
+
+static int card_post_user(struct card_qp *qp, const struct ib_send_wr *wr,
+			  const struct ib_send_wr **bad)
+{
+	int rc = 0;
+
+	while (!rc && wr) {
+		const struct ib_send_wr *end = wr;
+
+		while (end && !(end->send_flags & IB_SEND_INLINE))
+			end = end->next;
+		if (end != wr) {
+			rc = card_post(qp, wr, end, bad);
+			wr = end;
+			continue;
+		}
+		*bad = wr;
+		rc = card_post_inline(qp, wr);
+		wr = wr->next;
+	}
+	return rc;
+}
+
+/**
+ * card_post_send - post send requests
+ * @ib: queue pair
+ * @wr: first request
+ * @bad: output on error: first request that was not posted
+ *
+ * Return: 0; -EINVAL in a state that accepts none, or for an invalid request;
+ * -ENOMEM if the ring is full; -EFAULT; -EOPNOTSUPP.
+ */
+int card_post_send(struct ib_qp *ib, const struct ib_send_wr *wr, const struct ib_send_wr **bad)
+{
+	struct card_qp *qp = to_card_qp(ib);
+
+	return ib->uobject ? card_post_user(qp, wr, bad) : card_post(qp, wr, NULL, bad);
 }
 
 /* --- receive requests --- */

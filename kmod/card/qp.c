@@ -17,26 +17,27 @@ static u32 card_next_qpn;
 
 /* --- rings --- */
 
-static int card_ring_create(struct card_ring *ring, u32 size, size_t stride)
+static int card_ring_create(struct card_ring *ring, u32 size, size_t stride, gfp_t gfp)
 {
 	ring->size = roundup_pow_of_two(max(size, 1U));
 	ring->stride = ALIGN(stride, 8);
-	ring->slots = kvcalloc(ring->size, ring->stride, GFP_KERNEL);
+	ring->slots = kvcalloc(ring->size, ring->stride, gfp);
 	return ring->slots ? 0 : -ENOMEM;
 }
 
-static int card_rings_create(struct card_qp *qp)
+static int card_rings_create(struct card_qp *qp, gfp_t gfp)
 {
 	struct ib_qp_cap *cap = &qp->cap;
 	size_t data = max_t(size_t, cap->max_send_sge * sizeof(struct ib_sge),
 			    cap->max_inline_data);
 	int rc;
 
-	rc = card_ring_create(&qp->sq, cap->max_send_wr, sizeof(struct card_send) + data);
+	rc = card_ring_create(&qp->sq, cap->max_send_wr, sizeof(struct card_send) + data,
+			      gfp);
 	if (rc)
 		return rc;
 	rc = card_ring_create(&qp->rq, cap->max_recv_wr,
-			      struct_size((struct card_recv *)NULL, sge, cap->max_recv_sge));
+			      struct_size((struct card_recv *)NULL, sge, cap->max_recv_sge), gfp);
 	if (rc)
 		kvfree(qp->sq.slots);
 	cap->max_send_wr = qp->sq.size;
@@ -52,11 +53,11 @@ static void card_rings_destroy(struct card_qp *qp)
 
 /* --- creation and destruction --- */
 
-static int card_qp_check(const struct ib_qp_init_attr *init)
+static int card_qp_check(const struct ib_qp_init_attr *init, bool user)
 {
 	const struct ib_qp_cap *cap = &init->cap;
 
-	if (init->qp_type != IB_QPT_RC && init->qp_type != IB_QPT_GSI)
+	if (init->qp_type != IB_QPT_RC && (init->qp_type != IB_QPT_GSI || user))
 		return -EOPNOTSUPP;
 	if (init->create_flags || init->srq || init->rwq_ind_tbl)
 		return -EOPNOTSUPP;
@@ -122,8 +123,8 @@ static void card_qp_hide(struct card_qp *qp)
 /**
  * card_create_qp - create a queue pair
  * @ib: queue pair
- * @init: type RC or GSI (one per card), queues and capacities
- * @udata: NULL: queue pairs of user space are not supported
+ * @init: type RC or, for the kernel, GSI (one per card); queues and capacities
+ * @udata: NULL for a queue pair of the kernel, else no members
  *
  * Return: 0 or a negative errno.
  */
@@ -131,14 +132,14 @@ int card_create_qp(struct ib_qp *ib, struct ib_qp_init_attr *init, struct ib_uda
 {
 	struct card_qp *qp = to_card_qp(ib);
 	struct card *card = to_card(ib->device);
-	int rc = udata ? -EOPNOTSUPP : card_qp_check(init);
+	int rc = card_qp_check(init, udata);
 
 	if (rc)
 		return rc;
 	if (!atomic_add_unless(&card->qps, 1, CARD_MAX_QP))
 		return -ENOMEM;
 	card_qp_init(qp, init);
-	rc = card_rings_create(qp);
+	rc = card_rings_create(qp, udata ? GFP_KERNEL_ACCOUNT : GFP_KERNEL);
 	if (rc)
 		goto out_count;
 	init->cap = qp->cap;
@@ -173,7 +174,7 @@ void card_qp_stop(struct card_qp *qp)
 /**
  * card_destroy_qp - destroy a queue pair; waits for the end of accesses
  * @ib: queue pair
- * @udata: NULL
+ * @udata: no members
  *
  * Return: 0.
  */

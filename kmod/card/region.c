@@ -52,16 +52,16 @@ static void card_mr_free(struct rcu_head *rcu)
 	kfree(mr);
 }
 
-static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges)
+static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges, gfp_t gfp)
 {
 	struct card *card = to_card(pd->device);
-	struct card_mr *mr = kzalloc(sizeof(*mr), GFP_KERNEL);
+	struct card_mr *mr = kzalloc(sizeof(*mr), gfp);
 	int rc = -ENOMEM;
 
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
 	if (max_ranges) {
-		mr->ranges = kvcalloc(max_ranges, sizeof(*mr->ranges), GFP_KERNEL);
+		mr->ranges = kvcalloc(max_ranges, sizeof(*mr->ranges), gfp);
 		if (!mr->ranges)
 			goto out_free;
 	}
@@ -69,7 +69,7 @@ static struct ib_mr *card_mr_create(struct ib_pd *pd, u32 max_ranges)
 	mr->ib.pd = pd;
 	/* cyclic: a stale key finds no new region */
 	rc = xa_alloc_cyclic(&card->keys, &mr->index, mr, XA_LIMIT(1, CARD_MAX_MR),
-			     &card->next_key, GFP_KERNEL);
+			     &card->next_key, gfp);
 	if (rc < 0)
 		goto out_free;
 	mr->key = mr->index << 8;
@@ -91,7 +91,7 @@ out_free:
  */
 struct ib_mr *card_get_dma_mr(struct ib_pd *pd, int access)
 {
-	struct ib_mr *ib = card_mr_create(pd, 0);
+	struct ib_mr *ib = card_mr_create(pd, 0, GFP_KERNEL);
 	struct card_mr *mr;
 
 	if (IS_ERR(ib))
@@ -117,13 +117,13 @@ struct ib_mr *card_alloc_mr(struct ib_pd *pd, enum ib_mr_type type, u32 max_num_
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!max_num_sg || max_num_sg > CARD_MAX_PAGES)
 		return ERR_PTR(-EINVAL);
-	return card_mr_create(pd, max_num_sg);
+	return card_mr_create(pd, max_num_sg, GFP_KERNEL);
 }
 
 /**
  * card_dereg_mr - destroy a region; waits for the end of accesses
  * @ib: region
- * @udata: NULL
+ * @udata: no members
  *
  * Return: 0.
  */
@@ -133,6 +133,7 @@ int card_dereg_mr(struct ib_mr *ib, struct ib_udata *udata)
 
 	xa_erase(&to_card(ib->device)->keys, mr->index);
 	card_mr_close(mr);
+	ib_umem_release(mr->umem);
 	/* a lookup may still hold the pointer, and a late registration may open the region */
 	call_rcu(&mr->rcu, card_mr_free);
 	return 0;
@@ -162,6 +163,47 @@ static bool card_mr_add(struct card_mr *mr, u64 addr, u64 length)
 	}
 	mr->mapped += length;
 	return true;
+}
+
+/**
+ * card_user_mr - create a region of a process's memory
+ * @pd: protection domain
+ * @start: address in the current process
+ * @length: in bytes
+ * @addr: address of the first byte in requests
+ * @access: IB_ACCESS_...
+ *
+ * Return: valid region with pinned memory, or an error pointer.
+ */
+struct ib_mr *card_user_mr(struct ib_pd *pd, u64 start, u64 length, u64 addr, int access)
+{
+	struct scatterlist *sg;
+	struct ib_umem *umem;
+	struct card_mr *mr;
+	struct ib_mr *ib;
+	int i;
+
+	if (access & ~CARD_USER_ACCESS)
+		return ERR_PTR(-EOPNOTSUPP);
+	umem = card_umem_get(pd->device, start, length, access);
+	if (IS_ERR(umem))
+		return ERR_CAST(umem);
+	ib = card_mr_create(pd, umem->sgt_append.sgt.nents, GFP_KERNEL_ACCOUNT);
+	if (IS_ERR(ib)) {
+		ib_umem_release(umem);
+		return ib;
+	}
+	mr = to_card_mr(ib);
+	/* the number of elements is the number of ranges at most */
+	for_each_sgtable_dma_sg(&umem->sgt_append.sgt, sg, i)
+		card_mr_add(mr, sg_dma_address(sg), sg_dma_len(sg));
+	mr->umem = umem;
+	mr->iova = addr;
+	mr->length = length;
+	mr->offset = ib_umem_offset(umem);
+	mr->access = access;
+	card_mr_open(mr);
+	return ib;
 }
 
 static int card_mr_add_page(struct ib_mr *ib, u64 addr)

@@ -166,7 +166,7 @@ static int card_qp_commit(struct card_qp *qp, const struct ib_qp_attr *attr, int
  * @ib: queue pair
  * @attr: new attributes
  * @mask: IB_QP_...: attributes to change
- * @udata: NULL
+ * @udata: no members
  *
  * Return: 0 or a negative errno.
  */
