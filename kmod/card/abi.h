@@ -11,6 +11,9 @@
 /* The firmware version of a card begins with this text; the provider matches it */
 #define CARD_FIRMWARE		"nfsrdma_card "
 
+/* Bit of wc_flags: IB_WC_WITH_INVALIDATE, which has another value in libibverbs */
+#define CARD_ABI_WITH_INVALIDATE	(1 << 2)
+
 /**
  * struct card_abi_ring - completion queue, which the card and a process share
  * @head: number of completions written, free-running; the card writes it

@@ -158,6 +158,7 @@ void card_shared_write(struct card_cq *cq, const struct ib_wc *wc)
 {
 	struct ib_uverbs_wc *to = &cq->shared->wc[cq->head & (cq->size - 1)];
 
+	static_assert(IB_WC_WITH_INVALIDATE == CARD_ABI_WITH_INVALIDATE);
 	*to = (struct ib_uverbs_wc) {
 		.wr_id = wc->wr_id, .status = wc->status, .opcode = wc->opcode,
 		.byte_len = wc->byte_len, .qp_num = wc->qp->qp_num, .src_qp = wc->src_qp,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,9 +24,9 @@ _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 class Archive:
     """Suites of the archive; apt verifies their signatures and keeps its lists in ``work``."""
 
-    def __init__(self, work: Path, suites: Sequence[str]) -> None:
+    def __init__(self, work: Path, suites: Sequence[str], kind: str = "deb") -> None:
         self._work = work
-        self._options = _options(work, suites)
+        self._options = _options(work, suites, kind)
         self._apt("update", "-qq")
 
     def newest(self, prefix: str, rest: str) -> str:
@@ -53,18 +54,26 @@ class Archive:
             for package in Path(name).glob("*.deb"):
                 run("dpkg-deb", "-x", package, folder, timeout=600)
 
+    def source(self, package: str, file: Path) -> None:
+        """Write the upstream tar of a source package to ``file``; the archive's kind is deb-src."""
+        with tempfile.TemporaryDirectory(dir=self._work) as name:
+            self._apt("source", "-qq", "--download-only", "--tar-only", package, cwd=Path(name))
+            (tar,) = Path(name).glob("*.orig.tar.?z*")
+            shutil.move(tar, file)
+
     def _apt(self, *words: str, cwd: Path | None = None) -> None:
         run("apt-get", *self._options, *words, timeout=600, cwd=cwd)
 
 
 @contextlib.contextmanager
-def opened(suites: Sequence[str], parent: Path) -> Iterator[Archive]:
+def opened(suites: Sequence[str], parent: Path, kind: str = "deb") -> Iterator[Archive]:
     """Open an archive whose lists are in a temporary folder below ``parent``.
 
+    ``kind`` is deb, or deb-src for source packages.
     Raises UserError if the archive is unreachable.
     """
     with tempfile.TemporaryDirectory(dir=parent, prefix="archive-") as work:
-        yield Archive(Path(work), suites)
+        yield Archive(Path(work), suites, kind)
 
 
 def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
@@ -79,11 +88,11 @@ def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
                 debian.unpack(packages, draft)
 
 
-def _options(work: Path, suites: Sequence[str]) -> tuple[str, ...]:
+def _options(work: Path, suites: Sequence[str], kind: str) -> tuple[str, ...]:
     for part in ("lists/partial", "cache/archives/partial"):
         (work / part).mkdir(parents=True)
     lines = work / "sources.list"
-    lines.write_text(sources(suites, f"[signed-by={_KEYRING}] "))
+    lines.write_text(sources(suites, f"[signed-by={_KEYRING}] ", kind))
     wanted = (
         f"Dir::Etc::SourceList={lines}",
         "Dir::Etc::SourceParts=/dev/null",

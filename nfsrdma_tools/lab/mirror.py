@@ -31,13 +31,16 @@ def parse_targets(text: str) -> dict[str, str]:
     return found
 
 
-def sources(suites: Iterable[str], options: str = "") -> str:
-    """A sources.list with these suites; ``options`` precede each URL."""
+def sources(suites: Iterable[str], options: str = "", kind: str = "deb") -> str:
+    """A sources.list with these suites; ``options`` precede each URL.
+
+    ``kind`` is deb, or deb-src for source packages.
+    """
     mirrors = _mirrors()
     # every mirror has both archives
     mirrors.setdefault(_SECURITY, f"{mirrors['Debian']}-security")
     label = {True: _SECURITY, False: "Debian"}
-    lines = [f"deb {options}{mirrors[label[s.endswith('-security')]]} {s} main" for s in suites]
+    lines = [f"{kind} {options}{mirrors[label[s.endswith('-security')]]} {s} main" for s in suites]
     return "\n".join(lines) + "\n"
 
 
