@@ -36,6 +36,7 @@ FLAGS = ("-O2", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
 RUNS = {"scattered": (400, 2400), "sequential": (40, 200)}
 NAMES = {"kernel's": THEIRS, "nfsrdma": OURS}
 CARD, COPY, USER = "nfsrdma_card", "card_dma", "user space"
+Costs = dict[tuple[str, str], float]
 
 
 class Plugin:
@@ -99,7 +100,7 @@ def load(lab: Lab, name: str, count: int) -> float:
     return float(json.loads(lab.run("solo", *argv, stdin=SCRIPT, timeout=3600).stdout)[name]["us"])
 
 
-def operation(lab: Lab, plugin: Plugin, name: str) -> tuple[float, Counter[tuple[str, str]]]:
+def operation(lab: Lab, plugin: Plugin, name: str) -> tuple[float, Costs]:
     """The guest's thousands of instructions of an operation, and QEMU's by function."""
     few, many = RUNS[name]
     # the first run has work of its own: files that are not in the page cache, and more
@@ -115,21 +116,29 @@ def operation(lab: Lab, plugin: Plugin, name: str) -> tuple[float, Counter[tuple
     for address, count in known[2].items():
         start, middle = (each.get(address, 0) for each in known[:2])
         found[symbols.find(address)] += (count - middle) - (middle - start)
-    return us, Counter({name: count / operations / 1e3 for name, count in found.items()})  # type: ignore[misc]
+    return us, {name: count / operations / 1e3 for name, count in found.items()}
 
 
-def line(load_name: str, name: str, us: float, found: Counter[tuple[str, str]]) -> str:
+def line(load_name: str, name: str, us: float, found: Costs) -> str:
     total = sum(found.values())
     card = sum(n for (function, module), n in found.items() if module == CARD and function != COPY)
-    copy = found[COPY, CARD]
+    copy = found.get((COPY, CARD), 0.0)
     cells = [LOADS[load_name][0], name, f"{us:,.1f}", f"{total:,.1f}", f"{total / us - 1:+.1%}"]
     cells += [f"{card:,.2f}", f"{card / total:.1%}", f"{copy:,.2f}", f"{copy / total:.1%}"]
     return page.row(cells)
 
 
-def functions(found: Counter[tuple[str, str]]) -> str:
-    card = Counter({f: n for (f, module), n in found.items() if module == CARD})
-    return ", ".join(f"{name} {count:.2f}" for name, count in card.most_common(12))
+def functions(found: Costs) -> str:
+    card = sorted((-n, name) for (name, module), n in found.items() if module == CARD)
+    return ", ".join(f"`{name}` {-count:.2f}" for count, name in card[:12])
+
+
+def modules(found: Costs) -> str:
+    """The instructions of each module; "kernel" is the kernel image."""
+    total: Counter[str] = Counter()
+    for (name, module), count in found.items():
+        total[module or (name if name == USER else "kernel")] += count
+    return ", ".join(f"{name} {count:,.1f}" for name, count in total.most_common(10))
 
 
 def main() -> None:
@@ -149,8 +158,9 @@ def main() -> None:
             for load_name in RUNS:
                 us, found = operation(lab, plugin, load_name)
                 lines.append(line(load_name, name, us, found))
-                details.append(f"* {LOADS[load_name][0]}, {name}: {functions(found)}")
-                print(lines[-1], details[-1], sep="\n", flush=True)
+                details.append(f"* {LOADS[load_name][0]}, {name}: {modules(found)}")
+                details.append(f"  Functions of the card: {functions(found)}")
+                print(lines[-1], *details[-2:], sep="\n", flush=True)
             unmount(lab)
         lab.check()
     page.write("instructions", [about, "", *lines, "", *details])

@@ -84,9 +84,9 @@ EVENTS = {
     OURS: ("nfsrdma/nfsrdma_mr_fastreg", "nfsrdma_mr_fastreg"),
     THEIRS: ("rpcrdma/xprtrdma_mr_fastreg", "xprtrdma_mr_fastreg"),
 }
-# samples per second of the instruction clock, and loads of about two of these seconds
+# samples per second of the instruction clock, and loads of about half a second for each
 RATES = "1009,1499,1999,2503"
-PROFILED = {"scattered": 20_000, "sequential": 1200}
+PROFILED = {"scattered": 5000, "sequential": 300}
 Turn = dict[str, dict[str, float]]
 Samples = dict[str, dict[str, int]]
 
@@ -193,6 +193,19 @@ def layers(samples: dict[str, Samples]) -> list[str]:
     return lines
 
 
+def store(lab: Lab, nic: str, rounds: int, turns: dict[str, list[Turn]]) -> None:
+    """Write the tables of all rounds, and that of the layers over the modelled card."""
+    about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
+    page.write(f"{nic} costs", [about, "", *costs(turns)])
+    print("\n".join(costs(turns)), flush=True)
+    if nic == "card":
+        rdma = [column for column in COLUMNS if column.name in ("kernel's", "nfsrdma")]
+        samples = {column.name: profile(lab, column) for column in rdma}
+        print(f"profile: {json.dumps(samples)}", flush=True)
+        page.write("card shares", [about, "", *shares(turns, samples)])
+        page.write("card layers", [about, "", *layers(samples)])
+
+
 def main() -> None:
     rounds, kernel, nic = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     config = LabConfig(
@@ -206,16 +219,8 @@ def main() -> None:
                 found = turn(lab, column)
                 print(f"turn {number} of {rounds}: {column.name} {json.dumps(found)}", flush=True)
                 turns[column.name] += [found] * (number > 0)
-        rdma = [column for column in COLUMNS if column.name in ("kernel's", "nfsrdma")]
-        samples = {column.name: profile(lab, column) for column in rdma if nic == "card"}
-        print(f"profile: {json.dumps(samples)}", flush=True)
+        store(lab, nic, rounds, turns)
         lab.check()
-        about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
-    page.write(f"{nic} costs", [about, "", *costs(turns)])
-    if samples:
-        page.write("card shares", [about, "", *shares(turns, samples)])
-        page.write("card layers", [about, "", *layers(samples)])
-    print("\n".join(costs(turns) + (shares(turns, samples) if samples else [])))
 
 
 if __name__ == "__main__":
