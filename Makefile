@@ -80,7 +80,7 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE an
 
 bench: dev image ## TCP, the kernel's module and ours, counted in instructions, into docs/dev: NIC=card|rxe ROUNDS=3 KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12) $(or $(NIC),card)
-	$(if $(filter rxe,$(NIC)),@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wire $(or $(ROUNDS),2) $(or $(KERNEL),6.12))
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m $(if $(filter rxe,$(NIC)),bench.wire $(or $(ROUNDS),2),bench.layers) $(or $(KERNEL),6.12)
 
 bench-instructions: dev image ## Instructions of a read by QEMU's own count, and the modelled card's share, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.instructions $(or $(KERNEL),6.12)

@@ -14,7 +14,6 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from carriers import OURS, THEIRS, serve
 
@@ -84,11 +83,7 @@ EVENTS = {
     OURS: ("nfsrdma/nfsrdma_mr_fastreg", "nfsrdma_mr_fastreg"),
     THEIRS: ("rpcrdma/xprtrdma_mr_fastreg", "xprtrdma_mr_fastreg"),
 }
-# samples per second of the instruction clock, and loads of about half a second for each
-RATES = "1009,1499,1999,2503"
-PROFILED = {"scattered": 5000, "sequential": 300}
 Turn = dict[str, dict[str, float]]
-Samples = dict[str, dict[str, int]]
 
 
 def sh(lab: Lab, script: str, timeout: float = 600) -> str:
@@ -128,20 +123,6 @@ def turn(lab: Lab, column: Column) -> Turn:
     return found
 
 
-def profile(lab: Lab, column: Column) -> Samples:
-    """The samples of each layer, for the loads in PROFILED."""
-    here = Path(__file__).parent
-    for name in ("module_node.py", "profile_node.py"):
-        lab.run("solo", "tee", f"/run/bench/{name}", stdin=(here / name).read_bytes())
-    serve(lab, "solo", column.module)
-    mount(lab, f"{column.options},noac")
-    counts = [f"{name}={count}" for name, count in PROFILED.items()]
-    argv = ("python3", "/run/bench/profile_node.py", RATES, *counts)
-    found: Samples = json.loads(lab.run("solo", *argv, timeout=3600).stdout)
-    unmount(lab)
-    return found
-
-
 def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
     pairs = zip(turns[one], turns[other], strict=True)
     found = sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
@@ -164,48 +145,6 @@ def costs(turns: dict[str, list[Turn]]) -> list[str]:
     return lines
 
 
-def shares(turns: dict[str, list[Turn]], samples: dict[str, Samples]) -> list[str]:
-    """The table of the modelled card's own share."""
-    heads = ("", "transport", "card without the copy", "share", "copy", "share", "samples")
-    lines = [page.row(heads), page.row(["---"] * len(heads))]
-    for load in PROFILED:
-        for name, found in samples.items():
-            us = statistics.median(t[load]["us"] for t in turns[name])
-            total = sum(found[load].values())
-            cells = [LOADS[load][0], name]
-            for layer in ("card model", "copy"):
-                share = found[load].get(layer, 0) / total
-                cells += [f"{us * share:,.2f}", f"{share:.2%}"]
-            lines.append(page.row([*cells, total]))
-    return lines
-
-
-def layers(samples: dict[str, Samples]) -> list[str]:
-    """The table of all layers."""
-    known = [(load, name) for load in PROFILED for name in samples]
-    lines = [page.row(["layer", *(f"{LOADS[load][0]}, {name}" for load, name in known)])]
-    lines.append(page.row(["---"] * (len(known) + 1)))
-    found = [samples[name][load] for load, name in known]
-    order = sorted({layer for one in found for layer in one}, key=lambda n: -found[0].get(n, 0))
-    for layer in order:
-        parts = [f"{one.get(layer, 0) / sum(one.values()):.1%}" for one in found]
-        lines.append(page.row([layer, *parts]))
-    return lines
-
-
-def store(lab: Lab, nic: str, rounds: int, turns: dict[str, list[Turn]]) -> None:
-    """Write the tables of all rounds, and that of the layers over the modelled card."""
-    about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
-    page.write(f"{nic} costs", [about, "", *costs(turns)])
-    print("\n".join(costs(turns)), flush=True)
-    if nic == "card":
-        rdma = [column for column in COLUMNS if column.name in ("kernel's", "nfsrdma")]
-        samples = {column.name: profile(lab, column) for column in rdma}
-        print(f"profile: {json.dumps(samples)}", flush=True)
-        page.write("card shares", [about, "", *shares(turns, samples)])
-        page.write("card layers", [about, "", *layers(samples)])
-
-
 def main() -> None:
     rounds, kernel, nic = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     config = LabConfig(
@@ -219,8 +158,10 @@ def main() -> None:
                 found = turn(lab, column)
                 print(f"turn {number} of {rounds}: {column.name} {json.dumps(found)}", flush=True)
                 turns[column.name] += [found] * (number > 0)
-        store(lab, nic, rounds, turns)
         lab.check()
+        about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
+    page.write(f"{nic} costs", [about, "", *costs(turns)])
+    print("\n".join(costs(turns)))
 
 
 if __name__ == "__main__":
