@@ -15,12 +15,12 @@ from carriers import THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import page
-from bench.paper import IMAGES, OLD, TODAY
+from bench.paper import OLD, TODAY, picture
 from bench.paper import RDMA as OVER_RDMA
 from bench.solo import PREPARE, RDMA, TCP, mount, offloads, sh, unmount
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.report import render, style
+from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 
 OUT = Path(__file__).parents[2] / "out"
@@ -82,7 +82,7 @@ def draw(found: Measured, about: str) -> Drawing:
     label_ends(ax, ends)
     limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)
     title = "Direct reads over the rate of the wire"
-    describe(figure, title, f"A CPU of 1 GIPS is busy from: {limits}", about)
+    describe(figure, title, f"Limit of a CPU of 1 GIPS: {limits}", about)
     return Drawing("wires", title, "", "", figure)
 
 
@@ -116,8 +116,7 @@ def main() -> None:
         found = measure(lab)
         lab.check()
     OUT.mkdir(exist_ok=True)
-    png, _ = render.save(draw(found, about), OUT)
-    (IMAGES / png.name).write_bytes(png.read_bytes())
+    picture(lambda: draw(found, about), OUT)
     page.write("wires", [about, "", *table(found)])
     print("\n".join(table(found)))
 
