@@ -51,7 +51,7 @@ def path(curve: str, kind: str) -> Path:
 def measure(kernel: str) -> None:
     """Sweep in a lab, a store for each curve and kind of read."""
     OUT.mkdir(parents=True, exist_ok=True)
-    config = LabConfig("paper", clock="instructions", kernel=kernel, nic="card")
+    config = LabConfig("paper", clock="instructions", kernel=kernel, memory=4608, nic="card")
     with Lab(config) as lab:
         for curve, transport, state, *_ in CURVES:
             sh(lab, offloads(state))
@@ -159,6 +159,7 @@ def draw(one: Study, cached: Curves, direct: Curves) -> Drawing:
     heads = ("15, 16: throughput, 4 reads ahead", "17: CPU against throughput",
              "18: the reader's own CPU, O_DIRECT", "CPU of the whole host")  # fmt: skip
     figure, axes = panels(heads, one_scale=False)
+    figure.subplots_adjust(wspace=0.62)
     throughput(axes[0], one, cached)
     against_throughput(axes[1], one, cached)
     reader(axes[2], one, direct)
