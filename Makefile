@@ -131,10 +131,10 @@ soak: dev image ## Two clients, verified load, faults of all kinds at random: MI
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
 
-repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes)
+repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes); NIC=card|rxe
 	@mkdir -p out
-	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --exhaustive --output out/boot$$boot.db || exit; done
-	@$(BIN)/nfsrdma sweep --lab --output out/race.db
+	@for boot in 1 2; do $(BIN)/nfsrdma sweep --lab --lab-nic $(or $(NIC),card) --exhaustive --output out/boot$$boot.db || exit; done
+	@$(BIN)/nfsrdma sweep --lab --lab-nic $(or $(NIC),card) --output out/race.db
 	@$(BIN)/nfsrdma results compare out/boot1.db out/boot2.db
 	@$(BIN)/nfsrdma results compare out/boot1.db out/race.db
 
