@@ -80,10 +80,6 @@ def listens(port: int) -> bool:
     return f":{port} " in call("ss", "-Hltn")
 
 
-def listens_by_cm(port: int) -> bool:
-    return f":{port}" in call("rdma", "resource", "show", "cm_id")
-
-
 def both(
     server: Sequence[str], client: Sequence[str], ready: Callable[[], bool]
 ) -> list[dict[str, Any]]:
@@ -117,7 +113,9 @@ def rping() -> Any:
     """Rping, which compares the data (-V), and the counters of both cards."""
     before = {card: counters(card) for card in NETDEVS}
     words = ("rping", "-a", ADDRESS, "-C", "50", "-V", "-S", "32768")
-    ends = both((*words, "-s"), (*words, "-c"), lambda: listens_by_cm(7174))
+    ends = both(
+        (*words, "-s"), (*words, "-c"), lambda: ":7174" in call("rdma", "resource", "show", "cm_id")
+    )
     changes = {
         card: {name: value - before[card][name] for name, value in counters(card).items()}
         for card in NETDEVS
@@ -125,14 +123,15 @@ def rping() -> Any:
     return {"ends": ends, "counters": changes}
 
 
-def perftest(*words: str) -> list[dict[str, Any]]:
-    argv = (*words, "-F", "-R", "-p", str(PORT))
-    return both(argv, (*argv, ADDRESS), lambda: listens_by_cm(PORT))
+def perftest(card: str, *words: str) -> tuple[str, ...]:
+    # without rdma_cm (-R) the server waits in a socket: it uses no CPU time
+    return (*words, "-F", "-p", str(PORT), "-d", card, "-x", str(gid_index(card)))
 
 
 def measured() -> Any:
     """The columns of the last line of perftest's figures: ``measured PROGRAM ARGUMENTS``."""
-    client, server = perftest(*sys.argv[2:])
+    ends = [perftest(card, *sys.argv[2:]) for card in (SERVER, CLIENT)]
+    client, server = both(ends[0], (*ends[1], ADDRESS), lambda: listens(PORT))
     rows = re.findall(r"^ *\d+ +\d+ +[\d. \t]+$", client["output"], re.MULTILINE)
     if client["code"] or server["code"] or not rows:
         raise RuntimeError(f"{client} {server}")
@@ -142,12 +141,12 @@ def measured() -> Any:
 @contextlib.contextmanager
 def transfer() -> Any:
     """Two processes during a transfer without an end, the server's first."""
-    words = ("ib_write_bw", "-D", "3600", "-s", "1048576", "-F", "-R", "-p", str(PORT))
-    server = start(words)
+    words = ("ib_write_bw", "-D", "3600", "-s", "1048576")
+    server = start(perftest(SERVER, *words))
     client = None
     try:
-        wait_for("the server", lambda: listens_by_cm(PORT))
-        client = start((*words, ADDRESS))
+        wait_for("the server", lambda: listens(PORT))
+        client = start((*perftest(CLIENT, *words), ADDRESS))
         before = counters(CLIENT)["writes"]
         wait_for("transfers", lambda: counters(CLIENT)["writes"] > before + 100)
         yield server, client
