@@ -220,11 +220,16 @@ static int card_poll_cq(struct ibv_cq *ibv, int room, struct ibv_wc *wc)
 /* Drop the completions of a queue pair that writes no further ones */
 static void card_forget(struct card_cq *cq, uint32_t qpn)
 {
-	uint32_t at, dropped = 0;
+	uint32_t at, left, dropped = 0;
 
 	pthread_spin_lock(&cq->lock);
-	for (at = __atomic_load_n(&cq->ring->head, __ATOMIC_ACQUIRE); at-- != cq->tail;) {
-		const struct ib_uverbs_wc *wc = card_slot(cq, at);
+	at = __atomic_load_n(&cq->ring->head, __ATOMIC_ACQUIRE);
+	left = at - cq->tail;
+	/* more entries than the ring has: the process overwrote it */
+	if (left > cq->entries)
+		left = 0;
+	while (left--) {
+		const struct ib_uverbs_wc *wc = card_slot(cq, --at);
 
 		if (wc->qp_num == qpn)
 			dropped++;
