@@ -179,14 +179,14 @@ def add(card: str) -> None:
 
 
 def removed() -> Any:
-    """Delete a card during a transfer, while the processes run."""
+    """Delete a card during a transfer: the processes fail."""
     with transfer() as processes:
         call("rdma", "link", "delete", CLIENT)
         gone = not (SYSFS / CLIENT).exists()
-        running = [process.poll() is None for process in processes]
-        add(CLIENT)
+        failed = [process.wait(LIMIT) > 0 for process in processes]
+    add(CLIENT)
     again = [one["code"] for one in rping()["ends"]]
-    return {"gone": gone, "running": running, "rping": again}
+    return {"gone": gone, "failed": failed, "rping": again}
 
 
 def unloaded() -> Any:

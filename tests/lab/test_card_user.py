@@ -148,7 +148,7 @@ def test_sigkill_during_a_transfer_leaves_no_object(cards: Lab) -> None:
 
 
 def test_a_card_can_be_removed_during_a_transfer(cards: Lab) -> None:
-    assert on(cards, "removed") == {"gone": True, "running": [True, True], "rping": [0, 0]}
+    assert on(cards, "removed") == {"gone": True, "failed": [True, True], "rping": [0, 0]}
 
 
 def test_the_module_unloads_after_a_transfer(cards: Lab) -> None:
