@@ -190,15 +190,14 @@ def removed() -> Any:
 
 
 def unloaded() -> Any:
-    """Unload the module after a transfer ended by SIGKILL, and load it again."""
-    with transfer():
-        refused = subprocess.run(("rmmod", "nfsrdma_card"), check=False, capture_output=True)
-    call("rmmod", "nfsrdma_card")
+    """Unload the module during a transfer, and load it again."""
+    with transfer() as processes:
+        call("rmmod", "nfsrdma_card")
+        failed = [process.wait(LIMIT) > 0 for process in processes]
     call("insmod", "/run/nfsrdma_card.ko")
     for card in NETDEVS:
         add(card)
-    again = [one["code"] for one in rping()["ends"]]
-    return {"refused": refused.returncode != 0, "rping": again}
+    return {"failed": failed, "rping": [one["code"] for one in rping()["ends"]]}
 
 
 def locked() -> Any:
