@@ -10,13 +10,13 @@
 #include <linux/module.h>
 
 #define CREATE_TRACE_POINTS
-#include "trace.h"
-#include "trace_connection.h"
-#include "trace_server.h"
+#include "observe/trace.h"
+#include "observe/trace_connection.h"
+#include "observe/trace_server.h"
 
-#include "client.h"
-#include "connection.h"
-#include "debugfs.h"
+#include "client/client.h"
+#include "connection/connection.h"
+#include "observe/debugfs.h"
 
 static int __init nfr_module_init(void)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kmod/wire*.c as a shared library, spoken to in the types of rpcrdma.py."""
+"""kmod/wire/*.c as a shared library, spoken to in the types of rpcrdma.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nfsrdma_tools.command import run
 from wire.rpcrdma import Header, Read, RefusedError, Segment
 
 _KMOD = Path(__file__).parents[2] / "kmod"
-SOURCES = sorted(_KMOD.glob("wire*.c"))
+SOURCES = sorted((_KMOD / "wire").glob("*.c"))
 COMPILER = shutil.which("gcc") or shutil.which("clang")
 FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{_KMOD}")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RPC-over-RDMA version 1 headers, from the XDR of RFC 8166 and from nothing else.
 
-kmod/wire*.c is tested against this; the two share no line and no table.
+kmod/wire/*.c is tested against this; the two share no line and no table.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ and ``invalidating_ns`` the CPU time in MAPS and TAKES_BACK, 0 if not timed; ``h
 maximum of regions mapped at once since the session began.
 """
 MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_reg_map",)}
-"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/registration.c).  None of the
+"""Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/memory/region.c).  None of the
 probed functions sleeps, and all are called from another file, so the compiler does not inline
 them."""
 TAKES_BACK = {

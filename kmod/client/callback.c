@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Callbacks (RFC 8167): the server sends Calls to an NFSv4.1 client on the
+ * connection that the client established, inline only.
+ *
+ * A callback is copied from its receive buffer into a preallocated request, and
+ * queued for the callback service. Its reply takes the same send path as a
+ * Call. The requests stay with the transport until it is destroyed, because
+ * they serve all its sessions.
+ */
+#include <linux/sunrpc/bc_xprt.h>
+
+#include "client/client.h"
+#include "compat/compat.h"
+#include "observe/trace.h"
+
+/* Maximum size of a callback and of its reply; announced when a session is created */
+#define NFR_CALLBACK_SIZE	4096u
+
+static u32 nfr_callback_room(u32 send_size, u32 recv_size)
+{
+	return min3(send_size, recv_size, NFR_CALLBACK_SIZE) - NFR_WIRE_MIN;
+}
+
+/**
+ * nfr_callback_maxpayload - get the maximum size of a callback and of its reply
+ * @xprt: transport
+ *
+ * Return: size in bytes.
+ */
+size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	const struct nfr_conn *conn;
+	struct nfr_params params;
+	size_t size;
+
+	nfr_params_read(&params);
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	size = conn ? nfr_callback_room(conn->send_size, conn->recv_size) :
+		      nfr_callback_room(params.inline_send, params.inline_recv);
+	rcu_read_unlock();
+	return size;
+}
+
+/**
+ * nfr_callback_slots - get the number of concurrent callbacks that sessions may allow
+ * @xprt: transport
+ *
+ * Return: number of slots.
+ */
+unsigned int nfr_callback_slots(struct rpc_xprt *xprt)
+{
+	return NFR_CALLBACK_CREDITS / 2;
+}
+
+static void nfr_callback_put(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+
+	spin_lock(&xprt->bc_pa_lock);
+	list_add_tail(&rqst->rq_bc_pa_list, &xprt->bc_pa_list);
+	spin_unlock(&xprt->bc_pa_lock);
+}
+
+static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
+{
+	struct nfr_req *req = nfr_req_create(nx, GFP_KERNEL);
+
+	if (!req)
+		return NULL;
+	req->reply = kmalloc(NFR_CALLBACK_SIZE, GFP_KERNEL);
+	if (!req->reply ||
+	    !nfr_req_buffer(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
+		nfr_req_destroy(req);
+		return NULL;
+	}
+	req->reply_size = NFR_CALLBACK_SIZE;
+	req->rqst.rq_xprt = &nx->xprt;
+	INIT_LIST_HEAD(&req->rqst.rq_list);
+	__set_bit(RPC_BC_PA_IN_USE, &req->rqst.rq_bc_pa_state);
+	return req;
+}
+
+/**
+ * nfr_callback_setup - allocate requests for callbacks
+ * @xprt: transport that a new session uses
+ * @requests: number of slots of the session; unused, because
+ *	NFR_CALLBACK_CREDITS limits all sessions together
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req;
+
+	while (READ_ONCE(nx->num_callbacks) < NFR_CALLBACK_CREDITS) {
+		req = nfr_callback_create(nx);
+		if (!req)
+			return -ENOMEM;
+		spin_lock(&xprt->reserve_lock);
+		list_add_tail(&req->all, &nx->reqs);
+		nx->num_callbacks++;
+		spin_unlock(&xprt->reserve_lock);
+		nfr_callback_put(&req->rqst);
+	}
+	return 0;
+}
+
+/**
+ * nfr_callback_destroy - handle the end of a session
+ * @xprt: transport
+ * @requests: number of slots of the session
+ *
+ * The requests stay with the transport for the next session.
+ */
+void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
+{
+}
+
+/**
+ * nfr_callback_free_rqst - return a request after the callback service used it
+ * @rqst: request; its reference to the transport is dropped
+ */
+void nfr_callback_free_rqst(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+
+	nfr_callback_put(rqst);
+	xprt_put(xprt);
+}
+
+/* Take a request whose last reply is sent: its buffer may be overwritten. */
+static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
+{
+	struct rpc_rqst *rqst;
+	struct nfr_req *req;
+
+	spin_lock(&xprt->bc_pa_lock);
+	list_for_each_entry(rqst, &xprt->bc_pa_list, rq_bc_pa_list) {
+		req = nfr_req_of(rqst);
+		if (req->generation == conn->generation &&
+		    !nfr_queue_is_retired(conn, req->mark))
+			continue;
+		list_del(&rqst->rq_bc_pa_list);
+		spin_unlock(&xprt->bc_pa_lock);
+		return req;
+	}
+	spin_unlock(&xprt->bc_pa_lock);
+	return NULL;
+}
+
+static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+
+	memcpy(req->reply, rpc, length);
+	rqst->rq_reply_bytes_recvd = 0;
+	rqst->rq_xid = cpu_to_be32(xid);
+	xdr_buf_init(&rqst->rq_rcv_buf, req->reply, length);
+	rqst->rq_rcv_buf.len = length;
+	memcpy(&rqst->rq_private_buf, &rqst->rq_rcv_buf, sizeof(rqst->rq_private_buf));
+	xdr_buf_init(&rqst->rq_snd_buf, req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM,
+		     NFR_CALLBACK_SIZE);
+}
+
+/**
+ * nfr_callback_receive - handle a Call of the server
+ * @conn: connection
+ * @xid: XID of the Call
+ * @rpc: RPC message
+ * @length: length of @rpc in bytes
+ *
+ * A server that exceeds the credits or the size that this side announced
+ * violates the protocol. The connection breaks.
+ */
+void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length)
+{
+	struct nfr_xprt *nx = conn->owner;
+	struct nfr_req *req;
+
+	if (length > NFR_CALLBACK_SIZE) {
+		nfr_conn_break(conn, "a callback is too large");
+		return;
+	}
+	if (!READ_ONCE(nx->xprt.bc_serv)) {
+		trace_nfsrdma_error(conn, xid, "no callback service for a callback", -ENOENT);
+		return;
+	}
+	req = nfr_callback_take(&nx->xprt, conn);
+	if (!req) {
+		nfr_conn_break(conn, "more callbacks than credits");
+		return;
+	}
+	nx->counters.callbacks++;
+	trace_nfsrdma_callback(conn, xid, length);
+	req->generation = conn->generation;
+	req->mark = nfr_queue_mark(conn);
+	nfr_callback_prepare(req, xid, rpc, length);
+	if (!nfr_enqueue_callback(&req->rqst))
+		nfr_callback_put(&req->rqst);
+}
+
+/**
+ * nfr_callback_reply - send the reply to a callback
+ * @conn: connection
+ * @rqst: callback request with an encoded reply
+ *
+ * Return: 0, -EAGAIN if the send queue is full, or another negative errno.
+ */
+int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
+{
+	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
+		.credits = NFR_CALLBACK_CREDITS, .proc = NFR_MSG,
+	};
+	int rc;
+
+	/* the callback came on an earlier connection: the server will retransmit it */
+	if (req->generation != conn->generation)
+		return 0;
+	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, true);
+	req->mark = nfr_queue_mark(conn);
+	if (rc == -EAGAIN)
+		return nfr_wait_for_room(req->nx, conn);
+	return rc;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Client transport: a struct rpc_xprt, its requests, and the Calls and Replies
+ * on its connection.
+ *
+ * Locking: XPRT_LOCKED of the rpc_xprt serializes sending, connecting and
+ * closing, and therefore protects @conn and @scratch. nfr_xprt.mutex serializes
+ * the code that takes registered memory back without a Reply: closing a
+ * connection, and releasing an abandoned request. Its holder must not wait for
+ * the device. A request is pinned while its Reply is handled.
+ */
+#ifndef NFSRDMA_CLIENT_H
+#define NFSRDMA_CLIENT_H
+
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+
+#include "connection/connection.h"
+#include "client/personality.h"
+
+/* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
+#define NFR_CHUNK_SEGS		20
+
+/* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
+#define NFR_HEAD_ROOM		256
+
+struct dentry;
+struct nfr_xprt;
+
+/* Send buffer; it stays mapped for the lifetime of its connection */
+struct nfr_buffer {
+	struct list_head list;	/* link in nfr_xprt.orphans */
+	u32 size;
+	u32 mark;		/* position of the send queue when the buffer was orphaned */
+	u64 addr;
+	bool mapped;
+	u8 data[];
+};
+
+/* Send buffers of a request */
+enum nfr_buffer_use {
+	NFR_BUFFER_CALL,	/* an encoded Call; sent from here if it is contiguous */
+	NFR_BUFFER_BOUNCE,	/* copies of all other messages */
+	NFR_BUFFERS,
+};
+
+/* State of a Call */
+enum nfr_req_state {
+	NFR_REQ_IDLE,		/* not sent on this connection */
+	NFR_REQ_SENT,
+	NFR_REQ_ANSWERED,
+};
+
+/**
+ * struct nfr_req - RPC slot
+ * @rqst: sunrpc's part
+ * @nx: transport
+ * @all: link in nfr_xprt.reqs
+ * @free: link in nfr_xprt.free_reqs
+ * @mrs: MRs that the Call offers to the peer
+ * @buffers: send buffers, indexed by enum nfr_buffer_use; NULL if not allocated
+ * @large: buffer of a Call that does not fit into @buffers, or NULL
+ * @reply: buffer for the part of the Reply that is not in pages
+ * @reply_size: size of @reply in bytes
+ * @generation: generation of the connection that the Call was sent on
+ * @mark: position of the send queue after the reply to a callback
+ * @state: enum nfr_req_state
+ * @write_length: size of the offered Write chunk in bytes
+ * @reply_length: size of the offered Reply chunk in bytes
+ * @inv_cqe: completion of the last invalidation
+ * @inv_done: wait for @inv_cqe, for an abandoned Call
+ * @inv_ok: whether that invalidation succeeded
+ * @limbo: link in nfr_xprt.limbo, while a received Reply has valid MRs on a
+ *	broken connection
+ * @recv: received Reply, until it is delivered
+ * @rpc: inline part of the Reply
+ * @rpc_length: length of @rpc in bytes
+ * @result: bytes of the Reply conveyed by chunk, including padding, or a
+ *	negative errno
+ */
+struct nfr_req {
+	struct rpc_rqst rqst;
+	struct nfr_xprt *nx;
+	struct list_head all;
+	struct list_head free;
+	struct list_head mrs;
+	struct nfr_buffer *buffers[NFR_BUFFERS];
+	void *large;
+	void *reply;
+	size_t reply_size;
+	u32 generation;
+	u32 mark;
+	int state;
+	u32 write_length;
+	u32 reply_length;
+	struct ib_cqe inv_cqe;
+	struct completion inv_done;
+	bool inv_ok;
+	struct list_head limbo;
+	struct nfr_recv *recv;
+	const void *rpc;
+	u32 rpc_length;
+	int result;
+};
+
+/* Work area for marshaling one Call */
+struct nfr_scratch {
+	struct nfr_segment read_segs[NFR_CHUNK_SEGS];
+	struct nfr_segment write_segs[NFR_CHUNK_SEGS];
+	struct nfr_chunk read;
+	struct nfr_chunk write;
+};
+
+/* Counters; each has one writer */
+struct nfr_counters {
+	/* marshaling */
+	u64 read_chunks;
+	u64 write_chunks;
+	u64 reply_chunks;
+	u64 nomsg_calls;
+	u64 request_bytes;	/* room offered in Write and Reply chunks, as in rpcrdma */
+	u64 pullup_bytes;
+	u64 failed_marshals;
+	u64 starved;
+	/* replies */
+	u64 reply_bytes;	/* part of request_bytes that the server used */
+	u64 fixup_bytes;
+	u64 bad_replies;
+	u64 local_invs;
+	u64 callbacks;
+	/* buffers and connections */
+	u64 hardway_bytes;
+	u64 mrs_made;
+	u64 mrs_recycled;
+	u64 mrs_orphaned;
+	u64 disconnects;
+};
+
+/**
+ * struct nfr_xprt - client transport
+ * @xprt: sunrpc's part
+ * @personality: protocol variant
+ * @conn: connection, or NULL
+ * @generation: generation of the latest connection
+ * @connected_once: the next connect is a reconnect, to which the back-off
+ *	applies
+ * @last_disconnect: disconnect reason of the previous connection
+ * @last_failure: reason of the last failed attempt to connect
+ * @last_status: result of the last attempt to connect
+ * @connect_work: work that connects
+ * @mutex: see the comment on locking above
+ * @reqs: all requests; rpc_xprt.reserve_lock protects it
+ * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
+ * @orphans: buffers of abandoned Calls that the send queue may still refer to
+ * @detached: wait queue of threads that wait for a connection to be closed
+ * @closing: sunrpc tasks that wait for the same, after a timeout
+ * @limbo_lock: protects @limbo
+ * @limbo: requests whose Reply waits for the connection to be closed
+ * @scratch: work area for marshaling
+ * @counters: counters
+ * @num_callbacks: number of requests for callbacks
+ * @debugfs: debugfs directory
+ */
+struct nfr_xprt {
+	struct rpc_xprt xprt;
+	const struct nfr_personality *personality;
+	struct nfr_conn __rcu *conn;
+	u32 generation;
+	bool connected_once;
+	const char *last_disconnect;
+	const char *last_failure;
+	int last_status;
+	struct delayed_work connect_work;
+	struct mutex mutex;
+	struct list_head reqs;
+	struct list_head free_reqs;
+	struct list_head orphans;
+	wait_queue_head_t detached;
+	struct rpc_wait_queue closing;
+	spinlock_t limbo_lock;
+	struct list_head limbo;
+	struct nfr_scratch scratch;
+	struct nfr_counters counters;
+	u32 num_callbacks;
+	struct dentry *debugfs;
+};
+
+static inline struct nfr_xprt *nfr_xprt_of(struct rpc_xprt *xprt)
+{
+	return container_of(xprt, struct nfr_xprt, xprt);
+}
+
+/* Get the connection, or NULL. The caller owns XPRT_LOCKED or holds the mutex. */
+static inline struct nfr_conn *nfr_xprt_conn(struct nfr_xprt *nx)
+{
+	return rcu_dereference_protected(nx->conn,
+					 test_bit(XPRT_LOCKED, &nx->xprt.state) ||
+					 lockdep_is_held(&nx->mutex));
+}
+
+static inline struct nfr_req *nfr_req_of(struct rpc_rqst *rqst)
+{
+	return container_of(rqst, struct nfr_req, rqst);
+}
+
+/* client/transport.c */
+int nfr_client_register(void);
+void nfr_client_unregister(void);
+
+/* client/connect.c */
+extern const struct nfr_conn_ops nfr_client_conn_ops;
+void nfr_client_connect_worker(struct work_struct *work);
+void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
+void nfr_client_close(struct rpc_xprt *xprt);
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
+void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
+
+/* client/buffer.c */
+int nfr_client_buf_alloc(struct rpc_task *task);
+bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp);
+int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
+void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which);
+void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
+
+/* client/request.c */
+void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
+void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
+void nfr_client_buf_free(struct rpc_task *task);
+struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
+void nfr_req_destroy_all(struct nfr_xprt *nx);
+void nfr_req_destroy(struct nfr_req *req);
+
+/* client/marshal.c */
+int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
+
+/* client/send.c */
+int nfr_client_send_request(struct rpc_rqst *rqst);
+void nfr_client_wait_for_reply(struct rpc_task *task);
+int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		    const struct xdr_buf *message, bool signal);
+int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+/* client/reply.c */
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+/* client/callback.c */
+int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests);
+size_t nfr_callback_maxpayload(struct rpc_xprt *xprt);
+unsigned int nfr_callback_slots(struct rpc_xprt *xprt);
+void nfr_callback_free_rqst(struct rpc_rqst *rqst);
+void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
+void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
+int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst);
+
+/* Client number as in sunrpc's trace events: -1 if the task has no client */
+static inline u32 nfr_rqst_client(const struct rpc_rqst *rqst)
+{
+	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
+}
+
+/* client/stats.c */
+void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq);
+
+#endif

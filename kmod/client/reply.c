@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Handle Replies: check the header against what the Call offered, copy inline
+ * parts to the reply buffer, and complete the RPC when the peer cannot access
+ * its memory any more.
+ *
+ * One worker handles all messages of a connection. Therefore the arrays of the
+ * decoder are part of the connection.
+ */
+#include <linux/highmem.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client/client.h"
+#include "observe/trace.h"
+
+/* --- inline part --- */
+
+static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
+{
+	u32 base = buf->page_base, left = min(length, buf->page_len), done = 0;
+
+	while (done < left) {
+		u32 n = min_t(u32, left - done, PAGE_SIZE - offset_in_page(base));
+
+		memcpy_to_page(buf->pages[base >> PAGE_SHIFT], offset_in_page(base),
+			       from + done, n);
+		base += n;
+		done += n;
+	}
+	return done;
+}
+
+/*
+ * Copy @length inline bytes to the reply buffer: its head, its pages unless a
+ * Write chunk filled them, and its tail. Returns the number of bytes that found
+ * room.
+ */
+static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, bool data_apart)
+{
+	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
+	u32 done, n;
+
+	done = min_t(u32, length, rcv->head[0].iov_len);
+	memcpy(rcv->head[0].iov_base, from, done);
+	/* XDR decoding continues in the pages where the inline part ends: cut the head there */
+	if (data_apart)
+		rcv->head[0].iov_len = done;
+	else
+		done += nfr_copy_to_pages(rcv, from + done, length - done);
+	n = min_t(u32, length - done, rcv->tail[0].iov_len);
+	if (n)
+		memcpy(rcv->tail[0].iov_base, from + done, n);
+	req->rqst.rq_private_buf.head[0].iov_len = rcv->head[0].iov_len;
+	req->nx->counters.fixup_bytes += done + n;
+	return done + n;
+}
+
+/* --- completion --- */
+
+/* Complete the RPC of a pinned request. */
+static void nfr_reply_complete(struct nfr_req *req, int result)
+{
+	struct rpc_xprt *xprt = &req->nx->xprt;
+	struct rpc_rqst *rqst = &req->rqst;
+
+	spin_lock(&xprt->queue_lock);
+	if (result < 0)
+		rqst->rq_task->tk_status = result;
+	xprt_complete_rqst(rqst->rq_task, max(result, 0));
+	xprt_unpin_rqst(rqst);
+	spin_unlock(&xprt->queue_lock);
+}
+
+/* Copy the inline part and complete the RPC. The request must not have valid MRs. */
+static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
+{
+	int result = req->result;
+
+	if (result >= 0 && req->rpc_length) {
+		u32 placed = nfr_reply_spread(req, req->rpc, req->rpc_length, result > 0);
+
+		result = placed < req->rpc_length ? -EIO : (int)placed + result;
+	}
+	if (result < 0)
+		req->nx->counters.bad_replies++;
+	else
+		req->nx->counters.reply_bytes += req->result;
+	trace_nfsrdma_reply(conn, req, result);
+	nfr_recv_return(conn, req->recv);
+	req->recv = NULL;
+	nfr_queue_credit_back(conn);
+	nfr_reply_complete(req, result);
+}
+
+/* The connection broke while MRs are still valid: nfr_client_close() delivers this Reply. */
+static void nfr_reply_to_limbo(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+
+	spin_lock(&nx->limbo_lock);
+	list_add_tail(&req->limbo, &nx->limbo);
+	spin_unlock(&nx->limbo_lock);
+}
+
+/**
+ * nfr_reply_flush_limbo - deliver Replies that waited for the connection to close
+ * @nx: transport whose requests have no MRs
+ * @conn: drained connection
+ */
+void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	struct nfr_req *req, *next;
+	LIST_HEAD(ready);
+
+	spin_lock(&nx->limbo_lock);
+	list_splice_init(&nx->limbo, &ready);
+	spin_unlock(&nx->limbo_lock);
+	list_for_each_entry_safe(req, next, &ready, limbo) {
+		list_del_init(&req->limbo);
+		nfr_reply_deliver(conn, req);
+	}
+}
+
+static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
+	struct nfr_conn *conn = cq->cq_context;
+
+	if (!nfr_queue_check(conn, wc)) {
+		nfr_reply_to_limbo(req);
+		return;
+	}
+	nfr_reg_release(conn, &req->mrs);
+	nfr_reply_deliver(conn, req);
+	conn->ops->writable(conn);
+}
+
+/* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
+static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+{
+	if (!nfr_reg_any_valid(&req->mrs)) {
+		nfr_reg_release(conn, &req->mrs);
+		nfr_reply_deliver(conn, req);
+		return;
+	}
+	req->nx->counters.local_invs++;
+	req->inv_cqe.done = nfr_reply_inv_done;
+	if (nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe))
+		nfr_reply_to_limbo(req);
+}
+
+/* --- header checks --- */
+
+/* Returns the number of bytes in the Write chunk, or -EIO if the Call did not offer it. */
+static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header *head)
+{
+	if (head->nreads || head->nwrites > 1)
+		return -EIO;
+	if (!head->nwrites)
+		return 0;
+	if (!req->write_length || !nfr_reg_offered(&req->mrs, &head->writes[0]))
+		return -EIO;
+	return xdr_align_size(nfr_wire_length(&head->writes[0]));
+}
+
+static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *head)
+{
+	if (nfr_reply_written(req, head) || !head->reply || !req->reply_length)
+		return -EIO;
+	if (!nfr_reg_offered(&req->mrs, head->reply))
+		return -EIO;
+	return nfr_wire_length(head->reply) ?: -EIO;
+}
+
+/* RFC 8166, section 4.5: the server rejected the header; a retransmission would not help. */
+static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
+{
+	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
+			    "the server requires another version" :
+			    "the server rejected the header", -EIO);
+	return -EIO;
+}
+
+/* Set @result, and the inline part, from the header of the Reply. */
+static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
+			    const struct nfr_header *head, const void *rpc, u32 length)
+{
+	req->rpc_length = 0;
+	switch (head->proc) {
+	case NFR_MSG:
+		req->rpc = rpc;
+		req->rpc_length = length;
+		req->result = nfr_reply_written(req, head);
+		break;
+	case NFR_NOMSG:
+		req->result = nfr_reply_nomsg(req, head);
+		break;
+	default:
+		req->result = nfr_reply_refused(conn, head);
+		break;
+	}
+}
+
+/* --- receiving --- */
+
+/* Find and pin the request with @xid that was sent on this connection and has no Reply yet. */
+static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
+{
+	struct nfr_xprt *nx = conn->owner;
+	struct nfr_req *req = NULL;
+	struct rpc_rqst *rqst;
+
+	spin_lock(&nx->xprt.queue_lock);
+	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
+	if (rqst)
+		req = nfr_req_of(rqst);
+	if (req && req->state == NFR_REQ_SENT && req->generation == conn->generation) {
+		req->state = NFR_REQ_ANSWERED;
+		xprt_pin_rqst(rqst);
+	} else {
+		req = NULL;
+	}
+	spin_unlock(&nx->xprt.queue_lock);
+	return req;
+}
+
+/* The task abandoned its Call. */
+static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
+{
+	nfr_recv_return(conn, recv);
+	nfr_conn_found(conn, xid);
+}
+
+static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
+			      const struct nfr_header *head, const void *rpc, u32 length)
+{
+	struct nfr_req *req = nfr_reply_find(conn, head->xid);
+
+	conn->replies++;
+	nfr_queue_grant(conn, head->credits);
+	if (req) {
+		req->recv = recv;
+		if (recv->has_invalidated &&
+		    !nfr_reg_invalidated(conn, &req->mrs, recv->invalidated))
+			nfr_conn_break(conn, "the peer invalidated an unrelated MR");
+		nfr_reply_check(conn, req, head, rpc, length);
+		nfr_reply_finish(conn, req);
+	} else {
+		nfr_reply_discard(conn, recv, head->xid);
+	}
+	conn->ops->writable(conn);
+}
+
+/*
+ * If a header is malformed, none of its fields can be trusted, least of all the
+ * credits. Break the connection; sunrpc sends the Calls again on the next one.
+ */
+static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc)
+{
+	struct nfr_xprt *nx = conn->owner;
+
+	nx->counters.bad_replies++;
+	trace_nfsrdma_error(conn, xid, "malformed transport header", rc);
+	nfr_recv_return(conn, recv);
+	nfr_conn_break(conn, "malformed transport header");
+}
+
+/**
+ * nfr_client_receive - handle a message: a Reply, or a Call of the server
+ * @conn: connection
+ * @recv: message; nfr_recv_return() follows now or later
+ */
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	struct nfr_space space = {
+		.chunks = conn->chunks, .nchunks = NFR_DECODE_CHUNKS,
+		.segs = conn->segs, .nsegs = NFR_DECODE_SEGS,
+	};
+	struct nfr_header head = { };
+	const void *rpc;
+	u32 length;
+	int header;
+
+	header = nfr_wire_decode(&head, &space, recv->data, recv->length);
+	if (header < 0) {
+		nfr_reply_malformed(conn, recv, head.xid, header);
+		return;
+	}
+	rpc = recv->data + header;
+	length = recv->length - header;
+	if (head.proc != NFR_MSG || !nfr_wire_is_call(rpc, length)) {
+		nfr_reply_receive(conn, recv, &head, rpc, length);
+		return;
+	}
+	nfr_callback_receive(conn, head.xid, rpc, length);
+	nfr_recv_return(conn, recv);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Client transport class: the operations that sunrpc calls for a mount with
+ * proto=rdma (include/linux/sunrpc/xprt.h, struct rpc_xprt_ops).
+ */
+#include <linux/module.h>
+#include <linux/namei.h>
+#include <linux/path.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/addr.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client/client.h"
+#include "observe/debugfs.h"
+
+/* Timeouts as in rpcrdma: one minute for a reply, five minutes for an idle connection */
+#define NFR_REPLY_TIMEOUT	(60 * HZ)
+#define NFR_IDLE_TIMEOUT	(5 * 60 * HZ)
+#define NFR_RECONNECT_MAX	(30 * HZ)
+
+/* Maximum payload: the NFS client limits rsize and wsize to 1 MiB */
+#define NFR_MAX_PAYLOAD		(1024 * 1024)
+
+static const struct rpc_timeout nfr_client_timeout = {
+	.to_initval = NFR_REPLY_TIMEOUT,
+	.to_maxval = NFR_REPLY_TIMEOUT,
+};
+
+/* --- address strings --- */
+
+static void nfr_client_hex_address(struct rpc_xprt *xprt, const struct sockaddr *sap)
+{
+	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)sap;
+	const struct sockaddr_in *sin = (const struct sockaddr_in *)sap;
+	char *text;
+
+	if (sap->sa_family == AF_INET6)
+		text = kasprintf(GFP_KERNEL, "%pi6", &sin6->sin6_addr);
+	else
+		text = kasprintf(GFP_KERNEL, "%08x", ntohl(sin->sin_addr.s_addr));
+	xprt->address_strings[RPC_DISPLAY_HEX_ADDR] = text;
+}
+
+static void nfr_client_ports(struct rpc_xprt *xprt, unsigned short port)
+{
+	const char *text = kasprintf(GFP_KERNEL, "%u", port);
+	const char *hex = kasprintf(GFP_KERNEL, "%4hx", port);
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+
+	mutex_lock(&nx->mutex);
+	swap(xprt->address_strings[RPC_DISPLAY_PORT], text);
+	swap(xprt->address_strings[RPC_DISPLAY_HEX_PORT], hex);
+	mutex_unlock(&nx->mutex);
+	kfree(text);
+	kfree(hex);
+}
+
+static void nfr_client_addresses(struct rpc_xprt *xprt)
+{
+	struct sockaddr *sap = (struct sockaddr *)&xprt->addr;
+	char buf[INET6_ADDRSTRLEN + IPV6_SCOPE_ID_LEN];
+
+	rpc_ntop(sap, buf, sizeof(buf));
+	xprt->address_strings[RPC_DISPLAY_ADDR] = kstrdup(buf, GFP_KERNEL);
+	xprt->address_strings[RPC_DISPLAY_PROTO] = "rdma";
+	xprt->address_strings[RPC_DISPLAY_NETID] =
+		sap->sa_family == AF_INET6 ? RPCBIND_NETID_RDMA6 : RPCBIND_NETID_RDMA;
+	nfr_client_hex_address(xprt, sap);
+	nfr_client_ports(xprt, rpc_get_port(sap));
+}
+
+static void nfr_client_free_addresses(struct rpc_xprt *xprt)
+{
+	kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
+	kfree(xprt->address_strings[RPC_DISPLAY_PORT]);
+	kfree(xprt->address_strings[RPC_DISPLAY_HEX_ADDR]);
+	kfree(xprt->address_strings[RPC_DISPLAY_HEX_PORT]);
+}
+
+static bool nfr_client_has_addresses(const struct rpc_xprt *xprt)
+{
+	return xprt->address_strings[RPC_DISPLAY_ADDR] &&
+	       xprt->address_strings[RPC_DISPLAY_PORT] &&
+	       xprt->address_strings[RPC_DISPLAY_HEX_ADDR] &&
+	       xprt->address_strings[RPC_DISPLAY_HEX_PORT];
+}
+
+static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
+{
+	rpc_set_port((struct sockaddr *)&xprt->addr, port);
+	nfr_client_ports(xprt, port);
+}
+
+/* --- other operations --- */
+
+/*
+ * No Reply in time, on a connection without a known failure: only a new
+ * connection may carry the Call again. The task may encode the Call anew, so it
+ * sleeps until the old connection cannot access its memory any more. It sleeps
+ * on an rpc_wait_queue, because the rpciod workers also serve other mounts.
+ */
+static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+
+	/* a Reply may be in progress */
+	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
+		return;
+	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
+	nfr_client_sleep_until_closed(nx, task, req->generation);
+}
+
+static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
+{
+	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "fault injection");
+}
+
+static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long connect_timeout,
+					   unsigned long reconnect_timeout)
+{
+	spin_lock(&xprt->transport_lock);
+	xprt->connect_timeout = min(xprt->connect_timeout, connect_timeout);
+	xprt->max_reconnect_timeout = min(xprt->max_reconnect_timeout, reconnect_timeout);
+	spin_unlock(&xprt->transport_lock);
+}
+
+/* Sending allocates memory. Swap-out must not depend on that. */
+static int nfr_client_enable_swap(struct rpc_xprt *xprt)
+{
+	return -EINVAL;
+}
+
+static void nfr_client_disable_swap(struct rpc_xprt *xprt)
+{
+}
+
+static void nfr_client_free(struct rpc_xprt *xprt)
+{
+	nfr_client_free_addresses(xprt);
+	rpc_destroy_wait_queue(&nfr_xprt_of(xprt)->closing);
+	xprt_free(xprt);
+}
+
+static void nfr_client_destroy(struct rpc_xprt *xprt)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+
+	cancel_delayed_work_sync(&nx->connect_work);
+	nfr_client_close(xprt);
+	nfr_debugfs_remove(nx);
+	nfr_req_destroy_all(nx);
+	nfr_client_free(xprt);
+	module_put(THIS_MODULE);
+}
+
+static const struct rpc_xprt_ops nfr_client_ops = {
+	.reserve_xprt		= xprt_reserve_xprt,
+	.release_xprt		= xprt_release_xprt,
+	.alloc_slot		= nfr_client_alloc_slot,
+	.free_slot		= nfr_client_free_slot,
+	.rpcbind		= rpcb_getport_async,
+	.set_port		= nfr_client_set_port,
+	.connect		= nfr_client_connect,
+	.buf_alloc		= nfr_client_buf_alloc,
+	.buf_free		= nfr_client_buf_free,
+	.send_request		= nfr_client_send_request,
+	.wait_for_reply_request	= nfr_client_wait_for_reply,
+	.timer			= nfr_client_timer,
+	.close			= nfr_client_close,
+	.destroy		= nfr_client_destroy,
+	.set_connect_timeout	= nfr_client_set_connect_timeout,
+	.print_stats		= nfr_client_print_stats,
+	.enable_swap		= nfr_client_enable_swap,
+	.disable_swap		= nfr_client_disable_swap,
+	.inject_disconnect	= nfr_client_inject_disconnect,
+	.bc_setup		= nfr_callback_setup,
+	.bc_maxpayload		= nfr_callback_maxpayload,
+	.bc_num_slots		= nfr_callback_slots,
+	.bc_free_rqst		= nfr_callback_free_rqst,
+	.bc_destroy		= nfr_callback_destroy,
+};
+
+/* --- transport class --- */
+
+static struct xprt_class nfr_client_class;
+
+static void nfr_client_init(struct nfr_xprt *nx)
+{
+	nx->personality = &nfr_version1;
+	nx->last_disconnect = "none";
+	nx->last_failure = "none";
+	INIT_DELAYED_WORK(&nx->connect_work, nfr_client_connect_worker);
+	mutex_init(&nx->mutex);
+	spin_lock_init(&nx->limbo_lock);
+	INIT_LIST_HEAD(&nx->reqs);
+	INIT_LIST_HEAD(&nx->free_reqs);
+	INIT_LIST_HEAD(&nx->orphans);
+	init_waitqueue_head(&nx->detached);
+	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");
+	INIT_LIST_HEAD(&nx->limbo);
+}
+
+static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create *args)
+{
+	xprt->ops = &nfr_client_ops;
+	xprt->xprt_class = &nfr_client_class;
+	xprt->timeout = &nfr_client_timeout;
+	xprt->connect_timeout = NFR_REPLY_TIMEOUT;
+	xprt->bind_timeout = NFR_REPLY_TIMEOUT;
+	xprt->idle_timeout = NFR_IDLE_TIMEOUT;
+	xprt->max_reconnect_timeout = NFR_RECONNECT_MAX;
+	xprt->max_payload = NFR_MAX_PAYLOAD;
+	/* protocol for the side-band protocols (mountd, lockd) to the same host */
+	xprt->prot = IPPROTO_TCP;
+	xprt->addrlen = args->addrlen;
+	memcpy(&xprt->addr, args->dstaddr, args->addrlen);
+	if (rpc_get_port(args->dstaddr))
+		xprt_set_bound(xprt);
+}
+
+static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
+{
+	struct nfr_params params;
+	struct rpc_xprt *xprt;
+
+	if (args->addrlen > sizeof(xprt->addr))
+		return ERR_PTR(-EBADF);
+	nfr_params_read(&params);
+	xprt = xprt_alloc(args->net, sizeof(struct nfr_xprt), 0, params.credits);
+	if (!xprt)
+		return ERR_PTR(-ENOMEM);
+	nfr_client_init(nfr_xprt_of(xprt));
+	nfr_client_init_xprt(xprt, args);
+	nfr_client_addresses(xprt);
+	if (!nfr_client_has_addresses(xprt)) {
+		nfr_client_free(xprt);
+		return ERR_PTR(-ENOMEM);
+	}
+	nfr_debugfs_add(nfr_xprt_of(xprt));
+	__module_get(THIS_MODULE);
+	return xprt;
+}
+
+static struct xprt_class nfr_client_class = {
+	.list	= LIST_HEAD_INIT(nfr_client_class.list),
+	.name	= "rdma",
+	.owner	= THIS_MODULE,
+	.ident	= XPRT_TRANSPORT_RDMA,
+	.setup	= nfr_client_setup,
+	.netid	= { RPCBIND_NETID_RDMA, RPCBIND_NETID_RDMA6, "" },
+};
+
+/* Log which module holds the class. sunrpc does not report it; only rpcrdma has the same ident. */
+static void nfr_client_explain(void)
+{
+	struct path path;
+	bool in_tree = kern_path("/sys/module/rpcrdma", 0, &path) == 0;
+
+	if (in_tree)
+		path_put(&path);
+	pr_err("nfsrdma: %s provides client transport rdma. Unload it first\n",
+	       in_tree ? "rpcrdma" : "a module other than rpcrdma");
+}
+
+/**
+ * nfr_client_register - register the client transport class
+ *
+ * Return: 0, or -EEXIST if another module holds the ident; the kernel log names
+ * it.
+ */
+int nfr_client_register(void)
+{
+	int rc = xprt_register_transport(&nfr_client_class);
+
+	if (rc == -EEXIST)
+		nfr_client_explain();
+	return rc;
+}
+
+/**
+ * nfr_client_unregister - undo nfr_client_register()
+ *
+ * No transport exists, because each holds a reference to the module.
+ */
+void nfr_client_unregister(void)
+{
+	xprt_unregister_transport(&nfr_client_class);
+}

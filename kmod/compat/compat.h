@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Differences between kernel versions. features.sh detects them by compiling
+ * test programs, never by version number.
+ */
+#ifndef NFSRDMA_COMPAT_H
+#define NFSRDMA_COMPAT_H
+
+#include <linux/gfp.h>
+#include <linux/sunrpc/bc_xprt.h>
+#include <linux/sunrpc/svc.h>
+#include <linux/workqueue.h>
+
+#include "compat/features.h"
+
+#ifdef HAVE_WQ_PERCPU
+#define NFR_WQ_BOUND WQ_PERCPU
+#else
+#define NFR_WQ_BOUND 0
+#endif
+
+/* Set the position of the pages of the Reply, after @used pages of the Call */
+static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
+{
+#ifndef HAVE_RQ_PAGES_NFREE
+	rqstp->rq_respages = rqstp->rq_pages + used;
+#endif
+	rqstp->rq_next_page = rqstp->rq_respages + 1;
+}
+
+/* Fill @pages with @count pages. Returns the number of elements in use. */
+static inline unsigned long nfr_alloc_pages(gfp_t gfp, unsigned long count, struct page **pages)
+{
+#ifdef HAVE_ALLOC_PAGES_BULK_ARRAY
+	return alloc_pages_bulk_array(gfp, count, pages);
+#else
+	return alloc_pages_bulk(gfp, count, pages);
+#endif
+}
+
+#ifndef HAVE_XPRT_ENQUEUE_BC_REQUEST
+static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_rqst *rqst)
+{
+#ifdef HAVE_SVC_CB_LWQ
+	lwq_enqueue(&rqst->rq_bc_list, &serv->sv_cb_list);
+	svc_pool_wake_idle_thread(&serv->sv_pools[0]);
+#else
+	spin_lock(&serv->sv_cb_lock);
+	list_add(&rqst->rq_bc_list, &serv->sv_cb_list);
+	wake_up(&serv->sv_cb_waitq);
+	spin_unlock(&serv->sv_cb_lock);
+#endif
+}
+#endif
+
+/*
+ * Queue a callback for the callback service of its transport. The service holds
+ * a reference to the transport. Returns false if the service or the transport
+ * is gone.
+ */
+static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = xprt_get(rqst->rq_xprt);
+	struct svc_serv *serv;
+
+	if (!xprt)
+		return false;
+#ifdef HAVE_XPRT_ENQUEUE_BC_REQUEST
+	/* the helper takes a reference itself, even if it rejects @rqst */
+	serv = READ_ONCE(xprt->bc_serv);
+	if (serv)
+		xprt_enqueue_bc_request(rqst);
+	xprt_put(xprt);
+#else
+	spin_lock(&xprt->bc_pa_lock);
+	serv = xprt->bc_serv;
+	if (serv)
+		nfr_wake_callback_service(serv, rqst);
+	spin_unlock(&xprt->bc_pa_lock);
+	if (!serv)
+		xprt_put(xprt);
+#endif
+	return serv;
+}
+
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * RDMA connection: rdma_cm id, queue pair, completion queue, receive buffers,
+ * credits, and the private data of both ends. It is independent of RPC: a
+ * client or a server transport owns it and provides the operations.
+ *
+ * Lifetime: nfr_conn_open() or nfr_conn_accept(), sends and receives,
+ * nfr_conn_break() on the first failure, nfr_conn_drain(), nfr_conn_free().
+ * After nfr_conn_drain() the peer cannot access memory, and no completion
+ * occurs.
+ */
+#ifndef NFSRDMA_CONNECTION_H
+#define NFSRDMA_CONNECTION_H
+
+#include <linux/completion.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+#include <rdma/rdma_cm.h>
+
+#include "params.h"
+#include "memory/memory.h"
+#include "wire/wire.h"
+
+/* Receives reserved for Calls of the server: RFC 8167, section 4 */
+#define NFR_CALLBACK_CREDITS	8
+
+/* Completions to poll, and receives to post, in one batch */
+#define NFR_BATCH		16
+
+/* Receives beyond one per credit: for Calls of the peer, for batches, and for draining */
+#define NFR_QUEUE_SPARE		(NFR_CALLBACK_CREDITS + 3 * NFR_BATCH + 1)
+
+/* One in this many send work requests is signaled */
+#define NFR_SIGNAL_EVERY	16
+
+/*
+ * Allocation flags. The page allocator retries small blocking allocations
+ * forever, and may reclaim dirty pages of a mount whose server is this host.
+ * Allocations here have to be able to fail instead.
+ */
+/* Completion handlers must not block: this connection depends on them */
+#define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
+/* Failure costs a delay: the caller or sunrpc retries */
+#define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
+/* Failure costs the connection */
+#define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
+/* Capacity of the header decoder of a connection */
+#define NFR_DECODE_CHUNKS	8
+#define NFR_DECODE_SEGS		64
+
+struct nfr_conn;
+struct nfr_personality;
+
+/* Posted receive: one message, in a buffer that stays mapped */
+struct nfr_recv {
+	struct list_head list;	/* link while waiting to be reposted */
+	struct list_head all;
+	struct ib_cqe cqe;
+	struct ib_recv_wr wr;
+	struct ib_sge sge;
+	struct nfr_conn *conn;
+	void *data;
+	u32 length;		/* of the message, in bytes */
+	u32 invalidated;	/* key that the peer invalidated */
+	bool has_invalidated;
+};
+
+/**
+ * struct nfr_conn_ops - operations that the owner of a connection provides
+ * @receive: handle a message; the owner calls nfr_recv_return() when it is done
+ * @writable: room for sends, credits or MRs became available
+ * @broken: the connection failed; called once, in any context
+ * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_lost()
+ */
+struct nfr_conn_ops {
+	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
+	void (*writable)(struct nfr_conn *conn);
+	void (*broken)(struct nfr_conn *conn);
+	const char *unanswered;
+};
+
+enum nfr_conn_state {
+	NFR_CONN_OPENING,
+	NFR_CONN_UP,
+	NFR_CONN_BROKEN,
+};
+
+/* Accounting of send work requests; nfr_conn.lock protects it */
+struct nfr_send_queue {
+	bool closed;		/* no more posting */
+	u32 size;
+	u32 posted;		/* total number, free-running */
+	u32 retired;		/* of @posted, known to be complete */
+	u32 reserved;		/* for invalidations to come */
+	u32 last_signaled;	/* value of @posted at that time */
+	u32 *marks;		/* ring: @posted at each signaled request */
+	u32 ring;		/* number of elements in @marks */
+	u32 needed;		/* room that the last rejected Call needs */
+	u32 marks_head;
+	u32 marks_tail;
+};
+
+/* A Call that its task abandoned */
+struct nfr_lost_call {
+	u32 xid;
+	unsigned long since;	/* jiffies */
+};
+
+/* Abandoned Calls, oldest first; nfr_conn.lock protects the lists */
+struct nfr_lost {
+	struct nfr_lost_call *calls;
+	u32 count;
+	u32 *early;		/* XIDs of replies that came before nfr_conn_lost() */
+	u32 nearly;
+	u32 room;		/* capacity of each array: one per credit */
+	struct delayed_work work;
+};
+
+/**
+ * struct nfr_conn - RDMA connection
+ * @owner: transport that owns the connection
+ * @ops: operations of the owner
+ * @id_number: number of the owner in trace events
+ * @generation: distinguishes the connections of one owner
+ * @wanted: module parameters at the time of creation
+ * @receives: number of receives to post initially
+ * @sends: preferred size of the send queue, in work requests
+ * @least_sends: minimum size of the send queue, in work requests
+ * @send_sges: scatter-gather elements per send work request
+ * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
+ * @step_timeout: timeout for each step of connecting, in jiffies
+ * @id: rdma_cm id
+ * @device: RDMA device
+ * @pd: protection domain
+ * @cq: completion queue
+ * @poll_work: work that polls @cq
+ * @event_work: work that breaks the connection for an interrupt
+ * @fence_work: work that moves the queue pair to the error state
+ * @event: disconnect reason for @event_work
+ * @wcs: batch of work completions, for @poll_work
+ * @queues_end: the queues are being destroyed; workers must not use them
+ * @step: wait for a step of connecting
+ * @step_status: result of that step
+ * @state: enum nfr_conn_state
+ * @reason: disconnect reason
+ * @send_size: largest message that the peer receives inline, in bytes
+ * @recv_size: largest message that this side receives inline, in bytes
+ * @lock: protects @sq, @inflight, @lost, @granted, @recvs and @recvs_back
+ * @sq: accounting of the send queue
+ * @signal_cqe: completion of signaled work requests without a handler of their
+ *	own
+ * @inflight: number of Calls without a Reply
+ * @lost: abandoned Calls whose Replies are pending, see connection/lost.c
+ * @granted: number of Calls that the peer allows in flight
+ * @replies: number of Replies received
+ * @recvs: receives to repost
+ * @recvs_back: number of @recvs
+ * @all_recvs: all receives
+ * @recv_total: number of @all_recvs
+ * @pool: MRs
+ * @chunks: chunks of the message being decoded
+ * @segs: segments of the message being decoded
+ */
+struct nfr_conn {
+	void *owner;
+	const struct nfr_conn_ops *ops;
+	u32 id_number;
+	u32 generation;
+	struct nfr_params wanted;
+	u32 receives;
+	u32 sends;
+	u32 least_sends;
+	u32 send_sges;
+	u32 rw_contexts;
+	unsigned long step_timeout;
+
+	struct rdma_cm_id *id;
+	struct ib_device *device;
+	struct ib_pd *pd;
+	struct ib_cq *cq;
+	struct work_struct poll_work;
+	struct work_struct event_work;
+	struct work_struct fence_work;
+	const char *event;
+	struct ib_wc wcs[NFR_BATCH];
+	bool queues_end;
+
+	struct completion step;
+	int step_status;
+	atomic_t state;
+	const char *reason;
+
+	u32 send_size;
+	u32 recv_size;
+
+	spinlock_t lock;
+	struct nfr_send_queue sq;
+	struct ib_cqe signal_cqe;
+	u32 inflight;
+	struct nfr_lost lost;
+	u32 granted;
+	u64 replies;
+
+	struct list_head recvs;
+	u32 recvs_back;
+	struct list_head all_recvs;
+	u32 recv_total;
+	struct nfr_pool pool;
+
+	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
+	struct nfr_segment segs[NFR_DECODE_SEGS];
+};
+
+/* connection/connection.c */
+extern const char nfr_conn_flushed[];
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
+int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
+void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
+int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
+void nfr_conn_break(struct nfr_conn *conn, const char *reason);
+void nfr_conn_drain(struct nfr_conn *conn);
+void nfr_conn_free(struct nfr_conn *conn);
+
+static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
+{
+	return atomic_read(&conn->state) == NFR_CONN_UP;
+}
+
+/* connection/lost.c */
+void nfr_conn_lost(struct nfr_conn *conn, u32 xid);
+void nfr_conn_found(struct nfr_conn *conn, u32 xid);
+void nfr_lost_init(struct nfr_conn *conn);
+int nfr_lost_create(struct nfr_conn *conn);
+void nfr_lost_destroy(struct nfr_conn *conn);
+
+/* connection/work.c */
+int nfr_conn_start(void);
+void nfr_conn_stop(void);
+void nfr_conn_flush(void);
+void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
+void nfr_conn_hurry(struct delayed_work *work);
+void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
+void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
+
+/* connection/cm.c */
+void nfr_cm_agree(struct nfr_conn *conn, const struct nfr_private *peer);
+int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);
+int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer);
+int nfr_cm_connect(struct nfr_conn *conn);
+int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
+
+/* connection/queue.c */
+int nfr_queue_start(void);
+void nfr_queue_stop(void);
+void nfr_queue_init(struct nfr_conn *conn);
+int nfr_queue_create(struct nfr_conn *conn);
+void nfr_queue_fence(struct nfr_conn *conn);
+void nfr_queue_quiesce(struct nfr_conn *conn);
+void nfr_queue_destroy(struct nfr_conn *conn);
+
+/* connection/receive.c */
+int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp);
+void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_recv_free_all(struct nfr_conn *conn);
+int nfr_queue_credit(struct nfr_conn *conn);
+void nfr_queue_credit_back(struct nfr_conn *conn);
+void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
+
+/* connection/send.c */
+int nfr_sq_create(struct nfr_conn *conn, u32 size);
+void nfr_sq_close(struct nfr_conn *conn);
+void nfr_sq_destroy(struct nfr_conn *conn);
+bool nfr_queue_has_room(struct nfr_conn *conn);
+int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge,
+		   bool signal);
+int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
+		   u32 count, bool signal);
+int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
+void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
+u32 nfr_queue_mark(struct nfr_conn *conn);
+bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark);
+void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc);
+bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Trace events of system nfsrdma. Probes and scripts depend on them: names and
+ * fields are stable, and new fields go at the end.
+ *
+ * xprt is the number of the transport, as in /sys/kernel/sunrpc. task and
+ * client are sunrpc's numbers of an RPC. xid is the XID of the RPC in host byte
+ * order; every event of an RPC has it. Lengths are in bytes.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM nfsrdma
+
+#if !defined(NFSRDMA_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define NFSRDMA_TRACE_H
+
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/xprt.h>
+#include <linux/tracepoint.h>
+
+#include "client/client.h"
+#include "connection/connection.h"
+
+#define NFR_TRACE_TEXT	40
+
+/* enum nfr_way */
+#define nfr_show_way(way) \
+	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
+
+/*
+ * A Call is marshaled: how it and its Reply are conveyed. If status is a
+ * negative errno, it is not sent, and marshaled again later.
+ */
+TRACE_EVENT(nfsrdma_marshal,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, int call, int reply,
+		 int status),
+	TP_ARGS(conn, rqst, call, reply, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, task)
+		__field(u32, client) __field(u32, procedure) __field(u32, call)
+		__field(u32, reply) __field(u32, call_length) __field(u32, call_data)
+		__field(u32, reply_room) __field(u32, reply_data) __field(int, status)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(rqst);
+		__entry->procedure = rqst->rq_task->tk_msg.rpc_proc->p_proc;
+		__entry->call = call;
+		__entry->reply = reply;
+		__entry->call_length = rqst->rq_snd_buf.len;
+		__entry->call_data = rqst->rq_snd_buf.page_len;
+		__entry->reply_room = rqst->rq_rcv_buf.buflen;
+		__entry->reply_data = rqst->rq_rcv_buf.page_len;
+		__entry->status = status;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u procedure=%u call=%s length=%u data=%u reply=%s room=%u data=%u status=%d",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client,
+		  __entry->procedure, nfr_show_way(__entry->call), __entry->call_length,
+		  __entry->call_data, nfr_show_way(__entry->reply), __entry->reply_room,
+		  __entry->reply_data, __entry->status)
+);
+
+/* The inline part of a message was copied into one buffer */
+TRACE_EVENT(nfsrdma_pullup,
+	TP_PROTO(const struct rpc_rqst *rqst, u32 length),
+	TP_ARGS(rqst, length),
+	TP_STRUCT__entry(
+		__field(u32, xid) __field(u32, task) __field(u32, client)
+		__field(u32, length)
+	),
+	TP_fast_assign(
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(rqst);
+		__entry->length = length;
+	),
+	TP_printk("xid=0x%08x task=%u@%u length=%u", __entry->xid, __entry->task,
+		  __entry->client, __entry->length)
+);
+
+/* A chunk was added to the header of a Call; kind is read, position-zero, write or reply */
+TRACE_EVENT(nfsrdma_chunk,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, const char *kind,
+		 const struct nfr_chunk *chunk),
+	TP_ARGS(conn, rqst, kind, chunk),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, position)
+		__field(u32, segments) __field(u32, length)
+		__array(char, kind, NFR_TRACE_TEXT)
+		__field(u32, task) __field(u32, client)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(rqst);
+		__entry->position = chunk->position;
+		__entry->segments = chunk->nsegs;
+		__entry->length = nfr_wire_length(chunk);
+		strscpy(__entry->kind, kind, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u kind=%s position=%u segments=%u length=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client, __entry->kind,
+		  __entry->position, __entry->segments, __entry->length)
+);
+
+/* A segment of a chunk in the header of a Call */
+TRACE_EVENT(nfsrdma_segment,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *kind,
+		 const struct nfr_segment *segment),
+	TP_ARGS(conn, xid, kind, segment),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, handle)
+		__field(u32, length)
+		__field(u64, offset)
+		__array(char, kind, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->handle = segment->handle;
+		__entry->length = segment->length;
+		__entry->offset = segment->offset;
+		strscpy(__entry->kind, kind, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x kind=%s handle=0x%08x length=%u offset=0x%llx",
+		  __entry->xprt, __entry->xid, __entry->kind, __entry->handle,
+		  __entry->length, __entry->offset)
+);
+
+/* State changes of a memory region */
+DECLARE_EVENT_CLASS(nfsrdma_mr,
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr),
+	TP_ARGS(conn, mr),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, handle) __field(u32, length)
+		__field(u32, entries)
+		__field(u64, offset)
+		__field(u32, write)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->handle = mr->mr->rkey;
+		__entry->length = mr->mr->length;
+		__entry->entries = mr->entries;
+		__entry->offset = mr->mr->iova;
+		__entry->write = mr->direction == DMA_FROM_DEVICE;
+	),
+	TP_printk("xprt=%u handle=0x%08x length=%u entries=%u offset=0x%llx peer=%s",
+		  __entry->xprt, __entry->handle, __entry->length, __entry->entries,
+		  __entry->offset, __entry->write ? "writes" : "reads")
+);
+
+#define NFR_MR_EVENT(name)						\
+	DEFINE_EVENT(nfsrdma_mr, name,					\
+		TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr), \
+		TP_ARGS(conn, mr))
+
+NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
+NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* registration posted */
+NFR_MR_EVENT(nfsrdma_mr_localinv);	/* local invalidation posted */
+NFR_MR_EVENT(nfsrdma_mr_remoteinv);	/* invalidated by the peer */
+NFR_MR_EVENT(nfsrdma_mr_unmap);		/* unmapped, returned to the pool */
+
+/* A message and the registrations of its MRs were posted */
+TRACE_EVENT(nfsrdma_post,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 registrations, u32 length,
+		 bool signaled),
+	TP_ARGS(conn, xid, registrations, length, signaled),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, registrations)
+		__field(u32, length) __field(u32, signaled) __field(u32, inflight)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->registrations = registrations;
+		__entry->length = length;
+		__entry->signaled = signaled;
+		__entry->inflight = READ_ONCE(conn->inflight);
+	),
+	TP_printk("xprt=%u xid=0x%08x registrations=%u length=%u signaled=%u inflight=%u",
+		  __entry->xprt, __entry->xid, __entry->registrations, __entry->length,
+		  __entry->signaled, __entry->inflight)
+);
+
+/* A Reply is complete; length is that of the RPC message, or a negative errno */
+TRACE_EVENT(nfsrdma_reply,
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, int length),
+	TP_ARGS(conn, req, length),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, task)
+		__field(u32, granted) __field(u32, by_inline) __field(u32, by_chunk)
+		__field(int, length)
+		__field(u32, client)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
+		__entry->task = req->rqst.rq_task->tk_pid;
+		__entry->client = nfr_rqst_client(&req->rqst);
+		__entry->granted = conn->granted;
+		__entry->by_inline = req->rpc_length;
+		__entry->by_chunk = max(req->result, 0);
+		__entry->length = length;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u length=%d inline=%u chunk=%u granted=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client, __entry->length,
+		  __entry->by_inline, __entry->by_chunk, __entry->granted)
+);
+
+/* The server sent a callback */
+TRACE_EVENT(nfsrdma_callback,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, u32 length),
+	TP_ARGS(conn, xid, length),
+	TP_STRUCT__entry(__field(u32, xprt) __field(u32, xid) __field(u32, length)),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->length = length;
+	),
+	TP_printk("xprt=%u xid=0x%08x length=%u", __entry->xprt, __entry->xid, __entry->length)
+);
+
+/* A message was rejected, or an operation failed */
+TRACE_EVENT(nfsrdma_error,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid, const char *what, int status),
+	TP_ARGS(conn, xid, what, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid)
+		__field(int, status)
+		__array(char, what, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+		__entry->status = status;
+		strscpy(__entry->what, what, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u xid=0x%08x status=%d %s", __entry->xprt, __entry->xid,
+		  __entry->status, __entry->what)
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH observe
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Callbacks (RFC 8167): the server sends Calls to a client on the connection
+ * that the client established, inline only. They use an rpc_xprt of a separate
+ * class, which nfsd's callback client selects by its ident.
+ */
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/clnt.h>
+#include <linux/sunrpc/svc_xprt.h>
+#include <linux/sunrpc/xprt.h>
+
+#include "server/server.h"
+#include "observe/trace_server.h"
+
+/* Concurrent callbacks per connection: the number that Linux clients post receives for */
+#define NFR_BC_SLOTS	2
+
+#define NFR_BC_TIMEOUT	(60 * HZ)
+
+static const struct rpc_timeout nfr_bc_timeout = {
+	.to_initval = NFR_BC_TIMEOUT,
+	.to_maxval = NFR_BC_TIMEOUT,
+};
+
+static struct nfr_svc *nfr_bc_svc(struct rpc_xprt *xprt)
+{
+	return nfr_svc_of(xprt->bc_xprt);
+}
+
+/* --- sending --- */
+
+static bool nfr_bc_has_credit(const struct nfr_svc *svc)
+{
+	return (u32)atomic_read(&svc->bc_inflight) < READ_ONCE(svc->bc_granted);
+}
+
+/* Announce the wait, then check again: the order that sunrpc requires. */
+static int nfr_bc_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
+{
+	xprt_wait_for_buffer_space(xprt);
+	smp_mb__after_atomic();
+	if (nfr_bc_has_credit(svc) || !nfr_conn_is_up(svc->conn))
+		xprt_write_space(xprt);
+	return -EAGAIN;
+}
+
+static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
+{
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_BC_SLOTS, .proc = NFR_MSG,
+	};
+	u32 size = nfr_wire_size(&head), length = rqst->rq_snd_buf.len;
+	struct nfr_svc_req *req;
+
+	if (length > svc->conn->send_size - size)
+		return -EMSGSIZE;
+	req = nfr_svc_req_get(svc, NFR_GFP_RETRIED);
+	if (IS_ERR(req))
+		return -ENOBUFS;
+	if (read_bytes_from_xdr_buf(&rqst->rq_snd_buf, 0, req->buffer + size, length)) {
+		nfr_svc_req_put(req);
+		return -EIO;
+	}
+	atomic_inc(&svc->bc_inflight);
+	nfr_svc_count(svc, callbacks, 1);
+	rqst->rq_xtime = ktime_get();
+	rqst->rq_xmit_bytes_sent += length;
+	trace_nfsrdma_svc_callback(svc, head.xid, length);
+	req->send.opcode = IB_WR_SEND;
+	nfr_svc_send(req, &head, size + length);
+	return 0;
+}
+
+static int nfr_bc_send_request(struct rpc_rqst *rqst)
+{
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+	struct nfr_svc *svc = nfr_bc_svc(xprt);
+
+	if (!nfr_conn_is_up(svc->conn)) {
+		/* without this, sunrpc would retry immediately */
+		xprt_disconnect_done(xprt);
+		return -ENOTCONN;
+	}
+	if (!nfr_bc_has_credit(svc))
+		return nfr_bc_wait(xprt, svc);
+	return nfr_bc_send(svc, rqst);
+}
+
+/* --- replies --- */
+
+static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
+{
+	struct rpc_rqst *rqst;
+	struct kvec *to;
+
+	spin_lock(&xprt->queue_lock);
+	rqst = xprt_lookup_rqst(xprt, cpu_to_be32(xid));
+	if (rqst) {
+		to = &rqst->rq_private_buf.head[0];
+		length = min_t(u32, length, to->iov_len);
+		memcpy(to->iov_base, rpc, length);
+		xprt_complete_rqst(rqst->rq_task, length);
+	}
+	spin_unlock(&xprt->queue_lock);
+}
+
+/**
+ * nfr_backchannel_failed - handle an RDMA_ERROR of the client
+ * @svc: connection
+ *
+ * A credit becomes free. The callback gets no reply and times out.
+ *
+ * Context: Completion handler.
+ */
+void nfr_backchannel_failed(struct nfr_svc *svc)
+{
+	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+
+	if (!xprt)
+		return;
+	atomic_add_unless(&svc->bc_inflight, -1, 0);
+	xprt_write_space(xprt);
+}
+
+/**
+ * nfr_backchannel_receive - handle the reply to a callback
+ * @svc: connection
+ * @xid: XID of the callback
+ * @credits: number of callbacks that the client allows
+ * @rpc: RPC message; sunrpc's decoder rejects a truncated one
+ * @length: length of @rpc in bytes
+ *
+ * Context: Completion handler.
+ */
+void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			     u32 length)
+{
+	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+
+	if (!xprt) {
+		trace_nfsrdma_svc_error(svc, xid, "a reply, but no callback was sent", 0);
+		return;
+	}
+	WRITE_ONCE(svc->bc_granted, clamp_t(u32, credits, 1, NFR_BC_SLOTS));
+	atomic_add_unless(&svc->bc_inflight, -1, 0);
+	nfr_bc_complete(xprt, xid, rpc, length);
+	xprt_write_space(xprt);
+}
+
+/* --- operations of the rpc_xprt --- */
+
+static void nfr_bc_connect(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+}
+
+/* Only the client can establish a connection. */
+static void nfr_bc_close(struct rpc_xprt *xprt)
+{
+	xprt_disconnect_done(xprt);
+}
+
+static void nfr_bc_destroy(struct rpc_xprt *xprt)
+{
+	kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
+	xprt_free(xprt);
+	module_put(THIS_MODULE);
+}
+
+static int nfr_bc_buf_alloc(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	void *buffer = kmalloc(rqst->rq_callsize + rqst->rq_rcvsize, rpc_task_gfp_mask());
+
+	if (!buffer)
+		return -ENOMEM;
+	rqst->rq_rbuffer = buffer + rqst->rq_callsize;
+	rqst->rq_buffer = buffer;
+	return 0;
+}
+
+static void nfr_bc_buf_free(struct rpc_task *task)
+{
+	kfree(task->tk_rqstp->rq_buffer);
+}
+
+/* RFC 8166, section 3.3.1: a Call is not sent again on the same connection */
+static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "no reply to a callback");
+}
+
+static void nfr_bc_inject_disconnect(struct rpc_xprt *xprt)
+{
+	nfr_conn_break(nfr_bc_svc(xprt)->conn, "fault injection");
+}
+
+static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
+{
+}
+
+static const struct rpc_xprt_ops nfr_bc_ops = {
+	.reserve_xprt		= xprt_reserve_xprt,
+	.release_xprt		= xprt_release_xprt,
+	.alloc_slot		= xprt_alloc_slot,
+	.free_slot		= xprt_free_slot,
+	.connect		= nfr_bc_connect,
+	.buf_alloc		= nfr_bc_buf_alloc,
+	.buf_free		= nfr_bc_buf_free,
+	.send_request		= nfr_bc_send_request,
+	.wait_for_reply_request	= xprt_wait_for_reply_request_def,
+	.timer			= nfr_bc_timer,
+	.close			= nfr_bc_close,
+	.destroy		= nfr_bc_destroy,
+	.print_stats		= nfr_bc_print_stats,
+	.inject_disconnect	= nfr_bc_inject_disconnect,
+};
+
+static struct xprt_class nfr_bc_class;
+
+static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
+{
+	xprt->ops = &nfr_bc_ops;
+	xprt->xprt_class = &nfr_bc_class;
+	xprt->timeout = &nfr_bc_timeout;
+	xprt->prot = NFR_BC_IDENT;
+	xprt->addrlen = args->addrlen;
+	memcpy(&xprt->addr, args->dstaddr, args->addrlen);
+	xprt->address_strings[RPC_DISPLAY_ADDR] =
+		kasprintf(GFP_KERNEL, "%pISc", args->dstaddr);
+	xprt->address_strings[RPC_DISPLAY_PORT] = "0";
+	xprt->address_strings[RPC_DISPLAY_PROTO] = "rdma";
+	xprt->address_strings[RPC_DISPLAY_NETID] = "rdma-callback";
+	xprt_set_bound(xprt);
+	xprt_set_connected(xprt);
+}
+
+/*
+ * Two references besides the caller's: one of @sxprt, which sunrpc drops, and
+ * one that nfr_backchannel_receive() uses. If two of nfsd's clients attach at
+ * once, one succeeds.
+ */
+static bool nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
+{
+	xprt->bc_xprt = sxprt;
+	if (cmpxchg(&nfr_svc_of(sxprt)->backchannel, NULL, xprt))
+		return false;
+	xprt_get(xprt);
+	sxprt->xpt_bc_xprt = xprt_get(xprt);
+	return true;
+}
+
+static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
+{
+	struct rpc_xprt *xprt;
+
+	if (args->addrlen > sizeof(xprt->addr) || !args->bc_xprt ||
+	    args->bc_xprt->xpt_class != &nfr_svc_class)
+		return ERR_PTR(-EBADF);
+	xprt = xprt_alloc(args->net, sizeof(*xprt), NFR_BC_SLOTS, NFR_BC_SLOTS);
+	if (!xprt)
+		return ERR_PTR(-ENOMEM);
+	nfr_bc_init(xprt, args);
+	if (!xprt->address_strings[RPC_DISPLAY_ADDR] || !nfr_bc_attach(xprt, args->bc_xprt)) {
+		kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
+		xprt_free(xprt);
+		return ERR_PTR(-ENOMEM);
+	}
+	__module_get(THIS_MODULE);
+	return xprt;
+}
+
+static struct xprt_class nfr_bc_class = {
+	.list	= LIST_HEAD_INIT(nfr_bc_class.list),
+	.name	= "nfsrdma callback",
+	.owner	= THIS_MODULE,
+	.ident	= NFR_BC_IDENT,
+	.setup	= nfr_bc_setup,
+	/* selected by ident only; an empty name ends the list */
+	.netid	= { "" },
+};
+
+/**
+ * nfr_backchannel_register - register the transport class for callbacks
+ *
+ * Return: 0 or -EEXIST.
+ */
+int nfr_backchannel_register(void)
+{
+	return xprt_register_transport(&nfr_bc_class);
+}
+
+/**
+ * nfr_backchannel_unregister - undo nfr_backchannel_register()
+ */
+void nfr_backchannel_unregister(void)
+{
+	xprt_unregister_transport(&nfr_bc_class);
+}

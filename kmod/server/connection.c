@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Accepted connections: create one for a connection request, accept it for
+ * nfsd, watch it, and free it after the last reference is dropped.
+ */
+#include <linux/module.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/addr.h>
+
+#include "observe/debugfs.h"
+#include "server/server.h"
+#include "observe/trace_server.h"
+
+/* Work requests beyond one per credit: for the longest chains of one Call */
+#define NFR_SVC_SENDS	256
+
+/* Maximum number of scatter-gather elements per work request */
+#define NFR_SVC_SGES	32u
+
+/* Segments per Call that clients typically use; the client of this module uses at most 20 */
+#define NFR_SVC_CLIENT_SEGS	32
+
+static atomic_t nfr_svc_number;
+static atomic_t nfr_svc_total;
+static atomic_t nfr_svc_short;
+
+static void nfr_svc_broken(struct nfr_conn *conn)
+{
+	struct nfr_svc *svc = conn->owner;
+
+	svc_xprt_deferred_close(&svc->xprt);
+	nfr_sink_kick();
+	nfr_budget_leave(svc);
+}
+
+static const struct nfr_conn_ops nfr_svc_conn_ops = {
+	.receive = nfr_svc_receive,
+	.writable = nfr_svc_writable,
+	.broken = nfr_svc_broken,
+	.unanswered = "nfsd dropped a Call",
+};
+
+/**
+ * nfr_svc_destroy - close a connection and free it
+ * @svc: connection without references
+ *
+ * Context: Sleeps.
+ */
+void nfr_svc_destroy(struct nfr_svc *svc)
+{
+	nfr_debugfs_svc_remove(svc);
+	cancel_delayed_work_sync(&svc->watch);
+	nfr_conn_drain(svc->conn);
+	cancel_delayed_work_sync(&svc->late_work);
+	nfr_budget_leave(svc);
+	nfr_svc_req_destroy_all(svc);
+	if (svc->backchannel)
+		xprt_put(svc->backchannel);
+	nfr_conn_free(svc->conn);
+	atomic_dec(&nfr_svc_total);
+	kfree(svc);
+}
+
+static void nfr_svc_free_work(struct work_struct *work)
+{
+	nfr_svc_destroy(container_of(work, struct nfr_svc, free_work.work));
+}
+
+static void nfr_svc_init(struct nfr_svc *svc)
+{
+	spin_lock_init(&svc->lock);
+	INIT_LIST_HEAD(&svc->list);
+	INIT_LIST_HEAD(&svc->starved);
+	INIT_LIST_HEAD(&svc->ready);
+	INIT_LIST_HEAD(&svc->free);
+	INIT_LIST_HEAD(&svc->all);
+	INIT_LIST_HEAD(&svc->pending);
+	INIT_LIST_HEAD(&svc->sent);
+	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
+	nfr_svc_late_init(svc);
+	nfr_svc_watch_init(svc);
+	svc->bc_granted = 1;
+}
+
+static struct nfr_svc *nfr_svc_alloc(void)
+{
+	struct nfr_svc *svc = kzalloc(sizeof(*svc), NFR_GFP_RETRIED);
+
+	if (!svc)
+		return NULL;
+	svc->conn = kzalloc(sizeof(*svc->conn), NFR_GFP_RETRIED);
+	if (!svc->conn) {
+		kfree(svc);
+		return NULL;
+	}
+	nfr_svc_init(svc);
+	return svc;
+}
+
+/**
+ * nfr_svc_create - create a connection for a connection request
+ * @id: id of the new connection; the nfr_svc owns it on success
+ * @param: parameters of the request
+ *
+ * Return: connection, or NULL if the limit of connections is reached or an
+ * allocation failed; then the caller has to reject the request.
+ */
+struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param)
+{
+	struct nfr_svc *svc;
+	struct nfr_conn *conn;
+
+	if (atomic_inc_return(&nfr_svc_total) > nfr_params_server_connections())
+		goto out_full;
+	svc = nfr_svc_alloc();
+	if (!svc)
+		goto out_full;
+	conn = svc->conn;
+	conn->owner = svc;
+	conn->ops = &nfr_svc_conn_ops;
+	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
+	nfr_params_read(&conn->wanted);
+	nfr_wire_decode_private(&svc->peer, param->private_data, param->private_data_len);
+	svc->depth = param->initiator_depth;
+	nfr_conn_adopt(conn, id);
+	return svc;
+out_full:
+	atomic_dec(&nfr_svc_total);
+	return NULL;
+}
+
+static void nfr_svc_addresses(struct nfr_svc *svc)
+{
+	struct rdma_addr *addr = &svc->conn->id->route.addr;
+	struct sockaddr *local = (struct sockaddr *)&addr->src_addr;
+	struct sockaddr *remote = (struct sockaddr *)&addr->dst_addr;
+
+	svc_xprt_set_local(&svc->xprt, local, svc_addr_len(local));
+	svc_xprt_set_remote(&svc->xprt, remote, svc_addr_len(remote));
+	/* the client has no stable port, but the duplicate reply cache compares ports */
+	rpc_set_port((struct sockaddr *)&svc->xprt.xpt_remote, 0);
+	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
+}
+
+/*
+ * Number of work requests of the largest Call that clients send: RDMA
+ * operations for its data, and the Send. A Call that needs more breaks its
+ * connection, see nfr_svc_post().
+ */
+static u32 nfr_svc_chain(const struct nfr_svc *svc)
+{
+	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->send_sges) +
+	       NFR_SVC_CLIENT_SEGS + 1;
+}
+
+/* Size the queues, and negotiate inline sizes. Returns -EOPNOTSUPP if the device is too small. */
+static int nfr_svc_size(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	int rc;
+
+	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
+	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
+	if (rc)
+		return rc;
+	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
+	conn->receives = nfr_svc_recvs_for(svc->grant);
+	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
+	conn->rw_contexts = conn->wanted.credits;
+	nfr_cm_agree(conn, &svc->peer);
+	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
+		svc->peer.remote_invalidation = false;
+	return 0;
+}
+
+/**
+ * nfr_svc_establish - accept a connection request
+ * @svc: new connection; freed on failure
+ * @listener: listener that received the request
+ *
+ * Context: Sleeps, but does not wait for the network.
+ *
+ * Return: transport for nfsd, or NULL on failure.
+ */
+struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
+{
+	struct nfr_conn *conn = svc->conn;
+	unsigned int noio;
+	int rc;
+
+	svc_xprt_init(listener->xpt_net, &nfr_svc_class, &svc->xprt, listener->xpt_server);
+	/* copy it: messages may arrive after the service is destroyed */
+	svc->max_message = listener->xpt_server->sv_max_mesg;
+	/* nfsd requires a transport with congestion control for NFSv4 */
+	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
+	nfr_svc_addresses(svc);
+	rc = nfr_svc_size(svc);
+	nfr_debugfs_svc_add(svc);
+	/* the client may be this host, whose writeback of dirty pages depends on this connection */
+	noio = memalloc_noio_save();
+	if (!rc)
+		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
+	memalloc_noio_restore(noio);
+	trace_nfsrdma_svc_accept(svc, rc);
+	if (!rc) {
+		nfr_svc_watch_start(svc);
+		return &svc->xprt;
+	}
+	/* svc_xprt_free() drops a reference that sunrpc takes only after a successful accept */
+	__module_get(THIS_MODULE);
+	svc_xprt_put(&svc->xprt);
+	return NULL;
+}
+
+/**
+ * nfr_svc_connections - get the number of connections, including closing ones
+ *
+ * Return: number of connections.
+ */
+u32 nfr_svc_connections(void)
+{
+	return atomic_read(&nfr_svc_total);
+}
+
+/**
+ * nfr_svc_count_shortage - count an allocation failure of a message or an RDMA Read
+ */
+void nfr_svc_count_shortage(void)
+{
+	atomic_inc(&nfr_svc_short);
+}
+
+/**
+ * nfr_svc_shortages - get the number of allocation failures
+ *
+ * Return: number since the module was loaded.
+ */
+u32 nfr_svc_shortages(void)
+{
+	return atomic_read(&nfr_svc_short);
+}

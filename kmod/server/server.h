@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Server transport: a listener, the connections that it accepted, and their
+ * requests.
+ *
+ * A request exists from the receipt of a Call until its Reply is sent. No
+ * thread waits for the network meanwhile: the completion handler of the receive
+ * starts RDMA Reads, an nfsd thread takes the request when the Call is
+ * complete, and the send queue keeps it after the Reply is posted or queued.
+ *
+ * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
+ * nfr_svc.lock protects
+ * @late, @ready, @free and @all. They do not nest. The lock of server/budget.c
+ * nests inside nfr_svc.lock and is a leaf.
+ */
+#ifndef NFSRDMA_SERVER_H
+#define NFSRDMA_SERVER_H
+
+#include <linux/sunrpc/svc_xprt.h>
+#include <linux/sunrpc/xprt.h>
+#include <rdma/rw.h>
+
+#include "connection/connection.h"
+
+/* Offset of connection numbers in trace events, to tell them from client transports */
+#define NFR_SVC_NUMBERS		0x80000000u
+
+/* Idents of the classes; they differ from rpcrdma's, so that both modules can serve at once */
+#define NFR_SVC_IDENT		0x6e6672
+#define NFR_BC_IDENT		(NFR_SVC_IDENT | XPRT_TRANSPORT_BC)
+
+/* Limits per Call; the server answers a Call that exceeds them with ERR_CHUNK */
+#define NFR_SVC_CHUNKS		16
+#define NFR_SVC_SEGS		128
+
+/* Results of one COMPOUND that a Write chunk can convey */
+#define NFR_SVC_RESULTS		NFR_SVC_CHUNKS
+
+/* Credits of a new connection; the grant doubles when half of it is in use */
+#define NFR_SVC_FIRST_GRANT	32u
+
+struct dentry;
+struct rpc_xprt;
+
+/* RDMA Read or Write between local pages and one segment of the peer, see server/rdma.c */
+struct nfr_rw {
+	struct list_head list;
+	struct rdma_rw_ctx ctx;
+	enum dma_data_direction direction;
+	u32 length;		/* in bytes */
+	u32 entries;
+	struct scatterlist sg[];
+};
+
+/* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
+struct nfr_result {
+	u32 offset;
+	u32 length;
+};
+
+/*
+ * struct nfr_svc_req - a Call, from its receipt until its Reply is sent
+ * @list: link in the list of its state: ready, waiting, pending, sent or free
+ * @all: link in nfr_svc.all
+ * @recv: receive that holds the Call; NULL after the Reply
+ * @gfp: allocation flags for the context that handles the request now
+ * @head: transport header of the Call; its chunks are in @chunks and @segs
+ * @rpc: inline part of the Call; @rpc_length bytes
+ * @pages: target pages of RDMA Reads; @npages elements, @length bytes
+ * @waited: whether the request was queued for memory
+ * @whole: whether @pages holds the whole message, rather than one data item
+ * @rws: RDMA Reads or Writes in progress
+ * @reply_pages: pages charged for the Reply, see server/budget.c
+ * @results: DDP-eligible results, in the order of the Write list
+ * @buffer: send buffer of the Reply, mapped at @addr
+ * @first: chain of work requests to post; ends with @last, has @count
+ * @replies: whether the chain ends with the Reply; then @mark is its end in the
+ *	send queue
+ */
+struct nfr_svc_req {
+	struct list_head list;
+	struct list_head all;
+	struct nfr_svc *svc;
+	struct nfr_recv *recv;
+	gfp_t gfp;
+	struct nfr_header head;
+	const u8 *rpc;
+	u32 rpc_length;
+
+	struct page **pages;
+	u32 npages;
+	u32 length;
+	bool whole;
+	bool waited;
+	struct list_head rws;
+	struct ib_cqe read_cqe;
+
+	u32 reply_pages;
+	struct nfr_result results[NFR_SVC_RESULTS];
+	u32 nresults;
+	void *buffer;
+	u64 addr;
+	struct ib_sge sge;
+	struct ib_send_wr send;
+
+	struct ib_send_wr *first;
+	struct ib_send_wr *last;
+	u32 count;
+	bool signal;
+	bool replies;
+	u32 mark;
+
+	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
+	struct nfr_segment segs[NFR_SVC_SEGS];
+};
+
+/* Counters of a connection, updated by nfr_svc_count() */
+struct nfr_svc_counters {
+	atomic64_t calls;
+	atomic64_t read_chunks;
+	atomic64_t read_bytes;
+	atomic64_t write_chunks;
+	atomic64_t write_bytes;
+	atomic64_t reply_chunks;
+	atomic64_t reply_bytes;
+	atomic64_t inline_bytes;
+	atomic64_t replies;
+	atomic64_t remote_invs;
+	atomic64_t errors;
+	atomic64_t dropped;
+	atomic64_t callbacks;
+	atomic64_t queue_waits;
+	atomic64_t memory_waits;
+	atomic64_t probes;
+};
+
+/*
+ * struct nfr_svc - accepted connection
+ * @list: link in nfr_listener.arrived until the connection is accepted
+ * @depth: number of concurrent RDMA Reads that the client accepts
+ * @grant: number of credits that the client has
+ * @busy: number of Calls without a Reply
+ * @sunk: number of pages that RDMA Reads occupy
+ * @reply_pages: pages charged for Replies; the lock of server/budget.c protects
+ *	it
+ * @short_of_share: a Call waits for this connection's share; same lock
+ * @starved: link in the list of connections that wait for memory; same lock
+ * @watched: number of signaled completions at the last check of server/watch.c
+ * @waited: whether completions were outstanding at the last check
+ * @heard: number of Calls at the last check
+ * @max_message: maximum message size of the service in bytes
+ * @late: received messages that wait for memory for a request
+ * @ready: requests that wait for an nfsd thread
+ * @pending: requests that wait for room in the send queue
+ * @sent: requests whose Reply is posted
+ * @backchannel: rpc_xprt for callbacks, or NULL
+ */
+struct nfr_svc {
+	struct svc_xprt xprt;
+	struct list_head list;
+	struct nfr_conn *conn;
+	struct nfr_private peer;
+	u32 depth;
+	u32 grant;
+	atomic_t busy;
+	atomic_t sunk;
+	u32 reply_pages;
+	bool short_of_share;
+	struct list_head starved;
+	spinlock_t lock;
+	struct list_head late;
+	struct delayed_work late_work;
+	struct list_head ready;
+	struct list_head free;
+	struct list_head all;
+	u32 nreqs;
+	struct list_head pending;
+	struct list_head sent;
+	struct delayed_work free_work;
+	struct delayed_work watch;
+	u32 watched;
+	bool waited;
+	u64 heard;
+	u32 max_message;
+	struct rpc_xprt *backchannel;
+	u32 bc_granted;
+	atomic_t bc_inflight;
+	struct nfr_svc_counters counters;
+	struct dentry *debugfs;
+};
+
+static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
+{
+	return container_of(xprt, struct nfr_svc, xprt);
+}
+
+/* Receives for a grant: one per credit, replies to callbacks, batches to handle and to repost */
+static inline u32 nfr_svc_recvs_for(u32 grant)
+{
+	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+}
+
+/* Context: any thread */
+#define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
+
+/* server/transport.c */
+extern struct svc_xprt_class nfr_svc_class;
+int nfr_svc_register(void);
+void nfr_svc_unregister(void);
+
+/* server/connection.c */
+struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
+void nfr_svc_destroy(struct nfr_svc *svc);
+u32 nfr_svc_connections(void);
+void nfr_svc_count_shortage(void);
+u32 nfr_svc_shortages(void);
+struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
+
+/* server/watch.c */
+void nfr_svc_watch_init(struct nfr_svc *svc);
+void nfr_svc_watch_start(struct nfr_svc *svc);
+
+/* server/listen.c */
+struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
+				     struct sockaddr *addr, int length, int flags);
+
+/* server/receive.c */
+void nfr_svc_late_init(struct nfr_svc *svc);
+void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_svc_is_ready(struct nfr_svc_req *req);
+int nfr_svc_recvfrom(struct svc_rqst *rqstp);
+
+/* server/request.c */
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
+void nfr_svc_req_put(struct nfr_svc_req *req);
+void nfr_svc_req_answered(struct nfr_svc_req *req);
+void nfr_svc_req_destroy_all(struct nfr_svc *svc);
+
+/* server/rdma.c */
+struct nfr_cursor {
+	const struct nfr_chunk *chunk;
+	u32 seg;
+	u32 offset;
+};
+int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
+	       u32 length, enum dma_data_direction direction);
+struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
+				struct ib_send_wr *last);
+u32 nfr_rw_bytes(const struct nfr_svc_req *req);
+void nfr_rw_destroy_all(struct nfr_svc_req *req);
+
+/* server/sink.c */
+int nfr_sink_get(struct nfr_svc_req *req);
+int nfr_sink_again(struct nfr_svc_req *req);
+void nfr_sink_put(struct nfr_svc_req *req);
+void nfr_sink_kick(void);
+void nfr_sink_stop(void);
+u32 nfr_sink_in_use(void);
+
+/* server/budget.c */
+u32 nfr_budget_room(const struct nfr_svc_req *req);
+bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages);
+void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes);
+void nfr_budget_leave(struct nfr_svc *svc);
+u32 nfr_budget_in_use(void);
+
+/* server/read.c */
+bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
+void nfr_svc_read_start(struct nfr_svc_req *req);
+
+/* server/queue.c */
+void nfr_svc_posted(struct nfr_conn *conn, int rc);
+void nfr_svc_post(struct nfr_svc_req *req);
+void nfr_svc_writable(struct nfr_conn *conn);
+
+/* server/parts.c */
+void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res);
+bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length);
+u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res);
+int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res);
+int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length);
+int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res);
+
+/* server/reply.c */
+int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
+int nfr_svc_sendto(struct svc_rqst *rqstp);
+void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error);
+void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+
+/* server/callback.c */
+int nfr_backchannel_register(void);
+void nfr_backchannel_unregister(void);
+void nfr_backchannel_failed(struct nfr_svc *svc);
+void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			     u32 length);
+
+#endif

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sink pages: RDMA Reads place data in them until an nfsd thread takes it over.
+ *
+ * A client that announces much data and delivers it slowly must not use up the
+ * memory for the other clients. The parameter server_memory limits the pages of
+ * all connections, and one connection may use a quarter of it. Requests above
+ * the limits wait here in FIFO order.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "compat/compat.h"
+#include "server/server.h"
+
+/* Divisor for the share of one connection. A request that is alone may exceed share and limit. */
+#define NFR_SINK_SHARE	4
+
+/* Delay after an allocation failure */
+#define NFR_SINK_RETRY	(HZ / 10)
+
+static DEFINE_SPINLOCK(nfr_sink_lock);
+static LIST_HEAD(nfr_sink_waiters);
+static u32 nfr_sink_total;
+static bool nfr_sink_starved;
+
+static void nfr_sink_work(struct work_struct *work);
+static DECLARE_DELAYED_WORK(nfr_sink_later, nfr_sink_work);
+
+/* --- charging; caller holds the lock --- */
+
+/*
+ * Returns 0, -EDQUOT if the connection has to wait for its share, or -ENOMEM at
+ * the global limit.
+ */
+static int nfr_sink_charge(struct nfr_svc_req *req)
+{
+	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
+
+	/* do not overtake requests that wait for the global limit */
+	if (nfr_sink_starved && !req->waited)
+		return -EDQUOT;
+	if (own && own + req->npages > limit / NFR_SINK_SHARE)
+		return -EDQUOT;
+	if (nfr_sink_total && nfr_sink_total + req->npages > limit)
+		return -ENOMEM;
+	nfr_sink_total += req->npages;
+	atomic_add(req->npages, &req->svc->sunk);
+	return 0;
+}
+
+static void nfr_sink_uncharge(struct nfr_svc_req *req)
+{
+	nfr_sink_total -= req->npages;
+	atomic_sub(req->npages, &req->svc->sunk);
+}
+
+/* A waiting request holds a reference to its connection. Returns false if that is closing. */
+static bool nfr_sink_wait(struct nfr_svc_req *req)
+{
+	if (!nfr_conn_is_up(req->svc->conn) || !kref_get_unless_zero(&req->svc->xprt.xpt_ref))
+		return false;
+	if (!req->waited)
+		nfr_svc_count(req->svc, memory_waits, 1);
+	list_add_tail(&req->list, &nfr_sink_waiters);
+	return true;
+}
+
+/* --- pages --- */
+
+static void nfr_sink_free(struct nfr_svc_req *req)
+{
+	u32 i;
+
+	for (i = 0; req->pages && i < req->npages; i++)
+		if (req->pages[i])
+			put_page(req->pages[i]);
+	kvfree(req->pages);
+	req->pages = NULL;
+}
+
+/* On failure, the pages that were allocated stay with the request. */
+static int nfr_sink_alloc(struct nfr_svc_req *req)
+{
+	unsigned long filled = 0, before;
+
+	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
+	if (!req->pages)
+		return -ENOMEM;
+	/* the bulk allocator may stop early even if memory is available */
+	do {
+		before = filled;
+		filled = nfr_alloc_pages(req->gfp, req->npages, req->pages);
+	} while (filled > before && filled < req->npages);
+	return filled == req->npages ? 0 : -ENOMEM;
+}
+
+/**
+ * nfr_sink_again - release the pages of a request and queue it for another attempt
+ * @req: charged request, for which pages or MRs of the device are short
+ *
+ * Return: -EINPROGRESS or -ENOTCONN, as for nfr_sink_get().
+ */
+int nfr_sink_again(struct nfr_svc_req *req)
+{
+	unsigned long delay = gfpflags_allow_blocking(req->gfp) ? NFR_SINK_RETRY : 0;
+	bool waits;
+
+	nfr_sink_free(req);
+	spin_lock(&nfr_sink_lock);
+	nfr_sink_uncharge(req);
+	waits = nfr_sink_wait(req);
+	spin_unlock(&nfr_sink_lock);
+	/* retry at once if only this context could not block, because the worker can */
+	nfr_conn_queue(&nfr_sink_later, delay);
+	return waits ? -EINPROGRESS : -ENOTCONN;
+}
+
+/**
+ * nfr_sink_get - allocate sink pages for a request
+ * @req: request with @npages set
+ *
+ * Return: 0, -EINPROGRESS if the request waits: a worker will call
+ * nfr_svc_read_start() again, or -ENOTCONN if the connection is closing.
+ */
+int nfr_sink_get(struct nfr_svc_req *req)
+{
+	bool waits = false;
+	int rc;
+
+	spin_lock(&nfr_sink_lock);
+	rc = nfr_sink_charge(req);
+	if (rc)
+		waits = nfr_sink_wait(req);
+	if (rc == -ENOMEM && waits)
+		nfr_sink_starved = true;
+	spin_unlock(&nfr_sink_lock);
+	if (rc)
+		return waits ? -EINPROGRESS : -ENOTCONN;
+	if (!nfr_sink_alloc(req))
+		return 0;
+	nfr_svc_count_shortage();
+	return nfr_sink_again(req);
+}
+
+/**
+ * nfr_sink_put - undo nfr_sink_get()
+ * @req: request with or without pages
+ */
+void nfr_sink_put(struct nfr_svc_req *req)
+{
+	bool waiters;
+
+	if (!req->pages)
+		return;
+	nfr_sink_free(req);
+	spin_lock(&nfr_sink_lock);
+	nfr_sink_uncharge(req);
+	waiters = !list_empty(&nfr_sink_waiters);
+	spin_unlock(&nfr_sink_lock);
+	if (waiters)
+		nfr_sink_kick();
+}
+
+/* --- waiting requests --- */
+
+static struct nfr_svc_req *nfr_sink_next(struct list_head *waiters)
+{
+	struct nfr_svc_req *req = list_first_entry_or_null(waiters, struct nfr_svc_req, list);
+
+	if (req)
+		list_del(&req->list);
+	return req;
+}
+
+/* Retry each waiting request once. Those that fail queue up again in the same order. */
+static void nfr_sink_work(struct work_struct *work)
+{
+	struct nfr_svc_req *req;
+	struct svc_xprt *xprt;
+	LIST_HEAD(waiters);
+
+	spin_lock(&nfr_sink_lock);
+	list_splice_init(&nfr_sink_waiters, &waiters);
+	nfr_sink_starved = false;
+	spin_unlock(&nfr_sink_lock);
+	while ((req = nfr_sink_next(&waiters))) {
+		xprt = &req->svc->xprt;
+		req->waited = true;
+		req->gfp = NFR_GFP_RETRIED;
+		nfr_svc_read_start(req);
+		svc_xprt_put(xprt);
+	}
+}
+
+/**
+ * nfr_sink_kick - retry waiting requests after pages were freed or a connection broke
+ */
+void nfr_sink_kick(void)
+{
+	nfr_conn_hurry(&nfr_sink_later);
+}
+
+/**
+ * nfr_sink_in_use - get the number of sink pages
+ *
+ * Return: pages of all connections.
+ */
+u32 nfr_sink_in_use(void)
+{
+	return READ_ONCE(nfr_sink_total);
+}
+
+/**
+ * nfr_sink_stop - stop the worker when the module is unloaded
+ *
+ * No connection exists any more.
+ */
+void nfr_sink_stop(void)
+{
+	cancel_delayed_work_sync(&nfr_sink_later);
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Encode and decode the private data that the peers exchange when they connect
+ * (RFC 8797, section 4).
+ */
+#include "wire/wire.h"
+#include "wire/bytes.h"
+
+#define PRIVATE_MAGIC		0xf6ab0e18
+#define PRIVATE_VERSION		1
+#define PRIVATE_REMOTE_INV	0x01
+#define PRIVATE_UNIT		1024	/* bytes; the size octets encode units - 1 */
+#define PRIVATE_MAX		(256 * PRIVATE_UNIT)
+
+/* RFC 8797, section 4 */
+static u8 size_to_octet(u32 bytes)
+{
+	if (bytes < PRIVATE_UNIT)
+		return 0;
+	if (bytes > PRIVATE_MAX)
+		bytes = PRIVATE_MAX;
+	return bytes / PRIVATE_UNIT - 1;
+}
+
+/**
+ * nfr_wire_encode_private - encode the CM private data
+ * @priv: capabilities of this end
+ * @buf: output buffer of NFR_WIRE_PRIVATE bytes
+ *
+ * The encoding rounds sizes down to a multiple of 1024 bytes and clamps them to
+ * 1 KiB to 256 KiB.
+ */
+void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf)
+{
+	nfr_store32(buf, PRIVATE_MAGIC);
+	buf[4] = PRIVATE_VERSION;
+	buf[5] = priv->remote_invalidation ? PRIVATE_REMOTE_INV : 0;
+	buf[6] = size_to_octet(priv->send_size);
+	buf[7] = size_to_octet(priv->recv_size);
+}
+
+/**
+ * nfr_wire_decode_private - decode the CM private data of the peer
+ * @priv: decoded data, or the RFC 8166 defaults (1024 bytes each way, no remote
+ *	invalidation) if @buf holds none
+ * @buf: private data of the connection event; NULL if @len is 0
+ * @len: length of @buf in bytes
+ *
+ * InfiniBand pads private data with zeros, so that @len alone does not tell
+ * whether the peer sent any. The magic number and the version do.
+ */
+void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len)
+{
+	*priv = (struct nfr_private){
+		.send_size = PRIVATE_UNIT,
+		.recv_size = PRIVATE_UNIT,
+	};
+	if (len < NFR_WIRE_PRIVATE || nfr_load32(buf) != PRIVATE_MAGIC || buf[4] != PRIVATE_VERSION)
+		return;
+	priv->remote_invalidation = buf[5] & PRIVATE_REMOTE_INV;
+	priv->send_size = (buf[6] + 1) * PRIVATE_UNIT;
+	priv->recv_size = (buf[7] + 1) * PRIVATE_UNIT;
+}

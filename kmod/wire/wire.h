@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
+ * 8166) and for the private data of RFC 8797.
+ *
+ * These files do not use verbs, allocate memory or sleep. encode.c encodes
+ * headers, decode.c decodes them, private.c does both for private
+ * data. They also compile in user space, where tests/wire fuzzes them.
+ */
+#ifndef NFSRDMA_WIRE_H
+#define NFSRDMA_WIRE_H
+
+#ifdef __KERNEL__
+#include <linux/errno.h>
+#include <linux/types.h>
+#else
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+#endif
+
+/* rdma_vers: RFC 8166, section 4.1 */
+#define NFR_WIRE_VERSION	1
+
+/* Smallest header with chunk lists: seven XDR words, RFC 8166, section 4.2 */
+#define NFR_WIRE_MIN		28
+
+/* Bytes of CM private data, RFC 8797, section 4 */
+#define NFR_WIRE_PRIVATE	8
+
+/* rdma_proc: RFC 8166, section 4.2.4 */
+enum nfr_proc {
+	NFR_MSG		= 0,	/* the RPC message follows the header */
+	NFR_NOMSG	= 1,	/* a chunk conveys the RPC message */
+	NFR_MSGP	= 2,	/* RFC 5666 only */
+	NFR_DONE	= 3,	/* RFC 5666 only */
+	NFR_ERROR	= 4,
+};
+
+/* rdma_err: RFC 8166, section 4.5 */
+enum nfr_error {
+	NFR_ERR_VERS	= 1,
+	NFR_ERR_CHUNK	= 2,
+};
+
+/* RDMA segment: memory that the peer may access (RFC 8166, section 3.4.2). @length is in bytes. */
+struct nfr_segment {
+	u32 handle;
+	u32 length;
+	u64 offset;
+};
+
+/*
+ * A chunk: one data item or a whole message, conveyed by RDMA. @position is in
+ * bytes of the unreduced XDR stream and valid in Read lists only.
+ */
+struct nfr_chunk {
+	u32 position;
+	u32 nsegs;
+	struct nfr_segment *segs;
+};
+
+/* Transport header in host byte order. Only NFR_MSG and NFR_NOMSG have chunk lists. */
+struct nfr_header {
+	u32 xid;
+	u32 version;
+	u32 credits;
+	u32 proc;
+	u32 nreads;
+	u32 nwrites;
+	struct nfr_chunk *reads;
+	struct nfr_chunk *writes;
+	struct nfr_chunk *reply;	/* NULL if there is none */
+	u32 error;			/* enum nfr_error; NFR_ERROR only */
+	u32 vers_low;			/* NFR_ERR_VERS only */
+	u32 vers_high;
+};
+
+/* Arrays of the caller, in which nfr_wire_decode() stores chunks and segments */
+struct nfr_space {
+	struct nfr_chunk *chunks;
+	u32 nchunks;
+	struct nfr_segment *segs;
+	u32 nsegs;
+};
+
+/* Private data of RFC 8797; sizes are in bytes, from the sender's point of view */
+struct nfr_private {
+	bool remote_invalidation;	/* the sender accepts Send With Invalidate */
+	u32 send_size;
+	u32 recv_size;
+};
+
+size_t nfr_wire_size(const struct nfr_header *head);
+int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room);
+int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
+		    const void *buf, size_t len);
+u32 nfr_wire_length(const struct nfr_chunk *chunk);
+bool nfr_wire_is_call(const void *rpc, size_t len);
+void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);
+void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len);
+
+#endif
