@@ -9,24 +9,49 @@
  */
 #include <linux/module.h>
 
+#include "client/client.h"
+#include "compat/compat.h"
+#include "memory/memory.h"
+#include "module.h"
+#include "observe/observe.h"
+#include "server/server.h"
+
 #define CREATE_TRACE_POINTS
 #include "observe/trace.h"
-#include "observe/trace_connection.h"
 #include "observe/trace_server.h"
 
-#include "client/client.h"
-#include "connection/connection.h"
-#include "observe/debugfs.h"
+struct workqueue_struct *nfr_work_poll;
+struct workqueue_struct *nfr_work_slow;
+
+static int nfr_module_create_work(void)
+{
+	nfr_work_slow = alloc_workqueue("nfsrdma_slow", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	if (!nfr_work_slow)
+		return -ENOMEM;
+	nfr_work_poll = alloc_workqueue("nfsrdma_poll",
+					WQ_MEM_RECLAIM | WQ_HIGHPRI | NFR_WQ_BOUND, 0);
+	if (nfr_work_poll)
+		return 0;
+	destroy_workqueue(nfr_work_slow);
+	return -ENOMEM;
+}
+
+static void nfr_module_destroy_work(void)
+{
+	/* draining a connection on the slow workqueue needs the polling workqueue */
+	destroy_workqueue(nfr_work_slow);
+	destroy_workqueue(nfr_work_poll);
+}
 
 static int __init nfr_module_init(void)
 {
 	int rc;
 
-	rc = nfr_conn_start();
+	rc = nfr_module_create_work();
 	if (rc)
 		return rc;
-	nfr_debugfs_start();
-	nfr_debugfs_svc_start();
+	nfr_observe_start();
+	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
 	if (rc)
 		goto out_stop;
@@ -37,9 +62,8 @@ static int __init nfr_module_init(void)
 out_unregister:
 	nfr_svc_unregister();
 out_stop:
-	nfr_debugfs_svc_stop();
-	nfr_debugfs_stop();
-	nfr_conn_stop();
+	nfr_observe_stop();
+	nfr_module_destroy_work();
 	return rc;
 }
 
@@ -48,9 +72,8 @@ static void __exit nfr_module_exit(void)
 	if (nfr_params_client())
 		nfr_client_unregister();
 	nfr_svc_unregister();
-	nfr_debugfs_svc_stop();
-	nfr_debugfs_stop();
-	nfr_conn_stop();
+	nfr_observe_stop();
+	nfr_module_destroy_work();
 }
 
 module_init(nfr_module_init);

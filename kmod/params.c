@@ -9,7 +9,7 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
-#include "params.h"
+#include "module.h"
 
 /* Numeric parameter: a multiple of @step from @low to @high, or 0 if @zero is set */
 struct nfr_number {

@@ -4,8 +4,8 @@
  * connection that the client established, inline only.
  *
  * A callback is copied from its receive buffer into a preallocated request, and
- * queued for the callback service. Its reply takes the same send path as a
- * Call. The requests stay with the transport until it is destroyed, because
+ * queued for the callback service. Its reply takes the same way as a Call, see
+ * call.c. The requests stay with the transport until it is destroyed, because
  * they serve all its sessions.
  */
 #include <linux/sunrpc/bc_xprt.h>
@@ -72,7 +72,7 @@ static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
 		return NULL;
 	req->reply = kmalloc(NFR_CALLBACK_SIZE, GFP_KERNEL);
 	if (!req->reply ||
-	    !nfr_req_buffer(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
+	    !nfr_client_buffer_get(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
 		nfr_req_destroy(req);
 		return NULL;
 	}
@@ -142,7 +142,7 @@ static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn 
 	list_for_each_entry(rqst, &xprt->bc_pa_list, rq_bc_pa_list) {
 		req = nfr_req_of(rqst);
 		if (req->generation == conn->generation &&
-		    !nfr_queue_is_retired(conn, req->mark))
+		    !nfr_conn_is_retired(conn, req->mark))
 			continue;
 		list_del(&rqst->rq_bc_pa_list);
 		spin_unlock(&xprt->bc_pa_lock);
@@ -197,34 +197,8 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 	nx->counters.callbacks++;
 	trace_nfsrdma_callback(conn, xid, length);
 	req->generation = conn->generation;
-	req->mark = nfr_queue_mark(conn);
+	req->mark = nfr_conn_mark(conn);
 	nfr_callback_prepare(req, xid, rpc, length);
 	if (!nfr_enqueue_callback(&req->rqst))
 		nfr_callback_put(&req->rqst);
-}
-
-/**
- * nfr_callback_reply - send the reply to a callback
- * @conn: connection
- * @rqst: callback request with an encoded reply
- *
- * Return: 0, -EAGAIN if the send queue is full, or another negative errno.
- */
-int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
-{
-	struct nfr_req *req = nfr_req_of(rqst);
-	struct nfr_header head = {
-		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
-		.credits = NFR_CALLBACK_CREDITS, .proc = NFR_MSG,
-	};
-	int rc;
-
-	/* the callback came on an earlier connection: the server will retransmit it */
-	if (req->generation != conn->generation)
-		return 0;
-	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, true);
-	req->mark = nfr_queue_mark(conn);
-	if (rc == -EAGAIN)
-		return nfr_wait_for_room(req->nx, conn);
-	return rc;
 }

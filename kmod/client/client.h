@@ -16,7 +16,8 @@
 #include <linux/sunrpc/xprt.h>
 
 #include "connection/connection.h"
-#include "client/personality.h"
+#include "memory/memory.h"
+#include "observe/observe.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
 #define NFR_CHUNK_SEGS		20
@@ -24,14 +25,59 @@
 /* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
 #define NFR_HEAD_ROOM		256
 
+/* Capacity of the header decoder of a connection */
+#define NFR_DECODE_CHUNKS	8
+#define NFR_DECODE_SEGS		64
+
 struct dentry;
+struct nfr_req;
 struct nfr_xprt;
+
+/**
+ * struct nfr_personality - protocol variant of the client
+ * @name: name in debugfs
+ * @version: value of rdma_vers
+ * @marshal: build and post the header and chunks of a Call
+ * @receive: handle a received message
+ *
+ * There is one variant, version 1 (RFC 8166). The client calls its operations
+ * through this table, so that a new variant only adds a table.
+ */
+struct nfr_personality {
+	const char *name;
+	u32 version;
+	int (*marshal)(struct nfr_conn *conn, struct nfr_req *req);
+	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
+};
+
+/**
+ * struct nfr_link - connection of a client, with its memory regions
+ * @conn: connection
+ * @pool: MRs
+ * @refill: work that allocates more MRs
+ * @replies: number of Replies received
+ * @chunks: chunks of the message being decoded
+ * @segs: segments of the message being decoded
+ */
+struct nfr_link {
+	struct nfr_conn conn;
+	struct nfr_pool pool;
+	struct delayed_work refill;
+	u64 replies;
+	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
+	struct nfr_segment segs[NFR_DECODE_SEGS];
+};
+
+static inline struct nfr_link *nfr_link_of(const struct nfr_conn *conn)
+{
+	return container_of(conn, struct nfr_link, conn);
+}
 
 /* Send buffer; it stays mapped for the lifetime of its connection */
 struct nfr_buffer {
-	struct list_head list;	/* link in nfr_xprt.orphans */
+	struct list_head list;	/* link in nfr_xprt.abandoned */
 	u32 size;
-	u32 mark;		/* position of the send queue when the buffer was orphaned */
+	u32 mark;		/* position of the send queue when the Call was abandoned */
 	u64 addr;
 	bool mapped;
 	u8 data[];
@@ -70,8 +116,8 @@ enum nfr_req_state {
  * @inv_cqe: completion of the last invalidation
  * @inv_done: wait for @inv_cqe, for an abandoned Call
  * @inv_ok: whether that invalidation succeeded
- * @limbo: link in nfr_xprt.limbo, while a received Reply has valid MRs on a
- *	broken connection
+ * @held: link in nfr_xprt.held, while a received Reply has valid MRs on a broken
+ *	connection
  * @recv: received Reply, until it is delivered
  * @rpc: inline part of the Reply
  * @rpc_length: length of @rpc in bytes
@@ -96,7 +142,7 @@ struct nfr_req {
 	struct ib_cqe inv_cqe;
 	struct completion inv_done;
 	bool inv_ok;
-	struct list_head limbo;
+	struct list_head held;
 	struct nfr_recv *recv;
 	const void *rpc;
 	u32 rpc_length;
@@ -109,31 +155,6 @@ struct nfr_scratch {
 	struct nfr_segment write_segs[NFR_CHUNK_SEGS];
 	struct nfr_chunk read;
 	struct nfr_chunk write;
-};
-
-/* Counters; each has one writer */
-struct nfr_counters {
-	/* marshaling */
-	u64 read_chunks;
-	u64 write_chunks;
-	u64 reply_chunks;
-	u64 nomsg_calls;
-	u64 request_bytes;	/* room offered in Write and Reply chunks, as in rpcrdma */
-	u64 pullup_bytes;
-	u64 failed_marshals;
-	u64 starved;
-	/* replies */
-	u64 reply_bytes;	/* part of request_bytes that the server used */
-	u64 fixup_bytes;
-	u64 bad_replies;
-	u64 local_invs;
-	u64 callbacks;
-	/* buffers and connections */
-	u64 hardway_bytes;
-	u64 mrs_made;
-	u64 mrs_recycled;
-	u64 mrs_orphaned;
-	u64 disconnects;
 };
 
 /**
@@ -151,11 +172,11 @@ struct nfr_counters {
  * @mutex: see the comment on locking above
  * @reqs: all requests; rpc_xprt.reserve_lock protects it
  * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
- * @orphans: buffers of abandoned Calls that the send queue may still refer to
+ * @abandoned: buffers of abandoned Calls that the send queue may still refer to
  * @detached: wait queue of threads that wait for a connection to be closed
  * @closing: sunrpc tasks that wait for the same, after a timeout
- * @limbo_lock: protects @limbo
- * @limbo: requests whose Reply waits for the connection to be closed
+ * @held_lock: protects @held
+ * @held: requests whose Reply waits for the connection to be closed
  * @scratch: work area for marshaling
  * @counters: counters
  * @num_callbacks: number of requests for callbacks
@@ -174,13 +195,13 @@ struct nfr_xprt {
 	struct mutex mutex;
 	struct list_head reqs;
 	struct list_head free_reqs;
-	struct list_head orphans;
+	struct list_head abandoned;
 	wait_queue_head_t detached;
 	struct rpc_wait_queue closing;
-	spinlock_t limbo_lock;
-	struct list_head limbo;
+	spinlock_t held_lock;
+	struct list_head held;
 	struct nfr_scratch scratch;
-	struct nfr_counters counters;
+	struct nfr_client_counters counters;
 	u32 num_callbacks;
 	struct dentry *debugfs;
 };
@@ -203,66 +224,55 @@ static inline struct nfr_req *nfr_req_of(struct rpc_rqst *rqst)
 	return container_of(rqst, struct nfr_req, rqst);
 }
 
-/* client/transport.c */
-int nfr_client_register(void);
-void nfr_client_unregister(void);
-
-/* client/connect.c */
-extern const struct nfr_conn_ops nfr_client_conn_ops;
-void nfr_client_connect_worker(struct work_struct *work);
-void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
-void nfr_client_close(struct rpc_xprt *xprt);
-void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
-void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation);
-void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
-
-/* client/buffer.c */
-int nfr_client_buf_alloc(struct rpc_task *task);
-bool nfr_req_buffer(struct nfr_req *req, int which, u32 size, gfp_t gfp);
-int nfr_req_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
-void nfr_req_unmap(struct nfr_conn *conn, struct nfr_req *req);
-void nfr_req_orphan(struct nfr_req *req, struct nfr_conn *conn, int which);
-void nfr_orphans_free(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
-
-/* client/request.c */
-void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
-void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
-void nfr_client_buf_free(struct rpc_task *task);
-struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
-void nfr_req_destroy_all(struct nfr_xprt *nx);
-void nfr_req_destroy(struct nfr_req *req);
-
-/* client/marshal.c */
-int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
-
-/* client/send.c */
-int nfr_client_send_request(struct rpc_rqst *rqst);
-void nfr_client_wait_for_reply(struct rpc_task *task);
-int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
-		    const struct xdr_buf *message, bool signal);
-int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn);
-
-/* client/reply.c */
-void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn);
-
-/* client/callback.c */
-int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests);
-size_t nfr_callback_maxpayload(struct rpc_xprt *xprt);
-unsigned int nfr_callback_slots(struct rpc_xprt *xprt);
-void nfr_callback_free_rqst(struct rpc_rqst *rqst);
-void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
-void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
-int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst);
-
 /* Client number as in sunrpc's trace events: -1 if the task has no client */
 static inline u32 nfr_rqst_client(const struct rpc_rqst *rqst)
 {
 	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
 }
 
-/* client/stats.c */
-void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq);
+/* transport.c */
+int nfr_client_register(void);
+void nfr_client_unregister(void);
+
+/* connect.c */
+void nfr_client_connect_worker(struct work_struct *work);
+void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
+void nfr_client_close(struct rpc_xprt *xprt);
+
+/* abandon.c */
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
+void nfr_client_buf_free(struct rpc_task *task);
+
+/* slots.c */
+int nfr_client_buf_alloc(struct rpc_task *task);
+bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp);
+int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
+void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which);
+void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
+void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
+void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
+struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
+void nfr_req_destroy_all(struct nfr_xprt *nx);
+void nfr_req_destroy(struct nfr_req *req);
+
+/* call.c */
+int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
+int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
+int nfr_client_send_request(struct rpc_rqst *rqst);
+void nfr_client_wait_for_reply(struct rpc_task *task);
+
+/* reply.c */
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+/* callback.c */
+int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests);
+size_t nfr_callback_maxpayload(struct rpc_xprt *xprt);
+unsigned int nfr_callback_slots(struct rpc_xprt *xprt);
+void nfr_callback_free_rqst(struct rpc_rqst *rqst);
+void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
+void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
 
 #endif

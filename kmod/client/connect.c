@@ -12,13 +12,22 @@
 #include <linux/slab.h>
 
 #include "client/client.h"
-#include "observe/trace_connection.h"
+#include "observe/trace.h"
 
 /* Initial reconnect delay; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ
 
 /* Upper limit for one step of connecting: detects a dead peer */
 #define NFR_STEP_TIMEOUT	(15 * HZ)
+
+/* Send work requests per credit: two registrations, the message, an invalidation */
+#define NFR_SENDS_PER_CREDIT	4
+
+/* Additional room, so that the largest Call fits into an idle send queue */
+#define NFR_SENDS_SPARE		128
+
+/* Delay before the next attempt to fill the pool after an allocation failure */
+#define NFR_REFILL_AGAIN	(HZ / 10)
 
 static void nfr_client_broken(struct nfr_conn *conn)
 {
@@ -41,70 +50,12 @@ static void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
 	nx->personality->receive(conn, recv);
 }
 
-const struct nfr_conn_ops nfr_client_conn_ops = {
+static const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
 	.broken		= nfr_client_broken,
 	.unanswered	= "no reply to an abandoned Call",
 };
-
-/**
- * nfr_client_disconnect - break the connection of a transport
- * @nx: transport
- * @generation: generation of the connection; 0 for the current one
- * @reason: disconnect reason, a string constant
- *
- * The function does nothing if the transport has no connection of that
- * generation.
- */
-void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason)
-{
-	struct nfr_conn *conn;
-
-	rcu_read_lock();
-	conn = rcu_dereference(nx->conn);
-	if (conn && (!generation || conn->generation == generation))
-		nfr_conn_break(conn, reason);
-	rcu_read_unlock();
-}
-
-static bool nfr_client_is_closed(struct nfr_xprt *nx, u32 generation)
-{
-	const struct nfr_conn *conn;
-	bool closed;
-
-	rcu_read_lock();
-	conn = rcu_dereference(nx->conn);
-	closed = !conn || conn->generation != generation;
-	rcu_read_unlock();
-	return closed;
-}
-
-/**
- * nfr_client_wait_closed - wait until a broken connection is closed
- * @nx: transport, which the caller must not have locked
- * @generation: generation of the connection
- */
-void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
-{
-	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
-}
-
-/**
- * nfr_client_sleep_until_closed - put a task to sleep until a connection is closed
- * @nx: transport
- * @task: the calling task, in a callback; keeps its status
- * @generation: generation of the broken connection
- *
- * Context: Does not sleep.
- */
-void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation)
-{
-	rpc_sleep_on(&nx->closing, task, NULL);
-	/* the connection may have been closed before the task was queued */
-	if (nfr_client_is_closed(nx, generation))
-		rpc_wake_up_queued_task(&nx->closing, task);
-}
 
 /* Map errors to those that sunrpc retries for hard mounts. */
 static int nfr_client_connect_error(int rc)
@@ -123,12 +74,44 @@ static int nfr_client_connect_error(int rc)
 	}
 }
 
-static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
-{
-	struct nfr_conn *conn = kzalloc(sizeof(*conn), NFR_GFP_RETRIED);
+/* --- memory regions --- */
 
-	if (!conn)
+/* The work requests of MRs are mostly unsignaled; those complete only when they fail. */
+static void nfr_client_mr_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_mr *mr = container_of(wc->wr_cqe, struct nfr_mr, cqe);
+
+	if (wc->status != IB_WC_WR_FLUSH_ERR)
+		mr->pool->recycled++;
+	nfr_conn_check(cq->cq_context, wc);
+}
+
+static void nfr_client_refill_work(struct work_struct *work)
+{
+	struct nfr_link *link = container_of(work, struct nfr_link, refill.work);
+	struct nfr_conn *conn = &link->conn;
+	/* writeback of dirty pages may depend on this work */
+	unsigned int noio = memalloc_noio_save();
+
+	if (!nfr_conn_is_up(conn))
+		goto out;
+	if (nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH))
+		nfr_work_queue(&link->refill, NFR_REFILL_AGAIN);
+	conn->ops->writable(conn);
+out:
+	memalloc_noio_restore(noio);
+}
+
+/* --- connecting --- */
+
+static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
+{
+	struct nfr_link *link = kzalloc(sizeof(*link), NFR_GFP_RETRIED);
+	struct nfr_conn *conn;
+
+	if (!link)
 		return NULL;
+	conn = &link->conn;
 	conn->owner = nx;
 	conn->ops = &nfr_client_conn_ops;
 	conn->id_number = nx->xprt.id;
@@ -136,29 +119,88 @@ static struct nfr_conn *nfr_client_new_conn(struct nfr_xprt *nx)
 	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
 				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
-	return conn;
+	link->pool.number = conn->id_number;
+	link->pool.done = nfr_client_mr_done;
+	nfr_mem_pool_init(&link->pool);
+	INIT_DELAYED_WORK(&link->refill, nfr_client_refill_work);
+	return link;
+}
+
+/* Check the device, choose the depth of MRs, and size the queues. */
+static int nfr_client_fit(struct nfr_link *link)
+{
+	struct nfr_conn *conn = &link->conn;
+	struct nfr_pool *pool = &link->pool;
+	int rc;
+
+	nfr_mem_pool_fit(pool, conn->device, conn->wanted.mr_depth);
+	if (!(conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
+		pr_err_ratelimited("nfsrdma: device %s: no memory management extensions, which FRWR requires\n",
+				   conn->device->name);
+		return nfr_conn_unfit(conn, "the device does not support FRWR");
+	}
+	if (pool->depth < NFR_MIN_DEPTH) {
+		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
+				   conn->device->name, pool->depth, NFR_MIN_DEPTH);
+		return nfr_conn_unfit(conn, nfr_conn_small);
+	}
+	rc = nfr_conn_fit_queue(conn, nfr_mem_pool_chain(pool));
+	if (rc)
+		return rc;
+	conn->receives = 2 * NFR_BATCH;
+	conn->sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
+	conn->send_sges = 1;
+	return 0;
+}
+
+static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
+{
+	struct nfr_conn *conn = &link->conn;
+	int rc;
+
+	rc = nfr_conn_resolve(conn, nx->xprt.xprt_net, (struct sockaddr *)&nx->xprt.addr);
+	if (!rc)
+		rc = nfr_client_fit(link);
+	if (!rc)
+		rc = nfr_conn_queues_create(conn);
+	if (!rc)
+		rc = nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH);
+	return rc ?: nfr_conn_connect(conn);
+}
+
+/* Wait until the device has flushed all work requests. */
+static void nfr_client_drain(struct nfr_link *link)
+{
+	nfr_conn_drain(&link->conn);
+	cancel_delayed_work_sync(&link->refill);
+}
+
+static void nfr_client_free_link(struct nfr_link *link)
+{
+	nfr_mem_pool_destroy(&link->pool);
+	nfr_conn_free(&link->conn);
+	kfree(link);
 }
 
 static int nfr_client_open(struct nfr_xprt *nx)
 {
+	struct nfr_link *link = nfr_client_new_link(nx);
 	struct rpc_xprt *xprt = &nx->xprt;
-	struct nfr_conn *conn;
 	int rc;
 
-	conn = nfr_client_new_conn(nx);
-	if (!conn)
+	if (!link)
 		return -ENOMEM;
-	rc = nfr_conn_open(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
-	trace_nfsrdma_connect(conn, xprt, rc);
+	rc = nfr_client_establish(nx, link);
+	trace_nfsrdma_connect(&link->conn, xprt, link->pool.depth, rc);
 	nx->last_status = rc;
 	if (rc) {
-		nx->last_failure = conn->reason;
-		nfr_conn_drain(conn);
-		nfr_conn_free(conn);
+		nx->last_failure = link->conn.reason;
+		nfr_client_drain(link);
+		nfr_client_free_link(link);
 		return rc;
 	}
-	WRITE_ONCE(xprt->max_reqs, conn->wanted.credits);
-	rcu_assign_pointer(nx->conn, conn);
+	WRITE_ONCE(xprt->max_reqs, link->conn.wanted.credits);
+	rcu_assign_pointer(nx->conn, &link->conn);
 	return 0;
 }
 
@@ -221,19 +263,19 @@ void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 		delay = xprt_reconnect_delay(xprt);
 		xprt_reconnect_backoff(xprt, NFR_RECONNECT_MIN);
 	}
-	nfr_conn_queue(&nx->connect_work, delay);
+	nfr_work_queue(&nx->connect_work, delay);
 }
 
 /* Add the counters of a closing connection to those of its transport. */
-static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_conn *conn)
+static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_link *link)
 {
 	nx->counters.disconnects++;
-	nx->counters.mrs_made += conn->pool.total;
-	nx->counters.mrs_recycled += conn->pool.recycled;
-	nx->counters.mrs_orphaned += conn->pool.orphaned;
-	nx->last_disconnect = READ_ONCE(conn->reason);
+	nx->counters.mrs_made += link->pool.total;
+	nx->counters.mrs_recycled += link->pool.recycled;
+	nx->counters.mrs_orphaned += link->pool.orphaned;
+	nx->last_disconnect = READ_ONCE(link->conn.reason);
 	/* reset the back-off after a connection that worked */
-	if (conn->replies)
+	if (link->replies)
 		nx->xprt.reestablish_timeout = 0;
 }
 
@@ -249,10 +291,12 @@ void nfr_client_close(struct rpc_xprt *xprt)
 {
 	struct nfr_xprt *nx = nfr_xprt_of(xprt);
 	struct nfr_conn *conn = nfr_xprt_conn(nx);
+	struct nfr_link *link;
 	LIST_HEAD(mrs);
 
 	if (conn) {
-		nfr_conn_drain(conn);
+		link = nfr_link_of(conn);
+		nfr_client_drain(link);
 		mutex_lock(&nx->mutex);
 		nfr_req_detach_all(nx, conn, &mrs);
 		mutex_unlock(&nx->mutex);
@@ -260,17 +304,17 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		 * this waits for the device without the mutex; nx->conn still
 		 * marks the memory as in use
 		 */
-		nfr_reg_destroy(conn, &mrs);
+		nfr_mem_destroy(&mrs);
 		mutex_lock(&nx->mutex);
-		nfr_orphans_free(nx, conn, true);
-		nfr_client_keep_counters(nx, conn);
+		nfr_client_free_abandoned(nx, conn, true);
+		nfr_client_keep_counters(nx, link);
 		rcu_assign_pointer(nx->conn, NULL);
 		mutex_unlock(&nx->mutex);
 		wake_up_all(&nx->detached);
 		rpc_wake_up(&nx->closing);
 		synchronize_rcu();
-		nfr_reply_flush_limbo(nx, conn);
-		nfr_conn_free(conn);
+		nfr_client_deliver_held(nx, conn);
+		nfr_client_free_link(link);
 	}
 	xprt_disconnect_done(xprt);
 }

@@ -86,37 +86,37 @@ static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	else
 		req->nx->counters.reply_bytes += req->result;
 	trace_nfsrdma_reply(conn, req, result);
-	nfr_recv_return(conn, req->recv);
+	nfr_conn_recv_return(conn, req->recv);
 	req->recv = NULL;
-	nfr_queue_credit_back(conn);
+	nfr_conn_credit_back(conn);
 	nfr_reply_complete(req, result);
 }
 
 /* The connection broke while MRs are still valid: nfr_client_close() delivers this Reply. */
-static void nfr_reply_to_limbo(struct nfr_req *req)
+static void nfr_reply_hold(struct nfr_req *req)
 {
 	struct nfr_xprt *nx = req->nx;
 
-	spin_lock(&nx->limbo_lock);
-	list_add_tail(&req->limbo, &nx->limbo);
-	spin_unlock(&nx->limbo_lock);
+	spin_lock(&nx->held_lock);
+	list_add_tail(&req->held, &nx->held);
+	spin_unlock(&nx->held_lock);
 }
 
 /**
- * nfr_reply_flush_limbo - deliver Replies that waited for the connection to close
+ * nfr_client_deliver_held - deliver Replies that waited for the connection to close
  * @nx: transport whose requests have no MRs
  * @conn: drained connection
  */
-void nfr_reply_flush_limbo(struct nfr_xprt *nx, struct nfr_conn *conn)
+void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	struct nfr_req *req, *next;
 	LIST_HEAD(ready);
 
-	spin_lock(&nx->limbo_lock);
-	list_splice_init(&nx->limbo, &ready);
-	spin_unlock(&nx->limbo_lock);
-	list_for_each_entry_safe(req, next, &ready, limbo) {
-		list_del_init(&req->limbo);
+	spin_lock(&nx->held_lock);
+	list_splice_init(&nx->held, &ready);
+	spin_unlock(&nx->held_lock);
+	list_for_each_entry_safe(req, next, &ready, held) {
+		list_del_init(&req->held);
 		nfr_reply_deliver(conn, req);
 	}
 }
@@ -126,11 +126,11 @@ static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
 	struct nfr_conn *conn = cq->cq_context;
 
-	if (!nfr_queue_check(conn, wc)) {
-		nfr_reply_to_limbo(req);
+	if (!nfr_conn_check(conn, wc)) {
+		nfr_reply_hold(req);
 		return;
 	}
-	nfr_reg_release(conn, &req->mrs);
+	nfr_mem_release(&req->mrs);
 	nfr_reply_deliver(conn, req);
 	conn->ops->writable(conn);
 }
@@ -138,15 +138,15 @@ static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 /* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
 static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 {
-	if (!nfr_reg_any_valid(&req->mrs)) {
-		nfr_reg_release(conn, &req->mrs);
+	if (!nfr_mem_any_valid(&req->mrs)) {
+		nfr_mem_release(&req->mrs);
 		nfr_reply_deliver(conn, req);
 		return;
 	}
 	req->nx->counters.local_invs++;
 	req->inv_cqe.done = nfr_reply_inv_done;
-	if (nfr_queue_invalidate(conn, &req->mrs, &req->inv_cqe))
-		nfr_reply_to_limbo(req);
+	if (nfr_client_invalidate(conn, &req->mrs, &req->inv_cqe))
+		nfr_reply_hold(req);
 }
 
 /* --- header checks --- */
@@ -158,7 +158,7 @@ static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header 
 		return -EIO;
 	if (!head->nwrites)
 		return 0;
-	if (!req->write_length || !nfr_reg_offered(&req->mrs, &head->writes[0]))
+	if (!req->write_length || !nfr_mem_offered(&req->mrs, &head->writes[0]))
 		return -EIO;
 	return xdr_align_size(nfr_wire_length(&head->writes[0]));
 }
@@ -167,7 +167,7 @@ static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *h
 {
 	if (nfr_reply_written(req, head) || !head->reply || !req->reply_length)
 		return -EIO;
-	if (!nfr_reg_offered(&req->mrs, head->reply))
+	if (!nfr_mem_offered(&req->mrs, head->reply))
 		return -EIO;
 	return nfr_wire_length(head->reply) ?: -EIO;
 }
@@ -227,8 +227,16 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 /* The task abandoned its Call. */
 static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
-	nfr_recv_return(conn, recv);
-	nfr_conn_found(conn, xid);
+	nfr_conn_recv_return(conn, recv);
+	nfr_conn_abandoned_reply(conn, xid);
+}
+
+static void nfr_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)
+{
+	if (nfr_mem_invalidated(&req->mrs, handle))
+		nfr_conn_unreserve(conn, 1);
+	else
+		nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 }
 
 static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
@@ -236,13 +244,12 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 {
 	struct nfr_req *req = nfr_reply_find(conn, head->xid);
 
-	conn->replies++;
-	nfr_queue_grant(conn, head->credits);
+	nfr_link_of(conn)->replies++;
+	nfr_conn_grant(conn, head->credits);
 	if (req) {
 		req->recv = recv;
-		if (recv->has_invalidated &&
-		    !nfr_reg_invalidated(conn, &req->mrs, recv->invalidated))
-			nfr_conn_break(conn, "the peer invalidated an unrelated MR");
+		if (recv->has_invalidated)
+			nfr_reply_invalidated(conn, req, recv->invalidated);
 		nfr_reply_check(conn, req, head, rpc, length);
 		nfr_reply_finish(conn, req);
 	} else {
@@ -261,20 +268,21 @@ static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u3
 
 	nx->counters.bad_replies++;
 	trace_nfsrdma_error(conn, xid, "malformed transport header", rc);
-	nfr_recv_return(conn, recv);
+	nfr_conn_recv_return(conn, recv);
 	nfr_conn_break(conn, "malformed transport header");
 }
 
 /**
  * nfr_client_receive - handle a message: a Reply, or a Call of the server
  * @conn: connection
- * @recv: message; nfr_recv_return() follows now or later
+ * @recv: message; nfr_conn_recv_return() follows now or later
  */
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
+	struct nfr_link *link = nfr_link_of(conn);
 	struct nfr_space space = {
-		.chunks = conn->chunks, .nchunks = NFR_DECODE_CHUNKS,
-		.segs = conn->segs, .nsegs = NFR_DECODE_SEGS,
+		.chunks = link->chunks, .nchunks = NFR_DECODE_CHUNKS,
+		.segs = link->segs, .nsegs = NFR_DECODE_SEGS,
 	};
 	struct nfr_header head = { };
 	const void *rpc;
@@ -293,5 +301,5 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		return;
 	}
 	nfr_callback_receive(conn, head.xid, rpc, length);
-	nfr_recv_return(conn, recv);
+	nfr_conn_recv_return(conn, recv);
 }

@@ -6,12 +6,13 @@
 #include <linux/module.h>
 #include <linux/namei.h>
 #include <linux/path.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
-#include "observe/debugfs.h"
+#include "observe/observe.h"
 
 /* Timeouts as in rpcrdma: one minute for a reply, five minutes for an idle connection */
 #define NFR_REPLY_TIMEOUT	(60 * HZ)
@@ -91,6 +92,123 @@ static void nfr_client_set_port(struct rpc_xprt *xprt, unsigned short port)
 	nfr_client_ports(xprt, port);
 }
 
+/* --- statistics --- */
+
+/* MR counts of closed connections and of the current one */
+struct nfr_mr_counts {
+	u64 made;
+	u64 recycled;
+	u64 orphaned;
+};
+
+static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
+{
+	struct nfr_mr_counts counts = {
+		.made = READ_ONCE(nx->counters.mrs_made),
+		.recycled = READ_ONCE(nx->counters.mrs_recycled),
+		.orphaned = READ_ONCE(nx->counters.mrs_orphaned),
+	};
+	const struct nfr_conn *conn;
+
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	if (conn) {
+		counts.made += READ_ONCE(nfr_link_of(conn)->pool.total);
+		counts.recycled += READ_ONCE(nfr_link_of(conn)->pool.recycled);
+		counts.orphaned += READ_ONCE(nfr_link_of(conn)->pool.orphaned);
+	}
+	rcu_read_unlock();
+	return counts;
+}
+
+static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
+{
+	const typeof(xprt->stat) stat = data_race(xprt->stat);
+	long idle = 0;
+
+	if (xprt_connected((struct rpc_xprt *)xprt))
+		idle = (long)(jiffies - READ_ONCE(xprt->last_used)) / HZ;
+	/* the first 0 is the source port, which RDMA does not have */
+	seq_printf(seq, "\txprt:\trdma 0 %lu %lu %lu %ld %lu %lu %lu %llu %llu ",
+		   stat.bind_count, stat.connect_count, stat.connect_time / HZ, idle,
+		   stat.sends, stat.recvs, stat.bad_xids, stat.req_u, stat.bklog_u);
+}
+
+/*
+ * Print the statistics line of a transport in /proc/self/mountstats. Tools parse
+ * it by position, so that its 27 columns are those of the in-kernel transport, in
+ * the same order (net/sunrpc/xprtrdma/transport.c, xprt_rdma_print_stats()).
+ */
+static void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
+{
+	const struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	/* the counters change while they are read; each value is consistent */
+	const struct nfr_client_counters now = data_race(nx->counters), *c = &now;
+	struct nfr_mr_counts mrs = nfr_stats_mrs(nx);
+
+	nfr_stats_generic(xprt, seq);
+	seq_printf(seq, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu ",
+		   c->read_chunks, c->write_chunks, c->reply_chunks,
+		   c->request_bytes, c->reply_bytes, c->pullup_bytes,
+		   c->fixup_bytes, c->hardway_bytes, c->failed_marshals,
+		   c->bad_replies, c->nomsg_calls);
+	/* the last 0: Replies never wait for a Send, because the device does not send from pages */
+	seq_printf(seq, "%llu %llu %llu %llu %llu 0\n",
+		   mrs.recycled, mrs.orphaned, mrs.made, c->local_invs, c->starved);
+}
+
+static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
+{
+	const struct nfr_params *wanted = &conn->wanted;
+
+	seq_printf(seq, "min_chunk %u\n", wanted->min_chunk);
+	seq_printf(seq, "busy_poll_us %u\n", wanted->busy_poll_us);
+	seq_printf(seq, "registration %s\n",
+		   wanted->remote_invalidation ? "frwr" : "frwr-local");
+}
+
+static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
+{
+	const struct nfr_link *link = nfr_link_of(conn);
+
+	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
+	seq_printf(seq, "inline_send %u\n", conn->send_size);
+	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
+	seq_printf(seq, "credits_asked %u\n", conn->wanted.credits);
+	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
+	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
+	seq_printf(seq, "calls_abandoned %u\n", READ_ONCE(conn->abandoned.count));
+	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
+	seq_printf(seq, "send_queue %u\n", conn->sq.size);
+	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
+	seq_printf(seq, "mrs %u\n", READ_ONCE(link->pool.total));
+	nfr_show_wanted(seq, conn);
+}
+
+static int nfr_client_connection_show(struct seq_file *seq, void *unused)
+{
+	struct nfr_xprt *nx = seq->private;
+	const struct nfr_conn *conn;
+
+	mutex_lock(&nx->mutex);
+	conn = nfr_xprt_conn(nx);
+	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
+		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
+	seq_printf(seq, "personality %s\n", nx->personality->name);
+	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
+	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
+	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
+	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
+	seq_printf(seq, "last_attempt %d\n", nx->last_status);
+	seq_printf(seq, "last_failure %s\n", nx->last_failure);
+	if (conn)
+		nfr_show_conn(seq, conn);
+	mutex_unlock(&nx->mutex);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_client_connection);
+
 /* --- other operations --- */
 
 /*
@@ -148,7 +266,7 @@ static void nfr_client_destroy(struct rpc_xprt *xprt)
 
 	cancel_delayed_work_sync(&nx->connect_work);
 	nfr_client_close(xprt);
-	nfr_debugfs_remove(nx);
+	nfr_observe_remove(nx->debugfs);
 	nfr_req_destroy_all(nx);
 	nfr_client_free(xprt);
 	module_put(THIS_MODULE);
@@ -185,20 +303,27 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 
 static struct xprt_class nfr_client_class;
 
+static const struct nfr_personality nfr_client_version1 = {
+	.name		= "RPC-over-RDMA version 1",
+	.version	= NFR_WIRE_VERSION,
+	.marshal	= nfr_marshal_call,
+	.receive	= nfr_client_receive,
+};
+
 static void nfr_client_init(struct nfr_xprt *nx)
 {
-	nx->personality = &nfr_version1;
+	nx->personality = &nfr_client_version1;
 	nx->last_disconnect = "none";
 	nx->last_failure = "none";
 	INIT_DELAYED_WORK(&nx->connect_work, nfr_client_connect_worker);
 	mutex_init(&nx->mutex);
-	spin_lock_init(&nx->limbo_lock);
+	spin_lock_init(&nx->held_lock);
 	INIT_LIST_HEAD(&nx->reqs);
 	INIT_LIST_HEAD(&nx->free_reqs);
-	INIT_LIST_HEAD(&nx->orphans);
+	INIT_LIST_HEAD(&nx->abandoned);
 	init_waitqueue_head(&nx->detached);
 	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");
-	INIT_LIST_HEAD(&nx->limbo);
+	INIT_LIST_HEAD(&nx->held);
 }
 
 static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create *args)
@@ -219,6 +344,12 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 		xprt_set_bound(xprt);
 }
 
+static void nfr_client_observe(struct nfr_xprt *nx)
+{
+	nx->debugfs = nfr_observe_client(nx->xprt.id, nx, &nfr_client_connection_fops,
+					 &nx->counters);
+}
+
 static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 {
 	struct nfr_params params;
@@ -237,7 +368,7 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 		nfr_client_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}
-	nfr_debugfs_add(nfr_xprt_of(xprt));
+	nfr_client_observe(nfr_xprt_of(xprt));
 	__module_get(THIS_MODULE);
 	return xprt;
 }

@@ -1,70 +1,148 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RDMA connections: set up with rdma_cm, broken on the first failure, drained
- * before their resources are released.
+ * RDMA connections: set up with rdma_cm one step at a time, drained before their
+ * resources are released.
  *
- * nfr_conn_open() runs in a worker and waits for one rdma_cm event per step.
- * nfr_conn_break() marks the connection, notifies its owner and fences the
- * queue pair, in any context. The fence is a worker that moves the queue pair
- * to the error state. From then on the peer cannot access memory and pending
- * work requests are flushed, however late the owner closes. nfr_conn_drain()
- * waits for that flush, after which no completion occurs. Then the owner
- * releases its MRs and frees the connection.
+ * nfr_conn_resolve() and nfr_conn_connect() run in a worker and wait for one
+ * rdma_cm event per step. Between them the owner sizes the queues and creates
+ * them. nfr_conn_drain() waits until the device has flushed all work requests,
+ * after which no completion occurs. Then the owner releases its memory and frees
+ * the connection.
  */
-#include <linux/slab.h>
-
-#include "compat/compat.h"
 #include "connection/connection.h"
-#include "observe/trace_connection.h"
+#include "observe/trace.h"
 
-/* Send work requests per credit: two registrations, the message, an invalidation */
-#define NFR_SENDS_PER_CREDIT	4
+/* Disconnect reason of a device that this module cannot use */
+const char nfr_conn_small[] = "the limits of the device are too low";
 
-/* Additional room, so that the largest Call fits into an idle send queue */
-#define NFR_SENDS_SPARE		128
+/* --- rdma_cm --- */
 
-static const char nfr_conn_small[] = "the limits of the device are too low";
-static const char nfr_conn_frwr[] = "the device does not support FRWR";
-
-/* Default reason of a queue pair failure; a specific reason replaces it */
-const char nfr_conn_flushed[] = "the queue pair failed";
+static void nfr_conn_cm_step(struct nfr_conn *conn, int status)
+{
+	conn->step_status = status;
+	complete(&conn->step);
+}
 
 /**
- * nfr_conn_break - mark a connection as broken
+ * nfr_conn_agree - set the inline sizes from the limits of both sides (RFC 8797, section 4)
+ * @conn: connection with @wanted set
+ * @peer: private data of the peer
+ */
+void nfr_conn_agree(struct nfr_conn *conn, const struct nfr_private *peer)
+{
+	conn->send_size = min(conn->wanted.inline_send, peer->recv_size);
+	conn->recv_size = min(conn->wanted.inline_recv, peer->send_size);
+}
+
+static void nfr_conn_cm_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
+{
+	struct nfr_private peer;
+
+	/* an accepting side has this information from the connection request */
+	if (atomic_read(&conn->state) != NFR_CONN_OPENING)
+		return;
+	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
+	nfr_conn_agree(conn, &peer);
+	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
+		nfr_conn_cm_step(conn, 0);
+}
+
+/* Translate a failed attempt to an errno that sunrpc retries */
+static int nfr_conn_cm_failure(const struct rdma_cm_event *event)
+{
+	switch (event->event) {
+	case RDMA_CM_EVENT_REJECTED:
+		return -ECONNREFUSED;
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+		return -ENETUNREACH;
+	default:
+		return -EHOSTUNREACH;
+	}
+}
+
+/* Handle an rdma_cm event. Returns 0, so that rdma_cm keeps the id; the owner destroys it. */
+static int nfr_conn_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+{
+	struct nfr_conn *conn = id->context;
+
+	switch (event->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		nfr_conn_cm_step(conn, 0);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		nfr_conn_cm_established(conn, &event->param.conn);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		if (nfr_conn_is_up(conn)) {
+			nfr_conn_break(conn, rdma_event_msg(event->event));
+			break;
+		}
+		conn->reason = rdma_event_msg(event->event);
+		nfr_conn_cm_step(conn, nfr_conn_cm_failure(event));
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		nfr_conn_break(conn, "disconnected by the peer");
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		nfr_conn_break(conn, "RDMA device removed");
+		break;
+	case RDMA_CM_EVENT_ADDR_CHANGE:
+		nfr_conn_break(conn, "RDMA address changed");
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+/* Wait for the event that ends a step. @started is the result of the rdma_cm call. */
+static int nfr_conn_cm_wait(struct nfr_conn *conn, int started)
+{
+	if (started)
+		return started;
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
+	if (!wait_for_completion_timeout(&conn->step, conn->step_timeout)) {
+		conn->reason = "the connection attempt timed out";
+		return -ETIMEDOUT;
+	}
+	reinit_completion(&conn->step);
+	if (atomic_read(&conn->state) == NFR_CONN_BROKEN)
+		return -ENOTCONN;
+	return conn->step_status;
+}
+
+/* Set the private data of @param. @data has NFR_WIRE_PRIVATE bytes. */
+static void nfr_conn_cm_introduce(const struct nfr_conn *conn, bool remote_invalidation,
+			     struct rdma_conn_param *param, u8 *data)
+{
+	struct nfr_private mine = {
+		.remote_invalidation = remote_invalidation,
+		.send_size = conn->wanted.inline_send,
+		.recv_size = conn->wanted.inline_recv,
+	};
+
+	nfr_wire_encode_private(&mine, data);
+	param->private_data = data;
+	param->private_data_len = NFR_WIRE_PRIVATE;
+}
+
+/* --- limits of the device --- */
+
+/**
+ * nfr_conn_unfit - record why a device is unsuitable
  * @conn: connection
  * @reason: disconnect reason, a string constant
  *
- * The first reason is kept, and the owner is notified once.
- *
- * Context: Any context except hard and soft interrupts.
+ * Return: -EOPNOTSUPP.
  */
-void nfr_conn_break(struct nfr_conn *conn, const char *reason)
-{
-	int was = atomic_xchg(&conn->state, NFR_CONN_BROKEN);
-
-	/* a flush error is a consequence: prefer the reason of the failure itself */
-	if (was != NFR_CONN_BROKEN || READ_ONCE(conn->reason) == nfr_conn_flushed)
-		WRITE_ONCE(conn->reason, reason);
-	if (was == NFR_CONN_BROKEN)
-		return;
-	trace_nfsrdma_disconnect(conn, reason);
-	if (was == NFR_CONN_OPENING) {
-		conn->step_status = -ENOTCONN;
-		complete(&conn->step);
-		return;
-	}
-	nfr_queue_fence(conn);
-	conn->ops->broken(conn);
-}
-
-static void nfr_conn_event_work(struct work_struct *work)
-{
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, event_work);
-
-	nfr_conn_break(conn, READ_ONCE(conn->event));
-}
-
-static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
+int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
 {
 	conn->reason = reason;
 	return -EOPNOTSUPP;
@@ -77,7 +155,7 @@ static int nfr_conn_unfit(struct nfr_conn *conn, const char *reason)
  *
  * The send queue must hold two such chains: earlier work requests may be
  * unsignaled, and without a completion the wait for room would not end, see
- * nfr_sq_take().
+ * nfr_conn_sq_take().
  *
  * Return: 0, or -EOPNOTSUPP if the queues of the device are too small.
  */
@@ -96,51 +174,21 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 	return 0;
 }
 
-/* Check the device, and choose the depth of queues and MRs. */
-static int nfr_conn_fit(struct nfr_conn *conn)
-{
-	const struct ib_device_attr *attrs = &conn->device->attrs;
-
-	nfr_pool_init(conn);
-	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS)) {
-		pr_err_ratelimited("nfsrdma: device %s: no memory management extensions, which FRWR requires\n",
-				   conn->device->name);
-		return nfr_conn_unfit(conn, nfr_conn_frwr);
-	}
-	if (conn->pool.depth < NFR_MIN_DEPTH) {
-		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
-				   conn->device->name, conn->pool.depth, NFR_MIN_DEPTH);
-		return nfr_conn_unfit(conn, nfr_conn_small);
-	}
-	return nfr_conn_fit_queue(conn, nfr_pool_chain(conn));
-}
-
-/* Size the queues of a client, which posts no RDMA Reads or Writes */
-static void nfr_conn_size(struct nfr_conn *conn)
-{
-	conn->receives = 2 * NFR_BATCH;
-	conn->sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
-	conn->send_sges = 1;
-}
+/* --- setup --- */
 
 static void nfr_conn_init(struct nfr_conn *conn)
 {
-	atomic_set(&conn->state, NFR_CONN_OPENING);
-	init_completion(&conn->step);
+	nfr_conn_state_init(conn);
 	spin_lock_init(&conn->lock);
 	INIT_LIST_HEAD(&conn->recvs);
 	INIT_LIST_HEAD(&conn->all_recvs);
-	INIT_LIST_HEAD(&conn->pool.free);
-	INIT_WORK(&conn->event_work, nfr_conn_event_work);
-	nfr_queue_init(conn);
-	nfr_lost_init(conn);
+	nfr_conn_queues_init(conn);
+	nfr_conn_abandoned_init(conn);
 	conn->granted = 1;
-	conn->reason = "none";
-	conn->step_status = 0;
 }
 
 /**
- * nfr_conn_open - connect to a peer
+ * nfr_conn_resolve - find the device and the route to a peer
  * @conn: zeroed structure with owner, ops, numbers and @wanted set
  * @net: network namespace
  * @peer: address of the peer
@@ -152,31 +200,46 @@ static void nfr_conn_init(struct nfr_conn *conn)
  *
  * Return: 0, or a negative errno that is valid for xprt_wake_pending_tasks().
  */
-int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
+int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
 {
+	int timeout_ms = jiffies_to_msecs(conn->step_timeout);
 	int rc;
 
 	nfr_conn_init(conn);
-	conn->id = rdma_create_id(net, nfr_cm_event, conn, RDMA_PS_TCP, IB_QPT_RC);
+	conn->id = rdma_create_id(net, nfr_conn_cm_event, conn, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(conn->id)) {
 		rc = PTR_ERR(conn->id);
 		conn->id = NULL;
 		return rc;
 	}
-	rc = nfr_cm_resolve(conn, peer);
+	rc = nfr_conn_cm_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));
 	if (rc)
 		return rc;
-	rc = nfr_conn_fit(conn);
-	if (rc)
-		return rc;
-	nfr_conn_size(conn);
-	rc = nfr_queue_create(conn);
-	if (rc)
-		return rc;
-	rc = nfr_pool_fill(conn, NFR_BATCH);
-	if (rc)
-		return rc;
-	return nfr_cm_connect(conn);
+	conn->device = conn->id->device;
+	return nfr_conn_cm_wait(conn, rdma_resolve_route(conn->id, timeout_ms));
+}
+
+/**
+ * nfr_conn_connect - connect, and negotiate inline sizes
+ * @conn: connection with queues
+ *
+ * Context: Sleeps.
+ *
+ * Return: 0 or a negative errno.
+ */
+int nfr_conn_connect(struct nfr_conn *conn)
+{
+	u8 private_data[NFR_WIRE_PRIVATE];
+	struct rdma_conn_param param = {
+		.retry_count = 6,
+		/* RNR means a bug in credit accounting: do not hide it by retries */
+		.rnr_retry_count = 0,
+	};
+
+	/* number of concurrent RDMA Reads that the server may issue */
+	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
+	nfr_conn_cm_introduce(conn, conn->wanted.remote_invalidation, &param, private_data);
+	return nfr_conn_cm_wait(conn, rdma_connect(conn->id, &param));
 }
 
 /**
@@ -192,7 +255,22 @@ void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
 	conn->id = id;
 	conn->device = id->device;
 	id->context = conn;
-	id->event_handler = nfr_cm_event;
+	id->event_handler = nfr_conn_cm_event;
+}
+
+/* Accept in state NFR_CONN_UP: the peer may send immediately. */
+static int nfr_conn_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
+{
+	struct rdma_conn_param param = { .rnr_retry_count = 0 };
+	u8 private_data[NFR_WIRE_PRIVATE];
+	int rc;
+
+	param.initiator_depth = min_t(int, depth, conn->device->attrs.max_qp_init_rd_atom);
+	nfr_conn_cm_introduce(conn, remote_invalidation, &param, private_data);
+	rdma_lock_handler(conn->id);
+	rc = rdma_accept(conn->id, &param);
+	rdma_unlock_handler(conn->id);
+	return rc;
 }
 
 /**
@@ -208,24 +286,26 @@ void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
  */
 int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 {
-	int rc = nfr_queue_create(conn);
+	int rc = nfr_conn_queues_create(conn);
 
 	if (rc)
 		return rc;
 	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) != NFR_CONN_OPENING)
 		return -ENOTCONN;
-	rc = nfr_cm_accept(conn, remote_invalidation, depth);
+	rc = nfr_conn_cm_accept(conn, remote_invalidation, depth);
 	if (rc)
 		atomic_set(&conn->state, NFR_CONN_BROKEN);
 	return rc;
 }
+
+/* --- end --- */
 
 /**
  * nfr_conn_drain - end all traffic of a connection
  * @conn: connection, broken or not
  *
  * When this function returns, all work requests are complete, no completion
- * handler runs, and the peer cannot access any MR.
+ * handler runs, and the peer cannot access memory.
  *
  * Context: Sleeps.
  */
@@ -237,32 +317,23 @@ void nfr_conn_drain(struct nfr_conn *conn)
 		WRITE_ONCE(conn->reason, reason);
 		trace_nfsrdma_disconnect(conn, reason);
 	}
-	nfr_sq_close(conn);
+	nfr_conn_sq_close(conn);
 	if (conn->id && conn->id->qp) {
 		rdma_disconnect(conn->id);
 		ib_drain_qp(conn->id->qp);
 	}
-	nfr_queue_quiesce(conn);
-	if (conn->pool.depth)
-		cancel_delayed_work_sync(&conn->pool.refill);
+	nfr_conn_queues_quiesce(conn);
 }
 
 /**
- * nfr_conn_free - free a drained connection
- * @conn: connection
+ * nfr_conn_free - release the resources of a drained connection
+ * @conn: connection; its owner frees the structure
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
-	nfr_lost_destroy(conn);
-	nfr_pool_destroy(conn);
-	nfr_queue_destroy(conn);
+	nfr_conn_abandoned_destroy(conn);
+	nfr_conn_queues_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);
-	/*
-	 * no more events after the device objects are gone, but the last one
-	 * may have queued a fence
-	 */
-	cancel_work_sync(&conn->event_work);
-	cancel_work_sync(&conn->fence_work);
-	kfree(conn);
+	nfr_conn_state_end(conn);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * RDMA connection: rdma_cm id, queue pair, completion queue, receive buffers,
- * credits, and the private data of both ends. It is independent of RPC: a
- * client or a server transport owns it and provides the operations.
+ * credits, and the private data of both ends. It is independent of RPC and of
+ * memory regions: a client or a server transport owns it, provides the
+ * operations, and passes ready chains of work requests.
  *
- * Lifetime: nfr_conn_open() or nfr_conn_accept(), sends and receives,
- * nfr_conn_break() on the first failure, nfr_conn_drain(), nfr_conn_free().
- * After nfr_conn_drain() the peer cannot access memory, and no completion
- * occurs.
+ * Lifetime: nfr_conn_resolve() and nfr_conn_connect(), or nfr_conn_accept();
+ * sends and receives, nfr_conn_break() on the first failure, nfr_conn_drain(),
+ * nfr_conn_free(). After nfr_conn_drain() the peer cannot access memory, and no
+ * completion occurs.
  */
 #ifndef NFSRDMA_CONNECTION_H
 #define NFSRDMA_CONNECTION_H
@@ -18,8 +19,7 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "params.h"
-#include "memory/memory.h"
+#include "module.h"
 #include "wire/wire.h"
 
 /* Receives reserved for Calls of the server: RFC 8167, section 4 */
@@ -34,24 +34,7 @@
 /* One in this many send work requests is signaled */
 #define NFR_SIGNAL_EVERY	16
 
-/*
- * Allocation flags. The page allocator retries small blocking allocations
- * forever, and may reclaim dirty pages of a mount whose server is this host.
- * Allocations here have to be able to fail instead.
- */
-/* Completion handlers must not block: this connection depends on them */
-#define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
-/* Failure costs a delay: the caller or sunrpc retries */
-#define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
-/* Failure costs the connection */
-#define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
-
-/* Capacity of the header decoder of a connection */
-#define NFR_DECODE_CHUNKS	8
-#define NFR_DECODE_SEGS		64
-
 struct nfr_conn;
-struct nfr_personality;
 
 /* Posted receive: one message, in a buffer that stays mapped */
 struct nfr_recv {
@@ -69,10 +52,10 @@ struct nfr_recv {
 
 /**
  * struct nfr_conn_ops - operations that the owner of a connection provides
- * @receive: handle a message; the owner calls nfr_recv_return() when it is done
- * @writable: room for sends, credits or MRs became available
+ * @receive: handle a message; the owner calls nfr_conn_recv_return() when it is done
+ * @writable: room for sends, or credits, became available
  * @broken: the connection failed; called once, in any context
- * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_lost()
+ * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_abandon()
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
@@ -93,7 +76,7 @@ struct nfr_send_queue {
 	u32 size;
 	u32 posted;		/* total number, free-running */
 	u32 retired;		/* of @posted, known to be complete */
-	u32 reserved;		/* for invalidations to come */
+	u32 reserved;		/* for chains to come */
 	u32 last_signaled;	/* value of @posted at that time */
 	u32 *marks;		/* ring: @posted at each signaled request */
 	u32 ring;		/* number of elements in @marks */
@@ -103,16 +86,16 @@ struct nfr_send_queue {
 };
 
 /* A Call that its task abandoned */
-struct nfr_lost_call {
+struct nfr_abandoned_call {
 	u32 xid;
 	unsigned long since;	/* jiffies */
 };
 
 /* Abandoned Calls, oldest first; nfr_conn.lock protects the lists */
-struct nfr_lost {
-	struct nfr_lost_call *calls;
+struct nfr_abandoned {
+	struct nfr_abandoned_call *calls;
 	u32 count;
-	u32 *early;		/* XIDs of replies that came before nfr_conn_lost() */
+	u32 *early;		/* XIDs of replies that came before nfr_conn_abandon() */
 	u32 nearly;
 	u32 room;		/* capacity of each array: one per credit */
 	struct delayed_work work;
@@ -147,21 +130,17 @@ struct nfr_lost {
  * @reason: disconnect reason
  * @send_size: largest message that the peer receives inline, in bytes
  * @recv_size: largest message that this side receives inline, in bytes
- * @lock: protects @sq, @inflight, @lost, @granted, @recvs and @recvs_back
+ * @lock: protects @sq, @inflight, @abandoned, @granted, @recvs and @recvs_back
  * @sq: accounting of the send queue
  * @signal_cqe: completion of signaled work requests without a handler of their
  *	own
  * @inflight: number of Calls without a Reply
- * @lost: abandoned Calls whose Replies are pending, see connection/lost.c
+ * @abandoned: abandoned Calls whose Replies are pending, see receive.c
  * @granted: number of Calls that the peer allows in flight
- * @replies: number of Replies received
  * @recvs: receives to repost
  * @recvs_back: number of @recvs
  * @all_recvs: all receives
  * @recv_total: number of @all_recvs
- * @pool: MRs
- * @chunks: chunks of the message being decoded
- * @segs: segments of the message being decoded
  */
 struct nfr_conn {
 	void *owner;
@@ -199,89 +178,117 @@ struct nfr_conn {
 	struct nfr_send_queue sq;
 	struct ib_cqe signal_cqe;
 	u32 inflight;
-	struct nfr_lost lost;
+	struct nfr_abandoned abandoned;
 	u32 granted;
-	u64 replies;
 
 	struct list_head recvs;
 	u32 recvs_back;
 	struct list_head all_recvs;
 	u32 recv_total;
-	struct nfr_pool pool;
-
-	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
-	struct nfr_segment segs[NFR_DECODE_SEGS];
 };
-
-/* connection/connection.c */
-extern const char nfr_conn_flushed[];
-int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
-int nfr_conn_open(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
-void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
-int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
-void nfr_conn_break(struct nfr_conn *conn, const char *reason);
-void nfr_conn_drain(struct nfr_conn *conn);
-void nfr_conn_free(struct nfr_conn *conn);
 
 static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
 }
 
-/* connection/lost.c */
-void nfr_conn_lost(struct nfr_conn *conn, u32 xid);
-void nfr_conn_found(struct nfr_conn *conn, u32 xid);
-void nfr_lost_init(struct nfr_conn *conn);
-int nfr_lost_create(struct nfr_conn *conn);
-void nfr_lost_destroy(struct nfr_conn *conn);
+/* state.c */
+void nfr_conn_state_init(struct nfr_conn *conn);
+void nfr_conn_state_end(struct nfr_conn *conn);
+void nfr_conn_break(struct nfr_conn *conn, const char *reason);
+void nfr_conn_break_later(struct nfr_conn *conn, const char *reason);
+void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc);
 
-/* connection/work.c */
-int nfr_conn_start(void);
-void nfr_conn_stop(void);
-void nfr_conn_flush(void);
-void nfr_conn_queue(struct delayed_work *work, unsigned long delay);
-void nfr_conn_hurry(struct delayed_work *work);
-void nfr_conn_refill(struct nfr_conn *conn, unsigned long delay);
-void nfr_conn_event_later(struct nfr_conn *conn, const char *reason);
+/* send.c */
+int nfr_conn_sq_create(struct nfr_conn *conn, u32 size);
+void nfr_conn_sq_close(struct nfr_conn *conn);
+void nfr_conn_sq_destroy(struct nfr_conn *conn);
+bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
+bool nfr_conn_has_room(struct nfr_conn *conn);
+int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
+		  u32 count, bool signal);
+void nfr_conn_unreserve(struct nfr_conn *conn, u32 count);
 
-/* connection/cm.c */
-void nfr_cm_agree(struct nfr_conn *conn, const struct nfr_private *peer);
-int nfr_cm_event(struct rdma_cm_id *id, struct rdma_cm_event *event);
-int nfr_cm_resolve(struct nfr_conn *conn, struct sockaddr *peer);
-int nfr_cm_connect(struct nfr_conn *conn);
-int nfr_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
+/* receive.c */
+int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp);
+void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_conn_recv_free_all(struct nfr_conn *conn);
+int nfr_conn_credit(struct nfr_conn *conn);
+void nfr_conn_credit_back(struct nfr_conn *conn);
+void nfr_conn_grant(struct nfr_conn *conn, u32 credits);
+void nfr_conn_abandon(struct nfr_conn *conn, u32 xid);
+void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid);
+void nfr_conn_abandoned_init(struct nfr_conn *conn);
+int nfr_conn_abandoned_create(struct nfr_conn *conn);
+void nfr_conn_abandoned_destroy(struct nfr_conn *conn);
 
-/* connection/queue.c */
-int nfr_queue_start(void);
-void nfr_queue_stop(void);
-void nfr_queue_init(struct nfr_conn *conn);
-int nfr_queue_create(struct nfr_conn *conn);
-void nfr_queue_fence(struct nfr_conn *conn);
-void nfr_queue_quiesce(struct nfr_conn *conn);
-void nfr_queue_destroy(struct nfr_conn *conn);
+/* queues.c */
+void nfr_conn_queues_init(struct nfr_conn *conn);
+int nfr_conn_queues_create(struct nfr_conn *conn);
+void nfr_conn_queues_quiesce(struct nfr_conn *conn);
+void nfr_conn_queues_destroy(struct nfr_conn *conn);
 
-/* connection/receive.c */
-int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp);
-void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_recv_free_all(struct nfr_conn *conn);
-int nfr_queue_credit(struct nfr_conn *conn);
-void nfr_queue_credit_back(struct nfr_conn *conn);
-void nfr_queue_grant(struct nfr_conn *conn, u32 credits);
+/* connection.c */
+extern const char nfr_conn_small[];
+void nfr_conn_agree(struct nfr_conn *conn, const struct nfr_private *peer);
+int nfr_conn_unfit(struct nfr_conn *conn, const char *reason);
+int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
+int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
+int nfr_conn_connect(struct nfr_conn *conn);
+void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
+int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
+void nfr_conn_drain(struct nfr_conn *conn);
+void nfr_conn_free(struct nfr_conn *conn);
 
-/* connection/send.c */
-int nfr_sq_create(struct nfr_conn *conn, u32 size);
-void nfr_sq_close(struct nfr_conn *conn);
-void nfr_sq_destroy(struct nfr_conn *conn);
-bool nfr_queue_has_room(struct nfr_conn *conn);
-int nfr_queue_send(struct nfr_conn *conn, u32 xid, struct list_head *mrs, struct ib_sge *sge,
-		   bool signal);
-int nfr_queue_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
-		   u32 count, bool signal);
-int nfr_queue_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
-void nfr_queue_unreserve(struct nfr_conn *conn, u32 count);
-u32 nfr_queue_mark(struct nfr_conn *conn);
-bool nfr_queue_is_retired(struct nfr_conn *conn, u32 mark);
-void nfr_queue_failed(struct nfr_conn *conn, const struct ib_wc *wc);
-bool nfr_queue_check(struct nfr_conn *conn, const struct ib_wc *wc);
+/* --- the send queue: each operation of an RPC takes these steps --- */
+
+static inline u32 nfr_conn_sq_free(const struct nfr_send_queue *sq)
+{
+	return sq->size - (sq->posted - sq->retired) - sq->reserved;
+}
+
+/* Check for room for @need work requests. Returns 0, -EAGAIN or -ENOTCONN. */
+static inline int nfr_conn_sq_admit(struct nfr_send_queue *sq, u32 need)
+{
+	if (sq->closed)
+		return -ENOTCONN;
+	sq->needed = nfr_conn_sq_free(sq) < need ? need : 0;
+	return sq->needed ? -EAGAIN : 0;
+}
+
+/* Account for a chain of @count work requests that ends with @wr. Signal it if needed. */
+static inline void nfr_conn_sq_take(struct nfr_send_queue *sq, u32 count, struct ib_send_wr *wr,
+				    bool must)
+{
+	sq->posted += count;
+	must |= sq->posted - sq->last_signaled >= NFR_SIGNAL_EVERY;
+	/* a caller may have to wait for room: make sure that a completion ends the wait */
+	must |= nfr_conn_sq_free(sq) < sq->size / 2;
+	if (!must)
+		return;
+	wr->send_flags |= IB_SEND_SIGNALED;
+	sq->last_signaled = sq->posted;
+	sq->marks[sq->marks_head++ & (sq->ring - 1)] = sq->posted;
+}
+
+/* Post a chain that the accounting includes. Returns 0 or -ENOTCONN. Caller holds the lock. */
+static inline int nfr_conn_submit(struct nfr_conn *conn, struct ib_send_wr *first)
+{
+	const struct ib_send_wr *bad;
+
+	return ib_post_send(conn->id->qp, first, &bad) ? -ENOTCONN : 0;
+}
+
+/* Get the current position of the send queue, for nfr_conn_is_retired() */
+static inline u32 nfr_conn_mark(const struct nfr_conn *conn)
+{
+	return READ_ONCE(conn->sq.posted);
+}
+
+/* Check whether all work requests before the position @mark are known to be complete */
+static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
+{
+	return (s32)(READ_ONCE(conn->sq.retired) - mark) >= 0;
+}
 
 #endif

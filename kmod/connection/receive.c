@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Receives of a connection, and its credits.
+ * Receives of a connection, its credits, and its abandoned Calls.
  *
  * A Call takes a credit and its Reply returns it; the peer grants the number of
  * credits (RFC 8166, section 3.3.1). A receive is posted for every Call in
  * flight, and for NFR_CALLBACK_CREDITS Calls of the peer, before the Call is
  * sent. Therefore the peer never gets a receiver-not-ready NAK.
+ *
+ * No task waits for the reply to an abandoned Call, but the Call keeps its
+ * credit until the reply arrives. If the peer omits a reply for
+ * NFR_ABANDONED_TIMEOUT, the connection breaks. A reply may arrive after sunrpc
+ * dequeued its task and before nfr_conn_abandon(). Its XID is kept in @early, so
+ * that the Call is not recorded later.
  */
 #include <linux/slab.h>
 
 #include "connection/connection.h"
-#include "observe/trace_connection.h"
+#include "observe/trace.h"
 
 /* Receives to repost in one batch, with one doorbell */
 #define NFR_REPOST	8
 
-static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
+/* Maximum wait for the reply to an abandoned Call */
+#define NFR_ABANDONED_TIMEOUT	(60 * HZ)
+
+static void nfr_conn_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_recv *recv = container_of(wc->wr_cqe, struct nfr_recv, cqe);
 	struct nfr_conn *conn = recv->conn;
 
 	if (wc->status != IB_WC_SUCCESS) {
 		trace_nfsrdma_completion(conn, wc);
-		nfr_queue_failed(conn, wc);
+		nfr_conn_failed(conn, wc);
 		return;
 	}
 	/*
@@ -40,7 +49,7 @@ static void nfr_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 	conn->ops->receive(conn, recv);
 }
 
-static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
+static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 {
 	struct ib_recv_wr *first = NULL, **link = &first;
 	const struct ib_recv_wr *bad;
@@ -56,13 +65,13 @@ static int nfr_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 }
 
 /**
- * nfr_recv_return - return the buffer of a received message
+ * nfr_conn_recv_return - return the buffer of a received message
  * @conn: connection
  * @recv: receive; reposted in a batch
  *
  * Context: Any thread.
  */
-void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
+void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	LIST_HEAD(recvs);
 
@@ -75,11 +84,11 @@ void nfr_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 	spin_unlock(&conn->lock);
 	if (list_empty(&recvs) || !nfr_conn_is_up(conn))
 		return;
-	if (nfr_recv_post(conn, &recvs))
+	if (nfr_conn_recv_post(conn, &recvs))
 		nfr_conn_break(conn, "posting a receive failed");
 }
 
-static void nfr_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
+static void nfr_conn_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	if (recv->sge.length)
 		ib_dma_unmap_single(conn->device, recv->sge.addr, recv->sge.length,
@@ -88,7 +97,7 @@ static void nfr_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
 	kfree(recv);
 }
 
-static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
+static struct nfr_recv *nfr_conn_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 {
 	u32 size = conn->wanted.inline_recv;
 	struct nfr_recv *recv;
@@ -104,7 +113,7 @@ static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 	if (ib_dma_mapping_error(conn->device, addr))
 		goto out_free;
 	recv->conn = conn;
-	recv->cqe.done = nfr_recv_done;
+	recv->cqe.done = nfr_conn_recv_done;
 	recv->sge = (struct ib_sge) {
 		.addr = addr, .length = size, .lkey = conn->pd->local_dma_lkey,
 	};
@@ -113,25 +122,25 @@ static struct nfr_recv *nfr_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 	recv->wr.num_sge = 1;
 	return recv;
 out_free:
-	nfr_recv_free(conn, recv);
+	nfr_conn_recv_free(conn, recv);
 	return NULL;
 }
 
 /**
- * nfr_recv_more - allocate and post NFR_BATCH more receives
+ * nfr_conn_recv_more - allocate and post NFR_BATCH more receives
  * @conn: connection; callers serialize: first setup, then senders
  * @gfp: NFR_GFP_RETRIED or NFR_GFP_COMPLETION
  *
  * Return: 0, -ENOBUFS or -ENOTCONN.
  */
-int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
+int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp)
 {
 	struct nfr_recv *recv;
 	LIST_HEAD(fresh);
 	int i;
 
 	for (i = 0; i < NFR_BATCH; i++) {
-		recv = nfr_recv_alloc(conn, gfp);
+		recv = nfr_conn_recv_alloc(conn, gfp);
 		if (!recv)
 			break;
 		list_add_tail(&recv->list, &fresh);
@@ -140,10 +149,22 @@ int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
 	}
 	if (list_empty(&fresh))
 		return -ENOBUFS;
-	if (!nfr_recv_post(conn, &fresh))
+	if (!nfr_conn_recv_post(conn, &fresh))
 		return 0;
 	nfr_conn_break(conn, "posting a receive failed");
 	return -ENOTCONN;
+}
+
+/**
+ * nfr_conn_recv_free_all - free all receives
+ * @conn: connection without a queue pair
+ */
+void nfr_conn_recv_free_all(struct nfr_conn *conn)
+{
+	struct nfr_recv *recv, *next;
+
+	list_for_each_entry_safe(recv, next, &conn->all_recvs, all)
+		nfr_conn_recv_free(conn, recv);
 }
 
 /* --- credits --- */
@@ -152,19 +173,19 @@ int nfr_recv_more(struct nfr_conn *conn, gfp_t gfp)
  * One batch may be in handling while almost NFR_REPOST wait for reposting.
  * Caller holds the lock.
  */
-static bool nfr_queue_has_recvs(const struct nfr_conn *conn)
+static bool nfr_conn_has_recvs(const struct nfr_conn *conn)
 {
 	return conn->recv_total >= conn->inflight + NFR_CALLBACK_CREDITS + NFR_BATCH + NFR_REPOST;
 }
 
 /**
- * nfr_queue_credit - take a credit for a Call
+ * nfr_conn_credit - take a credit for a Call
  * @conn: connection; callers serialize
  *
  * Return: 0, -EAGAIN if all credits are in use, or -ENOBUFS or -ENOTCONN if no
  * receive could be posted for the reply.
  */
-int nfr_queue_credit(struct nfr_conn *conn)
+int nfr_conn_credit(struct nfr_conn *conn)
 {
 	bool enough = false;
 	int rc = -EAGAIN;
@@ -172,23 +193,23 @@ int nfr_queue_credit(struct nfr_conn *conn)
 	spin_lock(&conn->lock);
 	if (conn->inflight < conn->granted) {
 		conn->inflight++;
-		enough = nfr_queue_has_recvs(conn);
+		enough = nfr_conn_has_recvs(conn);
 		rc = 0;
 	}
 	spin_unlock(&conn->lock);
 	if (rc || enough)
 		return rc;
-	rc = nfr_recv_more(conn, NFR_GFP_RETRIED);
+	rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
 	if (rc)
-		nfr_queue_credit_back(conn);
+		nfr_conn_credit_back(conn);
 	return rc;
 }
 
 /**
- * nfr_queue_credit_back - return the credit of a Call that was answered or not sent
+ * nfr_conn_credit_back - return the credit of a Call that was answered or not sent
  * @conn: connection
  */
-void nfr_queue_credit_back(struct nfr_conn *conn)
+void nfr_conn_credit_back(struct nfr_conn *conn)
 {
 	spin_lock(&conn->lock);
 	if (conn->inflight)
@@ -197,14 +218,14 @@ void nfr_queue_credit_back(struct nfr_conn *conn)
 }
 
 /**
- * nfr_queue_grant - update the number of credits that the peer grants
+ * nfr_conn_grant - update the number of credits that the peer grants
  * @conn: connection
  * @credits: value from the wire; clamped to 1 and the number that this side
  *	requested
  *
  * Context: Completion handler.
  */
-void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
+void nfr_conn_grant(struct nfr_conn *conn, u32 credits)
 {
 	u32 grant = clamp_t(u32, credits, 1, conn->wanted.credits);
 
@@ -216,14 +237,146 @@ void nfr_queue_grant(struct nfr_conn *conn, u32 credits)
 	spin_unlock(&conn->lock);
 }
 
-/**
- * nfr_recv_free_all - free all receives
- * @conn: connection without a queue pair
- */
-void nfr_recv_free_all(struct nfr_conn *conn)
-{
-	struct nfr_recv *recv, *next;
+/* --- abandoned Calls --- */
 
-	list_for_each_entry_safe(recv, next, &conn->all_recvs, all)
-		nfr_recv_free(conn, recv);
+/* Returns the index of @xid, or the length of the list. Caller holds the lock. */
+static u32 nfr_conn_abandoned_find(const struct nfr_abandoned *all, u32 xid)
+{
+	u32 i;
+
+	for (i = 0; i < all->count && all->calls[i].xid != xid; i++)
+		;
+	return i;
+}
+
+static void nfr_conn_abandoned_remove(struct nfr_abandoned *all, u32 at)
+{
+	all->count--;
+	memmove(&all->calls[at], &all->calls[at + 1],
+		(all->count - at) * sizeof(*all->calls));
+}
+
+/* Check whether the reply to @xid came first, and forget it. Caller holds the lock. */
+static bool nfr_conn_abandoned_was_early(struct nfr_abandoned *all, u32 xid)
+{
+	u32 i;
+
+	for (i = 0; i < all->nearly; i++) {
+		if (all->early[i] != xid)
+			continue;
+		all->early[i] = all->early[--all->nearly];
+		return true;
+	}
+	return false;
+}
+
+/* Drop the oldest if the array is full: then it holds replies that match no Call. */
+static void nfr_conn_abandoned_keep_early(struct nfr_abandoned *all, u32 xid)
+{
+	if (all->nearly == all->room)
+		memmove(all->early, all->early + 1, --all->nearly * sizeof(*all->early));
+	all->early[all->nearly++] = xid;
+}
+
+/**
+ * nfr_conn_abandon - record an abandoned Call
+ * @conn: connection
+ * @xid: XID of the Call
+ *
+ * At a client, the reply to an abandoned Call is still due. At a server, nfsd
+ * dropped the Call, so that no reply will be sent.
+ */
+void nfr_conn_abandon(struct nfr_conn *conn, u32 xid)
+{
+	struct nfr_abandoned *all = &conn->abandoned;
+	bool waits;
+
+	spin_lock(&conn->lock);
+	/* there are at most as many as credits; if a peer exceeds that, the oldest one suffices */
+	waits = !nfr_conn_abandoned_was_early(all, xid) && all->count < all->room;
+	if (waits)
+		all->calls[all->count++] = (struct nfr_abandoned_call) {
+			.xid = xid, .since = jiffies,
+		};
+	spin_unlock(&conn->lock);
+	if (waits)
+		nfr_work_queue(&all->work, NFR_ABANDONED_TIMEOUT);
+}
+
+/**
+ * nfr_conn_abandoned_reply - account for a reply that no task waits for
+ * @conn: connection
+ * @xid: XID of the reply
+ *
+ * Context: Completion handler.
+ */
+void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid)
+{
+	struct nfr_abandoned *all = &conn->abandoned;
+	u32 at;
+
+	spin_lock(&conn->lock);
+	at = nfr_conn_abandoned_find(all, xid);
+	if (at < all->count)
+		nfr_conn_abandoned_remove(all, at);
+	else
+		nfr_conn_abandoned_keep_early(all, xid);
+	spin_unlock(&conn->lock);
+	nfr_conn_credit_back(conn);
+}
+
+static void nfr_conn_abandoned_work(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, abandoned.work.work);
+	struct nfr_abandoned *all = &conn->abandoned;
+	bool waits, late = false;
+	unsigned long due = 0;
+
+	spin_lock(&conn->lock);
+	waits = all->count;
+	if (waits) {
+		due = all->calls[0].since + NFR_ABANDONED_TIMEOUT;
+		late = time_after_eq(jiffies, due);
+	}
+	spin_unlock(&conn->lock);
+	if (late)
+		nfr_conn_break(conn, conn->ops->unanswered);
+	else if (waits && nfr_conn_is_up(conn))
+		nfr_work_queue(&all->work, due - jiffies);
+}
+
+/**
+ * nfr_conn_abandoned_init - initialize the tracking of abandoned Calls
+ * @conn: new connection
+ */
+void nfr_conn_abandoned_init(struct nfr_conn *conn)
+{
+	INIT_DELAYED_WORK(&conn->abandoned.work, nfr_conn_abandoned_work);
+}
+
+/**
+ * nfr_conn_abandoned_create - allocate room for one abandoned Call per credit
+ * @conn: connection whose number of credits is known
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_conn_abandoned_create(struct nfr_conn *conn)
+{
+	struct nfr_abandoned *all = &conn->abandoned;
+
+	all->room = conn->wanted.credits;
+	all->calls = kcalloc(all->room, sizeof(*all->calls), NFR_GFP_RETRIED);
+	all->early = kcalloc(all->room, sizeof(*all->early), NFR_GFP_RETRIED);
+	return all->calls && all->early ? 0 : -ENOMEM;
+}
+
+/**
+ * nfr_conn_abandoned_destroy - undo nfr_conn_abandoned_init() and nfr_conn_abandoned_create()
+ * @conn: drained connection, for which no Call is abandoned any more
+ */
+void nfr_conn_abandoned_destroy(struct nfr_conn *conn)
+{
+	cancel_delayed_work_sync(&conn->abandoned.work);
+	kfree(conn->abandoned.calls);
+	kfree(conn->abandoned.early);
 }

@@ -3,23 +3,21 @@
  * Registration of memory that the peer may access.
  *
  * A fast registration work request (FRWR) registers a memory region (MR); it is
- * posted together with the message that names the MR. The memory returns to its
- * owner only when the peer cannot access it any more: when the peer invalidated
+ * posted together with the message that names the MR. This room maps memory and
+ * prepares the work requests; the owner of the pool posts them, and provides
+ * the handler of their completions. The memory returns to its owner only when the peer cannot access it any more: when the peer invalidated
  * the MR, when our LOCAL_INV completed, or when the queue pair is drained and
  * the MR destroyed. Each use of an MR has a new key.
  */
-#ifndef NFSRDMA_REGISTRATION_H
-#define NFSRDMA_REGISTRATION_H
+#ifndef NFSRDMA_MEMORY_H
+#define NFSRDMA_MEMORY_H
 
 #include <linux/list.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
-#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 #include "wire/wire.h"
-
-struct nfr_conn;
 
 /* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
@@ -43,10 +41,12 @@ struct nfr_piece {
 	u32 length;
 };
 
+struct nfr_pool;
+
 /**
  * struct nfr_mr - memory region
  * @list: link in the pool or in the list of its request
- * @conn: connection
+ * @pool: pool that the MR belongs to
  * @mr: the verbs object
  * @sgl: scatterlist of nfr_pool.depth entries
  * @entries: number of scatterlist entries in use
@@ -58,7 +58,7 @@ struct nfr_piece {
  */
 struct nfr_mr {
 	struct list_head list;
-	struct nfr_conn *conn;
+	struct nfr_pool *pool;
 	struct ib_mr *mr;
 	struct scatterlist *sgl;
 	u32 entries;
@@ -73,7 +73,9 @@ struct nfr_mr {
  * struct nfr_pool - MRs of a connection
  * @lock: protects @free and @total
  * @free: unused MRs
- * @refill: work that allocates more
+ * @device: RDMA device
+ * @done: completion handler of the work requests of MRs
+ * @number: number of the owner in trace events
  * @depth: pages per MR
  * @max_entry: bytes per scatterlist entry
  * @total: number of MRs allocated
@@ -83,7 +85,9 @@ struct nfr_mr {
 struct nfr_pool {
 	spinlock_t lock;
 	struct list_head free;
-	struct delayed_work refill;
+	struct ib_device *device;
+	void (*done)(struct ib_cq *cq, struct ib_wc *wc);
+	u32 number;
 	u32 depth;
 	u32 max_entry;
 	u32 total;
@@ -91,29 +95,37 @@ struct nfr_pool {
 	u64 orphaned;
 };
 
-/* memory/span.c */
-bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece);
-void nfr_span_skip(struct nfr_span *span, u32 length);
-u32 nfr_span_length(const struct nfr_span *span);
-u32 nfr_span_segments(const struct nfr_span *span, u32 depth);
+/* span.c */
+bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece);
+void nfr_mem_span_skip(struct nfr_span *span, u32 length);
+u32 nfr_mem_span_length(const struct nfr_span *span);
+u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth);
 
-/* memory/pool.c */
-void nfr_pool_init(struct nfr_conn *conn);
-u32 nfr_pool_chain(const struct nfr_conn *conn);
-int nfr_pool_fill(struct nfr_conn *conn, u32 count);
-struct nfr_mr *nfr_pool_take(struct nfr_conn *conn);
-void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr);
-void nfr_pool_destroy(struct nfr_conn *conn);
+/* pool.c */
+void nfr_mem_pool_init(struct nfr_pool *pool);
+void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
+u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
+int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
+struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
+void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
+void nfr_mem_pool_destroy(struct nfr_pool *pool);
 
-/* memory/region.c */
-int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
+/* region.c */
+int nfr_mem_map(struct nfr_pool *pool, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room);
-struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr);
-bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handle);
-bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk);
-bool nfr_reg_any_valid(const struct list_head *mrs);
-u32 nfr_reg_count(const struct list_head *mrs);
-void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs);
-void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs);
+struct ib_send_wr *nfr_mem_register(struct list_head *mrs, struct ib_send_wr *last);
+u32 nfr_mem_invalidate(struct list_head *mrs, struct ib_send_wr **first,
+		       struct ib_send_wr **last);
+bool nfr_mem_invalidated(struct list_head *mrs, u32 handle);
+bool nfr_mem_offered(const struct list_head *mrs, const struct nfr_chunk *chunk);
+bool nfr_mem_any_valid(const struct list_head *mrs);
+void nfr_mem_release(struct list_head *mrs);
+void nfr_mem_destroy(struct list_head *mrs);
+
+/* Number of MRs of a request */
+static inline u32 nfr_mem_count(const struct list_head *mrs)
+{
+	return list_count_nodes((struct list_head *)mrs);
+}
 
 #endif

@@ -1,35 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Pool of memory regions of a connection. It grows on demand and never shrinks. */
-#include <linux/sched/mm.h>
+/* Pool of memory regions. It grows on demand and never shrinks. */
 #include <linux/slab.h>
 
-#include "connection/connection.h"
 #include "memory/memory.h"
+#include "module.h"
 
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */
 #define NFR_MAX_ENTRY		(128 * 1024)
-
-/* Delay before the next attempt to fill the pool after an allocation failure */
-#define NFR_REFILL_AGAIN	(HZ / 10)
 
 /* Covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
 
 /* --- one MR --- */
 
-/* MR work requests are mostly unsignaled; those complete only when they fail. */
-static void nfr_mr_done(struct ib_cq *cq, struct ib_wc *wc)
+static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
 {
-	struct nfr_mr *mr = container_of(wc->wr_cqe, struct nfr_mr, cqe);
-
-	if (wc->status != IB_WC_WR_FLUSH_ERR)
-		mr->conn->pool.recycled++;
-	nfr_queue_check(mr->conn, wc);
-}
-
-static struct nfr_mr *nfr_mr_alloc(struct nfr_conn *conn)
-{
-	u32 depth = conn->pool.depth;
+	u32 depth = pool->depth;
 	struct nfr_mr *mr;
 
 	mr = kzalloc(sizeof(*mr), NFR_GFP_RETRIED);
@@ -39,11 +25,11 @@ static struct nfr_mr *nfr_mr_alloc(struct nfr_conn *conn)
 	if (!mr->sgl)
 		goto out_free;
 	sg_init_table(mr->sgl, depth);
-	mr->mr = ib_alloc_mr(conn->pd, IB_MR_TYPE_MEM_REG, depth);
+	mr->mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, depth);
 	if (IS_ERR(mr->mr))
 		goto out_free;
-	mr->conn = conn;
-	mr->cqe.done = nfr_mr_done;
+	mr->pool = pool;
+	mr->cqe.done = pool->done;
 	mr->reg.wr.opcode = IB_WR_REG_MR;
 	mr->reg.wr.wr_cqe = &mr->cqe;
 	mr->reg.mr = mr->mr;
@@ -54,7 +40,7 @@ out_free:
 	return NULL;
 }
 
-static void nfr_mr_free(struct nfr_mr *mr)
+static void nfr_mem_mr_free(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
 	kfree(mr->sgl);
@@ -63,44 +49,35 @@ static void nfr_mr_free(struct nfr_mr *mr)
 
 /* --- the pool --- */
 
-static void nfr_pool_refill(struct work_struct *work)
+/**
+ * nfr_mem_pool_init - initialize an empty pool
+ * @pool: pool whose @number and @done the owner sets
+ */
+void nfr_mem_pool_init(struct nfr_pool *pool)
 {
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, pool.refill.work);
-	/* writeback of dirty pages may depend on this work */
-	unsigned int noio = memalloc_noio_save();
-
-	if (!nfr_conn_is_up(conn))
-		goto out;
-	if (nfr_pool_fill(conn, NFR_BATCH))
-		nfr_conn_refill(conn, NFR_REFILL_AGAIN);
-	conn->ops->writable(conn);
-out:
-	memalloc_noio_restore(noio);
+	spin_lock_init(&pool->lock);
+	INIT_LIST_HEAD(&pool->free);
 }
 
 /**
- * nfr_pool_init - initialize the pool and choose the depth of its MRs
- * @conn: connection whose device is known
+ * nfr_mem_pool_fit - choose the depth of the MRs for a device
+ * @pool: empty pool
+ * @device: RDMA device
+ * @wanted: preferred depth in pages; 0 for the default
  *
  * Deeper MRs mean fewer registrations per request, but pages beyond the largest
  * payload would waste memory.
  */
-void nfr_pool_init(struct nfr_conn *conn)
+void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted)
 {
-	u32 device = conn->device->attrs.max_fast_reg_page_list_len;
-	struct nfr_pool *pool = &conn->pool;
-	u32 wanted = conn->wanted.mr_depth ?: NFR_USEFUL_DEPTH;
-
-	spin_lock_init(&pool->lock);
-	INIT_LIST_HEAD(&pool->free);
-	INIT_DELAYED_WORK(&pool->refill, nfr_pool_refill);
-	pool->depth = min(wanted, device);
-	pool->max_entry = min_t(u32, ib_dma_max_seg_size(conn->device), NFR_MAX_ENTRY);
+	pool->device = device;
+	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
 }
 
 /**
- * nfr_pool_chain - compute the longest chain of work requests of one Call
- * @conn: connection after nfr_pool_init()
+ * nfr_mem_pool_chain - compute the longest chain of work requests of one Call
+ * @pool: pool after nfr_mem_pool_fit()
  *
  * A Call has at most a Read chunk, and a Write or Reply chunk. Each MR takes a
  * registration and an invalidation. The head and the tail of a span take an MR
@@ -108,30 +85,30 @@ void nfr_pool_init(struct nfr_conn *conn)
  *
  * Return: number of work requests.
  */
-u32 nfr_pool_chain(const struct nfr_conn *conn)
+u32 nfr_mem_pool_chain(const struct nfr_pool *pool)
 {
-	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, conn->pool.depth) + 2;
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->depth) + 2;
 
 	return 2 * 2 * regions + 1;
 }
 
 /**
- * nfr_pool_fill - allocate MRs
- * @conn: connection with a protection domain
+ * nfr_mem_pool_fill - allocate MRs
+ * @pool: pool
+ * @pd: protection domain
  * @count: number of MRs to allocate
  *
  * Context: May sleep.
  *
  * Return: 0, or -ENOMEM if no MR could be allocated.
  */
-int nfr_pool_fill(struct nfr_conn *conn, u32 count)
+int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count)
 {
-	struct nfr_pool *pool = &conn->pool;
 	struct nfr_mr *mr;
 	u32 made;
 
 	for (made = 0; made < count; made++) {
-		mr = nfr_mr_alloc(conn);
+		mr = nfr_mem_mr_alloc(pool, pd);
 		if (!mr)
 			break;
 		spin_lock(&pool->lock);
@@ -143,14 +120,13 @@ int nfr_pool_fill(struct nfr_conn *conn, u32 count)
 }
 
 /**
- * nfr_pool_take - take an MR from the pool
- * @conn: connection
+ * nfr_mem_pool_take - take an MR from the pool
+ * @pool: pool
  *
  * Return: MR, or NULL if the pool is empty.
  */
-struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
+struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool)
 {
-	struct nfr_pool *pool = &conn->pool;
 	struct nfr_mr *mr;
 
 	spin_lock(&pool->lock);
@@ -162,28 +138,26 @@ struct nfr_mr *nfr_pool_take(struct nfr_conn *conn)
 }
 
 /**
- * nfr_pool_give - return an MR to the pool
- * @conn: connection
+ * nfr_mem_pool_give - return an MR to the pool
+ * @pool: pool
  * @mr: unmapped MR; removed from its list
  */
-void nfr_pool_give(struct nfr_conn *conn, struct nfr_mr *mr)
+void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr)
 {
-	struct nfr_pool *pool = &conn->pool;
-
 	spin_lock(&pool->lock);
 	list_move(&mr->list, &pool->free);
 	spin_unlock(&pool->lock);
 }
 
 /**
- * nfr_pool_destroy - destroy the MRs in the pool
- * @conn: drained connection, whose requests have returned their MRs
+ * nfr_mem_pool_destroy - destroy the MRs in the pool
+ * @pool: pool to which all requests have returned their MRs
  */
-void nfr_pool_destroy(struct nfr_conn *conn)
+void nfr_mem_pool_destroy(struct nfr_pool *pool)
 {
 	struct nfr_mr *mr, *next;
 
-	list_for_each_entry_safe(mr, next, &conn->pool.free, list)
-		nfr_mr_free(mr);
-	INIT_LIST_HEAD(&conn->pool.free);
+	list_for_each_entry_safe(mr, next, &pool->free, list)
+		nfr_mem_mr_free(mr);
+	INIT_LIST_HEAD(&pool->free);
 }

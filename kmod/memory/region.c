@@ -2,33 +2,32 @@
 /*
  * Map memory for access by the peer, and revoke that access.
  *
- * Normal operation: nfr_reg_map() takes as few MRs as a span needs and maps
- * them for DMA. nfr_queue_send() registers them together with the message that
- * names them. When the reply arrives, nfr_queue_invalidate() invalidates the
- * MRs that the peer did not invalidate. nfr_reg_release() unmaps the MRs and
- * returns them to the pool.
+ * Normal operation: nfr_mem_map() takes as few MRs as a span needs and maps
+ * them for DMA. nfr_mem_register() chains their registrations before the message
+ * that names them. When the reply arrives, nfr_mem_invalidate() chains the
+ * invalidations of the MRs that the peer did not invalidate. nfr_mem_release()
+ * unmaps the MRs and returns them to the pool.
  *
  * Recovery: an MR whose invalidation failed belongs to a broken connection. It
  * stays with its request until the queue pair is drained, then
- * nfr_reg_destroy() destroys it. Only after that does the memory return to its
+ * nfr_mem_destroy() destroys it. Only after that does the memory return to its
  * owner.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
 
-#include "connection/connection.h"
 #include "memory/memory.h"
 #include "observe/trace.h"
 
 /* --- one MR --- */
 
 /* An MR has no gaps: only its first piece may start, and only its last may end, within a page. */
-static bool nfr_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
+static bool nfr_mem_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
 {
 	return !piece->offset && !offset_in_page(last->offset + last->length);
 }
 
-static bool nfr_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
+static bool nfr_mem_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
 {
 	unsigned long after = page_to_pfn(sg_page((struct scatterlist *)last)) +
 			      ((last->offset + last->length) >> PAGE_SHIFT);
@@ -37,17 +36,17 @@ static bool nfr_piece_is_next(const struct scatterlist *last, const struct nfr_p
 }
 
 /* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
-static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
+static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
 	struct scatterlist *last = NULL;
 	struct nfr_piece piece;
 	u32 pages, bytes = 0;
 
 	mr->entries = 0;
-	for (pages = 0; pages < pool->depth && nfr_span_peek(span, &piece); pages++) {
-		if (last && !nfr_piece_joins(last, &piece))
+	for (pages = 0; pages < pool->depth && nfr_mem_span_peek(span, &piece); pages++) {
+		if (last && !nfr_mem_piece_joins(last, &piece))
 			break;
-		if (last && nfr_piece_is_next(last, &piece) &&
+		if (last && nfr_mem_piece_is_next(last, &piece) &&
 		    last->length + piece.length <= pool->max_entry) {
 			last->length += piece.length;
 		} else {
@@ -55,28 +54,28 @@ static u32 nfr_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nf
 			sg_set_page(last, piece.page, piece.length, piece.offset);
 		}
 		bytes += piece.length;
-		nfr_span_skip(span, piece.length);
+		nfr_mem_span_skip(span, piece.length);
 	}
 	return bytes;
 }
 
-static void nfr_mr_unmap(struct nfr_mr *mr)
+static void nfr_mem_mr_unmap(struct nfr_mr *mr)
 {
-	trace_nfsrdma_mr_unmap(mr->conn, mr);
-	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
+	trace_nfsrdma_mr_unmap(mr);
+	ib_dma_unmap_sg(mr->pool->device, mr->sgl, mr->entries, mr->direction);
 }
 
 /* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
-static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
+static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 {
 	int mapped;
 
 	mr->direction = direction;
-	mapped = ib_dma_map_sg(mr->conn->device, mr->sgl, mr->entries, direction);
+	mapped = ib_dma_map_sg(mr->pool->device, mr->sgl, mr->entries, direction);
 	if (!mapped)
 		return -ENOBUFS;
 	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
-		nfr_mr_unmap(mr);
+		nfr_mem_mr_unmap(mr);
 		return -ENOBUFS;
 	}
 	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
@@ -86,35 +85,19 @@ static int nfr_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 	return 0;
 }
 
-/**
- * nfr_reg_invalidation - build the work request that invalidates an MR
- * @mr: valid MR
- *
- * Return: LOCAL_INV work request, which is part of @mr.
- */
-struct ib_send_wr *nfr_reg_invalidation(struct nfr_mr *mr)
-{
-	mr->inv = (struct ib_send_wr) {
-		.wr_cqe = &mr->cqe,
-		.opcode = IB_WR_LOCAL_INV,
-		.ex.invalidate_rkey = mr->mr->rkey,
-	};
-	return &mr->inv;
-}
-
 /* Destroy an MR that may be valid, but not its structure. */
-static void nfr_mr_retire(struct nfr_mr *mr)
+static void nfr_mem_mr_retire(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
-	ib_dma_unmap_sg(mr->conn->device, mr->sgl, mr->entries, mr->direction);
+	ib_dma_unmap_sg(mr->pool->device, mr->sgl, mr->entries, mr->direction);
 	kfree(mr->sgl);
 }
 
 /* --- MRs of a request --- */
 
 /**
- * nfr_reg_map - map a span with as few MRs as possible
- * @conn: connection
+ * nfr_mem_map - map a span with as few MRs as possible
+ * @pool: pool
  * @span: memory to map; consumed
  * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
  * @mrs: list to append the MRs to, even if an error is returned
@@ -123,48 +106,101 @@ static void nfr_mr_retire(struct nfr_mr *mr)
  *
  * Return: number of MRs, or
  *
- * * -ENOMEM if the pool has too few: the caller has to call nfr_conn_refill(),
+ * * -ENOMEM if the pool has too few: the caller has to fill it,
  * * -ENOBUFS if DMA mapping failed,
  * * -EMSGSIZE if @room is too small.
  */
-int nfr_reg_map(struct nfr_conn *conn, struct nfr_span *span, enum dma_data_direction direction,
+int nfr_mem_map(struct nfr_pool *pool, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room)
 {
 	struct nfr_mr *mr;
 	u32 bytes, n = 0;
 	int rc;
 
-	while (nfr_span_length(span)) {
+	while (nfr_mem_span_length(span)) {
 		if (n == room)
 			return -EMSGSIZE;
-		mr = nfr_pool_take(conn);
+		mr = nfr_mem_pool_take(pool);
 		if (!mr)
 			return -ENOMEM;
-		bytes = nfr_mr_fill(mr, span, &conn->pool);
-		rc = nfr_mr_map(mr, direction);
+		bytes = nfr_mem_mr_fill(mr, span, pool);
+		rc = nfr_mem_mr_map(mr, direction);
 		if (rc) {
 			INIT_LIST_HEAD(&mr->list);
-			nfr_pool_give(conn, mr);
+			nfr_mem_pool_give(pool, mr);
 			return rc;
 		}
 		list_add_tail(&mr->list, mrs);
 		segs[n++] = (struct nfr_segment) {
 			.handle = mr->mr->rkey, .length = bytes, .offset = mr->mr->iova,
 		};
-		trace_nfsrdma_mr_map(conn, mr);
+		trace_nfsrdma_mr_map(mr);
 	}
 	return n;
 }
 
 /**
- * nfr_reg_invalidated - record that the peer invalidated an MR
- * @conn: connection
+ * nfr_mem_register - chain the registrations of MRs before a work request
+ * @mrs: mapped MRs; the peer may access them as soon as the chain is posted
+ * @last: work request that names the MRs
+ *
+ * Return: first work request of the chain, which ends with @last.
+ */
+struct ib_send_wr *nfr_mem_register(struct list_head *mrs, struct ib_send_wr *last)
+{
+	struct ib_send_wr *first, **link = &first;
+	struct nfr_mr *mr;
+
+	list_for_each_entry(mr, mrs, list) {
+		mr->valid = true;
+		trace_nfsrdma_mr_fastreg(mr);
+		*link = &mr->reg.wr;
+		link = &mr->reg.wr.next;
+	}
+	*link = last;
+	return first;
+}
+
+/**
+ * nfr_mem_invalidate - chain the invalidations of MRs
+ * @mrs: registered MRs, at least one of them valid; the function skips invalid
+ *	ones
+ * @first: output, first work request of the chain
+ * @last: output, last work request of the chain
+ *
+ * Return: number of work requests.
+ */
+u32 nfr_mem_invalidate(struct list_head *mrs, struct ib_send_wr **first,
+		       struct ib_send_wr **last)
+{
+	struct ib_send_wr **link = first;
+	struct nfr_mr *mr;
+	u32 count = 0;
+
+	list_for_each_entry(mr, mrs, list) {
+		if (!mr->valid)
+			continue;
+		trace_nfsrdma_mr_localinv(mr);
+		mr->inv = (struct ib_send_wr) {
+			.wr_cqe = &mr->cqe,
+			.opcode = IB_WR_LOCAL_INV,
+			.ex.invalidate_rkey = mr->mr->rkey,
+		};
+		*last = *link = &mr->inv;
+		link = &mr->inv.next;
+		count++;
+	}
+	return count;
+}
+
+/**
+ * nfr_mem_invalidated - record that the peer invalidated an MR
  * @mrs: MRs of the request that the message answers
  * @handle: key that the peer invalidated
  *
  * Return: false if none of @mrs is valid under @handle.
  */
-bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handle)
+bool nfr_mem_invalidated(struct list_head *mrs, u32 handle)
 {
 	struct nfr_mr *mr;
 
@@ -172,15 +208,14 @@ bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handl
 		if (mr->mr->rkey != handle || !mr->valid)
 			continue;
 		mr->valid = false;
-		trace_nfsrdma_mr_remoteinv(conn, mr);
-		nfr_queue_unreserve(conn, 1);
+		trace_nfsrdma_mr_remoteinv(mr);
 		return true;
 	}
 	return false;
 }
 
 /**
- * nfr_reg_offered - check a returned chunk against the MRs that the Call offered
+ * nfr_mem_offered - check a returned chunk against the MRs that the Call offered
  * @mrs: MRs of the request; writable ones are in the order of their segments
  * @chunk: chunk as the peer returned it
  *
@@ -189,7 +224,7 @@ bool nfr_reg_invalidated(struct nfr_conn *conn, struct list_head *mrs, u32 handl
  *
  * Return: true if the peer can have written what @chunk states.
  */
-bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
+bool nfr_mem_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
 {
 	const struct nfr_mr *mr;
 	bool full = true;
@@ -209,12 +244,12 @@ bool nfr_reg_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
 }
 
 /**
- * nfr_reg_any_valid - check whether the peer may access any MR
+ * nfr_mem_any_valid - check whether the peer may access any MR
  * @mrs: MRs of a request
  *
  * Return: true if at least one of @mrs is valid.
  */
-bool nfr_reg_any_valid(const struct list_head *mrs)
+bool nfr_mem_any_valid(const struct list_head *mrs)
 {
 	const struct nfr_mr *mr;
 
@@ -225,48 +260,35 @@ bool nfr_reg_any_valid(const struct list_head *mrs)
 }
 
 /**
- * nfr_reg_count - count MRs
- * @mrs: MRs of a request
- *
- * Return: number of MRs in the list.
- */
-u32 nfr_reg_count(const struct list_head *mrs)
-{
-	return list_count_nodes((struct list_head *)mrs);
-}
-
-/**
- * nfr_reg_release - unmap MRs and return them to the pool
- * @conn: connection
+ * nfr_mem_release - unmap MRs and return them to their pool
  * @mrs: MRs that are invalidated or were never registered; the list becomes
  *	empty
  */
-void nfr_reg_release(struct nfr_conn *conn, struct list_head *mrs)
+void nfr_mem_release(struct list_head *mrs)
 {
 	struct nfr_mr *mr, *next;
 
 	list_for_each_entry_safe(mr, next, mrs, list) {
 		mr->valid = false;
-		nfr_mr_unmap(mr);
-		nfr_pool_give(conn, mr);
+		nfr_mem_mr_unmap(mr);
+		nfr_mem_pool_give(mr->pool, mr);
 	}
 }
 
 /**
- * nfr_reg_destroy - destroy the MRs of requests that lost their connection
- * @conn: drained connection
- * @mrs: MRs in any state; the list becomes empty
+ * nfr_mem_destroy - destroy the MRs of requests that lost their connection
+ * @mrs: MRs of a drained connection, in any state; the list becomes empty
  *
  * Context: Sleeps until the device has destroyed them.
  */
-void nfr_reg_destroy(struct nfr_conn *conn, struct list_head *mrs)
+void nfr_mem_destroy(struct list_head *mrs)
 {
 	struct nfr_mr *mr, *next;
 
 	list_for_each_entry_safe(mr, next, mrs, list) {
-		conn->pool.orphaned++;
+		mr->pool->orphaned++;
 		/* revoke the peer's access before unmapping */
-		nfr_mr_retire(mr);
+		nfr_mem_mr_retire(mr);
 		list_del(&mr->list);
 		kfree(mr);
 	}

@@ -4,7 +4,7 @@
 
 #include "memory/memory.h"
 
-static void nfr_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
+static void nfr_mem_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
 {
 	void *base = vec->iov_base;
 
@@ -13,7 +13,7 @@ static void nfr_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
 	piece->length = min_t(size_t, vec->iov_len, PAGE_SIZE - piece->offset);
 }
 
-static void nfr_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *span)
+static void nfr_mem_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *span)
 {
 	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
 	piece->offset = offset_in_page(span->page_base);
@@ -21,31 +21,31 @@ static void nfr_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *s
 }
 
 /**
- * nfr_span_peek - get the first piece of a span
+ * nfr_mem_span_peek - get the first piece of a span
  * @span: span; not consumed
  * @piece: output, within one page
  *
  * Return: false if the span is empty.
  */
-bool nfr_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
+bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
 {
 	if (span->head.iov_len)
-		nfr_piece_of_kvec(piece, &span->head);
+		nfr_mem_piece_of_kvec(piece, &span->head);
 	else if (span->page_len)
-		nfr_piece_of_pages(piece, span);
+		nfr_mem_piece_of_pages(piece, span);
 	else if (span->tail.iov_len)
-		nfr_piece_of_kvec(piece, &span->tail);
+		nfr_mem_piece_of_kvec(piece, &span->tail);
 	else
 		return false;
 	return true;
 }
 
 /**
- * nfr_span_skip - consume the start of a span
+ * nfr_mem_span_skip - consume the start of a span
  * @span: span
- * @length: bytes, at most the length of the piece from nfr_span_peek()
+ * @length: bytes, at most the length of the piece from nfr_mem_span_peek()
  */
-void nfr_span_skip(struct nfr_span *span, u32 length)
+void nfr_mem_span_skip(struct nfr_span *span, u32 length)
 {
 	struct kvec *vec = span->head.iov_len ? &span->head : &span->tail;
 
@@ -59,17 +59,17 @@ void nfr_span_skip(struct nfr_span *span, u32 length)
 }
 
 /**
- * nfr_span_length - compute the length of a span
+ * nfr_mem_span_length - compute the length of a span
  * @span: span; not consumed
  *
  * Return: length in bytes.
  */
-u32 nfr_span_length(const struct nfr_span *span)
+u32 nfr_mem_span_length(const struct nfr_span *span)
 {
 	return span->head.iov_len + span->page_len + span->tail.iov_len;
 }
 
-static u32 nfr_kvec_segments(const struct kvec *vec, u32 depth)
+static u32 nfr_mem_kvec_regions(const struct kvec *vec, u32 depth)
 {
 	u32 bytes = offset_in_page(vec->iov_base) + vec->iov_len;
 
@@ -77,17 +77,17 @@ static u32 nfr_kvec_segments(const struct kvec *vec, u32 depth)
 }
 
 /**
- * nfr_span_segments - compute an upper bound for the MRs that a span needs
+ * nfr_mem_span_regions - compute an upper bound for the MRs that a span needs
  * @span: span; not consumed
  * @depth: pages per MR
  *
  * Return: number of MRs.
  */
-u32 nfr_span_segments(const struct nfr_span *span, u32 depth)
+u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth)
 {
 	u32 bytes = offset_in_page(span->page_base) + span->page_len;
 	u32 pages = span->page_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
 
-	return nfr_kvec_segments(&span->head, depth) + pages +
-	       nfr_kvec_segments(&span->tail, depth);
+	return nfr_mem_kvec_regions(&span->head, depth) + pages +
+	       nfr_mem_kvec_regions(&span->tail, depth);
 }

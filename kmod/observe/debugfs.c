@@ -1,72 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Debugfs: one directory per client transport, named as in /sys/kernel/sunrpc.
- * Each line of a file is a name and a value. The files are for people and for
- * tests; tools have to use the trace events, which are stable (observe/trace.h).
+ * Debugfs: one directory per client transport, named as in /sys/kernel/sunrpc,
+ * and one per connection of the server. Each line of a file is a name and a
+ * value. The files are for people and for tests; tools have to use the trace
+ * events, which are stable (trace.h). Errors are ignored, because transports
+ * work without debugfs.
  */
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 
-#include "client/client.h"
-#include "observe/debugfs.h"
+#include "observe/observe.h"
 
-static struct dentry *nfr_debugfs_root;
+static struct dentry *nfr_observe_client_root;
+static struct dentry *nfr_observe_svc_root;
 
-static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
+static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 {
-	const struct nfr_params *wanted = &conn->wanted;
-
-	seq_printf(seq, "min_chunk %u\n", wanted->min_chunk);
-	seq_printf(seq, "busy_poll_us %u\n", wanted->busy_poll_us);
-	seq_printf(seq, "registration %s\n",
-		   wanted->remote_invalidation ? "frwr" : "frwr-local");
-}
-
-static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
-{
-	seq_printf(seq, "device %s\n", conn->device->name);
-	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
-	seq_printf(seq, "inline_send %u\n", conn->send_size);
-	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
-	seq_printf(seq, "credits_asked %u\n", conn->wanted.credits);
-	seq_printf(seq, "credits_granted %u\n", READ_ONCE(conn->granted));
-	seq_printf(seq, "credits_used %u\n", READ_ONCE(conn->inflight));
-	seq_printf(seq, "calls_lost %u\n", READ_ONCE(conn->lost.count));
-	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
-	seq_printf(seq, "send_queue %u\n", conn->sq.size);
-	seq_printf(seq, "mr_depth %u\n", conn->pool.depth);
-	seq_printf(seq, "mrs %u\n", READ_ONCE(conn->pool.total));
-	nfr_show_wanted(seq, conn);
-}
-
-static int connection_show(struct seq_file *seq, void *unused)
-{
-	struct nfr_xprt *nx = seq->private;
-	const struct nfr_conn *conn;
-
-	mutex_lock(&nx->mutex);
-	conn = nfr_xprt_conn(nx);
-	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
-		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
-	seq_printf(seq, "personality %s\n", nx->personality->name);
-	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
-	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
-	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
-	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
-	seq_printf(seq, "last_attempt %d\n", nx->last_status);
-	seq_printf(seq, "last_failure %s\n", nx->last_failure);
-	if (conn)
-		nfr_show_conn(seq, conn);
-	mutex_unlock(&nx->mutex);
-	return 0;
-}
-DEFINE_SHOW_ATTRIBUTE(connection);
-
-static int counters_show(struct seq_file *seq, void *unused)
-{
-	const struct nfr_xprt *nx = seq->private;
+	const struct nfr_client_counters *counters = seq->private;
 	/* the counters change while they are read; each value is consistent */
-	const struct nfr_counters now = data_race(nx->counters), *c = &now;
+	const struct nfr_client_counters now = data_race(*counters), *c = &now;
 
 	seq_printf(seq, "read_chunks %llu\nwrite_chunks %llu\nreply_chunks %llu\nnomsg_calls %llu\n",
 		   c->read_chunks, c->write_chunks, c->reply_chunks, c->nomsg_calls);
@@ -78,47 +30,119 @@ static int counters_show(struct seq_file *seq, void *unused)
 		   c->local_invs, c->callbacks, c->hardway_bytes);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(counters);
+DEFINE_SHOW_ATTRIBUTE(nfr_observe_client_counters);
 
-/**
- * nfr_debugfs_add - create the directory of a transport
- * @nx: transport
- *
- * Errors are ignored, because the transport works without debugfs.
- */
-void nfr_debugfs_add(struct nfr_xprt *nx)
+static void nfr_observe_show(struct seq_file *seq, const char *name, const atomic64_t *counter)
 {
+	seq_printf(seq, "%s %llu\n", name, (u64)atomic64_read(counter));
+}
+
+static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
+{
+	const struct nfr_svc_counters *c = seq->private;
+
+	nfr_observe_show(seq, "calls", &c->calls);
+	nfr_observe_show(seq, "replies", &c->replies);
+	nfr_observe_show(seq, "errors", &c->errors);
+	nfr_observe_show(seq, "dropped", &c->dropped);
+	nfr_observe_show(seq, "callbacks", &c->callbacks);
+	nfr_observe_show(seq, "read_chunks", &c->read_chunks);
+	nfr_observe_show(seq, "read_bytes", &c->read_bytes);
+	nfr_observe_show(seq, "write_chunks", &c->write_chunks);
+	nfr_observe_show(seq, "write_bytes", &c->write_bytes);
+	nfr_observe_show(seq, "reply_chunks", &c->reply_chunks);
+	nfr_observe_show(seq, "reply_bytes", &c->reply_bytes);
+	nfr_observe_show(seq, "inline_bytes", &c->inline_bytes);
+	nfr_observe_show(seq, "remote_invalidations", &c->remote_invs);
+	nfr_observe_show(seq, "queue_waits", &c->queue_waits);
+	nfr_observe_show(seq, "memory_waits", &c->memory_waits);
+	nfr_observe_show(seq, "probes", &c->probes);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_observe_svc_counters);
+
+static struct dentry *nfr_observe_add(struct dentry *root, u32 number, void *data,
+				      const struct file_operations *connection)
+{
+	struct dentry *dir;
 	char name[12];
 
-	snprintf(name, sizeof(name), "%u", nx->xprt.id);
-	nx->debugfs = debugfs_create_dir(name, nfr_debugfs_root);
-	debugfs_create_file("connection", 0400, nx->debugfs, nx, &connection_fops);
-	debugfs_create_file("counters", 0400, nx->debugfs, nx, &counters_fops);
+	snprintf(name, sizeof(name), "%u", number);
+	dir = debugfs_create_dir(name, root);
+	debugfs_create_file("connection", 0400, dir, data, connection);
+	return dir;
 }
 
 /**
- * nfr_debugfs_remove - undo nfr_debugfs_add()
- * @nx: transport
+ * nfr_observe_client - create the directory of a client transport
+ * @number: number of the transport, as in /sys/kernel/sunrpc
+ * @data: private data of @connection
+ * @connection: operations of the file connection
+ * @counters: counters of the transport
+ *
+ * Return: directory, for nfr_observe_remove().
+ */
+struct dentry *nfr_observe_client(u32 number, void *data, const struct file_operations *connection,
+				  struct nfr_client_counters *counters)
+{
+	struct dentry *dir = nfr_observe_add(nfr_observe_client_root, number, data, connection);
+
+	debugfs_create_file("counters", 0400, dir, counters, &nfr_observe_client_counters_fops);
+	return dir;
+}
+
+/**
+ * nfr_observe_svc - create the directory of a connection of the server
+ * @number: number of the connection
+ * @data: private data of @connection
+ * @connection: operations of the file connection
+ * @counters: counters of the connection
+ *
+ * Return: directory, for nfr_observe_remove().
+ */
+struct dentry *nfr_observe_svc(u32 number, void *data, const struct file_operations *connection,
+			       struct nfr_svc_counters *counters)
+{
+	struct dentry *dir = nfr_observe_add(nfr_observe_svc_root, number, data, connection);
+
+	debugfs_create_file("counters", 0400, dir, counters, &nfr_observe_svc_counters_fops);
+	return dir;
+}
+
+/**
+ * nfr_observe_totals - create the file totals of the server
+ * @totals: its operations
+ */
+void nfr_observe_totals(const struct file_operations *totals)
+{
+	debugfs_create_file("totals", 0400, nfr_observe_svc_root, NULL, totals);
+}
+
+/**
+ * nfr_observe_remove - remove the directory of a transport or a connection
+ * @dir: directory
  *
  * Context: Waits for readers.
  */
-void nfr_debugfs_remove(struct nfr_xprt *nx)
+void nfr_observe_remove(struct dentry *dir)
 {
-	debugfs_remove_recursive(nx->debugfs);
+	debugfs_remove_recursive(dir);
 }
 
 /**
- * nfr_debugfs_start - create the directory of the module
+ * nfr_observe_start - create the directories of the module
  */
-void nfr_debugfs_start(void)
+void nfr_observe_start(void)
 {
-	nfr_debugfs_root = debugfs_create_dir("nfsrdma", NULL);
+	nfr_observe_client_root = debugfs_create_dir("nfsrdma", NULL);
+	nfr_observe_svc_root = debugfs_create_dir("nfsrdma-server", NULL);
 }
 
 /**
- * nfr_debugfs_stop - remove the directory of the module
+ * nfr_observe_stop - remove the directories of the module
  */
-void nfr_debugfs_stop(void)
+void nfr_observe_stop(void)
 {
-	debugfs_remove_recursive(nfr_debugfs_root);
+	debugfs_remove_recursive(nfr_observe_svc_root);
+	debugfs_remove_recursive(nfr_observe_client_root);
 }

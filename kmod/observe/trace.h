@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Trace events of system nfsrdma. Probes and scripts depend on them: names and
- * fields are stable, and new fields go at the end.
+ * Trace events of clients, connections and memory regions, in system nfsrdma.
+ * Probes and scripts depend on them: names and fields are stable, and new
+ * fields go at the end.
  *
  * xprt is the number of the transport, as in /sys/kernel/sunrpc. task and
  * client are sunrpc's numbers of an RPC. xid is the XID of the RPC in host byte
@@ -13,12 +14,17 @@
 #if !defined(NFSRDMA_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
 #define NFSRDMA_TRACE_H
 
-#include <linux/sunrpc/clnt.h>
-#include <linux/sunrpc/xprt.h>
 #include <linux/tracepoint.h>
 
-#include "client/client.h"
-#include "connection/connection.h"
+/* Only module.c, which creates the events, has to know what these are */
+struct ib_wc;
+struct nfr_chunk;
+struct nfr_conn;
+struct nfr_mr;
+struct nfr_req;
+struct nfr_segment;
+struct rpc_rqst;
+struct rpc_xprt;
 
 #define NFR_TRACE_TEXT	40
 
@@ -131,8 +137,8 @@ TRACE_EVENT(nfsrdma_segment,
 
 /* State changes of a memory region */
 DECLARE_EVENT_CLASS(nfsrdma_mr,
-	TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr),
-	TP_ARGS(conn, mr),
+	TP_PROTO(const struct nfr_mr *mr),
+	TP_ARGS(mr),
 	TP_STRUCT__entry(
 		__field(u32, xprt) __field(u32, handle) __field(u32, length)
 		__field(u32, entries)
@@ -140,7 +146,7 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 		__field(u32, write)
 	),
 	TP_fast_assign(
-		__entry->xprt = conn->id_number;
+		__entry->xprt = mr->pool->number;
 		__entry->handle = mr->mr->rkey;
 		__entry->length = mr->mr->length;
 		__entry->entries = mr->entries;
@@ -154,8 +160,8 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 
 #define NFR_MR_EVENT(name)						\
 	DEFINE_EVENT(nfsrdma_mr, name,					\
-		TP_PROTO(const struct nfr_conn *conn, const struct nfr_mr *mr), \
-		TP_ARGS(conn, mr))
+		TP_PROTO(const struct nfr_mr *mr),			\
+		TP_ARGS(mr))
 
 NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
 NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* registration posted */
@@ -240,6 +246,83 @@ TRACE_EVENT(nfsrdma_error,
 	),
 	TP_printk("xprt=%u xid=0x%08x status=%d %s", __entry->xprt, __entry->xid,
 		  __entry->status, __entry->what)
+);
+
+/* --- connections, of clients and servers --- */
+
+/* A work request completed that was signaled or failed */
+TRACE_EVENT(nfsrdma_completion,
+	TP_PROTO(const struct nfr_conn *conn, const struct ib_wc *wc),
+	TP_ARGS(conn, wc),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, status) __field(u32, vendor_error)
+		__array(char, text, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->status = wc->status;
+		__entry->vendor_error = wc->status ? wc->vendor_err : 0;
+		strscpy(__entry->text, ib_wc_status_msg(wc->status), NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u status=%u (%s) vendor_error=0x%x", __entry->xprt, __entry->status,
+		  __entry->text, __entry->vendor_error)
+);
+
+/* The peer changed the number of credits that it grants */
+TRACE_EVENT(nfsrdma_credit,
+	TP_PROTO(const struct nfr_conn *conn, u32 granted),
+	TP_ARGS(conn, granted),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, before) __field(u32, granted)
+		__field(u32, inflight)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->before = conn->granted;
+		__entry->granted = granted;
+		__entry->inflight = READ_ONCE(conn->inflight);
+	),
+	TP_printk("xprt=%u before=%u granted=%u inflight=%u", __entry->xprt, __entry->before,
+		  __entry->granted, __entry->inflight)
+);
+
+/* A connection attempt ended; status is 0 or a negative errno */
+TRACE_EVENT(nfsrdma_connect,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, u32 mr_depth, int status),
+	TP_ARGS(conn, xprt, mr_depth, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, inline_send) __field(u32, inline_recv)
+		__field(u32, mr_depth)
+		__field(int, status)
+		__array(unsigned char, address, sizeof(struct sockaddr_in6))
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->inline_send = conn->send_size;
+		__entry->inline_recv = conn->recv_size;
+		__entry->mr_depth = mr_depth;
+		__entry->status = status;
+		memcpy(__entry->address, &xprt->addr, sizeof(struct sockaddr_in6));
+	),
+	TP_printk("xprt=%u peer=%pISpc status=%d inline_send=%u inline_recv=%u mr_depth=%u",
+		  __entry->xprt, __entry->address, __entry->status, __entry->inline_send,
+		  __entry->inline_recv, __entry->mr_depth)
+);
+
+/* A connection broke or was closed */
+TRACE_EVENT(nfsrdma_disconnect,
+	TP_PROTO(const struct nfr_conn *conn, const char *reason),
+	TP_ARGS(conn, reason),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, inflight)
+		__array(char, reason, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->inflight = READ_ONCE(conn->inflight);
+		strscpy(__entry->reason, reason, NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight, __entry->reason)
 );
 
 #endif

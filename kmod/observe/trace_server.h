@@ -16,7 +16,11 @@
 
 #include <linux/tracepoint.h>
 
-#include "server/server.h"
+/* Only module.c, which creates the events, has to know what these are */
+struct nfr_chunk;
+struct nfr_header;
+struct nfr_svc;
+struct nfr_svc_req;
 
 #define NFR_SVC_TEXT	40
 

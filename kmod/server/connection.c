@@ -8,7 +8,7 @@
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
-#include "observe/debugfs.h"
+#include "observe/observe.h"
 #include "server/server.h"
 #include "observe/trace_server.h"
 
@@ -24,6 +24,54 @@
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
 static atomic_t nfr_svc_short;
+
+/* --- debugfs --- */
+
+static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
+{
+	const struct nfr_svc *svc = seq->private;
+	const struct nfr_conn *conn = svc->conn;
+
+	seq_printf(seq, "peer %pISc\n", &svc->xprt.xpt_remote);
+	seq_printf(seq, "local %pISpc\n", &svc->xprt.xpt_local);
+	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
+	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
+	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "inline_send %u\n", conn->send_size);
+	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
+	seq_printf(seq, "remote_invalidation %s\n", svc->peer.remote_invalidation ? "yes" : "no");
+	seq_printf(seq, "credits_granted %u\n", READ_ONCE(svc->grant));
+	seq_printf(seq, "credits_used %d\n", atomic_read(&svc->busy));
+	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
+	seq_printf(seq, "requests %u\n", READ_ONCE(svc->nreqs));
+	seq_printf(seq, "send_queue %u\n", conn->sq.size);
+	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
+	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
+	seq_printf(seq, "reads_at_once %u\n", svc->depth);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
+
+static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
+{
+	seq_printf(seq, "connections %u of %u\n", atomic_read(&nfr_svc_total),
+		   nfr_params_server_connections());
+	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
+	seq_printf(seq, "reply_pages %u of %u\n", nfr_budget_in_use(), nfr_params_server_pages());
+	seq_printf(seq, "memory_short %u\n", atomic_read(&nfr_svc_short));
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
+
+/**
+ * nfr_svc_observe_totals - create the debugfs file of all connections
+ */
+void nfr_svc_observe_totals(void)
+{
+	nfr_observe_totals(&nfr_svc_totals_fops);
+}
+
+/* --- life of a connection --- */
 
 static void nfr_svc_broken(struct nfr_conn *conn)
 {
@@ -49,7 +97,7 @@ static const struct nfr_conn_ops nfr_svc_conn_ops = {
  */
 void nfr_svc_destroy(struct nfr_svc *svc)
 {
-	nfr_debugfs_svc_remove(svc);
+	nfr_observe_remove(svc->debugfs);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
@@ -58,6 +106,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	if (svc->backchannel)
 		xprt_put(svc->backchannel);
 	nfr_conn_free(svc->conn);
+	kfree(svc->conn);
 	atomic_dec(&nfr_svc_total);
 	kfree(svc);
 }
@@ -169,7 +218,7 @@ static int nfr_svc_size(struct nfr_svc *svc)
 	conn->receives = nfr_svc_recvs_for(svc->grant);
 	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
 	conn->rw_contexts = conn->wanted.credits;
-	nfr_cm_agree(conn, &svc->peer);
+	nfr_conn_agree(conn, &svc->peer);
 	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
 		svc->peer.remote_invalidation = false;
 	return 0;
@@ -197,7 +246,8 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
 	rc = nfr_svc_size(svc);
-	nfr_debugfs_svc_add(svc);
+	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
+				       &nfr_svc_connection_fops, &svc->counters);
 	/* the client may be this host, whose writeback of dirty pages depends on this connection */
 	noio = memalloc_noio_save();
 	if (!rc)
@@ -215,29 +265,9 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 }
 
 /**
- * nfr_svc_connections - get the number of connections, including closing ones
- *
- * Return: number of connections.
- */
-u32 nfr_svc_connections(void)
-{
-	return atomic_read(&nfr_svc_total);
-}
-
-/**
  * nfr_svc_count_shortage - count an allocation failure of a message or an RDMA Read
  */
 void nfr_svc_count_shortage(void)
 {
 	atomic_inc(&nfr_svc_short);
-}
-
-/**
- * nfr_svc_shortages - get the number of allocation failures
- *
- * Return: number since the module was loaded.
- */
-u32 nfr_svc_shortages(void)
-{
-	return atomic_read(&nfr_svc_short);
 }

@@ -76,7 +76,7 @@ static int nfr_listener_event(struct rdma_cm_id *id, struct rdma_cm_event *event
 		return nfr_listener_request(listener, id, &event->param.conn);
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		nfr_conn_queue(&listener->again, 0);
+		nfr_work_queue(&listener->again, 0);
 		return 0;
 	default:
 		return 0;
@@ -147,7 +147,7 @@ static void nfr_listener_restart(struct nfr_listener *listener)
 	nfr_listener_stop(listener);
 	id = nfr_listen(listener, (struct sockaddr *)&listener->xprt.xpt_local);
 	if (IS_ERR(id))
-		nfr_conn_queue(&listener->again, NFR_LISTEN_RETRY);
+		nfr_work_queue(&listener->again, NFR_LISTEN_RETRY);
 	else
 		listener->id = id;
 }
@@ -176,7 +176,7 @@ static void nfr_listener_free_work(struct work_struct *work)
 
 static void nfr_listener_free(struct svc_xprt *xprt)
 {
-	nfr_conn_queue(&nfr_listener_of(xprt)->free_work, 0);
+	nfr_work_queue(&nfr_listener_of(xprt)->free_work, 0);
 }
 
 /* When this function returns, the port is free and no more requests arrive. */

@@ -22,7 +22,7 @@ static void nfr_svc_chain_ends(struct nfr_svc_req *req)
 /**
  * nfr_svc_posted - break the connection if posting failed
  * @conn: connection; the caller must not hold its lock
- * @rc: result of nfr_queue_post(); -EAGAIN is no failure, because completions
+ * @rc: result of nfr_conn_post(); -EAGAIN is no failure, because completions
  *	will make room
  */
 void nfr_svc_posted(struct nfr_conn *conn, int rc)
@@ -38,10 +38,10 @@ static int nfr_svc_post_locked(struct nfr_svc_req *req)
 	struct nfr_conn *conn = svc->conn;
 	int rc;
 
-	rc = nfr_queue_post(conn, req->first, req->last, req->count, req->signal);
+	rc = nfr_conn_post(conn, req->first, req->last, req->count, req->signal);
 	if (rc || !req->replies)
 		return rc;
-	req->mark = nfr_queue_mark(conn);
+	req->mark = nfr_conn_mark(conn);
 	list_add_tail(&req->list, &svc->sent);
 	return 0;
 }
@@ -103,7 +103,7 @@ void nfr_svc_writable(struct nfr_conn *conn)
 
 	spin_lock(&conn->lock);
 	list_for_each_entry_safe(req, next, &svc->sent, list) {
-		if (!nfr_queue_is_retired(conn, req->mark))
+		if (!nfr_conn_is_retired(conn, req->mark))
 			break;
 		list_move_tail(&req->list, &done);
 	}

@@ -48,10 +48,10 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
 	struct nfr_piece piece;
 	u32 n;
 
-	while (length && nfr_span_peek(span, &piece)) {
+	while (length && nfr_mem_span_peek(span, &piece)) {
 		n = min(piece.length, length);
 		nfr_rw_piece(rw, &piece, n, max);
-		nfr_span_skip(span, n);
+		nfr_mem_span_skip(span, n);
 		length -= n;
 	}
 	sg_mark_end(&rw->sg[rw->entries - 1]);

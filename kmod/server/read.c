@@ -171,7 +171,7 @@ static void nfr_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_conn *conn = req->svc->conn;
 
 	/* on failure, the request is freed with the connection */
-	if (!nfr_queue_check(conn, wc))
+	if (!nfr_conn_check(conn, wc))
 		return;
 	nfr_rw_destroy_all(req);
 	nfr_svc_count(req->svc, read_bytes, req->length);

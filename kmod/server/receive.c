@@ -23,7 +23,7 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
 	while (conn->recv_total < nfr_svc_recvs_for(grant))
-		if (nfr_recv_more(conn, NFR_GFP_COMPLETION))
+		if (nfr_conn_recv_more(conn, NFR_GFP_COMPLETION))
 			return;
 	WRITE_ONCE(svc->grant, grant);
 }
@@ -143,7 +143,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 	if (req == ERR_PTR(-ENOMEM))
 		return -ENOMEM;
 	if (IS_ERR(req)) {
-		nfr_recv_return(svc->conn, recv);
+		nfr_conn_recv_return(svc->conn, recv);
 		nfr_conn_break(svc->conn, "more Calls than credits");
 		return 0;
 	}
@@ -174,7 +174,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	list_add_tail(&recv->list, &svc->late);
 	spin_unlock(&svc->lock);
 	nfr_svc_count_shortage();
-	nfr_conn_queue(&svc->late_work, 0);
+	nfr_work_queue(&svc->late_work, 0);
 }
 
 /* --- messages for which the completion handler could not allocate a request --- */
@@ -199,7 +199,7 @@ static void nfr_svc_late_work(struct work_struct *work)
 	while ((recv = nfr_svc_next_late(svc))) {
 		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
 			continue;
-		nfr_recv_return(svc->conn, recv);
+		nfr_conn_recv_return(svc->conn, recv);
 		nfr_conn_break(svc->conn, "no memory for a Call");
 	}
 }

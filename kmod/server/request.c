@@ -88,7 +88,7 @@ void nfr_svc_req_answered(struct nfr_svc_req *req)
 		return;
 	req->recv = NULL;
 	atomic_dec(&req->svc->busy);
-	nfr_recv_return(req->svc->conn, recv);
+	nfr_conn_recv_return(req->svc->conn, recv);
 }
 
 /**

@@ -21,6 +21,8 @@
 #include <rdma/rw.h>
 
 #include "connection/connection.h"
+#include "memory/memory.h"
+#include "observe/observe.h"
 
 /* Offset of connection numbers in trace events, to tell them from client transports */
 #define NFR_SVC_NUMBERS		0x80000000u
@@ -114,26 +116,6 @@ struct nfr_svc_req {
 	struct nfr_segment segs[NFR_SVC_SEGS];
 };
 
-/* Counters of a connection, updated by nfr_svc_count() */
-struct nfr_svc_counters {
-	atomic64_t calls;
-	atomic64_t read_chunks;
-	atomic64_t read_bytes;
-	atomic64_t write_chunks;
-	atomic64_t write_bytes;
-	atomic64_t reply_chunks;
-	atomic64_t reply_bytes;
-	atomic64_t inline_bytes;
-	atomic64_t replies;
-	atomic64_t remote_invs;
-	atomic64_t errors;
-	atomic64_t dropped;
-	atomic64_t callbacks;
-	atomic64_t queue_waits;
-	atomic64_t memory_waits;
-	atomic64_t probes;
-};
-
 /*
  * struct nfr_svc - accepted connection
  * @list: link in nfr_listener.arrived until the connection is accepted
@@ -211,9 +193,8 @@ void nfr_svc_unregister(void);
 /* server/connection.c */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void nfr_svc_destroy(struct nfr_svc *svc);
-u32 nfr_svc_connections(void);
 void nfr_svc_count_shortage(void);
-u32 nfr_svc_shortages(void);
+void nfr_svc_observe_totals(void);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
 
 /* server/watch.c */

@@ -112,7 +112,7 @@ int nfr_sink_again(struct nfr_svc_req *req)
 	waits = nfr_sink_wait(req);
 	spin_unlock(&nfr_sink_lock);
 	/* retry at once if only this context could not block, because the worker can */
-	nfr_conn_queue(&nfr_sink_later, delay);
+	nfr_work_queue(&nfr_sink_later, delay);
 	return waits ? -EINPROGRESS : -ENOTCONN;
 }
 
@@ -198,7 +198,7 @@ static void nfr_sink_work(struct work_struct *work)
  */
 void nfr_sink_kick(void)
 {
-	nfr_conn_hurry(&nfr_sink_later);
+	nfr_work_hurry(&nfr_sink_later);
 }
 
 /**

@@ -29,7 +29,7 @@ static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 	nfr_svc_count(svc, dropped, 1);
 	nfr_svc_req_put(req);
 	/* delayed, because nfsd also drops a retransmission while it still handles the original */
-	nfr_conn_lost(svc->conn, xid);
+	nfr_conn_abandon(svc->conn, xid);
 }
 
 static void nfr_svc_detach(struct svc_xprt *xprt)
@@ -43,7 +43,7 @@ static void nfr_svc_detach(struct svc_xprt *xprt)
 /* Any context may drop the last reference, but draining sleeps. */
 static void nfr_svc_free(struct svc_xprt *xprt)
 {
-	nfr_conn_queue(&nfr_svc_of(xprt)->free_work, 0);
+	nfr_work_queue(&nfr_svc_of(xprt)->free_work, 0);
 }
 
 static void nfr_svc_kill_temp_xprt(struct svc_xprt *xprt)
@@ -122,6 +122,6 @@ void nfr_svc_unregister(void)
 	svc_unreg_xprt_class(&nfr_svc_class);
 	nfr_backchannel_unregister();
 	/* sunrpc dropped its module references before the workers that free connections have run */
-	nfr_conn_flush();
+	flush_workqueue(nfr_work_slow);
 	nfr_sink_stop();
 }

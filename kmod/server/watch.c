@@ -21,7 +21,7 @@ static int nfr_svc_probe(struct nfr_svc *svc)
 	};
 
 	nfr_svc_count(svc, probes, 1);
-	return nfr_queue_post(conn, &probe.wr, &probe.wr, 1, true);
+	return nfr_conn_post(conn, &probe.wr, &probe.wr, 1, true);
 }
 
 /*
@@ -77,5 +77,5 @@ void nfr_svc_watch_init(struct nfr_svc *svc)
  */
 void nfr_svc_watch_start(struct nfr_svc *svc)
 {
-	nfr_conn_queue(&svc->watch, NFR_SVC_WATCH);
+	nfr_work_queue(&svc->watch, NFR_SVC_WATCH);
 }

@@ -86,7 +86,7 @@ def settle() -> dict[str, int]:
     until = time.monotonic() + LIMIT
     while used() and time.monotonic() < until:
         time.sleep(0.1)
-    return {"left": used(), "lost": total("calls_lost")}
+    return {"left": used(), "lost": total("calls_abandoned")}
 
 
 def answered(rng: random.Random, noise: bytes) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_work_goes_on_where_memory_is_short(
     with recorded(both_ours, "server", RECLAIM) as lines:
         found = storm(both_ours, options, cycle(SHORT), 300 if long else 30, "short", least=4)
         short = shortages(both_ours) - before
-    assert [stack for stack in stacks(lines) if "nfr_poll" in stack] == []
+    assert [stack for stack in stacks(lines) if "nfr_conn_poll" in stack] == []
     assert short > 0, "no allocation failed"
     record_property("allocations that failed", short)
     record_property("operations", sum(one["operations"] for one in found["done"]))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Queues of a connection: creation, completion handling and destruction.
- * connection/send.c and connection/receive.c post to them.
+ * send.c and receive.c post to them.
  *
  * A worker of this module polls for completions, because the worker of the RDMA
  * core cannot busy-poll before it sleeps.
@@ -15,51 +15,29 @@
 /* Completions to handle before the worker requeues itself */
 #define NFR_POLL_LIMIT		256
 
-static struct workqueue_struct *nfr_poll_wq;
-
-/**
- * nfr_queue_start - create the polling workqueue when the module is loaded
- *
- * Return: 0 or -ENOMEM.
- */
-int nfr_queue_start(void)
-{
-	nfr_poll_wq = alloc_workqueue("nfsrdma_poll",
-				      WQ_MEM_RECLAIM | WQ_HIGHPRI | NFR_WQ_BOUND, 0);
-	return nfr_poll_wq ? 0 : -ENOMEM;
-}
-
-/**
- * nfr_queue_stop - undo nfr_queue_start()
- */
-void nfr_queue_stop(void)
-{
-	destroy_workqueue(nfr_poll_wq);
-}
-
 /* --- completions --- */
 
 /* Work requests inside a chain have no completion handler; they complete only when they fail. */
-static void nfr_poll_one(struct nfr_conn *conn, struct ib_wc *wc)
+static void nfr_conn_poll_one(struct nfr_conn *conn, struct ib_wc *wc)
 {
 	if (wc->wr_cqe)
 		wc->wr_cqe->done(conn->cq, wc);
 	else
-		nfr_queue_failed(conn, wc);
+		nfr_conn_failed(conn, wc);
 }
 
-static int nfr_poll_batch(struct nfr_conn *conn)
+static int nfr_conn_poll_batch(struct nfr_conn *conn)
 {
 	int i, n;
 
 	n = ib_poll_cq(conn->cq, NFR_BATCH, conn->wcs);
 	for (i = 0; i < n; i++)
-		nfr_poll_one(conn, &conn->wcs[i]);
+		nfr_conn_poll_one(conn, &conn->wcs[i]);
 	return n;
 }
 
 /* Decide whether to poll again before sleeping. @idle_since is 0 after a completion. */
-static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
+static bool nfr_conn_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 {
 	u32 us = conn->wanted.busy_poll_us;
 
@@ -72,13 +50,13 @@ static bool nfr_poll_goes_on(const struct nfr_conn *conn, ktime_t *idle_since)
 }
 
 /* ib_alloc_cq() allocates dim for drivers that support interrupt moderation. */
-static void nfr_poll_moderate(struct nfr_conn *conn, int handled)
+static void nfr_conn_poll_moderate(struct nfr_conn *conn, int handled)
 {
 	if (conn->cq->dim)
 		rdma_dim(conn->cq->dim, handled);
 }
 
-static void nfr_poll(struct work_struct *work)
+static void nfr_conn_poll(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, poll_work);
 	ktime_t idle_since = 0;
@@ -87,41 +65,41 @@ static void nfr_poll(struct work_struct *work)
 	if (READ_ONCE(conn->queues_end))
 		return;
 	while (handled < NFR_POLL_LIMIT) {
-		n = nfr_poll_batch(conn);
+		n = nfr_conn_poll_batch(conn);
 		handled += max(n, 0);
 		if (n > 0)
 			idle_since = 0;
 		/* after an incomplete batch, rearming the CQ is cheaper than polling again */
-		if (n == NFR_BATCH || nfr_poll_goes_on(conn, &idle_since))
+		if (n == NFR_BATCH || nfr_conn_poll_goes_on(conn, &idle_since))
 			continue;
 		if (ib_req_notify_cq(conn->cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) <= 0) {
-			nfr_poll_moderate(conn, handled);
+			nfr_conn_poll_moderate(conn, handled);
 			return;
 		}
 	}
-	queue_work(nfr_poll_wq, &conn->poll_work);
+	queue_work(nfr_work_poll, &conn->poll_work);
 }
 
-static void nfr_cq_ready(struct ib_cq *cq, void *context)
+static void nfr_conn_cq_ready(struct ib_cq *cq, void *context)
 {
 	struct nfr_conn *conn = context;
 
-	queue_work(nfr_poll_wq, &conn->poll_work);
+	queue_work(nfr_work_poll, &conn->poll_work);
 }
 
-static void nfr_cq_event(struct ib_event *event, void *context)
+static void nfr_conn_cq_event(struct ib_event *event, void *context)
 {
-	nfr_conn_event_later(context, ib_event_msg(event->event));
+	nfr_conn_break_later(context, ib_event_msg(event->event));
 }
 
-static void nfr_qp_event(struct ib_event *event, void *context)
+static void nfr_conn_qp_event(struct ib_event *event, void *context)
 {
 	switch (event->event) {
 	case IB_EVENT_QP_FATAL:
 	case IB_EVENT_QP_REQ_ERR:
 	case IB_EVENT_QP_ACCESS_ERR:
 	case IB_EVENT_PATH_MIG_ERR:
-		nfr_conn_event_later(context, ib_event_msg(event->event));
+		nfr_conn_break_later(context, ib_event_msg(event->event));
 		break;
 	default:
 		/* established, drained, migrated: the queue pair still works */
@@ -131,35 +109,13 @@ static void nfr_qp_event(struct ib_event *event, void *context)
 
 /* --- creation and destruction --- */
 
-static void nfr_queue_fence_work(struct work_struct *work)
-{
-	struct nfr_conn *conn = container_of(work, struct nfr_conn, fence_work);
-	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
-
-	if (!READ_ONCE(conn->queues_end))
-		ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
-}
-
 /**
- * nfr_queue_fence - revoke the peer's access to memory and flush all work requests
- * @conn: connection that was up, and therefore has a queue pair; now broken
- *
- * The function only queues a worker, which modifies the queue pair. The owner
- * drains the queue pair later, when it closes the connection.
- */
-void nfr_queue_fence(struct nfr_conn *conn)
-{
-	queue_work(nfr_poll_wq, &conn->fence_work);
-}
-
-/**
- * nfr_queue_init - initialize the workers of the queues
+ * nfr_conn_queues_init - initialize the worker of the queues
  * @conn: new connection
  */
-void nfr_queue_init(struct nfr_conn *conn)
+void nfr_conn_queues_init(struct nfr_conn *conn)
 {
-	INIT_WORK(&conn->poll_work, nfr_poll);
-	INIT_WORK(&conn->fence_work, nfr_queue_fence_work);
+	INIT_WORK(&conn->poll_work, nfr_conn_poll);
 }
 
 /*
@@ -169,7 +125,7 @@ void nfr_queue_init(struct nfr_conn *conn)
  * each event, so that the worker of this module runs and may busy-poll. Like
  * the core's worker, it reports to rdma_dim().
  */
-static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
+static int nfr_conn_create_cq(struct nfr_conn *conn, u32 entries)
 {
 	int count = min_t(u32, entries, conn->device->attrs.max_cqe);
 
@@ -180,15 +136,15 @@ static int nfr_queue_create_cq(struct nfr_conn *conn, u32 entries)
 		conn->cq = NULL;
 		return rc;
 	}
-	conn->cq->comp_handler = nfr_cq_ready;
-	conn->cq->event_handler = nfr_cq_event;
+	conn->cq->comp_handler = nfr_conn_cq_ready;
+	conn->cq->event_handler = nfr_conn_cq_event;
 	return 0;
 }
 
-static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
+static int nfr_conn_try_qp(struct nfr_conn *conn, u32 recvs)
 {
 	struct ib_qp_init_attr attr = {
-		.event_handler = nfr_qp_event, .qp_context = conn,
+		.event_handler = nfr_conn_qp_event, .qp_context = conn,
 		.send_cq = conn->cq, .recv_cq = conn->cq,
 		/* ib_drain_qp() posts one more to each */
 		.cap = {
@@ -207,35 +163,35 @@ static int nfr_queue_try_qp(struct nfr_conn *conn, u32 recvs)
  * max_qp_wr is valid for the smallest work requests only. If the device rejects
  * the size, use a smaller send queue, in which Calls wait more often.
  */
-static int nfr_queue_create_qp(struct nfr_conn *conn, u32 recvs)
+static int nfr_conn_create_qp(struct nfr_conn *conn, u32 recvs)
 {
-	int rc = nfr_queue_try_qp(conn, recvs);
+	int rc = nfr_conn_try_qp(conn, recvs);
 
 	while (rc && conn->sq.size > conn->least_sends) {
 		conn->sq.size = max(conn->sq.size / 2, conn->least_sends);
 		conn->rw_contexts = min(conn->rw_contexts, conn->sq.size);
-		rc = nfr_queue_try_qp(conn, recvs);
+		rc = nfr_conn_try_qp(conn, recvs);
 	}
 	return rc;
 }
 
 /**
- * nfr_queue_create - create the queues of a connection and post receives
+ * nfr_conn_queues_create - create the queues of a connection and post receives
  * @conn: resolved or adopted connection, not yet connected
  *
- * The caller has to call nfr_queue_destroy() even after an error.
+ * The caller has to call nfr_conn_queues_destroy() even after an error.
  *
  * Return: 0 or a negative errno.
  */
-int nfr_queue_create(struct nfr_conn *conn)
+int nfr_conn_queues_create(struct nfr_conn *conn)
 {
 	u32 recvs = conn->wanted.credits + NFR_QUEUE_SPARE - 1;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	int rc;
 
-	rc = nfr_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
+	rc = nfr_conn_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
 	if (!rc)
-		rc = nfr_lost_create(conn);
+		rc = nfr_conn_abandoned_create(conn);
 	if (rc)
 		return rc;
 	conn->pd = ib_alloc_pd(conn->device, 0);
@@ -244,45 +200,45 @@ int nfr_queue_create(struct nfr_conn *conn)
 		conn->pd = NULL;
 		return rc;
 	}
-	rc = nfr_queue_create_cq(conn, conn->sq.size + recvs + 2);
+	rc = nfr_conn_create_cq(conn, conn->sq.size + recvs + 2);
 	if (rc)
 		return rc;
-	rc = nfr_queue_create_qp(conn, recvs);
+	rc = nfr_conn_create_qp(conn, recvs);
 	if (rc)
 		return rc;
 	while (conn->recv_total < conn->receives && !rc)
-		rc = nfr_recv_more(conn, NFR_GFP_RETRIED);
+		rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
 	return rc;
 }
 
 /**
- * nfr_queue_quiesce - wait until no completion handler runs
+ * nfr_conn_queues_quiesce - wait until no completion handler runs
  * @conn: drained connection
  */
-void nfr_queue_quiesce(struct nfr_conn *conn)
+void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 {
 	if (conn->cq)
 		cancel_work_sync(&conn->poll_work);
 }
 
 /**
- * nfr_queue_destroy - undo nfr_queue_create()
+ * nfr_conn_queues_destroy - undo nfr_conn_queues_create()
  * @conn: drained connection without MRs
  */
-void nfr_queue_destroy(struct nfr_conn *conn)
+void nfr_conn_queues_destroy(struct nfr_conn *conn)
 {
 	/* late events queue the workers until the queue pair and the CQ are destroyed */
 	WRITE_ONCE(conn->queues_end, true);
 	cancel_work_sync(&conn->fence_work);
 	if (conn->id && conn->id->qp)
 		rdma_destroy_qp(conn->id);
-	nfr_queue_quiesce(conn);
+	nfr_conn_queues_quiesce(conn);
 	if (conn->cq) {
 		ib_free_cq(conn->cq);
 		cancel_work_sync(&conn->poll_work);
 	}
-	nfr_recv_free_all(conn);
+	nfr_conn_recv_free_all(conn);
 	if (conn->pd)
 		ib_dealloc_pd(conn->pd);
-	nfr_sq_destroy(conn);
+	nfr_conn_sq_destroy(conn);
 }

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * RPC slots and their buffers.
+ *
+ * A Call is encoded at offset NFR_HEAD_ROOM of its send buffer, so that the
+ * header can be placed directly before it and one scatter-gather element covers
+ * both. The buffer stays mapped for DMA for the lifetime of its connection.
+ */
+#include <linux/log2.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/clnt.h>
+
+#include "client/client.h"
+
+/* --- buffers --- */
+
+static struct nfr_buffer *nfr_buffer_alloc(u32 size, gfp_t gfp)
+{
+	struct nfr_buffer *buffer = kmalloc(struct_size(buffer, data, size), gfp);
+
+	if (!buffer)
+		return NULL;
+	INIT_LIST_HEAD(&buffer->list);
+	buffer->size = size;
+	buffer->mapped = false;
+	return buffer;
+}
+
+static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
+{
+	if (buffer->mapped)
+		ib_dma_unmap_single(conn->device, buffer->addr, buffer->size, DMA_TO_DEVICE);
+	buffer->mapped = false;
+}
+
+/**
+ * nfr_client_buffer_map - map a send buffer for DMA
+ * @conn: connection
+ * @buffer: buffer of a request
+ *
+ * Return: 0 or -ENOBUFS.
+ */
+int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer)
+{
+	if (buffer->mapped)
+		return 0;
+	buffer->addr = ib_dma_map_single(conn->device, buffer->data, buffer->size, DMA_TO_DEVICE);
+	if (ib_dma_mapping_error(conn->device, buffer->addr))
+		return -ENOBUFS;
+	buffer->mapped = true;
+	return 0;
+}
+
+/**
+ * nfr_client_free_abandoned - free buffers of abandoned Calls
+ * @nx: transport; the caller holds its mutex
+ * @conn: connection
+ * @all: whether to free all of them, because the connection is drained
+ */
+void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all)
+{
+	struct nfr_buffer *buffer, *next;
+
+	list_for_each_entry_safe(buffer, next, &nx->abandoned, list) {
+		if (!all && !nfr_conn_is_retired(conn, buffer->mark))
+			continue;
+		list_del(&buffer->list);
+		nfr_buffer_unmap(conn, buffer);
+		kfree(buffer);
+	}
+}
+
+/**
+ * nfr_client_buffer_abandon - detach a buffer that the device may still send from
+ * @req: request, which loses the buffer
+ * @conn: connection; the caller holds the mutex of the transport
+ * @which: enum nfr_buffer_use
+ *
+ * The buffer is freed when the send queue has retired its current position.
+ */
+void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which)
+{
+	struct nfr_buffer *buffer = req->buffers[which];
+
+	if (!buffer)
+		return;
+	nfr_client_free_abandoned(req->nx, conn, false);
+	buffer->mark = nfr_conn_mark(conn);
+	list_add_tail(&buffer->list, &req->nx->abandoned);
+	req->buffers[which] = NULL;
+}
+
+/**
+ * nfr_client_buffer_get - provide a send buffer
+ * @req: idle request
+ * @which: enum nfr_buffer_use
+ * @size: required size in bytes
+ * @gfp: allocation flags
+ *
+ * Return: false if the allocation failed.
+ */
+bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp)
+{
+	struct nfr_xprt *nx = req->nx;
+	struct nfr_buffer *buffer = req->buffers[which];
+
+	if (buffer && buffer->size >= size)
+		return true;
+	buffer = nfr_buffer_alloc(size, gfp);
+	if (!buffer)
+		return false;
+	nx->counters.hardway_bytes += size;
+	mutex_lock(&nx->mutex);
+	if (nfr_xprt_conn(nx))
+		nfr_client_buffer_abandon(req, nfr_xprt_conn(nx), which);
+	kfree(req->buffers[which]);
+	req->buffers[which] = buffer;
+	mutex_unlock(&nx->mutex);
+	return true;
+}
+
+/* Unmap the send buffers of a request, whose connection is drained. */
+static void nfr_client_buffers_unmap(struct nfr_conn *conn, struct nfr_req *req)
+{
+	int i;
+
+	for (i = 0; i < NFR_BUFFERS; i++)
+		if (req->buffers[i])
+			nfr_buffer_unmap(conn, req->buffers[i]);
+}
+
+static bool nfr_client_reply_buffer(struct nfr_req *req, size_t size, gfp_t gfp)
+{
+	void *reply;
+
+	if (req->reply_size >= size)
+		return true;
+	/* kmalloc rounds up anyway, and a larger buffer rarely has to grow again */
+	size = roundup_pow_of_two(max_t(size_t, size, 512));
+	reply = kmalloc(size, gfp);
+	if (!reply)
+		return false;
+	kfree(req->reply);
+	req->reply = reply;
+	req->reply_size = size;
+	return true;
+}
+
+/**
+ * nfr_client_buf_alloc - provide buffers for a Call and its Reply
+ * @task: task with rq_callsize and rq_rcvsize set, in bytes
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_client_buf_alloc(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	struct nfr_req *req = nfr_req_of(rqst);
+	gfp_t gfp = rpc_task_gfp_mask();
+	struct nfr_params params;
+	void *buffer;
+
+	nfr_params_read(&params);
+	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, params.inline_send, gfp) ||
+	    !nfr_client_reply_buffer(req, rqst->rq_rcvsize, gfp))
+		return -ENOMEM;
+	buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
+	if (rqst->rq_callsize > req->buffers[NFR_BUFFER_CALL]->size - NFR_HEAD_ROOM) {
+		req->large = kmalloc(rqst->rq_callsize, gfp);
+		if (!req->large)
+			return -ENOMEM;
+		req->nx->counters.hardway_bytes += rqst->rq_callsize;
+		buffer = req->large;
+	}
+	/* set rq_buffer last: sunrpc tests it to see whether both buffers exist */
+	rqst->rq_rbuffer = req->reply;
+	rqst->rq_buffer = buffer;
+	return 0;
+}
+
+/* --- slots --- */
+
+/**
+ * nfr_req_create - allocate a request
+ * @nx: transport; the caller adds the request to its list
+ * @gfp: allocation flags
+ *
+ * Return: request, or NULL if the allocation failed.
+ */
+struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
+{
+	struct nfr_req *req = kzalloc(sizeof(*req), gfp);
+
+	if (!req)
+		return NULL;
+	req->nx = nx;
+	INIT_LIST_HEAD(&req->all);
+	INIT_LIST_HEAD(&req->free);
+	INIT_LIST_HEAD(&req->mrs);
+	INIT_LIST_HEAD(&req->held);
+	return req;
+}
+
+/**
+ * nfr_req_destroy - free a request
+ * @req: request in no list, with unmapped buffers
+ */
+void nfr_req_destroy(struct nfr_req *req)
+{
+	kfree(req->buffers[NFR_BUFFER_CALL]);
+	kfree(req->buffers[NFR_BUFFER_BOUNCE]);
+	kfree(req->large);
+	kfree(req->reply);
+	kfree(req);
+}
+
+/**
+ * nfr_req_destroy_all - free all requests
+ * @nx: closed transport without tasks
+ */
+void nfr_req_destroy_all(struct nfr_xprt *nx)
+{
+	struct nfr_req *req, *next;
+
+	list_for_each_entry_safe(req, next, &nx->reqs, all)
+		nfr_req_destroy(req);
+	INIT_LIST_HEAD(&nx->reqs);
+}
+
+static struct nfr_req *nfr_slot_take(struct nfr_xprt *nx)
+{
+	struct nfr_req *req = list_first_entry_or_null(&nx->free_reqs, struct nfr_req, free);
+
+	if (req)
+		list_del_init(&req->free);
+	return req;
+}
+
+/* Allocate a slot. Drops reserve_lock meanwhile. */
+static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
+{
+	struct rpc_xprt *xprt = &nx->xprt;
+	struct nfr_req *req;
+
+	xprt->num_reqs++;
+	spin_unlock(&xprt->reserve_lock);
+	req = nfr_req_create(nx, rpc_task_gfp_mask());
+	spin_lock(&xprt->reserve_lock);
+	if (req)
+		list_add_tail(&req->all, &nx->reqs);
+	else
+		xprt->num_reqs--;
+	return req;
+}
+
+/**
+ * nfr_client_alloc_slot - assign a slot to a task
+ * @xprt: transport
+ * @task: task; receives tk_rqstp, or tk_status -EAGAIN (queued in the backlog)
+ *	or -ENOMEM
+ */
+void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req;
+
+	task->tk_status = 0;
+	spin_lock(&xprt->reserve_lock);
+	req = nfr_slot_take(nx);
+	if (!req && xprt->num_reqs < READ_ONCE(xprt->max_reqs)) {
+		req = nfr_slot_make(nx);
+		if (!req)
+			task->tk_status = -ENOMEM;
+	} else if (!req) {
+		xprt_add_backlog(xprt, task);
+		task->tk_status = -EAGAIN;
+	}
+	xprt->stat.max_slots = max(xprt->stat.max_slots, (unsigned long)xprt->num_reqs);
+	spin_unlock(&xprt->reserve_lock);
+	if (req)
+		task->tk_rqstp = &req->rqst;
+}
+
+/**
+ * nfr_client_free_slot - free a slot, or pass it to the first task in the backlog
+ * @xprt: transport
+ * @rqst: slot
+ */
+void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
+{
+	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req = nfr_req_of(rqst);
+
+	spin_lock(&xprt->reserve_lock);
+	if (!xprt_wake_up_backlog(xprt, rqst)) {
+		memset(rqst, 0, sizeof(*rqst));
+		list_add(&req->free, &nx->free_reqs);
+	}
+	spin_unlock(&xprt->reserve_lock);
+}
+
+/**
+ * nfr_req_detach_all - detach all requests from a connection
+ * @nx: transport; the caller holds its mutex
+ * @conn: drained connection
+ * @mrs: list to move the MRs of all requests to
+ */
+void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)
+{
+	struct nfr_req *req;
+
+	spin_lock(&nx->xprt.reserve_lock);
+	list_for_each_entry(req, &nx->reqs, all) {
+		spin_unlock(&nx->xprt.reserve_lock);
+		list_splice_tail_init(&req->mrs, mrs);
+		nfr_client_buffers_unmap(conn, req);
+		spin_lock(&nx->xprt.reserve_lock);
+	}
+	spin_unlock(&nx->xprt.reserve_lock);
+}
