@@ -68,7 +68,12 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	rqst->rq_xmit_bytes_sent += length;
 	trace_nfsrdma_svc_callback(svc, head.xid, length);
 	req->send.opcode = IB_WR_SEND;
-	nfr_svc_send(req, &head, size + length);
+	if (nfr_svc_req_finish(req, &head, size + length)) {
+		nfr_svc_req_put(req);
+		return 0;
+	}
+	req->state = NFR_SVC_SENT;
+	nfr_svc_post(req);
 	return 0;
 }
 
@@ -255,7 +260,7 @@ static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
 	struct rpc_xprt *xprt;
 
 	if (args->addrlen > sizeof(xprt->addr) || !args->bc_xprt ||
-	    args->bc_xprt->xpt_class != &nfr_svc_class)
+	    args->bc_xprt->xpt_class->xcl_ident != NFR_SVC_IDENT)
 		return ERR_PTR(-EBADF);
 	xprt = xprt_alloc(args->net, sizeof(*xprt), NFR_BC_SLOTS, NFR_BC_SLOTS);
 	if (!xprt)

@@ -2,6 +2,9 @@
 /*
  * Accepted connections: create one for a connection request, accept it for
  * nfsd, watch it, and free it after the last reference is dropped.
+ *
+ * A periodic check detects clients that are gone or that do not receive their
+ * Replies, because RDMA has no timer for an idle connection.
  */
 #include <linux/module.h>
 #include <linux/sched/mm.h>
@@ -21,9 +24,11 @@
 /* Segments per Call that clients typically use; the client of this module uses at most 20 */
 #define NFR_SVC_CLIENT_SEGS	32
 
+/* Interval of the periodic check; it takes up to two intervals to detect a failure */
+#define NFR_SVC_WATCH	(20 * HZ)
+
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
-static atomic_t nfr_svc_short;
 
 /* --- debugfs --- */
 
@@ -58,7 +63,7 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_server_connections());
 	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
 	seq_printf(seq, "reply_pages %u of %u\n", nfr_budget_in_use(), nfr_params_server_pages());
-	seq_printf(seq, "memory_short %u\n", atomic_read(&nfr_svc_short));
+	seq_printf(seq, "memory_short %u\n", nfr_sink_shortages());
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
@@ -69,6 +74,60 @@ DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
 void nfr_svc_observe_totals(void)
 {
 	nfr_observe_totals(&nfr_svc_totals_fops);
+}
+
+/* --- periodic check --- */
+
+/*
+ * Probe an idle client with an empty RDMA Write: it does not access memory or
+ * complete a receive, but needs an acknowledgment. If the client is gone, the
+ * queue pair fails.
+ */
+static int nfr_svc_probe(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	struct ib_rdma_wr probe = {
+		.wr = { .wr_cqe = &conn->signal_cqe, .opcode = IB_WR_RDMA_WRITE },
+	};
+
+	nfr_svc_count(svc, probes, 1);
+	return nfr_conn_post(conn, &probe.wr, &probe.wr, 1, true);
+}
+
+/*
+ * If a client posts no receives or does not serve RDMA Reads, the device may
+ * retry forever, and everything behind in the send queue waits. Break the
+ * connection if no completion occurred between two checks.
+ */
+static void nfr_svc_look(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	u64 calls = atomic64_read(&svc->counters.calls);
+	bool waits, stuck;
+	int rc = 0;
+
+	spin_lock(&conn->lock);
+	waits = conn->sq.marks_head != conn->sq.marks_tail;
+	stuck = waits && svc->waited && conn->sq.marks_tail == svc->watched;
+	if (!waits && calls == svc->heard)
+		rc = nfr_svc_probe(svc);
+	svc->waited = waits;
+	svc->watched = conn->sq.marks_tail;
+	svc->heard = calls;
+	spin_unlock(&conn->lock);
+	if (stuck)
+		nfr_conn_break(conn, "the send queue is stalled");
+	nfr_svc_posted(conn, rc);
+}
+
+static void nfr_svc_watch(struct work_struct *work)
+{
+	struct nfr_svc *svc = container_of(work, struct nfr_svc, watch.work);
+
+	if (!nfr_conn_is_up(svc->conn))
+		return;
+	nfr_svc_look(svc);
+	nfr_work_queue(&svc->watch, NFR_SVC_WATCH);
 }
 
 /* --- life of a connection --- */
@@ -128,7 +187,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
 	nfr_svc_late_init(svc);
-	nfr_svc_watch_init(svc);
+	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
 	svc->bc_granted = 1;
 }
 
@@ -239,7 +298,7 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	unsigned int noio;
 	int rc;
 
-	svc_xprt_init(listener->xpt_net, &nfr_svc_class, &svc->xprt, listener->xpt_server);
+	svc_xprt_init(listener->xpt_net, listener->xpt_class, &svc->xprt, listener->xpt_server);
 	/* copy it: messages may arrive after the service is destroyed */
 	svc->max_message = listener->xpt_server->sv_max_mesg;
 	/* nfsd requires a transport with congestion control for NFSv4 */
@@ -255,19 +314,12 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	memalloc_noio_restore(noio);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {
-		nfr_svc_watch_start(svc);
+		/* the check queues itself again until the connection breaks */
+		nfr_work_queue(&svc->watch, NFR_SVC_WATCH);
 		return &svc->xprt;
 	}
 	/* svc_xprt_free() drops a reference that sunrpc takes only after a successful accept */
 	__module_get(THIS_MODULE);
 	svc_xprt_put(&svc->xprt);
 	return NULL;
-}
-
-/**
- * nfr_svc_count_shortage - count an allocation failure of a message or an RDMA Read
- */
-void nfr_svc_count_shortage(void)
-{
-	atomic_inc(&nfr_svc_short);
 }

@@ -59,8 +59,8 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
 
 /*
  * The RDMA core allocates with GFP_KERNEL, some bytes per page. If req->gfp
- * does not block, it must not reclaim either. The limit on pages
- * (server/sink.c) also bounds its use of the reserves.
+ * does not block, it must not reclaim either. The limit on pages (memory.c) also
+ * bounds its use of the reserves.
  */
 static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct nfr_segment *seg,
 		       u32 at)

@@ -13,7 +13,6 @@
 #include <linux/sunrpc/xdr.h>
 
 #include "server/server.h"
-#include "observe/trace_server.h"
 
 /* Length of an RPC Call with empty credentials: RFC 5531, section 9 */
 #define NFR_CALL_MIN	40u
@@ -163,44 +162,7 @@ static void nfr_read_layout(struct nfr_svc_req *req)
 	req->npages = DIV_ROUND_UP(req->length, PAGE_SIZE);
 }
 
-/* --- posting --- */
-
-static void nfr_read_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req, read_cqe);
-	struct nfr_conn *conn = req->svc->conn;
-
-	/* on failure, the request is freed with the connection */
-	if (!nfr_conn_check(conn, wc))
-		return;
-	nfr_rw_destroy_all(req);
-	nfr_svc_count(req->svc, read_bytes, req->length);
-	trace_nfsrdma_svc_read(req);
-	nfr_svc_is_ready(req);
-	nfr_svc_writable(conn);
-}
-
-static void nfr_read_post(struct nfr_svc_req *req)
-{
-	req->read_cqe.done = nfr_read_done;
-	req->first = nfr_rw_chain(req, &req->read_cqe, NULL);
-	/* all chunks are empty */
-	if (!req->first) {
-		nfr_svc_is_ready(req);
-		return;
-	}
-	req->signal = true;
-	req->replies = false;
-	nfr_svc_post(req);
-}
-
-static void nfr_read_give_up(struct nfr_svc_req *req, const char *reason)
-{
-	struct nfr_conn *conn = req->svc->conn;
-
-	nfr_svc_req_put(req);
-	nfr_conn_break(conn, reason);
-}
+/* --- preparing --- */
 
 /* Number of MRs that a device may need: one per segment, unless a segment is very large */
 static u32 nfr_read_segments(const struct nfr_svc_req *req)
@@ -220,28 +182,24 @@ static bool nfr_read_may_work_later(const struct nfr_svc_req *req, int rc)
 }
 
 /**
- * nfr_svc_read_start - read the chunks of a Call, then pass the Call to nfsd
+ * nfr_svc_read_prepare - prepare the RDMA Reads of a Call
  * @req: request that nfr_svc_read_check() accepted
+ * @resume: function to call when a request that waits for memory can try again
  *
- * The request may wait for memory first. The connection breaks if the device
- * cannot perform the RDMA Reads.
+ * Return: 0, -EINPROGRESS if the request waits for memory, or another negative
+ * errno if it cannot be served.
  */
-void nfr_svc_read_start(struct nfr_svc_req *req)
+int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
 {
 	int rc;
 
 	nfr_read_layout(req);
-	rc = req->npages ? nfr_sink_get(req) : 0;
+	rc = req->npages ? nfr_sink_get(req, resume) : 0;
 	if (!rc)
 		rc = nfr_read_plan(req);
 	if (nfr_read_may_work_later(req, rc)) {
 		nfr_rw_destroy_all(req);
-		rc = nfr_sink_again(req);
+		rc = nfr_sink_again(req, resume);
 	}
-	if (rc == -EINPROGRESS)
-		return;
-	if (!rc)
-		nfr_read_post(req);
-	else
-		nfr_read_give_up(req, "preparing an RDMA Read failed");
+	return rc;
 }

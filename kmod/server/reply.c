@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Send Replies: choose how the parts of a Reply are conveyed, and answer Calls
- * that cannot be served (RFC 8166, sections 3.5.3 and 4.5).
+ * The way of a Reply: choose how its parts are conveyed, and prepare the chain of
+ * work requests (RFC 8166, sections 3.4.6, 3.5.3 and 4.5). Results move in Write
+ * chunks, the rest is inline or in the Reply chunk.
  *
  * All checks precede the first RDMA Write to memory of the client. The RDMA
  * Writes and the Send, from a buffer of the request, are posted with one
@@ -9,8 +10,10 @@
  */
 #include <linux/sunrpc/xdr.h>
 
-#include "server/server.h"
 #include "observe/trace_server.h"
+#include "server/server.h"
+
+/* --- results --- */
 
 /**
  * nfr_svc_result_payload - record a DDP-eligible result (svc_xprt_ops.xpo_result_payload)
@@ -42,7 +45,189 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
 	return flavor == RPC_AUTH_GSS_KRB5I || flavor == RPC_AUTH_GSS_KRB5P;
 }
 
-/* --- sending --- */
+/*
+ * Check that each result fits into its Write chunk, and into the unreduced Reply of
+ * @length bytes.
+ */
+static bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
+{
+	u32 i, at = 0;
+
+	for (i = 0; i < req->nresults; i++) {
+		const struct nfr_result *result = &req->results[i];
+
+		if (result->length > nfr_wire_length(&req->head.writes[i]))
+			return false;
+		/* verify nfsd's offsets as well: they decide which memory the client receives */
+		if (result->offset < at || result->offset > length ||
+		    result->length > length - result->offset)
+			return false;
+		at = min(result->offset + xdr_align_size(result->length), length);
+	}
+	return true;
+}
+
+static bool nfr_word_is(const struct xdr_buf *res, u32 offset, u32 value)
+{
+	u32 word;
+
+	return !xdr_decode_word(res, offset, &word) && word == value;
+}
+
+/*
+ * Determine the offsets of the results. The length word of an opaque directly
+ * precedes its data. For READLINK of NFSv4, nfsd passes the offset of the length
+ * word; for all other results, the offset of the data. Results that nfsd
+ * truncated, because the Reply became too long, are dropped.
+ */
+static void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	u32 i;
+
+	for (i = 0; i < req->nresults; i++) {
+		struct nfr_result *result = &req->results[i];
+
+		if (result->offset < 4 || result->offset > res->len)
+			break;
+		if (!nfr_word_is(res, result->offset - 4, result->length)) {
+			if (!nfr_word_is(res, result->offset, result->length))
+				break;
+			result->offset += 4;
+		}
+		if (result->length > res->len - result->offset)
+			break;
+	}
+	req->nresults = i;
+}
+
+/* --- the message without its results --- */
+
+typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			   u32 length, void *arg);
+
+/* Call @each for every part of the message outside the results and their XDR padding. */
+static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
+			   void *arg)
+{
+	u32 i, at = 0;
+	int rc = 0;
+
+	for (i = 0; i < req->nresults && !rc; i++) {
+		rc = each(req, res, at, req->results[i].offset - at, arg);
+		at = req->results[i].offset + xdr_align_size(req->results[i].length);
+		at = min_t(u32, at, res->len);
+	}
+	return rc ?: each(req, res, at, res->len - at, arg);
+}
+
+static int nfr_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	*(u32 *)arg += length;
+	return 0;
+}
+
+static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			 u32 length, void *arg)
+{
+	u8 **at = arg;
+	int rc = read_bytes_from_xdr_buf(res, offset, *at, length);
+
+	*at += length;
+	return rc;
+}
+
+static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
+{
+	struct xdr_buf part;
+
+	if (xdr_buf_subsegment(res, &part, offset, length))
+		return -EIO;
+	*span = (struct nfr_span) {
+		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
+		.page_len = part.page_len, .tail = part.tail[0],
+	};
+	return 0;
+}
+
+static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			  u32 length, void *arg)
+{
+	struct nfr_span span;
+
+	return nfr_reply_span(res, offset, length, &span) ?:
+	       nfr_rw_add(req, arg, &span, length, DMA_TO_DEVICE);
+}
+
+/* --- chunks --- */
+
+/* Set the segment lengths of a returned chunk to the bytes that the server wrote. */
+static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
+{
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		chunk->segs[i].length = min(chunk->segs[i].length, length);
+		length -= chunk->segs[i].length;
+	}
+}
+
+/* Prepare RDMA Writes for the results, and update the Write list for the Reply. */
+static int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	u32 i, length;
+	int rc;
+
+	for (i = 0; i < req->head.nwrites; i++) {
+		struct nfr_cursor cursor = { .chunk = &req->head.writes[i] };
+
+		length = i < req->nresults ? req->results[i].length : 0;
+		rc = length ? nfr_part_write(req, res, req->results[i].offset, length, &cursor) : 0;
+		if (rc)
+			return rc;
+		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
+		nfr_chunk_used(&req->head.writes[i], length);
+		nfr_svc_count(req->svc, write_chunks, length != 0);
+		nfr_svc_count(req->svc, write_bytes, length);
+	}
+	return 0;
+}
+
+/* Prepare RDMA Writes of the rest, @length bytes, to the Reply chunk. */
+static int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
+{
+	struct nfr_cursor cursor = { .chunk = req->head.reply };
+	int rc = nfr_reply_parts(req, res, nfr_part_write, &cursor);
+
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
+	nfr_chunk_used(req->head.reply, length);
+	nfr_svc_count(req->svc, reply_chunks, 1);
+	nfr_svc_count(req->svc, reply_bytes, length);
+	return 0;
+}
+
+/* Compute the length of the Reply without results and their padding. */
+static u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	u32 length = 0;
+
+	nfr_reply_parts(req, res, nfr_part_count, &length);
+	return length;
+}
+
+/* Copy the rest behind the header, which has @offset bytes. */
+static int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
+{
+	u8 *at = req->buffer + offset;
+
+	if (req->head.reply)
+		nfr_chunk_used(req->head.reply, 0);
+	return nfr_reply_parts(req, res, nfr_part_copy, &at);
+}
+
+/* --- the chain --- */
 
 /* Collect the key of a chunk. Returns false if the chunk has a key other than @found. */
 static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
@@ -87,44 +272,13 @@ static void nfr_reply_invalidate(struct nfr_svc_req *req)
 }
 
 /**
- * nfr_svc_send - post the RDMA Writes and the Send of a request
- * @req: request with the message in its buffer
- * @head: header; encoded in front of the message
- * @length: length of header and message in bytes
- */
-void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
-{
-	struct nfr_conn *conn = req->svc->conn;
-
-	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
-		nfr_svc_req_put(req);
-		nfr_conn_break(conn, "no room for the header of a Reply");
-		return;
-	}
-	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
-	req->sge = (struct ib_sge) {
-		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
-	};
-	req->send.wr_cqe = &conn->signal_cqe;
-	req->send.sg_list = &req->sge;
-	req->send.num_sge = 1;
-	req->send.send_flags = 0;
-	req->send.next = NULL;
-	/* release unused pages: other Calls may wait for them */
-	nfr_budget_keep(req, nfr_rw_bytes(req));
-	req->signal = req->reply_pages;
-	req->first = nfr_rw_chain(req, NULL, &req->send);
-	req->replies = true;
-	nfr_svc_req_answered(req);
-	nfr_svc_post(req);
-}
-
-/**
- * nfr_svc_refuse - answer a Call with RDMA_ERROR
- * @req: Call, which no nfsd thread uses
+ * nfr_svc_reply_error - prepare an RDMA_ERROR
+ * @req: request, which no nfsd thread uses
  * @error: error code
+ *
+ * Return: 0, or a negative errno if the connection breaks instead.
  */
-void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
+int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error)
 {
 	struct nfr_header head = {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_ERROR,
@@ -136,11 +290,11 @@ void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 	trace_nfsrdma_svc_error(req->svc, req->head.xid,
 				error == NFR_ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", 0);
 	req->send.opcode = IB_WR_SEND;
-	nfr_svc_send(req, &head, nfr_wire_size(&head));
+	return nfr_svc_req_finish(req, &head, nfr_wire_size(&head));
 }
 
 /* Returns 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO. */
-static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
+static int nfr_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	struct nfr_header head = {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSG,
@@ -169,38 +323,20 @@ static int nfr_reply_send(struct nfr_svc_req *req, const struct xdr_buf *res)
 	trace_nfsrdma_svc_reply(req, &head, length);
 	nfr_svc_count(req->svc, replies, 1);
 	nfr_svc_count(req->svc, inline_bytes, head.proc == NFR_MSG ? length : 0);
-	nfr_svc_send(req, &head, head.proc == NFR_MSG ? size + length : size);
-	return 0;
+	return nfr_svc_req_finish(req, &head, head.proc == NFR_MSG ? size + length : size);
 }
 
 /**
- * nfr_svc_sendto - send the Reply of an nfsd thread (svc_xprt_ops.xpo_sendto)
+ * nfr_svc_reply - prepare the Reply of an nfsd thread
+ * @req: request
  * @rqstp: nfsd thread's request with the Reply in rq_res
  *
- * Context: Does not sleep for the network.
- *
- * Return: 0, or a negative errno if the connection breaks instead; then the
- * client sends the Call again on its next connection.
+ * Return: 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO.
  */
-int nfr_svc_sendto(struct svc_rqst *rqstp)
+int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
 {
-	struct nfr_svc_req *req = rqstp->rq_xprt_ctxt;
-	int rc;
-
-	if (!req)
-		return -ENOTCONN;
-	rqstp->rq_xprt_ctxt = NULL;
 	if (nfr_reply_is_wrapped(rqstp))
 		req->nresults = 0;
 	nfr_reply_place_results(req, &rqstp->rq_res);
-	rc = nfr_reply_send(req, &rqstp->rq_res);
-	if (rc == -EMSGSIZE) {
-		nfr_svc_refuse(req, NFR_ERR_CHUNK);
-		return 0;
-	}
-	if (rc) {
-		nfr_conn_break(req->svc->conn, "sending a Reply failed");
-		nfr_svc_req_put(req);
-	}
-	return rc;
+	return nfr_reply_build(req, &rqstp->rq_res);
 }

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Requests of a connection: allocated on demand, reused, and limited by the number of credits. */
+/*
+ * Requests of a connection, and the send queue that holds them.
+ *
+ * Requests are allocated on demand, reused, and limited by the number of credits.
+ * nfr_svc_post() does not wait: a chain that finds no room stays in @pending, in
+ * FIFO order, until completions make room. A request whose chain ends with the
+ * Reply stays in @sent until the send queue has retired it.
+ */
 #include <linux/slab.h>
 
 #include "server/server.h"
@@ -76,11 +83,8 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 	return req ?: ERR_PTR(-ENOMEM);
 }
 
-/**
- * nfr_svc_req_answered - return the receive of a Call that is not used any more
- * @req: request
- */
-void nfr_svc_req_answered(struct nfr_svc_req *req)
+/* Return the receive of a Call that is not used any more. */
+static void nfr_svc_req_answered(struct nfr_svc_req *req)
 {
 	struct nfr_recv *recv = req->recv;
 
@@ -124,4 +128,146 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 		nfr_budget_keep(req, 0);
 		nfr_svc_req_free(req);
 	}
+}
+
+/* --- send queue --- */
+
+/**
+ * nfr_svc_req_finish - chain the RDMA Writes and the Send of a request
+ * @req: request with the message in its buffer
+ * @head: header; encoded in front of the message
+ * @length: length of header and message in bytes
+ *
+ * The caller has to post the chain.
+ *
+ * Return: 0, or -EIO if the header does not fit; then the connection breaks.
+ */
+int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
+		nfr_conn_break(conn, "no room for the header of a Reply");
+		return -EIO;
+	}
+	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
+	req->sge = (struct ib_sge) {
+		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
+	};
+	req->send.wr_cqe = &conn->signal_cqe;
+	req->send.sg_list = &req->sge;
+	req->send.num_sge = 1;
+	req->send.send_flags = 0;
+	req->send.next = NULL;
+	/* release unused pages: other Calls may wait for them */
+	nfr_budget_keep(req, nfr_rw_bytes(req));
+	req->signal = req->reply_pages;
+	req->first = nfr_rw_chain(req, NULL, &req->send);
+	nfr_svc_req_answered(req);
+	return 0;
+}
+
+/* Find the last work request of the chain at @req->first, and the length of the chain. */
+static void nfr_svc_chain_ends(struct nfr_svc_req *req)
+{
+	struct ib_send_wr *wr;
+
+	req->count = 0;
+	for (wr = req->first; wr; wr = wr->next) {
+		req->last = wr;
+		req->count++;
+	}
+}
+
+/**
+ * nfr_svc_posted - break the connection if posting failed
+ * @conn: connection; the caller must not hold its lock
+ * @rc: result of nfr_conn_post(); -EAGAIN is no failure, because completions
+ *	will make room
+ */
+void nfr_svc_posted(struct nfr_conn *conn, int rc)
+{
+	if (rc && rc != -EAGAIN)
+		nfr_conn_break(conn, "posting a work request failed");
+}
+
+/* Returns 0, -EAGAIN if the queue is full, or -ENOTCONN. Caller holds the lock. */
+static int nfr_svc_post_locked(struct nfr_svc_req *req)
+{
+	/* look first: RDMA Reads may complete at once, and the request go on */
+	bool replies = req->state == NFR_SVC_SENT;
+	struct nfr_svc *svc = req->svc;
+	struct nfr_conn *conn = svc->conn;
+	int rc;
+
+	rc = nfr_conn_post(conn, req->first, req->last, req->count, req->signal);
+	if (rc || !replies)
+		return rc;
+	req->mark = nfr_conn_mark(conn);
+	list_add_tail(&req->list, &svc->sent);
+	return 0;
+}
+
+static int nfr_svc_post_pending(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	int rc = 0;
+
+	while (!rc && (req = list_first_entry_or_null(&svc->pending, struct nfr_svc_req, list))) {
+		list_del_init(&req->list);
+		rc = nfr_svc_post_locked(req);
+		if (rc == -EAGAIN)
+			list_add(&req->list, &svc->pending);
+	}
+	return rc;
+}
+
+/**
+ * nfr_svc_post - post the operations and the Reply of a request, or queue them
+ * @req: request with @first set
+ *
+ * On an error the request stays allocated until the connection is freed.
+ */
+void nfr_svc_post(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+	struct nfr_conn *conn = svc->conn;
+	int rc;
+
+	nfr_svc_chain_ends(req);
+	/* the latest work requests in the queue may be unsignaled and not retire */
+	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
+		nfr_conn_break(conn, "a Call exceeds the send queue");
+		return;
+	}
+	spin_lock(&conn->lock);
+	rc = list_empty(&svc->pending) ? nfr_svc_post_locked(req) : -EAGAIN;
+	if (rc == -EAGAIN) {
+		nfr_svc_count(svc, queue_waits, 1);
+		list_add_tail(&req->list, &svc->pending);
+	}
+	spin_unlock(&conn->lock);
+	nfr_svc_posted(conn, rc);
+}
+
+/**
+ * nfr_svc_retire - collect retired requests, and post queued ones
+ * @svc: connection
+ * @done: list to move requests to whose Replies the send queue has retired
+ */
+void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done)
+{
+	struct nfr_conn *conn = svc->conn;
+	struct nfr_svc_req *req, *next;
+	int rc;
+
+	spin_lock(&conn->lock);
+	list_for_each_entry_safe(req, next, &svc->sent, list) {
+		if (!nfr_conn_is_retired(conn, req->mark))
+			break;
+		list_move_tail(&req->list, done);
+	}
+	rc = nfr_svc_post_pending(svc);
+	spin_unlock(&conn->lock);
+	nfr_svc_posted(conn, rc);
 }

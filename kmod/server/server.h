@@ -10,7 +10,7 @@
  *
  * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
  * nfr_svc.lock protects
- * @late, @ready, @free and @all. They do not nest. The lock of server/budget.c
+ * @late, @ready, @free and @all. They do not nest. The lock of memory.c
  * nests inside nfr_svc.lock and is a leaf.
  */
 #ifndef NFSRDMA_SERVER_H
@@ -44,7 +44,7 @@
 struct dentry;
 struct rpc_xprt;
 
-/* RDMA Read or Write between local pages and one segment of the peer, see server/rdma.c */
+/* RDMA Read or Write between local pages and one segment of the peer, see rdma.c */
 struct nfr_rw {
 	struct list_head list;
 	struct rdma_rw_ctx ctx;
@@ -61,9 +61,23 @@ struct nfr_result {
 };
 
 /*
+ * States of a request; nfr_svc_advance() in call.c takes it from one to the next.
+ * A protocol variant that exposes memory of the server to its clients needs one
+ * more between replying and sent.
+ */
+enum nfr_svc_state {
+	NFR_SVC_RECEIVED,	/* in its receive buffer; decoded and checked */
+	NFR_SVC_READING,	/* RDMA Reads wait for memory, or are in progress */
+	NFR_SVC_READY,		/* complete: waits for an nfsd thread */
+	NFR_SVC_REPLYING,	/* nfsd works on it, or the Reply is prepared */
+	NFR_SVC_SENT,		/* the Reply is posted, or waits for room in the send queue */
+};
+
+/*
  * struct nfr_svc_req - a Call, from its receipt until its Reply is sent
  * @list: link in the list of its state: ready, waiting, pending, sent or free
  * @all: link in nfr_svc.all
+ * @state: what happens to the request now
  * @recv: receive that holds the Call; NULL after the Reply
  * @gfp: allocation flags for the context that handles the request now
  * @head: transport header of the Call; its chunks are in @chunks and @segs
@@ -72,17 +86,18 @@ struct nfr_result {
  * @waited: whether the request was queued for memory
  * @whole: whether @pages holds the whole message, rather than one data item
  * @rws: RDMA Reads or Writes in progress
- * @reply_pages: pages charged for the Reply, see server/budget.c
+ * @reply_pages: pages charged for the Reply, see memory.c
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
- * @replies: whether the chain ends with the Reply; then @mark is its end in the
- *	send queue
+ * @mark: end of the chain in the send queue, if it ends with the Reply
+ * @resume: function that continues the request when it has waited for memory
  */
 struct nfr_svc_req {
 	struct list_head list;
 	struct list_head all;
 	struct nfr_svc *svc;
+	enum nfr_svc_state state;
 	struct nfr_recv *recv;
 	gfp_t gfp;
 	struct nfr_header head;
@@ -109,8 +124,8 @@ struct nfr_svc_req {
 	struct ib_send_wr *last;
 	u32 count;
 	bool signal;
-	bool replies;
 	u32 mark;
+	void (*resume)(struct nfr_svc_req *req);
 
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
 	struct nfr_segment segs[NFR_SVC_SEGS];
@@ -123,11 +138,10 @@ struct nfr_svc_req {
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
  * @sunk: number of pages that RDMA Reads occupy
- * @reply_pages: pages charged for Replies; the lock of server/budget.c protects
- *	it
+ * @reply_pages: pages charged for Replies; the budget lock of memory.c protects it
  * @short_of_share: a Call waits for this connection's share; same lock
  * @starved: link in the list of connections that wait for memory; same lock
- * @watched: number of signaled completions at the last check of server/watch.c
+ * @watched: number of signaled completions at the last check
  * @waited: whether completions were outstanding at the last check
  * @heard: number of Calls at the last check
  * @max_message: maximum message size of the service in bytes
@@ -185,39 +199,49 @@ static inline u32 nfr_svc_recvs_for(u32 grant)
 /* Context: any thread */
 #define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
 
-/* server/transport.c */
-extern struct svc_xprt_class nfr_svc_class;
+/* transport.c */
 int nfr_svc_register(void);
 void nfr_svc_unregister(void);
 
-/* server/connection.c */
+/* connection.c */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param);
 void nfr_svc_destroy(struct nfr_svc *svc);
-void nfr_svc_count_shortage(void);
-void nfr_svc_observe_totals(void);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
+void nfr_svc_observe_totals(void);
 
-/* server/watch.c */
-void nfr_svc_watch_init(struct nfr_svc *svc);
-void nfr_svc_watch_start(struct nfr_svc *svc);
-
-/* server/listen.c */
-struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
-				     struct sockaddr *addr, int length, int flags);
-
-/* server/receive.c */
+/* call.c */
 void nfr_svc_late_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_svc_is_ready(struct nfr_svc_req *req);
+void nfr_svc_writable(struct nfr_conn *conn);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
+int nfr_svc_sendto(struct svc_rqst *rqstp);
 
-/* server/request.c */
+/* callback.c */
+int nfr_backchannel_register(void);
+void nfr_backchannel_unregister(void);
+void nfr_backchannel_failed(struct nfr_svc *svc);
+void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			     u32 length);
+
+/* reply.c */
+int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
+int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
+int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
+
+/* read.c */
+bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
+int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+
+/* request.c */
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_put(struct nfr_svc_req *req);
-void nfr_svc_req_answered(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
+int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+void nfr_svc_posted(struct nfr_conn *conn, int rc);
+void nfr_svc_post(struct nfr_svc_req *req);
+void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 
-/* server/rdma.c */
+/* rdma.c */
 struct nfr_cursor {
 	const struct nfr_chunk *chunk;
 	u32 seg;
@@ -230,49 +254,19 @@ struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 u32 nfr_rw_bytes(const struct nfr_svc_req *req);
 void nfr_rw_destroy_all(struct nfr_svc_req *req);
 
-/* server/sink.c */
-int nfr_sink_get(struct nfr_svc_req *req);
-int nfr_sink_again(struct nfr_svc_req *req);
+/* memory.c */
+int nfr_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+int nfr_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
 void nfr_sink_put(struct nfr_svc_req *req);
 void nfr_sink_kick(void);
 void nfr_sink_stop(void);
 u32 nfr_sink_in_use(void);
-
-/* server/budget.c */
+void nfr_sink_count_shortage(void);
+u32 nfr_sink_shortages(void);
 u32 nfr_budget_room(const struct nfr_svc_req *req);
 bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages);
 void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes);
 void nfr_budget_leave(struct nfr_svc *svc);
 u32 nfr_budget_in_use(void);
-
-/* server/read.c */
-bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
-void nfr_svc_read_start(struct nfr_svc_req *req);
-
-/* server/queue.c */
-void nfr_svc_posted(struct nfr_conn *conn, int rc);
-void nfr_svc_post(struct nfr_svc_req *req);
-void nfr_svc_writable(struct nfr_conn *conn);
-
-/* server/parts.c */
-void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res);
-bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length);
-u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res);
-int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res);
-int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length);
-int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res);
-
-/* server/reply.c */
-int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
-int nfr_svc_sendto(struct svc_rqst *rqstp);
-void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error);
-void nfr_svc_send(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-
-/* server/callback.c */
-int nfr_backchannel_register(void);
-void nfr_backchannel_unregister(void);
-void nfr_backchannel_failed(struct nfr_svc *svc);
-void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
-			     u32 length);
 
 #endif
