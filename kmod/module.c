@@ -11,7 +11,6 @@
 
 #include "client/client.h"
 #include "compat/compat.h"
-#include "memory/memory.h"
 #include "module.h"
 #include "observe/observe.h"
 #include "server/server.h"

@@ -72,7 +72,7 @@ void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u
 
 /* --- abandoned Calls --- */
 
-static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+static void nfr_client_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
 	struct nfr_conn *conn = cq->cq_context;
@@ -84,10 +84,10 @@ static void nfr_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 }
 
 /* Invalidate the MRs that the peer can access. Returns false if the connection is broken. */
-static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
+static bool nfr_client_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
 {
 	init_completion(&req->inv_done);
-	req->inv_cqe.done = nfr_req_inv_done;
+	req->inv_cqe.done = nfr_client_req_inv_done;
 	if (nfr_mem_any_valid(&req->mrs))
 		return !nfr_client_invalidate(conn, &req->mrs, &req->inv_cqe);
 	nfr_mem_release(&req->mrs);
@@ -101,9 +101,9 @@ static bool nfr_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
  * false if the caller has to call nfr_client_wait_closed() instead. Caller
  * holds the mutex.
  */
-static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
+static bool nfr_client_req_recall(struct nfr_req *req, struct nfr_conn *conn)
 {
-	if (!nfr_conn_is_up(conn) || !nfr_req_invalidate(req, conn))
+	if (!nfr_conn_is_up(conn) || !nfr_client_req_invalidate(req, conn))
 		return false;
 	if (req->state == NFR_REQ_SENT) {
 		nfr_client_buffer_abandon(req, conn, NFR_BUFFER_CALL);
@@ -122,7 +122,7 @@ static bool nfr_req_recall(struct nfr_req *req, struct nfr_conn *conn)
  * acknowledge, the invalidation stays in the send queue until the device gives
  * up; breaking the connection flushes it.
  */
-static void nfr_req_abandon(struct nfr_req *req)
+static void nfr_client_abandon(struct nfr_req *req)
 {
 	struct nfr_xprt *nx = req->nx;
 	u32 generation = req->generation;
@@ -130,12 +130,12 @@ static void nfr_req_abandon(struct nfr_req *req)
 	bool posted;
 
 	mutex_lock(&nx->mutex);
-	conn = nfr_xprt_conn(nx);
+	conn = nfr_client_xprt_conn(nx);
 	if (!conn || generation != conn->generation) {
 		mutex_unlock(&nx->mutex);
 		return;
 	}
-	posted = nfr_req_recall(req, conn);
+	posted = nfr_client_req_recall(req, conn);
 	mutex_unlock(&nx->mutex);
 	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
 		nfr_client_disconnect(nx, generation, "an invalidation timed out");
@@ -155,10 +155,10 @@ static void nfr_req_abandon(struct nfr_req *req)
  */
 void nfr_client_buf_free(struct rpc_task *task)
 {
-	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
+	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
 
 	if (req->state == NFR_REQ_SENT || !list_empty_careful(&req->mrs))
-		nfr_req_abandon(req);
+		nfr_client_abandon(req);
 	req->state = NFR_REQ_IDLE;
 	kfree(req->large);
 	req->large = NULL;

@@ -37,39 +37,39 @@ enum nfr_way {
 };
 
 /* Check that the security flavor permits moving data in a chunk */
-static bool nfr_may_reduce(const struct rpc_rqst *rqst)
+static bool nfr_client_may_reduce(const struct rpc_rqst *rqst)
 {
 	return !test_bit(RPCAUTH_AUTH_DATATOUCH, &rqst->rq_cred->cr_auth->au_flags);
 }
 
 /* Maximum size of a Reply without chunks */
-static u32 nfr_inline_reply_room(const struct nfr_conn *conn)
+static u32 nfr_client_inline_reply_room(const struct nfr_conn *conn)
 {
 	return conn->recv_size - NFR_WIRE_MIN;
 }
 
-static enum nfr_way nfr_reply_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst)
+static enum nfr_way nfr_client_reply_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst)
 {
 	const struct xdr_buf *rcv = &rqst->rq_rcv_buf;
-	bool data = (rcv->flags & XDRBUF_READ) && rcv->page_len && nfr_may_reduce(rqst);
+	bool data = (rcv->flags & XDRBUF_READ) && rcv->page_len && nfr_client_may_reduce(rqst);
 
 	if (data && rcv->page_len >= conn->wanted.min_chunk)
 		return NFR_REDUCED;
-	if (rcv->buflen <= nfr_inline_reply_room(conn))
+	if (rcv->buflen <= nfr_client_inline_reply_room(conn))
 		return NFR_INLINE;
 	return data ? NFR_REDUCED : NFR_LONG;
 }
 
-static struct nfr_span nfr_span_of_pages(const struct xdr_buf *buf)
+static struct nfr_span nfr_client_span_of_pages(const struct xdr_buf *buf)
 {
 	return (struct nfr_span) {
 		.pages = buf->pages, .page_base = buf->page_base, .page_len = buf->page_len,
 	};
 }
 
-static struct nfr_span nfr_span_of_all(const struct xdr_buf *buf)
+static struct nfr_span nfr_client_span_of_all(const struct xdr_buf *buf)
 {
-	struct nfr_span span = nfr_span_of_pages(buf);
+	struct nfr_span span = nfr_client_span_of_pages(buf);
 
 	span.head = buf->head[0];
 	span.tail = buf->tail[0];
@@ -77,42 +77,45 @@ static struct nfr_span nfr_span_of_all(const struct xdr_buf *buf)
 }
 
 /* Maximum size of a Write or Reply chunk in the header, in bytes */
-static u32 nfr_chunk_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf,
-			   enum nfr_way way)
+static u32 nfr_client_chunk_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf,
+				  enum nfr_way way)
 {
-	struct nfr_span span = way == NFR_LONG ? nfr_span_of_all(buf) : nfr_span_of_pages(buf);
+	struct nfr_span span = way == NFR_LONG ? nfr_client_span_of_all(buf) :
+						 nfr_client_span_of_pages(buf);
+	u32 depth = nfr_client_link_of(conn)->pool.depth;
 
 	if (way == NFR_INLINE)
 		return 0;
-	return 8 + nfr_mem_span_regions(&span, nfr_link_of(conn)->pool.depth) * sizeof(struct nfr_segment);
+	return 8 + nfr_mem_span_regions(&span, depth) * sizeof(struct nfr_segment);
 }
 
 /* Maximum size of a Read chunk in the header, in bytes */
-static u32 nfr_read_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf)
+static u32 nfr_client_read_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf)
 {
-	struct nfr_span span = nfr_span_of_pages(buf);
+	struct nfr_span span = nfr_client_span_of_pages(buf);
+	u32 depth = nfr_client_link_of(conn)->pool.depth;
 
-	return nfr_mem_span_regions(&span, nfr_link_of(conn)->pool.depth) * (8 + sizeof(struct nfr_segment));
+	return nfr_mem_span_regions(&span, depth) * (8 + sizeof(struct nfr_segment));
 }
 
-static enum nfr_way nfr_call_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
-				 enum nfr_way reply_way)
+static enum nfr_way nfr_client_call_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
+					enum nfr_way reply_way)
 {
 	const struct xdr_buf *snd = &rqst->rq_snd_buf;
-	bool data = (snd->flags & XDRBUF_WRITE) && snd->page_len && nfr_may_reduce(rqst);
-	u32 fixed = NFR_WIRE_MIN + nfr_chunk_bytes(conn, &rqst->rq_rcv_buf, reply_way);
+	bool data = (snd->flags & XDRBUF_WRITE) && snd->page_len && nfr_client_may_reduce(rqst);
+	u32 fixed = NFR_WIRE_MIN + nfr_client_chunk_bytes(conn, &rqst->rq_rcv_buf, reply_way);
 	u32 rest = snd->head[0].iov_len + snd->tail[0].iov_len;
 
 	if (fixed + snd->len <= conn->send_size &&
 	    !(data && snd->page_len >= conn->wanted.min_chunk))
 		return NFR_INLINE;
-	if (data && fixed + nfr_read_bytes(conn, snd) + rest <= conn->send_size)
+	if (data && fixed + nfr_client_read_bytes(conn, snd) + rest <= conn->send_size)
 		return NFR_REDUCED;
 	return NFR_LONG;
 }
 
 /* Some upper layers let the transport allocate receive pages, for example NFSv3 GETACL. */
-static int nfr_fill_sparse_pages(struct xdr_buf *buf)
+static int nfr_client_fill_sparse_pages(struct xdr_buf *buf)
 {
 	u32 i, count = PAGE_ALIGN(buf->page_base + buf->page_len) >> PAGE_SHIFT;
 
@@ -128,8 +131,8 @@ static int nfr_fill_sparse_pages(struct xdr_buf *buf)
 	return 0;
 }
 
-static void nfr_trace_chunk(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
-			    const char *kind, const struct nfr_chunk *chunk)
+static void nfr_client_trace_chunk(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
+				   const char *kind, const struct nfr_chunk *chunk)
 {
 	u32 i;
 
@@ -140,14 +143,14 @@ static void nfr_trace_chunk(const struct nfr_conn *conn, const struct rpc_rqst *
 		trace_nfsrdma_segment(conn, be32_to_cpu(rqst->rq_xid), kind, &chunk->segs[i]);
 }
 
-static int nfr_marshal_read(struct nfr_conn *conn, struct nfr_req *req, struct nfr_header *head,
-			    enum nfr_way way)
+static int nfr_client_marshal_read(struct nfr_conn *conn, struct nfr_req *req,
+				   struct nfr_header *head, enum nfr_way way)
 {
 	const struct xdr_buf *snd = &req->rqst.rq_snd_buf;
 	bool whole = way == NFR_LONG;
-	struct nfr_span span = whole ? nfr_span_of_all(snd) : nfr_span_of_pages(snd);
+	struct nfr_span span = whole ? nfr_client_span_of_all(snd) : nfr_client_span_of_pages(snd);
 	struct nfr_scratch *scratch = &req->nx->scratch;
-	struct nfr_link *link = nfr_link_of(conn);
+	struct nfr_link *link = nfr_client_link_of(conn);
 	struct nfr_chunk *chunk = &scratch->read;
 	int rc;
 
@@ -166,18 +169,18 @@ static int nfr_marshal_read(struct nfr_conn *conn, struct nfr_req *req, struct n
 	if (whole)
 		req->nx->counters.nomsg_calls++;
 	req->nx->counters.read_chunks++;
-	nfr_trace_chunk(conn, &req->rqst, whole ? "position-zero" : "read", chunk);
+	nfr_client_trace_chunk(conn, &req->rqst, whole ? "position-zero" : "read", chunk);
 	return 0;
 }
 
-static int nfr_marshal_write(struct nfr_conn *conn, struct nfr_req *req, struct nfr_header *head,
-			     enum nfr_way way)
+static int nfr_client_marshal_write(struct nfr_conn *conn, struct nfr_req *req,
+				    struct nfr_header *head, enum nfr_way way)
 {
 	const struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
 	bool whole = way == NFR_LONG;
-	struct nfr_span span = whole ? nfr_span_of_all(rcv) : nfr_span_of_pages(rcv);
+	struct nfr_span span = whole ? nfr_client_span_of_all(rcv) : nfr_client_span_of_pages(rcv);
 	struct nfr_scratch *scratch = &req->nx->scratch;
-	struct nfr_link *link = nfr_link_of(conn);
+	struct nfr_link *link = nfr_client_link_of(conn);
 	struct nfr_chunk *chunk = &scratch->write;
 	u32 length = nfr_mem_span_length(&span);
 	int rc;
@@ -202,13 +205,13 @@ static int nfr_marshal_write(struct nfr_conn *conn, struct nfr_req *req, struct 
 		req->write_length = length;
 		req->nx->counters.write_chunks++;
 	}
-	nfr_trace_chunk(conn, &req->rqst, whole ? "reply" : "write", chunk);
+	nfr_client_trace_chunk(conn, &req->rqst, whole ? "reply" : "write", chunk);
 	return 0;
 }
 
 /* --- the inline part --- */
 
-static u8 *nfr_copy_pages(u8 *to, const struct xdr_buf *buf)
+static u8 *nfr_client_copy_pages(u8 *to, const struct xdr_buf *buf)
 {
 	u32 base = buf->page_base, left = buf->page_len;
 
@@ -230,13 +233,14 @@ struct nfr_inline {
 	struct kvec tail;
 };
 
-static u32 nfr_inline_length(const struct nfr_inline *part)
+static u32 nfr_client_inline_length(const struct nfr_inline *part)
 {
 	return part->head.iov_len + (part->pages ? part->pages->page_len : 0) +
 	       part->tail.iov_len;
 }
 
-static struct nfr_inline nfr_inline_of(const struct nfr_header *head, const struct xdr_buf *message)
+static struct nfr_inline nfr_client_inline_of(const struct nfr_header *head,
+					      const struct xdr_buf *message)
 {
 	struct nfr_inline part = { .head = message->head[0], .tail = message->tail[0] };
 	u32 pad;
@@ -255,8 +259,8 @@ static struct nfr_inline nfr_inline_of(const struct nfr_header *head, const stru
 }
 
 /* Check whether the message is contiguous in its encoding buffer, so that no copy is needed. */
-static bool nfr_inline_in_place(const struct nfr_req *req, const struct nfr_inline *part,
-				u32 header)
+static bool nfr_client_inline_in_place(const struct nfr_req *req, const struct nfr_inline *part,
+				       u32 header)
 {
 	const u8 *encoded = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;
 
@@ -269,15 +273,15 @@ static bool nfr_inline_in_place(const struct nfr_req *req, const struct nfr_inli
 }
 
 /* Copy the message. The original stays intact for a retransmission. */
-static u8 *nfr_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u8 *at)
+static u8 *nfr_client_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u8 *at)
 {
 	memcpy(at, part->head.iov_base, part->head.iov_len);
 	at += part->head.iov_len;
 	if (part->pages)
-		at = nfr_copy_pages(at, part->pages);
+		at = nfr_client_copy_pages(at, part->pages);
 	memcpy(at, part->tail.iov_base, part->tail.iov_len);
-	req->nx->counters.pullup_bytes += nfr_inline_length(part);
-	trace_nfsrdma_pullup(&req->rqst, nfr_inline_length(part));
+	req->nx->counters.pullup_bytes += nfr_client_inline_length(part);
+	trace_nfsrdma_pullup(&req->rqst, nfr_client_inline_length(part));
 	return at + part->tail.iov_len;
 }
 
@@ -352,25 +356,26 @@ int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct i
  * unless a Read chunk conveys them. Returns 0, -EAGAIN if the send queue is full,
  * -EMSGSIZE if the message exceeds the inline size, -ENOBUFS or -ENOTCONN.
  */
-static int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
-		    const struct xdr_buf *message, bool signal)
+static int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req,
+			   const struct nfr_header *head, const struct xdr_buf *message,
+			   bool signal)
 {
-	struct nfr_inline part = nfr_inline_of(head, message);
+	struct nfr_inline part = nfr_client_inline_of(head, message);
 	u32 header = nfr_wire_size(head), offset = 0;
-	u32 length = header + nfr_inline_length(&part);
+	u32 length = header + nfr_client_inline_length(&part);
 	int which = NFR_BUFFER_CALL;
 	struct ib_sge sge;
 	int rc;
 
 	if (length > conn->send_size)
 		return -EMSGSIZE;
-	if (nfr_inline_in_place(req, &part, header)) {
+	if (nfr_client_inline_in_place(req, &part, header)) {
 		offset = NFR_HEAD_ROOM - header;
 	} else {
 		which = NFR_BUFFER_BOUNCE;
 		if (!nfr_client_buffer_get(req, which, conn->send_size, rpc_task_gfp_mask()))
 			return -ENOBUFS;
-		nfr_inline_copy(req, &part, req->buffers[which]->data + header);
+		nfr_client_inline_copy(req, &part, req->buffers[which]->data + header);
 	}
 	nfr_wire_encode(head, req->buffers[which]->data + offset, header);
 	rc = nfr_client_buffer_map(conn, req->buffers[which]);
@@ -385,7 +390,7 @@ static int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const str
 }
 
 /**
- * nfr_marshal_call - marshal a Call, map its memory and post it
+ * nfr_client_marshal - marshal a Call, map its memory and post it
  * @conn: connection
  * @req: request, which holds a credit
  *
@@ -394,11 +399,11 @@ static int nfr_send_buffer(struct nfr_conn *conn, struct nfr_req *req, const str
  * Return: 0, -ENOMEM if the pool has too few MRs, -EAGAIN if the send queue is
  * full, -ENOBUFS, -EMSGSIZE or -ENOTCONN.
  */
-int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req)
+int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct rpc_rqst *rqst = &req->rqst;
-	enum nfr_way reply = nfr_reply_way(conn, rqst);
-	enum nfr_way call = nfr_call_way(conn, rqst, reply);
+	enum nfr_way reply = nfr_client_reply_way(conn, rqst);
+	enum nfr_way call = nfr_client_call_way(conn, rqst, reply);
 	struct nfr_header head = {
 		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
 		.credits = conn->wanted.credits,
@@ -406,15 +411,15 @@ int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req)
 	};
 	int rc;
 
-	rc = nfr_fill_sparse_pages(&rqst->rq_rcv_buf);
+	rc = nfr_client_fill_sparse_pages(&rqst->rq_rcv_buf);
 	if (rc)
 		return rc;
-	rc = nfr_marshal_read(conn, req, &head, call);
+	rc = nfr_client_marshal_read(conn, req, &head, call);
 	if (!rc)
-		rc = nfr_marshal_write(conn, req, &head, reply);
+		rc = nfr_client_marshal_write(conn, req, &head, reply);
 	trace_nfsrdma_marshal(conn, rqst, call, reply, rc);
 	if (!rc)
-		rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, false);
+		rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, false);
 	if (rc && rc != -ENOTCONN)
 		nfr_mem_release(&req->mrs);
 	return rc;
@@ -423,7 +428,7 @@ int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req)
 /* --- operations of sunrpc --- */
 
 /* Make sunrpc wait for room in the send queue, or for a credit. Returns -EAGAIN. */
-static int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
+static int nfr_client_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
 	/* pairs with nfr_client_writable(), which runs after room was made and looks for waiters */
@@ -434,14 +439,14 @@ static int nfr_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
 }
 
 /* Set the wait before queueing the work that ends it. */
-static int nfr_wait_for_regions(struct nfr_xprt *nx, struct nfr_conn *conn)
+static int nfr_client_wait_for_regions(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
-	nfr_work_queue(&nfr_link_of(conn)->refill, 0);
+	nfr_work_queue(&nfr_client_link_of(conn)->refill, 0);
 	return -EAGAIN;
 }
 
-static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_req *req)
+static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct rpc_rqst *rqst = &req->rqst;
 	int rc;
@@ -462,18 +467,18 @@ static int nfr_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_
 	if (rc == -EAGAIN || rc == -ENOMEM)
 		nx->counters.starved++;
 	if (rc == -EAGAIN)
-		return nfr_wait_for_room(nx, conn);
+		return nfr_client_wait_for_room(nx, conn);
 	if (rc == -ENOMEM)
-		return nfr_wait_for_regions(nx, conn);
+		return nfr_client_wait_for_regions(nx, conn);
 	nx->counters.failed_marshals++;
 	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "sending a Call failed", rc);
 	return rc;
 }
 
 /* Send the reply to a callback. Returns 0, -EAGAIN if the send queue is full, or another errno. */
-static int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
+static int nfr_client_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
 {
-	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_req *req = nfr_client_req_of(rqst);
 	struct nfr_header head = {
 		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
 		.credits = NFR_CALLBACK_CREDITS, .proc = NFR_MSG,
@@ -483,10 +488,10 @@ static int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
 	/* the callback came on an earlier connection: the server will retransmit it */
 	if (req->generation != conn->generation)
 		return 0;
-	rc = nfr_send_buffer(conn, req, &head, &rqst->rq_snd_buf, true);
+	rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, true);
 	req->mark = nfr_conn_mark(conn);
 	if (rc == -EAGAIN)
-		return nfr_wait_for_room(req->nx, conn);
+		return nfr_client_wait_for_room(req->nx, conn);
 	return rc;
 }
 
@@ -500,15 +505,15 @@ static int nfr_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
  */
 int nfr_client_send_request(struct rpc_rqst *rqst)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(rqst->rq_xprt);
-	struct nfr_req *req = nfr_req_of(rqst);
-	struct nfr_conn *conn = nfr_xprt_conn(nx);
+	struct nfr_xprt *nx = nfr_client_xprt_of(rqst->rq_xprt);
+	struct nfr_req *req = nfr_client_req_of(rqst);
+	struct nfr_conn *conn = nfr_client_xprt_conn(nx);
 	int rc;
 
 	if (!conn || !nfr_conn_is_up(conn))
 		return -ENOTCONN;
 	if (bc_prealloc(rqst))
-		return nfr_callback_reply(conn, rqst);
+		return nfr_client_callback_reply(conn, rqst);
 	/* RFC 8166, section 3.3.1: do not send a Call twice on one connection */
 	if (req->state == NFR_REQ_SENT && req->generation == conn->generation) {
 		nfr_conn_break(conn, "a Call has to be retransmitted");
@@ -516,10 +521,10 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 	}
 	rc = nfr_conn_credit(conn);
 	if (rc == -EAGAIN)
-		return nfr_wait_for_room(nx, conn);
+		return nfr_client_wait_for_room(nx, conn);
 	if (rc)
 		return rc;
-	rc = nfr_send_call(nx, conn, req);
+	rc = nfr_client_send_call(nx, conn, req);
 	/*
 	 * a Call that expects no reply keeps its credit; NFR_ABANDONED_TIMEOUT
 	 * replaces the connection

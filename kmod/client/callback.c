@@ -17,20 +17,20 @@
 /* Maximum size of a callback and of its reply; announced when a session is created */
 #define NFR_CALLBACK_SIZE	4096u
 
-static u32 nfr_callback_room(u32 send_size, u32 recv_size)
+static u32 nfr_client_callback_room(u32 send_size, u32 recv_size)
 {
 	return min3(send_size, recv_size, NFR_CALLBACK_SIZE) - NFR_WIRE_MIN;
 }
 
 /**
- * nfr_callback_maxpayload - get the maximum size of a callback and of its reply
+ * nfr_client_callback_maxpayload - get the maximum size of a callback and of its reply
  * @xprt: transport
  *
  * Return: size in bytes.
  */
-size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
+size_t nfr_client_callback_maxpayload(struct rpc_xprt *xprt)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	const struct nfr_conn *conn;
 	struct nfr_params params;
 	size_t size;
@@ -38,24 +38,24 @@ size_t nfr_callback_maxpayload(struct rpc_xprt *xprt)
 	nfr_params_read(&params);
 	rcu_read_lock();
 	conn = rcu_dereference(nx->conn);
-	size = conn ? nfr_callback_room(conn->send_size, conn->recv_size) :
-		      nfr_callback_room(params.inline_send, params.inline_recv);
+	size = conn ? nfr_client_callback_room(conn->send_size, conn->recv_size) :
+		      nfr_client_callback_room(params.inline_send, params.inline_recv);
 	rcu_read_unlock();
 	return size;
 }
 
 /**
- * nfr_callback_slots - get the number of concurrent callbacks that sessions may allow
+ * nfr_client_callback_slots - get the number of concurrent callbacks that sessions may allow
  * @xprt: transport
  *
  * Return: number of slots.
  */
-unsigned int nfr_callback_slots(struct rpc_xprt *xprt)
+unsigned int nfr_client_callback_slots(struct rpc_xprt *xprt)
 {
 	return NFR_CALLBACK_CREDITS / 2;
 }
 
-static void nfr_callback_put(struct rpc_rqst *rqst)
+static void nfr_client_callback_put(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
 
@@ -64,16 +64,17 @@ static void nfr_callback_put(struct rpc_rqst *rqst)
 	spin_unlock(&xprt->bc_pa_lock);
 }
 
-static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
+static struct nfr_req *nfr_client_callback_create(struct nfr_xprt *nx)
 {
-	struct nfr_req *req = nfr_req_create(nx, GFP_KERNEL);
+	struct nfr_req *req = nfr_client_req_create(nx, GFP_KERNEL);
 
 	if (!req)
 		return NULL;
 	req->reply = kmalloc(NFR_CALLBACK_SIZE, GFP_KERNEL);
 	if (!req->reply ||
-	    !nfr_client_buffer_get(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE, GFP_KERNEL)) {
-		nfr_req_destroy(req);
+	    !nfr_client_buffer_get(req, NFR_BUFFER_CALL, NFR_HEAD_ROOM + NFR_CALLBACK_SIZE,
+				   GFP_KERNEL)) {
+		nfr_client_req_destroy(req);
 		return NULL;
 	}
 	req->reply_size = NFR_CALLBACK_SIZE;
@@ -84,63 +85,63 @@ static struct nfr_req *nfr_callback_create(struct nfr_xprt *nx)
 }
 
 /**
- * nfr_callback_setup - allocate requests for callbacks
+ * nfr_client_callback_setup - allocate requests for callbacks
  * @xprt: transport that a new session uses
  * @requests: number of slots of the session; unused, because
  *	NFR_CALLBACK_CREDITS limits all sessions together
  *
  * Return: 0 or -ENOMEM.
  */
-int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
+int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	struct nfr_req *req;
 
 	while (READ_ONCE(nx->num_callbacks) < NFR_CALLBACK_CREDITS) {
-		req = nfr_callback_create(nx);
+		req = nfr_client_callback_create(nx);
 		if (!req)
 			return -ENOMEM;
 		spin_lock(&xprt->reserve_lock);
 		list_add_tail(&req->all, &nx->reqs);
 		nx->num_callbacks++;
 		spin_unlock(&xprt->reserve_lock);
-		nfr_callback_put(&req->rqst);
+		nfr_client_callback_put(&req->rqst);
 	}
 	return 0;
 }
 
 /**
- * nfr_callback_destroy - handle the end of a session
+ * nfr_client_callback_destroy - handle the end of a session
  * @xprt: transport
  * @requests: number of slots of the session
  *
  * The requests stay with the transport for the next session.
  */
-void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
+void nfr_client_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
 {
 }
 
 /**
- * nfr_callback_free_rqst - return a request after the callback service used it
+ * nfr_client_callback_free_rqst - return a request after the callback service used it
  * @rqst: request; its reference to the transport is dropped
  */
-void nfr_callback_free_rqst(struct rpc_rqst *rqst)
+void nfr_client_callback_free_rqst(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
 
-	nfr_callback_put(rqst);
+	nfr_client_callback_put(rqst);
 	xprt_put(xprt);
 }
 
 /* Take a request whose last reply is sent: its buffer may be overwritten. */
-static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
+static struct nfr_req *nfr_client_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
 {
 	struct rpc_rqst *rqst;
 	struct nfr_req *req;
 
 	spin_lock(&xprt->bc_pa_lock);
 	list_for_each_entry(rqst, &xprt->bc_pa_list, rq_bc_pa_list) {
-		req = nfr_req_of(rqst);
+		req = nfr_client_req_of(rqst);
 		if (req->generation == conn->generation &&
 		    !nfr_conn_is_retired(conn, req->mark))
 			continue;
@@ -152,7 +153,7 @@ static struct nfr_req *nfr_callback_take(struct rpc_xprt *xprt, struct nfr_conn 
 	return NULL;
 }
 
-static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
+static void nfr_client_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
 {
 	struct rpc_rqst *rqst = &req->rqst;
 
@@ -167,7 +168,7 @@ static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, 
 }
 
 /**
- * nfr_callback_receive - handle a Call of the server
+ * nfr_client_callback_receive - handle a Call of the server
  * @conn: connection
  * @xid: XID of the Call
  * @rpc: RPC message
@@ -176,7 +177,7 @@ static void nfr_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, 
  * A server that exceeds the credits or the size that this side announced
  * violates the protocol. The connection breaks.
  */
-void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length)
+void nfr_client_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length)
 {
 	struct nfr_xprt *nx = conn->owner;
 	struct nfr_req *req;
@@ -189,7 +190,7 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 		trace_nfsrdma_error(conn, xid, "no callback service for a callback", -ENOENT);
 		return;
 	}
-	req = nfr_callback_take(&nx->xprt, conn);
+	req = nfr_client_callback_take(&nx->xprt, conn);
 	if (!req) {
 		nfr_conn_break(conn, "more callbacks than credits");
 		return;
@@ -198,7 +199,7 @@ void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 l
 	trace_nfsrdma_callback(conn, xid, length);
 	req->generation = conn->generation;
 	req->mark = nfr_conn_mark(conn);
-	nfr_callback_prepare(req, xid, rpc, length);
-	if (!nfr_enqueue_callback(&req->rqst))
-		nfr_callback_put(&req->rqst);
+	nfr_client_callback_prepare(req, xid, rpc, length);
+	if (!nfr_compat_enqueue_callback(&req->rqst))
+		nfr_client_callback_put(&req->rqst);
 }

@@ -17,7 +17,9 @@
 
 #include "connection/connection.h"
 #include "memory/memory.h"
+#include "module.h"
 #include "observe/observe.h"
+#include "wire/wire.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
 #define NFR_CHUNK_SEGS		20
@@ -68,7 +70,7 @@ struct nfr_link {
 	struct nfr_segment segs[NFR_DECODE_SEGS];
 };
 
-static inline struct nfr_link *nfr_link_of(const struct nfr_conn *conn)
+static inline struct nfr_link *nfr_client_link_of(const struct nfr_conn *conn)
 {
 	return container_of(conn, struct nfr_link, conn);
 }
@@ -169,7 +171,7 @@ struct nfr_scratch {
  * @last_failure: reason of the last failed attempt to connect
  * @last_status: result of the last attempt to connect
  * @connect_work: work that connects
- * @mutex: see the comment on locking above
+ * @mutex: serializes the code that takes memory back without a Reply
  * @reqs: all requests; rpc_xprt.reserve_lock protects it
  * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
  * @abandoned: buffers of abandoned Calls that the send queue may still refer to
@@ -192,13 +194,13 @@ struct nfr_xprt {
 	const char *last_failure;
 	int last_status;
 	struct delayed_work connect_work;
-	struct mutex mutex;
+	struct mutex mutex;		/* see the comment on locking above */
 	struct list_head reqs;
 	struct list_head free_reqs;
 	struct list_head abandoned;
 	wait_queue_head_t detached;
 	struct rpc_wait_queue closing;
-	spinlock_t held_lock;
+	spinlock_t held_lock;		/* protects @held */
 	struct list_head held;
 	struct nfr_scratch scratch;
 	struct nfr_client_counters counters;
@@ -206,26 +208,26 @@ struct nfr_xprt {
 	struct dentry *debugfs;
 };
 
-static inline struct nfr_xprt *nfr_xprt_of(struct rpc_xprt *xprt)
+static inline struct nfr_xprt *nfr_client_xprt_of(struct rpc_xprt *xprt)
 {
 	return container_of(xprt, struct nfr_xprt, xprt);
 }
 
 /* Get the connection, or NULL. The caller owns XPRT_LOCKED or holds the mutex. */
-static inline struct nfr_conn *nfr_xprt_conn(struct nfr_xprt *nx)
+static inline struct nfr_conn *nfr_client_xprt_conn(struct nfr_xprt *nx)
 {
 	return rcu_dereference_protected(nx->conn,
 					 test_bit(XPRT_LOCKED, &nx->xprt.state) ||
 					 lockdep_is_held(&nx->mutex));
 }
 
-static inline struct nfr_req *nfr_req_of(struct rpc_rqst *rqst)
+static inline struct nfr_req *nfr_client_req_of(struct rpc_rqst *rqst)
 {
 	return container_of(rqst, struct nfr_req, rqst);
 }
 
 /* Client number as in sunrpc's trace events: -1 if the task has no client */
-static inline u32 nfr_rqst_client(const struct rpc_rqst *rqst)
+static inline u32 nfr_client_number(const struct rpc_rqst *rqst)
 {
 	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
 }
@@ -252,13 +254,13 @@ void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int w
 void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
-struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp);
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
-void nfr_req_destroy_all(struct nfr_xprt *nx);
-void nfr_req_destroy(struct nfr_req *req);
+struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp);
+void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
+void nfr_client_req_destroy_all(struct nfr_xprt *nx);
+void nfr_client_req_destroy(struct nfr_req *req);
 
 /* call.c */
-int nfr_marshal_call(struct nfr_conn *conn, struct nfr_req *req);
+int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
@@ -268,11 +270,11 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
 
 /* callback.c */
-int nfr_callback_setup(struct rpc_xprt *xprt, unsigned int requests);
-size_t nfr_callback_maxpayload(struct rpc_xprt *xprt);
-unsigned int nfr_callback_slots(struct rpc_xprt *xprt);
-void nfr_callback_free_rqst(struct rpc_rqst *rqst);
-void nfr_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
-void nfr_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
+int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests);
+size_t nfr_client_callback_maxpayload(struct rpc_xprt *xprt);
+unsigned int nfr_client_callback_slots(struct rpc_xprt *xprt);
+void nfr_client_callback_free_rqst(struct rpc_rqst *rqst);
+void nfr_client_callback_destroy(struct rpc_xprt *xprt, unsigned int requests);
+void nfr_client_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc, u32 length);
 
 #endif

@@ -142,7 +142,7 @@ static int nfr_client_fit(struct nfr_link *link)
 	if (pool->depth < NFR_MIN_DEPTH) {
 		pr_err_ratelimited("nfsrdma: device %s: max_fast_reg_page_list_len is %u, expected at least %u\n",
 				   conn->device->name, pool->depth, NFR_MIN_DEPTH);
-		return nfr_conn_unfit(conn, nfr_conn_small);
+		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	}
 	rc = nfr_conn_fit_queue(conn, nfr_mem_pool_chain(pool));
 	if (rc)
@@ -222,7 +222,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	int rc;
 
-	if (nfr_xprt_conn(nx))
+	if (nfr_client_xprt_conn(nx))
 		nfr_client_close(xprt);
 	rc = nfr_client_open(nx);
 	/* a task that saw the last attempt fail must not disconnect the new connection */
@@ -231,7 +231,7 @@ void nfr_client_connect_worker(struct work_struct *work)
 	if (!rc) {
 		nfr_client_connected(xprt);
 		/* the connection may have broken before the transport pointed to it */
-		if (!nfr_conn_is_up(nfr_xprt_conn(nx)))
+		if (!nfr_conn_is_up(nfr_client_xprt_conn(nx)))
 			xprt_force_disconnect(xprt);
 		rc = -EAGAIN;
 	} else {
@@ -255,7 +255,7 @@ void nfr_client_connect_worker(struct work_struct *work)
  */
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	unsigned long delay = 0;
 
 	WARN_ON_ONCE(!xprt_lock_connect(xprt, task, nx));
@@ -289,16 +289,16 @@ static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_link 
  */
 void nfr_client_close(struct rpc_xprt *xprt)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
-	struct nfr_conn *conn = nfr_xprt_conn(nx);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
+	struct nfr_conn *conn = nfr_client_xprt_conn(nx);
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
 
 	if (conn) {
-		link = nfr_link_of(conn);
+		link = nfr_client_link_of(conn);
 		nfr_client_drain(link);
 		mutex_lock(&nx->mutex);
-		nfr_req_detach_all(nx, conn, &mrs);
+		nfr_client_req_detach_all(nx, conn, &mrs);
 		mutex_unlock(&nx->mutex);
 		/*
 		 * this waits for the device without the mutex; nx->conn still

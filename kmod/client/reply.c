@@ -15,7 +15,7 @@
 
 /* --- inline part --- */
 
-static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
+static u32 nfr_client_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
 {
 	u32 base = buf->page_base, left = min(length, buf->page_len), done = 0;
 
@@ -35,7 +35,7 @@ static u32 nfr_copy_to_pages(struct xdr_buf *buf, const u8 *from, u32 length)
  * Write chunk filled them, and its tail. Returns the number of bytes that found
  * room.
  */
-static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, bool data_apart)
+static u32 nfr_client_reply_spread(struct nfr_req *req, const u8 *from, u32 length, bool data_apart)
 {
 	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
 	u32 done, n;
@@ -46,7 +46,7 @@ static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, boo
 	if (data_apart)
 		rcv->head[0].iov_len = done;
 	else
-		done += nfr_copy_to_pages(rcv, from + done, length - done);
+		done += nfr_client_copy_to_pages(rcv, from + done, length - done);
 	n = min_t(u32, length - done, rcv->tail[0].iov_len);
 	if (n)
 		memcpy(rcv->tail[0].iov_base, from + done, n);
@@ -58,7 +58,7 @@ static u32 nfr_reply_spread(struct nfr_req *req, const u8 *from, u32 length, boo
 /* --- completion --- */
 
 /* Complete the RPC of a pinned request. */
-static void nfr_reply_complete(struct nfr_req *req, int result)
+static void nfr_client_reply_complete(struct nfr_req *req, int result)
 {
 	struct rpc_xprt *xprt = &req->nx->xprt;
 	struct rpc_rqst *rqst = &req->rqst;
@@ -72,12 +72,12 @@ static void nfr_reply_complete(struct nfr_req *req, int result)
 }
 
 /* Copy the inline part and complete the RPC. The request must not have valid MRs. */
-static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
+static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 {
 	int result = req->result;
 
 	if (result >= 0 && req->rpc_length) {
-		u32 placed = nfr_reply_spread(req, req->rpc, req->rpc_length, result > 0);
+		u32 placed = nfr_client_reply_spread(req, req->rpc, req->rpc_length, result > 0);
 
 		result = placed < req->rpc_length ? -EIO : (int)placed + result;
 	}
@@ -89,11 +89,11 @@ static void nfr_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	nfr_conn_recv_return(conn, req->recv);
 	req->recv = NULL;
 	nfr_conn_credit_back(conn);
-	nfr_reply_complete(req, result);
+	nfr_client_reply_complete(req, result);
 }
 
 /* The connection broke while MRs are still valid: nfr_client_close() delivers this Reply. */
-static void nfr_reply_hold(struct nfr_req *req)
+static void nfr_client_reply_hold(struct nfr_req *req)
 {
 	struct nfr_xprt *nx = req->nx;
 
@@ -117,42 +117,42 @@ void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn)
 	spin_unlock(&nx->held_lock);
 	list_for_each_entry_safe(req, next, &ready, held) {
 		list_del_init(&req->held);
-		nfr_reply_deliver(conn, req);
+		nfr_client_reply_deliver(conn, req);
 	}
 }
 
-static void nfr_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+static void nfr_client_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
 	struct nfr_conn *conn = cq->cq_context;
 
 	if (!nfr_conn_check(conn, wc)) {
-		nfr_reply_hold(req);
+		nfr_client_reply_hold(req);
 		return;
 	}
 	nfr_mem_release(&req->mrs);
-	nfr_reply_deliver(conn, req);
+	nfr_client_reply_deliver(conn, req);
 	conn->ops->writable(conn);
 }
 
 /* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
-static void nfr_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+static void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 {
 	if (!nfr_mem_any_valid(&req->mrs)) {
 		nfr_mem_release(&req->mrs);
-		nfr_reply_deliver(conn, req);
+		nfr_client_reply_deliver(conn, req);
 		return;
 	}
 	req->nx->counters.local_invs++;
-	req->inv_cqe.done = nfr_reply_inv_done;
+	req->inv_cqe.done = nfr_client_reply_inv_done;
 	if (nfr_client_invalidate(conn, &req->mrs, &req->inv_cqe))
-		nfr_reply_hold(req);
+		nfr_client_reply_hold(req);
 }
 
 /* --- header checks --- */
 
 /* Returns the number of bytes in the Write chunk, or -EIO if the Call did not offer it. */
-static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header *head)
+static int nfr_client_reply_written(const struct nfr_req *req, const struct nfr_header *head)
 {
 	if (head->nreads || head->nwrites > 1)
 		return -EIO;
@@ -163,9 +163,9 @@ static int nfr_reply_written(const struct nfr_req *req, const struct nfr_header 
 	return xdr_align_size(nfr_wire_length(&head->writes[0]));
 }
 
-static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *head)
+static int nfr_client_reply_nomsg(const struct nfr_req *req, const struct nfr_header *head)
 {
-	if (nfr_reply_written(req, head) || !head->reply || !req->reply_length)
+	if (nfr_client_reply_written(req, head) || !head->reply || !req->reply_length)
 		return -EIO;
 	if (!nfr_mem_offered(&req->mrs, head->reply))
 		return -EIO;
@@ -173,7 +173,7 @@ static int nfr_reply_nomsg(const struct nfr_req *req, const struct nfr_header *h
 }
 
 /* RFC 8166, section 4.5: the server rejected the header; a retransmission would not help. */
-static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
+static int nfr_client_reply_refused(struct nfr_conn *conn, const struct nfr_header *head)
 {
 	trace_nfsrdma_error(conn, head->xid, head->error == NFR_ERR_VERS ?
 			    "the server requires another version" :
@@ -182,21 +182,21 @@ static int nfr_reply_refused(struct nfr_conn *conn, const struct nfr_header *hea
 }
 
 /* Set @result, and the inline part, from the header of the Reply. */
-static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
-			    const struct nfr_header *head, const void *rpc, u32 length)
+static void nfr_client_reply_check(struct nfr_conn *conn, struct nfr_req *req,
+				   const struct nfr_header *head, const void *rpc, u32 length)
 {
 	req->rpc_length = 0;
 	switch (head->proc) {
 	case NFR_MSG:
 		req->rpc = rpc;
 		req->rpc_length = length;
-		req->result = nfr_reply_written(req, head);
+		req->result = nfr_client_reply_written(req, head);
 		break;
 	case NFR_NOMSG:
-		req->result = nfr_reply_nomsg(req, head);
+		req->result = nfr_client_reply_nomsg(req, head);
 		break;
 	default:
-		req->result = nfr_reply_refused(conn, head);
+		req->result = nfr_client_reply_refused(conn, head);
 		break;
 	}
 }
@@ -204,7 +204,7 @@ static void nfr_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 /* --- receiving --- */
 
 /* Find and pin the request with @xid that was sent on this connection and has no Reply yet. */
-static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
+static struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
 {
 	struct nfr_xprt *nx = conn->owner;
 	struct nfr_req *req = NULL;
@@ -213,7 +213,7 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 	spin_lock(&nx->xprt.queue_lock);
 	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
 	if (rqst)
-		req = nfr_req_of(rqst);
+		req = nfr_client_req_of(rqst);
 	if (req && req->state == NFR_REQ_SENT && req->generation == conn->generation) {
 		req->state = NFR_REQ_ANSWERED;
 		xprt_pin_rqst(rqst);
@@ -225,13 +225,13 @@ static struct nfr_req *nfr_reply_find(struct nfr_conn *conn, u32 xid)
 }
 
 /* The task abandoned its Call. */
-static void nfr_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
+static void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
 	nfr_conn_recv_return(conn, recv);
 	nfr_conn_abandoned_reply(conn, xid);
 }
 
-static void nfr_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)
+static void nfr_client_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)
 {
 	if (nfr_mem_invalidated(&req->mrs, handle))
 		nfr_conn_unreserve(conn, 1);
@@ -239,21 +239,21 @@ static void nfr_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u3
 		nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 }
 
-static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
-			      const struct nfr_header *head, const void *rpc, u32 length)
+static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
+				     const struct nfr_header *head, const void *rpc, u32 length)
 {
-	struct nfr_req *req = nfr_reply_find(conn, head->xid);
+	struct nfr_req *req = nfr_client_reply_find(conn, head->xid);
 
-	nfr_link_of(conn)->replies++;
+	nfr_client_link_of(conn)->replies++;
 	nfr_conn_grant(conn, head->credits);
 	if (req) {
 		req->recv = recv;
 		if (recv->has_invalidated)
-			nfr_reply_invalidated(conn, req, recv->invalidated);
-		nfr_reply_check(conn, req, head, rpc, length);
-		nfr_reply_finish(conn, req);
+			nfr_client_reply_invalidated(conn, req, recv->invalidated);
+		nfr_client_reply_check(conn, req, head, rpc, length);
+		nfr_client_reply_finish(conn, req);
 	} else {
-		nfr_reply_discard(conn, recv, head->xid);
+		nfr_client_reply_discard(conn, recv, head->xid);
 	}
 	conn->ops->writable(conn);
 }
@@ -262,7 +262,8 @@ static void nfr_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
  * If a header is malformed, none of its fields can be trusted, least of all the
  * credits. Break the connection; sunrpc sends the Calls again on the next one.
  */
-static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc)
+static void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid,
+				       int rc)
 {
 	struct nfr_xprt *nx = conn->owner;
 
@@ -279,7 +280,7 @@ static void nfr_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u3
  */
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	struct nfr_link *link = nfr_link_of(conn);
+	struct nfr_link *link = nfr_client_link_of(conn);
 	struct nfr_space space = {
 		.chunks = link->chunks, .nchunks = NFR_DECODE_CHUNKS,
 		.segs = link->segs, .nsegs = NFR_DECODE_SEGS,
@@ -291,15 +292,15 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 
 	header = nfr_wire_decode(&head, &space, recv->data, recv->length);
 	if (header < 0) {
-		nfr_reply_malformed(conn, recv, head.xid, header);
+		nfr_client_reply_malformed(conn, recv, head.xid, header);
 		return;
 	}
 	rpc = recv->data + header;
 	length = recv->length - header;
 	if (head.proc != NFR_MSG || !nfr_wire_is_call(rpc, length)) {
-		nfr_reply_receive(conn, recv, &head, rpc, length);
+		nfr_client_reply_receive(conn, recv, &head, rpc, length);
 		return;
 	}
-	nfr_callback_receive(conn, head.xid, rpc, length);
+	nfr_client_callback_receive(conn, head.xid, rpc, length);
 	nfr_conn_recv_return(conn, recv);
 }

@@ -14,7 +14,7 @@
 
 /* --- buffers --- */
 
-static struct nfr_buffer *nfr_buffer_alloc(u32 size, gfp_t gfp)
+static struct nfr_buffer *nfr_client_buffer_alloc(u32 size, gfp_t gfp)
 {
 	struct nfr_buffer *buffer = kmalloc(struct_size(buffer, data, size), gfp);
 
@@ -26,7 +26,7 @@ static struct nfr_buffer *nfr_buffer_alloc(u32 size, gfp_t gfp)
 	return buffer;
 }
 
-static void nfr_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
+static void nfr_client_buffer_unmap(struct nfr_conn *conn, struct nfr_buffer *buffer)
 {
 	if (buffer->mapped)
 		ib_dma_unmap_single(conn->device, buffer->addr, buffer->size, DMA_TO_DEVICE);
@@ -65,7 +65,7 @@ void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool 
 		if (!all && !nfr_conn_is_retired(conn, buffer->mark))
 			continue;
 		list_del(&buffer->list);
-		nfr_buffer_unmap(conn, buffer);
+		nfr_client_buffer_unmap(conn, buffer);
 		kfree(buffer);
 	}
 }
@@ -106,13 +106,13 @@ bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp)
 
 	if (buffer && buffer->size >= size)
 		return true;
-	buffer = nfr_buffer_alloc(size, gfp);
+	buffer = nfr_client_buffer_alloc(size, gfp);
 	if (!buffer)
 		return false;
 	nx->counters.hardway_bytes += size;
 	mutex_lock(&nx->mutex);
-	if (nfr_xprt_conn(nx))
-		nfr_client_buffer_abandon(req, nfr_xprt_conn(nx), which);
+	if (nfr_client_xprt_conn(nx))
+		nfr_client_buffer_abandon(req, nfr_client_xprt_conn(nx), which);
 	kfree(req->buffers[which]);
 	req->buffers[which] = buffer;
 	mutex_unlock(&nx->mutex);
@@ -126,7 +126,7 @@ static void nfr_client_buffers_unmap(struct nfr_conn *conn, struct nfr_req *req)
 
 	for (i = 0; i < NFR_BUFFERS; i++)
 		if (req->buffers[i])
-			nfr_buffer_unmap(conn, req->buffers[i]);
+			nfr_client_buffer_unmap(conn, req->buffers[i]);
 }
 
 static bool nfr_client_reply_buffer(struct nfr_req *req, size_t size, gfp_t gfp)
@@ -155,7 +155,7 @@ static bool nfr_client_reply_buffer(struct nfr_req *req, size_t size, gfp_t gfp)
 int nfr_client_buf_alloc(struct rpc_task *task)
 {
 	struct rpc_rqst *rqst = task->tk_rqstp;
-	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_req *req = nfr_client_req_of(rqst);
 	gfp_t gfp = rpc_task_gfp_mask();
 	struct nfr_params params;
 	void *buffer;
@@ -181,13 +181,13 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 /* --- slots --- */
 
 /**
- * nfr_req_create - allocate a request
+ * nfr_client_req_create - allocate a request
  * @nx: transport; the caller adds the request to its list
  * @gfp: allocation flags
  *
  * Return: request, or NULL if the allocation failed.
  */
-struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
+struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 {
 	struct nfr_req *req = kzalloc(sizeof(*req), gfp);
 
@@ -202,10 +202,10 @@ struct nfr_req *nfr_req_create(struct nfr_xprt *nx, gfp_t gfp)
 }
 
 /**
- * nfr_req_destroy - free a request
+ * nfr_client_req_destroy - free a request
  * @req: request in no list, with unmapped buffers
  */
-void nfr_req_destroy(struct nfr_req *req)
+void nfr_client_req_destroy(struct nfr_req *req)
 {
 	kfree(req->buffers[NFR_BUFFER_CALL]);
 	kfree(req->buffers[NFR_BUFFER_BOUNCE]);
@@ -215,19 +215,19 @@ void nfr_req_destroy(struct nfr_req *req)
 }
 
 /**
- * nfr_req_destroy_all - free all requests
+ * nfr_client_req_destroy_all - free all requests
  * @nx: closed transport without tasks
  */
-void nfr_req_destroy_all(struct nfr_xprt *nx)
+void nfr_client_req_destroy_all(struct nfr_xprt *nx)
 {
 	struct nfr_req *req, *next;
 
 	list_for_each_entry_safe(req, next, &nx->reqs, all)
-		nfr_req_destroy(req);
+		nfr_client_req_destroy(req);
 	INIT_LIST_HEAD(&nx->reqs);
 }
 
-static struct nfr_req *nfr_slot_take(struct nfr_xprt *nx)
+static struct nfr_req *nfr_client_slot_take(struct nfr_xprt *nx)
 {
 	struct nfr_req *req = list_first_entry_or_null(&nx->free_reqs, struct nfr_req, free);
 
@@ -237,14 +237,14 @@ static struct nfr_req *nfr_slot_take(struct nfr_xprt *nx)
 }
 
 /* Allocate a slot. Drops reserve_lock meanwhile. */
-static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
+static struct nfr_req *nfr_client_slot_make(struct nfr_xprt *nx)
 {
 	struct rpc_xprt *xprt = &nx->xprt;
 	struct nfr_req *req;
 
 	xprt->num_reqs++;
 	spin_unlock(&xprt->reserve_lock);
-	req = nfr_req_create(nx, rpc_task_gfp_mask());
+	req = nfr_client_req_create(nx, rpc_task_gfp_mask());
 	spin_lock(&xprt->reserve_lock);
 	if (req)
 		list_add_tail(&req->all, &nx->reqs);
@@ -261,14 +261,14 @@ static struct nfr_req *nfr_slot_make(struct nfr_xprt *nx)
  */
 void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	struct nfr_req *req;
 
 	task->tk_status = 0;
 	spin_lock(&xprt->reserve_lock);
-	req = nfr_slot_take(nx);
+	req = nfr_client_slot_take(nx);
 	if (!req && xprt->num_reqs < READ_ONCE(xprt->max_reqs)) {
-		req = nfr_slot_make(nx);
+		req = nfr_client_slot_make(nx);
 		if (!req)
 			task->tk_status = -ENOMEM;
 	} else if (!req) {
@@ -288,8 +288,8 @@ void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task)
  */
 void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
-	struct nfr_req *req = nfr_req_of(rqst);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
+	struct nfr_req *req = nfr_client_req_of(rqst);
 
 	spin_lock(&xprt->reserve_lock);
 	if (!xprt_wake_up_backlog(xprt, rqst)) {
@@ -300,12 +300,12 @@ void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 }
 
 /**
- * nfr_req_detach_all - detach all requests from a connection
+ * nfr_client_req_detach_all - detach all requests from a connection
  * @nx: transport; the caller holds its mutex
  * @conn: drained connection
  * @mrs: list to move the MRs of all requests to
  */
-void nfr_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)
+void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs)
 {
 	struct nfr_req *req;
 

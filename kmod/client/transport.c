@@ -46,7 +46,7 @@ static void nfr_client_ports(struct rpc_xprt *xprt, unsigned short port)
 {
 	const char *text = kasprintf(GFP_KERNEL, "%u", port);
 	const char *hex = kasprintf(GFP_KERNEL, "%4hx", port);
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 
 	mutex_lock(&nx->mutex);
 	swap(xprt->address_strings[RPC_DISPLAY_PORT], text);
@@ -101,7 +101,7 @@ struct nfr_mr_counts {
 	u64 orphaned;
 };
 
-static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
+static struct nfr_mr_counts nfr_client_stats_mrs(const struct nfr_xprt *nx)
 {
 	struct nfr_mr_counts counts = {
 		.made = READ_ONCE(nx->counters.mrs_made),
@@ -113,16 +113,17 @@ static struct nfr_mr_counts nfr_stats_mrs(const struct nfr_xprt *nx)
 	rcu_read_lock();
 	conn = rcu_dereference(nx->conn);
 	if (conn) {
-		counts.made += READ_ONCE(nfr_link_of(conn)->pool.total);
-		counts.recycled += READ_ONCE(nfr_link_of(conn)->pool.recycled);
-		counts.orphaned += READ_ONCE(nfr_link_of(conn)->pool.orphaned);
+		counts.made += READ_ONCE(nfr_client_link_of(conn)->pool.total);
+		counts.recycled += READ_ONCE(nfr_client_link_of(conn)->pool.recycled);
+		counts.orphaned += READ_ONCE(nfr_client_link_of(conn)->pool.orphaned);
 	}
 	rcu_read_unlock();
 	return counts;
 }
 
-static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
+static void nfr_client_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
 {
+	/* sunrpc changes them meanwhile; each value is consistent */
 	const typeof(xprt->stat) stat = data_race(xprt->stat);
 	long idle = 0;
 
@@ -141,12 +142,12 @@ static void nfr_stats_generic(const struct rpc_xprt *xprt, struct seq_file *seq)
  */
 static void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
 {
-	const struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	const struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	/* the counters change while they are read; each value is consistent */
 	const struct nfr_client_counters now = data_race(nx->counters), *c = &now;
-	struct nfr_mr_counts mrs = nfr_stats_mrs(nx);
+	struct nfr_mr_counts mrs = nfr_client_stats_mrs(nx);
 
-	nfr_stats_generic(xprt, seq);
+	nfr_client_stats_generic(xprt, seq);
 	seq_printf(seq, "%llu %llu %llu %llu %llu %llu %llu %llu %llu %llu %llu ",
 		   c->read_chunks, c->write_chunks, c->reply_chunks,
 		   c->request_bytes, c->reply_bytes, c->pullup_bytes,
@@ -157,7 +158,7 @@ static void nfr_client_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
 		   mrs.recycled, mrs.orphaned, mrs.made, c->local_invs, c->starved);
 }
 
-static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
+static void nfr_client_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
 {
 	const struct nfr_params *wanted = &conn->wanted;
 
@@ -167,9 +168,9 @@ static void nfr_show_wanted(struct seq_file *seq, const struct nfr_conn *conn)
 		   wanted->remote_invalidation ? "frwr" : "frwr-local");
 }
 
-static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
+static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 {
-	const struct nfr_link *link = nfr_link_of(conn);
+	const struct nfr_link *link = nfr_client_link_of(conn);
 
 	seq_printf(seq, "device %s\n", conn->device->name);
 	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
@@ -183,7 +184,7 @@ static void nfr_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
 	seq_printf(seq, "mrs %u\n", READ_ONCE(link->pool.total));
-	nfr_show_wanted(seq, conn);
+	nfr_client_show_wanted(seq, conn);
 }
 
 static int nfr_client_connection_show(struct seq_file *seq, void *unused)
@@ -192,7 +193,7 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 	const struct nfr_conn *conn;
 
 	mutex_lock(&nx->mutex);
-	conn = nfr_xprt_conn(nx);
+	conn = nfr_client_xprt_conn(nx);
 	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
 	seq_printf(seq, "personality %s\n", nx->personality->name);
@@ -203,7 +204,7 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "last_attempt %d\n", nx->last_status);
 	seq_printf(seq, "last_failure %s\n", nx->last_failure);
 	if (conn)
-		nfr_show_conn(seq, conn);
+		nfr_client_show_conn(seq, conn);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }
@@ -219,8 +220,8 @@ DEFINE_SHOW_ATTRIBUTE(nfr_client_connection);
  */
 static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	struct nfr_req *req = nfr_req_of(task->tk_rqstp);
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 
 	/* a Reply may be in progress */
 	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
@@ -231,7 +232,7 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 
 static void nfr_client_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_client_disconnect(nfr_xprt_of(xprt), 0, "fault injection");
+	nfr_client_disconnect(nfr_client_xprt_of(xprt), 0, "fault injection");
 }
 
 static void nfr_client_set_connect_timeout(struct rpc_xprt *xprt, unsigned long connect_timeout,
@@ -256,18 +257,18 @@ static void nfr_client_disable_swap(struct rpc_xprt *xprt)
 static void nfr_client_free(struct rpc_xprt *xprt)
 {
 	nfr_client_free_addresses(xprt);
-	rpc_destroy_wait_queue(&nfr_xprt_of(xprt)->closing);
+	rpc_destroy_wait_queue(&nfr_client_xprt_of(xprt)->closing);
 	xprt_free(xprt);
 }
 
 static void nfr_client_destroy(struct rpc_xprt *xprt)
 {
-	struct nfr_xprt *nx = nfr_xprt_of(xprt);
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 
 	cancel_delayed_work_sync(&nx->connect_work);
 	nfr_client_close(xprt);
 	nfr_observe_remove(nx->debugfs);
-	nfr_req_destroy_all(nx);
+	nfr_client_req_destroy_all(nx);
 	nfr_client_free(xprt);
 	module_put(THIS_MODULE);
 }
@@ -292,11 +293,11 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 	.enable_swap		= nfr_client_enable_swap,
 	.disable_swap		= nfr_client_disable_swap,
 	.inject_disconnect	= nfr_client_inject_disconnect,
-	.bc_setup		= nfr_callback_setup,
-	.bc_maxpayload		= nfr_callback_maxpayload,
-	.bc_num_slots		= nfr_callback_slots,
-	.bc_free_rqst		= nfr_callback_free_rqst,
-	.bc_destroy		= nfr_callback_destroy,
+	.bc_setup		= nfr_client_callback_setup,
+	.bc_maxpayload		= nfr_client_callback_maxpayload,
+	.bc_num_slots		= nfr_client_callback_slots,
+	.bc_free_rqst		= nfr_client_callback_free_rqst,
+	.bc_destroy		= nfr_client_callback_destroy,
 };
 
 /* --- transport class --- */
@@ -306,7 +307,7 @@ static struct xprt_class nfr_client_class;
 static const struct nfr_personality nfr_client_version1 = {
 	.name		= "RPC-over-RDMA version 1",
 	.version	= NFR_WIRE_VERSION,
-	.marshal	= nfr_marshal_call,
+	.marshal	= nfr_client_marshal,
 	.receive	= nfr_client_receive,
 };
 
@@ -361,14 +362,14 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 	xprt = xprt_alloc(args->net, sizeof(struct nfr_xprt), 0, params.credits);
 	if (!xprt)
 		return ERR_PTR(-ENOMEM);
-	nfr_client_init(nfr_xprt_of(xprt));
+	nfr_client_init(nfr_client_xprt_of(xprt));
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
 	if (!nfr_client_has_addresses(xprt)) {
 		nfr_client_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}
-	nfr_client_observe(nfr_xprt_of(xprt));
+	nfr_client_observe(nfr_client_xprt_of(xprt));
 	__module_get(THIS_MODULE);
 	return xprt;
 }

@@ -20,7 +20,7 @@
 #endif
 
 /* Set the position of the pages of the Reply, after @used pages of the Call */
-static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
+static inline void nfr_compat_set_respages(struct svc_rqst *rqstp, unsigned int used)
 {
 #ifndef HAVE_RQ_PAGES_NFREE
 	rqstp->rq_respages = rqstp->rq_pages + used;
@@ -29,7 +29,8 @@ static inline void nfr_set_respages(struct svc_rqst *rqstp, unsigned int used)
 }
 
 /* Fill @pages with @count pages. Returns the number of elements in use. */
-static inline unsigned long nfr_alloc_pages(gfp_t gfp, unsigned long count, struct page **pages)
+static inline unsigned long nfr_compat_alloc_pages(gfp_t gfp, unsigned long count,
+						   struct page **pages)
 {
 #ifdef HAVE_ALLOC_PAGES_BULK_ARRAY
 	return alloc_pages_bulk_array(gfp, count, pages);
@@ -39,7 +40,7 @@ static inline unsigned long nfr_alloc_pages(gfp_t gfp, unsigned long count, stru
 }
 
 #ifndef HAVE_XPRT_ENQUEUE_BC_REQUEST
-static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_rqst *rqst)
+static inline void nfr_compat_wake_callback_service(struct svc_serv *serv, struct rpc_rqst *rqst)
 {
 #ifdef HAVE_SVC_CB_LWQ
 	lwq_enqueue(&rqst->rq_bc_list, &serv->sv_cb_list);
@@ -58,7 +59,7 @@ static inline void nfr_wake_callback_service(struct svc_serv *serv, struct rpc_r
  * a reference to the transport. Returns false if the service or the transport
  * is gone.
  */
-static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
+static inline bool nfr_compat_enqueue_callback(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = xprt_get(rqst->rq_xprt);
 	struct svc_serv *serv;
@@ -75,7 +76,7 @@ static inline bool nfr_enqueue_callback(struct rpc_rqst *rqst)
 	spin_lock(&xprt->bc_pa_lock);
 	serv = xprt->bc_serv;
 	if (serv)
-		nfr_wake_callback_service(serv, rqst);
+		nfr_compat_wake_callback_service(serv, rqst);
 	spin_unlock(&xprt->bc_pa_lock);
 	if (!serv)
 		xprt_put(xprt);

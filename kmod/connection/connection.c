@@ -12,9 +12,6 @@
 #include "connection/connection.h"
 #include "observe/trace.h"
 
-/* Disconnect reason of a device that this module cannot use */
-const char nfr_conn_small[] = "the limits of the device are too low";
-
 /* --- rdma_cm --- */
 
 static void nfr_conn_cm_step(struct nfr_conn *conn, int status)
@@ -120,7 +117,7 @@ static int nfr_conn_cm_wait(struct nfr_conn *conn, int started)
 
 /* Set the private data of @param. @data has NFR_WIRE_PRIVATE bytes. */
 static void nfr_conn_cm_introduce(const struct nfr_conn *conn, bool remote_invalidation,
-			     struct rdma_conn_param *param, u8 *data)
+				  struct rdma_conn_param *param, u8 *data)
 {
 	struct nfr_private mine = {
 		.remote_invalidation = remote_invalidation,
@@ -168,7 +165,7 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 	if (deep < least) {
 		pr_err_ratelimited("nfsrdma: device %s: max_qp_wr is %d, expected at least %d\n",
 				   conn->device->name, deep, least);
-		return nfr_conn_unfit(conn, nfr_conn_small);
+		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	}
 	conn->wanted.credits = min_t(u32, conn->wanted.credits, deep - NFR_QUEUE_SPARE);
 	return 0;

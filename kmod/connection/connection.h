@@ -34,6 +34,9 @@
 /* One in this many send work requests is signaled */
 #define NFR_SIGNAL_EVERY	16
 
+/* Disconnect reason of a device that this module cannot use */
+#define NFR_CONN_SMALL		"the limits of the device are too low"
+
 struct nfr_conn;
 
 /* Posted receive: one message, in a buffer that stays mapped */
@@ -174,7 +177,7 @@ struct nfr_conn {
 	u32 send_size;
 	u32 recv_size;
 
-	spinlock_t lock;
+	spinlock_t lock;		/* protects queues, credits and receives */
 	struct nfr_send_queue sq;
 	struct ib_cqe signal_cqe;
 	u32 inflight;
@@ -229,7 +232,6 @@ void nfr_conn_queues_quiesce(struct nfr_conn *conn);
 void nfr_conn_queues_destroy(struct nfr_conn *conn);
 
 /* connection.c */
-extern const char nfr_conn_small[];
 void nfr_conn_agree(struct nfr_conn *conn, const struct nfr_private *peer);
 int nfr_conn_unfit(struct nfr_conn *conn, const char *reason);
 int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);

@@ -9,7 +9,6 @@
 #include <linux/dim.h>
 #include <linux/slab.h>
 
-#include "compat/compat.h"
 #include "connection/connection.h"
 
 /* Completions to handle before the worker requeues itself */

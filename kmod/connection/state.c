@@ -102,7 +102,7 @@ void nfr_conn_state_init(struct nfr_conn *conn)
  */
 void nfr_conn_state_end(struct nfr_conn *conn)
 {
-	/* no more events after the device objects are gone, but the last one may have queued a fence */
+	/* no more events after the device objects are gone; the last one may have queued a fence */
 	cancel_work_sync(&conn->event_work);
 	cancel_work_sync(&conn->fence_work);
 }

@@ -4,10 +4,11 @@
  *
  * A fast registration work request (FRWR) registers a memory region (MR); it is
  * posted together with the message that names the MR. This room maps memory and
- * prepares the work requests; the owner of the pool posts them, and provides
- * the handler of their completions. The memory returns to its owner only when the peer cannot access it any more: when the peer invalidated
- * the MR, when our LOCAL_INV completed, or when the queue pair is drained and
- * the MR destroyed. Each use of an MR has a new key.
+ * prepares the work requests; the owner of the pool posts them, and provides the
+ * handler of their completions. The memory returns to its owner only when the
+ * peer cannot access it any more: when the peer invalidated the MR, when our
+ * LOCAL_INV completed, or when the queue pair is drained and the MR destroyed.
+ * Each use of an MR has a new key.
  */
 #ifndef NFSRDMA_MEMORY_H
 #define NFSRDMA_MEMORY_H
@@ -83,7 +84,7 @@ struct nfr_mr {
  * @orphaned: number of MRs that were in use when the connection broke
  */
 struct nfr_pool {
-	spinlock_t lock;
+	spinlock_t lock;		/* protects @free and @total */
 	struct list_head free;
 	struct ib_device *device;
 	void (*done)(struct ib_cq *cq, struct ib_wc *wc);
@@ -101,16 +102,12 @@ void nfr_mem_span_skip(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth);
 
-/* pool.c */
+/* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
-struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
-void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 void nfr_mem_pool_destroy(struct nfr_pool *pool);
-
-/* region.c */
 int nfr_mem_map(struct nfr_pool *pool, struct nfr_span *span, enum dma_data_direction direction,
 		struct list_head *mrs, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_mem_register(struct list_head *mrs, struct ib_send_wr *last);

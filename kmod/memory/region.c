@@ -17,7 +17,155 @@
 #include <linux/slab.h>
 
 #include "memory/memory.h"
+#include "module.h"
 #include "observe/trace.h"
+
+/* Swiotlb and IOMMUs can map at least this many contiguous bytes */
+#define NFR_MAX_ENTRY		(128 * 1024)
+
+/* Covers the largest client payload, 1 MiB, at any offset in a page */
+#define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
+
+/* --- creation --- */
+
+static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
+{
+	u32 depth = pool->depth;
+	struct nfr_mr *mr;
+
+	mr = kzalloc(sizeof(*mr), NFR_GFP_RETRIED);
+	if (!mr)
+		return NULL;
+	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), NFR_GFP_RETRIED);
+	if (!mr->sgl)
+		goto out_free;
+	sg_init_table(mr->sgl, depth);
+	mr->mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, depth);
+	if (IS_ERR(mr->mr))
+		goto out_free;
+	mr->pool = pool;
+	mr->cqe.done = pool->done;
+	mr->reg.wr.opcode = IB_WR_REG_MR;
+	mr->reg.wr.wr_cqe = &mr->cqe;
+	mr->reg.mr = mr->mr;
+	return mr;
+out_free:
+	kfree(mr->sgl);
+	kfree(mr);
+	return NULL;
+}
+
+static void nfr_mem_mr_free(struct nfr_mr *mr)
+{
+	ib_dereg_mr(mr->mr);
+	kfree(mr->sgl);
+	kfree(mr);
+}
+
+/* --- the pool: it grows on demand and never shrinks --- */
+
+/**
+ * nfr_mem_pool_init - initialize an empty pool
+ * @pool: pool whose @number and @done the owner sets
+ */
+void nfr_mem_pool_init(struct nfr_pool *pool)
+{
+	spin_lock_init(&pool->lock);
+	INIT_LIST_HEAD(&pool->free);
+}
+
+/**
+ * nfr_mem_pool_fit - choose the depth of the MRs for a device
+ * @pool: empty pool
+ * @device: RDMA device
+ * @wanted: preferred depth in pages; 0 for the default
+ *
+ * Deeper MRs mean fewer registrations per request, but pages beyond the largest
+ * payload would waste memory.
+ */
+void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted)
+{
+	pool->device = device;
+	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
+}
+
+/**
+ * nfr_mem_pool_chain - compute the longest chain of work requests of one Call
+ * @pool: pool after nfr_mem_pool_fit()
+ *
+ * A Call has at most a Read chunk, and a Write or Reply chunk. Each MR takes a
+ * registration and an invalidation. The head and the tail of a span take an MR
+ * each.
+ *
+ * Return: number of work requests.
+ */
+u32 nfr_mem_pool_chain(const struct nfr_pool *pool)
+{
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->depth) + 2;
+
+	return 2 * 2 * regions + 1;
+}
+
+/**
+ * nfr_mem_pool_fill - allocate MRs
+ * @pool: pool
+ * @pd: protection domain
+ * @count: number of MRs to allocate
+ *
+ * Context: May sleep.
+ *
+ * Return: 0, or -ENOMEM if no MR could be allocated.
+ */
+int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count)
+{
+	struct nfr_mr *mr;
+	u32 made;
+
+	for (made = 0; made < count; made++) {
+		mr = nfr_mem_mr_alloc(pool, pd);
+		if (!mr)
+			break;
+		spin_lock(&pool->lock);
+		list_add(&mr->list, &pool->free);
+		pool->total++;
+		spin_unlock(&pool->lock);
+	}
+	return made ? 0 : -ENOMEM;
+}
+
+static struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool)
+{
+	struct nfr_mr *mr;
+
+	spin_lock(&pool->lock);
+	mr = list_first_entry_or_null(&pool->free, struct nfr_mr, list);
+	if (mr)
+		list_del(&mr->list);
+	spin_unlock(&pool->lock);
+	return mr;
+}
+
+/* Return an unmapped MR, which is removed from its list. */
+static void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr)
+{
+	spin_lock(&pool->lock);
+	list_move(&mr->list, &pool->free);
+	spin_unlock(&pool->lock);
+}
+
+/**
+ * nfr_mem_pool_destroy - destroy the MRs in the pool
+ * @pool: pool to which all requests have returned their MRs
+ */
+void nfr_mem_pool_destroy(struct nfr_pool *pool)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, &pool->free, list)
+		nfr_mem_mr_free(mr);
+	INIT_LIST_HEAD(&pool->free);
+}
 
 /* --- one MR --- */
 

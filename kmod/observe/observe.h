@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Counters of transports, and their directories in /sys/kernel/debug/nfsrdma and
- * nfsrdma-server. This room is told, and asks nothing.
+ * nfsrdma-server. Other rooms call this one; it calls none.
  */
 #ifndef NFSRDMA_OBSERVE_H
 #define NFSRDMA_OBSERVE_H
 
 #include <linux/atomic.h>
+#include <linux/fs.h>
 #include <linux/types.h>
 
 struct dentry;
-struct file_operations;
 
 /* Counters of a client transport; each has one writer */
 struct nfr_client_counters {

@@ -50,7 +50,7 @@ TRACE_EVENT(nfsrdma_marshal,
 		__entry->xprt = conn->id_number;
 		__entry->xid = be32_to_cpu(rqst->rq_xid);
 		__entry->task = rqst->rq_task->tk_pid;
-		__entry->client = nfr_rqst_client(rqst);
+		__entry->client = nfr_client_number(rqst);
 		__entry->procedure = rqst->rq_task->tk_msg.rpc_proc->p_proc;
 		__entry->call = call;
 		__entry->reply = reply;
@@ -78,7 +78,7 @@ TRACE_EVENT(nfsrdma_pullup,
 	TP_fast_assign(
 		__entry->xid = be32_to_cpu(rqst->rq_xid);
 		__entry->task = rqst->rq_task->tk_pid;
-		__entry->client = nfr_rqst_client(rqst);
+		__entry->client = nfr_client_number(rqst);
 		__entry->length = length;
 	),
 	TP_printk("xid=0x%08x task=%u@%u length=%u", __entry->xid, __entry->task,
@@ -100,7 +100,7 @@ TRACE_EVENT(nfsrdma_chunk,
 		__entry->xprt = conn->id_number;
 		__entry->xid = be32_to_cpu(rqst->rq_xid);
 		__entry->task = rqst->rq_task->tk_pid;
-		__entry->client = nfr_rqst_client(rqst);
+		__entry->client = nfr_client_number(rqst);
 		__entry->position = chunk->position;
 		__entry->segments = chunk->nsegs;
 		__entry->length = nfr_wire_length(chunk);
@@ -205,7 +205,7 @@ TRACE_EVENT(nfsrdma_reply,
 		__entry->xprt = conn->id_number;
 		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
 		__entry->task = req->rqst.rq_task->tk_pid;
-		__entry->client = nfr_rqst_client(&req->rqst);
+		__entry->client = nfr_client_number(&req->rqst);
 		__entry->granted = conn->granted;
 		__entry->by_inline = req->rpc_length;
 		__entry->by_chunk = max(req->result, 0);
@@ -288,7 +288,8 @@ TRACE_EVENT(nfsrdma_credit,
 
 /* A connection attempt ended; status is 0 or a negative errno */
 TRACE_EVENT(nfsrdma_connect,
-	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, u32 mr_depth, int status),
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, u32 mr_depth,
+		 int status),
 	TP_ARGS(conn, xprt, mr_depth, status),
 	TP_STRUCT__entry(
 		__field(u32, xprt) __field(u32, inline_send) __field(u32, inline_recv)
@@ -322,7 +323,8 @@ TRACE_EVENT(nfsrdma_disconnect,
 		__entry->inflight = READ_ONCE(conn->inflight);
 		strscpy(__entry->reason, reason, NFR_TRACE_TEXT);
 	),
-	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight, __entry->reason)
+	TP_printk("xprt=%u inflight=%u reason=%s", __entry->xprt, __entry->inflight,
+		  __entry->reason)
 );
 
 #endif

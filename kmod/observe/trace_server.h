@@ -25,10 +25,10 @@ struct nfr_svc_req;
 #define NFR_SVC_TEXT	40
 
 /* Fields that identify the connection; every event has them */
-#define nfr_svc_fields							\
+#define nfr_observe_svc_fields							\
 	__field(u32, xprt)						\
 	__array(unsigned char, peer, sizeof(struct sockaddr_in6))
-#define nfr_svc_assign(svc)						\
+#define nfr_observe_svc_assign(svc)						\
 	__entry->xprt = (svc)->conn->id_number;				\
 	memcpy(__entry->peer, &(svc)->xprt.xpt_remote, sizeof(struct sockaddr_in6))
 
@@ -37,11 +37,11 @@ TRACE_EVENT(nfsrdma_svc_accept,
 	TP_PROTO(const struct nfr_svc *svc, int status),
 	TP_ARGS(svc, status),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(int, status) __field(u32, inline_send)
+		nfr_observe_svc_fields __field(int, status) __field(u32, inline_send)
 		__field(u32, inline_recv) __field(u32, grant) __field(u32, depth)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(svc);
+		nfr_observe_svc_assign(svc);
 		__entry->status = status;
 		__entry->inline_send = svc->conn->send_size;
 		__entry->inline_recv = svc->conn->recv_size;
@@ -58,12 +58,12 @@ TRACE_EVENT(nfsrdma_svc_call,
 	TP_PROTO(const struct nfr_svc_req *req),
 	TP_ARGS(req),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(u32, nomsg) __field(u32, by_inline)
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, nomsg) __field(u32, by_inline)
 		__field(u32, length) __field(u32, reads) __field(u32, writes)
 		__field(u32, reply_room) __field(u32, asked) __field(u32, busy)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(req->svc);
+		nfr_observe_svc_assign(req->svc);
 		__entry->xid = req->head.xid;
 		__entry->nomsg = req->head.proc == NFR_NOMSG;
 		__entry->by_inline = req->rpc_length;
@@ -86,11 +86,11 @@ TRACE_EVENT(nfsrdma_svc_chunk,
 		 u32 length),
 	TP_ARGS(req, kind, chunk, length),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(u32, segments) __field(u32, room)
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, segments) __field(u32, room)
 		__field(u32, length) __array(char, kind, NFR_SVC_TEXT)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(req->svc);
+		nfr_observe_svc_assign(req->svc);
 		__entry->xid = req->head.xid;
 		__entry->segments = chunk->nsegs;
 		__entry->room = nfr_wire_length(chunk);
@@ -107,11 +107,11 @@ TRACE_EVENT(nfsrdma_svc_read,
 	TP_PROTO(const struct nfr_svc_req *req),
 	TP_ARGS(req),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(u32, length) __field(u32, pages)
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, length) __field(u32, pages)
 		__field(u32, requests)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(req->svc);
+		nfr_observe_svc_assign(req->svc);
 		__entry->xid = req->head.xid;
 		__entry->length = req->length;
 		__entry->pages = req->npages;
@@ -127,11 +127,11 @@ TRACE_EVENT(nfsrdma_svc_reply,
 	TP_PROTO(const struct nfr_svc_req *req, const struct nfr_header *reply, u32 length),
 	TP_ARGS(req, reply, length),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(u32, nomsg) __field(u32, length)
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, nomsg) __field(u32, length)
 		__field(u32, results) __field(u32, granted) __field(u32, invalidates)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(req->svc);
+		nfr_observe_svc_assign(req->svc);
 		__entry->xid = reply->xid;
 		__entry->nomsg = reply->proc == NFR_NOMSG;
 		__entry->length = length;
@@ -149,13 +149,13 @@ TRACE_EVENT(nfsrdma_svc_callback,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, u32 length),
 	TP_ARGS(svc, xid, length),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(u32, length) __field(u32, inflight)
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, length) __field(u32, inflight)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(svc);
+		nfr_observe_svc_assign(svc);
 		__entry->xid = xid;
 		__entry->length = length;
-		__entry->inflight = atomic_read(&svc->bc_inflight);
+		__entry->inflight = atomic_read(&svc->callbacks_inflight);
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x length=%u inflight=%u", __entry->xprt,
 		  __entry->peer, __entry->xid, __entry->length, __entry->inflight)
@@ -166,11 +166,11 @@ TRACE_EVENT(nfsrdma_svc_error,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, const char *what, int status),
 	TP_ARGS(svc, xid, what, status),
 	TP_STRUCT__entry(
-		nfr_svc_fields __field(u32, xid) __field(int, status)
+		nfr_observe_svc_fields __field(u32, xid) __field(int, status)
 		__array(char, what, NFR_SVC_TEXT)
 	),
 	TP_fast_assign(
-		nfr_svc_assign(svc);
+		nfr_observe_svc_assign(svc);
 		__entry->xid = xid;
 		__entry->status = status;
 		strscpy(__entry->what, what, NFR_SVC_TEXT);

@@ -76,7 +76,7 @@ static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	/* on failure, the request is freed with the connection */
 	if (!nfr_conn_check(conn, wc))
 		return;
-	nfr_rw_destroy_all(req);
+	nfr_svc_rdma_destroy_all(req);
 	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
 	nfr_svc_advance(req);
@@ -102,7 +102,7 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 		return;
 	}
 	req->read_cqe.done = nfr_svc_read_done;
-	req->first = nfr_rw_chain(req, &req->read_cqe, NULL);
+	req->first = nfr_svc_rdma_chain(req, &req->read_cqe, NULL);
 	/* all chunks are empty */
 	if (!req->first) {
 		nfr_svc_advance(req);
@@ -174,7 +174,7 @@ static void nfr_svc_inline(struct nfr_svc_req *req)
 		nfr_svc_call(req);
 		return;
 	}
-	nfr_backchannel_receive(svc, head->xid, head->credits, req->rpc, req->rpc_length);
+	nfr_svc_callback_receive(svc, head->xid, head->credits, req->rpc, req->rpc_length);
 	nfr_svc_req_put(req);
 }
 
@@ -218,7 +218,7 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 		return;
 	}
 	/* an error of the client must concern a callback, which then gets no other reply */
-	nfr_backchannel_failed(req->svc);
+	nfr_svc_callback_failed(req->svc);
 	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
@@ -261,7 +261,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	spin_lock(&svc->lock);
 	list_add_tail(&recv->list, &svc->late);
 	spin_unlock(&svc->lock);
-	nfr_sink_count_shortage();
+	nfr_svc_sink_count_shortage();
 	nfr_work_queue(&svc->late_work, 0);
 }
 
@@ -311,7 +311,7 @@ static void nfr_svc_give_pages(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 
 	for (i = 0; i < req->npages; i++)
 		swap(rqstp->rq_pages[i], req->pages[i]);
-	nfr_sink_put(req);
+	nfr_svc_sink_put(req);
 }
 
 static void nfr_svc_arg_inline(struct svc_rqst *rqstp, struct nfr_svc_req *req)
@@ -363,7 +363,7 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	arg->page_base = 0;
 	arg->len = arg->head[0].iov_len + arg->page_len + arg->tail[0].iov_len;
 	arg->buflen = arg->len;
-	nfr_set_respages(rqstp, req->npages);
+	nfr_compat_set_respages(rqstp, req->npages);
 	return arg->len;
 }
 
@@ -377,9 +377,9 @@ static struct nfr_svc_req *nfr_svc_next(struct nfr_svc *svc)
 	bool waits = false;
 
 	list_for_each_entry(req, &svc->ready, list) {
-		u32 room = nfr_budget_room(req);
+		u32 room = nfr_svc_budget_room(req);
 
-		if (!room || (!waits && nfr_budget_charge(req, room)))
+		if (!room || (!waits && nfr_svc_budget_charge(req, room)))
 			return req;
 		waits = true;
 	}
@@ -391,7 +391,7 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 	struct nfr_svc_req *req;
 
 	spin_lock(&svc->lock);
-	/* clear it first: nfr_budget_wake() may set it again at any time */
+	/* clear it first: nfr_svc_budget_wake() may set it again at any time */
 	clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
 	req = nfr_svc_next(svc);
 	if (req)

@@ -14,41 +14,41 @@
 #include "observe/trace_server.h"
 
 /* Concurrent callbacks per connection: the number that Linux clients post receives for */
-#define NFR_BC_SLOTS	2
+#define NFR_SVC_CALLBACKS	2
 
-#define NFR_BC_TIMEOUT	(60 * HZ)
+#define NFR_SVC_CALLBACK_TIMEOUT	(60 * HZ)
 
-static const struct rpc_timeout nfr_bc_timeout = {
-	.to_initval = NFR_BC_TIMEOUT,
-	.to_maxval = NFR_BC_TIMEOUT,
+static const struct rpc_timeout nfr_svc_callback_timeout = {
+	.to_initval = NFR_SVC_CALLBACK_TIMEOUT,
+	.to_maxval = NFR_SVC_CALLBACK_TIMEOUT,
 };
 
-static struct nfr_svc *nfr_bc_svc(struct rpc_xprt *xprt)
+static struct nfr_svc *nfr_svc_of_callback(struct rpc_xprt *xprt)
 {
 	return nfr_svc_of(xprt->bc_xprt);
 }
 
 /* --- sending --- */
 
-static bool nfr_bc_has_credit(const struct nfr_svc *svc)
+static bool nfr_svc_callback_has_credit(const struct nfr_svc *svc)
 {
-	return (u32)atomic_read(&svc->bc_inflight) < READ_ONCE(svc->bc_granted);
+	return (u32)atomic_read(&svc->callbacks_inflight) < READ_ONCE(svc->callbacks_granted);
 }
 
-/* Announce the wait, then check again: the order that sunrpc requires. */
-static int nfr_bc_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
+static int nfr_svc_callback_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
 {
 	xprt_wait_for_buffer_space(xprt);
+	/* announce the wait, then check again: the order that sunrpc requires */
 	smp_mb__after_atomic();
-	if (nfr_bc_has_credit(svc) || !nfr_conn_is_up(svc->conn))
+	if (nfr_svc_callback_has_credit(svc) || !nfr_conn_is_up(svc->conn))
 		xprt_write_space(xprt);
 	return -EAGAIN;
 }
 
-static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
+static int nfr_svc_callback_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 {
 	struct nfr_header head = {
-		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_BC_SLOTS, .proc = NFR_MSG,
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_SVC_CALLBACKS, .proc = NFR_MSG,
 	};
 	u32 size = nfr_wire_size(&head), length = rqst->rq_snd_buf.len;
 	struct nfr_svc_req *req;
@@ -62,7 +62,7 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 		nfr_svc_req_put(req);
 		return -EIO;
 	}
-	atomic_inc(&svc->bc_inflight);
+	atomic_inc(&svc->callbacks_inflight);
 	nfr_svc_count(svc, callbacks, 1);
 	rqst->rq_xtime = ktime_get();
 	rqst->rq_xmit_bytes_sent += length;
@@ -77,24 +77,30 @@ static int nfr_bc_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	return 0;
 }
 
-static int nfr_bc_send_request(struct rpc_rqst *rqst)
+static int nfr_svc_callback_send_request(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
-	struct nfr_svc *svc = nfr_bc_svc(xprt);
+	struct nfr_svc *svc = nfr_svc_of_callback(xprt);
 
 	if (!nfr_conn_is_up(svc->conn)) {
 		/* without this, sunrpc would retry immediately */
 		xprt_disconnect_done(xprt);
 		return -ENOTCONN;
 	}
-	if (!nfr_bc_has_credit(svc))
-		return nfr_bc_wait(xprt, svc);
-	return nfr_bc_send(svc, rqst);
+	if (!nfr_svc_callback_has_credit(svc))
+		return nfr_svc_callback_wait(xprt, svc);
+	return nfr_svc_callback_send(svc, rqst);
 }
 
 /* --- replies --- */
 
-static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
+static struct rpc_xprt *nfr_svc_callback_xprt(struct nfr_svc *svc)
+{
+	/* pairs with the cmpxchg() in nfr_svc_callback_attach() */
+	return smp_load_acquire(&svc->callbacks);
+}
+
+static void nfr_svc_callback_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
 {
 	struct rpc_rqst *rqst;
 	struct kvec *to;
@@ -111,25 +117,25 @@ static void nfr_bc_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32
 }
 
 /**
- * nfr_backchannel_failed - handle an RDMA_ERROR of the client
+ * nfr_svc_callback_failed - handle an RDMA_ERROR of the client
  * @svc: connection
  *
  * A credit becomes free. The callback gets no reply and times out.
  *
  * Context: Completion handler.
  */
-void nfr_backchannel_failed(struct nfr_svc *svc)
+void nfr_svc_callback_failed(struct nfr_svc *svc)
 {
-	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+	struct rpc_xprt *xprt = nfr_svc_callback_xprt(svc);
 
 	if (!xprt)
 		return;
-	atomic_add_unless(&svc->bc_inflight, -1, 0);
+	atomic_add_unless(&svc->callbacks_inflight, -1, 0);
 	xprt_write_space(xprt);
 }
 
 /**
- * nfr_backchannel_receive - handle the reply to a callback
+ * nfr_svc_callback_receive - handle the reply to a callback
  * @svc: connection
  * @xid: XID of the callback
  * @credits: number of callbacks that the client allows
@@ -138,41 +144,41 @@ void nfr_backchannel_failed(struct nfr_svc *svc)
  *
  * Context: Completion handler.
  */
-void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
-			     u32 length)
+void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			      u32 length)
 {
-	struct rpc_xprt *xprt = smp_load_acquire(&svc->backchannel);
+	struct rpc_xprt *xprt = nfr_svc_callback_xprt(svc);
 
 	if (!xprt) {
 		trace_nfsrdma_svc_error(svc, xid, "a reply, but no callback was sent", 0);
 		return;
 	}
-	WRITE_ONCE(svc->bc_granted, clamp_t(u32, credits, 1, NFR_BC_SLOTS));
-	atomic_add_unless(&svc->bc_inflight, -1, 0);
-	nfr_bc_complete(xprt, xid, rpc, length);
+	WRITE_ONCE(svc->callbacks_granted, clamp_t(u32, credits, 1, NFR_SVC_CALLBACKS));
+	atomic_add_unless(&svc->callbacks_inflight, -1, 0);
+	nfr_svc_callback_complete(xprt, xid, rpc, length);
 	xprt_write_space(xprt);
 }
 
 /* --- operations of the rpc_xprt --- */
 
-static void nfr_bc_connect(struct rpc_xprt *xprt, struct rpc_task *task)
+static void nfr_svc_callback_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 {
 }
 
 /* Only the client can establish a connection. */
-static void nfr_bc_close(struct rpc_xprt *xprt)
+static void nfr_svc_callback_close(struct rpc_xprt *xprt)
 {
 	xprt_disconnect_done(xprt);
 }
 
-static void nfr_bc_destroy(struct rpc_xprt *xprt)
+static void nfr_svc_callback_destroy(struct rpc_xprt *xprt)
 {
 	kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
 	xprt_free(xprt);
 	module_put(THIS_MODULE);
 }
 
-static int nfr_bc_buf_alloc(struct rpc_task *task)
+static int nfr_svc_callback_buf_alloc(struct rpc_task *task)
 {
 	struct rpc_rqst *rqst = task->tk_rqstp;
 	void *buffer = kmalloc(rqst->rq_callsize + rqst->rq_rcvsize, rpc_task_gfp_mask());
@@ -184,51 +190,51 @@ static int nfr_bc_buf_alloc(struct rpc_task *task)
 	return 0;
 }
 
-static void nfr_bc_buf_free(struct rpc_task *task)
+static void nfr_svc_callback_buf_free(struct rpc_task *task)
 {
 	kfree(task->tk_rqstp->rq_buffer);
 }
 
 /* RFC 8166, section 3.3.1: a Call is not sent again on the same connection */
-static void nfr_bc_timer(struct rpc_xprt *xprt, struct rpc_task *task)
+static void nfr_svc_callback_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "no reply to a callback");
+	nfr_conn_break(nfr_svc_of_callback(xprt)->conn, "no reply to a callback");
 }
 
-static void nfr_bc_inject_disconnect(struct rpc_xprt *xprt)
+static void nfr_svc_callback_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_conn_break(nfr_bc_svc(xprt)->conn, "fault injection");
+	nfr_conn_break(nfr_svc_of_callback(xprt)->conn, "fault injection");
 }
 
-static void nfr_bc_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
+static void nfr_svc_callback_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
 {
 }
 
-static const struct rpc_xprt_ops nfr_bc_ops = {
+static const struct rpc_xprt_ops nfr_svc_callback_ops = {
 	.reserve_xprt		= xprt_reserve_xprt,
 	.release_xprt		= xprt_release_xprt,
 	.alloc_slot		= xprt_alloc_slot,
 	.free_slot		= xprt_free_slot,
-	.connect		= nfr_bc_connect,
-	.buf_alloc		= nfr_bc_buf_alloc,
-	.buf_free		= nfr_bc_buf_free,
-	.send_request		= nfr_bc_send_request,
+	.connect		= nfr_svc_callback_connect,
+	.buf_alloc		= nfr_svc_callback_buf_alloc,
+	.buf_free		= nfr_svc_callback_buf_free,
+	.send_request		= nfr_svc_callback_send_request,
 	.wait_for_reply_request	= xprt_wait_for_reply_request_def,
-	.timer			= nfr_bc_timer,
-	.close			= nfr_bc_close,
-	.destroy		= nfr_bc_destroy,
-	.print_stats		= nfr_bc_print_stats,
-	.inject_disconnect	= nfr_bc_inject_disconnect,
+	.timer			= nfr_svc_callback_timer,
+	.close			= nfr_svc_callback_close,
+	.destroy		= nfr_svc_callback_destroy,
+	.print_stats		= nfr_svc_callback_print_stats,
+	.inject_disconnect	= nfr_svc_callback_inject_disconnect,
 };
 
-static struct xprt_class nfr_bc_class;
+static struct xprt_class nfr_svc_callback_class;
 
-static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
+static void nfr_svc_callback_init(struct rpc_xprt *xprt, const struct xprt_create *args)
 {
-	xprt->ops = &nfr_bc_ops;
-	xprt->xprt_class = &nfr_bc_class;
-	xprt->timeout = &nfr_bc_timeout;
-	xprt->prot = NFR_BC_IDENT;
+	xprt->ops = &nfr_svc_callback_ops;
+	xprt->xprt_class = &nfr_svc_callback_class;
+	xprt->timeout = &nfr_svc_callback_timeout;
+	xprt->prot = NFR_SVC_CALLBACK_IDENT;
 	xprt->addrlen = args->addrlen;
 	memcpy(&xprt->addr, args->dstaddr, args->addrlen);
 	xprt->address_strings[RPC_DISPLAY_ADDR] =
@@ -242,31 +248,32 @@ static void nfr_bc_init(struct rpc_xprt *xprt, const struct xprt_create *args)
 
 /*
  * Two references besides the caller's: one of @sxprt, which sunrpc drops, and
- * one that nfr_backchannel_receive() uses. If two of nfsd's clients attach at
+ * one that nfr_svc_callback_receive() uses. If two of nfsd's clients attach at
  * once, one succeeds.
  */
-static bool nfr_bc_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
+static bool nfr_svc_callback_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
 {
 	xprt->bc_xprt = sxprt;
-	if (cmpxchg(&nfr_svc_of(sxprt)->backchannel, NULL, xprt))
+	if (cmpxchg(&nfr_svc_of(sxprt)->callbacks, NULL, xprt))
 		return false;
 	xprt_get(xprt);
 	sxprt->xpt_bc_xprt = xprt_get(xprt);
 	return true;
 }
 
-static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
+static struct rpc_xprt *nfr_svc_callback_setup(struct xprt_create *args)
 {
 	struct rpc_xprt *xprt;
 
 	if (args->addrlen > sizeof(xprt->addr) || !args->bc_xprt ||
 	    args->bc_xprt->xpt_class->xcl_ident != NFR_SVC_IDENT)
 		return ERR_PTR(-EBADF);
-	xprt = xprt_alloc(args->net, sizeof(*xprt), NFR_BC_SLOTS, NFR_BC_SLOTS);
+	xprt = xprt_alloc(args->net, sizeof(*xprt), NFR_SVC_CALLBACKS, NFR_SVC_CALLBACKS);
 	if (!xprt)
 		return ERR_PTR(-ENOMEM);
-	nfr_bc_init(xprt, args);
-	if (!xprt->address_strings[RPC_DISPLAY_ADDR] || !nfr_bc_attach(xprt, args->bc_xprt)) {
+	nfr_svc_callback_init(xprt, args);
+	if (!xprt->address_strings[RPC_DISPLAY_ADDR] ||
+	    !nfr_svc_callback_attach(xprt, args->bc_xprt)) {
 		kfree(xprt->address_strings[RPC_DISPLAY_ADDR]);
 		xprt_free(xprt);
 		return ERR_PTR(-ENOMEM);
@@ -275,30 +282,30 @@ static struct rpc_xprt *nfr_bc_setup(struct xprt_create *args)
 	return xprt;
 }
 
-static struct xprt_class nfr_bc_class = {
-	.list	= LIST_HEAD_INIT(nfr_bc_class.list),
+static struct xprt_class nfr_svc_callback_class = {
+	.list	= LIST_HEAD_INIT(nfr_svc_callback_class.list),
 	.name	= "nfsrdma callback",
 	.owner	= THIS_MODULE,
-	.ident	= NFR_BC_IDENT,
-	.setup	= nfr_bc_setup,
+	.ident	= NFR_SVC_CALLBACK_IDENT,
+	.setup	= nfr_svc_callback_setup,
 	/* selected by ident only; an empty name ends the list */
 	.netid	= { "" },
 };
 
 /**
- * nfr_backchannel_register - register the transport class for callbacks
+ * nfr_svc_callback_register - register the transport class for callbacks
  *
  * Return: 0 or -EEXIST.
  */
-int nfr_backchannel_register(void)
+int nfr_svc_callback_register(void)
 {
-	return xprt_register_transport(&nfr_bc_class);
+	return xprt_register_transport(&nfr_svc_callback_class);
 }
 
 /**
- * nfr_backchannel_unregister - undo nfr_backchannel_register()
+ * nfr_svc_callback_unregister - undo nfr_svc_callback_register()
  */
-void nfr_backchannel_unregister(void)
+void nfr_svc_callback_unregister(void)
 {
-	xprt_unregister_transport(&nfr_bc_class);
+	xprt_unregister_transport(&nfr_svc_callback_class);
 }

@@ -61,9 +61,11 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 {
 	seq_printf(seq, "connections %u of %u\n", atomic_read(&nfr_svc_total),
 		   nfr_params_server_connections());
-	seq_printf(seq, "read_pages %u of %u\n", nfr_sink_in_use(), nfr_params_server_pages());
-	seq_printf(seq, "reply_pages %u of %u\n", nfr_budget_in_use(), nfr_params_server_pages());
-	seq_printf(seq, "memory_short %u\n", nfr_sink_shortages());
+	seq_printf(seq, "read_pages %u of %u\n", nfr_svc_sink_in_use(),
+		   nfr_params_server_pages());
+	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_budget_in_use(),
+		   nfr_params_server_pages());
+	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
@@ -137,8 +139,8 @@ static void nfr_svc_broken(struct nfr_conn *conn)
 	struct nfr_svc *svc = conn->owner;
 
 	svc_xprt_deferred_close(&svc->xprt);
-	nfr_sink_kick();
-	nfr_budget_leave(svc);
+	nfr_svc_sink_kick();
+	nfr_svc_budget_leave(svc);
 }
 
 static const struct nfr_conn_ops nfr_svc_conn_ops = {
@@ -160,10 +162,10 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
-	nfr_budget_leave(svc);
+	nfr_svc_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
-	if (svc->backchannel)
-		xprt_put(svc->backchannel);
+	if (svc->callbacks)
+		xprt_put(svc->callbacks);
 	nfr_conn_free(svc->conn);
 	kfree(svc->conn);
 	atomic_dec(&nfr_svc_total);
@@ -188,7 +190,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
 	nfr_svc_late_init(svc);
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
-	svc->bc_granted = 1;
+	svc->callbacks_granted = 1;
 }
 
 static struct nfr_svc *nfr_svc_alloc(void)

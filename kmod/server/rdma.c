@@ -16,7 +16,7 @@
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
 
-static void nfr_rw_pages(struct nfr_rw *rw, void (*each)(struct page *page))
+static void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 {
 	struct scatterlist *sg;
 	u32 i, n;
@@ -30,7 +30,8 @@ static void nfr_rw_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 }
 
 /* Append a piece, or extend the last entry if it is contiguous. */
-static void nfr_rw_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length, u32 max)
+static void nfr_svc_rdma_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length,
+			       u32 max)
 {
 	struct scatterlist *sg = rw->entries ? &rw->sg[rw->entries - 1] : NULL;
 
@@ -43,14 +44,14 @@ static void nfr_rw_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 l
 	sg_set_page(&rw->sg[rw->entries++], piece->page, length, piece->offset);
 }
 
-static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
+static void nfr_svc_rdma_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
 {
 	struct nfr_piece piece;
 	u32 n;
 
 	while (length && nfr_mem_span_peek(span, &piece)) {
 		n = min(piece.length, length);
-		nfr_rw_piece(rw, &piece, n, max);
+		nfr_svc_rdma_piece(rw, &piece, n, max);
 		nfr_mem_span_skip(span, n);
 		length -= n;
 	}
@@ -62,8 +63,8 @@ static void nfr_rw_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u3
  * does not block, it must not reclaim either. The limit on pages (memory.c) also
  * bounds its use of the reserves.
  */
-static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct nfr_segment *seg,
-		       u32 at)
+static int nfr_svc_rdma_init(struct nfr_svc_req *req, struct nfr_rw *rw,
+			     const struct nfr_segment *seg, u32 at)
 {
 	struct rdma_cm_id *id = req->svc->conn->id;
 	bool blocks = gfpflags_allow_blocking(req->gfp);
@@ -81,8 +82,8 @@ static int nfr_rw_init(struct nfr_svc_req *req, struct nfr_rw *rw, const struct 
 }
 
 /* Add one operation: @length bytes of @span, at offset @at of @seg */
-static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
-		      struct nfr_span *span, u32 length, enum dma_data_direction direction)
+static int nfr_svc_rdma_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
+			    struct nfr_span *span, u32 length, enum dma_data_direction direction)
 {
 	struct nfr_conn *conn = req->svc->conn;
 	u32 room = (length >> PAGE_SHIFT) + NFR_RW_ENDS;
@@ -96,19 +97,19 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
 	rw->direction = direction;
 	rw->length = length;
 	sg_init_table(rw->sg, room);
-	nfr_rw_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
-	rc = nfr_rw_init(req, rw, seg, at);
+	nfr_svc_rdma_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
+	rc = nfr_svc_rdma_init(req, rw, seg, at);
 	if (rc < 0) {
 		kvfree(rw);
 		return rc;
 	}
-	nfr_rw_pages(rw, get_page);
+	nfr_svc_rdma_pages(rw, get_page);
 	list_add_tail(&rw->list, &req->rws);
 	return 0;
 }
 
 /**
- * nfr_rw_add - prepare RDMA Reads or Writes
+ * nfr_svc_rdma_add - prepare RDMA Reads or Writes
  * @req: request to add the operations to
  * @cursor: position in the chunk of the peer; advanced
  * @span: local memory; @length bytes of it are consumed
@@ -118,8 +119,8 @@ static int nfr_rw_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u3
  *
  * Return: 0, -ENOMEM, or -EAGAIN if the device has no free MRs for it.
  */
-int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
-	       u32 length, enum dma_data_direction direction)
+int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
+		     u32 length, enum dma_data_direction direction)
 {
 	const struct nfr_segment *seg;
 	int rc = 0;
@@ -129,7 +130,7 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 		seg = &cursor->chunk->segs[cursor->seg];
 		n = min(length, seg->length - cursor->offset);
 		if (n)
-			rc = nfr_rw_one(req, seg, cursor->offset, span, n, direction);
+			rc = nfr_svc_rdma_one(req, seg, cursor->offset, span, n, direction);
 		length -= n;
 		cursor->offset += n;
 		if (cursor->offset == seg->length) {
@@ -141,12 +142,12 @@ int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_sp
 }
 
 /**
- * nfr_rw_bytes - compute the length of all operations of a request
+ * nfr_svc_rdma_bytes - compute the length of all operations of a request
  * @req: request
  *
  * Return: number of bytes.
  */
-u32 nfr_rw_bytes(const struct nfr_svc_req *req)
+u32 nfr_svc_rdma_bytes(const struct nfr_svc_req *req)
 {
 	const struct nfr_rw *rw;
 	u32 bytes = 0;
@@ -157,15 +158,15 @@ u32 nfr_rw_bytes(const struct nfr_svc_req *req)
 }
 
 /**
- * nfr_rw_chain - link the work requests of all operations
+ * nfr_svc_rdma_chain - link the work requests of all operations
  * @req: request with operations
  * @cqe: completion of the last operation; unused if @last is set
  * @last: work request that follows them, or NULL
  *
  * Return: first work request, or @last if there are no operations.
  */
-struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
-				struct ib_send_wr *last)
+struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
+				      struct ib_send_wr *last)
 {
 	struct nfr_conn *conn = req->svc->conn;
 	struct nfr_rw *rw;
@@ -177,10 +178,11 @@ struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 }
 
 /**
- * nfr_rw_destroy_all - undo nfr_rw_add() for operations that are complete or were not posted
- * @req: request; the queue pair exists
+ * nfr_svc_rdma_destroy_all - undo nfr_svc_rdma_add()
+ * @req: request, whose operations are complete or were not posted; the queue pair
+ *	exists
  */
-void nfr_rw_destroy_all(struct nfr_svc_req *req)
+void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req)
 {
 	struct nfr_conn *conn = req->svc->conn;
 	struct nfr_rw *rw, *next;
@@ -189,7 +191,7 @@ void nfr_rw_destroy_all(struct nfr_svc_req *req)
 		list_del(&rw->list);
 		rdma_rw_ctx_destroy(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg,
 				    rw->entries, rw->direction);
-		nfr_rw_pages(rw, put_page);
+		nfr_svc_rdma_pages(rw, put_page);
 		kvfree(rw);
 	}
 }

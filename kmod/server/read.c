@@ -17,31 +17,31 @@
 /* Length of an RPC Call with empty credentials: RFC 5531, section 9 */
 #define NFR_CALL_MIN	40u
 
-static bool nfr_read_is_nomsg(const struct nfr_svc_req *req)
+static bool nfr_svc_read_is_nomsg(const struct nfr_svc_req *req)
 {
 	return req->head.proc == NFR_NOMSG;
 }
 
 /* Get the Read chunks of data items: all except the position-zero chunk. */
-static u32 nfr_read_items(const struct nfr_svc_req *req, const struct nfr_chunk **items)
+static u32 nfr_svc_read_items(const struct nfr_svc_req *req, const struct nfr_chunk **items)
 {
-	u32 skip = nfr_read_is_nomsg(req);
+	u32 skip = nfr_svc_read_is_nomsg(req);
 
 	*items = req->head.reads + skip;
 	return req->head.nreads - skip;
 }
 
 /* Get the length of the frame. */
-static u32 nfr_read_frame(const struct nfr_svc_req *req)
+static u32 nfr_svc_read_frame(const struct nfr_svc_req *req)
 {
-	return nfr_read_is_nomsg(req) ? nfr_wire_length(req->head.reads) : req->rpc_length;
+	return nfr_svc_read_is_nomsg(req) ? nfr_wire_length(req->head.reads) : req->rpc_length;
 }
 
-static bool nfr_read_frame_is_sound(const struct nfr_svc_req *req)
+static bool nfr_svc_read_frame_is_sound(const struct nfr_svc_req *req)
 {
 	const struct nfr_header *head = &req->head;
 
-	if (nfr_read_is_nomsg(req))
+	if (nfr_svc_read_is_nomsg(req))
 		return head->nreads && !head->reads[0].position && !req->rpc_length;
 	return !head->nreads || head->reads[0].position;
 }
@@ -63,10 +63,10 @@ bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max)
 	u32 i, n, left, at = 0;
 	u64 length;
 
-	if (!nfr_read_frame_is_sound(req))
+	if (!nfr_svc_read_frame_is_sound(req))
 		return false;
-	n = nfr_read_items(req, &items);
-	left = nfr_read_frame(req);
+	n = nfr_svc_read_items(req, &items);
+	left = nfr_svc_read_frame(req);
 	if ((n ? min(items[0].position, left) : left) < NFR_CALL_MIN || left > max)
 		return false;
 	for (i = 0, length = left; i < n; i++) {
@@ -84,16 +84,16 @@ bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max)
 
 /* --- preparing RDMA Reads --- */
 
-static int nfr_read_remote(struct nfr_svc_req *req, struct nfr_cursor *from, u32 to, u32 length)
+static int nfr_svc_read_remote(struct nfr_svc_req *req, struct nfr_cursor *from, u32 to, u32 length)
 {
 	struct nfr_span span = {
 		.pages = req->pages, .page_base = to, .page_len = length,
 	};
 
-	return nfr_rw_add(req, from, &span, length, DMA_FROM_DEVICE);
+	return nfr_svc_rdma_add(req, from, &span, length, DMA_FROM_DEVICE);
 }
 
-static void nfr_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 length)
+static void nfr_svc_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 length)
 {
 	u32 n;
 
@@ -104,17 +104,17 @@ static void nfr_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 l
 }
 
 /* Place the next part of the frame. @from is its offset in the inline message or in the chunk. */
-static int nfr_read_frame_part(struct nfr_svc_req *req, struct nfr_cursor *cursor, u32 from,
-			       u32 to, u32 length)
+static int nfr_svc_read_frame_part(struct nfr_svc_req *req, struct nfr_cursor *cursor, u32 from,
+				   u32 to, u32 length)
 {
-	if (nfr_read_is_nomsg(req))
-		return nfr_read_remote(req, cursor, to, length);
-	nfr_read_copy(req, req->rpc + from, to, length);
+	if (nfr_svc_read_is_nomsg(req))
+		return nfr_svc_read_remote(req, cursor, to, length);
+	nfr_svc_read_copy(req, req->rpc + from, to, length);
 	return 0;
 }
 
 /* Place a data item and its padding, which does not cross a page because @to is a multiple of 4. */
-static int nfr_read_item(struct nfr_svc_req *req, const struct nfr_chunk *item, u32 to)
+static int nfr_svc_read_item(struct nfr_svc_req *req, const struct nfr_chunk *item, u32 to)
 {
 	u32 length = nfr_wire_length(item), end = to + length;
 	struct nfr_cursor cursor = { .chunk = item };
@@ -122,41 +122,41 @@ static int nfr_read_item(struct nfr_svc_req *req, const struct nfr_chunk *item, 
 	if (xdr_pad_size(length))
 		memzero_page(req->pages[end >> PAGE_SHIFT], offset_in_page(end),
 			     xdr_pad_size(length));
-	return nfr_read_remote(req, &cursor, to, length);
+	return nfr_svc_read_remote(req, &cursor, to, length);
 }
 
-static int nfr_read_whole(struct nfr_svc_req *req)
+static int nfr_svc_read_whole(struct nfr_svc_req *req)
 {
 	struct nfr_cursor frame = { .chunk = req->head.reads };
 	const struct nfr_chunk *items;
 	u32 i, n, used = 0, at = 0;
 	int rc = 0;
 
-	n = nfr_read_items(req, &items);
+	n = nfr_svc_read_items(req, &items);
 	for (i = 0; i < n && !rc; i++) {
 		u32 gap = items[i].position - at;
 
-		rc = nfr_read_frame_part(req, &frame, used, at, gap);
+		rc = nfr_svc_read_frame_part(req, &frame, used, at, gap);
 		used += gap;
 		at += gap;
 		if (!rc)
-			rc = nfr_read_item(req, &items[i], at);
+			rc = nfr_svc_read_item(req, &items[i], at);
 		at += xdr_align_size(nfr_wire_length(&items[i]));
 	}
 	if (rc)
 		return rc;
-	return nfr_read_frame_part(req, &frame, used, at, nfr_read_frame(req) - used);
+	return nfr_svc_read_frame_part(req, &frame, used, at, nfr_svc_read_frame(req) - used);
 }
 
-static int nfr_read_plan(struct nfr_svc_req *req)
+static int nfr_svc_read_plan(struct nfr_svc_req *req)
 {
-	return req->whole ? nfr_read_whole(req) : nfr_read_item(req, req->head.reads, 0);
+	return req->whole ? nfr_svc_read_whole(req) : nfr_svc_read_item(req, req->head.reads, 0);
 }
 
 /* Choose the layout of the pages: a single data item, or the whole message. */
-static void nfr_read_layout(struct nfr_svc_req *req)
+static void nfr_svc_read_layout(struct nfr_svc_req *req)
 {
-	req->whole = nfr_read_is_nomsg(req) || req->head.nreads > 1;
+	req->whole = nfr_svc_read_is_nomsg(req) || req->head.nreads > 1;
 	if (!req->whole)
 		req->length = xdr_align_size(nfr_wire_length(req->head.reads));
 	req->npages = DIV_ROUND_UP(req->length, PAGE_SIZE);
@@ -165,7 +165,7 @@ static void nfr_read_layout(struct nfr_svc_req *req)
 /* --- preparing --- */
 
 /* Number of MRs that a device may need: one per segment, unless a segment is very large */
-static u32 nfr_read_segments(const struct nfr_svc_req *req)
+static u32 nfr_svc_read_segments(const struct nfr_svc_req *req)
 {
 	u32 i, count = 0;
 
@@ -175,10 +175,10 @@ static u32 nfr_read_segments(const struct nfr_svc_req *req)
 }
 
 /* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
-static bool nfr_read_may_work_later(const struct nfr_svc_req *req, int rc)
+static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
 	return rc == -ENOMEM ||
-	       (rc == -EAGAIN && nfr_read_segments(req) <= req->svc->conn->rw_contexts);
+	       (rc == -EAGAIN && nfr_svc_read_segments(req) <= req->svc->conn->rw_contexts);
 }
 
 /**
@@ -193,13 +193,13 @@ int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_
 {
 	int rc;
 
-	nfr_read_layout(req);
-	rc = req->npages ? nfr_sink_get(req, resume) : 0;
+	nfr_svc_read_layout(req);
+	rc = req->npages ? nfr_svc_sink_get(req, resume) : 0;
 	if (!rc)
-		rc = nfr_read_plan(req);
-	if (nfr_read_may_work_later(req, rc)) {
-		nfr_rw_destroy_all(req);
-		rc = nfr_sink_again(req, resume);
+		rc = nfr_svc_read_plan(req);
+	if (nfr_svc_read_may_work_later(req, rc)) {
+		nfr_svc_rdma_destroy_all(req);
+		rc = nfr_svc_sink_again(req, resume);
 	}
 	return rc;
 }

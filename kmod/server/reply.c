@@ -38,7 +38,7 @@ int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned
 }
 
 /* krb5i and krb5p wrap the whole message, so that no part of it is DDP-eligible. */
-static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
+static bool nfr_svc_reply_is_wrapped(const struct svc_rqst *rqstp)
 {
 	u32 flavor = rqstp->rq_cred.cr_flavor;
 
@@ -49,7 +49,7 @@ static bool nfr_reply_is_wrapped(const struct svc_rqst *rqstp)
  * Check that each result fits into its Write chunk, and into the unreduced Reply of
  * @length bytes.
  */
-static bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
+static bool nfr_svc_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 {
 	u32 i, at = 0;
 
@@ -67,7 +67,7 @@ static bool nfr_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 	return true;
 }
 
-static bool nfr_word_is(const struct xdr_buf *res, u32 offset, u32 value)
+static bool nfr_svc_word_is(const struct xdr_buf *res, u32 offset, u32 value)
 {
 	u32 word;
 
@@ -80,7 +80,7 @@ static bool nfr_word_is(const struct xdr_buf *res, u32 offset, u32 value)
  * word; for all other results, the offset of the data. Results that nfsd
  * truncated, because the Reply became too long, are dropped.
  */
-static void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
+static void nfr_svc_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 i;
 
@@ -89,8 +89,8 @@ static void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_bu
 
 		if (result->offset < 4 || result->offset > res->len)
 			break;
-		if (!nfr_word_is(res, result->offset - 4, result->length)) {
-			if (!nfr_word_is(res, result->offset, result->length))
+		if (!nfr_svc_word_is(res, result->offset - 4, result->length)) {
+			if (!nfr_svc_word_is(res, result->offset, result->length))
 				break;
 			result->offset += 4;
 		}
@@ -102,12 +102,12 @@ static void nfr_reply_place_results(struct nfr_svc_req *req, const struct xdr_bu
 
 /* --- the message without its results --- */
 
-typedef int (*nfr_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			   u32 length, void *arg);
+typedef int (*nfr_svc_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			       u32 length, void *arg);
 
 /* Call @each for every part of the message outside the results and their XDR padding. */
-static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, nfr_part_fn each,
-			   void *arg)
+static int nfr_svc_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res,
+			       nfr_svc_part_fn each, void *arg)
 {
 	u32 i, at = 0;
 	int rc = 0;
@@ -120,15 +120,15 @@ static int nfr_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res, n
 	return rc ?: each(req, res, at, res->len - at, arg);
 }
 
-static int nfr_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			  u32 length, void *arg)
+static int nfr_svc_part_count(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			      u32 length, void *arg)
 {
 	*(u32 *)arg += length;
 	return 0;
 }
 
-static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			 u32 length, void *arg)
+static int nfr_svc_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			     u32 length, void *arg)
 {
 	u8 **at = arg;
 	int rc = read_bytes_from_xdr_buf(res, offset, *at, length);
@@ -137,7 +137,8 @@ static int nfr_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res, u32
 	return rc;
 }
 
-static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
+static int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length,
+			      struct nfr_span *span)
 {
 	struct xdr_buf part;
 
@@ -150,19 +151,19 @@ static int nfr_reply_span(const struct xdr_buf *res, u32 offset, u32 length, str
 	return 0;
 }
 
-static int nfr_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
-			  u32 length, void *arg)
+static int nfr_svc_part_write(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset,
+			      u32 length, void *arg)
 {
 	struct nfr_span span;
 
-	return nfr_reply_span(res, offset, length, &span) ?:
-	       nfr_rw_add(req, arg, &span, length, DMA_TO_DEVICE);
+	return nfr_svc_reply_span(res, offset, length, &span) ?:
+	       nfr_svc_rdma_add(req, arg, &span, length, DMA_TO_DEVICE);
 }
 
 /* --- chunks --- */
 
 /* Set the segment lengths of a returned chunk to the bytes that the server wrote. */
-static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
+static void nfr_svc_chunk_used(struct nfr_chunk *chunk, u32 length)
 {
 	u32 i;
 
@@ -173,20 +174,21 @@ static void nfr_chunk_used(struct nfr_chunk *chunk, u32 length)
 }
 
 /* Prepare RDMA Writes for the results, and update the Write list for the Reply. */
-static int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
+static int nfr_svc_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 i, length;
-	int rc;
+	int rc = 0;
 
 	for (i = 0; i < req->head.nwrites; i++) {
 		struct nfr_cursor cursor = { .chunk = &req->head.writes[i] };
 
 		length = i < req->nresults ? req->results[i].length : 0;
-		rc = length ? nfr_part_write(req, res, req->results[i].offset, length, &cursor) : 0;
+		if (length)
+			rc = nfr_svc_part_write(req, res, req->results[i].offset, length, &cursor);
 		if (rc)
 			return rc;
 		trace_nfsrdma_svc_chunk(req, "write", &req->head.writes[i], length);
-		nfr_chunk_used(&req->head.writes[i], length);
+		nfr_svc_chunk_used(&req->head.writes[i], length);
 		nfr_svc_count(req->svc, write_chunks, length != 0);
 		nfr_svc_count(req->svc, write_bytes, length);
 	}
@@ -194,43 +196,43 @@ static int nfr_reply_write_list(struct nfr_svc_req *req, const struct xdr_buf *r
 }
 
 /* Prepare RDMA Writes of the rest, @length bytes, to the Reply chunk. */
-static int nfr_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
+static int nfr_svc_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf *res, u32 length)
 {
 	struct nfr_cursor cursor = { .chunk = req->head.reply };
-	int rc = nfr_reply_parts(req, res, nfr_part_write, &cursor);
+	int rc = nfr_svc_reply_parts(req, res, nfr_svc_part_write, &cursor);
 
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_chunk(req, "reply", req->head.reply, length);
-	nfr_chunk_used(req->head.reply, length);
+	nfr_svc_chunk_used(req->head.reply, length);
 	nfr_svc_count(req->svc, reply_chunks, 1);
 	nfr_svc_count(req->svc, reply_bytes, length);
 	return 0;
 }
 
 /* Compute the length of the Reply without results and their padding. */
-static u32 nfr_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
+static u32 nfr_svc_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 length = 0;
 
-	nfr_reply_parts(req, res, nfr_part_count, &length);
+	nfr_svc_reply_parts(req, res, nfr_svc_part_count, &length);
 	return length;
 }
 
 /* Copy the rest behind the header, which has @offset bytes. */
-static int nfr_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
+static int nfr_svc_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
 {
 	u8 *at = req->buffer + offset;
 
 	if (req->head.reply)
-		nfr_chunk_used(req->head.reply, 0);
-	return nfr_reply_parts(req, res, nfr_part_copy, &at);
+		nfr_svc_chunk_used(req->head.reply, 0);
+	return nfr_svc_reply_parts(req, res, nfr_svc_part_copy, &at);
 }
 
 /* --- the chain --- */
 
 /* Collect the key of a chunk. Returns false if the chunk has a key other than @found. */
-static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
+static bool nfr_svc_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_segment **found)
 {
 	u32 i;
 
@@ -247,22 +249,22 @@ static bool nfr_reply_one_key(const struct nfr_chunk *chunk, const struct nfr_se
  * invalidate the others itself and can do so with one chain: do not invalidate
  * any (RFC 8797, section 4).
  */
-static const struct nfr_segment *nfr_reply_only_key(const struct nfr_header *head)
+static const struct nfr_segment *nfr_svc_reply_only_key(const struct nfr_header *head)
 {
 	const struct nfr_segment *found = NULL;
-	bool one = !head->reply || nfr_reply_one_key(head->reply, &found);
+	bool one = !head->reply || nfr_svc_reply_one_key(head->reply, &found);
 	u32 i;
 
 	for (i = 0; one && i < head->nwrites; i++)
-		one = nfr_reply_one_key(&head->writes[i], &found);
+		one = nfr_svc_reply_one_key(&head->writes[i], &found);
 	for (i = 0; one && i < head->nreads; i++)
-		one = nfr_reply_one_key(&head->reads[i], &found);
+		one = nfr_svc_reply_one_key(&head->reads[i], &found);
 	return one ? found : NULL;
 }
 
-static void nfr_reply_invalidate(struct nfr_svc_req *req)
+static void nfr_svc_reply_invalidate(struct nfr_svc_req *req)
 {
-	const struct nfr_segment *key = nfr_reply_only_key(&req->head);
+	const struct nfr_segment *key = nfr_svc_reply_only_key(&req->head);
 
 	if (!req->svc->peer.remote_invalidation || !key)
 		return;
@@ -285,7 +287,7 @@ int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error)
 		.error = error, .vers_low = NFR_WIRE_VERSION, .vers_high = NFR_WIRE_VERSION,
 	};
 
-	nfr_rw_destroy_all(req);
+	nfr_svc_rdma_destroy_all(req);
 	nfr_svc_count(req->svc, errors, 1);
 	trace_nfsrdma_svc_error(req->svc, req->head.xid,
 				error == NFR_ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", 0);
@@ -294,7 +296,7 @@ int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error)
 }
 
 /* Returns 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO. */
-static int nfr_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
+static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	struct nfr_header head = {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSG,
@@ -304,20 +306,20 @@ static int nfr_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
 	u32 room = req->svc->conn->send_size, size = nfr_wire_size(&head), length;
 	int rc;
 
-	if (!nfr_reply_results_fit(req, res->len) || size > room)
+	if (!nfr_svc_reply_results_fit(req, res->len) || size > room)
 		return -EMSGSIZE;
-	length = nfr_reply_rest(req, res);
+	length = nfr_svc_reply_rest(req, res);
 	if (length > room - size) {
 		if (!head.reply || nfr_wire_length(head.reply) < length)
 			return -EMSGSIZE;
 		head.proc = NFR_NOMSG;
 	}
 	req->send.opcode = IB_WR_SEND;
-	nfr_reply_invalidate(req);
-	rc = nfr_reply_write_list(req, res);
+	nfr_svc_reply_invalidate(req);
+	rc = nfr_svc_reply_write_list(req, res);
 	if (!rc)
-		rc = head.proc == NFR_MSG ? nfr_reply_inline(req, size, res) :
-					    nfr_reply_by_chunk(req, res, length);
+		rc = head.proc == NFR_MSG ? nfr_svc_reply_inline(req, size, res) :
+					    nfr_svc_reply_by_chunk(req, res, length);
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_reply(req, &head, length);
@@ -335,8 +337,8 @@ static int nfr_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
  */
 int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
 {
-	if (nfr_reply_is_wrapped(rqstp))
+	if (nfr_svc_reply_is_wrapped(rqstp))
 		req->nresults = 0;
-	nfr_reply_place_results(req, &rqstp->rq_res);
-	return nfr_reply_build(req, &rqstp->rq_res);
+	nfr_svc_reply_place_results(req, &rqstp->rq_res);
+	return nfr_svc_reply_build(req, &rqstp->rq_res);
 }

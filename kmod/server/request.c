@@ -104,9 +104,9 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	nfr_svc_req_answered(req);
-	nfr_rw_destroy_all(req);
-	nfr_sink_put(req);
-	nfr_budget_keep(req, 0);
+	nfr_svc_rdma_destroy_all(req);
+	nfr_svc_sink_put(req);
+	nfr_svc_budget_keep(req, 0);
 	req->nresults = 0;
 	spin_lock(&svc->lock);
 	/* LIFO: the latest request is cache-hot */
@@ -123,9 +123,9 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	struct nfr_svc_req *req, *next;
 
 	list_for_each_entry_safe(req, next, &svc->all, all) {
-		nfr_rw_destroy_all(req);
-		nfr_sink_put(req);
-		nfr_budget_keep(req, 0);
+		nfr_svc_rdma_destroy_all(req);
+		nfr_svc_sink_put(req);
+		nfr_svc_budget_keep(req, 0);
 		nfr_svc_req_free(req);
 	}
 }
@@ -160,9 +160,9 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 	req->send.send_flags = 0;
 	req->send.next = NULL;
 	/* release unused pages: other Calls may wait for them */
-	nfr_budget_keep(req, nfr_rw_bytes(req));
+	nfr_svc_budget_keep(req, nfr_svc_rdma_bytes(req));
 	req->signal = req->reply_pages;
-	req->first = nfr_rw_chain(req, NULL, &req->send);
+	req->first = nfr_svc_rdma_chain(req, NULL, &req->send);
 	nfr_svc_req_answered(req);
 	return 0;
 }

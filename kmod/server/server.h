@@ -22,14 +22,16 @@
 
 #include "connection/connection.h"
 #include "memory/memory.h"
+#include "module.h"
 #include "observe/observe.h"
+#include "wire/wire.h"
 
 /* Offset of connection numbers in trace events, to tell them from client transports */
 #define NFR_SVC_NUMBERS		0x80000000u
 
 /* Idents of the classes; they differ from rpcrdma's, so that both modules can serve at once */
 #define NFR_SVC_IDENT		0x6e6672
-#define NFR_BC_IDENT		(NFR_SVC_IDENT | XPRT_TRANSPORT_BC)
+#define NFR_SVC_CALLBACK_IDENT		(NFR_SVC_IDENT | XPRT_TRANSPORT_BC)
 
 /* Limits per Call; the server answers a Call that exceeds them with ERR_CHUNK */
 #define NFR_SVC_CHUNKS		16
@@ -52,6 +54,13 @@ struct nfr_rw {
 	u32 length;		/* in bytes */
 	u32 entries;
 	struct scatterlist sg[];
+};
+
+/* Position in a chunk of the peer */
+struct nfr_cursor {
+	const struct nfr_chunk *chunk;
+	u32 seg;
+	u32 offset;
 };
 
 /* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
@@ -149,7 +158,7 @@ struct nfr_svc_req {
  * @ready: requests that wait for an nfsd thread
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
- * @backchannel: rpc_xprt for callbacks, or NULL
+ * @callbacks: rpc_xprt for callbacks, or NULL
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
@@ -163,7 +172,7 @@ struct nfr_svc {
 	u32 reply_pages;
 	bool short_of_share;
 	struct list_head starved;
-	spinlock_t lock;
+	spinlock_t lock;		/* protects @late, @ready, @free and @all */
 	struct list_head late;
 	struct delayed_work late_work;
 	struct list_head ready;
@@ -178,9 +187,9 @@ struct nfr_svc {
 	bool waited;
 	u64 heard;
 	u32 max_message;
-	struct rpc_xprt *backchannel;
-	u32 bc_granted;
-	atomic_t bc_inflight;
+	struct rpc_xprt *callbacks;
+	u32 callbacks_granted;
+	atomic_t callbacks_inflight;
 	struct nfr_svc_counters counters;
 	struct dentry *debugfs;
 };
@@ -217,11 +226,11 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 
 /* callback.c */
-int nfr_backchannel_register(void);
-void nfr_backchannel_unregister(void);
-void nfr_backchannel_failed(struct nfr_svc *svc);
-void nfr_backchannel_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
-			     u32 length);
+int nfr_svc_callback_register(void);
+void nfr_svc_callback_unregister(void);
+void nfr_svc_callback_failed(struct nfr_svc *svc);
+void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
+			      u32 length);
 
 /* reply.c */
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
@@ -242,31 +251,26 @@ void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 
 /* rdma.c */
-struct nfr_cursor {
-	const struct nfr_chunk *chunk;
-	u32 seg;
-	u32 offset;
-};
-int nfr_rw_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
-	       u32 length, enum dma_data_direction direction);
-struct ib_send_wr *nfr_rw_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
-				struct ib_send_wr *last);
-u32 nfr_rw_bytes(const struct nfr_svc_req *req);
-void nfr_rw_destroy_all(struct nfr_svc_req *req);
+int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
+		     u32 length, enum dma_data_direction direction);
+struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
+				      struct ib_send_wr *last);
+u32 nfr_svc_rdma_bytes(const struct nfr_svc_req *req);
+void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req);
 
 /* memory.c */
-int nfr_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
-int nfr_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
-void nfr_sink_put(struct nfr_svc_req *req);
-void nfr_sink_kick(void);
-void nfr_sink_stop(void);
-u32 nfr_sink_in_use(void);
-void nfr_sink_count_shortage(void);
-u32 nfr_sink_shortages(void);
-u32 nfr_budget_room(const struct nfr_svc_req *req);
-bool nfr_budget_charge(struct nfr_svc_req *req, u32 pages);
-void nfr_budget_keep(struct nfr_svc_req *req, u32 bytes);
-void nfr_budget_leave(struct nfr_svc *svc);
-u32 nfr_budget_in_use(void);
+int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
+void nfr_svc_sink_put(struct nfr_svc_req *req);
+void nfr_svc_sink_kick(void);
+void nfr_svc_sink_stop(void);
+u32 nfr_svc_sink_in_use(void);
+void nfr_svc_sink_count_shortage(void);
+u32 nfr_svc_sink_shortages(void);
+u32 nfr_svc_budget_room(const struct nfr_svc_req *req);
+bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages);
+void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes);
+void nfr_svc_budget_leave(struct nfr_svc *svc);
+u32 nfr_svc_budget_in_use(void);
 
 #endif

@@ -38,14 +38,14 @@ struct nfr_listener {
 	struct delayed_work free_work;
 };
 
-static struct nfr_listener *nfr_listener_of(struct svc_xprt *xprt)
+static struct nfr_listener *nfr_svc_listener_of(struct svc_xprt *xprt)
 {
 	return container_of(xprt, struct nfr_listener, xprt);
 }
 
 /* --- connection requests --- */
 
-static void nfr_listener_add(struct nfr_listener *listener, struct nfr_svc *svc)
+static void nfr_svc_listener_add(struct nfr_listener *listener, struct nfr_svc *svc)
 {
 	spin_lock(&listener->lock);
 	list_add_tail(&svc->list, &listener->arrived);
@@ -56,8 +56,8 @@ static void nfr_listener_add(struct nfr_listener *listener, struct nfr_svc *svc)
 }
 
 /* Returns nonzero to make rdma_cm reject the request and destroy its id. */
-static int nfr_listener_request(struct nfr_listener *listener, struct rdma_cm_id *id,
-				const struct rdma_conn_param *param)
+static int nfr_svc_listener_request(struct nfr_listener *listener, struct rdma_cm_id *id,
+				    const struct rdma_conn_param *param)
 {
 	sa_family_t family = id->route.addr.dst_addr.ss_family;
 	struct nfr_svc *svc;
@@ -70,17 +70,17 @@ static int nfr_listener_request(struct nfr_listener *listener, struct rdma_cm_id
 	svc = nfr_svc_create(id, param);
 	if (!svc)
 		return -ENOMEM;
-	nfr_listener_add(listener, svc);
+	nfr_svc_listener_add(listener, svc);
 	return 0;
 }
 
-static int nfr_listener_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
+static int nfr_svc_listener_event(struct rdma_cm_id *id, struct rdma_cm_event *event)
 {
 	struct nfr_listener *listener = id->context;
 
 	switch (event->event) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		return nfr_listener_request(listener, id, &event->param.conn);
+		return nfr_svc_listener_request(listener, id, &event->param.conn);
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		nfr_work_queue(&listener->again, 0);
@@ -90,7 +90,7 @@ static int nfr_listener_event(struct rdma_cm_id *id, struct rdma_cm_event *event
 	}
 }
 
-static struct nfr_svc *nfr_listener_next(struct nfr_listener *listener)
+static struct nfr_svc *nfr_svc_listener_next(struct nfr_listener *listener)
 {
 	struct nfr_svc *svc;
 
@@ -106,21 +106,21 @@ static struct nfr_svc *nfr_listener_next(struct nfr_listener *listener)
 	return svc;
 }
 
-static struct svc_xprt *nfr_listener_accept(struct svc_xprt *xprt)
+static struct svc_xprt *nfr_svc_listener_accept(struct svc_xprt *xprt)
 {
-	struct nfr_svc *svc = nfr_listener_next(nfr_listener_of(xprt));
+	struct nfr_svc *svc = nfr_svc_listener_next(nfr_svc_listener_of(xprt));
 
 	return svc ? nfr_svc_establish(svc, xprt) : NULL;
 }
 
 /* --- creation and destruction --- */
 
-static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct sockaddr *addr)
+static struct rdma_cm_id *nfr_svc_listen(struct nfr_listener *listener, struct sockaddr *addr)
 {
 	struct rdma_cm_id *id;
 	int rc;
 
-	id = rdma_create_id(listener->xprt.xpt_net, nfr_listener_event, listener, RDMA_PS_TCP,
+	id = rdma_create_id(listener->xprt.xpt_net, nfr_svc_listener_event, listener, RDMA_PS_TCP,
 			    IB_QPT_RC);
 	if (IS_ERR(id))
 		return id;
@@ -140,104 +140,104 @@ static struct rdma_cm_id *nfr_listen(struct nfr_listener *listener, struct socka
  * rdma_destroy_id() waits for event handlers, which do not take the mutex.
  * Caller holds the mutex.
  */
-static void nfr_listener_stop(struct nfr_listener *listener)
+static void nfr_svc_listener_stop(struct nfr_listener *listener)
 {
 	if (listener->id)
 		rdma_destroy_id(listener->id);
 	listener->id = NULL;
 }
 
-static void nfr_listener_restart(struct nfr_listener *listener)
+static void nfr_svc_listener_restart(struct nfr_listener *listener)
 {
 	struct rdma_cm_id *id;
 
-	nfr_listener_stop(listener);
-	id = nfr_listen(listener, (struct sockaddr *)&listener->xprt.xpt_local);
+	nfr_svc_listener_stop(listener);
+	id = nfr_svc_listen(listener, (struct sockaddr *)&listener->xprt.xpt_local);
 	if (IS_ERR(id))
 		nfr_work_queue(&listener->again, NFR_LISTEN_RETRY);
 	else
 		listener->id = id;
 }
 
-static void nfr_listener_again(struct work_struct *work)
+static void nfr_svc_listener_again(struct work_struct *work)
 {
 	struct nfr_listener *listener = container_of(work, struct nfr_listener, again.work);
 
 	mutex_lock(&listener->mutex);
 	if (!listener->closed)
-		nfr_listener_restart(listener);
+		nfr_svc_listener_restart(listener);
 	mutex_unlock(&listener->mutex);
 }
 
-static void nfr_listener_free_work(struct work_struct *work)
+static void nfr_svc_listener_free_work(struct work_struct *work)
 {
 	struct nfr_listener *listener = container_of(work, struct nfr_listener, free_work.work);
 	struct nfr_svc *svc;
 
-	/* if listening failed, nfr_listener_detach() did not run */
+	/* if listening failed, nfr_svc_listener_detach() did not run */
 	cancel_delayed_work_sync(&listener->again);
-	while ((svc = nfr_listener_next(listener)))
+	while ((svc = nfr_svc_listener_next(listener)))
 		nfr_svc_destroy(svc);
 	kfree(listener);
 }
 
-static void nfr_listener_free(struct svc_xprt *xprt)
+static void nfr_svc_listener_free(struct svc_xprt *xprt)
 {
-	nfr_work_queue(&nfr_listener_of(xprt)->free_work, 0);
+	nfr_work_queue(&nfr_svc_listener_of(xprt)->free_work, 0);
 }
 
 /* When this function returns, the port is free and no more requests arrive. */
-static void nfr_listener_detach(struct svc_xprt *xprt)
+static void nfr_svc_listener_detach(struct svc_xprt *xprt)
 {
-	struct nfr_listener *listener = nfr_listener_of(xprt);
+	struct nfr_listener *listener = nfr_svc_listener_of(xprt);
 
 	mutex_lock(&listener->mutex);
 	listener->closed = true;
-	nfr_listener_stop(listener);
+	nfr_svc_listener_stop(listener);
 	mutex_unlock(&listener->mutex);
 	/* the last event may have queued it; @closed makes it a no-op */
 	cancel_delayed_work_sync(&listener->again);
 }
 
-static int nfr_listener_has_wspace(struct svc_xprt *xprt)
+static int nfr_svc_listener_has_wspace(struct svc_xprt *xprt)
 {
 	return 1;
 }
 
-static int nfr_listener_recvfrom(struct svc_rqst *rqstp)
+static int nfr_svc_listener_recvfrom(struct svc_rqst *rqstp)
 {
 	svc_xprt_received(rqstp->rq_xprt);
 	return 0;
 }
 
-static void nfr_listener_release_ctxt(struct svc_xprt *xprt, void *ctxt)
+static void nfr_svc_listener_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 {
 }
 
-static const struct svc_xprt_ops nfr_listener_ops = {
-	.xpo_accept		= nfr_listener_accept,
-	.xpo_recvfrom		= nfr_listener_recvfrom,
-	.xpo_has_wspace		= nfr_listener_has_wspace,
-	.xpo_release_ctxt	= nfr_listener_release_ctxt,
-	.xpo_detach		= nfr_listener_detach,
-	.xpo_free		= nfr_listener_free,
+static const struct svc_xprt_ops nfr_svc_listener_ops = {
+	.xpo_accept		= nfr_svc_listener_accept,
+	.xpo_recvfrom		= nfr_svc_listener_recvfrom,
+	.xpo_has_wspace		= nfr_svc_listener_has_wspace,
+	.xpo_release_ctxt	= nfr_svc_listener_release_ctxt,
+	.xpo_detach		= nfr_svc_listener_detach,
+	.xpo_free		= nfr_svc_listener_free,
 };
 
-static struct nfr_listener *nfr_listener_alloc(struct svc_serv *serv, struct net *net)
+static struct nfr_listener *nfr_svc_listener_alloc(struct svc_serv *serv, struct net *net)
 {
 	struct nfr_listener *listener = kzalloc(sizeof(*listener), GFP_KERNEL);
 
 	if (!listener)
 		return NULL;
 	svc_xprt_init(net, &nfr_svc_class, &listener->xprt, serv);
-	listener->xprt.xpt_ops = &nfr_listener_ops;
+	listener->xprt.xpt_ops = &nfr_svc_listener_ops;
 	set_bit(XPT_LISTENER, &listener->xprt.xpt_flags);
 	strscpy(listener->xprt.xpt_remotebuf, "listener", sizeof(listener->xprt.xpt_remotebuf));
 	mutex_init(&listener->mutex);
 	spin_lock_init(&listener->lock);
 	INIT_LIST_HEAD(&listener->arrived);
-	INIT_DELAYED_WORK(&listener->again, nfr_listener_again);
-	INIT_DELAYED_WORK(&listener->free_work, nfr_listener_free_work);
+	INIT_DELAYED_WORK(&listener->again, nfr_svc_listener_again);
+	INIT_DELAYED_WORK(&listener->free_work, nfr_svc_listener_free_work);
 	return listener;
 }
 
@@ -246,21 +246,21 @@ static struct nfr_listener *nfr_listener_alloc(struct svc_serv *serv, struct net
  * ERR_PTR(-EAFNOSUPPORT) if @addr is neither IPv4 nor IPv6, or an ERR_PTR from
  * rdma_cm.
  */
-static struct svc_xprt *nfr_listener_create(struct svc_serv *serv, struct net *net,
-				     struct sockaddr *addr, int length, int flags)
+static struct svc_xprt *nfr_svc_listener_create(struct svc_serv *serv, struct net *net,
+						struct sockaddr *addr, int length, int flags)
 {
 	struct nfr_listener *listener;
 	struct rdma_cm_id *id;
 
 	if (addr->sa_family != AF_INET && addr->sa_family != AF_INET6)
 		return ERR_PTR(-EAFNOSUPPORT);
-	listener = nfr_listener_alloc(serv, net);
+	listener = nfr_svc_listener_alloc(serv, net);
 	if (!listener)
 		return ERR_PTR(-ENOMEM);
 	svc_xprt_set_local(&listener->xprt, addr, length);
-	/* an event may queue nfr_listener_again() before @id is set */
+	/* an event may queue nfr_svc_listener_again() before @id is set */
 	mutex_lock(&listener->mutex);
-	id = nfr_listen(listener, addr);
+	id = nfr_svc_listen(listener, addr);
 	listener->closed = IS_ERR(id);
 	listener->id = IS_ERR(id) ? NULL : id;
 	mutex_unlock(&listener->mutex);
@@ -322,7 +322,7 @@ static void nfr_svc_secure_port(struct svc_rqst *rqstp)
 #endif
 
 static const struct svc_xprt_ops nfr_svc_ops = {
-	.xpo_create		= nfr_listener_create,
+	.xpo_create		= nfr_svc_listener_create,
 	.xpo_recvfrom		= nfr_svc_recvfrom,
 	.xpo_sendto		= nfr_svc_sendto,
 	.xpo_result_payload	= nfr_svc_result_payload,
@@ -364,7 +364,7 @@ int nfr_svc_register(void)
 		       nfr_svc_class.xcl_name, NFR_SVC_NAME_MAX);
 		return -EINVAL;
 	}
-	rc = nfr_backchannel_register();
+	rc = nfr_svc_callback_register();
 	if (rc)
 		return rc;
 	rc = svc_reg_xprt_class(&nfr_svc_class);
@@ -372,7 +372,7 @@ int nfr_svc_register(void)
 		return 0;
 	pr_err("nfsrdma: another module provides server transport %s. Unload it or set server_name\n",
 	       nfr_svc_class.xcl_name);
-	nfr_backchannel_unregister();
+	nfr_svc_callback_unregister();
 	return rc;
 }
 
@@ -384,8 +384,8 @@ void nfr_svc_unregister(void)
 	if (!*nfr_svc_class.xcl_name)
 		return;
 	svc_unreg_xprt_class(&nfr_svc_class);
-	nfr_backchannel_unregister();
+	nfr_svc_callback_unregister();
 	/* sunrpc dropped its module references before the workers that free connections have run */
 	flush_workqueue(nfr_work_slow);
-	nfr_sink_stop();
+	nfr_svc_sink_stop();
 }

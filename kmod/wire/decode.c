@@ -6,7 +6,6 @@
  * before each read, and reads each byte once.
  */
 #include "wire/wire.h"
-#include "wire/bytes.h"
 
 /* Decoder state: unread input, and the used part of the caller's arrays */
 struct source {
@@ -22,7 +21,7 @@ static int get_word(struct source *from, u32 *value)
 {
 	if (from->left < 4)
 		return -EBADMSG;
-	*value = nfr_load32(from->at);
+	*value = nfr_wire_load32(from->at);
 	from->at += 4;
 	from->left -= 4;
 	return 0;
@@ -58,16 +57,16 @@ static int get_segment(struct source *from, struct nfr_chunk *chunk)
 {
 	struct nfr_segment *seg;
 
-	if (from->left < NFR_SEGMENT_BYTES)
+	if (from->left < NFR_WIRE_SEGMENT)
 		return -EBADMSG;
 	if (from->nsegs == from->space->nsegs)
 		return -E2BIG;
 	seg = &from->space->segs[from->nsegs++];
-	seg->handle = nfr_load32(from->at);
-	seg->length = nfr_load32(from->at + 4);
-	seg->offset = (u64)nfr_load32(from->at + 8) << 32 | nfr_load32(from->at + 12);
-	from->at += NFR_SEGMENT_BYTES;
-	from->left -= NFR_SEGMENT_BYTES;
+	seg->handle = nfr_wire_load32(from->at);
+	seg->length = nfr_wire_load32(from->at + 4);
+	seg->offset = (u64)nfr_wire_load32(from->at + 8) << 32 | nfr_wire_load32(from->at + 12);
+	from->at += NFR_WIRE_SEGMENT;
+	from->left -= NFR_WIRE_SEGMENT;
 	chunk->nsegs++;
 	from->length += seg->length;
 	return from->length < seg->length ? -EBADMSG : 0;	/* overflow */
@@ -246,5 +245,5 @@ int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
  */
 bool nfr_wire_is_call(const void *rpc, size_t len)
 {
-	return len >= 8 && nfr_load32((const u8 *)rpc + 4) == 0;
+	return len >= 8 && nfr_wire_load32((const u8 *)rpc + 4) == 0;
 }

@@ -4,7 +4,6 @@
  * decode.c is the decoder.
  */
 #include "wire/wire.h"
-#include "wire/bytes.h"
 
 /* Bytes per list item, without its segments */
 #define READ_ITEM_BYTES		8	/* per segment: list discriminator, position */
@@ -18,7 +17,7 @@
 
 static u8 *put_word(u8 *at, u32 value)
 {
-	nfr_store32(at, value);
+	nfr_wire_store32(at, value);
 	return at + 4;
 }
 
@@ -83,11 +82,11 @@ static size_t lists_size(const struct nfr_header *head)
 	u32 i;
 
 	for (i = 0; i < head->nreads; i++)
-		size += (size_t)head->reads[i].nsegs * (READ_ITEM_BYTES + NFR_SEGMENT_BYTES);
+		size += (size_t)head->reads[i].nsegs * (READ_ITEM_BYTES + NFR_WIRE_SEGMENT);
 	for (i = 0; i < head->nwrites; i++)
-		size += WRITE_CHUNK_BYTES + (size_t)head->writes[i].nsegs * NFR_SEGMENT_BYTES;
+		size += WRITE_CHUNK_BYTES + (size_t)head->writes[i].nsegs * NFR_WIRE_SEGMENT;
 	if (head->reply)	/* NFR_WIRE_MIN includes its discriminator */
-		size += WRITE_CHUNK_BYTES - 4 + (size_t)head->reply->nsegs * NFR_SEGMENT_BYTES;
+		size += WRITE_CHUNK_BYTES - 4 + (size_t)head->reply->nsegs * NFR_WIRE_SEGMENT;
 	return size;
 }
 

@@ -4,7 +4,6 @@
  * (RFC 8797, section 4).
  */
 #include "wire/wire.h"
-#include "wire/bytes.h"
 
 #define PRIVATE_MAGIC		0xf6ab0e18
 #define PRIVATE_VERSION		1
@@ -32,7 +31,7 @@ static u8 size_to_octet(u32 bytes)
  */
 void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf)
 {
-	nfr_store32(buf, PRIVATE_MAGIC);
+	nfr_wire_store32(buf, PRIVATE_MAGIC);
 	buf[4] = PRIVATE_VERSION;
 	buf[5] = priv->remote_invalidation ? PRIVATE_REMOTE_INV : 0;
 	buf[6] = size_to_octet(priv->send_size);
@@ -55,7 +54,8 @@ void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len
 		.send_size = PRIVATE_UNIT,
 		.recv_size = PRIVATE_UNIT,
 	};
-	if (len < NFR_WIRE_PRIVATE || nfr_load32(buf) != PRIVATE_MAGIC || buf[4] != PRIVATE_VERSION)
+	if (len < NFR_WIRE_PRIVATE || nfr_wire_load32(buf) != PRIVATE_MAGIC ||
+	    buf[4] != PRIVATE_VERSION)
 		return;
 	priv->remote_invalidation = buf[5] & PRIVATE_REMOTE_INV;
 	priv->send_size = (buf[6] + 1) * PRIVATE_UNIT;

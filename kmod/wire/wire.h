@@ -33,6 +33,9 @@ typedef uint64_t u64;
 /* Bytes of CM private data, RFC 8797, section 4 */
 #define NFR_WIRE_PRIVATE	8
 
+/* RDMA segment on the wire: handle, length, offset (RFC 8166, section 3.4.2) */
+#define NFR_WIRE_SEGMENT	16
+
 /* rdma_proc: RFC 8166, section 4.2.4 */
 enum nfr_proc {
 	NFR_MSG		= 0,	/* the RPC message follows the header */
@@ -104,5 +107,20 @@ u32 nfr_wire_length(const struct nfr_chunk *chunk);
 bool nfr_wire_is_call(const void *rpc, size_t len);
 void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);
 void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len);
+
+/* Access to XDR words (RFC 4506) by byte, because they may be unaligned */
+
+static inline u32 nfr_wire_load32(const u8 *at)
+{
+	return (u32)at[0] << 24 | (u32)at[1] << 16 | (u32)at[2] << 8 | at[3];
+}
+
+static inline void nfr_wire_store32(u8 *at, u32 value)
+{
+	at[0] = value >> 24;
+	at[1] = value >> 16 & 0xff;
+	at[2] = value >> 8 & 0xff;
+	at[3] = value & 0xff;
+}
 
 #endif

@@ -41,8 +41,8 @@ class Frame(NamedTuple):
 # below an emulated NIC or a modelled card these layers do the work of a card
 _OFFLOADED = {names.TCP_IP, names.COPIES, names.NIC}
 _CARDS = {names.EMULATED, names.CARD}
-_SERVER = re.compile(r"(?:svc|nfsd|nfr_(?:svc|listen|sink|rw|read)|cache_|exp_|auth_domain)")
-_CLIENT = re.compile(r"(?:rpc|xprt|xdr_buf_pages|call_|frwr_|nfr_(?:client|reply|marshal|call))")
+_SERVER = re.compile(r"(?:svc|nfsd|nfr_svc|cache_|exp_|auth_domain)")
+_CLIENT = re.compile(r"(?:rpc|xprt|xdr_buf_pages|call_|frwr_|nfr_client)")
 _PROGRAM = re.compile(r"entry_SYSCALL|do_syscall|el0t?_|asm_exc_page_fault|ret_to_user")
 
 
