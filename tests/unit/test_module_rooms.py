@@ -159,3 +159,16 @@ def test_the_names_of_functions_begin_with_their_room(room: str) -> None:
 
 def found_in(path: Path) -> list[str]:
     return DEFINED.findall(code(path))
+
+
+def test_functions_that_other_files_name_exist() -> None:
+    known = set(re.findall(r"\bnfr_\w+", "".join(path.read_text() for path in FILES)))
+    others = [
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "docs" / "img").glob("module*.svg"),
+        *(ROOT / "nfsrdma_tools").rglob("*.py"),
+        *(ROOT / "tests" / "lab").glob("*.py"),
+    ]
+    named = {name for path in others for name in re.findall(r"\bnfr_[a-z_\d]+", path.read_text())}
+    assert "nfr_mem_map" in named
+    assert sorted(name for name in named if not any(x.startswith(name) for x in known)) == []
