@@ -101,6 +101,8 @@ def test_an_unknown_state_is_shown_not_hidden() -> None:
 def test_the_firmware_version_identifies_the_modelled_card() -> None:
     text = {"DEV_INDEX": 1, "DEV_NAME": "x", "FW_VERSION": "nfsrdma_card 0.1.0"}
     assert to_device(Message.of(**text), "").driver == "card"
+    # the number that a character device has where the kernel has none
+    assert to_device(Message.of(**text), "unknown").driver == "card"
     assert to_device(Message.of(**text), "rxe").driver == "rxe"
     assert to_device(Message.of(DEV_INDEX=1, DEV_NAME="x", FW_VERSION="1.2"), "").driver == ""
 

@@ -78,10 +78,10 @@ class Link:
 def to_device(answer: Any, driver: str) -> Device:
     """The device in a reply to GET; ``driver`` is "" if no character device names one.
 
-    The modelled card has no character device; its firmware version names it.
+    The modelled card has no number in enum rdma_driver_id; its firmware version names it.
     """
     firmware = answer.get_attr("FW_VERSION", "")
-    if not driver and firmware.startswith("nfsrdma_card "):
+    if driver in ("", "unknown") and firmware.startswith("nfsrdma_card "):
         driver = "card"
     return Device(
         index=answer.get_attr("DEV_INDEX"),
