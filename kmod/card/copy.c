@@ -57,40 +57,48 @@ static bool card_sg_is_open(const struct card_sg *sg)
 	return !sg->sge->lkey && !card_sg_is_remote(sg) && !sg->qp->ib.uobject;
 }
 
-static bool card_sg_enter(struct card_sg *sg)
+/* Go to the next element that has bytes; returns false if access is refused or the list ends */
+static bool card_sg_next(struct card_sg *sg)
 {
-	const struct ib_sge *sge = sg->sge;
+	const struct ib_sge *sge;
 
-	if (sg->mr)
-		return true;
-	sg->mr = card_key_enter(sg->qp->card, sg->qp->ib.pd, sge->lkey, sg->access, sge->addr,
-				sge->length);
-	return sg->mr;
-}
-
-/* Find the next memory; returns false if access is refused or the list ends */
-static bool card_sg_more(struct card_sg *sg)
-{
-	u64 addr, room;
-
+	card_sg_end(sg);
 	while (sg->left && sg->skip == sg->sge->length) {
-		card_sg_end(sg);
 		sg->sge++;
 		sg->left--;
 		sg->skip = 0;
 	}
 	if (!sg->left)
 		return false;
-	addr = sg->sge->addr + sg->skip;
-	room = U32_MAX;
-	if (card_sg_is_open(sg))
-		sg->at = (u8 *)(uintptr_t)addr;
-	else if (card_sg_enter(sg))
-		sg->at = card_key_at(sg->mr, addr, &sg->range, &room);
-	else
+	sge = sg->sge;
+	if (!card_sg_is_open(sg)) {
+		sg->mr = card_key_enter(sg->qp->card, sg->qp->ib.pd, sge->lkey, sg->access,
+					sge->addr, sge->length);
+		if (!sg->mr)
+			return false;
+	}
+	sg->addr = sge->addr + sg->skip;
+	sg->rest = sge->length - sg->skip;
+	sg->skip = sge->length;
+	return true;
+}
+
+/* Find the next memory; returns false if access is refused or the list ends */
+static bool card_sg_more(struct card_sg *sg)
+{
+	u64 room;
+
+	if (!sg->rest && !card_sg_next(sg))
 		return false;
-	sg->room = min_t(u64, room, sg->sge->length - sg->skip);
-	sg->skip += sg->room;
+	room = sg->rest;
+	sg->at = (u8 *)(uintptr_t)sg->addr;
+	if (sg->mr) {
+		sg->at = card_key_at(sg->mr, sg->addr, &sg->range, &room);
+		room = min_t(u64, room, sg->rest);
+	}
+	sg->room = room;
+	sg->addr += room;
+	sg->rest -= room;
 	return true;
 }
 

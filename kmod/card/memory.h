@@ -115,12 +115,14 @@ struct card_cq {
 /**
  * struct card_sg - position in a scatter-gather list
  * @qp: queue pair whose keys and protection domain apply
- * @sge: next element
+ * @sge: current or next element
  * @left: number of elements from @sge on
- * @skip: bytes of @sge before this position
+ * @skip: bytes to skip in @sge; all bytes if it is the current element
  * @access: access rights that the regions need
- * @mr: region in use, or NULL
+ * @mr: region of the current element, or NULL
  * @range: number of the range of @mr at the last address
+ * @addr: next address in the current element
+ * @rest: bytes of the current element from @addr on
  * @at: next memory
  * @room: bytes at @at
  */
@@ -132,6 +134,8 @@ struct card_sg {
 	int access;
 	struct card_mr *mr;
 	u32 range;
+	u64 addr;
+	u32 rest;
 	u8 *at;
 	u32 room;
 };
