@@ -37,7 +37,8 @@ for i in $(seq 60); do : > $(printf 'a-name-%0100d' $i); done
 """
 # $1 is its port, $2 that of the conversation
 SERVE = f"""
-cd {THERE} && PYTHONPATH=. setsid python3 hostile/server_node.py $1 $2 >said-$1 2>&1 </dev/null &
+cd {THERE} && rm -f said-$1 last-$2
+PYTHONPATH=. setsid python3 hostile/server_node.py $1 $2 >said-$1 2>&1 </dev/null &
 for i in $(seq 600); do grep -q listening {THERE}/said-$1 && exit 0; sleep 0.1; done
 cat {THERE}/said-$1 >&2; exit 1
 """
@@ -128,7 +129,7 @@ def bring(lab: Nodes, node: str) -> None:
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in (*sorted(TESTS.glob("hostile/*.py")), *WIRE):
             tar.add(path, str(path.relative_to(TESTS)))
-    script = f"rm -rf {THERE} && mkdir {THERE} && tar -xC {THERE}"
+    script = f"mkdir -p {THERE} && tar -xC {THERE}"
     lab.run(node, "sh", "-c", script, stdin=buffer.getvalue())
 
 

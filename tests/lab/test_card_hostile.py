@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Peers that break the protocol over the modelled card, with our module on both ends."""
+
+import os
+from collections.abc import Iterator
+
+import built
+import provider
+import pytest
+from carriers import OURS, serve
+from hostile.calls import CASES
+from hostile.replies import TRICKS
+from peers import hostile_client, hostile_server
+
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.lab import Lab
+
+SEED = "8166"
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards, their provider, and our module."""
+    kernel, cpus = (pytestconfig.getoption(f"--{name}") for name in ("kernel", "cpus"))
+    built.card_module(kernel)
+    name = f"test-cardh-{os.getpid()}"
+    with Lab(LabConfig(name, kernel=kernel, cpus=cpus, nic="card", extras=True)) as lab:
+        provider.install(lab)
+        serve(lab, "server", OURS)
+        yield lab
+
+
+def test_a_server_that_answers_as_it_likes(cards: Lab) -> None:
+    said = hostile_server(cards, SEED, range(30))
+    assert sum(said["all"].values()) == len(TRICKS) + 30
+
+
+def test_a_client_that_sends_what_it_likes(cards: Lab) -> None:
+    said = hostile_client(cards, SEED, range(30))
+    assert len(said["by_hand"]) == len(CASES)
+    assert said["mutants"]["sent"] == 30
