@@ -82,7 +82,7 @@ def draw(found: Measured, about: str) -> Drawing:
     label_ends(ax, ends)
     limits = ", ".join(f"{curve} {limit(found[curve]):.1f} Gb/s" for curve in CURVES)
     title = "Direct reads over the rate of the wire"
-    describe(figure, title, f"Limit of a CPU of 1 GIPS: {limits}", about)
+    describe(figure, title, f"Limit of a CPU of 1 GIPS: {limits}", about.replace("`", ""))
     return Drawing("wires", title, "", "", figure)
 
 
