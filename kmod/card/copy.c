@@ -14,6 +14,8 @@
 void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *sge, u32 num,
 		  int access, u32 skip)
 {
+	bool remote = access & (IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE);
+
 	while (num && skip >= sge->length) {
 		skip -= sge->length;
 		sge++;
@@ -21,6 +23,7 @@ void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *s
 	}
 	*sg = (struct card_sg) {
 		.qp = qp, .sge = sge, .left = num, .skip = skip, .access = access,
+		.open = !remote && !qp->ib.uobject,
 	};
 }
 
@@ -46,59 +49,59 @@ void card_sg_end(struct card_sg *sg)
 	sg->mr = NULL;
 }
 
-static bool card_sg_is_remote(const struct card_sg *sg)
+/*
+ * Begin an access to the region of an element, @skip bytes behind its start. Not
+ * inline: most elements of the kernel have key 0, and need no call.
+ */
+static noinline bool card_sg_enter(struct card_sg *sg, const struct ib_sge *sge, u32 skip)
 {
-	return sg->access & (IB_ACCESS_REMOTE_READ | IB_ACCESS_REMOTE_WRITE);
+	u32 rest = sge->length - skip;
+
+	sg->mr = card_key_enter(sg->qp->card, sg->qp->ib.pd, sge->lkey, sg->access, sge->addr,
+				sge->length);
+	if (!sg->mr)
+		return false;
+	sg->at = card_key_at(sg->mr, sge->addr + skip, &sg->range, &sg->room);
+	sg->room = min(sg->room, rest);
+	sg->rest = rest - sg->room;
+	return true;
 }
 
-/* Key 0 (local_dma_lkey) is all memory, for requests of this kernel; a peer cannot use it */
-static bool card_sg_is_open(const struct card_sg *sg)
-{
-	return !sg->sge->lkey && !card_sg_is_remote(sg) && !sg->qp->ib.uobject;
-}
-
-/* Go to the next element that has bytes; returns false if access is refused or the list ends */
+/*
+ * Go to the next element that has bytes. Key 0 (local_dma_lkey) is all memory, for
+ * requests of this kernel; a peer cannot use it. Returns false if access is refused
+ * or the list ends.
+ */
 static bool card_sg_next(struct card_sg *sg)
 {
 	const struct ib_sge *sge;
+	u32 skip = sg->skip;
 
 	card_sg_end(sg);
-	while (sg->left && sg->skip == sg->sge->length) {
-		sg->sge++;
-		sg->left--;
-		sg->skip = 0;
-	}
-	if (!sg->left)
-		return false;
-	sge = sg->sge;
-	if (!card_sg_is_open(sg)) {
-		sg->mr = card_key_enter(sg->qp->card, sg->qp->ib.pd, sge->lkey, sg->access,
-					sge->addr, sge->length);
-		if (!sg->mr)
+	do {
+		if (!sg->left)
 			return false;
-	}
-	sg->addr = sge->addr + sg->skip;
-	sg->rest = sge->length - sg->skip;
-	sg->skip = sge->length;
+		sge = sg->sge++;
+		sg->left--;
+	} while (!sge->length);
+	sg->skip = 0;
+	if (sge->lkey || !sg->open)
+		return card_sg_enter(sg, sge, skip);
+	sg->at = (u8 *)(uintptr_t)(sge->addr + skip);
+	sg->room = sge->length - skip;
 	return true;
 }
 
 /* Find the next memory; returns false if access is refused or the list ends */
 static bool card_sg_more(struct card_sg *sg)
 {
-	u64 room;
-
-	if (!sg->rest && !card_sg_next(sg))
-		return false;
-	room = sg->rest;
-	sg->at = (u8 *)(uintptr_t)sg->addr;
-	if (sg->mr) {
-		sg->at = card_key_at(sg->mr, sg->addr, &sg->range, &room);
-		room = min_t(u64, room, sg->rest);
-	}
-	sg->room = room;
-	sg->addr += room;
-	sg->rest -= room;
+	if (!sg->rest)
+		return card_sg_next(sg);
+	/* an element continues at the start of the next range of its region */
+	sg->range++;
+	sg->at = (u8 *)(uintptr_t)sg->range->addr;
+	sg->room = min_t(u64, sg->range->length, sg->rest);
+	sg->rest -= sg->room;
 	return true;
 }
 

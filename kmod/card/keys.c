@@ -51,13 +51,7 @@ struct card_mr *card_key_enter(struct card *card, struct ib_pd *pd, u32 key, int
 	return NULL;
 }
 
-static bool card_range_has(const struct card_mr *mr, u32 range, u64 at)
-{
-	return range < mr->num_ranges &&
-	       at - mr->ranges[range].start < mr->ranges[range].length;
-}
-
-static u32 card_range_find(const struct card_mr *mr, u64 at)
+static const struct card_range *card_range_find(const struct card_mr *mr, u64 at)
 {
 	u32 low = 0, high = mr->num_ranges;
 
@@ -69,35 +63,30 @@ static u32 card_range_find(const struct card_mr *mr, u64 at)
 		else
 			high = middle;
 	}
-	return low;
+	return &mr->ranges[low];
 }
 
 /**
  * card_key_at - convert an address of a region
  * @mr: region from card_key_enter()
  * @addr: address within the bounds of the region
- * @number: number of the range of the preceding address, or 0; output: of this one
- * @room: output: contiguous bytes at the address
+ * @range: output: range that has the address; NULL for a region of all memory
+ * @room: output: contiguous bytes at the address, U32_MAX at most
  *
  * Return: kernel pointer.
  */
-u8 *card_key_at(const struct card_mr *mr, u64 addr, u32 *number, u64 *room)
+u8 *card_key_at(const struct card_mr *mr, u64 addr, const struct card_range **range, u32 *room)
 {
-	const struct card_range *range;
-	u64 at;
+	u64 at = mr->offset + (addr - mr->iova);
 
-	if (!mr->max_ranges) {
-		*room = mr->length - addr;
+	*range = NULL;
+	*room = U32_MAX;
+	if (!mr->max_ranges)
 		return (u8 *)(uintptr_t)addr;
-	}
-	at = mr->offset + (addr - mr->iova);
-	if (card_range_has(mr, *number + 1, at))
-		++*number;
-	else if (!card_range_has(mr, *number, at))
-		*number = card_range_find(mr, at);
-	range = &mr->ranges[*number];
-	*room = range->length - (at - range->start);
-	return (u8 *)(uintptr_t)(range->addr + (at - range->start));
+	*range = card_range_find(mr, at);
+	at -= (*range)->start;
+	*room = min_t(u64, (*range)->length - at, U32_MAX);
+	return (u8 *)(uintptr_t)((*range)->addr + at);
 }
 
 /* --- work requests --- */

@@ -115,14 +115,14 @@ struct card_cq {
 /**
  * struct card_sg - position in a scatter-gather list
  * @qp: queue pair whose keys and protection domain apply
- * @sge: current or next element
+ * @sge: next element
  * @left: number of elements from @sge on
- * @skip: bytes to skip in @sge; all bytes if it is the current element
+ * @skip: bytes of @sge before this position; only of the first element
  * @access: access rights that the regions need
+ * @open: key 0 is all memory
  * @mr: region of the current element, or NULL
- * @range: number of the range of @mr at the last address
- * @addr: next address in the current element
- * @rest: bytes of the current element from @addr on
+ * @range: range of @mr that has @at
+ * @rest: bytes of the current element behind @room, in the next ranges
  * @at: next memory
  * @room: bytes at @at
  */
@@ -132,9 +132,9 @@ struct card_sg {
 	u32 left;
 	u32 skip;
 	int access;
+	bool open;
 	struct card_mr *mr;
-	u32 range;
-	u64 addr;
+	const struct card_range *range;
 	u32 rest;
 	u8 *at;
 	u32 room;
@@ -165,7 +165,7 @@ struct card_mr *card_key_enter(struct card *card, struct ib_pd *pd, u32 key, int
 void card_key_leave(struct card_mr *mr);
 bool card_key_register(struct card_qp *qp, u32 index, u32 key, int access);
 bool card_key_invalidate(struct card_qp *qp, u32 key, bool must_be_valid);
-u8 *card_key_at(const struct card_mr *mr, u64 addr, u32 *number, u64 *room);
+u8 *card_key_at(const struct card_mr *mr, u64 addr, const struct card_range **range, u32 *room);
 
 /* copy.c */
 void card_sg_init(struct card_sg *sg, struct card_qp *qp, const struct ib_sge *sge, u32 num,
