@@ -20,26 +20,35 @@
 #include "observe/trace_server.h"
 
 struct workqueue_struct *nfr_work_poll;
+struct workqueue_struct *nfr_work_softirq;
 struct workqueue_struct *nfr_work_slow;
+
+static void nfr_module_destroy_work(void)
+{
+	/* draining a connection on the slow workqueue needs the others */
+	if (nfr_work_slow)
+		destroy_workqueue(nfr_work_slow);
+	if (nfr_work_softirq)
+		destroy_workqueue(nfr_work_softirq);
+	if (nfr_work_poll)
+		destroy_workqueue(nfr_work_poll);
+}
 
 static int nfr_module_create_work(void)
 {
 	nfr_work_slow = alloc_workqueue("nfsrdma_slow", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
-	if (!nfr_work_slow)
-		return -ENOMEM;
 	nfr_work_poll = alloc_workqueue("nfsrdma_poll",
 					WQ_MEM_RECLAIM | WQ_HIGHPRI | NFR_WQ_BOUND, 0);
-	if (nfr_work_poll)
+#ifdef NFR_WQ_SOFTIRQ
+	nfr_work_softirq = alloc_workqueue("nfsrdma_softirq", NFR_WQ_SOFTIRQ, 0);
+	if (nfr_work_slow && nfr_work_poll && nfr_work_softirq)
 		return 0;
-	destroy_workqueue(nfr_work_slow);
+#else
+	if (nfr_work_slow && nfr_work_poll)
+		return 0;
+#endif
+	nfr_module_destroy_work();
 	return -ENOMEM;
-}
-
-static void nfr_module_destroy_work(void)
-{
-	/* draining a connection on the slow workqueue needs the polling workqueue */
-	destroy_workqueue(nfr_work_slow);
-	destroy_workqueue(nfr_work_poll);
 }
 
 static int __init nfr_module_init(void)

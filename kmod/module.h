@@ -33,6 +33,8 @@ u32 nfr_params_server_pages(void);
 
 /* Completions and fences: work that does not sleep */
 extern struct workqueue_struct *nfr_work_poll;
+/* Completions that can be handled in softirq context; NULL where the kernel cannot do that */
+extern struct workqueue_struct *nfr_work_softirq;
 /* Work that sleeps (connecting, allocating, freeing), or that is deferred from interrupts */
 extern struct workqueue_struct *nfr_work_slow;
 

@@ -299,11 +299,11 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	struct ib_send_wr *first = &send;
 	int rc;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	/* reserve room for the invalidations, which must not find the queue full */
 	rc = nfr_conn_sq_admit(&conn->sq, 2 * count + 1);
 	if (rc) {
-		spin_unlock(&conn->lock);
+		spin_unlock_bh(&conn->lock);
 		return rc;
 	}
 	if (count)
@@ -312,7 +312,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	nfr_conn_sq_take(&conn->sq, count + 1, &send, signal);
 	trace_nfsrdma_post(conn, xid, count, sge->length, send.send_flags & IB_SEND_SIGNALED);
 	rc = nfr_conn_submit(conn, first);
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (rc)
 		nfr_conn_break(conn, "posting a send failed");
 	return rc;
@@ -337,15 +337,15 @@ int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct i
 	int rc;
 
 	last->wr_cqe = done;
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	if (conn->sq.closed) {
-		spin_unlock(&conn->lock);
+		spin_unlock_bh(&conn->lock);
 		return -ENOTCONN;
 	}
 	conn->sq.reserved -= count;
 	nfr_conn_sq_take(&conn->sq, count, last, true);
 	rc = nfr_conn_submit(conn, first);
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (rc)
 		nfr_conn_break(conn, "posting an invalidation failed");
 	return rc;

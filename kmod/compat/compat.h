@@ -19,6 +19,12 @@
 #define NFR_WQ_BOUND 0
 #endif
 
+#ifdef HAVE_WQ_BH_PERCPU
+#define NFR_WQ_SOFTIRQ (WQ_BH | WQ_PERCPU)
+#elif defined(HAVE_WQ_BH)
+#define NFR_WQ_SOFTIRQ WQ_BH
+#endif
+
 /* Set the position of the pages of the Reply, after @used pages of the Call */
 static inline void nfr_compat_set_respages(struct svc_rqst *rqstp, unsigned int used)
 {

@@ -38,6 +38,11 @@ probe() {
 	# the bulk allocator has its old name (6.12)
 	probe ALLOC_PAGES_BULK_ARRAY linux/gfp.h \
 		'alloc_pages_bulk_array(GFP_KERNEL, 1, (struct page **)0)' "$@"
+	# workqueues run work in softirq context (6.12)
+	probe WQ_BH linux/workqueue.h 'int flag = WQ_BH; (void)flag' "$@"
+	# these are bound to CPUs, and may say so (7.2)
+	probe WQ_BH_PERCPU linux/workqueue.h \
+		'_Static_assert(__WQ_BH_ALLOWS & WQ_PERCPU, "refused")' "$@"
 	# a workqueue bound to CPUs requires a flag (7.2)
 	probe WQ_PERCPU linux/workqueue.h 'int flag = WQ_PERCPU; (void)flag' "$@"
 } > "$out"

@@ -59,12 +59,15 @@ struct nfr_recv {
  * @writable: room for sends, or credits, became available
  * @broken: the connection failed; called once, in any context
  * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_abandon()
+ * @softirq: the operations, and all completion handlers of the owner, may run in
+ *	softirq context
  */
 struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
 	const char *unanswered;
+	bool softirq;
 };
 
 enum nfr_conn_state {
@@ -122,6 +125,7 @@ struct nfr_abandoned {
  * @pd: protection domain
  * @cq: completion queue
  * @poll_work: work that polls @cq
+ * @poll_queue: workqueue of @poll_work
  * @event_work: work that breaks the connection for an interrupt
  * @fence_work: work that moves the queue pair to the error state
  * @event: disconnect reason for @event_work
@@ -163,6 +167,7 @@ struct nfr_conn {
 	struct ib_pd *pd;
 	struct ib_cq *cq;
 	struct work_struct poll_work;
+	struct workqueue_struct *poll_queue;
 	struct work_struct event_work;
 	struct work_struct fence_work;
 	const char *event;
@@ -193,6 +198,11 @@ struct nfr_conn {
 static inline bool nfr_conn_is_up(const struct nfr_conn *conn)
 {
 	return atomic_read(&conn->state) == NFR_CONN_UP;
+}
+
+static inline bool nfr_conn_polls_in_softirq(const struct nfr_conn *conn)
+{
+	return conn->poll_queue == nfr_work_softirq;
 }
 
 /* state.c */

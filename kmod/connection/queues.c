@@ -4,7 +4,8 @@
  * send.c and receive.c post to them.
  *
  * A worker of this module polls for completions, because the worker of the RDMA
- * core cannot busy-poll before it sleeps.
+ * core cannot busy-poll before it sleeps. If the owner permits it, the worker
+ * runs in softirq context, which saves two thread switches per interrupt.
  */
 #include <linux/dim.h>
 #include <linux/slab.h>
@@ -76,14 +77,14 @@ static void nfr_conn_poll(struct work_struct *work)
 			return;
 		}
 	}
-	queue_work(nfr_work_poll, &conn->poll_work);
+	queue_work(conn->poll_queue, &conn->poll_work);
 }
 
 static void nfr_conn_cq_ready(struct ib_cq *cq, void *context)
 {
 	struct nfr_conn *conn = context;
 
-	queue_work(nfr_work_poll, &conn->poll_work);
+	queue_work(conn->poll_queue, &conn->poll_work);
 }
 
 static void nfr_conn_cq_event(struct ib_event *event, void *context)
@@ -108,12 +109,19 @@ static void nfr_conn_qp_event(struct ib_event *event, void *context)
 
 /* --- creation and destruction --- */
 
+/* Busy polling would keep a CPU in softirq context. */
+static bool nfr_conn_may_poll_in_softirq(const struct nfr_conn *conn)
+{
+	return conn->ops->softirq && nfr_work_softirq && !conn->wanted.busy_poll_us;
+}
+
 /**
  * nfr_conn_queues_init - initialize the worker of the queues
  * @conn: new connection
  */
 void nfr_conn_queues_init(struct nfr_conn *conn)
 {
+	conn->poll_queue = nfr_conn_may_poll_in_softirq(conn) ? nfr_work_softirq : nfr_work_poll;
 	INIT_WORK(&conn->poll_work, nfr_conn_poll);
 }
 

@@ -75,13 +75,13 @@ void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	LIST_HEAD(recvs);
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	list_add_tail(&recv->list, &conn->recvs);
 	if (++conn->recvs_back >= NFR_REPOST) {
 		list_splice_init(&conn->recvs, &recvs);
 		conn->recvs_back = 0;
 	}
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (list_empty(&recvs) || !nfr_conn_is_up(conn))
 		return;
 	if (nfr_conn_recv_post(conn, &recvs))
@@ -190,13 +190,13 @@ int nfr_conn_credit(struct nfr_conn *conn)
 	bool enough = false;
 	int rc = -EAGAIN;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	if (conn->inflight < conn->granted) {
 		conn->inflight++;
 		enough = nfr_conn_has_recvs(conn);
 		rc = 0;
 	}
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (rc || enough)
 		return rc;
 	rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
@@ -211,10 +211,10 @@ int nfr_conn_credit(struct nfr_conn *conn)
  */
 void nfr_conn_credit_back(struct nfr_conn *conn)
 {
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	if (conn->inflight)
 		conn->inflight--;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 }
 
 /**
@@ -232,9 +232,9 @@ void nfr_conn_grant(struct nfr_conn *conn, u32 credits)
 	if (grant == conn->granted)
 		return;
 	trace_nfsrdma_credit(conn, grant);
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	conn->granted = grant;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 }
 
 /* --- abandoned Calls --- */
@@ -291,14 +291,14 @@ void nfr_conn_abandon(struct nfr_conn *conn, u32 xid)
 	struct nfr_abandoned *all = &conn->abandoned;
 	bool waits;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	/* there are at most as many as credits; if a peer exceeds that, the oldest one suffices */
 	waits = !nfr_conn_abandoned_was_early(all, xid) && all->count < all->room;
 	if (waits)
 		all->calls[all->count++] = (struct nfr_abandoned_call) {
 			.xid = xid, .since = jiffies,
 		};
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (waits)
 		nfr_work_queue(&all->work, NFR_ABANDONED_TIMEOUT);
 }
@@ -315,13 +315,13 @@ void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid)
 	struct nfr_abandoned *all = &conn->abandoned;
 	u32 at;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	at = nfr_conn_abandoned_find(all, xid);
 	if (at < all->count)
 		nfr_conn_abandoned_remove(all, at);
 	else
 		nfr_conn_abandoned_keep_early(all, xid);
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	nfr_conn_credit_back(conn);
 }
 
@@ -332,13 +332,13 @@ static void nfr_conn_abandoned_work(struct work_struct *work)
 	bool waits, late = false;
 	unsigned long due = 0;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	waits = all->count;
 	if (waits) {
 		due = all->calls[0].since + NFR_ABANDONED_TIMEOUT;
 		late = time_after_eq(jiffies, due);
 	}
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (late)
 		nfr_conn_break(conn, conn->ops->unanswered);
 	else if (waits && nfr_conn_is_up(conn))

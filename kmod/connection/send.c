@@ -30,9 +30,9 @@ bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc)
 		nfr_conn_failed(conn, wc);
 		return false;
 	}
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	sq->retired = sq->marks[sq->marks_tail++ & (sq->ring - 1)];
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	return true;
 }
 
@@ -55,9 +55,9 @@ bool nfr_conn_has_room(struct nfr_conn *conn)
 {
 	bool room;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	room = conn->inflight < conn->granted && nfr_conn_sq_free(&conn->sq) >= conn->sq.needed;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	return room;
 }
 
@@ -90,9 +90,9 @@ int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_sen
  */
 void nfr_conn_unreserve(struct nfr_conn *conn, u32 count)
 {
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	conn->sq.reserved -= count;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 }
 
 /**
@@ -119,9 +119,9 @@ int nfr_conn_sq_create(struct nfr_conn *conn, u32 size)
  */
 void nfr_conn_sq_close(struct nfr_conn *conn)
 {
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	conn->sq.closed = true;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 }
 
 /**

@@ -21,7 +21,7 @@ static const char nfr_conn_flushed[] = "the queue pair failed";
  * The first reason is kept, and the owner is notified once. The owner drains
  * the queue pair later, when it closes the connection.
  *
- * Context: Any context except hard and soft interrupts.
+ * Context: Any, except hard interrupts; softirqs only if the owner permits them.
  */
 void nfr_conn_break(struct nfr_conn *conn, const char *reason)
 {

@@ -3,10 +3,10 @@
  * The way of a Call, from its receipt until its Reply is sent: one request, and
  * one function that takes it from state to state.
  *
- * The completion handler of the receive decodes and checks the message, and
- * starts RDMA Reads. A complete Call waits for an nfsd thread, which takes it and
- * leaves the Reply with the send queue. RFC 8166, section 4.5, defines how to
- * answer or drop malformed messages.
+ * The completion handler of the receive decodes and checks the message, and a
+ * worker starts RDMA Reads. A complete Call waits for an nfsd thread, which takes
+ * it and leaves the Reply with the send queue. RFC 8166, section 4.5, defines how
+ * to answer or drop malformed messages.
  */
 #include "compat/compat.h"
 #include "observe/trace_server.h"
@@ -16,15 +16,31 @@
 
 static void nfr_svc_read(struct nfr_svc_req *req);
 
+/* Continue a request where RDMA operations may be prepared, and locks of sunrpc taken. */
+static void nfr_svc_defer(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
+{
+	struct nfr_svc *svc = req->svc;
+
+	if (!nfr_conn_polls_in_softirq(svc->conn)) {
+		resume(req);
+		return;
+	}
+	req->resume = resume;
+	spin_lock_bh(&svc->lock);
+	list_add_tail(&req->list, &svc->deferred);
+	spin_unlock_bh(&svc->lock);
+	queue_work(nfr_work_poll, &svc->deferred_work);
+}
+
 /* Queue a complete Call for an nfsd thread. */
 static void nfr_svc_enqueue(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	list_add_tail(&req->list, &svc->ready);
 	set_bit(XPT_DATA, &svc->xprt.xpt_flags);
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	svc_xprt_enqueue(&svc->xprt);
 }
 
@@ -35,7 +51,7 @@ static void nfr_svc_advance(struct nfr_svc_req *req)
 	case NFR_SVC_RECEIVED:
 		if (req->head.nreads) {
 			req->state = NFR_SVC_READING;
-			nfr_svc_read(req);
+			nfr_svc_defer(req, nfr_svc_read);
 			return;
 		}
 		fallthrough;
@@ -160,22 +176,29 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	}
 }
 
+static void nfr_svc_callback(struct nfr_svc_req *req)
+{
+	nfr_svc_callback_receive(req->svc, req->head.xid, req->head.credits, req->rpc,
+				 req->rpc_length);
+	nfr_svc_req_put(req);
+}
+
+/* An error of the client must concern a callback, which then gets no other reply. */
+static void nfr_svc_callback_refused(struct nfr_svc_req *req)
+{
+	nfr_svc_callback_failed(req->svc);
+	nfr_svc_drop(req, "RDMA_ERROR");
+}
+
 /* Tell a Call from the reply to a callback. Its XID has to match that of the header. */
 static void nfr_svc_inline(struct nfr_svc_req *req)
 {
-	struct nfr_header *head = &req->head;
-	struct nfr_svc *svc = req->svc;
-
-	if (req->rpc_length < 8 || get_unaligned_be32(req->rpc) != head->xid) {
+	if (req->rpc_length < 8 || get_unaligned_be32(req->rpc) != req->head.xid)
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);
-		return;
-	}
-	if (nfr_wire_is_call(req->rpc, req->rpc_length)) {
+	else if (nfr_wire_is_call(req->rpc, req->rpc_length))
 		nfr_svc_call(req);
-		return;
-	}
-	nfr_svc_callback_receive(svc, head->xid, head->credits, req->rpc, req->rpc_length);
-	nfr_svc_req_put(req);
+	else
+		nfr_svc_defer(req, nfr_svc_callback);
 }
 
 static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
@@ -217,9 +240,7 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 		nfr_svc_call(req);
 		return;
 	}
-	/* an error of the client must concern a callback, which then gets no other reply */
-	nfr_svc_callback_failed(req->svc);
-	nfr_svc_drop(req, "RDMA_ERROR");
+	nfr_svc_defer(req, nfr_svc_callback_refused);
 }
 
 /* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
@@ -258,24 +279,24 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	nfr_svc_grow(svc);
 	if (!nfr_svc_handle(svc, recv, NFR_GFP_COMPLETION))
 		return;
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	list_add_tail(&recv->list, &svc->late);
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	nfr_svc_sink_count_shortage();
 	nfr_work_queue(&svc->late_work, 0);
 }
 
-/* --- messages for which the completion handler could not allocate a request --- */
+/* --- work that the completion handler leaves to workers --- */
 
 static struct nfr_recv *nfr_svc_next_late(struct nfr_svc *svc)
 {
 	struct nfr_recv *recv;
 
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	recv = list_first_entry_or_null(&svc->late, struct nfr_recv, list);
 	if (recv)
 		list_del(&recv->list);
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	return recv;
 }
 
@@ -292,13 +313,36 @@ static void nfr_svc_late_work(struct work_struct *work)
 	}
 }
 
+static struct nfr_svc_req *nfr_svc_next_deferred(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+
+	spin_lock_bh(&svc->lock);
+	req = list_first_entry_or_null(&svc->deferred, struct nfr_svc_req, list);
+	if (req)
+		list_del(&req->list);
+	spin_unlock_bh(&svc->lock);
+	return req;
+}
+
+static void nfr_svc_deferred_work(struct work_struct *work)
+{
+	struct nfr_svc *svc = container_of(work, struct nfr_svc, deferred_work);
+	struct nfr_svc_req *req;
+
+	while ((req = nfr_svc_next_deferred(svc)))
+		req->resume(req);
+}
+
 /**
- * nfr_svc_late_init - initialize the queue of messages that wait for memory
+ * nfr_svc_work_init - initialize the work of messages that wait for memory or for a worker
  * @svc: new connection
  */
-void nfr_svc_late_init(struct nfr_svc *svc)
+void nfr_svc_work_init(struct nfr_svc *svc)
 {
 	INIT_LIST_HEAD(&svc->late);
+	INIT_LIST_HEAD(&svc->deferred);
+	INIT_WORK(&svc->deferred_work, nfr_svc_deferred_work);
 	INIT_DELAYED_WORK(&svc->late_work, nfr_svc_late_work);
 }
 
@@ -390,7 +434,7 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 {
 	struct nfr_svc_req *req;
 
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	/* clear it first: nfr_svc_budget_wake() may set it again at any time */
 	clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
 	req = nfr_svc_next(svc);
@@ -398,7 +442,7 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 		list_del(&req->list);
 	if (req && !list_empty(&svc->ready))
 		set_bit(XPT_DATA, &svc->xprt.xpt_flags);
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	return req;
 }
 

@@ -108,7 +108,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	bool waits, stuck;
 	int rc = 0;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	waits = conn->sq.marks_head != conn->sq.marks_tail;
 	stuck = waits && svc->waited && conn->sq.marks_tail == svc->watched;
 	if (!waits && calls == svc->heard)
@@ -116,7 +116,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	svc->waited = waits;
 	svc->watched = conn->sq.marks_tail;
 	svc->heard = calls;
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	if (stuck)
 		nfr_conn_break(conn, "the send queue is stalled");
 	nfr_svc_posted(conn, rc);
@@ -148,6 +148,7 @@ static const struct nfr_conn_ops nfr_svc_conn_ops = {
 	.writable = nfr_svc_writable,
 	.broken = nfr_svc_broken,
 	.unanswered = "nfsd dropped a Call",
+	.softirq = true,
 };
 
 /**
@@ -162,6 +163,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
+	cancel_work_sync(&svc->deferred_work);
 	nfr_svc_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
 	if (svc->callbacks)
@@ -188,7 +190,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_LIST_HEAD(&svc->pending);
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
-	nfr_svc_late_init(svc);
+	nfr_svc_work_init(svc);
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
 	svc->callbacks_granted = 1;
 }

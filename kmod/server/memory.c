@@ -141,10 +141,10 @@ int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_re
 	bool waits;
 
 	nfr_svc_sink_free(req);
-	spin_lock(&nfr_svc_sink_lock);
+	spin_lock_bh(&nfr_svc_sink_lock);
 	nfr_svc_sink_uncharge(req);
 	waits = nfr_svc_sink_wait(req, resume);
-	spin_unlock(&nfr_svc_sink_lock);
+	spin_unlock_bh(&nfr_svc_sink_lock);
 	/* retry at once if only this context could not block, because the worker can */
 	nfr_work_queue(&nfr_svc_sink_later, delay);
 	return waits ? -EINPROGRESS : -ENOTCONN;
@@ -163,13 +163,13 @@ int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req 
 	bool waits = false;
 	int rc;
 
-	spin_lock(&nfr_svc_sink_lock);
+	spin_lock_bh(&nfr_svc_sink_lock);
 	rc = nfr_svc_sink_charge(req);
 	if (rc)
 		waits = nfr_svc_sink_wait(req, resume);
 	if (rc == -ENOMEM && waits)
 		nfr_svc_sink_starved = true;
-	spin_unlock(&nfr_svc_sink_lock);
+	spin_unlock_bh(&nfr_svc_sink_lock);
 	if (rc)
 		return waits ? -EINPROGRESS : -ENOTCONN;
 	if (!nfr_svc_sink_alloc(req))
@@ -189,10 +189,10 @@ void nfr_svc_sink_put(struct nfr_svc_req *req)
 	if (!req->pages)
 		return;
 	nfr_svc_sink_free(req);
-	spin_lock(&nfr_svc_sink_lock);
+	spin_lock_bh(&nfr_svc_sink_lock);
 	nfr_svc_sink_uncharge(req);
 	waiters = !list_empty(&nfr_svc_sink_waiters);
-	spin_unlock(&nfr_svc_sink_lock);
+	spin_unlock_bh(&nfr_svc_sink_lock);
 	if (waiters)
 		nfr_svc_sink_kick();
 }
@@ -215,10 +215,10 @@ static void nfr_svc_sink_work(struct work_struct *work)
 	struct svc_xprt *xprt;
 	LIST_HEAD(waiters);
 
-	spin_lock(&nfr_svc_sink_lock);
+	spin_lock_bh(&nfr_svc_sink_lock);
 	list_splice_init(&nfr_svc_sink_waiters, &waiters);
 	nfr_svc_sink_starved = false;
-	spin_unlock(&nfr_svc_sink_lock);
+	spin_unlock_bh(&nfr_svc_sink_lock);
 	while ((req = nfr_svc_sink_next(&waiters))) {
 		xprt = &req->svc->xprt;
 		req->waited = true;
@@ -351,7 +351,7 @@ bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
 	struct nfr_svc *svc = req->svc;
 	bool fits;
 
-	spin_lock(&nfr_svc_budget_lock);
+	spin_lock_bh(&nfr_svc_budget_lock);
 	fits = nfr_svc_budget_fits(svc, pages);
 	if (fits) {
 		nfr_svc_budget_total += pages;
@@ -359,7 +359,7 @@ bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages)
 		req->reply_pages = pages;
 		nfr_svc_budget_unlist(svc);
 	}
-	spin_unlock(&nfr_svc_budget_lock);
+	spin_unlock_bh(&nfr_svc_budget_lock);
 	return fits;
 }
 
@@ -375,7 +375,7 @@ void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
 
 	if (!back)
 		return;
-	spin_lock(&nfr_svc_budget_lock);
+	spin_lock_bh(&nfr_svc_budget_lock);
 	req->reply_pages -= back;
 	svc->reply_pages -= back;
 	nfr_svc_budget_total -= back;
@@ -384,7 +384,7 @@ void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
 		nfr_svc_budget_wake(svc);
 	}
 	nfr_svc_budget_wake_first();
-	spin_unlock(&nfr_svc_budget_lock);
+	spin_unlock_bh(&nfr_svc_budget_lock);
 }
 
 /**
@@ -393,10 +393,10 @@ void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
  */
 void nfr_svc_budget_leave(struct nfr_svc *svc)
 {
-	spin_lock(&nfr_svc_budget_lock);
+	spin_lock_bh(&nfr_svc_budget_lock);
 	svc->short_of_share = false;
 	nfr_svc_budget_unlist(svc);
-	spin_unlock(&nfr_svc_budget_lock);
+	spin_unlock_bh(&nfr_svc_budget_lock);
 }
 
 /**

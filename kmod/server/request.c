@@ -52,10 +52,10 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 		kfree(req);
 		return NULL;
 	}
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	list_add_tail(&req->all, &svc->all);
 	svc->nreqs++;
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	return req;
 }
 
@@ -72,12 +72,12 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 	struct nfr_svc_req *req;
 	bool full;
 
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	req = list_first_entry_or_null(&svc->free, struct nfr_svc_req, list);
 	if (req)
 		list_del(&req->list);
 	full = svc->nreqs >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED;
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 	if (!req)
 		req = full ? ERR_PTR(-ENOBUFS) : nfr_svc_req_create(svc, gfp);
 	return req ?: ERR_PTR(-ENOMEM);
@@ -108,10 +108,10 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	nfr_svc_sink_put(req);
 	nfr_svc_budget_keep(req, 0);
 	req->nresults = 0;
-	spin_lock(&svc->lock);
+	spin_lock_bh(&svc->lock);
 	/* LIFO: the latest request is cache-hot */
 	list_add(&req->list, &svc->free);
-	spin_unlock(&svc->lock);
+	spin_unlock_bh(&svc->lock);
 }
 
 /**
@@ -240,13 +240,13 @@ void nfr_svc_post(struct nfr_svc_req *req)
 		nfr_conn_break(conn, "a Call exceeds the send queue");
 		return;
 	}
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	rc = list_empty(&svc->pending) ? nfr_svc_post_locked(req) : -EAGAIN;
 	if (rc == -EAGAIN) {
 		nfr_svc_count(svc, queue_waits, 1);
 		list_add_tail(&req->list, &svc->pending);
 	}
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	nfr_svc_posted(conn, rc);
 }
 
@@ -261,13 +261,13 @@ void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done)
 	struct nfr_svc_req *req, *next;
 	int rc;
 
-	spin_lock(&conn->lock);
+	spin_lock_bh(&conn->lock);
 	list_for_each_entry_safe(req, next, &svc->sent, list) {
 		if (!nfr_conn_is_retired(conn, req->mark))
 			break;
 		list_move_tail(&req->list, done);
 	}
 	rc = nfr_svc_post_pending(svc);
-	spin_unlock(&conn->lock);
+	spin_unlock_bh(&conn->lock);
 	nfr_svc_posted(conn, rc);
 }

@@ -9,9 +9,13 @@
  * complete, and the send queue keeps it after the Reply is posted or queued.
  *
  * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
- * nfr_svc.lock protects
- * @late, @ready, @free and @all. They do not nest. The lock of memory.c
- * nests inside nfr_svc.lock and is a leaf.
+ * nfr_svc.lock protects @late, @deferred, @ready, @free and @all. They do not
+ * nest. The lock of memory.c nests inside nfr_svc.lock and is a leaf.
+ *
+ * Completions are handled in softirq context where the kernel has a workqueue
+ * for that, so that a Call needs no thread before nfsd's. Locks of sunrpc's
+ * clients and allocations of the RDMA core are not allowed there: a request that
+ * needs them continues in a worker, see nfr_svc_defer().
  */
 #ifndef NFSRDMA_SERVER_H
 #define NFSRDMA_SERVER_H
@@ -100,7 +104,8 @@ enum nfr_svc_state {
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
  * @mark: end of the chain in the send queue, if it ends with the Reply
- * @resume: function that continues the request when it has waited for memory
+ * @resume: function that continues the request when it has waited for memory or
+ *	for a worker
  */
 struct nfr_svc_req {
 	struct list_head list;
@@ -155,6 +160,7 @@ struct nfr_svc_req {
  * @heard: number of Calls at the last check
  * @max_message: maximum message size of the service in bytes
  * @late: received messages that wait for memory for a request
+ * @deferred: requests that need a worker to continue
  * @ready: requests that wait for an nfsd thread
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
@@ -172,9 +178,11 @@ struct nfr_svc {
 	u32 reply_pages;
 	bool short_of_share;
 	struct list_head starved;
-	spinlock_t lock;		/* protects @late, @ready, @free and @all */
+	spinlock_t lock;		/* protects @late, @deferred, @ready, @free and @all */
 	struct list_head late;
 	struct delayed_work late_work;
+	struct list_head deferred;
+	struct work_struct deferred_work;
 	struct list_head ready;
 	struct list_head free;
 	struct list_head all;
@@ -219,7 +227,7 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 void nfr_svc_observe_totals(void);
 
 /* call.c */
-void nfr_svc_late_init(struct nfr_svc *svc);
+void nfr_svc_work_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
