@@ -14,6 +14,7 @@
 #define NFSRDMA_MEMORY_H
 
 #include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
 #include <rdma/ib_verbs.h>
@@ -97,8 +98,8 @@ struct nfr_pool {
 };
 
 /* span.c */
-bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece);
-void nfr_mem_span_skip(struct nfr_span *span, u32 length);
+bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece);
+void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth);
 
@@ -118,6 +119,35 @@ bool nfr_mem_offered(const struct list_head *mrs, const struct nfr_chunk *chunk)
 bool nfr_mem_any_valid(const struct list_head *mrs);
 void nfr_mem_release(struct list_head *mrs);
 void nfr_mem_destroy(struct list_head *mrs);
+
+/* --- walking a span: each page of an RPC takes these steps --- */
+
+static inline bool nfr_mem_span_is_in_pages(const struct nfr_span *span)
+{
+	return !span->head.iov_len && span->page_len;
+}
+
+/* Get the first piece of a span, within one page. Returns false if the span is empty. */
+static inline bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
+{
+	if (!nfr_mem_span_is_in_pages(span))
+		return nfr_mem_span_peek_kvec(span, piece);
+	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
+	piece->offset = offset_in_page(span->page_base);
+	piece->length = min_t(u32, span->page_len, PAGE_SIZE - piece->offset);
+	return true;
+}
+
+/* Consume @length bytes, at most those of the piece from nfr_mem_span_peek() */
+static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
+{
+	if (!nfr_mem_span_is_in_pages(span)) {
+		nfr_mem_span_skip_kvec(span, length);
+		return;
+	}
+	span->page_base += length;
+	span->page_len -= length;
+}
 
 /* Number of MRs of a request */
 static inline u32 nfr_mem_count(const struct list_head *mrs)

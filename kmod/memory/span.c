@@ -4,56 +4,35 @@
 
 #include "memory/memory.h"
 
-static void nfr_mem_piece_of_kvec(struct nfr_piece *piece, const struct kvec *vec)
-{
-	void *base = vec->iov_base;
-
-	piece->page = is_vmalloc_addr(base) ? vmalloc_to_page(base) : virt_to_page(base);
-	piece->offset = offset_in_page(base);
-	piece->length = min_t(size_t, vec->iov_len, PAGE_SIZE - piece->offset);
-}
-
-static void nfr_mem_piece_of_pages(struct nfr_piece *piece, const struct nfr_span *span)
-{
-	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
-	piece->offset = offset_in_page(span->page_base);
-	piece->length = min_t(u32, span->page_len, PAGE_SIZE - piece->offset);
-}
-
 /**
- * nfr_mem_span_peek - get the first piece of a span
+ * nfr_mem_span_peek_kvec - get the first piece of a span that starts outside its pages
  * @span: span; not consumed
  * @piece: output, within one page
  *
  * Return: false if the span is empty.
  */
-bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
+bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece)
 {
-	if (span->head.iov_len)
-		nfr_mem_piece_of_kvec(piece, &span->head);
-	else if (span->page_len)
-		nfr_mem_piece_of_pages(piece, span);
-	else if (span->tail.iov_len)
-		nfr_mem_piece_of_kvec(piece, &span->tail);
-	else
+	const struct kvec *vec = span->head.iov_len ? &span->head : &span->tail;
+	void *base = vec->iov_base;
+
+	if (!vec->iov_len)
 		return false;
+	piece->page = is_vmalloc_addr(base) ? vmalloc_to_page(base) : virt_to_page(base);
+	piece->offset = offset_in_page(base);
+	piece->length = min_t(size_t, vec->iov_len, PAGE_SIZE - piece->offset);
 	return true;
 }
 
 /**
- * nfr_mem_span_skip - consume the start of a span
+ * nfr_mem_span_skip_kvec - consume the start of a span that starts outside its pages
  * @span: span
  * @length: bytes, at most the length of the piece from nfr_mem_span_peek()
  */
-void nfr_mem_span_skip(struct nfr_span *span, u32 length)
+void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length)
 {
 	struct kvec *vec = span->head.iov_len ? &span->head : &span->tail;
 
-	if (!span->head.iov_len && span->page_len) {
-		span->page_base += length;
-		span->page_len -= length;
-		return;
-	}
 	vec->iov_base += length;
 	vec->iov_len -= length;
 }

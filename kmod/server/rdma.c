@@ -16,16 +16,17 @@
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
 
-static void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(struct page *page))
+/* Call @each for each page. The entries are an array, without chains. */
+static __always_inline void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 {
-	struct scatterlist *sg;
-	u32 i, n;
-	int j;
+	const struct scatterlist *sg;
 
-	for_each_sg(rw->sg, sg, rw->entries, j) {
-		n = DIV_ROUND_UP(sg->offset + sg->length, PAGE_SIZE);
-		for (i = 0; i < n; i++)
-			each(sg_page(sg) + i);
+	for (sg = rw->sg; sg < rw->sg + rw->entries; sg++) {
+		struct page *page = sg_page((struct scatterlist *)sg);
+		u32 n = PFN_UP(sg->offset + sg->length);
+
+		while (n--)
+			each(page++);
 	}
 }
 
