@@ -348,7 +348,7 @@ void nfr_svc_work_init(struct nfr_svc *svc)
 
 /* --- nfsd threads --- */
 
-/* Exchange the sink pages with pages of the nfsd thread, and free the latter. */
+/* Exchange the sink pages with pages of the nfsd thread. */
 static void nfr_svc_give_pages(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 {
 	u32 i;
@@ -393,6 +393,12 @@ static void nfr_svc_arg_whole(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	arg->tail[0].iov_len = 0;
 }
 
+/* Maximum length of a Reply in pages; its chunks, or the inline size, limit it. */
+static u32 nfr_svc_reply_room(const struct nfr_svc_req *req)
+{
+	return nfr_svc_budget_room(req) ?: PFN_UP(req->svc->conn->send_size);
+}
+
 static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 {
 	struct xdr_buf *arg = &rqstp->rq_arg;
@@ -408,6 +414,7 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	arg->len = arg->head[0].iov_len + arg->page_len + arg->tail[0].iov_len;
 	arg->buflen = arg->len;
 	nfr_compat_set_respages(rqstp, req->npages);
+	nfr_svc_pages_keep(req, rqstp, nfr_svc_reply_room(req));
 	return arg->len;
 }
 
@@ -489,6 +496,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	rqstp->rq_xprt_ctxt = NULL;
 	rc = nfr_svc_reply(req, rqstp);
 	if (!rc) {
+		nfr_svc_pages_restore(req, rqstp);
 		nfr_svc_advance(req);
 	} else if (rc == -EMSGSIZE) {
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);

@@ -105,18 +105,21 @@ static void nfr_svc_look(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	u64 calls = atomic64_read(&svc->counters.calls);
-	bool waits, stuck;
+	bool waits, stuck, idle;
 	int rc = 0;
 
 	spin_lock_bh(&conn->lock);
 	waits = conn->sq.marks_head != conn->sq.marks_tail;
 	stuck = waits && svc->waited && conn->sq.marks_tail == svc->watched;
-	if (!waits && calls == svc->heard)
+	idle = !waits && calls == svc->heard;
+	if (idle)
 		rc = nfr_svc_probe(svc);
 	svc->waited = waits;
 	svc->watched = conn->sq.marks_tail;
 	svc->heard = calls;
 	spin_unlock_bh(&conn->lock);
+	if (idle)
+		nfr_svc_pages_free(svc);
 	if (stuck)
 		nfr_conn_break(conn, "the send queue is stalled");
 	nfr_svc_posted(conn, rc);
@@ -166,6 +169,7 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	cancel_work_sync(&svc->deferred_work);
 	nfr_svc_budget_leave(svc);
 	nfr_svc_req_destroy_all(svc);
+	nfr_svc_pages_free(svc);
 	if (svc->callbacks)
 		xprt_put(svc->callbacks);
 	nfr_conn_free(svc->conn);

@@ -2,7 +2,8 @@
 /*
  * Limits for the memory that clients can make the server hold. The parameter
  * server_memory limits the pages of all connections, and one connection may use a
- * quarter of it; separately for RDMA Reads and for Replies.
+ * quarter of it, or more if it is alone; separately for RDMA Reads and for
+ * Replies.
  *
  * Sink pages: RDMA Reads place data in them until an nfsd thread takes it over.
  * A client that announces much data and delivers it slowly must not use up the
@@ -23,9 +24,6 @@
 
 #include "compat/compat.h"
 #include "server/server.h"
-
-/* Divisor for the share of one connection. One that is alone may exceed share and limit. */
-#define NFR_SVC_SHARE	4
 
 /* Delay after an allocation failure */
 #define NFR_SINK_RETRY	(HZ / 10)
@@ -120,6 +118,7 @@ static int nfr_svc_sink_alloc(struct nfr_svc_req *req)
 	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
 	if (!req->pages)
 		return -ENOMEM;
+	nfr_svc_pages_take(req->svc, req->pages, req->npages);
 	/* the bulk allocator may stop early even if memory is available */
 	do {
 		before = filled;
@@ -188,7 +187,9 @@ void nfr_svc_sink_put(struct nfr_svc_req *req)
 
 	if (!req->pages)
 		return;
-	nfr_svc_sink_free(req);
+	nfr_svc_pages_give(req->svc, req->pages, req->npages);
+	kvfree(req->pages);
+	req->pages = NULL;
 	spin_lock_bh(&nfr_svc_sink_lock);
 	nfr_svc_sink_uncharge(req);
 	waiters = !list_empty(&nfr_svc_sink_waiters);

@@ -322,6 +322,7 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 					    nfr_svc_reply_by_chunk(req, res, length);
 	if (rc)
 		return rc;
+	req->by_chunk = head.proc == NFR_NOMSG;
 	trace_nfsrdma_svc_reply(req, &head, length);
 	nfr_svc_count(req->svc, replies, 1);
 	nfr_svc_count(req->svc, inline_bytes, head.proc == NFR_MSG ? length : 0);

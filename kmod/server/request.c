@@ -20,6 +20,7 @@ static void nfr_svc_req_free(struct nfr_svc_req *req)
 
 	if (req->buffer)
 		ib_dma_unmap_single(conn->device, req->addr, conn->send_size, DMA_TO_DEVICE);
+	kvfree(req->kept);
 	kfree(req->buffer);
 	kfree(req);
 }
@@ -105,6 +106,7 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 
 	nfr_svc_req_answered(req);
 	nfr_svc_rdma_destroy_all(req);
+	nfr_svc_pages_drop(req);
 	nfr_svc_sink_put(req);
 	nfr_svc_budget_keep(req, 0);
 	req->nresults = 0;
@@ -124,6 +126,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 
 	list_for_each_entry_safe(req, next, &svc->all, all) {
 		nfr_svc_rdma_destroy_all(req);
+		nfr_svc_pages_drop(req);
 		nfr_svc_sink_put(req);
 		nfr_svc_budget_keep(req, 0);
 		nfr_svc_req_free(req);

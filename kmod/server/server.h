@@ -9,7 +9,7 @@
  * complete, and the send queue keeps it after the Reply is posted or queued.
  *
  * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
- * nfr_svc.lock protects @late, @deferred, @ready, @free and @all. They do not
+ * nfr_svc.lock protects @late, @deferred, @ready, @free, @all and @spares. They do not
  * nest. The lock of memory.c nests inside nfr_svc.lock and is a leaf.
  *
  * Completions are handled in softirq context where the kernel has a workqueue
@@ -43,6 +43,12 @@
 
 /* Results of one COMPOUND that a Write chunk can convey */
 #define NFR_SVC_RESULTS		NFR_SVC_CHUNKS
+
+/* Pages that a connection keeps for RDMA Reads to come */
+#define NFR_SVC_SPARES		512
+
+/* Divisor for the share of server_memory that one connection, or the kept pages, may have */
+#define NFR_SVC_SHARE		4
 
 /* Credits of a new connection; the grant doubles when half of it is in use */
 #define NFR_SVC_FIRST_GRANT	32u
@@ -100,6 +106,9 @@ enum nfr_svc_state {
  * @whole: whether @pages holds the whole message, rather than one data item
  * @rws: RDMA Reads or Writes in progress
  * @reply_pages: pages charged for the Reply, see memory.c
+ * @kept: the thread's pages while nfsd may replace them, see pages.c; @nkept
+ *	elements, room for @kept_room
+ * @by_chunk: whether the Reply chunk conveys the Reply
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
@@ -127,6 +136,10 @@ struct nfr_svc_req {
 	struct ib_cqe read_cqe;
 
 	u32 reply_pages;
+	struct page **kept;
+	u32 nkept;
+	u32 kept_room;
+	bool by_chunk;
 	struct nfr_result results[NFR_SVC_RESULTS];
 	u32 nresults;
 	void *buffer;
@@ -162,6 +175,7 @@ struct nfr_svc_req {
  * @late: received messages that wait for memory for a request
  * @deferred: requests that need a worker to continue
  * @ready: requests that wait for an nfsd thread
+ * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
  * @callbacks: rpc_xprt for callbacks, or NULL
@@ -178,7 +192,7 @@ struct nfr_svc {
 	u32 reply_pages;
 	bool short_of_share;
 	struct list_head starved;
-	spinlock_t lock;		/* protects @late, @deferred, @ready, @free and @all */
+	spinlock_t lock;		/* protects @late, @deferred, @ready, @free, @all, @spares */
 	struct list_head late;
 	struct delayed_work late_work;
 	struct list_head deferred;
@@ -187,6 +201,8 @@ struct nfr_svc {
 	struct list_head free;
 	struct list_head all;
 	u32 nreqs;
+	struct page *spares[NFR_SVC_SPARES];
+	u32 nspares;
 	struct list_head pending;
 	struct list_head sent;
 	struct delayed_work free_work;
@@ -244,6 +260,14 @@ void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const v
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
 int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
 int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
+
+/* pages.c */
+void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 room);
+void nfr_svc_pages_drop(struct nfr_svc_req *req);
+void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count);
+u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count);
+void nfr_svc_pages_free(struct nfr_svc *svc);
 
 /* read.c */
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import multiprocessing
 import os
 import random
@@ -133,6 +134,31 @@ def cached() -> Any:
         return {"same": good, "misses": counters("card0")["cache_misses"] - before}
     finally:
         order("card0", "cache_entries", 0)
+
+
+def allocated() -> int:
+    """Pages that the kernel has allocated since it started."""
+    rows = (line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return sum(int(count) for name, count in rows if name.startswith("pgalloc_"))
+
+
+def pages() -> Any:
+    """Pages that the kernel allocates for a direct read of 1 MiB, and for a direct write."""
+    size, turns = 1 << 20, 16
+    room, found = mmap.mmap(-1, size), {}
+    with mounted("vers=3,rsize=1048576,wsize=1048576"):
+        write("pages", 7, size)
+        file = os.open(HERE / "pages", os.O_RDWR | os.O_DIRECT)
+        for name, transfer in (("read", os.preadv), ("write", os.pwritev)):
+            # what the first turns allocate, the module keeps
+            for turn in range(2 * turns):
+                if turn == turns:
+                    before = allocated()
+                if transfer(file, [room], 0) != size:
+                    raise OSError(f"short {name}")
+            found[name] = (allocated() - before) / turns
+        os.close(file)
+    return found
 
 
 @contextmanager

@@ -130,6 +130,16 @@ def test_a_small_translation_cache_counts_its_misses(mounts: Lab) -> None:
     assert found["misses"] >= 2 * SIZE // 4096
 
 
+def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRequest) -> None:
+    found = on(mounts, "pages")
+    data = (1 << 20) // 4096
+    if "rpcrdma" in request.node.name:
+        # the test would find a server that frees the pages of each Call
+        assert min(found.values()) >= data
+    else:
+        assert max(found.values()) < data / 4
+
+
 def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
     script = "cd /sys/kernel/debug/nfsrdma_card/$1 && cat rate latency"
     for link, wanted in (("10gbit/25us", [10**10, 12_500]), ("none", [0, 0])):

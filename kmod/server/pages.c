@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Pages that would be freed after a Call and allocated for the next one. Where the
+ * kernel clears allocated pages (init_on_alloc), that costs more than the data's
+ * way over RDMA.
+ *
+ * Reply: nfsd replaces pages of its thread with pages of the page cache (splice),
+ * and frees its own. sunrpc frees the pages that a Reply used, and allocates others
+ * before the next Call. Here a request keeps the thread's pages alive, and puts
+ * them back when the RDMA Writes hold those of the page cache.
+ *
+ * Call: an nfsd thread takes over the pages that RDMA Reads filled, and leaves as
+ * many of its own. The connection keeps these for the next RDMA Reads, within the
+ * limits of memory.c.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "server/server.h"
+
+/* --- Replies --- */
+
+static bool nfr_svc_pages_room(struct nfr_svc_req *req, u32 count)
+{
+	if (count <= req->kept_room)
+		return true;
+	kvfree(req->kept);
+	req->kept = kvmalloc_array(count, sizeof(*req->kept), NFR_GFP_ONCE);
+	req->kept_room = req->kept ? count : 0;
+	return req->kept;
+}
+
+/**
+ * nfr_svc_pages_keep - keep the pages of a thread that nfsd may replace
+ * @req: Call
+ * @rqstp: thread's request; its rq_respages is set
+ * @room: maximum length of the Reply in pages
+ */
+void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 room)
+{
+	struct page **pages = rqstp->rq_respages + 1;
+	/* data that is not aligned occupies one page more */
+	u32 i, count = min_t(u32, room + 1, rqstp->rq_page_end - pages);
+
+	if (!nfr_svc_pages_room(req, count))
+		return;
+	for (i = 0; i < count && pages[i]; i++) {
+		get_page(pages[i]);
+		req->kept[i] = pages[i];
+	}
+	req->nkept = i;
+}
+
+/**
+ * nfr_svc_pages_drop - undo nfr_svc_pages_keep()
+ * @req: request
+ */
+void nfr_svc_pages_drop(struct nfr_svc_req *req)
+{
+	while (req->nkept)
+		put_page(req->kept[--req->nkept]);
+}
+
+/* Check that no RDMA Write takes data from the first page of the Reply, or from its tail. */
+static bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	const struct nfr_result *last;
+
+	if (req->by_chunk)
+		return false;
+	if (!req->nresults)
+		return true;
+	last = &req->results[req->nresults - 1];
+	return req->results[0].offset >= res->head[0].iov_len &&
+	       last->offset + last->length <= res->head[0].iov_len + res->page_len;
+}
+
+/*
+ * Check that each page of the Reply after the first was replaced, or that no RDMA
+ * Write uses it.
+ */
+static bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req, struct page **pages,
+					u32 count)
+{
+	u32 i;
+
+	if (count > req->nkept)
+		return false;
+	for (i = 0; i < count; i++)
+		if (pages[i] == req->kept[i] && req->nresults)
+			return false;
+	return true;
+}
+
+/**
+ * nfr_svc_pages_restore - give the thread its pages back
+ * @req: request whose RDMA Writes hold references to their pages
+ * @rqstp: thread's request with the Reply in rq_res
+ *
+ * Afterwards sunrpc has no page of the Reply to free. If a page is still in use,
+ * or is not known, sunrpc frees all of them.
+ */
+void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+{
+	struct page **pages = rqstp->rq_respages + 1;
+	u32 i, count = rqstp->rq_next_page - pages;
+
+	if (nfr_svc_pages_are_apart(req, &rqstp->rq_res) &&
+	    nfr_svc_pages_were_replaced(req, pages, count)) {
+		for (i = 0; i < count; i++)
+			swap(pages[i], req->kept[i]);
+		rqstp->rq_next_page = rqstp->rq_respages;
+	}
+	nfr_svc_pages_drop(req);
+}
+
+/* --- Calls --- */
+
+static atomic_t nfr_svc_pages_total;
+
+/* Returns false if the page has another user, or if the limit is reached. */
+static bool nfr_svc_pages_spare(struct nfr_svc *svc, struct page *page)
+{
+	if (page_count(page) != 1 || svc->nspares == NFR_SVC_SPARES)
+		return false;
+	svc->spares[svc->nspares++] = page;
+	return true;
+}
+
+static u32 nfr_svc_pages_limit(u32 count)
+{
+	u32 limit = nfr_params_server_pages() / NFR_SVC_SHARE;
+	u32 total = atomic_read(&nfr_svc_pages_total);
+
+	return min(count, limit - min(limit, total));
+}
+
+/**
+ * nfr_svc_pages_give - keep pages of a thread for RDMA Reads to come
+ * @svc: connection
+ * @pages: pages; the order changes, and those that the connection does not keep
+ *	are freed
+ * @count: number of pages
+ *
+ * All connections together keep a quarter of server_memory at most.
+ */
+void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count)
+{
+	u32 i, left = 0, room = nfr_svc_pages_limit(count);
+
+	spin_lock_bh(&svc->lock);
+	for (i = 0; i < count; i++)
+		if (i >= room || !nfr_svc_pages_spare(svc, pages[i]))
+			pages[left++] = pages[i];
+	spin_unlock_bh(&svc->lock);
+	atomic_add(count - left, &nfr_svc_pages_total);
+	for (i = 0; i < left; i++)
+		put_page(pages[i]);
+}
+
+/**
+ * nfr_svc_pages_take - take pages that were kept
+ * @svc: connection
+ * @pages: output
+ * @count: maximum number of pages
+ *
+ * Return: number of pages.
+ */
+u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count)
+{
+	spin_lock_bh(&svc->lock);
+	count = min(count, svc->nspares);
+	svc->nspares -= count;
+	memcpy(pages, svc->spares + svc->nspares, count * sizeof(*pages));
+	spin_unlock_bh(&svc->lock);
+	atomic_sub(count, &nfr_svc_pages_total);
+	return count;
+}
+
+/**
+ * nfr_svc_pages_free - free the pages that a connection keeps
+ * @svc: connection that is idle, or about to be freed
+ */
+void nfr_svc_pages_free(struct nfr_svc *svc)
+{
+	struct page *page;
+
+	while (nfr_svc_pages_take(svc, &page, 1))
+		put_page(page);
+}
