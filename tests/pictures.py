@@ -45,6 +45,8 @@ FIO = "fio --name=j --filename=/mnt/file --size=64M --time_based --ioengine=liba
 MIXED = f"{FIO} --rw=randrw --rwmixread=75 --bs=64k --iodepth=4 --runtime="
 BUFFERED = "fio --name=j --filename=/mnt/file --size=64M --rw=read --bs=8k --time_based --runtime="
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
+# a picture, and the benchmark that draws it
+DRAWN_BY = {"wires": "bench.wires", "paper-2003": "bench.paper"}
 CREDITS = "sysctl -qw sunrpc.svc_rdma.max_requests={}; systemctl restart nfs-server"
 FLAP = """
 sysctl -qw net.ipv6.conf.eth1.keep_addr_on_down=1
@@ -179,8 +181,15 @@ def _top(record: str) -> None:
     _svg((folder / "top.svg").read_text(), "top-credits", 1000)
 
 
+def benchmarks() -> None:
+    """The pictures that benchmarks draw with their tables: ``make wires``, ``make paper``."""
+    for module in DRAWN_BY.values():
+        subprocess.run((sys.executable, "-m", module, "6.12"), check=True, cwd=ROOT)
+
+
 PICTURES: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (figures, overhead, dashboard, ahead, used_up, flapping)
+    each.__name__: each
+    for each in (figures, overhead, dashboard, ahead, used_up, flapping, benchmarks)
 }
 
 
