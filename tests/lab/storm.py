@@ -232,7 +232,10 @@ def inject(
     works: Mapping[str, Future[Result]],
     least: int,
 ) -> list[str]:
-    """One fault after the other until the time is over or some work ends by itself."""
+    """One fault after the other until the time is over or some work ends by itself.
+
+    Afterwards the server answers again.
+    """
     end, happened, served = time.monotonic() + seconds, [], time.monotonic()
     for fault in faults:
         over = time.monotonic() > end and len(happened) >= least
@@ -243,7 +246,13 @@ def inject(
         time.sleep(1)
         # chance may keep a server silent for longer than a task may wait (hung_task_timeout_secs)
         if time.monotonic() - served > UNSERVED:
-            for client in works:
-                lab.run(client, "sh", "-ec", _ASK, timeout=LIMIT)
+            ask(lab, works)
             served = time.monotonic()
+    ask(lab, works)
     return happened
+
+
+def ask(lab: Nodes, clients: Iterable[str]) -> None:
+    """Wait until the server answers each client, whose soft RoCE may have to be made again."""
+    for client in clients:
+        lab.run(client, "sh", "-ec", _ASK, timeout=LIMIT)
