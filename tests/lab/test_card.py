@@ -9,10 +9,10 @@ from typing import Any
 
 import built
 import pytest
+from cards import cards_lab
 from carriers import OURS, THEIRS, serve
 from module_life import growth
 
-from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = Path(__file__).with_name("card_node.py").read_bytes()
@@ -24,10 +24,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root 
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards."""
-    kernel, cpus = (pytestconfig.getoption(f"--{name}") for name in ("kernel", "cpus"))
-    built.card_module(kernel)
-    name = f"test-card-{os.getpid()}"
-    with Lab(LabConfig(name, kernel=kernel, cpus=cpus, nic="card", extras=True)) as lab:
+    with cards_lab(pytestconfig, "card") as lab:
         yield lab
 
 

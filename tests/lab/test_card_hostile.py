@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peers that break the protocol over the modelled card, with our module on both ends."""
 
-import os
 from collections.abc import Iterator
 
-import built
-import provider
 import pytest
+from cards import cards_lab
 from carriers import OURS, serve
 from hostile.calls import CASES
 from hostile.replies import TRICKS
 from peers import hostile_client, hostile_server
 
-from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 SEED = "8166"
@@ -21,11 +18,7 @@ SEED = "8166"
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards, their provider, and our module."""
-    kernel, cpus = (pytestconfig.getoption(f"--{name}") for name in ("kernel", "cpus"))
-    built.card_module(kernel)
-    name = f"test-cardh-{os.getpid()}"
-    with Lab(LabConfig(name, kernel=kernel, cpus=cpus, nic="card", extras=True)) as lab:
-        provider.install(lab)
+    with cards_lab(pytestconfig, "cardh", verbs=True) as lab:
         serve(lab, "server", OURS)
         yield lab
 

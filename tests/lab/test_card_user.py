@@ -2,16 +2,13 @@
 """User-space verbs over the modelled card: programs, checks, figures, and what SIGKILL leaves."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import built
-import provider
 import pytest
+from cards import cards_lab
 
-from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = Path(__file__).with_name("card_user_node.py").read_bytes()
@@ -25,18 +22,7 @@ CPU_US = 10
 @pytest.fixture(scope="module")
 def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab on the instruction clock with two modelled cards and their provider."""
-    kernel = pytestconfig.getoption("--kernel")
-    built.card_module(kernel)
-    config = LabConfig(
-        f"test-cardu-{os.getpid()}",
-        kernel=kernel,
-        nic="card",
-        clock="instructions",
-        link="none",
-        extras=True,
-    )
-    with Lab(config) as lab:
-        provider.install(lab)
+    with cards_lab(pytestconfig, "cardu", clock="instructions", link="none", verbs=True) as lab:
         yield lab
 
 

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the modelled card's provider for libibverbs in a node, and installs it there."""
+"""Starts labs with modelled cards; builds and installs their provider for libibverbs."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import built
+import pytest
 
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab import paths
-from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.debian_packages import opened
+from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["install"]
+__all__ = ["cards_lab"]
 
 # the parts of rdma-core's source that build.sh needs
 _BUILD = """
@@ -34,7 +41,29 @@ echo driver nfsrdma_card > /etc/libibverbs.d/nfsrdma_card.driver
 """
 
 
-def install(lab: Nodes, node: str = "client") -> None:
+@contextmanager
+def cards_lab(
+    pytestconfig: pytest.Config,
+    name: str,
+    *,
+    clock: str = "wall",
+    link: str = "",
+    verbs: bool = False,
+) -> Iterator[Lab]:
+    """A solo lab with two modelled cards; ``verbs``: with their provider for libibverbs."""
+    kernel, cpus = (pytestconfig.getoption(f"--{option}") for option in ("kernel", "cpus"))
+    built.card_module(kernel)
+    name = f"test-{name}-{os.getpid()}"
+    config = LabConfig(
+        name, kernel=kernel, cpus=cpus, nic="card", clock=clock, link=link, extras=True
+    )
+    with Lab(config) as lab:
+        if verbs:
+            _install(lab)
+        yield lab
+
+
+def _install(lab: Nodes, node: str = "client") -> None:
     """Install the provider in a node with extras; UserError if the archive is unreachable."""
     argv = ("dpkg-query", "--show", "--showformat=${Version}", "libibverbs1")
     version = lab.run(node, *argv).stdout
