@@ -16,7 +16,16 @@ from storm import HERE, LIMIT, connections, mounted, on
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["acls", "around", "carried", "delegation", "fio", "folders", "stressed"]
+__all__ = [
+    "acls",
+    "around",
+    "carried",
+    "delegation",
+    "fio",
+    "folders",
+    "has_user_attributes",
+    "stressed",
+]
 
 WAYS = ("buffered", "buffered-skewed", "direct", "direct-skewed")
 
@@ -110,6 +119,16 @@ def acls(lab: Nodes, options: str, kind: str, count: int) -> dict[str, Any]:
     assert found.get("wrong", []) == []
     assert found["replies"] > 0
     return found
+
+
+def has_user_attributes(lab: Nodes) -> bool:
+    """Whether the exported file system stores user attributes; tmpfs does since Linux 6.6."""
+    script = """
+touch /export/attributes
+setfattr --name=user.asked --value=1 /export/attributes && echo yes
+rm /export/attributes
+"""
+    return lab.run("server", "sh", "-c", script).stdout == "yes\n"
 
 
 # --- the reverse direction ---
