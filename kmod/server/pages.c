@@ -183,8 +183,10 @@ u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count)
  */
 void nfr_svc_pages_free(struct nfr_svc *svc)
 {
-	struct page *page;
+	struct page *pages[NFR_BATCH];
+	u32 n;
 
-	while (nfr_svc_pages_take(svc, &page, 1))
-		put_page(page);
+	while ((n = nfr_svc_pages_take(svc, pages, NFR_BATCH)))
+		while (n)
+			put_page(pages[--n]);
 }
