@@ -288,24 +288,14 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 
 /* --- work that the completion handler leaves to workers --- */
 
-static struct nfr_recv *nfr_svc_next_late(struct nfr_svc *svc)
-{
-	struct nfr_recv *recv;
-
-	spin_lock_bh(&svc->lock);
-	recv = list_first_entry_or_null(&svc->late, struct nfr_recv, list);
-	if (recv)
-		list_del(&recv->list);
-	spin_unlock_bh(&svc->lock);
-	return recv;
-}
-
 static void nfr_svc_late_work(struct work_struct *work)
 {
 	struct nfr_svc *svc = container_of(work, struct nfr_svc, late_work.work);
+	struct list_head *entry;
 	struct nfr_recv *recv;
 
-	while ((recv = nfr_svc_next_late(svc))) {
+	while ((entry = nfr_svc_pop(svc, &svc->late))) {
+		recv = list_entry(entry, struct nfr_recv, list);
 		if (!nfr_svc_handle(svc, recv, NFR_GFP_ONCE))
 			continue;
 		nfr_conn_recv_return(svc->conn, recv);
@@ -313,25 +303,16 @@ static void nfr_svc_late_work(struct work_struct *work)
 	}
 }
 
-static struct nfr_svc_req *nfr_svc_next_deferred(struct nfr_svc *svc)
-{
-	struct nfr_svc_req *req;
-
-	spin_lock_bh(&svc->lock);
-	req = list_first_entry_or_null(&svc->deferred, struct nfr_svc_req, list);
-	if (req)
-		list_del(&req->list);
-	spin_unlock_bh(&svc->lock);
-	return req;
-}
-
 static void nfr_svc_deferred_work(struct work_struct *work)
 {
 	struct nfr_svc *svc = container_of(work, struct nfr_svc, deferred_work);
 	struct nfr_svc_req *req;
+	struct list_head *entry;
 
-	while ((req = nfr_svc_next_deferred(svc)))
+	while ((entry = nfr_svc_pop(svc, &svc->deferred))) {
+		req = list_entry(entry, struct nfr_svc_req, list);
 		req->resume(req);
+	}
 }
 
 /**

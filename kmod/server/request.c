@@ -70,18 +70,13 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
  */
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 {
-	struct nfr_svc_req *req;
-	bool full;
+	struct list_head *entry = nfr_svc_pop(svc, &svc->free);
 
-	spin_lock_bh(&svc->lock);
-	req = list_first_entry_or_null(&svc->free, struct nfr_svc_req, list);
-	if (req)
-		list_del(&req->list);
-	full = svc->nreqs >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED;
-	spin_unlock_bh(&svc->lock);
-	if (!req)
-		req = full ? ERR_PTR(-ENOBUFS) : nfr_svc_req_create(svc, gfp);
-	return req ?: ERR_PTR(-ENOMEM);
+	if (entry)
+		return list_entry(entry, struct nfr_svc_req, list);
+	if (READ_ONCE(svc->nreqs) >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED)
+		return ERR_PTR(-ENOBUFS);
+	return nfr_svc_req_create(svc, gfp) ?: ERR_PTR(-ENOMEM);
 }
 
 /* Return the receive of a Call that is not used any more. */

@@ -229,6 +229,20 @@ static inline u32 nfr_svc_recvs_for(u32 grant)
 	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
 
+/* Take the first entry from a list that the lock of @svc protects, or return NULL. */
+static inline struct list_head *nfr_svc_pop(struct nfr_svc *svc, struct list_head *list)
+{
+	struct list_head *entry = NULL;
+
+	spin_lock_bh(&svc->lock);
+	if (!list_empty(list)) {
+		entry = list->next;
+		list_del(entry);
+	}
+	spin_unlock_bh(&svc->lock);
+	return entry;
+}
+
 /* Context: any thread */
 #define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
 
