@@ -79,7 +79,7 @@ static void nfr_client_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 
 	req->inv_ok = nfr_conn_check(conn, wc);
 	if (req->inv_ok)
-		nfr_mem_release(&req->mrs);
+		nfr_mem_release(&req->exposure);
 	complete(&req->inv_done);
 }
 
@@ -88,9 +88,8 @@ static bool nfr_client_req_invalidate(struct nfr_req *req, struct nfr_conn *conn
 {
 	init_completion(&req->inv_done);
 	req->inv_cqe.done = nfr_client_req_inv_done;
-	if (nfr_mem_any_valid(&req->mrs))
-		return !nfr_client_invalidate(conn, &req->mrs, &req->inv_cqe);
-	nfr_mem_release(&req->mrs);
+	if (!nfr_mem_settle(&req->exposure))
+		return !nfr_client_revoke(conn, &req->exposure, &req->inv_cqe);
 	req->inv_ok = true;
 	complete(&req->inv_done);
 	return true;
@@ -157,7 +156,7 @@ void nfr_client_buf_free(struct rpc_task *task)
 {
 	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
 
-	if (req->state == NFR_REQ_SENT || !list_empty_careful(&req->mrs))
+	if (req->state == NFR_REQ_SENT || nfr_mem_is_exposed(&req->exposure))
 		nfr_client_abandon(req);
 	req->state = NFR_REQ_IDLE;
 	kfree(req->large);

@@ -156,8 +156,8 @@ static int nfr_client_marshal_read(struct nfr_conn *conn, struct nfr_req *req,
 
 	if (way == NFR_INLINE)
 		return 0;
-	rc = nfr_mem_map(&link->pool, &span, DMA_TO_DEVICE, &req->mrs, scratch->read_segs,
-			 NFR_CHUNK_SEGS);
+	rc = nfr_mem_prepare(&req->exposure, &link->pool, &span, DMA_TO_DEVICE,
+			     scratch->read_segs, NFR_CHUNK_SEGS);
 	if (rc < 0)
 		return rc;
 	*chunk = (struct nfr_chunk) {
@@ -189,8 +189,8 @@ static int nfr_client_marshal_write(struct nfr_conn *conn, struct nfr_req *req,
 	req->reply_length = 0;
 	if (way == NFR_INLINE)
 		return 0;
-	rc = nfr_mem_map(&link->pool, &span, DMA_FROM_DEVICE, &req->mrs, scratch->write_segs,
-			 NFR_CHUNK_SEGS);
+	rc = nfr_mem_prepare(&req->exposure, &link->pool, &span, DMA_FROM_DEVICE,
+			     scratch->write_segs, NFR_CHUNK_SEGS);
 	if (rc < 0)
 		return rc;
 	*chunk = (struct nfr_chunk) { .nsegs = rc, .segs = scratch->write_segs };
@@ -295,7 +295,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 		.wr_cqe = &conn->signal_cqe, .sg_list = sge, .num_sge = 1,
 		.opcode = IB_WR_SEND,
 	};
-	u32 count = nfr_mem_count(&req->mrs);
+	u32 count = req->exposure.count;
 	struct ib_send_wr *first = &send;
 	int rc;
 
@@ -307,7 +307,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 		return rc;
 	}
 	if (count)
-		first = nfr_mem_register(&req->mrs, &send);
+		first = nfr_mem_post(&req->exposure, &send);
 	conn->sq.reserved += count;
 	nfr_conn_sq_take(&conn->sq, count + 1, &send, signal);
 	trace_nfsrdma_post(conn, xid, count, sge->length, send.send_flags & IB_SEND_SIGNALED);
@@ -319,10 +319,9 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 }
 
 /**
- * nfr_client_invalidate - invalidate MRs locally
+ * nfr_client_revoke - invalidate MRs locally
  * @conn: connection
- * @mrs: registered MRs, at least one of them valid; the function skips invalid
- *	ones
+ * @exposure: exposure that nfr_mem_settle() did not settle
  * @done: completion of the last invalidation
  *
  * The invalidations use the room that nfr_client_post() reserved.
@@ -330,10 +329,10 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
  * Return: 0, or -ENOTCONN if the connection is broken: then the peer loses
  * access when the connection is drained.
  */
-int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done)
+int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done)
 {
 	struct ib_send_wr *first = NULL, *last = NULL;
-	u32 count = nfr_mem_invalidate(mrs, &first, &last);
+	u32 count = nfr_mem_revoke(exposure, &first, &last);
 	int rc;
 
 	last->wr_cqe = done;
@@ -421,7 +420,7 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 	if (!rc)
 		rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, false);
 	if (rc && rc != -ENOTCONN)
-		nfr_mem_release(&req->mrs);
+		nfr_mem_settle(&req->exposure);
 	return rc;
 }
 

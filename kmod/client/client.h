@@ -105,7 +105,7 @@ enum nfr_req_state {
  * @nx: transport
  * @all: link in nfr_xprt.reqs
  * @free: link in nfr_xprt.free_reqs
- * @mrs: MRs that the Call offers to the peer
+ * @exposure: memory that the Call offers to the peer
  * @buffers: send buffers, indexed by enum nfr_buffer_use; NULL if not allocated
  * @large: buffer of a Call that does not fit into @buffers, or NULL
  * @reply: buffer for the part of the Reply that is not in pages
@@ -131,7 +131,7 @@ struct nfr_req {
 	struct nfr_xprt *nx;
 	struct list_head all;
 	struct list_head free;
-	struct list_head mrs;
+	struct nfr_exposure exposure;
 	struct nfr_buffer *buffers[NFR_BUFFERS];
 	void *large;
 	void *reply;
@@ -261,7 +261,7 @@ void nfr_client_req_destroy(struct nfr_req *req);
 
 /* call.c */
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
-int nfr_client_invalidate(struct nfr_conn *conn, struct list_head *mrs, struct ib_cqe *done);
+int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
 

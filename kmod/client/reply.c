@@ -130,7 +130,7 @@ static void nfr_client_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 		nfr_client_reply_hold(req);
 		return;
 	}
-	nfr_mem_release(&req->mrs);
+	nfr_mem_release(&req->exposure);
 	nfr_client_reply_deliver(conn, req);
 	conn->ops->writable(conn);
 }
@@ -138,14 +138,13 @@ static void nfr_client_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 /* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
 static void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 {
-	if (!nfr_mem_any_valid(&req->mrs)) {
-		nfr_mem_release(&req->mrs);
+	if (nfr_mem_settle(&req->exposure)) {
 		nfr_client_reply_deliver(conn, req);
 		return;
 	}
 	req->nx->counters.local_invs++;
 	req->inv_cqe.done = nfr_client_reply_inv_done;
-	if (nfr_client_invalidate(conn, &req->mrs, &req->inv_cqe))
+	if (nfr_client_revoke(conn, &req->exposure, &req->inv_cqe))
 		nfr_client_reply_hold(req);
 }
 
@@ -158,7 +157,7 @@ static int nfr_client_reply_written(const struct nfr_req *req, const struct nfr_
 		return -EIO;
 	if (!head->nwrites)
 		return 0;
-	if (!req->write_length || !nfr_mem_offered(&req->mrs, &head->writes[0]))
+	if (!req->write_length || !nfr_mem_covers(&req->exposure, &head->writes[0]))
 		return -EIO;
 	return xdr_align_size(nfr_wire_length(&head->writes[0]));
 }
@@ -167,7 +166,7 @@ static int nfr_client_reply_nomsg(const struct nfr_req *req, const struct nfr_he
 {
 	if (nfr_client_reply_written(req, head) || !head->reply || !req->reply_length)
 		return -EIO;
-	if (!nfr_mem_offered(&req->mrs, head->reply))
+	if (!nfr_mem_covers(&req->exposure, head->reply))
 		return -EIO;
 	return nfr_wire_length(head->reply) ?: -EIO;
 }
@@ -233,7 +232,7 @@ static void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *rec
 
 static void nfr_client_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)
 {
-	if (nfr_mem_invalidated(&req->mrs, handle))
+	if (nfr_mem_invalidated(&req->exposure, handle))
 		nfr_conn_unreserve(conn, 1);
 	else
 		nfr_conn_break(conn, "the peer invalidated an unrelated MR");

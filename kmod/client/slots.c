@@ -196,7 +196,7 @@ struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 	req->nx = nx;
 	INIT_LIST_HEAD(&req->all);
 	INIT_LIST_HEAD(&req->free);
-	INIT_LIST_HEAD(&req->mrs);
+	nfr_mem_exposure_init(&req->exposure);
 	INIT_LIST_HEAD(&req->held);
 	return req;
 }
@@ -312,7 +312,7 @@ void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struc
 	spin_lock(&nx->xprt.reserve_lock);
 	list_for_each_entry(req, &nx->reqs, all) {
 		spin_unlock(&nx->xprt.reserve_lock);
-		list_splice_tail_init(&req->mrs, mrs);
+		nfr_mem_detach(&req->exposure, mrs);
 		nfr_client_buffers_unmap(conn, req);
 		spin_lock(&nx->xprt.reserve_lock);
 	}

@@ -47,7 +47,7 @@ struct nfr_pool;
 
 /**
  * struct nfr_mr - memory region
- * @list: link in the pool or in the list of its request
+ * @list: link in the pool or in its exposure
  * @pool: pool that the MR belongs to
  * @mr: the verbs object
  * @sgl: scatterlist of nfr_pool.depth entries
@@ -69,6 +69,18 @@ struct nfr_mr {
 	struct ib_send_wr inv;
 	struct ib_cqe cqe;
 	bool valid;
+};
+
+/**
+ * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
+ * @mrs: MRs, in the order of their segments
+ * @count: number of @mrs
+ * @valid: number of @mrs that the peer may access, as far as this side knows
+ */
+struct nfr_exposure {
+	struct list_head mrs;
+	u32 count;
+	u32 valid;
 };
 
 /**
@@ -103,22 +115,51 @@ void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth);
 
+static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
+{
+	INIT_LIST_HEAD(&exposure->mrs);
+	exposure->count = 0;
+	exposure->valid = 0;
+}
+
+/* Check for MRs while another context may remove them. */
+static inline bool nfr_mem_is_exposed(const struct nfr_exposure *exposure)
+{
+	return !list_empty_careful(&exposure->mrs);
+}
+
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool);
 int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
 void nfr_mem_pool_destroy(struct nfr_pool *pool);
-int nfr_mem_map(struct nfr_pool *pool, struct nfr_span *span, enum dma_data_direction direction,
-		struct list_head *mrs, struct nfr_segment *segs, u32 room);
-struct ib_send_wr *nfr_mem_register(struct list_head *mrs, struct ib_send_wr *last);
-u32 nfr_mem_invalidate(struct list_head *mrs, struct ib_send_wr **first,
-		       struct ib_send_wr **last);
-bool nfr_mem_invalidated(struct list_head *mrs, u32 handle);
-bool nfr_mem_offered(const struct list_head *mrs, const struct nfr_chunk *chunk);
-bool nfr_mem_any_valid(const struct list_head *mrs);
-void nfr_mem_release(struct list_head *mrs);
+struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
+void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
+
+/* exposure.c */
+int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
+		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
+struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);
+bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk *chunk);
+bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle);
+u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
+		   struct ib_send_wr **last);
+void nfr_mem_release(struct nfr_exposure *exposure);
+void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
 void nfr_mem_destroy(struct list_head *mrs);
+
+/*
+ * Give the memory back if the peer cannot access it. Returns false if it may: then
+ * the caller has to revoke the exposure, and release it afterwards.
+ */
+static inline bool nfr_mem_settle(struct nfr_exposure *exposure)
+{
+	if (exposure->valid)
+		return false;
+	nfr_mem_release(exposure);
+	return true;
+}
 
 /* --- walking a span: each page of an RPC takes these steps --- */
 
@@ -147,12 +188,6 @@ static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
 	}
 	span->page_base += length;
 	span->page_len -= length;
-}
-
-/* Number of MRs of a request */
-static inline u32 nfr_mem_count(const struct list_head *mrs)
-{
-	return list_count_nodes((struct list_head *)mrs);
 }
 
 #endif

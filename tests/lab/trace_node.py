@@ -46,10 +46,10 @@ tracepoint:nfsrdma:nfsrdma_reply { @used = sum(args->by_chunk); }
 tracepoint:nfsrdma:nfsrdma_mr_map { @mapped = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_remoteinv { @remote = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_localinv { @local = count(); }
-kprobe:nfr_mem_map { @begun[tid] = nsecs; }
-kretprobe:nfr_mem_map /@begun[tid]/ { @mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]); }
-kprobe:nfr_client_invalidate, kprobe:nfr_mem_release { @since[tid] = nsecs; }
-kretprobe:nfr_client_invalidate, kretprobe:nfr_mem_release /@since[tid]/ {
+kprobe:nfr_mem_prepare { @begun[tid] = nsecs; }
+kretprobe:nfr_mem_prepare /@begun[tid]/ { @mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]); }
+kprobe:nfr_client_revoke, kprobe:nfr_mem_release { @since[tid] = nsecs; }
+kretprobe:nfr_client_revoke, kretprobe:nfr_mem_release /@since[tid]/ {
 	@invalidating_ns = sum(nsecs - @since[tid]); delete(@since[tid]);
 }
 """,

@@ -449,8 +449,8 @@ def test_functions_that_are_probed_are_those_of_transports_that_are_there(kernel
         attach_kretprobe=lambda event, fn_name: ended.append(event),
     )
     probe_sets.probe_set("registrations").time(session.Session(bpf, ()))
-    assert begun == ["nfr_mem_map", "nfr_client_invalidate", "nfr_mem_release"]
-    assert ended == ["nfr_client_invalidate", "nfr_mem_release"]
+    assert begun == ["nfr_mem_prepare", "nfr_client_revoke", "nfr_mem_release"]
+    assert ended == ["nfr_client_revoke", "nfr_mem_release"]
     text = "".join(path.read_text() for path in (BPF.parent / "kmod").rglob("*.c"))
     # a function that is not static
     assert all(re.search(rf"^(int|void) {name}\(", text, re.MULTILINE) for name in begun)

@@ -41,13 +41,13 @@ are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapp
 and ``invalidating_ns`` the CPU time in MAPS and TAKES_BACK, 0 if not timed; ``high_water`` the
 maximum of regions mapped at once since the session began.
 """
-MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_mem_map",)}
+MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_mem_prepare",)}
 """Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/memory/region.c).  None of the
 probed functions sleeps, and all are called from another file, so the compiler does not inline
 them."""
 TAKES_BACK = {
     "rpcrdma": ("frwr_reminv", "frwr_unmap_async"),
-    "nfsrdma": ("nfr_client_invalidate", "nfr_mem_release"),
+    "nfsrdma": ("nfr_client_revoke", "nfr_mem_release"),
 }
 """Functions that post invalidations, or handle the peer's, and unmap regions."""
 _HIGH_WATER = COUNTS.index("high_water")
