@@ -164,6 +164,7 @@ struct nfr_scratch {
  * @xprt: sunrpc's part
  * @personality: protocol variant
  * @conn: connection, or NULL
+ * @token: tells the server which connections belong to this transport
  * @generation: generation of the latest connection
  * @connected_once: the next connect is a reconnect, to which the back-off
  *	applies
@@ -188,6 +189,7 @@ struct nfr_xprt {
 	struct rpc_xprt xprt;
 	const struct nfr_personality *personality;
 	struct nfr_conn __rcu *conn;
+	u64 token;
 	u32 generation;
 	bool connected_once;
 	const char *last_disconnect;

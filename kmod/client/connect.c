@@ -126,8 +126,8 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 	return link;
 }
 
-/* Check the device, choose the depth of MRs, and size the queues. */
-static int nfr_client_fit(struct nfr_link *link)
+/* Check the device, choose the depth of MRs, and set the profile of the connection. */
+static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 {
 	struct nfr_conn *conn = &link->conn;
 	struct nfr_pool *pool = &link->pool;
@@ -147,9 +147,15 @@ static int nfr_client_fit(struct nfr_link *link)
 	rc = nfr_conn_fit_queue(conn, nfr_mem_pool_chain(pool));
 	if (rc)
 		return rc;
-	conn->receives = 2 * NFR_BATCH;
-	conn->sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
-	conn->send_sges = 1;
+	conn->profile.receives = 2 * NFR_BATCH;
+	conn->profile.sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
+	conn->profile.send_sges = 1;
+	/* the server reads the data of Calls */
+	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
+	conn->profile.private = (struct nfr_private) {
+		.remote_invalidation = conn->wanted.remote_invalidation,
+		.extended = true, .token = nx->token,
+	};
 	return 0;
 }
 
@@ -160,7 +166,7 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 
 	rc = nfr_conn_resolve(conn, nx->xprt.xprt_net, (struct sockaddr *)&nx->xprt.addr);
 	if (!rc)
-		rc = nfr_client_fit(link);
+		rc = nfr_client_fit(nx, link);
 	if (!rc)
 		rc = nfr_conn_queues_create(conn);
 	if (!rc)

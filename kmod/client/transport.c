@@ -6,6 +6,7 @@
 #include <linux/module.h>
 #include <linux/namei.h>
 #include <linux/path.h>
+#include <linux/random.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
@@ -173,6 +174,7 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 	const struct nfr_link *link = nfr_client_link_of(conn);
 
 	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
 	seq_printf(seq, "inline_send %u\n", conn->send_size);
 	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
@@ -203,6 +205,7 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "last_disconnect %s\n", nx->last_disconnect);
 	seq_printf(seq, "last_attempt %d\n", nx->last_status);
 	seq_printf(seq, "last_failure %s\n", nx->last_failure);
+	seq_printf(seq, "token %016llx\n", nx->token);
 	if (conn)
 		nfr_client_show_conn(seq, conn);
 	mutex_unlock(&nx->mutex);
@@ -314,6 +317,7 @@ static const struct nfr_personality nfr_client_version1 = {
 static void nfr_client_init(struct nfr_xprt *nx)
 {
 	nx->personality = &nfr_client_version1;
+	nx->token = get_random_u64();
 	nx->last_disconnect = "none";
 	nx->last_failure = "none";
 	INIT_DELAYED_WORK(&nx->connect_work, nfr_client_connect_worker);

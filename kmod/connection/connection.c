@@ -21,25 +21,27 @@ static void nfr_conn_cm_step(struct nfr_conn *conn, int status)
 }
 
 /**
- * nfr_conn_agree - set the inline sizes from the limits of both sides (RFC 8797, section 4)
+ * nfr_conn_meet - learn the properties of the peer, and set the inline sizes
  * @conn: connection with @wanted set
- * @peer: private data of the peer
+ * @param: parameters of the connection event
+ *
+ * The limits of both sides decide: RFC 8797, section 4.
  */
-void nfr_conn_agree(struct nfr_conn *conn, const struct nfr_private *peer)
+void nfr_conn_meet(struct nfr_conn *conn, const struct rdma_conn_param *param)
 {
+	struct nfr_private *peer = &conn->peer;
+
+	nfr_wire_decode_private(peer, param->private_data, param->private_data_len);
 	conn->send_size = min(conn->wanted.inline_send, peer->recv_size);
 	conn->recv_size = min(conn->wanted.inline_recv, peer->send_size);
 }
 
 static void nfr_conn_cm_established(struct nfr_conn *conn, const struct rdma_conn_param *param)
 {
-	struct nfr_private peer;
-
 	/* an accepting side has this information from the connection request */
 	if (atomic_read(&conn->state) != NFR_CONN_OPENING)
 		return;
-	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
-	nfr_conn_agree(conn, &peer);
+	nfr_conn_meet(conn, param);
 	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) == NFR_CONN_OPENING)
 		nfr_conn_cm_step(conn, 0);
 }
@@ -115,19 +117,16 @@ static int nfr_conn_cm_wait(struct nfr_conn *conn, int started)
 	return conn->step_status;
 }
 
-/* Set the private data of @param. @data has NFR_WIRE_PRIVATE bytes. */
-static void nfr_conn_cm_introduce(const struct nfr_conn *conn, bool remote_invalidation,
-				  struct rdma_conn_param *param, u8 *data)
+/* Set the private data of @param. @data has NFR_WIRE_PRIVATE_MAX bytes. */
+static void nfr_conn_cm_introduce(const struct nfr_conn *conn, struct rdma_conn_param *param,
+				  u8 *data)
 {
-	struct nfr_private mine = {
-		.remote_invalidation = remote_invalidation,
-		.send_size = conn->wanted.inline_send,
-		.recv_size = conn->wanted.inline_recv,
-	};
+	struct nfr_private mine = conn->profile.private;
 
-	nfr_wire_encode_private(&mine, data);
+	mine.send_size = conn->wanted.inline_send;
+	mine.recv_size = conn->wanted.inline_recv;
 	param->private_data = data;
-	param->private_data_len = NFR_WIRE_PRIVATE;
+	param->private_data_len = nfr_wire_encode_private(&mine, data);
 }
 
 /* --- limits of the device --- */
@@ -161,7 +160,7 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 	int deep = conn->device->attrs.max_qp_wr;
 	int least = max_t(int, NFR_QUEUE_SPARE + 2, 2 * chain + 1);
 
-	conn->least_sends = 2 * chain;
+	conn->profile.least_sends = 2 * chain;
 	if (deep < least) {
 		pr_err_ratelimited("nfsrdma: device %s: max_qp_wr is %d, expected at least %d\n",
 				   conn->device->name, deep, least);
@@ -226,16 +225,15 @@ int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *pe
  */
 int nfr_conn_connect(struct nfr_conn *conn)
 {
-	u8 private_data[NFR_WIRE_PRIVATE];
+	u8 private_data[NFR_WIRE_PRIVATE_MAX];
 	struct rdma_conn_param param = {
 		.retry_count = 6,
 		/* RNR means a bug in credit accounting: do not hide it by retries */
 		.rnr_retry_count = 0,
+		.responder_resources = conn->profile.reads_served,
 	};
 
-	/* number of concurrent RDMA Reads that the server may issue */
-	param.responder_resources = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
-	nfr_conn_cm_introduce(conn, conn->wanted.remote_invalidation, &param, private_data);
+	nfr_conn_cm_introduce(conn, &param, private_data);
 	return nfr_conn_cm_wait(conn, rdma_connect(conn->id, &param));
 }
 
@@ -256,14 +254,16 @@ void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id)
 }
 
 /* Accept in state NFR_CONN_UP: the peer may send immediately. */
-static int nfr_conn_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
+static int nfr_conn_cm_accept(struct nfr_conn *conn)
 {
-	struct rdma_conn_param param = { .rnr_retry_count = 0 };
-	u8 private_data[NFR_WIRE_PRIVATE];
+	struct rdma_conn_param param = {
+		.rnr_retry_count = 0,
+		.initiator_depth = conn->profile.reads_issued,
+	};
+	u8 private_data[NFR_WIRE_PRIVATE_MAX];
 	int rc;
 
-	param.initiator_depth = min_t(int, depth, conn->device->attrs.max_qp_init_rd_atom);
-	nfr_conn_cm_introduce(conn, remote_invalidation, &param, private_data);
+	nfr_conn_cm_introduce(conn, &param, private_data);
 	rdma_lock_handler(conn->id);
 	rc = rdma_accept(conn->id, &param);
 	rdma_unlock_handler(conn->id);
@@ -272,16 +272,14 @@ static int nfr_conn_cm_accept(struct nfr_conn *conn, bool remote_invalidation, u
 
 /**
  * nfr_conn_accept - accept the connection request of a peer
- * @conn: adopted connection with its queue sizes set
- * @remote_invalidation: whether the peer accepts Send With Invalidate
- * @depth: number of concurrent RDMA Reads that the peer accepts
+ * @conn: adopted connection with its profile set
  *
  * Messages may arrive before this function returns. The caller has to call
  * nfr_conn_drain() and nfr_conn_free() even after an error.
  *
  * Return: 0 or a negative errno.
  */
-int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
+int nfr_conn_accept(struct nfr_conn *conn)
 {
 	int rc = nfr_conn_queues_create(conn);
 
@@ -289,7 +287,7 @@ int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth)
 		return rc;
 	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) != NFR_CONN_OPENING)
 		return -ENOTCONN;
-	rc = nfr_conn_cm_accept(conn, remote_invalidation, depth);
+	rc = nfr_conn_cm_accept(conn);
 	if (rc)
 		atomic_set(&conn->state, NFR_CONN_BROKEN);
 	return rc;

@@ -76,6 +76,29 @@ enum nfr_conn_state {
 	NFR_CONN_BROKEN,
 };
 
+/**
+ * struct nfr_profile - what the owner of a connection requires of it
+ * @receives: number of receives to post initially
+ * @sends: preferred size of the send queue, in work requests
+ * @least_sends: minimum size of the send queue, see nfr_conn_fit_queue()
+ * @send_sges: scatter-gather elements per send work request
+ * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
+ * @reads_served: number of concurrent RDMA Reads that this side accepts
+ * @reads_issued: number of concurrent RDMA Reads that this side issues
+ * @private: private data of this side; its inline sizes are those of
+ *	nfr_conn.wanted
+ */
+struct nfr_profile {
+	u32 receives;
+	u32 sends;
+	u32 least_sends;
+	u32 send_sges;
+	u32 rw_contexts;
+	u32 reads_served;
+	u32 reads_issued;
+	struct nfr_private private;
+};
+
 /* Accounting of send work requests; nfr_conn.lock protects it */
 struct nfr_send_queue {
 	bool closed;		/* no more posting */
@@ -114,11 +137,8 @@ struct nfr_abandoned {
  * @id_number: number of the owner in trace events
  * @generation: distinguishes the connections of one owner
  * @wanted: module parameters at the time of creation
- * @receives: number of receives to post initially
- * @sends: preferred size of the send queue, in work requests
- * @least_sends: minimum size of the send queue, in work requests
- * @send_sges: scatter-gather elements per send work request
- * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
+ * @profile: what the owner requires
+ * @peer: private data of the peer
  * @step_timeout: timeout for each step of connecting, in jiffies
  * @id: rdma_cm id
  * @device: RDMA device
@@ -155,11 +175,8 @@ struct nfr_conn {
 	u32 id_number;
 	u32 generation;
 	struct nfr_params wanted;
-	u32 receives;
-	u32 sends;
-	u32 least_sends;
-	u32 send_sges;
-	u32 rw_contexts;
+	struct nfr_profile profile;
+	struct nfr_private peer;
 	unsigned long step_timeout;
 
 	struct rdma_cm_id *id;
@@ -242,13 +259,13 @@ void nfr_conn_queues_quiesce(struct nfr_conn *conn);
 void nfr_conn_queues_destroy(struct nfr_conn *conn);
 
 /* connection.c */
-void nfr_conn_agree(struct nfr_conn *conn, const struct nfr_private *peer);
+void nfr_conn_meet(struct nfr_conn *conn, const struct rdma_conn_param *param);
 int nfr_conn_unfit(struct nfr_conn *conn, const char *reason);
 int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
 int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 int nfr_conn_connect(struct nfr_conn *conn);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
-int nfr_conn_accept(struct nfr_conn *conn, bool remote_invalidation, u32 depth);
+int nfr_conn_accept(struct nfr_conn *conn);
 void nfr_conn_drain(struct nfr_conn *conn);
 void nfr_conn_free(struct nfr_conn *conn);
 

@@ -156,8 +156,8 @@ static int nfr_conn_try_qp(struct nfr_conn *conn, u32 recvs)
 		/* ib_drain_qp() posts one more to each */
 		.cap = {
 			.max_send_wr = conn->sq.size + 1, .max_recv_wr = recvs + 1,
-			.max_send_sge = conn->send_sges, .max_recv_sge = 1,
-			.max_rdma_ctxs = conn->rw_contexts,
+			.max_send_sge = conn->profile.send_sges, .max_recv_sge = 1,
+			.max_rdma_ctxs = conn->profile.rw_contexts,
 		},
 		.port_num = conn->id->port_num,
 		.sq_sig_type = IB_SIGNAL_REQ_WR, .qp_type = IB_QPT_RC,
@@ -174,9 +174,9 @@ static int nfr_conn_create_qp(struct nfr_conn *conn, u32 recvs)
 {
 	int rc = nfr_conn_try_qp(conn, recvs);
 
-	while (rc && conn->sq.size > conn->least_sends) {
-		conn->sq.size = max(conn->sq.size / 2, conn->least_sends);
-		conn->rw_contexts = min(conn->rw_contexts, conn->sq.size);
+	while (rc && conn->sq.size > conn->profile.least_sends) {
+		conn->sq.size = max(conn->sq.size / 2, conn->profile.least_sends);
+		conn->profile.rw_contexts = min(conn->profile.rw_contexts, conn->sq.size);
 		rc = nfr_conn_try_qp(conn, recvs);
 	}
 	return rc;
@@ -196,7 +196,7 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	int rc;
 
-	rc = nfr_conn_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->sends));
+	rc = nfr_conn_sq_create(conn, min_t(u32, attrs->max_qp_wr - 1, conn->profile.sends));
 	if (!rc)
 		rc = nfr_conn_abandoned_create(conn);
 	if (rc)
@@ -213,7 +213,7 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	rc = nfr_conn_create_qp(conn, recvs);
 	if (rc)
 		return rc;
-	while (conn->recv_total < conn->receives && !rc)
+	while (conn->recv_total < conn->profile.receives && !rc)
 		rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
 	return rc;
 }

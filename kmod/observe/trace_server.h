@@ -46,7 +46,7 @@ TRACE_EVENT(nfsrdma_svc_accept,
 		__entry->inline_send = svc->conn->send_size;
 		__entry->inline_recv = svc->conn->recv_size;
 		__entry->grant = svc->grant;
-		__entry->depth = svc->depth;
+		__entry->depth = svc->conn->profile.reads_issued;
 	),
 	TP_printk("xprt=0x%08x peer=%pISc status=%d inline_send=%u inline_recv=%u grant=%u reads=%u",
 		  __entry->xprt, __entry->peer, __entry->status, __entry->inline_send,

@@ -168,7 +168,7 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, read_chunks, req->head.nreads);
 	trace_nfsrdma_svc_call(req);
-	if (req->head.nreads && !svc->depth) {
+	if (req->head.nreads && !svc->conn->profile.reads_issued) {
 		nfr_svc_drop(req, "Read chunk, but no RDMA Reads accepted");
 		nfr_conn_break(svc->conn, "the client does not accept RDMA Reads");
 	} else {

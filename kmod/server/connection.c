@@ -44,7 +44,8 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "device %s\n", conn->device->name);
 	seq_printf(seq, "inline_send %u\n", conn->send_size);
 	seq_printf(seq, "inline_recv %u\n", conn->recv_size);
-	seq_printf(seq, "remote_invalidation %s\n", svc->peer.remote_invalidation ? "yes" : "no");
+	seq_printf(seq, "remote_invalidation %s\n",
+		   conn->profile.private.remote_invalidation ? "yes" : "no");
 	seq_printf(seq, "credits_granted %u\n", READ_ONCE(svc->grant));
 	seq_printf(seq, "credits_used %d\n", atomic_read(&svc->busy));
 	seq_printf(seq, "receives %u\n", READ_ONCE(conn->recv_total));
@@ -52,7 +53,9 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
 	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
-	seq_printf(seq, "reads_at_once %u\n", svc->depth);
+	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
+	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
+	seq_printf(seq, "token %016llx\n", conn->peer.token);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
@@ -237,8 +240,8 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 	conn->ops = &nfr_svc_conn_ops;
 	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
 	nfr_params_read(&conn->wanted);
-	nfr_wire_decode_private(&svc->peer, param->private_data, param->private_data_len);
-	svc->depth = param->initiator_depth;
+	nfr_conn_meet(conn, param);
+	conn->profile.reads_issued = param->initiator_depth;
 	nfr_conn_adopt(conn, id);
 	return svc;
 out_full:
@@ -266,28 +269,39 @@ static void nfr_svc_addresses(struct nfr_svc *svc)
  */
 static u32 nfr_svc_chain(const struct nfr_svc *svc)
 {
-	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->send_sges) +
+	return DIV_ROUND_UP(svc->max_message, PAGE_SIZE * svc->conn->profile.send_sges) +
 	       NFR_SVC_CLIENT_SEGS + 1;
 }
 
-/* Size the queues, and negotiate inline sizes. Returns -EOPNOTSUPP if the device is too small. */
-static int nfr_svc_size(struct nfr_svc *svc)
+/* RFC 8797, section 4: a server answers that it will use Send With Invalidate. */
+static struct nfr_private nfr_svc_private(const struct nfr_conn *conn)
+{
+	bool capable = conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
+
+	return (struct nfr_private) {
+		.remote_invalidation = conn->peer.remote_invalidation && capable,
+		.extended = conn->peer.extended, .token = conn->peer.token,
+	};
+}
+
+/* Set the profile of the connection. Returns -EOPNOTSUPP if the device is too small. */
+static int nfr_svc_fit(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
+	struct nfr_profile *profile = &conn->profile;
 	int rc;
 
-	conn->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
+	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
 	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
-	conn->receives = nfr_svc_recvs_for(svc->grant);
-	conn->sends = conn->wanted.credits + NFR_SVC_SENDS;
-	conn->rw_contexts = conn->wanted.credits;
-	nfr_conn_agree(conn, &svc->peer);
-	if (!(attrs->device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS))
-		svc->peer.remote_invalidation = false;
+	profile->receives = nfr_svc_recvs_for(svc->grant);
+	profile->sends = conn->wanted.credits + NFR_SVC_SENDS;
+	profile->rw_contexts = conn->wanted.credits;
+	profile->reads_issued = min_t(int, profile->reads_issued, attrs->max_qp_init_rd_atom);
+	profile->private = nfr_svc_private(conn);
 	return 0;
 }
 
@@ -312,13 +326,13 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	/* nfsd requires a transport with congestion control for NFSv4 */
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
-	rc = nfr_svc_size(svc);
+	rc = nfr_svc_fit(svc);
 	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
 				       &nfr_svc_connection_fops, &svc->counters);
 	/* the client may be this host, whose writeback of dirty pages depends on this connection */
 	noio = memalloc_noio_save();
 	if (!rc)
-		rc = nfr_conn_accept(conn, svc->peer.remote_invalidation, svc->depth);
+		rc = nfr_conn_accept(conn);
 	memalloc_noio_restore(noio);
 	trace_nfsrdma_svc_accept(svc, rc);
 	if (!rc) {

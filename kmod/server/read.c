@@ -178,7 +178,7 @@ static u32 nfr_svc_read_segments(const struct nfr_svc_req *req)
 static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
 	return rc == -ENOMEM ||
-	       (rc == -EAGAIN && nfr_svc_read_segments(req) <= req->svc->conn->rw_contexts);
+	       (rc == -EAGAIN && nfr_svc_read_segments(req) <= req->svc->conn->profile.rw_contexts);
 }
 
 /**

@@ -266,7 +266,7 @@ static void nfr_svc_reply_invalidate(struct nfr_svc_req *req)
 {
 	const struct nfr_segment *key = nfr_svc_reply_only_key(&req->head);
 
-	if (!req->svc->peer.remote_invalidation || !key)
+	if (!req->svc->conn->profile.private.remote_invalidation || !key)
 		return;
 	req->send.opcode = IB_WR_SEND_WITH_INV;
 	req->send.ex.invalidate_rkey = key->handle;

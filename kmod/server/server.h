@@ -161,7 +161,6 @@ struct nfr_svc_req {
 /*
  * struct nfr_svc - accepted connection
  * @list: link in nfr_listener.arrived until the connection is accepted
- * @depth: number of concurrent RDMA Reads that the client accepts
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
  * @sunk: number of pages that RDMA Reads occupy
@@ -184,8 +183,6 @@ struct nfr_svc {
 	struct svc_xprt xprt;
 	struct list_head list;
 	struct nfr_conn *conn;
-	struct nfr_private peer;
-	u32 depth;
 	u32 grant;
 	atomic_t busy;
 	atomic_t sunk;

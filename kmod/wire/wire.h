@@ -30,8 +30,10 @@ typedef uint64_t u64;
 /* Smallest header with chunk lists: seven XDR words, RFC 8166, section 4.2 */
 #define NFR_WIRE_MIN		28
 
-/* Bytes of CM private data, RFC 8797, section 4 */
+/* Bytes of CM private data: RFC 8797, section 4; the extension of this module; both */
 #define NFR_WIRE_PRIVATE	8
+#define NFR_WIRE_EXTENSION	20
+#define NFR_WIRE_PRIVATE_MAX	(NFR_WIRE_PRIVATE + NFR_WIRE_EXTENSION)
 
 /* RDMA segment on the wire: handle, length, offset (RFC 8166, section 3.4.2) */
 #define NFR_WIRE_SEGMENT	16
@@ -92,11 +94,17 @@ struct nfr_space {
 	u32 nsegs;
 };
 
-/* Private data of RFC 8797; sizes are in bytes, from the sender's point of view */
+/*
+ * Private data of RFC 8797; sizes are in bytes, from the sender's point of view.
+ * The extension follows it. A peer that does not know the extension ignores it.
+ */
 struct nfr_private {
 	bool remote_invalidation;	/* the sender accepts Send With Invalidate */
+	bool extended;			/* the sender knows the extension */
 	u32 send_size;
 	u32 recv_size;
+	u32 capabilities;		/* protocol variants; one bit each, none defined yet */
+	u64 token;			/* the same for all queue pairs of a transport */
 };
 
 size_t nfr_wire_size(const struct nfr_header *head);
@@ -105,7 +113,7 @@ int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
 		    const void *buf, size_t len);
 u32 nfr_wire_length(const struct nfr_chunk *chunk);
 bool nfr_wire_is_call(const void *rpc, size_t len);
-void nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);
+size_t nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);
 void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len);
 
 /* Access to XDR words (RFC 4506) by byte, because they may be unaligned */

@@ -12,6 +12,7 @@ __all__ = ["ACCEPTS", "PRIVATE"]
 
 Accept = Callable[[], Connection | None]
 MAGIC = bytes.fromhex("f6ab0e18")
+EXTENDED = MAGIC + bytes((1, 1, 3, 3)) + b"NFRX"
 PRIVATE = {
     "none": b"",
     "one byte": MAGIC[:1],
@@ -25,6 +26,10 @@ PRIVATE = {
     "smallest sizes": MAGIC + bytes((1, 0, 0, 0)),
     "largest sizes": MAGIC + bytes((1, 1, 255, 255)),
     "more behind it": MAGIC + bytes((1, 0, 3, 3)) + b"\xa5" * 48,
+    "extension": EXTENDED + bytes((1,)) + bytes(11) + b"\xa5" * 4,
+    "extension that ends early": EXTENDED + bytes((1,)) + bytes(14),
+    "extension of version 0": EXTENDED + bytes(16),
+    "extension with everything set": EXTENDED + b"\xff" * 44,
     "zeros": bytes(56),
     "ones": b"\xff" * 56,
 }

@@ -47,7 +47,9 @@ tracepoint:nfsrdma:nfsrdma_mr_map { @mapped = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_remoteinv { @remote = count(); }
 tracepoint:nfsrdma:nfsrdma_mr_localinv { @local = count(); }
 kprobe:nfr_mem_prepare { @begun[tid] = nsecs; }
-kretprobe:nfr_mem_prepare /@begun[tid]/ { @mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]); }
+kretprobe:nfr_mem_prepare /@begun[tid]/ {
+	@mapping_ns = sum(nsecs - @begun[tid]); delete(@begun[tid]);
+}
 kprobe:nfr_client_revoke, kprobe:nfr_mem_release { @since[tid] = nsecs; }
 kretprobe:nfr_client_revoke, kretprobe:nfr_mem_release /@since[tid]/ {
 	@invalidating_ns = sum(nsecs - @since[tid]); delete(@since[tid]);

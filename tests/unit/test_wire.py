@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wire import rpcrdma
-from wire.native import COMPILER, Wire
+from wire.native import COMPILER, Private, Wire
 from wire.rpcrdma import Header, Read, RefusedError, Segment
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -188,7 +188,7 @@ def test_calls_are_distinguished_from_replies(wire: Wire, message: bytes, is_cal
 
 
 MAGIC = b"\xf6\xab\x0e\x18"
-SILENT = (False, 1024, 1024)
+SILENT = Private(False, 1024, 1024)
 
 
 @given(st.booleans(), st.integers(1, 256), st.integers(1, 256), st.integers(0, 1023))
@@ -196,15 +196,45 @@ def test_private_data_says_sizes_in_kib(
     wire: Wire, invalidates: bool, send: int, receive: int, rest: int
 ) -> None:
     data = MAGIC + bytes((1, invalidates, send - 1, receive - 1))
-    assert wire.encode_private(invalidates, 1024 * send + rest, 1024 * receive) == data
+    assert wire.encode_private(Private(invalidates, 1024 * send + rest, 1024 * receive)) == data
     # InfiniBand pads it, and the flags that are reserved may come to mean something
     padded = data[:5] + bytes((0xFE | invalidates,)) + data[6:] + bytes(48)
-    assert wire.decode_private(padded) == (invalidates, 1024 * send, 1024 * receive)
+    assert wire.decode_private(padded) == (invalidates, 1024 * send, 1024 * receive, False, 0, 0)
 
 
 def test_private_data_holds_sizes_within_what_an_octet_says(wire: Wire) -> None:
-    data = wire.encode_private(False, 0, 2**32 - 1)
-    assert wire.decode_private(data) == (False, 1024, 256 * 1024)
+    data = wire.encode_private(Private(False, 0, 2**32 - 1))
+    assert wire.decode_private(data) == Private(False, 1024, 256 * 1024)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.binary(max_size=28))
+def test_the_extension_follows_the_private_data(
+    wire: Wire, capabilities: int, token: int, rest: bytes
+) -> None:
+    private = Private(True, 4096, 4096, True, capabilities, token)
+    fields = capabilities.to_bytes(4, "big") + token.to_bytes(8, "big")
+    data = MAGIC + b"\x01\x01\x03\x03" + b"NFRX\x01\0\0\0" + fields
+    assert wire.encode_private(private) == data
+    assert wire.decode_private(data + rest) == private
+    # who knows RFC 8797 only sees its eight bytes
+    assert wire.decode_private(data[:8]) == Private(True, 4096, 4096)
+
+
+@pytest.mark.parametrize(
+    "extension",
+    (
+        *(b"NFRX", b"NFRX\x01" + bytes(14), bytes(20), b"\xff" * 20),
+        *(b"NFRX\x00" + bytes(15), b"XRFN\x01" + bytes(15)),
+    ),
+)
+def test_an_extension_that_is_short_or_unknown_is_ignored(wire: Wire, extension: bytes) -> None:
+    data = MAGIC + b"\x01\x01\x03\x03" + extension
+    assert wire.decode_private(data) == Private(True, 4096, 4096)
+
+
+def test_a_later_version_of_the_extension_keeps_the_fields(wire: Wire) -> None:
+    later = MAGIC + b"\x01\x00\x03\x03" + b"NFRX\x02\0\0\0" + bytes(11) + b"\x07" + b"more"
+    assert wire.decode_private(later) == Private(False, 4096, 4096, True, 0, 7)
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,19 @@ static void check_header(const uint8_t *data, size_t size)
 static void check_private(const uint8_t *data, size_t size)
 {
 	struct nfr_private said, again;
-	u8 *buf = exactly(NFR_WIRE_PRIVATE, 1);
+	size_t length;
+	u8 *buf;
 
 	nfr_wire_decode_private(&said, data, size);
-	nfr_wire_encode_private(&said, buf);
-	nfr_wire_decode_private(&again, buf, NFR_WIRE_PRIVATE);
+	check(!said.extended || size >= NFR_WIRE_PRIVATE_MAX);
+	check(said.extended || (!said.capabilities && !said.token));
+	buf = exactly(said.extended ? NFR_WIRE_PRIVATE_MAX : NFR_WIRE_PRIVATE, 1);
+	length = nfr_wire_encode_private(&said, buf);
+	nfr_wire_decode_private(&again, buf, length);
 	check(said.remote_invalidation == again.remote_invalidation);
 	check(said.send_size == again.send_size && said.recv_size == again.recv_size);
+	check(said.extended == again.extended && said.capabilities == again.capabilities);
+	check(said.token == again.token);
 	free(buf);
 }
 

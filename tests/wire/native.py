@@ -7,6 +7,7 @@ import ctypes
 import shutil
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_size_t, c_ubyte, c_uint32, c_uint64
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.command import run
 from wire.rpcrdma import Header, Read, RefusedError, Segment
@@ -41,7 +42,22 @@ class CSpace(Structure):
 
 
 class CPrivate(Structure):
-    _fields_ = (("remote_invalidation", c_bool), ("send_size", c_uint32), ("recv_size", c_uint32))
+    _fields_ = (
+        *(("remote_invalidation", c_bool), ("extended", c_bool)),
+        *((name, c_uint32) for name in ("send_size", "recv_size", "capabilities")),
+        ("token", c_uint64),
+    )
+
+
+class Private(NamedTuple):
+    """Private data of RFC 8797, sizes in bytes, and the extension."""
+
+    remote_invalidation: bool
+    send_size: int
+    recv_size: int
+    extended: bool = False
+    capabilities: int = 0
+    token: int = 0
 
 
 class Wire:
@@ -53,6 +69,7 @@ class Wire:
         run(COMPILER, "-shared", "-fPIC", *FLAGS, *SOURCES, "-o", path)
         self.lib = ctypes.CDLL(str(path))
         self.lib.nfr_wire_size.restype = c_size_t
+        self.lib.nfr_wire_encode_private.restype = c_size_t
         self.lib.nfr_wire_length.restype = c_uint32
         self.lib.nfr_wire_is_call.restype = c_bool
 
@@ -100,16 +117,20 @@ class Wire:
     def is_call(self, message: bytes) -> bool:
         return bool(self.lib.nfr_wire_is_call(message, len(message)))
 
-    def encode_private(self, remote_invalidation: bool, send_size: int, recv_size: int) -> bytes:
-        buffer = (c_ubyte * 8)()
-        private = CPrivate(remote_invalidation, send_size, recv_size)
-        self.lib.nfr_wire_encode_private(ctypes.byref(private), buffer)
-        return bytes(buffer)
+    def encode_private(self, private: Private) -> bytes:
+        buffer = (c_ubyte * 28)()
+        fields = (private.extended, private.send_size, private.recv_size)
+        data = CPrivate(private.remote_invalidation, *fields, private.capabilities, private.token)
+        size = self.lib.nfr_wire_encode_private(ctypes.byref(data), buffer)
+        return bytes(buffer)[:size]
 
-    def decode_private(self, data: bytes) -> tuple[bool, int, int]:
-        private = CPrivate(True, 7, 7)
-        self.lib.nfr_wire_decode_private(ctypes.byref(private), data, c_size_t(len(data)))
-        return private.remote_invalidation, private.send_size, private.recv_size
+    def decode_private(self, data: bytes) -> Private:
+        said = CPrivate(True, True, 7, 7, 7, 7)
+        self.lib.nfr_wire_decode_private(ctypes.byref(said), data, c_size_t(len(data)))
+        sizes = (said.send_size, said.recv_size)
+        return Private(
+            said.remote_invalidation, *sizes, said.extended, said.capabilities, said.token
+        )
 
     def _from_c(self, head: CHeader) -> Header:
         return Header(

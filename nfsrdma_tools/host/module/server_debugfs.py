@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server of our module, from its debugfs (kmod/observe/debugfs_server.c); root only.
+"""The server of our module, from its debugfs (kmod/server/connection.c); root only.
 
 Each line has a name and a value.  A connection may end while its files are read.
 """
