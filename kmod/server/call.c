@@ -218,7 +218,7 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 		nfr_svc_refuse(req, error == -EPROTONOSUPPORT ? NFR_ERR_VERS : NFR_ERR_CHUNK);
 }
 
-static void nfr_svc_message(struct nfr_svc_req *req)
+static void nfr_svc_dispatch(struct nfr_svc_req *req)
 {
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
@@ -243,6 +243,12 @@ static void nfr_svc_message(struct nfr_svc_req *req)
 	nfr_svc_defer(req, nfr_svc_callback_refused);
 }
 
+const struct nfr_svc_personality nfr_svc_version1 = {
+	.name		= "RPC-over-RDMA version 1",
+	.receive	= nfr_svc_dispatch,
+	.reply		= nfr_svc_reply,
+};
+
 /* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
 static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 {
@@ -261,7 +267,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 	req->gfp = gfp;
 	req->npages = 0;
 	req->waited = false;
-	nfr_svc_message(req);
+	svc->personality->receive(req);
 	return 0;
 }
 
@@ -475,7 +481,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	if (!req)
 		return -ENOTCONN;
 	rqstp->rq_xprt_ctxt = NULL;
-	rc = nfr_svc_reply(req, rqstp);
+	rc = req->svc->personality->reply(req, rqstp);
 	if (!rc) {
 		nfr_svc_pages_restore(req, rqstp);
 		nfr_svc_advance(req);

@@ -39,6 +39,7 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 
 	seq_printf(seq, "peer %pISc\n", &svc->xprt.xpt_remote);
 	seq_printf(seq, "local %pISpc\n", &svc->xprt.xpt_local);
+	seq_printf(seq, "personality %s\n", svc->personality->name);
 	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
 	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
 	seq_printf(seq, "device %s\n", conn->device->name);
@@ -200,6 +201,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	nfr_svc_work_init(svc);
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
 	svc->callbacks_granted = 1;
+	svc->personality = &nfr_svc_version1;
 }
 
 static struct nfr_svc *nfr_svc_alloc(void)

@@ -295,38 +295,58 @@ int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error)
 	return nfr_svc_req_finish(req, &head, nfr_wire_size(&head));
 }
 
-/* Returns 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO. */
-static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res)
+/*
+ * How a Reply is conveyed: its header of @size bytes, and the rest of the message,
+ * @length bytes, behind the header or in the Reply chunk
+ */
+struct nfr_svc_plan {
+	struct nfr_header head;
+	u32 size;
+	u32 length;
+};
+
+/* Returns 0, or -EMSGSIZE if the client provided too little room. */
+static int nfr_svc_reply_plan(struct nfr_svc_req *req, const struct xdr_buf *res,
+			      struct nfr_svc_plan *plan)
 {
-	struct nfr_header head = {
+	struct nfr_header *head = &plan->head;
+	u32 room = req->svc->conn->send_size;
+
+	*head = (struct nfr_header) {
 		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSG,
 		.nwrites = req->head.nwrites, .writes = req->head.writes,
 		.reply = req->head.reply,
 	};
-	u32 room = req->svc->conn->send_size, size = nfr_wire_size(&head), length;
+	plan->size = nfr_wire_size(head);
+	if (!nfr_svc_reply_results_fit(req, res->len) || plan->size > room)
+		return -EMSGSIZE;
+	plan->length = nfr_svc_reply_rest(req, res);
+	if (plan->length <= room - plan->size)
+		return 0;
+	head->proc = NFR_NOMSG;
+	return head->reply && nfr_wire_length(head->reply) >= plan->length ? 0 : -EMSGSIZE;
+}
+
+/* Prepare the RDMA Writes and the message. Returns 0, -ENOMEM or -EIO. */
+static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *res,
+			       struct nfr_svc_plan *plan)
+{
+	bool by_chunk = plan->head.proc == NFR_NOMSG;
 	int rc;
 
-	if (!nfr_svc_reply_results_fit(req, res->len) || size > room)
-		return -EMSGSIZE;
-	length = nfr_svc_reply_rest(req, res);
-	if (length > room - size) {
-		if (!head.reply || nfr_wire_length(head.reply) < length)
-			return -EMSGSIZE;
-		head.proc = NFR_NOMSG;
-	}
 	req->send.opcode = IB_WR_SEND;
 	nfr_svc_reply_invalidate(req);
 	rc = nfr_svc_reply_write_list(req, res);
 	if (!rc)
-		rc = head.proc == NFR_MSG ? nfr_svc_reply_inline(req, size, res) :
-					    nfr_svc_reply_by_chunk(req, res, length);
+		rc = by_chunk ? nfr_svc_reply_by_chunk(req, res, plan->length) :
+				nfr_svc_reply_inline(req, plan->size, res);
 	if (rc)
 		return rc;
-	req->by_chunk = head.proc == NFR_NOMSG;
-	trace_nfsrdma_svc_reply(req, &head, length);
+	req->by_chunk = by_chunk;
+	trace_nfsrdma_svc_reply(req, &plan->head, plan->length);
 	nfr_svc_count(req->svc, replies, 1);
-	nfr_svc_count(req->svc, inline_bytes, head.proc == NFR_MSG ? length : 0);
-	return nfr_svc_req_finish(req, &head, head.proc == NFR_MSG ? size + length : size);
+	nfr_svc_count(req->svc, inline_bytes, by_chunk ? 0 : plan->length);
+	return nfr_svc_req_finish(req, &plan->head, plan->size + (by_chunk ? 0 : plan->length));
 }
 
 /**
@@ -338,8 +358,11 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
  */
 int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
 {
+	struct nfr_svc_plan plan;
+
 	if (nfr_svc_reply_is_wrapped(rqstp))
 		req->nresults = 0;
 	nfr_svc_reply_place_results(req, &rqstp->rq_res);
-	return nfr_svc_reply_build(req, &rqstp->rq_res);
+	return nfr_svc_reply_plan(req, &rqstp->rq_res, &plan) ?:
+	       nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
 }

@@ -79,6 +79,23 @@ struct nfr_result {
 	u32 length;
 };
 
+struct nfr_svc_req;
+
+/**
+ * struct nfr_svc_personality - protocol variant of the server
+ * @name: name in debugfs
+ * @receive: decode and dispatch the message of a new request
+ * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does
+ *
+ * There is one variant, version 1 (RFC 8166). Its operations are called through
+ * this table, so that a new variant only adds a table.
+ */
+struct nfr_svc_personality {
+	const char *name;
+	void (*receive)(struct nfr_svc_req *req);
+	int (*reply)(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
+};
+
 /*
  * States of a request; nfr_svc_advance() in call.c takes it from one to the next.
  * A protocol variant that exposes memory of the server to its clients needs one
@@ -160,6 +177,7 @@ struct nfr_svc_req {
 
 /*
  * struct nfr_svc - accepted connection
+ * @personality: protocol variant
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
@@ -181,6 +199,7 @@ struct nfr_svc_req {
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
+	const struct nfr_svc_personality *personality;
 	struct list_head list;
 	struct nfr_conn *conn;
 	u32 grant;
@@ -254,6 +273,7 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 void nfr_svc_observe_totals(void);
 
 /* call.c */
+extern const struct nfr_svc_personality nfr_svc_version1;
 void nfr_svc_work_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
