@@ -20,9 +20,21 @@ grep ' of ' totals
 ls -d */
 """
 
+TOKENS = """
+cd "/sys/kernel/debug/$1"
+for file in */connection; do
+	awk '$1 == "peer_extension" || $1 == "token" { print $2 }' "$file" | sort | xargs
+done | sort
+"""
+
 FORGOTTEN = (
     "until grep -q '^connections 0 ' /sys/kernel/debug/nfsrdma-server/totals; do sleep 1; done"
 )
+
+
+def tokens(lab: Lab, node: str, folder: str) -> list[str]:
+    """The token of each connection, and whether the peer sent the extension."""
+    return lab.run(node, "sh", "-ec", TOKENS, "sh", folder).stdout.splitlines()
 
 
 @pytest.fixture
@@ -41,6 +53,21 @@ def test_our_server_serves(our_server: Lab) -> None:
     said = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
     our_server.run("server", "systemctl", "start", "nfs-server")
     assert said == "connections 0 of 1024\nread_pages 0 of 4096\nreply_pages 0 of 4096\n"
+
+
+@pytest.mark.parametrize("whose", WHOSE)
+def test_the_server_shows_whose_connection_it_is(our_server: Lab, whose: str) -> None:
+    with mounted(our_server, "vers=4.2,nconnect=3"):
+        # RPCs take turns on the transports, which connect when they are used
+        our_server.run("client", "sh", "-ec", f"for n in $(seq 12); do stat -f {HERE}; done")
+        served = tokens(our_server, "server", "nfsrdma-server")
+        asked = tokens(our_server, "client", "nfsrdma") if whose == OURS else []
+    if whose == OURS:
+        assert served == asked
+        assert len(set(asked)) == 3
+        assert all(line.endswith(" yes") for line in asked)
+    else:
+        assert set(served) == {f"{0:016x} no"}
 
 
 @pytest.mark.parametrize("whose", (OURS,))
