@@ -121,6 +121,7 @@ enum nfr_req_state {
  * @held: link in nfr_xprt.held, while a received Reply has valid MRs on a broken
  *	connection
  * @recv: received Reply, until it is delivered
+ * @reserved: work requests that were reserved for invalidations, and not needed
  * @rpc: inline part of the Reply
  * @rpc_length: length of @rpc in bytes
  * @result: bytes of the Reply conveyed by chunk, including padding, or a
@@ -146,6 +147,7 @@ struct nfr_req {
 	bool inv_ok;
 	struct list_head held;
 	struct nfr_recv *recv;
+	u32 reserved;
 	const void *rpc;
 	u32 rpc_length;
 	int result;

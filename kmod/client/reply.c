@@ -86,9 +86,8 @@ static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	else
 		req->nx->counters.reply_bytes += req->result;
 	trace_nfsrdma_reply(conn, req, result);
-	nfr_conn_recv_return(conn, req->recv);
+	nfr_conn_answered(conn, req->recv, req->reserved);
 	req->recv = NULL;
-	nfr_conn_credit_back(conn);
 	nfr_client_reply_complete(req, result);
 }
 
@@ -233,7 +232,7 @@ static void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *rec
 static void nfr_client_reply_invalidated(struct nfr_conn *conn, struct nfr_req *req, u32 handle)
 {
 	if (nfr_mem_invalidated(&req->exposure, handle))
-		nfr_conn_unreserve(conn, 1);
+		req->reserved = 1;
 	else
 		nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 }
@@ -247,6 +246,7 @@ static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *rec
 	nfr_conn_grant(conn, head->credits);
 	if (req) {
 		req->recv = recv;
+		req->reserved = 0;
 		if (recv->has_invalidated)
 			nfr_client_reply_invalidated(conn, req, recv->invalidated);
 		nfr_client_reply_check(conn, req, head, rpc, length);

@@ -237,11 +237,11 @@ bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_conn_has_room(struct nfr_conn *conn);
 int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
 		  u32 count, bool signal);
-void nfr_conn_unreserve(struct nfr_conn *conn, u32 count);
 
 /* receive.c */
 int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp);
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved);
 void nfr_conn_recv_free_all(struct nfr_conn *conn);
 int nfr_conn_credit(struct nfr_conn *conn);
 void nfr_conn_credit_back(struct nfr_conn *conn);

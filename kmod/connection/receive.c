@@ -64,6 +64,25 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
 	return ib_post_recv(conn->id->qp, first, &bad);
 }
 
+/* Move a full batch of receives to @batch. Caller holds the lock. */
+static void nfr_conn_recv_collect(struct nfr_conn *conn, struct nfr_recv *recv,
+				  struct list_head *batch)
+{
+	list_add_tail(&recv->list, &conn->recvs);
+	if (++conn->recvs_back < NFR_REPOST)
+		return;
+	list_splice_init(&conn->recvs, batch);
+	conn->recvs_back = 0;
+}
+
+static void nfr_conn_recv_repost(struct nfr_conn *conn, struct list_head *batch)
+{
+	if (list_empty(batch) || !nfr_conn_is_up(conn))
+		return;
+	if (nfr_conn_recv_post(conn, batch))
+		nfr_conn_break(conn, "posting a receive failed");
+}
+
 /**
  * nfr_conn_recv_return - return the buffer of a received message
  * @conn: connection
@@ -73,19 +92,37 @@ static int nfr_conn_recv_post(struct nfr_conn *conn, struct list_head *recvs)
  */
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	LIST_HEAD(recvs);
+	LIST_HEAD(batch);
 
 	spin_lock_bh(&conn->lock);
-	list_add_tail(&recv->list, &conn->recvs);
-	if (++conn->recvs_back >= NFR_REPOST) {
-		list_splice_init(&conn->recvs, &recvs);
-		conn->recvs_back = 0;
-	}
+	nfr_conn_recv_collect(conn, recv, &batch);
 	spin_unlock_bh(&conn->lock);
-	if (list_empty(&recvs) || !nfr_conn_is_up(conn))
-		return;
-	if (nfr_conn_recv_post(conn, &recvs))
-		nfr_conn_break(conn, "posting a receive failed");
+	nfr_conn_recv_repost(conn, &batch);
+}
+
+/* A peer may answer Calls that were never sent. Caller holds the lock. */
+static void nfr_conn_credit_drop(struct nfr_conn *conn)
+{
+	if (conn->inflight)
+		conn->inflight--;
+}
+
+/**
+ * nfr_conn_answered - return what a Call took: receive, credit, reserved room
+ * @conn: connection
+ * @recv: receive of the Reply
+ * @reserved: work requests that the Call reserved and did not need
+ */
+void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved)
+{
+	LIST_HEAD(batch);
+
+	spin_lock_bh(&conn->lock);
+	nfr_conn_recv_collect(conn, recv, &batch);
+	nfr_conn_credit_drop(conn);
+	conn->sq.reserved -= reserved;
+	spin_unlock_bh(&conn->lock);
+	nfr_conn_recv_repost(conn, &batch);
 }
 
 static void nfr_conn_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
@@ -212,8 +249,7 @@ int nfr_conn_credit(struct nfr_conn *conn)
 void nfr_conn_credit_back(struct nfr_conn *conn)
 {
 	spin_lock_bh(&conn->lock);
-	if (conn->inflight)
-		conn->inflight--;
+	nfr_conn_credit_drop(conn);
 	spin_unlock_bh(&conn->lock);
 }
 

@@ -84,18 +84,6 @@ int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_sen
 }
 
 /**
- * nfr_conn_unreserve - release reserved room that is not needed any more
- * @conn: connection
- * @count: number of work requests
- */
-void nfr_conn_unreserve(struct nfr_conn *conn, u32 count)
-{
-	spin_lock_bh(&conn->lock);
-	conn->sq.reserved -= count;
-	spin_unlock_bh(&conn->lock);
-}
-
-/**
  * nfr_conn_sq_create - allocate the accounting of a send queue
  * @conn: connection
  * @size: capacity in work requests

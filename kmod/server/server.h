@@ -260,7 +260,12 @@ static inline struct list_head *nfr_svc_pop(struct nfr_svc *svc, struct list_hea
 }
 
 /* Context: any thread */
-#define nfr_svc_count(svc, name, n)	atomic64_add(n, &(svc)->counters.name)
+#define nfr_svc_count(svc, name, n) do {					\
+	u64 _n = (n);							\
+									\
+	if (_n)								\
+		atomic64_add(_n, &(svc)->counters.name);		\
+} while (0)
 
 /* transport.c */
 int nfr_svc_register(void);
