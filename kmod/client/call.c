@@ -82,20 +82,20 @@ static u32 nfr_client_chunk_bytes(const struct nfr_conn *conn, const struct xdr_
 {
 	struct nfr_span span = way == NFR_LONG ? nfr_client_span_of_all(buf) :
 						 nfr_client_span_of_pages(buf);
-	u32 depth = nfr_client_link_of(conn)->pool.depth;
+	u32 room = nfr_client_link_of(conn)->pool.room;
 
 	if (way == NFR_INLINE)
 		return 0;
-	return 8 + nfr_mem_span_regions(&span, depth) * sizeof(struct nfr_segment);
+	return 8 + nfr_mem_span_regions(&span, room) * sizeof(struct nfr_segment);
 }
 
 /* Maximum size of a Read chunk in the header, in bytes */
 static u32 nfr_client_read_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf)
 {
 	struct nfr_span span = nfr_client_span_of_pages(buf);
-	u32 depth = nfr_client_link_of(conn)->pool.depth;
+	u32 room = nfr_client_link_of(conn)->pool.room;
 
-	return nfr_mem_span_regions(&span, depth) * (8 + sizeof(struct nfr_segment));
+	return nfr_mem_span_regions(&span, room) * (8 + sizeof(struct nfr_segment));
 }
 
 static enum nfr_way nfr_client_call_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst,

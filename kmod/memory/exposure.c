@@ -49,6 +49,8 @@ static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struc
 		    last->length + piece.length <= pool->max_entry) {
 			last->length += piece.length;
 		} else {
+			if (mr->entries == pool->room)
+				break;
 			last = &mr->sgl[mr->entries++];
 			sg_set_page(last, piece.page, piece.length, piece.offset);
 		}

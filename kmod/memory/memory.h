@@ -50,7 +50,7 @@ struct nfr_pool;
  * @list: link in the pool or in its exposure
  * @pool: pool that the MR belongs to
  * @mr: the verbs object
- * @sgl: scatterlist of nfr_pool.depth entries
+ * @sgl: scatterlist of nfr_pool.room entries
  * @entries: number of scatterlist entries in use
  * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
  * @reg: registration work request
@@ -91,6 +91,7 @@ struct nfr_exposure {
  * @done: completion handler of the work requests of MRs
  * @number: number of the owner in trace events
  * @depth: pages per MR
+ * @room: scatterlist entries per MR, each of one page or more
  * @max_entry: bytes per scatterlist entry
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
@@ -103,6 +104,7 @@ struct nfr_pool {
 	void (*done)(struct ib_cq *cq, struct ib_wc *wc);
 	u32 number;
 	u32 depth;
+	u32 room;
 	u32 max_entry;
 	u32 total;
 	u64 recycled;
@@ -113,7 +115,7 @@ struct nfr_pool {
 bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece);
 void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
-u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth);
+u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
 
 static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
 {

@@ -14,21 +14,23 @@
 /* Covers the largest client payload, 1 MiB, at any offset in a page */
 #define NFR_USEFUL_DEPTH	((1024 * 1024 >> PAGE_SHIFT) + 1)
 
+/* Entries of an MR: a scatterlist of one more takes twice as much memory */
+#define NFR_USEFUL_ROOM		256
+
 /* --- creation --- */
 
 static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
 {
-	u32 depth = pool->depth;
 	struct nfr_mr *mr;
 
 	mr = kzalloc(sizeof(*mr), NFR_GFP_RETRIED);
 	if (!mr)
 		return NULL;
-	mr->sgl = kcalloc(depth, sizeof(*mr->sgl), NFR_GFP_RETRIED);
+	mr->sgl = kcalloc(pool->room, sizeof(*mr->sgl), NFR_GFP_RETRIED);
 	if (!mr->sgl)
 		goto out_free;
-	sg_init_table(mr->sgl, depth);
-	mr->mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, depth);
+	sg_init_table(mr->sgl, pool->room);
+	mr->mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, pool->depth);
 	if (IS_ERR(mr->mr))
 		goto out_free;
 	mr->pool = pool;
@@ -75,6 +77,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 {
 	pool->device = device;
 	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
+	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
 	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
 }
 
@@ -90,7 +93,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
  */
 u32 nfr_mem_pool_chain(const struct nfr_pool *pool)
 {
-	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->depth) + 2;
+	u32 regions = DIV_ROUND_UP(NFR_USEFUL_DEPTH, pool->room) + 2;
 
 	return 2 * 2 * regions + 1;
 }

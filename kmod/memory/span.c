@@ -48,25 +48,25 @@ u32 nfr_mem_span_length(const struct nfr_span *span)
 	return span->head.iov_len + span->page_len + span->tail.iov_len;
 }
 
-static u32 nfr_mem_kvec_regions(const struct kvec *vec, u32 depth)
+static u32 nfr_mem_kvec_regions(const struct kvec *vec, u32 room)
 {
 	u32 bytes = offset_in_page(vec->iov_base) + vec->iov_len;
 
-	return vec->iov_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
+	return vec->iov_len ? DIV_ROUND_UP(bytes, room * PAGE_SIZE) : 0;
 }
 
 /**
  * nfr_mem_span_regions - compute an upper bound for the MRs that a span needs
  * @span: span; not consumed
- * @depth: pages per MR
+ * @room: scatterlist entries per MR, each of one page or more
  *
  * Return: number of MRs.
  */
-u32 nfr_mem_span_regions(const struct nfr_span *span, u32 depth)
+u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room)
 {
 	u32 bytes = offset_in_page(span->page_base) + span->page_len;
-	u32 pages = span->page_len ? DIV_ROUND_UP(bytes, depth * PAGE_SIZE) : 0;
+	u32 pages = span->page_len ? DIV_ROUND_UP(bytes, room * PAGE_SIZE) : 0;
 
-	return nfr_mem_kvec_regions(&span->head, depth) + pages +
-	       nfr_mem_kvec_regions(&span->tail, depth);
+	return nfr_mem_kvec_regions(&span->head, room) + pages +
+	       nfr_mem_kvec_regions(&span->tail, room);
 }

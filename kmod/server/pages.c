@@ -6,8 +6,8 @@
  *
  * Reply: nfsd replaces pages of its thread with pages of the page cache (splice),
  * and frees its own. sunrpc frees the pages that a Reply used, and allocates others
- * before the next Call. Here a request keeps the thread's pages alive, and puts
- * them back when the RDMA Writes hold those of the page cache.
+ * before the next Call. Here a request keeps the thread's pages alive, and exchanges
+ * them for those of the Reply, which it keeps until the RDMA Writes are complete.
  *
  * Call: an nfsd thread takes over the pages that RDMA Reads filled, and leaves as
  * many of its own. The connection keeps these for the next RDMA Reads, within the
@@ -51,14 +51,19 @@ void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u
 	req->nkept = i;
 }
 
+static void nfr_svc_pages_drop_from(struct nfr_svc_req *req, u32 first)
+{
+	while (req->nkept > first)
+		put_page(req->kept[--req->nkept]);
+}
+
 /**
- * nfr_svc_pages_drop - undo nfr_svc_pages_keep()
- * @req: request
+ * nfr_svc_pages_drop - release the pages that a request keeps
+ * @req: request whose RDMA Writes are complete, or hold their pages
  */
 void nfr_svc_pages_drop(struct nfr_svc_req *req)
 {
-	while (req->nkept)
-		put_page(req->kept[--req->nkept]);
+	nfr_svc_pages_drop_from(req, 0);
 }
 
 /* Check that no RDMA Write takes data from the first page of the Reply, or from its tail. */
@@ -93,25 +98,30 @@ static bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req, struct pa
 }
 
 /**
- * nfr_svc_pages_restore - give the thread its pages back
- * @req: request whose RDMA Writes hold references to their pages
+ * nfr_svc_pages_restore - give the thread its pages back, and take those of the Reply
+ * @req: request with its RDMA Writes prepared
  * @rqstp: thread's request with the Reply in rq_res
  *
- * Afterwards sunrpc has no page of the Reply to free. If a page is still in use,
- * or is not known, sunrpc frees all of them.
+ * Afterwards sunrpc has no page of the Reply to free. If an RDMA Write uses a page of
+ * the thread, or one that is not known, sunrpc frees all of them, and the RDMA Writes
+ * hold references.
  */
 void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	struct page **pages = rqstp->rq_respages + 1;
 	u32 i, count = rqstp->rq_next_page - pages;
 
-	if (nfr_svc_pages_are_apart(req, &rqstp->rq_res) &&
-	    nfr_svc_pages_were_replaced(req, pages, count)) {
-		for (i = 0; i < count; i++)
-			swap(pages[i], req->kept[i]);
-		rqstp->rq_next_page = rqstp->rq_respages;
+	if (!nfr_svc_pages_are_apart(req, &rqstp->rq_res) ||
+	    !nfr_svc_pages_were_replaced(req, pages, count)) {
+		nfr_svc_rdma_hold(req);
+		nfr_svc_pages_drop(req);
+		return;
 	}
-	nfr_svc_pages_drop(req);
+	for (i = 0; i < count; i++)
+		swap(pages[i], req->kept[i]);
+	rqstp->rq_next_page = rqstp->rq_respages;
+	/* without results, the pages may be the thread's own */
+	nfr_svc_pages_drop_from(req, req->nresults ? count : 0);
 }
 
 /* --- Calls --- */

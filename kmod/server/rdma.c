@@ -3,9 +3,8 @@
  * RDMA Reads and Writes between local pages and segments of the peer.
  *
  * The helpers of the RDMA core (rdma/rw.h) hide the requirements of devices:
- * iWARP devices need an MR for the target of an RDMA Read. Each operation holds
- * references to its pages, so that nfsd may release the pages of a Reply before
- * they are sent.
+ * iWARP devices need an MR for the target of an RDMA Read. The request keeps the
+ * pages of its operations until they are complete.
  */
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
@@ -42,7 +41,10 @@ static void nfr_svc_rdma_piece(struct nfr_rw *rw, const struct nfr_piece *piece,
 		sg->length += length;
 		return;
 	}
-	sg_set_page(&rw->sg[rw->entries++], piece->page, length, piece->offset);
+	/* initialized here, because few of many entries may be used */
+	sg = &rw->sg[rw->entries++];
+	*sg = (struct scatterlist) { };
+	sg_set_page(sg, piece->page, length, piece->offset);
 }
 
 static void nfr_svc_rdma_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
@@ -97,14 +99,13 @@ static int nfr_svc_rdma_one(struct nfr_svc_req *req, const struct nfr_segment *s
 	rw->entries = 0;
 	rw->direction = direction;
 	rw->length = length;
-	sg_init_table(rw->sg, room);
+	rw->holds = false;
 	nfr_svc_rdma_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
 	rc = nfr_svc_rdma_init(req, rw, seg, at);
 	if (rc < 0) {
 		kvfree(rw);
 		return rc;
 	}
-	nfr_svc_rdma_pages(rw, get_page);
 	list_add_tail(&rw->list, &req->rws);
 	return 0;
 }
@@ -117,6 +118,9 @@ static int nfr_svc_rdma_one(struct nfr_svc_req *req, const struct nfr_segment *s
  * @length: number of bytes, which the chunk and the span must have
  * @direction: DMA_FROM_DEVICE to read from the peer, DMA_TO_DEVICE to write to
  *	it
+ *
+ * The caller has to keep the pages until the operations are destroyed, see
+ * nfr_svc_rdma_hold().
  *
  * Return: 0, -ENOMEM, or -EAGAIN if the device has no free MRs for it.
  */
@@ -140,6 +144,20 @@ int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct 
 		}
 	}
 	return rc;
+}
+
+/**
+ * nfr_svc_rdma_hold - keep the pages of all operations until they are destroyed
+ * @req: request with operations
+ */
+void nfr_svc_rdma_hold(struct nfr_svc_req *req)
+{
+	struct nfr_rw *rw;
+
+	list_for_each_entry(rw, &req->rws, list) {
+		nfr_svc_rdma_pages(rw, get_page);
+		rw->holds = true;
+	}
 }
 
 /**
@@ -192,7 +210,8 @@ void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req)
 		list_del(&rw->list);
 		rdma_rw_ctx_destroy(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg,
 				    rw->entries, rw->direction);
-		nfr_svc_rdma_pages(rw, put_page);
+		if (rw->holds)
+			nfr_svc_rdma_pages(rw, put_page);
 		kvfree(rw);
 	}
 }

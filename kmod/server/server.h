@@ -63,6 +63,7 @@ struct nfr_rw {
 	enum dma_data_direction direction;
 	u32 length;		/* in bytes */
 	u32 entries;
+	bool holds;		/* references to its pages */
 	struct scatterlist sg[];
 };
 
@@ -123,8 +124,8 @@ enum nfr_svc_state {
  * @whole: whether @pages holds the whole message, rather than one data item
  * @rws: RDMA Reads or Writes in progress
  * @reply_pages: pages charged for the Reply, see memory.c
- * @kept: the thread's pages while nfsd may replace them, see pages.c; @nkept
- *	elements, room for @kept_room
+ * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
+ *	see pages.c; @nkept elements, room for @kept_room
  * @by_chunk: whether the Reply chunk conveys the Reply
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
@@ -208,7 +209,7 @@ struct nfr_svc {
 	u32 reply_pages;
 	bool short_of_share;
 	struct list_head starved;
-	spinlock_t lock;		/* protects @late, @deferred, @ready, @free, @all, @spares */
+	spinlock_t lock;		/* protects the lists but @pending and @sent */
 	struct list_head late;
 	struct delayed_work late_work;
 	struct list_head deferred;
@@ -323,6 +324,7 @@ int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct 
 		     u32 length, enum dma_data_direction direction);
 struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
 				      struct ib_send_wr *last);
+void nfr_svc_rdma_hold(struct nfr_svc_req *req);
 u32 nfr_svc_rdma_bytes(const struct nfr_svc_req *req);
 void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req);
 
