@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kerberos import kerberos
 
+from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("pair_lab")]
@@ -83,6 +84,16 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[Lab]:
         yield lab
 
 
+def reduces(lab: Lab, written: dict[str, int], read: dict[str, int]) -> bool:
+    """Whether sunrpc is sure to permit chunks for the data of krb5.
+
+    Kernels for checking do not clear allocated memory, and sunrpc does not initialize the flags
+    of an auth (docs/dev/faults-of-other-software.md).
+    """
+    both = written["read_chunk_count"] and read["write_chunk_count"]
+    return bool(both) or lab.config.kernel not in CHECKING
+
+
 def test_kerberos_over_rdma(carrier: Lab) -> None:
     # krb5p fails with EIO on 6.1, over TCP too
     security = SECURITY[:2] if carrier.config.kernel == "6.1" else SECURITY
@@ -96,9 +107,13 @@ def test_kerberos_over_rdma(carrier: Lab) -> None:
         assert run["stranger"][0] != 0
         assert "Permission denied" in run["stranger"][1]
         written, read = run["written"], run["counters"]
-        if sec == "krb5":
-            assert written["read_chunk_count"] > 0
+        if sec == "krb5" and reduces(carrier, written, read):
+            assert written["read_chunk_count"] > 0, json.dumps(written)
             assert read["write_chunk_count"] > 0, json.dumps(read)
+        elif sec == "krb5":
+            print(f"missed: NFSv{vers} with krb5 and data in chunks of their own")
+            assert written["read_chunk_count"] + written["nomsg_call_count"] > 0
+            assert read["write_chunk_count"] + read["reply_chunk_count"] > 0
         else:
             # what is signed or sealed moves as a whole: no data is taken out of the message
             assert written["nomsg_call_count"] > 0
