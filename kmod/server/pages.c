@@ -66,18 +66,23 @@ void nfr_svc_pages_drop(struct nfr_svc_req *req)
 	nfr_svc_pages_drop_from(req, 0);
 }
 
-/* Check that no RDMA Write takes data from the first page of the Reply, or from its tail. */
-static bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req, const struct xdr_buf *res)
+/* Check that RDMA Writes take data from the @count pages after the first only, if at all. */
+static bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req, const struct svc_rqst *rqstp,
+				    u32 count)
 {
+	const struct xdr_buf *res = &rqstp->rq_res;
 	const struct nfr_result *last;
+	u32 end;
 
 	if (req->by_chunk)
 		return false;
 	if (!req->nresults)
 		return true;
+	if (res->pages != rqstp->rq_respages + 1 || req->results[0].offset < res->head[0].iov_len)
+		return false;
 	last = &req->results[req->nresults - 1];
-	return req->results[0].offset >= res->head[0].iov_len &&
-	       last->offset + last->length <= res->head[0].iov_len + res->page_len;
+	end = last->offset + last->length - res->head[0].iov_len;
+	return end <= res->page_len && PFN_UP(res->page_base + end) <= count;
 }
 
 /*
@@ -104,14 +109,15 @@ static bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req, struct pa
  *
  * Afterwards sunrpc has no page of the Reply to free. If an RDMA Write uses a page of
  * the thread, or one that is not known, sunrpc frees all of them, and the RDMA Writes
- * hold references.
+ * hold references. If nfsd deferred the Call, the pages that the request keeps are those
+ * of the thread that took it: they must not become pages of this thread as well.
  */
 void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	struct page **pages = rqstp->rq_respages + 1;
 	u32 i, count = rqstp->rq_next_page - pages;
 
-	if (!nfr_svc_pages_are_apart(req, &rqstp->rq_res) ||
+	if (rqstp->rq_deferred || !nfr_svc_pages_are_apart(req, rqstp, count) ||
 	    !nfr_svc_pages_were_replaced(req, pages, count)) {
 		nfr_svc_rdma_hold(req);
 		nfr_svc_pages_drop(req);

@@ -161,6 +161,69 @@ def pages() -> Any:
     return found
 
 
+def direct(name: str, size: int) -> str:
+    room = mmap.mmap(-1, size)
+    file = os.open(HERE / name, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return hashlib.sha256(room[: os.preadv(file, [room], 0)]).hexdigest()
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def deferrals() -> Iterator[Callable[[str], int]]:
+    """Trace nfsd's deferred Calls during the block; yields the number of an event so far."""
+    tracing = Path("/sys/kernel/tracing")
+    events = [*tracing.glob("events/sunrpc/svc_defer*/enable")]
+    (tracing / "trace").write_text("")
+    for event in events:
+        event.write_text("1")
+    try:
+        yield lambda name: (tracing / "trace").read_text().count(f" {name}: ")
+    finally:
+        for event in events:
+            event.write_text("0")
+
+
+@contextmanager
+def no_answers() -> Iterator[None]:
+    """Stop mountd, after nfsd has forgotten its answers."""
+    call("pkill", "-STOP", "rpc.mountd")
+    try:
+        call("exportfs", "-f")
+        yield
+    finally:
+        call("pkill", "-CONT", "rpc.mountd")
+
+
+def deferred() -> Any:
+    """nfsd defers READs, because mountd does not answer; then all threads list folders."""
+    size, readers, folders, rounds = 1 << 20, 4, 8, int(sys.argv[2])
+    names = {f"f{n}": sorted(f"f{n}-{i}-{'x' * 60}" for i in range(2000)) for n in range(folders)}
+    for name, files in names.items():
+        Path("/export", name).mkdir()
+        for file in files:
+            Path("/export", name, file).touch()
+    found = {"read": True, "listed": True, "deferred": 0}
+    with mounted("vers=3,rsize=1048576,wsize=1048576"), FORK.Pool(folders) as pool:
+        wanted = [write(f"deferred{n}", n, size) for n in range(readers)]
+        for _ in range(rounds):
+            with deferrals() as count:
+                with no_answers():
+                    work = [
+                        pool.apply_async(direct, (f"deferred{n}", size)) for n in range(readers)
+                    ]
+                    # nfsd waits for some seconds before it defers a Call
+                    wait_for("a deferred Call", lambda: count("svc_defer"))
+                found["read"] &= [each.get(LIMIT) for each in work] == wanted
+                found["deferred"] += count("svc_defer_recv")
+            for _ in range(3):
+                Path("/proc/sys/vm/drop_caches").write_text("3")
+                listed = pool.map(os.listdir, [HERE / name for name in names])
+                found["listed"] &= [sorted(files) for files in listed] == [*names.values()]
+    return found
+
+
 @contextmanager
 def load() -> Iterator[dict[str, Any]]:
     """Write and read files during the block, and compare each."""

@@ -137,6 +137,13 @@ def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRe
         assert max(found.values()) < data / 4
 
 
+def test_calls_that_nfsd_defers_take_no_pages_of_other_threads(mounts: Lab) -> None:
+    found = on(mounts, "deferred", "3")
+    assert found["deferred"] >= 1
+    assert found["read"]
+    assert found["listed"]
+
+
 def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
     script = "cd /sys/kernel/debug/nfsrdma_card/$1 && cat rate latency"
     for link, wanted in (("10gbit/25us", [10**10, 12_500]), ("none", [0, 0])):
