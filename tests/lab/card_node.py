@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -161,20 +161,21 @@ def pages() -> Any:
     return found
 
 
-def direct(name: str, size: int) -> str:
+def direct(file: int, size: int) -> str:
     room = mmap.mmap(-1, size)
-    file = os.open(HERE / name, os.O_RDONLY | os.O_DIRECT)
-    try:
-        return hashlib.sha256(room[: os.preadv(file, [room], 0)]).hexdigest()
-    finally:
-        os.close(file)
+    return hashlib.sha256(room[: os.preadv(file, [room], 0)]).hexdigest()
 
 
 @contextmanager
 def deferrals() -> Iterator[Callable[[str], int]]:
-    """Trace nfsd's deferred Calls during the block; yields the number of an event so far."""
+    """Trace nfsd's deferred Calls, and Replies that hold their pages; yields an event's number."""
     tracing = Path("/sys/kernel/tracing")
-    events = [*tracing.glob("events/sunrpc/svc_defer*/enable")]
+    has_hold = " nfr_svc_rdma_hold\t" in Path("/proc/kallsyms").read_text()
+    (tracing / "kprobe_events").write_text("p:tests/held nfr_svc_rdma_hold\n" if has_hold else "")
+    events = [
+        *tracing.glob("events/sunrpc/svc_defer*/enable"),
+        *tracing.glob("events/tests/enable"),
+    ]
     (tracing / "trace").write_text("")
     for event in events:
         event.write_text("1")
@@ -183,6 +184,7 @@ def deferrals() -> Iterator[Callable[[str], int]]:
     finally:
         for event in events:
             event.write_text("0")
+        (tracing / "kprobe_events").write_text("")
 
 
 @contextmanager
@@ -196,31 +198,49 @@ def no_answers() -> Iterator[None]:
         call("pkill", "-CONT", "rpc.mountd")
 
 
+@contextmanager
+def slow_wire(latency_ns: int) -> Iterator[None]:
+    for card in ENDS:
+        order(card, "latency", latency_ns)
+    try:
+        yield
+    finally:
+        for card in ENDS:
+            order(card, "latency", 0)
+
+
 def deferred() -> Any:
     """nfsd defers READs, because mountd does not answer; then all threads list folders."""
     size, readers, folders, rounds = 1 << 20, 4, 8, int(sys.argv[2])
     names = {f"f{n}": sorted(f"f{n}-{i}-{'x' * 60}" for i in range(2000)) for n in range(folders)}
-    for name, files in names.items():
-        Path("/export", name).mkdir()
-        for file in files:
-            Path("/export", name, file).touch()
-    found = {"read": True, "listed": True, "deferred": 0}
-    with mounted("vers=3,rsize=1048576,wsize=1048576"), FORK.Pool(folders) as pool:
+    for name, entries in names.items():
+        Path("/export", name).mkdir(exist_ok=True)
+        for entry in entries:
+            Path("/export", name, entry).touch()
+    found = {"read": True, "listed": True, "deferred": 0, "held": 0}
+    with mounted("vers=3,rsize=1048576,wsize=1048576"), ExitStack() as opened:
         wanted = [write(f"deferred{n}", n, size) for n in range(readers)]
+        # before nfsd forgets, so that READs are the first Calls to be deferred
+        paths = [HERE / f"deferred{n}" for n in range(readers)]
+        files = [os.open(path, os.O_RDONLY | os.O_DIRECT) for path in paths]
+        for file in files:
+            opened.callback(os.close, file)
+        pool = opened.enter_context(FORK.Pool(folders))
         for _ in range(rounds):
             with deferrals() as count:
                 with no_answers():
-                    work = [
-                        pool.apply_async(direct, (f"deferred{n}", size)) for n in range(readers)
-                    ]
-                    # nfsd waits for some seconds before it defers a Call
-                    wait_for("a deferred Call", lambda: count("svc_defer"))
+                    work = [pool.apply_async(direct, (file, size)) for file in files]
+                    # each thread waits for some seconds; another one takes what it deferred
+                    wait_for("deferred Calls", lambda: count("svc_defer") >= readers)
                 found["read"] &= [each.get(LIMIT) for each in work] == wanted
                 found["deferred"] += count("svc_defer_recv")
-            for _ in range(3):
-                Path("/proc/sys/vm/drop_caches").write_text("3")
-                listed = pool.map(os.listdir, [HERE / name for name in names])
-                found["listed"] &= [sorted(files) for files in listed] == [*names.values()]
+                found["held"] += count("held")
+            # the replies are on the wire while the threads build the next ones
+            with slow_wire(20_000_000):
+                for _ in range(3):
+                    Path("/proc/sys/vm/drop_caches").write_text("3")
+                    listed = pool.map(os.listdir, [HERE / name for name in names])
+                    found["listed"] &= [sorted(entries) for entries in listed] == [*names.values()]
     return found
 
 

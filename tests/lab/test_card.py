@@ -137,11 +137,16 @@ def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRe
         assert max(found.values()) < data / 4
 
 
-def test_calls_that_nfsd_defers_take_no_pages_of_other_threads(mounts: Lab) -> None:
+def test_deferred_calls_take_no_pages_of_other_threads(
+    mounts: Lab, request: pytest.FixtureRequest
+) -> None:
     found = on(mounts, "deferred", "3")
-    assert found["deferred"] >= 1
     assert found["read"]
     assert found["listed"]
+    assert found["deferred"] >= 3
+    if "nfsrdma" in request.node.name:
+        # other Replies exchange their pages for the thread's
+        assert found["held"] >= found["deferred"]
 
 
 def test_lab_link_sets_rate_and_latency_of_the_cards(cards: Lab) -> None:
