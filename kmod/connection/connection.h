@@ -82,7 +82,8 @@ enum nfr_conn_state {
  * @sends: preferred size of the send queue, in work requests
  * @least_sends: minimum size of the send queue, see nfr_conn_fit_queue()
  * @send_sges: scatter-gather elements per send work request
- * @rw_contexts: maximum number of concurrent RDMA Reads and Writes of this side
+ * @rw_contexts: preferred number of concurrent RDMA Reads and Writes of this side
+ * @least_contexts: minimum of that number
  * @reads_served: number of concurrent RDMA Reads that this side accepts
  * @reads_issued: number of concurrent RDMA Reads that this side issues
  * @private: private data of this side; its inline sizes are those of
@@ -94,6 +95,7 @@ struct nfr_profile {
 	u32 least_sends;
 	u32 send_sges;
 	u32 rw_contexts;
+	u32 least_contexts;
 	u32 reads_served;
 	u32 reads_issued;
 	struct nfr_private private;

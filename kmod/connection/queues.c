@@ -166,19 +166,31 @@ static int nfr_conn_try_qp(struct nfr_conn *conn, u32 recvs)
 	return rdma_create_qp(conn->id, conn->pd, &attr);
 }
 
+/* Halve what makes the send queue long. Returns false at the minimum. */
+static bool nfr_conn_shrink(struct nfr_conn *conn)
+{
+	struct nfr_profile *profile = &conn->profile;
+
+	if (conn->sq.size <= profile->least_sends &&
+	    profile->rw_contexts <= profile->least_contexts)
+		return false;
+	conn->sq.size = max(conn->sq.size / 2, profile->least_sends);
+	profile->rw_contexts = max(profile->rw_contexts / 2, profile->least_contexts);
+	return true;
+}
+
 /*
- * max_qp_wr is valid for the smallest work requests only. If the device rejects
- * the size, use a smaller send queue, in which Calls wait more often.
+ * max_qp_wr is valid for the smallest work requests only, and the RDMA core adds
+ * work requests for each context (iWARP: three). If the device rejects the size,
+ * use a smaller send queue, in which Calls wait more often.
  */
 static int nfr_conn_create_qp(struct nfr_conn *conn, u32 recvs)
 {
-	int rc = nfr_conn_try_qp(conn, recvs);
+	int rc;
 
-	while (rc && conn->sq.size > conn->profile.least_sends) {
-		conn->sq.size = max(conn->sq.size / 2, conn->profile.least_sends);
-		conn->profile.rw_contexts = min(conn->profile.rw_contexts, conn->sq.size);
+	do {
 		rc = nfr_conn_try_qp(conn, recvs);
-	}
+	} while (rc && nfr_conn_shrink(conn));
 	return rc;
 }
 

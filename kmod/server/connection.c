@@ -302,6 +302,7 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	profile->receives = nfr_svc_recvs_for(svc->grant);
 	profile->sends = conn->wanted.credits + NFR_SVC_SENDS;
 	profile->rw_contexts = conn->wanted.credits;
+	profile->least_contexts = min_t(u32, conn->wanted.credits, NFR_SVC_CLIENT_SEGS);
 	profile->reads_issued = min_t(int, profile->reads_issued, attrs->max_qp_init_rd_atom);
 	profile->private = nfr_svc_private(conn);
 	return 0;
