@@ -34,6 +34,9 @@ SHORTAGES = "awk '$1 == \"memory_short\" { print $2 }' /sys/kernel/debug/nfsrdma
 def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
     both_ours: Lab, long: bool, record_property: Record
 ) -> None:
+    if both_ours.config.nic == "siw":
+        # RFC 5041, section 7: a message that finds no receive ends the connection
+        pytest.skip("soft iWARP has no clients without receives; missed: what they cost")
     connections = 64 if long else 12
     found = hoard(both_ours, connections, calls=8, to_the_end=long)
     print(found)
