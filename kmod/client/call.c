@@ -420,7 +420,7 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 	if (!rc)
 		rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, false);
 	if (rc && rc != -ENOTCONN)
-		nfr_mem_settle(&req->exposure);
+		nfr_mem_release(&req->exposure);
 	return rc;
 }
 

@@ -258,8 +258,7 @@ void nfr_mem_release(struct nfr_exposure *exposure)
 		nfr_mem_mr_unmap(mr);
 		nfr_mem_pool_give(mr->pool, mr);
 	}
-	exposure->count = 0;
-	exposure->valid = 0;
+	nfr_mem_exposure_init(exposure);
 }
 
 /**
@@ -269,9 +268,8 @@ void nfr_mem_release(struct nfr_exposure *exposure)
  */
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs)
 {
-	list_splice_tail_init(&exposure->mrs, mrs);
-	exposure->count = 0;
-	exposure->valid = 0;
+	list_splice_tail(&exposure->mrs, mrs);
+	nfr_mem_exposure_init(exposure);
 }
 
 /**

@@ -117,19 +117,6 @@ void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
 
-static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
-{
-	INIT_LIST_HEAD(&exposure->mrs);
-	exposure->count = 0;
-	exposure->valid = 0;
-}
-
-/* Check for MRs while another context may remove them. */
-static inline bool nfr_mem_is_exposed(const struct nfr_exposure *exposure)
-{
-	return !list_empty_careful(&exposure->mrs);
-}
-
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
@@ -150,6 +137,19 @@ u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
 void nfr_mem_release(struct nfr_exposure *exposure);
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
 void nfr_mem_destroy(struct list_head *mrs);
+
+static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
+{
+	INIT_LIST_HEAD(&exposure->mrs);
+	exposure->count = 0;
+	exposure->valid = 0;
+}
+
+/* Check for MRs while another context may remove them. */
+static inline bool nfr_mem_is_exposed(const struct nfr_exposure *exposure)
+{
+	return !list_empty_careful(&exposure->mrs);
+}
 
 /*
  * Give the memory back if the peer cannot access it. Returns false if it may: then
