@@ -98,9 +98,9 @@ def mounted(
         lab.run(node, *off, HERE, timeout=LIMIT)
 
 
-def connections(lab: Nodes, node: str = "client") -> list[dict[str, str]]:
+def connections(lab: Nodes, node: str = "client", folder: str = "nfsrdma") -> list[dict[str, str]]:
     """What debugfs tells of each connection of our module: a name and a value per line."""
-    script = "cd /sys/kernel/debug/nfsrdma && for n in *; do cat $n/*; echo; done"
+    script = f"cd /sys/kernel/debug/{folder} && for n in */; do cat $n*; echo; done"
     said = lab.run(node, "sh", "-c", script).stdout
     # of a transport that is ending there may be a folder and no files
     found = [one.strip() for one in said.split("\n\n")]

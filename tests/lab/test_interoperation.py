@@ -8,7 +8,7 @@ from carriers import OURS, WHOSE, Carriers
 from conftest import lent
 from faults import FAULTS
 from matrix import cell
-from storm import HERE, LIMIT, mounted
+from storm import HERE, LIMIT, connections, mounted
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -18,13 +18,6 @@ TOTALS = """
 cd /sys/kernel/debug/nfsrdma-server
 grep ' of ' totals
 ls -d */
-"""
-
-TOKENS = """
-cd "/sys/kernel/debug/$1"
-for file in */connection; do
-	awk '$1 == "peer_extension" || $1 == "token" { print $2 }' "$file" | sort | xargs
-done | sort
 """
 
 MOUNT = f"""
@@ -37,9 +30,10 @@ FORGOTTEN = (
 )
 
 
-def tokens(lab: Lab, node: str, folder: str) -> list[str]:
+def tokens(lab: Lab, node: str, folder: str) -> list[tuple[str, str]]:
     """The token of each connection, and whether the peer sent the extension."""
-    return lab.run(node, "sh", "-ec", TOKENS, "sh", folder).stdout.splitlines()
+    found = connections(lab, node, folder)
+    return sorted((one["token"], one["peer_extension"]) for one in found)
 
 
 @pytest.fixture
@@ -73,9 +67,9 @@ def test_the_server_shows_whose_connection_it_is(our_server: Lab, whose: str) ->
     if whose == OURS:
         assert served == asked
         assert len(set(asked)) == 3
-        assert all(line.endswith(" yes") for line in asked)
+        assert {extension for _, extension in asked} == {"yes"}
     else:
-        assert set(served) == {f"{0:016x} no"}
+        assert set(served) == {(f"{0:016x}", "no")}
 
 
 @pytest.mark.parametrize("whose", (OURS,))
