@@ -37,12 +37,16 @@ awk '{{ sum[$1] += $2 }} END {{ print sum["calls"] + 0, sum["replies"] + 0 }}'
 FILL = f'head -c "$1M" /dev/zero > /export/{FILE}; sync /export/{FILE}'
 # pages that replies are charged with, and the limit
 CHARGED = f"""awk '$1 == "reply_pages" {{ print $2, $4 }}' {THERE}/totals"""
+# MemAvailable leaves out the free pages that each CPU keeps (proc(5), /proc/zoneinfo: count);
 # the most of three: the application that works beside makes pages dirty all the time
 AVAILABLE = """
 for n in 1 2 3; do
 	sync
 	echo 3 > /proc/sys/vm/drop_caches
-	awk '/MemAvailable/ { print $2 }' /proc/meminfo
+	awk -v page="$(($(getconf PAGESIZE) / 1024))" '
+		/^MemAvailable:/ { all += $2 }
+		/^ *count:/ { all += $2 * page }
+		END { print all }' /proc/meminfo /proc/zoneinfo
 done | sort -n | tail -n 1
 """
 
