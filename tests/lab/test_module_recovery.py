@@ -40,6 +40,9 @@ def test_a_broken_connection_does_not_wait_for_its_device(
     both_ours: Lab, sums: dict[str, str]
 ) -> None:
     """A killed listing takes memory back, a sender needs a buffer, and a READ times out."""
+    if both_ours.config.nic == "siw":
+        # RFC 5040, section 5.5: a Send is done before the peer has it, so nothing waits behind it
+        pytest.skip("soft iWARP keeps no requests of a silent peer; missed: what waits for them")
     events = {"nfsrdma/nfsrdma_disconnect/enable": "1"}
     options = f"{IMPATIENT},retrans=10"
     with mounted(both_ours, options), recorded(both_ours, "client", events) as lines:
