@@ -2,7 +2,8 @@
 """Calls under way when nothing comes from the server any more; runs in the node.
 
 ``python3 - recall``: one is killed, one times out, one needs a buffer, over the mount at
-/mnt/here.  ``python3 - timeouts``: hundreds time out there, beside work over TCP at /mnt/tcp.
+/mnt/here.  ``python3 - timeouts SECONDS``: hundreds time out there, beside work over TCP at
+/mnt/tcp, which goes on for SECONDS after the connections have ended.
 Prints what it found as JSON.  Never imported by the tests.
 """
 
@@ -34,8 +35,6 @@ BLOCK = 4096
 # connections of the mount, and Calls under way on them when the server falls silent
 CONNECTS, MANY = 16, 256
 READERS = ("one", "two")
-# twice the major timeout of a mount with timeo=20,retrans=1
-MAJOR = 8.0
 
 
 @contextmanager
@@ -190,8 +189,8 @@ def timeouts() -> dict[str, Any]:
         beside = Process(target=work_over_tcp, args=(counts, stop))
         beside.start()
         broken = until(lambda: total("disconnects") >= CONNECTS)
-        # longer than the major timeout of each Call
-        time.sleep(MAJOR)
+        # twice the major timeout of each Call
+        time.sleep(float(sys.argv[2]))
         stop.set()
         rounds = got(counts, beside)
         beside.join()
