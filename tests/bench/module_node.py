@@ -15,6 +15,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,14 @@ FILE = Path("/mnt/bench/bench-data")
 FILE_BYTES = 64 << 20
 LISTED = Path("/export/bench-listed")
 NAMES = 10_000
-MIB, PAGE, STORM = 1 << 20, 4096, 4
+MIB, PAGE, STORM, CROWD = 1 << 20, 4096, 4, 16
+QUEUED = 128 << 10
+QUEUE = (
+    *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1", f"--bs={QUEUED}"),
+    *("--ioengine=io_uring", "--iodepth=16", "--output-format=json"),
+)
+# does so many operations, and may return the nanoseconds that they took
+Work = Callable[[int], int | None]
 
 
 def sequential(count: int) -> None:
@@ -41,12 +49,32 @@ def scattered(count: int) -> None:
     _reads(count, PAGE, lambda _: dice.randrange(pages))
 
 
+def crowd(count: int) -> None:
+    """The reads of ``scattered`` by 16 processes at once."""
+    _at_once(CROWD, lambda: scattered(count // CROWD))
+
+
+def queue(count: int) -> int:
+    """Random reads of 128 KiB past the cache through io_uring, 16 at a time.
+
+    Returns nanoseconds by fio's clock, because fio sleeps when it starts and ends.
+    """
+    argv = (*QUEUE, f"--io_size={count * QUEUED}")
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    (job,) = json.loads(done.stdout)["jobs"]
+    return int(job["read"]["runtime"]) * 10**6
+
+
 def attributes(count: int) -> None:
     """A storm of stat(2) by four processes on a mount with noac: each one asks the server."""
-    children = [_forked(lambda: _stats(count // STORM)) for _ in range(STORM)]
+    _at_once(STORM, lambda: _stats(count // STORM))
+
+
+def _at_once(number: int, work: Callable[[], None]) -> None:
+    children = [_forked(work) for _ in range(number)]
     for child in children:
         if os.waitpid(child, 0)[1]:
-            raise SystemExit("a process of the storm failed")
+            raise SystemExit("a process failed")
 
 
 def _stats(count: int) -> None:
@@ -99,34 +127,40 @@ def listing(count: int) -> None:
 
 
 def cached(count: int) -> None:
-    """The whole file in calls of 8 KiB, through the cache."""
+    """The whole file in calls of 8 KiB, through the cache, which does not have it."""
     for _ in range(count):
+        with FILE.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         subprocess.run(("dd", f"if={FILE}", "of=/dev/null", "bs=8k", "status=none"), check=True)
 
 
-def forget() -> None:
-    """Drop the file from the client's page cache."""
-    with FILE.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def measure(work: Callable[[int], None], count: int) -> dict[str, float]:
-    work(max(count // 10, 2))
-    forget()
+def spent(work: Work, count: int) -> Counter[str]:
+    """What so many operations take, with the start of processes."""
     stats, before = mountstats.read(FILE.parent), cpu_time.snapshot()
-    work(count)
-    spent = cpu_time.difference(cpu_time.snapshot(), before)
+    own = work(count)
+    taken = cpu_time.difference(cpu_time.snapshot(), before)
     counted = mountstats.difference(mountstats.read(FILE.parent), stats)
+    rpcs = sum(op.operations for op in counted.operations.values())
+    size = counted.bytes.server_read
+    return Counter(wall_ns=own or taken.wall_ns, busy_ns=taken.busy_ns, rpcs=rpcs, bytes=size)
+
+
+def measure(work: Work, count: int) -> dict[str, float]:
+    """The difference of a long and a short run: the start of processes is in both."""
+    few = max(count // 10, 2)
+    work(few)
+    short, long = spent(work, few), spent(work, few + count)
+    long.subtract(short)
     return {
-        "per_second": count / spent.wall_ns * 1e9,
-        "us": spent.wall_ns / count / 1e3,
-        "cpu_us": spent.busy_ns / count / 1e3,
-        "rpcs": sum(op.operations for op in counted.operations.values()) / count,
-        "bytes": counted.bytes.server_read / count,
+        "per_second": count / long["wall_ns"] * 1e9,
+        "us": long["wall_ns"] / count / 1e3,
+        "cpu_us": long["busy_ns"] / count / 1e3,
+        "rpcs": long["rpcs"] / count,
+        "bytes": long["bytes"] / count,
     }
 
 
-LOADS = (sequential, scattered, attributes, writes, small_writes, listing, cached)
+LOADS = (sequential, scattered, crowd, queue, attributes, writes, small_writes, listing, cached)
 
 
 def main() -> None:

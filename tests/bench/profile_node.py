@@ -33,7 +33,6 @@ def profile(load: str, count: int, rate: int) -> Counter[str]:
     """The samples of each layer while a load runs."""
     (work,) = (each for each in module_node.LOADS if each.__name__ == load)
     work(max(count // 10, 2))
-    module_node.forget()
     cpu = probe_set("cpu")
     with attached(["cpu"], rate=rate) as session:
         cpu.read(session)

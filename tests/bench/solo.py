@@ -27,6 +27,8 @@ LOADS = {
     "sequential": ("1 MiB O_DIRECT read", 32),
     "writes": ("1 MiB O_DIRECT write", 24),
     "small_writes": ("4 KiB O_DIRECT write", 300),
+    "crowd": ("4 KiB random O_DIRECT read, 16 processes", 3200),
+    "queue": ("128 KiB O_DIRECT read, io_uring, 16 at a time", 1600),
     "attributes": ("stat(2), noac", 600),
     "listing": ("readdir of 10,000 entries", 2),
     "cached": ("64 MiB through the cache, 8 KiB calls, rsize 512 KiB", 1),
