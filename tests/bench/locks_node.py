@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What locks.py runs in the node, beside module_node.py, with the mount in /mnt/bench.
+
+Runs as ``python3 locks_node.py COUNT``: 16 processes read, while bpftrace watches who waits for a
+lock.  Prints JSON: operations per second, and by place the number of waits and their nanoseconds.
+A place is the function that takes the lock, and its caller.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import module_node
+
+# A wait for a spin lock is a call of the slow path: the kernel's tracepoint leaves out a processor
+# that is the only one to wait (kernel/locking/qspinlock.c). Others have the tracepoint, without 1,
+# LCB_F_SPIN alone (include/trace/events/lock.h).
+PROGRAM = """
+BEGIN { printf("ready\\n"); }
+kprobe:native_queued_spin_lock_slowpath { @spin[cpu] = nsecs; @stack[cpu] = kstack(8); }
+kretprobe:native_queued_spin_lock_slowpath /@spin[cpu]/ {
+	@waits[@stack[cpu]] = count();
+	@ns[@stack[cpu]] = sum(nsecs - @spin[cpu]);
+	delete(@spin[cpu]);
+}
+tracepoint:lock:contention_begin /args.flags != 1/ {
+	@since[tid] = nsecs; @place[tid] = kstack(12);
+}
+tracepoint:lock:contention_end /@since[tid]/ {
+	@waits[@place[tid]] = count();
+	@ns[@place[tid]] = sum(nsecs - @since[tid]);
+	delete(@since[tid]);
+}
+END { clear(@spin); clear(@stack); clear(@since); clear(@place); }
+"""
+# functions of locks themselves
+LOCK = re.compile(
+    r"(__)?((native_)?queued_|_?raw_|pv_|osq_|mutex_|rt_|rwsem_|down_|up_|percpu_|traceiter_)"
+    r"|(perf_trace|trace_event_raw_event|bpf)_|0x|kretprobe|arch_rethook|.*slowpath"
+)
+
+
+def place(stack: str) -> str:
+    """The function that took the lock, and its caller."""
+    # bpftrace escapes the ends of lines twice
+    lines = stack.replace("\\n", "\n").splitlines()
+    names = [line.strip().split("+")[0] for line in lines if line.strip()]
+    while len(names) > 1 and LOCK.match(names[0]):
+        names.pop(0)
+    return " < ".join(names[:2])
+
+
+def main() -> None:
+    count = int(sys.argv[1])
+    module_node.crowd(count // 10)
+    with tempfile.TemporaryDirectory() as folder:
+        said = Path(folder) / "said"
+        argv = ("bpftrace", "-q", "-f", "json", "-o", str(said), "-e", PROGRAM)
+        tracer = subprocess.Popen(argv)
+        while not (said.exists() and "ready" in said.read_text()):
+            if tracer.poll() is not None:
+                raise SystemExit("bpftrace ended")
+            time.sleep(0.1)
+        start = time.monotonic()
+        module_node.crowd(count)
+        seconds = time.monotonic() - start
+        tracer.terminate()
+        if tracer.wait():
+            raise SystemExit("bpftrace failed")
+        lines = [json.loads(line) for line in said.read_text().splitlines() if line]
+    maps = {
+        name: found
+        for line in lines
+        if line["type"] == "map"
+        for name, found in line["data"].items()
+    }
+    waits, ns = Counter[str](), Counter[str]()
+    for stack, number in maps.get("@waits", {}).items():
+        waits[place(stack)] += number
+    for stack, number in maps.get("@ns", {}).items():
+        ns[place(stack)] += number
+    print(json.dumps({"per_second": count / seconds, "waits": waits, "ns": ns}))
+
+
+main()
