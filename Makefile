@@ -25,7 +25,7 @@ sweep: setup ## Measure NFS reads over TCP and RDMA in a lab: out/sweep.db, out/
 	@$(BIN)/nfsrdma sweep --lab --lab-nic $(or $(NIC),card) --preset quick --output out/sweep.db
 	@$(BIN)/nfsrdma report out/sweep.db --output out/report
 
-test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (12 minutes)
+test: lint unit test-main ## Linters, unit tests, and the main path of each command on real mounts (5 minutes)
 
 test-main: dev image ## The third part of `make test`: real kernels and real mounts in virtual machines
 	@tools/setup browser

@@ -54,7 +54,8 @@ def build(
 def up(
     name: Annotated[str, argument("NAME", "Name of the new lab.")],
     shape: Annotated[
-        str, option("SHAPE", "solo: one machine is client and server; pair: two.")
+        str,
+        option("SHAPE", "solo: one machine is client and server; pair: server and clients."),
     ] = "solo",
     kernel: Annotated[
         str, option("VERSION", "6.12, 6.1, 7.2; debug or kcsan once built.")
@@ -108,7 +109,7 @@ def ssh(
 ) -> None:
     """Log in to a node, or run a command there.
 
-    Exits with the status of the command.
+    Exit status: that of the command.
     """
     from nfsrdma_tools.lab.attach import interactive
 

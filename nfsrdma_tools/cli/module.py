@@ -98,7 +98,7 @@ def unload(as_json: Json = False, verbose: Verbose = False) -> None:
 
 @app.command()
 def status(as_json: Json = False, verbose: Verbose = False) -> None:
-    """Show the module that carries NFS over RDMA.
+    """Show the transport module in use.
 
     Also show its parameters and users, and the build, server, clients and DKMS state of nfsrdma.
     """

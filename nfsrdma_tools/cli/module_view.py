@@ -62,7 +62,7 @@ def loaded(wanted: ModuleFile, new: bool, before: str, values: dict[str, str]) -
     back = "  lasts until a reboot; undo: nfsrdma module unload"
     if now == OURS:
         instead = f", instead of {before}" if before not in ("", OURS) else ""
-        return [f"{what} now carries NFS over RDMA{instead}", back]
+        return [f"{what} is now the transport module{instead}", back]
     name = serves_as(OURS)
     kept = f", beside {now}" if now else ""
     way = f"  to let nfsd listen on it: echo '{name} PORT' > /proc/fs/nfsd/portlist"

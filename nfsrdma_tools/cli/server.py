@@ -66,7 +66,9 @@ def enable(
 
 
 @app.command()
-def disable(path: Annotated[str, _PATH], verbose: Verbose = False) -> None:
+def disable(
+    path: Annotated[str, argument("EXPORT", "Exported directory.")], verbose: Verbose = False
+) -> None:
     """Stop exporting a directory that `server enable` exported.
 
     With the last one, restore the server's earlier state.  That may restart nfsd (clients continue

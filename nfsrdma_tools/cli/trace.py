@@ -36,7 +36,11 @@ def trace(
     ],
     interval: Annotated[
         float | None,
-        argument("INTERVAL", "Seconds per report (default: 1; nfsiostat: none).", min=0.1),
+        argument(
+            "INTERVAL",
+            "Seconds per report (default: 1; nfsiostat: one report).",
+            min=0.1,
+        ),
     ] = None,
     count: Annotated[
         int | None,

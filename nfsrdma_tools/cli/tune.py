@@ -37,7 +37,7 @@ app = typer.Typer(
 
 @app.command()
 def apply(
-    store: Annotated[Path | None, argument("STORE", "Sweep whose winner to apply.")] = None,
+    store: Annotated[Path | None, argument("STORE", "Sweep whose best cell to apply.")] = None,
     directory: Annotated[
         Path | None,
         argument(
@@ -50,7 +50,7 @@ def apply(
         str,
         option(
             "NAME",
-            "Apply the winner of this transport (default: the mount's transport).",
+            "Apply the best cell of this transport (default: the mount's transport).",
             complete=complete_transport,
         ),
     ] = "",
@@ -67,7 +67,7 @@ def apply(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Apply the winner of a sweep, or given values, to a mount.
+    """Apply the best cell of a sweep, or given values, to a mount.
 
     rsize and wsize go into the mount's line of /etc/fstab or its mount unit; they take effect at
     the next mount (or with --remount).  Read-ahead goes into a udev rule and takes effect now.

@@ -129,7 +129,7 @@ def _front(study: Study, one: Advice) -> Markup:
 
 def _legend(study: Study) -> str:
     marks = "best: of its transport; tied: no significant difference from best; front: see above"
-    restless = f"; spread: the standard error of the mean is above {UNSTEADY:.0%}"
+    restless = f"; unstable: the standard error of the mean is above {UNSTEADY:.0%}"
     some = any(point.unstable for point in study.points)
     return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
 
@@ -145,7 +145,7 @@ def _cells(study: Study) -> Markup:
 
 def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
     marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
-             "spread": point.unstable, "data not verified": not point.verified}  # fmt: skip
+             "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
     speed = point.throughput
     return (
         captions.transport(point.cell.transport),

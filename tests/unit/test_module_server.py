@@ -96,7 +96,7 @@ FILE = ModuleFile("nfsrdma", "/x.ko", version="0.1.0", srcversion="ABC")
 @pytest.mark.parametrize(
     ("owner", "new", "values", "words"),
     [
-        ("nfsrdma", True, {}, "now carries NFS over RDMA, instead of rpcrdma"),
+        ("nfsrdma", True, {}, "is now the transport module, instead of rpcrdma"),
         ("rpcrdma", True, {}, "is now a server transport, beside rpcrdma, not a client transport"),
         ("", True, {}, "is now a server transport, not a client transport"),
         ("nfsrdma", False, {"credits": "64"}, "was already loaded; credits is now 64"),

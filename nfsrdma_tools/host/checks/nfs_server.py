@@ -33,7 +33,7 @@ def listeners(machine: Machine) -> Iterator[Finding]:
         yield Finding("portlist", "ok", f"nfsd listens on {shown}")
     else:
         now = f"echo rdma {nfsctl.RDMA_PORT} > /proc/fs/nfsd/portlist"
-        remedy = f"{now}; to make it persistent: nfsrdma server enable"
+        remedy = f"{now}; to make it persistent: nfsrdma server enable DIRECTORY --client CLIENTS"
         expected = f"rdma {nfsctl.RDMA_PORT}"
         yield Finding("portlist", "error", f"nfsd listens on {shown}", expected, remedy)
 

@@ -12,7 +12,7 @@ COLLECTORS = {
     "rpc": "RPCs of each mount by operation, from mountstats",
     "xprt": "state, queues, credits and counters of each connection",
     "latency": "histogram and phases of RPC times (probes)",
-    "chunks": "ways of messages and sizes of chunks (probes)",
+    "chunks": "paths of messages and sizes of chunks (probes)",
     "registrations": "memory regions and how long they are mapped (probes)",
     "connections": "Calls that waited for a credit, events of connections (probes)",
     "readahead": "use of pages that were read ahead (probes)",
