@@ -351,6 +351,20 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counting.read()["lost"] == {"events": 4}
 
 
+def test_reading_stacks_does_not_prolong_the_first_interval(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first reading of cpu may take seconds; other sets would count events meanwhile."""
+    order: list[str] = []
+
+    def probe_set(name: str) -> object:
+        return SimpleNamespace(read=lambda _: order.append(name))
+
+    monkeypatch.setattr(probe_sets, "probe_set", probe_set)
+    probe_statistics.Counted(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))  # type: ignore[arg-type]
+    assert order[0] == "cpu"
+
+
 def counted_found() -> dict[str, object]:
     """Counts of client 3, and of transport 7 of our module, which client 4 uses."""
     row, other = Row(3, "READ"), Row(4, "WRITE")

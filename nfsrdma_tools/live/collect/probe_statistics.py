@@ -47,7 +47,9 @@ class Counted:
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self.session = session
         self._sets = {name: probe_sets.probe_set(name) for name in names}
-        self._last = {name: each.read(session) for name, each in self._sets.items()}
+        # cpu first: it may load symbols for seconds, and the others' first interval begins here
+        names = sorted(self._sets, key=lambda name: name != "cpu")
+        self._last = {name: self._sets[name].read(session) for name in names}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
         self._lost = lost(session)
