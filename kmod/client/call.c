@@ -426,13 +426,13 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 
 /* --- operations of sunrpc --- */
 
-/* Make sunrpc wait for room in the send queue, or for a credit. Returns -EAGAIN. */
-static int nfr_client_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn)
+/* Make sunrpc wait for room in the send queue, and for a @credit. Returns -EAGAIN. */
+static int nfr_client_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn, bool credit)
 {
 	xprt_wait_for_buffer_space(&nx->xprt);
 	/* pairs with nfr_client_writable(), which runs after room was made and looks for waiters */
 	smp_mb__after_atomic();
-	if (nfr_conn_has_room(conn) || !nfr_conn_is_up(conn))
+	if (nfr_conn_has_room(conn, credit) || !nfr_conn_is_up(conn))
 		xprt_write_space(&nx->xprt);
 	return -EAGAIN;
 }
@@ -466,7 +466,7 @@ static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, stru
 	if (rc == -EAGAIN || rc == -ENOMEM)
 		nx->counters.starved++;
 	if (rc == -EAGAIN)
-		return nfr_client_wait_for_room(nx, conn);
+		return nfr_client_wait_for_room(nx, conn, true);
 	if (rc == -ENOMEM)
 		return nfr_client_wait_for_regions(nx, conn);
 	nx->counters.failed_marshals++;
@@ -490,7 +490,7 @@ static int nfr_client_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqs
 	rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, true);
 	req->mark = nfr_conn_mark(conn);
 	if (rc == -EAGAIN)
-		return nfr_client_wait_for_room(req->nx, conn);
+		return nfr_client_wait_for_room(req->nx, conn, false);
 	return rc;
 }
 
@@ -520,7 +520,7 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
 	}
 	rc = nfr_conn_credit(conn);
 	if (rc == -EAGAIN)
-		return nfr_client_wait_for_room(nx, conn);
+		return nfr_client_wait_for_room(nx, conn, true);
 	if (rc)
 		return rc;
 	rc = nfr_client_send_call(nx, conn, req);

@@ -236,7 +236,7 @@ int nfr_conn_sq_create(struct nfr_conn *conn, u32 size);
 void nfr_conn_sq_close(struct nfr_conn *conn);
 void nfr_conn_sq_destroy(struct nfr_conn *conn);
 bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
-bool nfr_conn_has_room(struct nfr_conn *conn);
+bool nfr_conn_has_room(struct nfr_conn *conn, bool credit);
 int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
 		  u32 count, bool signal);
 

@@ -45,18 +45,20 @@ static void nfr_conn_signal_done(struct ib_cq *cq, struct ib_wc *wc)
 }
 
 /**
- * nfr_conn_has_room - check for a credit and for send queue room
+ * nfr_conn_has_room - check for send queue room
  * @conn: connection
+ * @credit: whether a credit is needed, too
  *
- * Return: true if a Call has a credit, and the room that the last rejected Call
- * needed.
+ * Return: true if there is the room that the last rejected message needed, and
+ * the credit.
  */
-bool nfr_conn_has_room(struct nfr_conn *conn)
+bool nfr_conn_has_room(struct nfr_conn *conn, bool credit)
 {
 	bool room;
 
 	spin_lock_bh(&conn->lock);
-	room = conn->inflight < conn->granted && nfr_conn_sq_free(&conn->sq) >= conn->sq.needed;
+	room = (!credit || conn->inflight < conn->granted) &&
+	       nfr_conn_sq_free(&conn->sq) >= conn->sq.needed;
 	spin_unlock_bh(&conn->lock);
 	return room;
 }
