@@ -308,6 +308,8 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	}
 	if (count)
 		first = nfr_mem_post(&req->exposure, &send);
+	/* from now on a Reply finds the MRs valid, and their invalidation waits for the lock */
+	smp_store_release(&req->state, NFR_REQ_SENT);
 	conn->sq.reserved += count;
 	nfr_conn_sq_take(&conn->sq, count + 1, &send, signal);
 	trace_nfsrdma_post(conn, xid, count, sge->length, send.send_flags & IB_SEND_SIGNALED);
@@ -451,7 +453,7 @@ static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, stru
 	int rc;
 
 	req->generation = conn->generation;
-	req->state = NFR_REQ_SENT;
+	req->state = NFR_REQ_IDLE;
 	rqst->rq_xtime = ktime_get();
 	rc = nx->personality->marshal(conn, req);
 	if (!rc) {
@@ -459,10 +461,9 @@ static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, stru
 		return 0;
 	}
 	nfr_conn_credit_back(conn);
-	/* MRs stay valid on a broken connection: the request is not idle until that is closed */
+	/* the request keeps its MRs until the broken connection is closed */
 	if (rc == -ENOTCONN)
 		return rc;
-	req->state = NFR_REQ_IDLE;
 	if (rc == -EAGAIN || rc == -ENOMEM)
 		nx->counters.starved++;
 	if (rc == -EAGAIN)

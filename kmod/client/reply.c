@@ -212,7 +212,9 @@ static struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
 	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
 	if (rqst)
 		req = nfr_client_req_of(rqst);
-	if (req && req->state == NFR_REQ_SENT && req->generation == conn->generation) {
+	/* pairs with nfr_client_post() */
+	if (req && smp_load_acquire(&req->state) == NFR_REQ_SENT &&
+	    req->generation == conn->generation) {
 		req->state = NFR_REQ_ANSWERED;
 		xprt_pin_rqst(rqst);
 	} else {
