@@ -544,13 +544,23 @@ int nfr_client_send_request(struct rpc_rqst *rqst)
  * and many such Calls would do so one after the other. Soft mounts do not wait
  * longer than their major timeout.
  *
+ * A task whose Call another task sent may get the transport lock afterwards. It
+ * must not keep it: a timeout waits until the connection is closed, and closing
+ * needs the lock.
+ *
  * Context: Does not sleep. Caller holds the queue lock.
  */
 void nfr_client_wait_for_reply(struct rpc_task *task)
 {
 	struct rpc_rqst *rqst = task->tk_rqstp;
 	unsigned long end = jiffies + rqst->rq_timeout;
+	struct rpc_xprt *xprt = rqst->rq_xprt;
 
+	if (READ_ONCE(xprt->snd_task) == task) {
+		spin_lock(&xprt->transport_lock);
+		xprt_release_xprt(xprt, task);
+		spin_unlock(&xprt->transport_lock);
+	}
 	if (!RPC_IS_SOFT(task) && time_before(rqst->rq_majortimeo, end))
 		rqst->rq_majortimeo = end;
 	xprt_wait_for_reply_request_def(task);
