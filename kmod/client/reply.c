@@ -188,7 +188,7 @@ static void nfr_client_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 	case NFR_MSG:
 		req->rpc = rpc;
 		req->rpc_length = length;
-		req->result = nfr_client_reply_written(req, head);
+		req->result = length ? nfr_client_reply_written(req, head) : -EIO;
 		break;
 	case NFR_NOMSG:
 		req->result = nfr_client_reply_nomsg(req, head);
