@@ -244,8 +244,12 @@ void nfr_client_connect_worker(struct work_struct *work)
 		rc = nfr_client_connect_error(rc);
 	}
 	nx->connected_once = true;
-	xprt_unlock_connect(xprt, nx);
+	/*
+	 * Wake tasks before one of them can send: a Call that is already under way on
+	 * the new connection must not be woken to be sent again.
+	 */
 	xprt_wake_pending_tasks(xprt, rc);
+	xprt_unlock_connect(xprt, nx);
 	memalloc_noio_restore(noio);
 }
 
