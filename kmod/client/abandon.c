@@ -81,6 +81,7 @@ static void nfr_client_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	if (req->inv_ok)
 		nfr_mem_release(&req->exposure);
 	complete(&req->inv_done);
+	conn->ops->writable(conn);
 }
 
 /* Invalidate the MRs that the peer can access. Returns false if the connection is broken. */
