@@ -196,8 +196,12 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 
 	mutex_lock(&nx->mutex);
 	conn = nfr_client_xprt_conn(nx);
-	seq_printf(seq, "peer %s port %s\n", nx->xprt.address_strings[RPC_DISPLAY_ADDR],
+	/* sunrpc frees an address by RCU when sysfs changes it */
+	rcu_read_lock();
+	seq_printf(seq, "peer %s port %s\n",
+		   rcu_dereference_raw(nx->xprt.address_strings[RPC_DISPLAY_ADDR]),
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
+	rcu_read_unlock();
 	seq_printf(seq, "personality %s\n", nx->personality->name);
 	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
