@@ -168,6 +168,7 @@ struct nfr_scratch {
  * @conn: connection, or NULL
  * @token: tells the server which connections belong to this transport
  * @generation: generation of the latest connection
+ * @inline_send: parameter inline_send of that connection, the size of send buffers
  * @connected_once: the next connect is a reconnect, to which the back-off
  *	applies
  * @last_disconnect: disconnect reason of the previous connection
@@ -193,6 +194,7 @@ struct nfr_xprt {
 	struct nfr_conn __rcu *conn;
 	u64 token;
 	u32 generation;
+	u32 inline_send;
 	bool connected_once;
 	const char *last_disconnect;
 	const char *last_failure;

@@ -119,6 +119,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
 				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
+	WRITE_ONCE(nx->inline_send, conn->wanted.inline_send);
 	link->pool.number = conn->id_number;
 	link->pool.done = nfr_client_mr_done;
 	nfr_mem_pool_init(&link->pool);

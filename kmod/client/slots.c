@@ -157,11 +157,10 @@ int nfr_client_buf_alloc(struct rpc_task *task)
 	struct rpc_rqst *rqst = task->tk_rqstp;
 	struct nfr_req *req = nfr_client_req_of(rqst);
 	gfp_t gfp = rpc_task_gfp_mask();
-	struct nfr_params params;
+	u32 inline_send = READ_ONCE(req->nx->inline_send);
 	void *buffer;
 
-	nfr_params_read(&params);
-	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, params.inline_send, gfp) ||
+	if (!nfr_client_buffer_get(req, NFR_BUFFER_CALL, inline_send, gfp) ||
 	    !nfr_client_reply_buffer(req, rqst->rq_rcvsize, gfp))
 		return -ENOMEM;
 	buffer = req->buffers[NFR_BUFFER_CALL]->data + NFR_HEAD_ROOM;

@@ -371,6 +371,7 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 	if (!xprt)
 		return ERR_PTR(-ENOMEM);
 	nfr_client_init(nfr_client_xprt_of(xprt));
+	nfr_client_xprt_of(xprt)->inline_send = params.inline_send;
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
 	if (!nfr_client_has_addresses(xprt)) {
