@@ -391,7 +391,8 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
 	struct xdr_buf *arg = &rqstp->rq_arg;
 
 	nfr_svc_give_pages(rqstp, req);
-	if (!req->head.nreads)
+	/* without Read chunks, or with empty ones */
+	if (!req->npages)
 		nfr_svc_arg_inline(rqstp, req);
 	else if (req->whole)
 		nfr_svc_arg_whole(rqstp, req);

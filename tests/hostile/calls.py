@@ -258,6 +258,8 @@ def read_segments() -> Iterator[Case]:
     yield Case("a Read chunk in ten segments", of(lambda s: (s.data(100),) * 10), OK)
     yield Case("a Read chunk in 140 segments", of(lambda s: (s.data(8),) * 140, 1120), EITHER)
     yield Case("a Read chunk of 0 bytes", of(lambda s: (s.data(0),), 0), EITHER | SENSELESS)
+    parts = message(read, lambda s: {"reads": (Read(40, (s.data(0),)),)})
+    yield Case("a Read chunk of 0 bytes after the RPC header", parts, EITHER | SENSELESS)
     yield Case("a Read chunk of 0 bytes for 1000", of(lambda s: (s.data(0),)), SENSELESS)
     yield Case("a Read chunk of 0 and 1000 bytes", of(lambda s: (s.data(0), s.data(1000))), ANY)
     # of 999 the last byte is taken for the padding that need not be sent
