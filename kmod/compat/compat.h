@@ -34,6 +34,15 @@ static inline void nfr_compat_set_respages(struct svc_rqst *rqstp, unsigned int 
 	rqstp->rq_next_page = rqstp->rq_respages + 1;
 }
 
+/* There is no Call: sunrpc would free the pages of the thread's previous Reply again */
+static inline void nfr_compat_no_respages(struct svc_rqst *rqstp)
+{
+#ifndef HAVE_RQ_PAGES_NFREE
+	rqstp->rq_respages = rqstp->rq_pages;
+#endif
+	rqstp->rq_next_page = rqstp->rq_respages;
+}
+
 /* Fill @pages with @count pages. Returns the number of elements in use. */
 static inline unsigned long nfr_compat_alloc_pages(gfp_t gfp, unsigned long count,
 						   struct page **pages)

@@ -455,8 +455,10 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	rqstp->rq_xprt_ctxt = req;
 	/* allow another thread to take the next Call */
 	svc_xprt_received(xprt);
-	if (!req)
+	if (!req) {
+		nfr_compat_no_respages(rqstp);
 		return 0;
+	}
 	nfr_svc_advance(req);
 	req->gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
