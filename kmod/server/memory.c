@@ -68,7 +68,7 @@ static int nfr_svc_sink_charge(struct nfr_svc_req *req)
 	u32 limit = nfr_params_server_pages(), own = atomic_read(&req->svc->sunk);
 
 	/* do not overtake requests that wait for the global limit */
-	if (nfr_svc_sink_starved && !req->waited)
+	if (nfr_svc_sink_starved)
 		return -EDQUOT;
 	if (own && own + req->npages > limit / NFR_SVC_SHARE)
 		return -EDQUOT;
