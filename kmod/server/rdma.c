@@ -14,6 +14,8 @@
 
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
+/* Maximum number of pages in an MR of the RDMA core (drivers/infiniband/core/rw.c) */
+#define NFR_RW_MR_PAGES	256u
 
 /* Call @each for each page. The entries are an array, without chains. */
 static __always_inline void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(struct page *page))
@@ -84,6 +86,24 @@ static int nfr_svc_rdma_init(struct nfr_svc_req *req, struct nfr_rw *rw,
 	return rc;
 }
 
+/**
+ * nfr_svc_rdma_read_max - get the maximum size of an RDMA Read
+ * @conn: connection
+ * @offset: offset of the local memory in its first page
+ *
+ * If a device needs an MR for the target, the RDMA core counts the entries of
+ * the list, and not their pages (drivers/infiniband/core/rw.c, rdma_rw_init_mr_wrs()).
+ * An operation of this size fits into one MR in any case.
+ *
+ * Return: number of bytes.
+ */
+u32 nfr_svc_rdma_read_max(const struct nfr_conn *conn, u32 offset)
+{
+	u32 pages = min(conn->device->attrs.max_fast_reg_page_list_len, NFR_RW_MR_PAGES);
+
+	return pages ? (pages << PAGE_SHIFT) - offset : U32_MAX;
+}
+
 /* Add one operation: @length bytes of @span, at offset @at of @seg */
 static int nfr_svc_rdma_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
 			    struct nfr_span *span, u32 length, enum dma_data_direction direction)
@@ -134,6 +154,9 @@ int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct 
 	while (length && !rc) {
 		seg = &cursor->chunk->segs[cursor->seg];
 		n = min(length, seg->length - cursor->offset);
+		if (direction == DMA_FROM_DEVICE)
+			n = min(n, nfr_svc_rdma_read_max(req->svc->conn,
+							 offset_in_page(span->page_base)));
 		if (n)
 			rc = nfr_svc_rdma_one(req, seg, cursor->offset, span, n, direction);
 		length -= n;

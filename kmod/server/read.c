@@ -164,21 +164,21 @@ static void nfr_svc_read_layout(struct nfr_svc_req *req)
 
 /* --- preparing --- */
 
-/* Number of MRs that a device may need: one per segment, unless a segment is very large */
-static u32 nfr_svc_read_segments(const struct nfr_svc_req *req)
+/* Maximum number of MRs that a device may need: one per operation */
+static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
 {
 	u32 i, count = 0;
 
 	for (i = 0; i < req->head.nreads; i++)
 		count += req->head.reads[i].nsegs;
-	return count;
+	return count + req->length / nfr_svc_rdma_read_max(req->svc->conn, PAGE_SIZE - 1);
 }
 
 /* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
 static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
 	return rc == -ENOMEM ||
-	       (rc == -EAGAIN && nfr_svc_read_segments(req) <= req->svc->conn->profile.rw_contexts);
+	       (rc == -EAGAIN && nfr_svc_read_operations(req) <= req->svc->conn->profile.rw_contexts);
 }
 
 /**

@@ -320,6 +320,7 @@ void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 
 /* rdma.c */
+u32 nfr_svc_rdma_read_max(const struct nfr_conn *conn, u32 offset);
 int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
 		     u32 length, enum dma_data_direction direction);
 struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
