@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers that reads spend their time in, and the modelled card's own share: ``make bench``.
+"""The layers that reads spend their time in: ``make bench``.
 
 Samples of stacks in one machine on the instruction clock, without a wire.
 """
@@ -22,7 +22,6 @@ HERE = Path(__file__).parent
 RATES = "1009,1499,1999,2503"
 PROFILED = {"scattered": 2500, "sequential": 150}
 NAMES = ("TCP as in 2003", "TCP", "kernel's", "nfsrdma")
-CARD = ("card model", "copy")
 
 
 class Profile:
@@ -45,21 +44,6 @@ class Profile:
 
     def cost(self, load: str, layer: str) -> float:
         return self.share(load, layer) * float(self.costs[load])
-
-
-def shares(profiles: list[Profile]) -> list[str]:
-    """The table of the modelled card's own share."""
-    heads = ("", "transport", "card without the copy", "share", "copy", "share", "samples")
-    lines = [page.row(heads), page.row(["---"] * len(heads))]
-    for load in PROFILED:
-        for one in profiles:
-            if not one.share(load, CARD[0]):
-                continue
-            cells = [LOADS[load][0], one.name]
-            for layer in CARD:
-                cells += [f"{one.cost(load, layer):,.2f}", f"{one.share(load, layer):.1%}"]
-            lines.append(page.row([*cells, sum(one.samples[load].values())]))
-    return lines
 
 
 def layers(profiles: list[Profile], load: str) -> list[str]:
@@ -91,10 +75,9 @@ def main() -> None:
             print(profiles[-1].name, profiles[-1].costs, profiles[-1].samples, flush=True)
         lab.check()
         about = page.conditions(lab, "card", "make bench")
-    page.write("card shares", [about, "", *shares(profiles)])
     tables = [["", *layers(profiles, load)] for load in PROFILED]
     page.write("card layers", [about, *(line for table in tables for line in table)])
-    print("\n".join(shares(profiles)))
+    print("\n".join(line for table in tables for line in table))
 
 
 if __name__ == "__main__":
