@@ -43,7 +43,11 @@ umount /mnt; rm -f /run/pictures.json /run/dashboard*
 """
 FIO = "fio --name=j --filename=/mnt/file --size=64M --time_based --ioengine=libaio --direct=1"
 MIXED = f"{FIO} --rw=randrw --rwmixread=75 --bs=64k --iodepth=4 --runtime="
-BUFFERED = "fio --name=j --filename=/mnt/file --size=64M --rw=read --bs=8k --time_based --runtime="
+# fio would have the kernel double the window (posix_fadvise)
+BUFFERED = (
+    "fio --name=j --filename=/mnt/file --size=64M --rw=read --bs=8k --fadvise_hint=0"
+    " --time_based --runtime="
+)
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
 # a picture, and the benchmark that draws it
 DRAWN_BY = {"wires": "bench.wires", "paper-2003": "bench.paper"}
