@@ -48,5 +48,6 @@ def growth(slabs: list[dict[str, int]]) -> dict[str, int]:
         for name in kinds
     }
     # one object in each round would be as many as there are rounds between the halves
-    assert {name: n for name, n in lowest.items() if n > half * 4 // 5} == {}
+    leaks = {name: n for name, n in lowest.items() if n > half * 4 // 5}
+    assert not leaks, leaks
     return {name: n for name, n in lowest.items() if n > 0}
