@@ -36,6 +36,7 @@ class Taken(Message):
 class Top(App[None]):
     """The application; ``interval`` is the initial sampling interval in seconds."""
 
+    TITLE = "nfsrdma top"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),

@@ -106,15 +106,15 @@ def _operations(mount: Mount, taken: Snapshot) -> list[Text]:
     rows = sorted(mount.ops, key=lambda op: -op.execute_ms)
     if not rows:
         return []
-    head = f"{'operation':14}{'ops/s':>8}{'bytes/s':>9}{'queue':>10}{'RTT':>10}{'exe':>10}"
+    head = f"{'operation':14}{'ops/s':>8}{'bytes/s':>9}{'queue':>9}{'RTT':>9}{'exe':>9}"
     return [
-        Text(f"{head}{'retrans':>8}{'errors':>8}", "bold"),
+        Text(f"{head}{'retrans':>8}{'errors':>7}", "bold"),
         *(
             Text(
                 f"{op.name[:13]:14}{rate(op.count, taken.seconds):>8}"
                 f"{rate(op.sent + op.received, taken.seconds):>9}"
-                f"{_each(op.queue_ms, op.count):>10}{_each(op.rtt_ms, op.count):>10}"
-                f"{_each(op.execute_ms, op.count):>10}{op.again or '':>8}{op.errors or '':>8}"
+                f"{_each(op.queue_ms, op.count):>9}{_each(op.rtt_ms, op.count):>9}"
+                f"{_each(op.execute_ms, op.count):>9}{op.again or '':>8}{op.errors or '':>7}"
             )
             for op in rows
         ),
