@@ -37,9 +37,7 @@ static inline void nfr_compat_set_respages(struct svc_rqst *rqstp, unsigned int 
 /* There is no Call: sunrpc would free the pages of the thread's previous Reply again */
 static inline void nfr_compat_no_respages(struct svc_rqst *rqstp)
 {
-#ifndef HAVE_RQ_PAGES_NFREE
-	rqstp->rq_respages = rqstp->rq_pages;
-#endif
+	nfr_compat_set_respages(rqstp, 0);
 	rqstp->rq_next_page = rqstp->rq_respages;
 }
 
