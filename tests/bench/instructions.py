@@ -101,7 +101,7 @@ def load(lab: Lab, name: str, count: int) -> float:
 
 
 def executed(count: int) -> int:
-    """The operations of a run that counts so many: see ``measure`` in module_node.py."""
+    """Return the operations that ``measure`` in module_node.py executes to count ``count``."""
     return count + 3 * max(count // 10, 2)
 
 

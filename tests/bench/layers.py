@@ -75,9 +75,9 @@ def main() -> None:
             print(profiles[-1].name, profiles[-1].costs, profiles[-1].samples, flush=True)
         lab.check()
         about = page.conditions(lab, "card", "make bench")
-    tables = [["", *layers(profiles, load)] for load in PROFILED]
-    page.write("card layers", [about, *(line for table in tables for line in table)])
-    print("\n".join(line for table in tables for line in table))
+    lines = [line for load in PROFILED for line in ("", *layers(profiles, load))]
+    page.write("card layers", [about, *lines])
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

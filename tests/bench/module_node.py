@@ -32,7 +32,7 @@ QUEUE = (
     *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1", f"--bs={QUEUED}"),
     *("--ioengine=io_uring", "--iodepth=16", "--output-format=json"),
 )
-# does so many operations, and may return the nanoseconds that they took
+# executes a number of operations; may return their duration in nanoseconds
 Work = Callable[[int], int | None]
 
 
@@ -135,7 +135,7 @@ def cached(count: int) -> None:
 
 
 def spent(work: Work, count: int) -> Counter[str]:
-    """What so many operations take, with the start of processes."""
+    """Measure ``count`` operations, including the start of their processes."""
     stats, before = mountstats.read(FILE.parent), cpu_time.snapshot()
     own = work(count)
     taken = cpu_time.difference(cpu_time.snapshot(), before)

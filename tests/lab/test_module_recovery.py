@@ -72,10 +72,7 @@ def test_tasks_that_time_out_leave_the_workers_to_others(
     options = f"{IMPATIENT},timeo={10 * timeout},retrans=1,nconnect=16,rsize=4096"
     both_ours.run("client", "sh", "-ec", TCP)
     try:
-        with (
-            mounted(both_ours, options),
-            recorded(both_ours, "client", events) as lines,
-        ):
+        with mounted(both_ours, options), recorded(both_ours, "client", events) as lines:
             found = on(both_ours, "client", "silent", "timeouts", str(4 * timeout))
             reasons = {one["last_disconnect"] for one in connections(both_ours)}
     finally:
