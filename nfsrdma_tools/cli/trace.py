@@ -36,11 +36,7 @@ def trace(
     ],
     interval: Annotated[
         float | None,
-        argument(
-            "INTERVAL",
-            "Seconds per report (default: 1; nfsiostat: one report).",
-            min=0.1,
-        ),
+        argument("INTERVAL", "Seconds per report (default: 1; nfsiostat: one report).", min=0.1),
     ] = None,
     count: Annotated[
         int | None,

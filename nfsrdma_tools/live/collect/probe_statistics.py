@@ -48,8 +48,8 @@ class Counted:
         self.session = session
         self._sets = {name: probe_sets.probe_set(name) for name in names}
         # cpu first: it may load symbols for seconds, and the others' first interval begins here
-        names = sorted(self._sets, key=lambda name: name != "cpu")
-        self._last = {name: self._sets[name].read(session) for name in names}
+        order = sorted(self._sets, key=lambda name: name != "cpu")
+        self._last = {name: self._sets[name].read(session) for name in order}
         self._cpu_at = time.monotonic()
         self._cpu: dict[str, Any] = {}
         self._lost = lost(session)
