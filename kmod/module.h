@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What all rooms use: module parameters, workqueues and allocation flags. */
+/* What all rooms use: module parameters, personalities, workqueues and allocation flags. */
 #ifndef NFSRDMA_MODULE_H
 #define NFSRDMA_MODULE_H
 
+#include <linux/bits.h>
 #include <linux/gfp.h>
 #include <linux/types.h>
 #include <linux/workqueue.h>
@@ -28,6 +29,30 @@ bool nfr_params_client(void);
 const char *nfr_params_server_name(void);
 u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
+
+/* --- personalities: protocol variants, see variants.c --- */
+
+struct sockaddr;
+
+/* The values are part of the private data: do not change them */
+enum nfr_variant {
+	NFR_READ_WRITE	= 0,	/* RFC 8166 as it is */
+	NFR_READ_READ	= 1,
+	NFR_PADDED	= 2,
+	NFR_PRE_POSTED	= 3,
+	NFR_CACHED	= 4,	/* registrations survive their Call */
+	NFR_VARIANTS,
+};
+
+/* Capability bit of a personality in the private data; read-write has none */
+static inline u32 nfr_variant_bit(enum nfr_variant variant)
+{
+	return BIT(variant) >> 1;
+}
+
+const char *nfr_variant_name(enum nfr_variant variant);
+enum nfr_variant nfr_variant_for(const struct sockaddr *server);
+enum nfr_variant nfr_variant_agree(u32 capabilities);
 
 /* --- workqueues, which module.c creates --- */
 

@@ -455,7 +455,7 @@ static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, stru
 	req->generation = conn->generation;
 	req->state = NFR_REQ_IDLE;
 	rqst->rq_xtime = ktime_get();
-	rc = nx->personality->marshal(conn, req);
+	rc = nfr_client_link_of(conn)->personality->marshal(conn, req);
 	if (!rc) {
 		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
 		return 0;

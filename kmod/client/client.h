@@ -37,17 +37,13 @@ struct nfr_xprt;
 
 /**
  * struct nfr_personality - protocol variant of the client
- * @name: name in debugfs
- * @version: value of rdma_vers
  * @marshal: build and post the header and chunks of a Call
  * @receive: handle a received message
  *
- * There is one variant, version 1 (RFC 8166). The client calls its operations
- * through this table, so that a new variant only adds a table.
+ * The client calls these operations through this table, so that a new variant
+ * only adds a table.
  */
 struct nfr_personality {
-	const char *name;
-	u32 version;
 	int (*marshal)(struct nfr_conn *conn, struct nfr_req *req);
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 };
@@ -55,6 +51,8 @@ struct nfr_personality {
 /**
  * struct nfr_link - connection of a client, with its memory regions
  * @conn: connection
+ * @variant: personality that both ends agreed on
+ * @personality: its operations
  * @pool: MRs
  * @refill: work that allocates more MRs
  * @replies: number of Replies received
@@ -63,6 +61,8 @@ struct nfr_personality {
  */
 struct nfr_link {
 	struct nfr_conn conn;
+	enum nfr_variant variant;
+	const struct nfr_personality *personality;
 	struct nfr_pool pool;
 	struct delayed_work refill;
 	u64 replies;
@@ -164,7 +164,7 @@ struct nfr_scratch {
 /**
  * struct nfr_xprt - client transport
  * @xprt: sunrpc's part
- * @personality: protocol variant
+ * @variant: personality that each connection asks for
  * @conn: connection, or NULL
  * @token: tells the server which connections belong to this transport
  * @generation: generation of the latest connection
@@ -190,7 +190,7 @@ struct nfr_scratch {
  */
 struct nfr_xprt {
 	struct rpc_xprt xprt;
-	const struct nfr_personality *personality;
+	enum nfr_variant variant;
 	struct nfr_conn __rcu *conn;
 	u64 token;
 	u32 generation;

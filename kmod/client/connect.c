@@ -45,9 +45,7 @@ static void nfr_client_writable(struct nfr_conn *conn)
 
 static void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	struct nfr_xprt *nx = conn->owner;
-
-	nx->personality->receive(conn, recv);
+	nfr_client_link_of(conn)->personality->receive(conn, recv);
 }
 
 static const struct nfr_conn_ops nfr_client_conn_ops = {
@@ -102,6 +100,20 @@ out:
 	memalloc_noio_restore(noio);
 }
 
+/* --- personalities --- */
+
+static const struct nfr_personality nfr_client_version1 = {
+	.marshal	= nfr_client_marshal,
+	.receive	= nfr_client_receive,
+};
+
+/* The private data of the server decides: it returns the bit of a personality that it accepts. */
+static void nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
+{
+	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
+		link->variant = nx->variant;
+}
+
 /* --- connecting --- */
 
 static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
@@ -120,6 +132,8 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
 	WRITE_ONCE(nx->inline_send, conn->wanted.inline_send);
+	link->variant = NFR_READ_WRITE;
+	link->personality = &nfr_client_version1;
 	link->pool.number = conn->id_number;
 	link->pool.done = nfr_client_mr_done;
 	nfr_mem_pool_init(&link->pool);
@@ -155,7 +169,8 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
 	conn->profile.private = (struct nfr_private) {
 		.remote_invalidation = conn->wanted.remote_invalidation,
-		.extended = true, .token = nx->token,
+		.extended = true, .capabilities = nfr_variant_bit(nx->variant),
+		.token = nx->token,
 	};
 	return 0;
 }
@@ -206,6 +221,7 @@ static int nfr_client_open(struct nfr_xprt *nx)
 		nfr_client_free_link(link);
 		return rc;
 	}
+	nfr_client_agree(nx, link);
 	WRITE_ONCE(xprt->max_reqs, link->conn.wanted.credits);
 	rcu_assign_pointer(nx->conn, &link->conn);
 	return 0;

@@ -173,6 +173,7 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 {
 	const struct nfr_link *link = nfr_client_link_of(conn);
 
+	seq_printf(seq, "personality %s\n", nfr_variant_name(link->variant));
 	seq_printf(seq, "device %s\n", conn->device->name);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
@@ -202,7 +203,7 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 		   rcu_dereference_raw(nx->xprt.address_strings[RPC_DISPLAY_ADDR]),
 		   nx->xprt.address_strings[RPC_DISPLAY_PORT]);
 	rcu_read_unlock();
-	seq_printf(seq, "personality %s\n", nx->personality->name);
+	seq_printf(seq, "personality_wanted %s\n", nfr_variant_name(nx->variant));
 	seq_printf(seq, "connected %s\n", conn ? "yes" : "no");
 	seq_printf(seq, "connects %lu\n", nx->xprt.stat.connect_count);
 	seq_printf(seq, "disconnects %llu\n", nx->counters.disconnects);
@@ -311,16 +312,8 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 
 static struct xprt_class nfr_client_class;
 
-static const struct nfr_personality nfr_client_version1 = {
-	.name		= "RPC-over-RDMA version 1",
-	.version	= NFR_WIRE_VERSION,
-	.marshal	= nfr_client_marshal,
-	.receive	= nfr_client_receive,
-};
-
 static void nfr_client_init(struct nfr_xprt *nx)
 {
-	nx->personality = &nfr_client_version1;
 	nx->token = get_random_u64();
 	nx->last_disconnect = "none";
 	nx->last_failure = "none";
@@ -372,6 +365,7 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 		return ERR_PTR(-ENOMEM);
 	nfr_client_init(nfr_client_xprt_of(xprt));
 	nfr_client_xprt_of(xprt)->inline_send = params.inline_send;
+	nfr_client_xprt_of(xprt)->variant = nfr_variant_for(args->dstaddr);
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
 	if (!nfr_client_has_addresses(xprt)) {

@@ -244,7 +244,6 @@ static void nfr_svc_dispatch(struct nfr_svc_req *req)
 }
 
 const struct nfr_svc_personality nfr_svc_version1 = {
-	.name		= "RPC-over-RDMA version 1",
 	.receive	= nfr_svc_dispatch,
 	.reply		= nfr_svc_reply,
 };

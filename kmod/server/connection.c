@@ -39,7 +39,7 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 
 	seq_printf(seq, "peer %pISc\n", &svc->xprt.xpt_remote);
 	seq_printf(seq, "local %pISpc\n", &svc->xprt.xpt_local);
-	seq_printf(seq, "personality %s\n", svc->personality->name);
+	seq_printf(seq, "personality %s\n", nfr_variant_name(svc->variant));
 	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
 	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
 	seq_printf(seq, "device %s\n", conn->device->name);
@@ -243,6 +243,7 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
 	nfr_params_read(&conn->wanted);
 	nfr_conn_meet(conn, param);
+	svc->variant = nfr_variant_agree(conn->peer.capabilities);
 	conn->profile.reads_issued = param->initiator_depth;
 	nfr_conn_adopt(conn, id);
 	return svc;
@@ -276,13 +277,15 @@ static u32 nfr_svc_chain(const struct nfr_svc *svc)
 }
 
 /* RFC 8797, section 4: a server answers that it will use Send With Invalidate. */
-static struct nfr_private nfr_svc_private(const struct nfr_conn *conn)
+static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 {
+	const struct nfr_conn *conn = svc->conn;
 	bool capable = conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
 
 	return (struct nfr_private) {
 		.remote_invalidation = conn->peer.remote_invalidation && capable,
 		.extended = conn->peer.extended, .token = conn->peer.token,
+		.capabilities = nfr_variant_bit(svc->variant),
 	};
 }
 
@@ -304,7 +307,7 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	profile->rw_contexts = conn->wanted.credits;
 	profile->least_contexts = min_t(u32, conn->wanted.credits, NFR_SVC_CLIENT_SEGS);
 	profile->reads_issued = min_t(int, profile->reads_issued, attrs->max_qp_init_rd_atom);
-	profile->private = nfr_svc_private(conn);
+	profile->private = nfr_svc_private(svc);
 	return 0;
 }
 

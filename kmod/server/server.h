@@ -84,15 +84,13 @@ struct nfr_svc_req;
 
 /**
  * struct nfr_svc_personality - protocol variant of the server
- * @name: name in debugfs
  * @receive: decode and dispatch the message of a new request
  * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does
  *
- * There is one variant, version 1 (RFC 8166). Its operations are called through
- * this table, so that a new variant only adds a table.
+ * The server calls these operations through this table, so that a new variant
+ * only adds a table.
  */
 struct nfr_svc_personality {
-	const char *name;
 	void (*receive)(struct nfr_svc_req *req);
 	int (*reply)(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
 };
@@ -178,7 +176,8 @@ struct nfr_svc_req {
 
 /*
  * struct nfr_svc - accepted connection
- * @personality: protocol variant
+ * @variant: personality that both ends agreed on
+ * @personality: its operations
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
@@ -200,6 +199,7 @@ struct nfr_svc_req {
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
+	enum nfr_variant variant;
 	const struct nfr_svc_personality *personality;
 	struct list_head list;
 	struct nfr_conn *conn;

@@ -103,7 +103,7 @@ struct nfr_private {
 	bool extended;			/* the sender knows the extension */
 	u32 send_size;
 	u32 recv_size;
-	u32 capabilities;		/* protocol variants; one bit each, none defined yet */
+	u32 capabilities;		/* personalities; one bit each, see nfr_variant_bit() */
 	u64 token;			/* the same for all queue pairs of a transport */
 };
 
