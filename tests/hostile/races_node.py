@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """``races_node.py SERVER PORT FOLDER MOUNT SEED COUNT``: connections that do not stay.
 
-COUNT of them, each left at a stage of its life.  Those a server refuses are counted, not judged:
+COUNT of them, each left at a stage of its life; 0: as many as there is time for, until the file
+STOP exists.  Those a server refuses are counted, not judged:
 it may be on its way down.  MOUNT, one of the server, is worked on meanwhile.  Prints JSON.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from hostile.site import Site, handles
 from hostile.told import tell
 from hostile.verbs import VerbsError
 
+STOP = Path("/run/races.stop")
 WISH = Wish(private=GOOD_PRIVATE, receives=16)
 SILENT = Wish(private=GOOD_PRIVATE, receives=16, reads_anyway=True, confirms=False)
 
@@ -78,10 +81,11 @@ class Races:
         os.kill(os.getpid(), signal.SIGKILL if kept else signal.SIGTERM)
 
     def run(self, count: int) -> dict[str, Any]:
+        """Leave ``count`` connections, or leave connections until STOP exists."""
         left: Counter[str] = Counter()
         refused: Counter[str] = Counter()
         names = list(self.stages)
-        for number in range(count):
+        for number in range(count) if count else iter_until(STOP.exists):
             name = names[number % len(names)] if number < len(names) else self.rng.choice(names)
             try:
                 self.stages[name]()
@@ -89,6 +93,10 @@ class Races:
             except (GoneError, VerbsError, TimeoutError) as error:
                 refused[str(error)] += 1
         return {"left": dict(left), "refused": dict(refused)}
+
+
+def iter_until(ended: Callable[[], bool]) -> Iterator[int]:
+    return itertools.takewhile(lambda _: not ended(), itertools.count())
 
 
 _READ = calls.message(calls.read, lambda s: {"writes": ((s.segment(4096),),)})
