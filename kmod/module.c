@@ -11,6 +11,7 @@
 
 #include "client/client.h"
 #include "compat/compat.h"
+#include "memory/memory.h"
 #include "module.h"
 #include "observe/observe.h"
 #include "server/server.h"
@@ -58,6 +59,9 @@ static int __init nfr_module_init(void)
 	rc = nfr_module_create_work();
 	if (rc)
 		return rc;
+	rc = nfr_mem_cache_start();
+	if (rc)
+		goto out_destroy;
 	nfr_observe_start();
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
@@ -71,6 +75,8 @@ out_unregister:
 	nfr_svc_unregister();
 out_stop:
 	nfr_observe_stop();
+	nfr_mem_cache_stop();
+out_destroy:
 	nfr_module_destroy_work();
 	return rc;
 }
@@ -81,6 +87,7 @@ static void __exit nfr_module_exit(void)
 		nfr_client_unregister();
 	nfr_svc_unregister();
 	nfr_observe_stop();
+	nfr_mem_cache_stop();
 	nfr_module_destroy_work();
 }
 

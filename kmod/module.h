@@ -29,6 +29,7 @@ bool nfr_params_client(void);
 const char *nfr_params_server_name(void);
 u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
+u32 nfr_params_cache_pages(void);
 
 /* --- personalities: protocol variants, see variants.c --- */
 

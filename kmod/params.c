@@ -86,6 +86,9 @@ NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 NFR_NUMBER(server_memory, 16, 4, 65536, 1,
 	   "Memory for RDMA Reads of the server, and the same for its replies, in MiB; a connection gets a quarter");
 
+NFR_NUMBER(cache_memory, 64, 1, 65536, 1,
+	   "Memory of processes that stays registered between Calls with personality cached, in MiB");
+
 static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
 MODULE_PARM_DESC(client, "Register the client transport rdma (default Y)");
@@ -178,4 +181,14 @@ u32 nfr_params_server_connections(void)
 u32 nfr_params_server_pages(void)
 {
 	return READ_ONCE(nfr_server_memory.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_cache_pages - get the limit for the pages that stay registered between Calls
+ *
+ * Return: number of pages.
+ */
+u32 nfr_params_cache_pages(void)
+{
+	return READ_ONCE(nfr_cache_memory.value) << (20 - PAGE_SHIFT);
 }

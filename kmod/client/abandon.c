@@ -89,6 +89,7 @@ static bool nfr_client_req_invalidate(struct nfr_req *req, struct nfr_conn *conn
 {
 	init_completion(&req->inv_done);
 	req->inv_cqe.done = nfr_client_req_inv_done;
+	nfr_mem_forget(&req->exposure);
 	if (!nfr_mem_settle(&req->exposure))
 		return !nfr_client_revoke(conn, &req->exposure, &req->inv_cqe);
 	req->inv_ok = true;

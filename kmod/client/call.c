@@ -295,7 +295,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 		.wr_cqe = &conn->signal_cqe, .sg_list = sge, .num_sge = 1,
 		.opcode = IB_WR_SEND,
 	};
-	u32 count = req->exposure.count;
+	u32 count = req->exposure.count, fresh = count - req->exposure.found;
 	struct ib_send_wr *first = &send;
 	int rc;
 
@@ -311,8 +311,8 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	/* from now on a Reply finds the MRs valid, and their invalidation waits for the lock */
 	smp_store_release(&req->state, NFR_REQ_SENT);
 	conn->sq.reserved += count;
-	nfr_conn_sq_take(&conn->sq, count + 1, &send, signal);
-	trace_nfsrdma_post(conn, xid, count, sge->length, send.send_flags & IB_SEND_SIGNALED);
+	nfr_conn_sq_take(&conn->sq, fresh + 1, &send, signal);
+	trace_nfsrdma_post(conn, xid, fresh, sge->length, send.send_flags & IB_SEND_SIGNALED);
 	rc = nfr_conn_submit(conn, first);
 	spin_unlock_bh(&conn->lock);
 	if (rc)

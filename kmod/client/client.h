@@ -55,6 +55,9 @@ struct nfr_personality {
  * @personality: its operations
  * @pool: MRs
  * @refill: work that allocates more MRs
+ * @evicted: MRs that the cache of @pool gives up, until they are invalid
+ * @evict_cqe: completion of their invalidations
+ * @evicting: whether the invalidations are posted
  * @replies: number of Replies received
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
@@ -65,6 +68,9 @@ struct nfr_link {
 	const struct nfr_personality *personality;
 	struct nfr_pool pool;
 	struct delayed_work refill;
+	struct nfr_exposure evicted;
+	struct ib_cqe evict_cqe;
+	bool evicting;
 	u64 replies;
 	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
 	struct nfr_segment segs[NFR_DECODE_SEGS];

@@ -29,6 +29,12 @@
 /* Delay before the next attempt to fill the pool after an allocation failure */
 #define NFR_REFILL_AGAIN	(HZ / 10)
 
+/* Delay before the next attempt to invalidate, while the send queue is full */
+#define NFR_EVICT_AGAIN		(HZ / 10)
+
+/* Interval at which the cache looks for MRs that were not used for long */
+#define NFR_EVICT_AGE		(10 * HZ)
+
 static void nfr_client_broken(struct nfr_conn *conn)
 {
 	struct nfr_xprt *nx = conn->owner;
@@ -100,6 +106,64 @@ out:
 	memalloc_noio_restore(noio);
 }
 
+/* --- registrations that survive their Call (personality cached) --- */
+
+static void nfr_client_evict_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_link *link = container_of(wc->wr_cqe, struct nfr_link, evict_cqe);
+	struct nfr_conn *conn = cq->cq_context;
+
+	if (!nfr_conn_check(conn, wc))
+		return;
+	nfr_mem_release(&link->evicted);
+	WRITE_ONCE(link->evicting, false);
+	nfr_work_hurry(&link->pool.cache->work);
+	conn->ops->writable(conn);
+}
+
+/* Returns 0, -EAGAIN if the send queue is full, or -ENOTCONN. */
+static int nfr_client_evict(struct nfr_link *link)
+{
+	struct ib_send_wr *first = NULL, *last = NULL;
+	struct nfr_conn *conn = &link->conn;
+	u32 count;
+	int rc;
+
+	count = nfr_mem_revoke(&link->evicted, &first, &last);
+	link->evict_cqe.done = nfr_client_evict_done;
+	last->wr_cqe = &link->evict_cqe;
+	WRITE_ONCE(link->evicting, true);
+	spin_lock_bh(&conn->lock);
+	rc = nfr_conn_post(conn, first, last, count, true);
+	spin_unlock_bh(&conn->lock);
+	if (rc)
+		WRITE_ONCE(link->evicting, false);
+	return rc;
+}
+
+/* Invalidate what the cache gives up, one batch at a time. */
+static void nfr_client_evict_work(struct work_struct *work)
+{
+	struct nfr_cache *cache = container_of(work, struct nfr_cache, work.work);
+	struct nfr_link *link = container_of(cache->pool, struct nfr_link, pool);
+	bool more;
+	int rc;
+
+	if (!nfr_conn_is_up(&link->conn) || READ_ONCE(link->evicting))
+		return;
+	more = nfr_mem_cache_victims(&link->pool, &link->evicted, NFR_BATCH);
+	if (!link->evicted.count) {
+		if (more)
+			nfr_work_queue(&cache->work, NFR_EVICT_AGE);
+		return;
+	}
+	rc = nfr_client_evict(link);
+	if (rc == -EAGAIN)
+		nfr_work_queue(&cache->work, NFR_EVICT_AGAIN);
+	else if (rc)
+		nfr_conn_break(&link->conn, "posting an invalidation failed");
+}
+
 /* --- personalities --- */
 
 static const struct nfr_personality nfr_client_version1 = {
@@ -107,11 +171,17 @@ static const struct nfr_personality nfr_client_version1 = {
 	.receive	= nfr_client_receive,
 };
 
-/* The private data of the server decides: it returns the bit of a personality that it accepts. */
-static void nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
+/*
+ * The private data of the server decides: it returns the bit of a personality that
+ * it accepts. Returns 0 or -ENOMEM.
+ */
+static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 {
 	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
 		link->variant = nx->variant;
+	if (link->variant != NFR_CACHED)
+		return 0;
+	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);
 }
 
 /* --- connecting --- */
@@ -137,6 +207,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 	link->pool.number = conn->id_number;
 	link->pool.done = nfr_client_mr_done;
 	nfr_mem_pool_init(&link->pool);
+	nfr_mem_exposure_init(&link->evicted);
 	INIT_DELAYED_WORK(&link->refill, nfr_client_refill_work);
 	return link;
 }
@@ -187,19 +258,23 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 		rc = nfr_conn_queues_create(conn);
 	if (!rc)
 		rc = nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH);
-	return rc ?: nfr_conn_connect(conn);
+	if (!rc)
+		rc = nfr_conn_connect(conn);
+	return rc ?: nfr_client_agree(nx, link);
 }
 
 /* Wait until the device has flushed all work requests. */
 static void nfr_client_drain(struct nfr_link *link)
 {
 	nfr_conn_drain(&link->conn);
+	nfr_mem_cache_close(&link->pool);
 	cancel_delayed_work_sync(&link->refill);
 }
 
 static void nfr_client_free_link(struct nfr_link *link)
 {
 	nfr_mem_pool_destroy(&link->pool);
+	kfree(link->pool.cache);
 	nfr_conn_free(&link->conn);
 	kfree(link);
 }
@@ -221,7 +296,6 @@ static int nfr_client_open(struct nfr_xprt *nx)
 		nfr_client_free_link(link);
 		return rc;
 	}
-	nfr_client_agree(nx, link);
 	WRITE_ONCE(xprt->max_reqs, link->conn.wanted.credits);
 	rcu_assign_pointer(nx->conn, &link->conn);
 	return 0;
@@ -326,6 +400,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		nfr_client_drain(link);
 		mutex_lock(&nx->mutex);
 		nfr_client_req_detach_all(nx, conn, &mrs);
+		nfr_mem_cache_detach(&link->pool, &mrs);
+		nfr_mem_detach(&link->evicted, &mrs);
 		mutex_unlock(&nx->mutex);
 		/*
 		 * this waits for the device without the mutex; nx->conn still

@@ -239,6 +239,30 @@ static void nfr_client_reply_invalidated(struct nfr_conn *conn, struct nfr_req *
 		nfr_conn_break(conn, "the peer invalidated an unrelated MR");
 }
 
+/*
+ * MRs stay valid after their Call: return the room for their invalidations, and copy
+ * the result out of a slot before another Call gets it.
+ */
+static void nfr_client_reply_kept(struct nfr_req *req, const struct nfr_header *head)
+{
+	struct nfr_exposure *exposure = &req->exposure;
+	u32 length, done;
+
+	req->reserved += exposure->kept;
+	if (!exposure->slot || req->result <= 0)
+		return;
+	if (head->proc == NFR_NOMSG) {
+		length = req->result;
+		done = nfr_client_reply_spread(req, exposure->slot, length, false);
+	} else {
+		length = nfr_wire_length(&head->writes[0]);
+		done = nfr_client_copy_to_pages(&req->rqst.rq_rcv_buf, exposure->slot, length);
+		req->nx->counters.fixup_bytes += done;
+	}
+	if (done < length)
+		req->result = -EIO;
+}
+
 static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 				     const struct nfr_header *head, const void *rpc, u32 length)
 {
@@ -252,6 +276,8 @@ static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *rec
 		if (recv->has_invalidated)
 			nfr_client_reply_invalidated(conn, req, recv->invalidated);
 		nfr_client_reply_check(conn, req, head, rpc, length);
+		if (req->exposure.kept)
+			nfr_client_reply_kept(req, head);
 		nfr_client_reply_finish(conn, req);
 	} else {
 		nfr_client_reply_discard(conn, recv, head->xid);

@@ -169,6 +169,17 @@ static void nfr_client_show_wanted(struct seq_file *seq, const struct nfr_conn *
 		   wanted->remote_invalidation ? "frwr" : "frwr-local");
 }
 
+static void nfr_client_show_cache(struct seq_file *seq, const struct nfr_cache *cache)
+{
+	seq_printf(seq, "cache_hits %llu\n", READ_ONCE(cache->hits));
+	seq_printf(seq, "cache_misses %llu\n", READ_ONCE(cache->misses));
+	seq_printf(seq, "cache_slots %u\n", READ_ONCE(cache->nslots));
+	seq_printf(seq, "cache_copies %llu\n", READ_ONCE(cache->copies));
+	seq_printf(seq, "cache_idle_pages %u\n", READ_ONCE(cache->idle));
+	seq_printf(seq, "cache_pages %u of %u\n", nfr_mem_cache_pages_held(),
+		   nfr_params_cache_pages());
+}
+
 static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *conn)
 {
 	const struct nfr_link *link = nfr_client_link_of(conn);
@@ -187,6 +198,8 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
 	seq_printf(seq, "mrs %u\n", READ_ONCE(link->pool.total));
+	if (link->pool.cache)
+		nfr_client_show_cache(seq, link->pool.cache);
 	nfr_client_show_wanted(seq, conn);
 }
 

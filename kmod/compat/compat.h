@@ -7,6 +7,8 @@
 #define NFSRDMA_COMPAT_H
 
 #include <linux/gfp.h>
+#include <linux/shrinker.h>
+#include <linux/slab.h>
 #include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/svc.h>
 #include <linux/workqueue.h>
@@ -49,6 +51,46 @@ static inline unsigned long nfr_compat_alloc_pages(gfp_t gfp, unsigned long coun
 	return alloc_pages_bulk_array(gfp, count, pages);
 #else
 	return alloc_pages_bulk(gfp, count, pages);
+#endif
+}
+
+typedef unsigned long (*nfr_shrink_fn)(struct shrinker *shrinker, struct shrink_control *control);
+
+/* Register a shrinker. Returns NULL if that failed. */
+static inline struct shrinker *nfr_compat_shrinker(nfr_shrink_fn count, nfr_shrink_fn scan)
+{
+#ifdef HAVE_SHRINKER_ALLOC
+	struct shrinker *shrinker = shrinker_alloc(0, "nfsrdma");
+
+	if (!shrinker)
+		return NULL;
+#else
+	struct shrinker *shrinker = kzalloc(sizeof(*shrinker), GFP_KERNEL);
+
+	if (!shrinker)
+		return NULL;
+#endif
+	shrinker->count_objects = count;
+	shrinker->scan_objects = scan;
+	shrinker->seeks = DEFAULT_SEEKS;
+#ifdef HAVE_SHRINKER_ALLOC
+	shrinker_register(shrinker);
+#else
+	if (register_shrinker(shrinker, "nfsrdma")) {
+		kfree(shrinker);
+		return NULL;
+	}
+#endif
+	return shrinker;
+}
+
+static inline void nfr_compat_shrinker_free(struct shrinker *shrinker)
+{
+#ifdef HAVE_SHRINKER_ALLOC
+	shrinker_free(shrinker);
+#else
+	unregister_shrinker(shrinker);
+	kfree(shrinker);
 #endif
 }
 

@@ -38,6 +38,8 @@ probe() {
 	# the bulk allocator has its old name (6.12)
 	probe ALLOC_PAGES_BULK_ARRAY linux/gfp.h \
 		'alloc_pages_bulk_array(GFP_KERNEL, 1, (struct page **)0)' "$@"
+	# a shrinker is allocated (6.7), and not part of a static structure (6.1)
+	probe SHRINKER_ALLOC linux/shrinker.h 'shrinker_alloc(0, "%s", "")' "$@"
 	# workqueues run work in softirq context (6.12)
 	probe WQ_BH linux/workqueue.h 'int flag = WQ_BH; (void)flag' "$@"
 	# these are bound to CPUs, and may say so (7.2)

@@ -91,7 +91,46 @@ static void nfr_mem_mr_retire(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
 	ib_dma_unmap_sg(mr->pool->device, mr->sgl, mr->entries, mr->direction);
+	if (mr->npages)
+		nfr_mem_cache_unpin(mr);
 	kfree(mr->sgl);
+}
+
+/**
+ * nfr_mem_map - map an MR to the start of a span, under a new key
+ * @mr: unused MR
+ * @span: memory; consumed as far as the MR reaches
+ * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
+ *
+ * Return: 0, or -ENOBUFS if the caller may retry later.
+ */
+int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction)
+{
+	mr->offered = nfr_mem_mr_fill(mr, span, mr->pool);
+	return nfr_mem_mr_map(mr, direction);
+}
+
+/* Take an MR, and map it to the start of @span. Returns an ERR_PTR of nfr_mem_prepare(). */
+static struct nfr_mr *nfr_mem_mr_new(struct nfr_pool *pool, struct nfr_span *span,
+				     enum dma_data_direction direction)
+{
+	struct nfr_mr *mr = nfr_mem_pool_take(pool);
+	struct nfr_span whole;
+	int rc;
+
+	if (!mr)
+		return ERR_PTR(-ENOMEM);
+	if (pool->cache)
+		whole = *span;
+	rc = nfr_mem_map(mr, span, direction);
+	if (rc) {
+		nfr_mem_pool_give(pool, mr);
+		return ERR_PTR(rc);
+	}
+	if (pool->cache)
+		nfr_mem_cache_keep(mr, &whole);
+	trace_nfsrdma_mr_map(mr);
+	return mr;
 }
 
 /* --- all MRs of an exposure --- */
@@ -115,27 +154,22 @@ int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct
 		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room)
 {
 	struct nfr_mr *mr;
-	u32 bytes, n = 0;
-	int rc;
+	u32 n = 0;
 
 	while (nfr_mem_span_length(span)) {
 		if (n == room)
 			return -EMSGSIZE;
-		mr = nfr_mem_pool_take(pool);
+		mr = pool->cache ? nfr_mem_cache_get(exposure, pool, span, direction) : NULL;
 		if (!mr)
-			return -ENOMEM;
-		bytes = nfr_mem_mr_fill(mr, span, pool);
-		rc = nfr_mem_mr_map(mr, direction);
-		if (rc) {
-			nfr_mem_pool_give(pool, mr);
-			return rc;
-		}
+			mr = nfr_mem_mr_new(pool, span, direction);
+		if (IS_ERR(mr))
+			return PTR_ERR(mr);
 		list_add_tail(&mr->list, &exposure->mrs);
 		exposure->count++;
+		exposure->kept += mr->kept;
 		segs[n++] = (struct nfr_segment) {
-			.handle = mr->mr->rkey, .length = bytes, .offset = mr->mr->iova,
+			.handle = mr->mr->rkey, .length = mr->offered, .offset = mr->mr->iova,
 		};
-		trace_nfsrdma_mr_map(mr);
 	}
 	return n;
 }
@@ -145,8 +179,8 @@ int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct
  * @exposure: exposure; the peer may access it as soon as the chain is posted
  * @last: work request that names the MRs
  *
- * Return: first work request of the chain, which has @exposure->count more and
- * ends with @last.
+ * Return: first work request of the chain, which has one more for each of
+ * @exposure->mrs that was not valid before, and ends with @last.
  */
 struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last)
 {
@@ -154,12 +188,14 @@ struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr
 	struct nfr_mr *mr;
 
 	list_for_each_entry(mr, &exposure->mrs, list) {
+		if (mr->valid)
+			continue;
 		mr->valid = true;
 		trace_nfsrdma_mr_fastreg(mr);
 		*link = &mr->reg.wr;
 		link = &mr->reg.wr.next;
 	}
-	exposure->valid = exposure->count;
+	exposure->valid = exposure->count - exposure->kept;
 	*link = last;
 	return first;
 }
@@ -185,9 +221,9 @@ bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk 
 
 		if (mr->direction != DMA_FROM_DEVICE)
 			continue;
-		if (written > mr->mr->length || (written && !full))
+		if (written > mr->offered || (written && !full))
 			return false;
-		full = written == mr->mr->length;
+		full = written == mr->offered;
 		i++;
 	}
 	return chunk->nsegs <= i;
@@ -208,7 +244,11 @@ bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle)
 		if (mr->mr->rkey != handle || !mr->valid)
 			continue;
 		mr->valid = false;
-		exposure->valid--;
+		if (mr->kept)
+			exposure->kept--;
+		else
+			exposure->valid--;
+		mr->kept = false;
 		trace_nfsrdma_mr_remoteinv(mr);
 		return true;
 	}
@@ -230,7 +270,7 @@ u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
 	struct nfr_mr *mr;
 
 	list_for_each_entry(mr, &exposure->mrs, list) {
-		if (!mr->valid)
+		if (!mr->valid || mr->kept)
 			continue;
 		trace_nfsrdma_mr_localinv(mr);
 		mr->inv = (struct ib_send_wr) {
@@ -254,11 +294,34 @@ void nfr_mem_release(struct nfr_exposure *exposure)
 	struct nfr_mr *mr, *next;
 
 	list_for_each_entry_safe(mr, next, &exposure->mrs, list) {
+		if (mr->npages && mr->kept && mr->valid) {
+			nfr_mem_cache_return(mr);
+			continue;
+		}
 		mr->valid = false;
 		nfr_mem_mr_unmap(mr);
+		if (mr->npages)
+			nfr_mem_cache_unpin(mr);
 		nfr_mem_pool_give(mr->pool, mr);
 	}
 	nfr_mem_exposure_init(exposure);
+}
+
+/**
+ * nfr_mem_forget - keep no MR of an exposure valid
+ * @exposure: exposure of an abandoned Call, which the peer may still access
+ */
+void nfr_mem_forget(struct nfr_exposure *exposure)
+{
+	struct nfr_mr *mr;
+
+	if (!exposure->kept)
+		return;
+	list_for_each_entry(mr, &exposure->mrs, list) {
+		exposure->valid += mr->kept && mr->valid;
+		mr->kept = false;
+	}
+	exposure->kept = 0;
 }
 
 /**

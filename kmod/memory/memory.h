@@ -17,6 +17,7 @@
 #include <linux/mm.h>
 #include <linux/scatterlist.h>
 #include <linux/uio.h>
+#include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
 #include "wire/wire.h"
@@ -52,11 +53,19 @@ struct nfr_pool;
  * @mr: the verbs object
  * @sgl: scatterlist of nfr_pool.room entries
  * @entries: number of scatterlist entries in use
+ * @offered: bytes that the peer may access for the current Call
  * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
  * @reg: registration work request
  * @inv: invalidation work request
  * @cqe: completion of both
  * @valid: whether the peer may access it, as far as this side knows
+ * @kept: whether it stays valid after its Call, see cache.c
+ * @node: link in the table of the cache, while no Call uses it
+ * @slot: start of its memory, if it is a slot; otherwise NULL
+ * @pages: its pages, which it holds references to; @npages elements, 0 if the cache
+ *	never kept it
+ * @base: offset of the memory in the first of @pages
+ * @used: time of its last use, in jiffies
  */
 struct nfr_mr {
 	struct list_head list;
@@ -64,29 +73,81 @@ struct nfr_mr {
 	struct ib_mr *mr;
 	struct scatterlist *sgl;
 	u32 entries;
+	u32 offered;
 	enum dma_data_direction direction;
 	struct ib_reg_wr reg;
 	struct ib_send_wr inv;
 	struct ib_cqe cqe;
 	bool valid;
+	bool kept;
+	u32 npages;
+	u32 base;
+	void *slot;
+	struct page **pages;
+	struct hlist_node node;
+	unsigned long used;
 };
 
 /**
  * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
  * @mrs: MRs, in the order of their segments
  * @count: number of @mrs
- * @valid: number of @mrs that the peer may access, as far as this side knows
+ * @valid: number of @mrs that the peer may access, as far as this side knows, and
+ *	that have to be invalidated before the memory returns to its owner
+ * @kept: number of @mrs that stay valid instead
+ * @found: number of @mrs that were valid before, a part of @kept
+ * @slot: start of the slot that the Reply arrives in; otherwise NULL
  */
 struct nfr_exposure {
 	struct list_head mrs;
 	u32 count;
 	u32 valid;
+	u32 kept;
+	u32 found;
+	void *slot;
+};
+
+/* Buckets of a cache, as a power of two */
+#define NFR_CACHE_BITS	8
+
+/**
+ * struct nfr_cache - MRs that stay valid between Calls, see cache.c
+ *
+ * The lock of the pool protects it.
+ *
+ * @list: link in the list of all caches
+ * @pool: pool that the MRs belong to
+ * @table: unused MRs by their first page
+ * @lru: unused MRs, last used first
+ * @slots: unused slots, last used first
+ * @nslots: number of slots, used or not
+ * @victims: MRs to invalidate
+ * @idle: number of pages of @lru and @slots
+ * @work: invalidates victims, and looks for MRs that were not used for long
+ * @hits: number of MRs found
+ * @misses: number of MRs not found
+ * @copies: number of Calls that got a slot
+ */
+struct nfr_cache {
+	struct list_head list;
+	struct nfr_pool *pool;
+	struct hlist_head table[1 << NFR_CACHE_BITS];
+	struct list_head lru;
+	struct list_head slots;
+	u32 nslots;
+	struct list_head victims;
+	u32 idle;
+	struct delayed_work work;
+	u64 hits;
+	u64 misses;
+	u64 copies;
 };
 
 /**
  * struct nfr_pool - MRs of a connection
- * @lock: protects @free and @total
+ * @lock: protects @free, @total and @cache
  * @free: unused MRs
+ * @cache: MRs that stay valid between Calls; NULL if none do
  * @device: RDMA device
  * @done: completion handler of the work requests of MRs
  * @number: number of the owner in trace events
@@ -98,8 +159,9 @@ struct nfr_exposure {
  * @orphaned: number of MRs that were in use when the connection broke
  */
 struct nfr_pool {
-	spinlock_t lock;		/* protects @free and @total */
+	spinlock_t lock;		/* protects @free, @total and @cache */
 	struct list_head free;
+	struct nfr_cache *cache;
 	struct ib_device *device;
 	void (*done)(struct ib_cq *cq, struct ib_wc *wc);
 	u32 number;
@@ -130,19 +192,39 @@ void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
 int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
 		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);
+int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk *chunk);
 bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle);
 u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
 		   struct ib_send_wr **last);
 void nfr_mem_release(struct nfr_exposure *exposure);
+void nfr_mem_forget(struct nfr_exposure *exposure);
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
 void nfr_mem_destroy(struct list_head *mrs);
+
+/* cache.c */
+int nfr_mem_cache_start(void);
+void nfr_mem_cache_stop(void);
+int nfr_mem_cache_create(struct nfr_pool *pool, work_func_t evict);
+void nfr_mem_cache_close(struct nfr_pool *pool);
+void nfr_mem_cache_detach(struct nfr_pool *pool, struct list_head *mrs);
+struct nfr_mr *nfr_mem_cache_get(struct nfr_exposure *exposure, struct nfr_pool *pool,
+				 struct nfr_span *span, enum dma_data_direction direction);
+void nfr_mem_cache_keep(struct nfr_mr *mr, const struct nfr_span *span);
+void nfr_mem_cache_return(struct nfr_mr *mr);
+void nfr_mem_cache_unpin(struct nfr_mr *mr);
+u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
+bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
+u32 nfr_mem_cache_pages_held(void);
 
 static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
 {
 	INIT_LIST_HEAD(&exposure->mrs);
 	exposure->count = 0;
 	exposure->valid = 0;
+	exposure->kept = 0;
+	exposure->found = 0;
+	exposure->slot = NULL;
 }
 
 /* Check for MRs while another context may remove them. */
@@ -161,6 +243,22 @@ static inline bool nfr_mem_settle(struct nfr_exposure *exposure)
 		return false;
 	nfr_mem_release(exposure);
 	return true;
+}
+
+/* --- memory that the processor and the device use in turn, under one mapping --- */
+
+static inline void nfr_mem_sync_for_device(const struct nfr_mr *mr)
+{
+	if (!ib_uses_virt_dma(mr->pool->device))
+		dma_sync_sg_for_device(mr->pool->device->dma_device, mr->sgl, mr->entries,
+				       mr->direction);
+}
+
+static inline void nfr_mem_sync_for_cpu(const struct nfr_mr *mr)
+{
+	if (!ib_uses_virt_dma(mr->pool->device))
+		dma_sync_sg_for_cpu(mr->pool->device->dma_device, mr->sgl, mr->entries,
+				    mr->direction);
 }
 
 /* --- walking a span: each page of an RPC takes these steps --- */

@@ -283,7 +283,9 @@ static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 	bool capable = conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
 
 	return (struct nfr_private) {
-		.remote_invalidation = conn->peer.remote_invalidation && capable,
+		/* registrations of a cached client survive their Call */
+		.remote_invalidation = conn->peer.remote_invalidation && capable &&
+				       svc->variant != NFR_CACHED,
 		.extended = conn->peer.extended, .token = conn->peer.token,
 		.capabilities = nfr_variant_bit(svc->variant),
 	};
