@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each personality of our module carries data, and leaves nothing behind, over the modelled card."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+from module_data import around, carried, fio
+from module_faults import killed
+from storm import HERE, connections, mounted
+from test_card import on
+
+from nfsrdma_tools.lab.lab import Lab
+
+Record = Callable[[str, object], None]
+PARAMETERS = "/sys/module/nfsrdma/parameters"
+VERSIONS = ("vers=3", "vers=4.2")
+PERSONALITIES = ("cached",)
+PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def ours(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards; our module is the client and the server."""
+    with cards_lab(pytestconfig, "personalities") as lab:
+        serve(lab, "server", OURS)
+        yield lab
+
+
+def set_to(lab: Lab, **values: str) -> None:
+    for name, value in values.items():
+        lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=f"{value}\n".encode())
+
+
+@contextmanager
+def agreed(lab: Lab, name: str) -> Iterator[None]:
+    """New transports ask for a personality, and the server accepts it."""
+    set_to(lab, personality=name, server_personalities=name)
+    try:
+        yield
+    finally:
+        set_to(lab, personality="read-write", server_personalities="")
+
+
+@pytest.fixture(params=PERSONALITIES)
+def personality(ours: Lab, request: pytest.FixtureRequest) -> Iterator[str]:
+    with agreed(ours, request.param):
+        yield request.param
+    ours.check()
+
+
+def sh(lab: Lab, script: str) -> str:
+    return lab.run("client", "sh", "-ec", script, timeout=900).stdout
+
+
+def of_cache(lab: Lab) -> dict[str, int]:
+    """The figures of the cache of the only connection."""
+    (one,) = connections(lab)
+    return {name: int(text.split()[0]) for name, text in one.items() if name.startswith("cache_")}
+
+
+@pytest.mark.parametrize("vers", VERSIONS)
+def test_data_of_every_size_is_what_it_was(
+    ours: Lab, personality: str, vers: str, long: bool, record_property: Record
+) -> None:
+    sizes = around(PAGE, 2 * PAGE, BLOCK, MIB) if long else [1, 5000, *around(BLOCK)]
+    with mounted(ours, vers):
+        (one,) = connections(ours)
+        assert (one["personality_wanted"], one["personality"]) == (personality, personality)
+    found = carried(ours, f"{vers},rsize=65536,wsize=65536", sizes, seed=1)
+    record_property("bytes", found["bytes"])
+
+
+@pytest.mark.parametrize("vers", VERSIONS)
+def test_fio_finds_what_it_wrote(ours: Lab, personality: str, vers: str, long: bool) -> None:
+    fio(ours, vers, loops=20 if long else 2, seed=2)
+
+
+def test_killed_tasks_get_their_memory_back(ours: Lab, personality: str, long: bool) -> None:
+    killed(ours, "vers=3", silent=False, seed="3", rounds=20 if long else 3)
+
+
+def test_a_mount_survives_each_failure_of_its_card(ours: Lab, personality: str) -> None:
+    found = on(ours, "broken", timeout=1800)
+    assert [state["same"] for state in found.values()] == [True] * 4
+
+
+def test_a_server_that_does_not_accept_it_gets_an_ordinary_connection(ours: Lab) -> None:
+    set_to(ours, personality="cached")
+    try:
+        with mounted(ours, "vers=3"):
+            (one,) = connections(ours)
+    finally:
+        set_to(ours, personality="read-write")
+    assert (one["personality_wanted"], one["personality"]) == ("cached", "read-write")
+
+
+def test_one_server_has_a_personality_of_its_own(ours: Lab) -> None:
+    sh(ours, f"echo cached > {PARAMETERS}/server_personalities")
+    address = sh(ours, "getent hosts server | cut -d' ' -f1").strip()
+    try:
+        set_to(ours, personality_for=f"{address},cached")
+        with mounted(ours, "vers=3"):
+            (one,) = connections(ours)
+        assert one["personality"] == "cached"
+        assert sh(ours, f"cat {PARAMETERS}/personality_for").strip() == f"{address},cached"
+        set_to(ours, personality_for=address)
+        assert sh(ours, f"cat {PARAMETERS}/personality_for").strip() == ""
+        with mounted(ours, "vers=3"):
+            (one,) = connections(ours)
+        assert one["personality"] == "read-write"
+    finally:
+        set_to(ours, personality_for=address, server_personalities="")
+
+
+# --- cached ---
+
+DIRECT = f"dd if={HERE}/cache of=/dev/null bs=64k count={{count}} iflag=direct status=none"
+
+
+@contextmanager
+def with_a_file(lab: Lab, options: str = "vers=3") -> Iterator[None]:
+    with agreed(lab, "cached"), mounted(lab, options):
+        sh(lab, f"head -c 4M /dev/urandom > {HERE}/cache; sync")
+        yield
+        sh(lab, f"rm {HERE}/cache")
+    lab.check()
+
+
+def test_reads_into_the_same_memory_find_its_registration(ours: Lab) -> None:
+    with with_a_file(ours):
+        before = of_cache(ours)
+        sh(ours, DIRECT.format(count=64))
+        after = of_cache(ours)
+    assert after["cache_hits"] - before["cache_hits"] == 63
+    assert after["cache_misses"] - before["cache_misses"] == 1
+    assert after["cache_idle_pages"] - before["cache_idle_pages"] == BLOCK // PAGE
+
+
+def test_the_cache_gives_pages_back_when_memory_is_short(ours: Lab) -> None:
+    with with_a_file(ours):
+        sh(ours, DIRECT.format(count=64))
+        sh(ours, f"cp {HERE}/cache /dev/null")
+        assert of_cache(ours)["cache_pages"] > 0
+        until = "until grep -q '^cache_pages 0 ' /sys/kernel/debug/nfsrdma/*/connection"
+        sh(ours, f"echo 2 > /proc/sys/vm/drop_caches; {until}; do sleep 0.1; done")
+        sh(ours, DIRECT.format(count=2))
+
+
+def test_the_cache_keeps_its_limit(ours: Lab) -> None:
+    with with_a_file(ours):
+        sh(ours, f"echo 1 > {PARAMETERS}/cache_memory")
+        try:
+            sh(ours, f"for n in $(seq 40); do {DIRECT.format(count=64)}; done")
+            found = of_cache(ours)
+        finally:
+            sh(ours, f"echo 64 > {PARAMETERS}/cache_memory")
+    assert 0 < found["cache_pages"] <= MIB // PAGE
+
+
+def test_buffered_reads_arrive_in_slots(ours: Lab) -> None:
+    with with_a_file(ours, "vers=3,rsize=32768"):
+        sh(ours, f"echo 3 > /proc/sys/vm/drop_caches; cmp {HERE}/cache /export/cache")
+        found = of_cache(ours)
+    assert found["cache_copies"] >= (4 << 20) // 32768
+    assert found["cache_slots"] > 0
+
+
+def test_nothing_stays_after_unmounting(ours: Lab) -> None:
+    with with_a_file(ours):
+        sh(ours, DIRECT.format(count=64))
+    with agreed(ours, "cached"), mounted(ours, "vers=3"):
+        assert of_cache(ours)["cache_pages"] == 0
