@@ -27,6 +27,7 @@ FILE_BYTES = 64 << 20
 LISTED = Path("/export/bench-listed")
 NAMES = 10_000
 MIB, PAGE, STORM, CROWD = 1 << 20, 4096, 4, 16
+BLOCK = 64 << 10
 QUEUED = 128 << 10
 QUEUE = (
     *("fio", "--name=queue", f"--filename={FILE}", "--rw=randread", "--direct=1", f"--bs={QUEUED}"),
@@ -40,6 +41,12 @@ def sequential(count: int) -> None:
     """Reads of 1 MiB past the cache, one after the other."""
     size = FILE.stat().st_size // MIB
     _reads(count, MIB, lambda turn: turn % size)
+
+
+def blocks(count: int) -> None:
+    """Reads of 64 KiB past the cache, one after the other, into the same memory."""
+    size = FILE.stat().st_size // BLOCK
+    _reads(count, BLOCK, lambda turn: turn % size)
 
 
 def scattered(count: int) -> None:
@@ -160,7 +167,7 @@ def measure(work: Work, count: int) -> dict[str, float]:
     }
 
 
-LOADS = (sequential, scattered, crowd, queue, attributes, writes, small_writes, listing, cached)
+LOADS = (sequential, blocks, scattered, crowd, queue, attributes, writes, small_writes, listing, cached)
 
 
 def main() -> None:
