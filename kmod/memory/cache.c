@@ -31,6 +31,7 @@
 #include "compat/compat.h"
 #include "memory/memory.h"
 #include "module.h"
+#include "observe/trace.h"
 
 /* Maximum time without use, in jiffies */
 #define NFR_CACHE_AGE	(30 * HZ)
@@ -261,7 +262,10 @@ struct nfr_mr *nfr_mem_cache_get(struct nfr_exposure *exposure, struct nfr_pool 
 		mr = nfr_mem_cache_find(pool, span, direction);
 	else if (direction == DMA_FROM_DEVICE && !exposure->count)
 		mr = nfr_mem_cache_slot(exposure, pool, span);
-	exposure->found += mr && mr->valid;
+	if (mr && mr->valid) {
+		exposure->found++;
+		trace_nfsrdma_mr_reuse(mr);
+	}
 	return mr;
 }
 

@@ -165,6 +165,7 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 
 NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
 NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* registration posted */
+NFR_MR_EVENT(nfsrdma_mr_reuse);		/* still valid from an earlier Call */
 NFR_MR_EVENT(nfsrdma_mr_localinv);	/* local invalidation posted */
 NFR_MR_EVENT(nfsrdma_mr_remoteinv);	/* invalidated by the peer */
 NFR_MR_EVENT(nfsrdma_mr_unmap);		/* unmapped, returned to the pool */
