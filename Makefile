@@ -97,7 +97,7 @@ paper: dev image ## The figures of the 2003 paper with two TCPs and RDMA over th
 wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s, into docs: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wires $(or $(KERNEL),6.12)
 
-matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw, or all
+matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw (default: all)
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted

@@ -135,7 +135,10 @@ def run(place: Place) -> None:
 
 
 def main() -> None:
-    for name in sys.argv[1:] or PLACES:
+    names = sys.argv[1:] or [*PLACES]
+    if unknown := set(names) - set(PLACES):
+        raise SystemExit(f"KERNEL: found {', '.join(unknown)}, expected one of {', '.join(PLACES)}")
+    for name in names:
         run(PLACES[name])
 
 
