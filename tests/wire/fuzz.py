@@ -41,7 +41,8 @@ def _build(compiler: str, sanitizers: str, target: tuple[Path, ...], path: Path)
 def main(seconds: str) -> int:
     corpus = _OUT / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
-    limits = (f"-max_total_time={seconds}", "-max_len=1024", "-timeout=10")
+    # an input takes microseconds; the process may wait for a processor for many seconds
+    limits = (f"-max_total_time={seconds}", "-max_len=1024", "-timeout=300")
     where = (f"-artifact_prefix={_OUT}/", corpus, SEEDS)
     return subprocess.run((build_fuzzer(_OUT), *limits, *where), check=False).returncode
 
