@@ -9,6 +9,7 @@
  * the connection is an ordinary one (read-write): then the peer is another
  * implementation, or does not allow it.
  */
+#include <linux/inet.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
@@ -113,6 +114,8 @@ static int nfr_variant_assign(const struct sockaddr_storage *addr, int variant)
 	if (variant < 0) {
 		if (at)
 			at->addr.ss_family = AF_UNSPEC;
+		else
+			rc = -ENOENT;
 		goto out;
 	}
 	at = at ?: nfr_variant_find(NULL, true);
@@ -147,14 +150,19 @@ static int nfr_variant_for_set(const char *text, const struct kernel_param *kp)
 
 static int nfr_variant_for_get(char *buffer, const struct kernel_param *kp)
 {
+	char text[INET6_ADDRSTRLEN + IPV6_SCOPE_ID_LEN];
 	const struct nfr_variant_server *at;
 	int length = 0;
 
 	mutex_lock(&nfr_variant_mutex);
-	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++)
-		if (at->addr.ss_family)
-			length += sysfs_emit_at(buffer, length, "%s%pISc,%s", length ? " " : "",
-						&at->addr, nfr_variant_names[at->variant]);
+	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++) {
+		if (!at->addr.ss_family)
+			continue;
+		/* with its scope, so that it can be written back */
+		rpc_ntop((const struct sockaddr *)&at->addr, text, sizeof(text));
+		length += sysfs_emit_at(buffer, length, "%s%s,%s", length ? " " : "", text,
+					nfr_variant_names[at->variant]);
+	}
 	mutex_unlock(&nfr_variant_mutex);
 	return length + sysfs_emit_at(buffer, length, "\n");
 }

@@ -301,7 +301,7 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 
 	spin_lock_bh(&conn->lock);
 	/* reserve room for the invalidations, which must not find the queue full */
-	rc = nfr_conn_sq_admit(&conn->sq, 2 * count + 1);
+	rc = nfr_conn_sq_admit(&conn->sq, fresh + count + 1);
 	if (rc) {
 		spin_unlock_bh(&conn->lock);
 		return rc;

@@ -99,8 +99,12 @@ static void nfr_client_refill_work(struct work_struct *work)
 
 	if (!nfr_conn_is_up(conn))
 		goto out;
-	if (nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH))
+	if (nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH)) {
+		/* the cache may have MRs that no Call uses */
+		if (link->pool.cache)
+			nfr_mem_cache_evict(&link->pool, NFR_BATCH * NFR_MIN_DEPTH);
 		nfr_work_queue(&link->refill, NFR_REFILL_AGAIN);
+	}
 	conn->ops->writable(conn);
 out:
 	memalloc_noio_restore(noio);
@@ -116,7 +120,8 @@ static void nfr_client_evict_done(struct ib_cq *cq, struct ib_wc *wc)
 	if (!nfr_conn_check(conn, wc))
 		return;
 	nfr_mem_release(&link->evicted);
-	WRITE_ONCE(link->evicting, false);
+	/* pairs with nfr_client_evict_work() */
+	smp_store_release(&link->evicting, false);
 	nfr_work_hurry(&link->pool.cache->work);
 	conn->ops->writable(conn);
 }
@@ -149,7 +154,7 @@ static void nfr_client_evict_work(struct work_struct *work)
 	bool more;
 	int rc;
 
-	if (!nfr_conn_is_up(&link->conn) || READ_ONCE(link->evicting))
+	if (!nfr_conn_is_up(&link->conn) || smp_load_acquire(&link->evicting))
 		return;
 	more = nfr_mem_cache_victims(&link->pool, &link->evicted, NFR_BATCH);
 	if (!link->evicted.count) {

@@ -251,6 +251,8 @@ static void nfr_client_reply_kept(struct nfr_req *req, const struct nfr_header *
 	req->reserved += exposure->kept;
 	if (!exposure->slot || req->result <= 0)
 		return;
+	/* the only MR of the Call */
+	nfr_mem_sync_for_cpu(list_first_entry(&exposure->mrs, struct nfr_mr, list));
 	if (head->proc == NFR_NOMSG) {
 		length = req->result;
 		done = nfr_client_reply_spread(req, exposure->slot, length, false);
@@ -276,7 +278,7 @@ static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *rec
 		if (recv->has_invalidated)
 			nfr_client_reply_invalidated(conn, req, recv->invalidated);
 		nfr_client_reply_check(conn, req, head, rpc, length);
-		if (req->exposure.kept)
+		if (req->exposure.kept || req->exposure.slot)
 			nfr_client_reply_kept(req, head);
 		nfr_client_reply_finish(conn, req);
 	} else {

@@ -173,6 +173,7 @@ static void nfr_client_show_cache(struct seq_file *seq, const struct nfr_cache *
 {
 	seq_printf(seq, "cache_hits %llu\n", READ_ONCE(cache->hits));
 	seq_printf(seq, "cache_misses %llu\n", READ_ONCE(cache->misses));
+	seq_printf(seq, "cache_mrs %u\n", READ_ONCE(cache->held));
 	seq_printf(seq, "cache_slots %u\n", READ_ONCE(cache->nslots));
 	seq_printf(seq, "cache_copies %llu\n", READ_ONCE(cache->copies));
 	seq_printf(seq, "cache_idle_pages %u\n", READ_ONCE(cache->idle));

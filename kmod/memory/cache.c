@@ -36,6 +36,9 @@
 /* Maximum time without use, in jiffies */
 #define NFR_CACHE_AGE	(30 * HZ)
 
+/* Pages of the largest folio: a reference to one page holds all of them */
+#define NFR_CACHE_FOLIO	512
+
 /* Replies that arrive in a slot, in bytes: copying more is dearer than registering it */
 #define NFR_SLOT_MIN	(8 * 1024u)
 #define NFR_SLOT_SIZE	(64 * 1024u)
@@ -43,6 +46,11 @@
 
 /* Slots of a connection */
 #define NFR_SLOTS	64
+
+/* MRs that a cache keeps: each has memory of its own, which cache_memory does not count */
+#define NFR_CACHE_MRS	1024
+
+static unsigned long nfr_mem_caches_evict(unsigned long pages);
 
 /* Pages that all caches hold, in use or not */
 static atomic_t nfr_mem_cached;
@@ -63,9 +71,17 @@ static struct page **nfr_mem_cache_first(const struct nfr_span *span)
 	return span->pages + (span->page_base >> PAGE_SHIFT);
 }
 
+/*
+ * Memory of a process, and of no file: a file could be read by others after the peer
+ * changed it. A reference to a page of a huge one holds all of it, and a page that can
+ * be moved would stay where it is.
+ */
 static bool nfr_mem_cache_is_user(struct page *page)
 {
-	return folio_test_swapbacked(page_folio(page));
+	struct folio *folio = page_folio(page);
+
+	return folio_test_anon(folio) && folio_nr_pages(folio) <= NFR_CACHE_FOLIO &&
+	       !is_zone_movable_page(page);
 }
 
 /**
@@ -80,16 +96,16 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr)
 	for (i = 0; i < mr->npages; i++)
 		put_page(mr->pages[i]);
 	atomic_sub(mr->npages, &nfr_mem_cached);
-	if (mr->slot) {
-		spin_lock(&pool->lock);
-		pool->cache->nslots--;
-		spin_unlock(&pool->lock);
-	}
+	spin_lock(&pool->lock);
+	pool->cache->nslots -= mr->slot != NULL;
+	pool->cache->held--;
+	spin_unlock(&pool->lock);
 	kfree(mr->pages);
 	mr->pages = NULL;
 	mr->npages = 0;
 	mr->slot = NULL;
 	mr->kept = false;
+	mr->synced = false;
 }
 
 /* --- keeping and finding --- */
@@ -137,11 +153,16 @@ found:
 
 /* --- slots --- */
 
-static bool nfr_mem_cache_admit(u32 pages)
+/* Charge pages. If there is no room, caches give back what was not used for long, for later. */
+static bool nfr_mem_cache_admit(struct nfr_pool *pool, u32 pages)
 {
-	if (atomic_add_return(pages, &nfr_mem_cached) <= nfr_params_cache_pages())
-		return true;
-	atomic_sub(pages, &nfr_mem_cached);
+	if (READ_ONCE(pool->cache->held) < NFR_CACHE_MRS) {
+		if (atomic_add_return(pages, &nfr_mem_cached) <= nfr_params_cache_pages())
+			return true;
+		atomic_sub(pages, &nfr_mem_cached);
+	}
+	if (!nfr_mem_cache_evict(pool, pages))
+		nfr_mem_caches_evict(pages);
 	return false;
 }
 
@@ -176,8 +197,9 @@ static struct nfr_mr *nfr_mem_slot_new(struct nfr_pool *pool)
 
 	if (!mr)
 		return NULL;
+	/* zeroed: a server may claim that it wrote what it did not write */
 	memory = pool->depth < 1 << NFR_SLOT_ORDER ? NULL :
-		 alloc_pages(NFR_GFP_RETRIED, NFR_SLOT_ORDER);
+		 alloc_pages(NFR_GFP_RETRIED | __GFP_ZERO, NFR_SLOT_ORDER);
 	if (memory && nfr_mem_slot_map(mr, memory)) {
 		nfr_work_queue(&pool->cache->work, NFR_CACHE_AGE);
 		return mr;
@@ -193,7 +215,7 @@ static struct nfr_mr *nfr_mem_slot_make(struct nfr_pool *pool)
 	struct nfr_mr *mr;
 
 	if (READ_ONCE(pool->cache->nslots) >= NFR_SLOTS ||
-	    !nfr_mem_cache_admit(1 << NFR_SLOT_ORDER))
+	    !nfr_mem_cache_admit(pool, 1 << NFR_SLOT_ORDER))
 		return NULL;
 	mr = nfr_mem_slot_new(pool);
 	if (!mr) {
@@ -202,6 +224,7 @@ static struct nfr_mr *nfr_mem_slot_make(struct nfr_pool *pool)
 	}
 	spin_lock(&pool->lock);
 	pool->cache->nslots++;
+	pool->cache->held++;
 	spin_unlock(&pool->lock);
 	return mr;
 }
@@ -295,15 +318,16 @@ void nfr_mem_cache_keep(struct nfr_mr *mr, const struct nfr_span *span)
 
 	if (span->head.iov_len || span->tail.iov_len || mr->mr->length != span->page_len)
 		return;
-	if (!nfr_mem_cache_admit(count)) {
-		nfr_mem_cache_evict(mr->pool, count);
+	if (!nfr_mem_cache_admit(mr->pool, count))
 		return;
-	}
 	mr->pages = kmalloc_array(count, sizeof(*mr->pages), NFR_GFP_RETRIED);
 	if (!mr->pages) {
 		atomic_sub(count, &nfr_mem_cached);
 		return;
 	}
+	spin_lock(&mr->pool->lock);
+	mr->pool->cache->held++;
+	spin_unlock(&mr->pool->lock);
 	mr->base = offset_in_page(span->page_base);
 	mr->kept = nfr_mem_cache_pin(mr, nfr_mem_cache_first(span), count);
 	if (mr->kept) {
@@ -391,15 +415,49 @@ u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages)
 	return found;
 }
 
+/* Have all caches give back pages. Returns the number of pages that will return. */
+static unsigned long nfr_mem_caches_evict(unsigned long pages)
+{
+	unsigned long found = 0;
+	struct nfr_cache *cache;
+
+	spin_lock(&nfr_mem_caches_lock);
+	list_for_each_entry(cache, &nfr_mem_caches, list) {
+		if (found >= pages)
+			break;
+		found += nfr_mem_cache_evict(cache->pool, pages - found);
+	}
+	spin_unlock(&nfr_mem_caches_lock);
+	return found;
+}
+
+/* An unused MR that nobody would find, or that the limit of now does not allow */
+static bool nfr_mem_cache_is_useless(const struct nfr_mr *mr)
+{
+	return time_after(jiffies, mr->used + NFR_CACHE_AGE) ||
+	       atomic_read(&nfr_mem_cached) > nfr_params_cache_pages();
+}
+
+/* Make MRs victims whose memory its process gave up. Caller holds the lock. */
+static void nfr_mem_cache_evict_unmapped(struct nfr_cache *cache)
+{
+	struct nfr_mr *mr, *next;
+
+	list_for_each_entry_safe(mr, next, &cache->lru, list)
+		if (!folio_mapped(page_folio(mr->pages[0])))
+			nfr_mem_cache_evict_one(cache, mr);
+}
+
 /**
  * nfr_mem_cache_victims - take MRs to invalidate
  * @pool: pool with a cache
  * @exposure: empty exposure, which gets them
  * @most: maximum number of MRs
  *
- * MRs that were not used for NFR_CACHE_AGE become victims first.
+ * MRs that were not used for NFR_CACHE_AGE become victims first, and those whose
+ * memory no process maps any more.
  *
- * Return: true if the cache has more MRs, and has to be looked at again.
+ * Return: true if the cache keeps other MRs, and has to be looked at again.
  */
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most)
 {
@@ -408,7 +466,8 @@ bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure,
 	bool more;
 
 	spin_lock(&pool->lock);
-	while ((mr = nfr_mem_cache_oldest(cache)) && time_after(jiffies, mr->used + NFR_CACHE_AGE))
+	nfr_mem_cache_evict_unmapped(cache);
+	while ((mr = nfr_mem_cache_oldest(cache)) && nfr_mem_cache_is_useless(mr))
 		nfr_mem_cache_evict_one(cache, mr);
 	while (exposure->count < most &&
 	       (mr = list_first_entry_or_null(&cache->victims, struct nfr_mr, list))) {
@@ -417,7 +476,7 @@ bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure,
 		exposure->count++;
 		exposure->valid++;
 	}
-	more = !list_empty(&cache->victims) || cache->idle;
+	more = cache->held;
 	spin_unlock(&pool->lock);
 	return more;
 }
@@ -441,17 +500,7 @@ static unsigned long nfr_mem_cache_shrink_count(struct shrinker *shrinker,
 static unsigned long nfr_mem_cache_shrink_scan(struct shrinker *shrinker,
 					       struct shrink_control *control)
 {
-	unsigned long found = 0;
-	struct nfr_cache *cache;
-
-	spin_lock(&nfr_mem_caches_lock);
-	list_for_each_entry(cache, &nfr_mem_caches, list) {
-		if (found >= control->nr_to_scan)
-			break;
-		found += nfr_mem_cache_evict(cache->pool, control->nr_to_scan - found);
-	}
-	spin_unlock(&nfr_mem_caches_lock);
-	return found ?: SHRINK_STOP;
+	return nfr_mem_caches_evict(control->nr_to_scan) ?: SHRINK_STOP;
 }
 
 static struct shrinker *nfr_mem_cache_shrinker;

@@ -60,10 +60,20 @@ static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struc
 	return bytes;
 }
 
+/*
+ * If the cache kept the MR, its owner may have written to the memory since: unmapping
+ * must not copy what the device wrote over that.
+ */
+static void nfr_mem_mr_unmap_dma(const struct nfr_mr *mr)
+{
+	ib_dma_unmap_sg_attrs(mr->pool->device, mr->sgl, mr->entries, mr->direction,
+			      mr->synced ? DMA_ATTR_SKIP_CPU_SYNC : 0);
+}
+
 static void nfr_mem_mr_unmap(struct nfr_mr *mr)
 {
 	trace_nfsrdma_mr_unmap(mr);
-	ib_dma_unmap_sg(mr->pool->device, mr->sgl, mr->entries, mr->direction);
+	nfr_mem_mr_unmap_dma(mr);
 }
 
 /* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
@@ -90,7 +100,7 @@ static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 static void nfr_mem_mr_retire(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
-	ib_dma_unmap_sg(mr->pool->device, mr->sgl, mr->entries, mr->direction);
+	nfr_mem_mr_unmap_dma(mr);
 	if (mr->npages)
 		nfr_mem_cache_unpin(mr);
 	kfree(mr->sgl);
@@ -110,9 +120,12 @@ int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_directio
 	return nfr_mem_mr_map(mr, direction);
 }
 
-/* Take an MR, and map it to the start of @span. Returns an ERR_PTR of nfr_mem_prepare(). */
+/*
+ * Take an MR, and map it to the start of @span. @keep: offer it to the cache. Returns an
+ * ERR_PTR of nfr_mem_prepare().
+ */
 static struct nfr_mr *nfr_mem_mr_new(struct nfr_pool *pool, struct nfr_span *span,
-				     enum dma_data_direction direction)
+				     enum dma_data_direction direction, bool keep)
 {
 	struct nfr_mr *mr = nfr_mem_pool_take(pool);
 	struct nfr_span whole;
@@ -120,14 +133,14 @@ static struct nfr_mr *nfr_mem_mr_new(struct nfr_pool *pool, struct nfr_span *spa
 
 	if (!mr)
 		return ERR_PTR(-ENOMEM);
-	if (pool->cache)
+	if (keep)
 		whole = *span;
 	rc = nfr_mem_map(mr, span, direction);
 	if (rc) {
 		nfr_mem_pool_give(pool, mr);
 		return ERR_PTR(rc);
 	}
-	if (pool->cache)
+	if (keep)
 		nfr_mem_cache_keep(mr, &whole);
 	trace_nfsrdma_mr_map(mr);
 	return mr;
@@ -153,15 +166,16 @@ static struct nfr_mr *nfr_mem_mr_new(struct nfr_pool *pool, struct nfr_span *spa
 int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
 		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room)
 {
+	bool keep = pool->cache;
 	struct nfr_mr *mr;
 	u32 n = 0;
 
 	while (nfr_mem_span_length(span)) {
 		if (n == room)
 			return -EMSGSIZE;
-		mr = pool->cache ? nfr_mem_cache_get(exposure, pool, span, direction) : NULL;
+		mr = keep ? nfr_mem_cache_get(exposure, pool, span, direction) : NULL;
 		if (!mr)
-			mr = nfr_mem_mr_new(pool, span, direction);
+			mr = nfr_mem_mr_new(pool, span, direction, keep);
 		if (IS_ERR(mr))
 			return PTR_ERR(mr);
 		list_add_tail(&mr->list, &exposure->mrs);
@@ -170,6 +184,8 @@ int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct
 		segs[n++] = (struct nfr_segment) {
 			.handle = mr->mr->rkey, .length = mr->offered, .offset = mr->mr->iova,
 		};
+		/* the rest of a span that takes several MRs is not worth keeping */
+		keep = false;
 	}
 	return n;
 }

@@ -64,6 +64,7 @@ struct nfr_pool;
  * @slot: start of its memory, if it is a slot; otherwise NULL
  * @pages: its pages, which it holds references to; @npages elements, 0 if the cache
  *	never kept it
+ * @synced: whether the processor may have changed the memory since the device wrote it
  * @base: offset of the memory in the first of @pages
  * @used: time of its last use, in jiffies
  */
@@ -80,6 +81,7 @@ struct nfr_mr {
 	struct ib_cqe cqe;
 	bool valid;
 	bool kept;
+	bool synced;
 	u32 npages;
 	u32 base;
 	void *slot;
@@ -123,6 +125,7 @@ struct nfr_exposure {
  * @nslots: number of slots, used or not
  * @victims: MRs to invalidate
  * @idle: number of pages of @lru and @slots
+ * @held: number of MRs that the cache keeps, in use or not
  * @work: invalidates victims, and looks for MRs that were not used for long
  * @hits: number of MRs found
  * @misses: number of MRs not found
@@ -137,6 +140,7 @@ struct nfr_cache {
 	u32 nslots;
 	struct list_head victims;
 	u32 idle;
+	u32 held;
 	struct delayed_work work;
 	u64 hits;
 	u64 misses;
@@ -241,21 +245,26 @@ static inline bool nfr_mem_settle(struct nfr_exposure *exposure)
 {
 	if (exposure->valid)
 		return false;
-	nfr_mem_release(exposure);
+	if (exposure->count)
+		nfr_mem_release(exposure);
 	return true;
 }
 
 /* --- memory that the processor and the device use in turn, under one mapping --- */
 
-static inline void nfr_mem_sync_for_device(const struct nfr_mr *mr)
+static inline void nfr_mem_sync_for_device(struct nfr_mr *mr)
 {
+	mr->synced = false;
 	if (!ib_uses_virt_dma(mr->pool->device))
 		dma_sync_sg_for_device(mr->pool->device->dma_device, mr->sgl, mr->entries,
 				       mr->direction);
 }
 
-static inline void nfr_mem_sync_for_cpu(const struct nfr_mr *mr)
+static inline void nfr_mem_sync_for_cpu(struct nfr_mr *mr)
 {
+	if (mr->synced)
+		return;
+	mr->synced = true;
 	if (!ib_uses_virt_dma(mr->pool->device))
 		dma_sync_sg_for_cpu(mr->pool->device->dma_device, mr->sgl, mr->entries,
 				    mr->direction);

@@ -167,7 +167,18 @@ def measure(work: Work, count: int) -> dict[str, float]:
     }
 
 
-LOADS = (sequential, blocks, scattered, crowd, queue, attributes, writes, small_writes, listing, cached)
+LOADS = (
+    sequential,
+    blocks,
+    scattered,
+    crowd,
+    queue,
+    attributes,
+    writes,
+    small_writes,
+    listing,
+    cached,
+)
 
 
 def main() -> None:

@@ -149,6 +149,14 @@ def test_the_cache_gives_pages_back_when_memory_is_short(ours: Lab) -> None:
         sh(ours, DIRECT.format(count=2))
 
 
+def test_memory_that_a_process_gave_up_leaves_the_cache(ours: Lab) -> None:
+    with with_a_file(ours):
+        sh(ours, DIRECT.format(count=64))
+        # the next look at the cache is at most 30 s away
+        until = "until grep -q '^cache_pages 0 ' /sys/kernel/debug/nfsrdma/*/connection"
+        sh(ours, f"{until}; do sleep 0.5; done")
+
+
 def test_the_cache_keeps_its_limit(ours: Lab) -> None:
     with with_a_file(ours):
         sh(ours, f"echo 1 > {PARAMETERS}/cache_memory")
