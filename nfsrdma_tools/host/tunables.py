@@ -113,12 +113,13 @@ class Tunable:
 
     def _put(self, path: str, value: str) -> None:
         if self.ssh:
-            self._remote(_setting(path, value))
+            self._remote(_setting(path, _text(value)))
         else:
-            Path(path).write_text(value)
+            Path(path).write_text(_text(value))
 
     def _undo(self, path: str, old: str) -> Action:
-        return Run((*_SSH, self.ssh, _setting(path, old))) if self.ssh else Write(path, old)
+        text = _text(old)
+        return Run((*_SSH, self.ssh, _setting(path, text))) if self.ssh else Write(path, text)
 
     def _remote(self, command: str) -> str:
         return run(*_SSH, self.ssh, command, timeout=30).stdout
@@ -145,6 +146,11 @@ def _can_bind(family: int, address: tuple[object, ...]) -> bool:
 def _setting(path: str, value: str) -> str:
     # the login shell of the remote host parses this line, so quote both words
     return f"printf %s {shlex.quote(value)} > {shlex.quote(path)}"
+
+
+def _text(value: str) -> str:
+    # the kernel does not see a write of no bytes
+    return value or "\n"
 
 
 def _plain(text: str) -> str:

@@ -36,6 +36,18 @@ def test_set_is_read_back_and_taken_back(root: Path) -> None:
     assert tunable.get() == "4096"
 
 
+def test_an_empty_value_is_written_as_a_line(root: Path) -> None:
+    """The kernel does not see a write of no bytes: the list would keep its old value."""
+    (root / PARAMETER).write_text("\n")
+    tunable = Tunable.parse("rpcrdma.deep.knob", root)
+    with journal() as book:
+        assert tunable.set("cached", book) == "cached"
+        assert tunable.set("", book) == ""
+        assert (root / PARAMETER).read_text() == "\n"
+        tunable.set("cached", book)
+    assert (root / PARAMETER).read_text() == "\n"
+
+
 def test_several_numbers_are_compared_as_numbers_not_as_blanks(root: Path) -> None:
     (root / SYSCTL).write_text("4096\t131072\t6291456\n")
     with journal() as book:
