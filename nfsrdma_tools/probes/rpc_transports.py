@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["is_there", "mounts_of_transports", "parse"]
+from nfsrdma_tools.host.nfs.sunrpc import numbers
+
+__all__ = ["is_there", "mounts_of_transports"]
 
 _SYSFS = Path("/sys/kernel/sunrpc")
 
@@ -20,17 +22,9 @@ def mounts_of_transports(
     """Mount points by the number of the transport they use; several may share one."""
     found: dict[int, set[str]] = {}
     for client, names in clients.items():
-        for number in parse(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
+        for number in numbers(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
             found.setdefault(number, set()).update(names)
     return {number: tuple(sorted(names)) for number, names in found.items()}
-
-
-def parse(switch: Path) -> list[int]:
-    """The numbers of a switch's transports; [] if it is gone."""
-    try:
-        return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
-    except (OSError, ValueError):
-        return []
 
 
 def is_there(ours: bool, number: int) -> bool:

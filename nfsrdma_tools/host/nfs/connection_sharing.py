@@ -10,9 +10,12 @@ first one, whatever it requests.
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
-__all__ = ["connection"]
+from nfsrdma_tools.host.nfs.sunrpc import numbers
+
+__all__ = ["connection", "server", "transports"]
 
 _SYSFS = Path("/sys/fs/nfs")
 _VOLUMES = Path("/proc/fs/nfsfs/volumes")
@@ -23,22 +26,39 @@ def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> s
 
     Mounts with equal names, transports and versions share connections.
     """
-    return _switch(sysfs / device) or _server(device, volumes)
+    switch, volume = _switch(sysfs / device), _volume(device, volumes)
+    return switch.name if switch else " ".join(volume) if volume else None
 
 
-def _switch(server: Path) -> str | None:
+def transports(device: str, sysfs: Path = _SYSFS) -> list[int] | None:
+    """The numbers of the transports of ``device``; None if the kernel does not provide them."""
+    switch = _switch(sysfs / device)
+    return numbers(switch) if switch else None
+
+
+def server(device: str, volumes: Path = _VOLUMES) -> tuple[str, int] | None:
+    """The address and the port that ``device`` is connected to; None if it is not in the list."""
+    volume = _volume(device, volumes)
+    if not volume:
+        return None
+    _, address, port = volume
+    return str(ipaddress.ip_address(bytes.fromhex(address))), int(port, 16)
+
+
+def _switch(server: Path) -> Path | None:
     # since "NFS: add superblock sysfs entries" (in v6.5) a mount's folder links to its RPC client,
     # whose transport switch holds the connections; its other RPC clients are for ACLs and locks
     switch = server / "nfs_client" / "switch"
-    return switch.resolve().name if switch.exists() else None
+    return switch.resolve() if switch.exists() else None
 
 
-def _server(device: str, volumes: Path) -> str | None:
+def _volume(device: str, volumes: Path) -> tuple[str, str, str] | None:
+    """The version, the address and the port (both hexadecimal) of a mount."""
     try:
         lines = volumes.read_text().splitlines()[1:]
     except OSError:
         return None
     for version, server, port, dev, *_ in (line.split() for line in lines):
         if dev == device:
-            return f"{version} {server} {port}"
+            return version, server, port
     return None

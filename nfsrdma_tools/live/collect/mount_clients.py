@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfs.sunrpc import numbers
 from nfsrdma_tools.probes.rpc_clients import clients
-from nfsrdma_tools.probes.rpc_transports import parse
 
 __all__ = ["Known", "Owners"]
 
@@ -55,6 +55,6 @@ class Owners:
 
 
 def _known(found: Iterable[tuple[int, tuple[str, ...]]]) -> Known:
-    numbers = {directory: number for number, names in found for directory in names}
-    xprts = {n: tuple(parse(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(numbers.values())}
-    return Known(numbers, {directory: xprts[n] for directory, n in numbers.items()})
+    ids = {directory: number for number, names in found for directory in names}
+    xprts = {n: tuple(numbers(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(ids.values())}
+    return Known(ids, {directory: xprts[n] for directory, n in ids.items()})
