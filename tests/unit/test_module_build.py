@@ -29,6 +29,9 @@ INFO = (
     "parm:           client:Register the client transport rdma (default Y) (bool)\0"
     "parm:           server_name:Name of the server transport in /proc/fs/nfsd/portlist;"
     " empty: no server (default rdma) (charp)\0"
+    "parm:           personality:Of new client transports (default read-write) (charp)\0"
+    "parm:           personality_for:ADDRESS,NAME: of transports to that server (charp)\0"
+    "parm:           server_personalities:Personalities that the server accepts (charp)\0"
     "parm:           plain:int\0"
 )
 
@@ -208,11 +211,29 @@ def test_switches_and_names_have_no_bounds() -> None:
         ("client=maybe", r"client=maybe is invalid \(use Y or N; the default is Y"),
         ("client=", "is not a setting"),
         ("server_name=a b", "is not a setting"),
+        (
+            "personality=fast",
+            r"fast is invalid \(use read-write or cached; the default is read-wri",
+        ),
+        ("personality=", "personality= is invalid"),
+        ("personality=cached,cached", "is invalid"),
+        ("server_personalities=fast,cached", r"use read-write,cached; the default is \(empty\)"),
+        ("personality_for=192.0.2.1,cached", r"is a table.* \(use nfsrdma mount --personality"),
     ],
 )
 def test_a_setting_the_module_does_not_take_is_refused(setting: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         checked([setting], parse_modinfo(INFO))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("cached", "cached"), ("cached,read-write,,cached", "read-write,cached"), ("", "")],
+)
+def test_a_list_of_personalities_is_in_the_modules_order(value: str, shown: str) -> None:
+    """The kernel prints it so, and values are read back."""
+    asked = checked([f"server_personalities={value}", "personality=cached"], parse_modinfo(INFO))
+    assert asked == {"server_personalities": shown, "personality": "cached"}
 
 
 def test_settings_and_what_differs_from_the_default() -> None:

@@ -220,6 +220,16 @@ def test_what_is_beside_comes_back_beside(kernel: Kernel) -> None:
     assert kernel.parameters == BESIDE
 
 
+def test_a_table_comes_back_with_each_of_its_entries(kernel: Kernel) -> None:
+    load()
+    kernel.parameters = {"personality_for": "192.0.2.1,cached 192.0.2.2,cached", "credits": "64"}
+    with journal() as book:
+        module_swap.prepare(book, FILE)
+        kernel.run("rmmod", "nfsrdma")
+    entries = "personality_for=192.0.2.1,cached personality_for=192.0.2.2,cached"
+    assert kernel.calls[-1] == f"insmod {__file__} {entries} credits=64"
+
+
 @pytest.mark.parametrize("settings", [{"client": "N"}, {"server_name": "nfr"}, {}])
 def test_a_client_or_a_server_of_its_name_is_in_the_kernels_place(
     kernel: Kernel, settings: dict[str, str]

@@ -2,7 +2,7 @@
 """The module's parameters: their descriptions from modinfo, requested values, values in effect.
 
 Descriptions end in ``LOW to HIGH (default VALUE)``, as kmod/params.c writes them; those of
-switches and names have no bounds.
+switches and names have no bounds.  The values of two parameters are names of personalities.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.personality_table import TABLE
 
 __all__ = ["Parameter", "changed", "checked", "is_off", "known"]
 
@@ -23,6 +25,9 @@ _DEFAULT = re.compile(r"^(?P<text>.*) \(default (?P<default>[^)]*)\)$", re.DOTAL
 _VALUE = re.compile(r"[A-Za-z0-9_.:,-]{0,64}")
 # values that kstrtobool accepts, and how the kernel prints them
 _SWITCH = {"y": "Y", "yes": "Y", "1": "Y", "on": "Y", "n": "N", "no": "N", "0": "N", "off": "N"}
+# one personality, and a list of them
+_ONE, _LIST = "personality", "server_personalities"
+_TABLE = TABLE.name
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Parameter:
         """The accepted values as text: ``2 to 1024``, ``0, or 16 to 512``, ``Y or N``, or ""."""
         if self.kind == "bool":
             return "Y or N"
+        if self.name in (_ONE, _LIST):
+            return (" or " if self.name == _ONE else ",").join(PERSONALITIES)
         if self.low is None:
             return ""
         beside = f"{self.default}, or " if not self.takes(self.default, beside=False) else ""
@@ -51,12 +58,19 @@ class Parameter:
         """Whether a value is in bounds; ``beside`` also accepts the default, such as 0."""
         if self.kind == "bool":
             return value.lower() in _SWITCH
+        if self.name == _ONE:
+            return value in PERSONALITIES
+        if self.name == _LIST:
+            # the kernel skips empty names
+            return set(value.split(",")) <= {*PERSONALITIES, ""}
         if self.low is None or self.high is None or (beside and value == self.default):
             return True
         return value.isdecimal() and self.low <= int(value) <= self.high
 
     def shown(self, value: str) -> str:
         """An accepted value as the kernel prints it."""
+        if self.name == _LIST:
+            return ",".join(name for name in PERSONALITIES if name in value.split(","))
         return _SWITCH[value.lower()] if self.kind == "bool" else value
 
 
@@ -80,8 +94,12 @@ def checked(settings: Iterable[str], file: ModuleFile) -> dict[str, str]:
         empty = not value and parameters[name].kind != "charp"
         if not equals or empty or not _VALUE.fullmatch(value):
             raise UserError(f"{setting!r} is not a setting", "write NAME=VALUE, such as credits=64")
+        if name == _TABLE:
+            hint = f"use nfsrdma mount --personality, or write it to {TABLE} of the loaded module"
+            raise UserError(f"{name} is a table, which has no value at load", hint)
         if not parameters[name].takes(value):
-            hint = f"use {parameters[name].bounds}; the default is {parameters[name].default}"
+            default = parameters[name].default or "(empty)"
+            hint = f"use {parameters[name].bounds}; the default is {default}"
             raise UserError(f"{name}={value} is invalid", hint)
         values[name] = parameters[name].shown(value)
     return values

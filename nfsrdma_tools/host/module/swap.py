@@ -238,7 +238,11 @@ def _load_command(name: str) -> tuple[str, ...]:
 
 
 def _insmod(state: ModuleState) -> tuple[str, ...]:
-    return ("insmod", state.file, *(f"{key}={value}" for key, value in state.parameters.items()))
+    # the kernel splits parameters at blanks: a table has several entries, one word each
+    words = (
+        f"{key}={each}" for key, value in state.parameters.items() for each in value.split(" ")
+    )
+    return ("insmod", state.file, *words)
 
 
 def _as_loaded(state: ModuleState | None) -> ModuleState:

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personalities: the protocol variants of our module (kmod/variants.c)."""
+
+from __future__ import annotations
+
+__all__ = ["DEFAULT", "PERSONALITIES"]
+
+PERSONALITIES = {
+    "read-write": "RPC-over-RDMA version 1 (RFC 8166)",
+    "cached": "version 1; memory stays registered after its Call, for the next one",
+}
+"""What each personality is, in the order in which the module prints a list."""
+DEFAULT = "read-write"
+"""The personality of a connection whose two sides agree on no other."""
