@@ -12,6 +12,7 @@ from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.server_debugfs import Client, Server
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.module.status import ParameterValue, Status
@@ -90,6 +91,7 @@ def lines(found: Status) -> list[str]:
         ("module", _module(found)),
         *(("server", text) for text in _server(found)),
         *(("client", _client(each)) for each in (found.server.clients if found.server else ())),
+        *(("transport", _transport(each)) for each in found.transports),
         ("source", f"{found.source}, hash {found.source_hash}"),
         ("built", _built(found)),
         *(("parameter", _tunable(each)) for each in found.tunables),
@@ -112,7 +114,9 @@ def _server(found: Status) -> list[str]:
     if not found.server:
         return []
     whose = "" if found.owner == OURS else f", srcversion {found.ours}"
-    return [f"{OURS}, for nfsd {found.server.name}{whose}{_load(found.server)}"]
+    accepts = ", ".join(found.server.personalities)
+    accepted = f"; accepts {accepts}" if accepts else ""
+    return [f"{OURS}, for nfsd {found.server.name}{whose}{_load(found.server)}{accepted}"]
 
 
 def _load(server: Server) -> str:
@@ -129,7 +133,13 @@ def _client(each: Client) -> str:
     state = "connected" if each.connected else "ended"
     reason = f": {each.reason}" if each.reason != "none" else ""
     use = f"{each.in_use} of {each.credits} credits in use, {each.calls} calls"
-    return f"{each.peer}, {use}, {state}{reason}"
+    personality = f"{each.personality}, " if each.personality else ""
+    return f"{each.peer}, {personality}{use}, {state}{reason}"
+
+
+def _transport(each: ClientTransport) -> str:
+    where = f"{each.number} to {each.server} port {each.port}"
+    return f"{where}, requested {each.requested}, in effect {each.personality or '(not connected)'}"
 
 
 def _built(found: Status) -> str:
@@ -143,7 +153,8 @@ def _tunable(each: ParameterValue) -> str:
     shown = f"{each.name} {each.value or '(empty)'}"
     if not each.about:
         return shown
-    changed = "" if each.value == each.about.default else f", default {each.about.default}"
+    default = each.about.default or "(empty)"
+    changed = "" if each.value == each.about.default else f", default {default}"
     bounds = f" ({each.about.bounds})" if each.about.bounds else ""
     return f"{shown}{bounds}{changed}"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.cli import module_view
-from nfsrdma_tools.host import transports
+from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import server_debugfs
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.server_debugfs import Client, Server
 from nfsrdma_tools.host.module.status import Status
 
@@ -79,6 +80,34 @@ def test_a_module_without_reply_pages_is_read(debug: Path) -> None:
     assert [each.reply_memory for each in found.clients] == [None, None]
     line = next(x for x in module_view.lines(status(found, "nfsrdma")) if x.startswith("server"))
     assert line.endswith("; 3 of 1024 connections, 16k of 16M for RDMA Reads")
+
+
+def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the server, of its connections, and of client transports."""
+    accepts = {"server_personalities": "cached"}
+    monkeypatch.setattr(kernel_modules, "parameters", lambda name: accepts)
+    with (debug / "9" / "connection").open("a") as file:
+        file.write("personality cached\n")
+    found = server_debugfs.server(debug)
+    assert found
+    assert found.personalities == ("read-write", "cached")
+    assert [each.personality for each in found.clients] == ["cached", ""]
+    transports = (
+        ClientTransport(3, "10.9.1.2", 20049, "cached", "read-write"),
+        ClientTransport(4, "10.9.1.3", 20049, "cached", ""),
+    )
+    shown = replace(status(found, "nfsrdma"), transports=transports)
+    lines = [x for x in module_view.lines(shown) if "cached" in x]
+    assert lines[0].endswith(" for replies; accepts read-write, cached")
+    assert lines[1:] == [
+        "client     10.9.1.11, cached, 3 of 64 credits in use, 1204 calls, connected",
+        "transport  3 to 10.9.1.2 port 20049, requested cached, in effect read-write",
+        "transport  4 to 10.9.1.3 port 20049, requested cached, in effect (not connected)",
+    ]
+    assert module_view.facts(shown)["transports"][0]["requested"] == "cached"
+    assert server_debugfs.server(debug / "none") == Server(
+        "nfr", personalities=("read-write", "cached")
+    )
 
 
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:

@@ -10,10 +10,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.host import transports
+from nfsrdma_tools.host import kernel_modules, transports
+from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.host.module.source import OURS
 
-__all__ = ["Client", "Server", "clients", "server"]
+__all__ = ["Client", "Server", "clients", "server", "values"]
 
 _DEBUG = Path("/sys/kernel/debug/nfsrdma-server")
 _PAGE = os.sysconf("SC_PAGESIZE")
@@ -36,6 +37,8 @@ class Client:
     """Why the connection ended; "none" while it is open."""
     reply_memory: int | None = None
     """Bytes of Replies that the client has not acknowledged; None if the module does not count."""
+    personality: str = ""
+    """The protocol variant in effect; "" if the module has no personalities."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Server:
     memory_max: int | None = None
     """The limit of each (parameter server_memory)."""
     clients: tuple[Client, ...] = ()
+    personalities: tuple[str, ...] = ()
+    """The personalities that it accepts; () if the module has none."""
 
 
 def server(debug: Path = _DEBUG) -> Server | None:
@@ -61,15 +66,14 @@ def server(debug: Path = _DEBUG) -> Server | None:
     name = transports.serves_as(OURS)
     if not name:
         return None
-    totals = _values(debug / "totals")
+    totals, accepts = values(debug / "totals"), _accepted()
     if not totals:
-        return Server(name)
+        return Server(name, personalities=accepts)
     used, most = _pair(totals["connections"])
     pages, pages_max = _pair(totals["read_pages"])
     replies = _bytes(totals.get("reply_pages", "").partition(" ")[0])
-    return Server(
-        name, used, most, pages * _PAGE, replies, pages_max * _PAGE, tuple(clients(debug))
-    )
+    memory = (pages * _PAGE, replies, pages_max * _PAGE)
+    return Server(name, used, most, *memory, tuple(clients(debug)), accepts)
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
@@ -80,7 +84,7 @@ def clients(debug: Path = _DEBUG) -> list[Client]:
 
 
 def _client(folder: Path) -> Client | None:
-    state, counters = _values(folder / "connection"), _values(folder / "counters")
+    state, counters = values(folder / "connection"), values(folder / "counters")
     if not state or not counters:
         return None
     return Client(
@@ -92,7 +96,14 @@ def _client(folder: Path) -> Client | None:
         connected=state["connected"] == "yes",
         reason=state["disconnect"],
         reply_memory=_bytes(state.get("reply_pages", "")),
+        personality=state.get("personality", ""),
     )
+
+
+def _accepted() -> tuple[str, ...]:
+    """The default, which needs no permission, and what server_personalities adds."""
+    text = kernel_modules.parameters(OURS).get("server_personalities")
+    return () if text is None else tuple(dict.fromkeys((DEFAULT, *filter(None, text.split(",")))))
 
 
 def _bytes(pages: str) -> int | None:
@@ -104,7 +115,8 @@ def _pair(text: str) -> tuple[int, int]:
     return int(used), int(most)
 
 
-def _values(file: Path) -> dict[str, str]:
+def values(file: Path) -> dict[str, str]:
+    """The lines of a file by their names; {} if it cannot be read."""
     try:
         text = file.read_text()
     except OSError:
