@@ -16,12 +16,14 @@ from nfsrdma_tools.cli.options import (
     Wsize,
     argument,
     complete_mount,
+    complete_personality,
     complete_transport,
     option,
     vers_option,
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
+from nfsrdma_tools.host.module.personality import PERSONALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +51,7 @@ def mount(
         option(
             "NAME",
             "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
-            "(default: rdma).",
+            "(default: rdma; nfsrdma with --personality).",
             complete=complete_transport,
         ),
     ] = None,
@@ -61,6 +63,15 @@ def mount(
     ] = None,
     read_ahead: ReadAhead = None,
     read_ahead_kb: ReadAheadKb = None,
+    personality: Annotated[
+        str | None,
+        option(
+            "NAME",
+            "Protocol variant of transport nfsrdma, which the server has to accept: "
+            f"{', '.join(PERSONALITIES)} (default: parameter personality of the module).",
+            complete=complete_personality,
+        ),
+    ] = None,
     port: Annotated[
         int | None, option("PORT", "Port of the server (default: 20049 for RDMA).")
     ] = None,
@@ -80,6 +91,7 @@ def mount(
 
     given = {
         "transport": transport,
+        "personality": personality,
         "vers": vers,
         "rsize": rsize,
         "wsize": wsize,
@@ -87,6 +99,8 @@ def mount(
         "port": str(port) if port is not None else None,
     }
     values, others = parse(options or (), given)
+    if personality:
+        values.setdefault("transport", "nfsrdma")
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
     with journal() as changes:
         made = state(make(request, changes, timeout), mounts())
@@ -160,9 +174,15 @@ def _table(states: Sequence[MountState]) -> None:
     print_table([_HEAD, *map(_row, states)])
 
 
+def _personality(state: MountState) -> str:
+    if state.mount.transport != "nfsrdma":
+        return "-"
+    return "unknown" if state.personality is None else state.personality or "not connected"
+
+
 _HEAD = (
     "DIRECTORY", "TARGET", "TRANSPORT", "VERS", "RSIZE", "WSIZE", "CONNECTIONS",
-    "READ-AHEAD", "SHARES WITH",
+    "READ-AHEAD", "PERSONALITY", "SHARES WITH",
 )  # fmt: skip
 
 
@@ -171,7 +191,8 @@ def _row(state: MountState) -> tuple[str, ...]:
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (
         made.directory, made.target, made.transport, made.vers, made.rsize, made.wsize,
-        state.connections, ahead, ", ".join(map(str, state.shares_with)) or "-",
+        state.connections, ahead, _personality(state),
+        ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip
     # a path may contain control characters
     return tuple(printable(str(cell)) for cell in cells)

@@ -18,6 +18,7 @@ __all__ = [
     "Wsize",
     "argument",
     "complete_mount",
+    "complete_personality",
     "complete_transport",
     "complete_vers",
     "flag",
@@ -60,6 +61,13 @@ def complete_transport(incomplete: str) -> list[str]:
     from nfsrdma_tools.host.nfs.mount_request import TRANSPORTS
 
     return _beginning(TRANSPORTS, incomplete)
+
+
+def complete_personality(incomplete: str) -> list[str]:
+    """Personalities that begin with ``incomplete``."""
+    from nfsrdma_tools.host.module.personality import PERSONALITIES
+
+    return _beginning(PERSONALITIES, incomplete)
 
 
 def complete_vers(incomplete: str) -> list[str]:

@@ -47,6 +47,15 @@ def test_a_window_that_is_ambiguous_or_rounded_is_refused(
         asks(**words)
 
 
+def test_a_personality_needs_our_transport_and_is_no_mount_option() -> None:
+    request = asks(transport="nfsrdma", personality="cached")
+    assert "cached" not in request.mount_options("rdma")
+    with pytest.raises(UsageError, match="cached needs transport nfsrdma, found rdma"):
+        asks(personality="cached")
+    with pytest.raises(UsageError, match=r"personality is 'fast' .*it can be read-write, cached"):
+        asks(transport="nfsrdma", personality="fast")
+
+
 def test_a_users_retry_wins() -> None:
     assert asks(options=("retry=2",)).mount_options("rdma").endswith("20049,retry=2")
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import family
 
@@ -32,7 +35,8 @@ _NOT_A_MOUNT = {"remount", "bind", "rbind", "move", "bg", "fake"}
 class MountRequest:
     """A mount to make.  Sizes in bytes; None: the default of the kernel and the server.
 
-    ``read_ahead`` is in blocks of the rsize in effect, ``read_ahead_kb`` the same window in KiB.
+    ``read_ahead`` is in blocks of the rsize in effect, ``read_ahead_kb`` the same window in KiB;
+    ``personality`` None is the default of our module.
     Raises UsageError for values that Linux would silently change.
     """
 
@@ -47,6 +51,7 @@ class MountRequest:
     read_ahead_kb: int | None = None
     port: int | None = None
     options: tuple[str, ...] = ()
+    personality: str | None = None
 
     def __post_init__(self) -> None:
         _among("transport", self.transport, TRANSPORTS)
@@ -55,6 +60,7 @@ class MountRequest:
         _between("read-ahead", self.read_ahead, 0, 1 << 20)
         _check_window(self.read_ahead, self.read_ahead_kb)
         _between("port", self.port, 1, 65535)
+        _check_personality(self.personality, self.transport)
         for name, size in (("rsize", self.rsize), ("wsize", self.wsize)):
             _check_size(name, size)
         for option in self.options:
@@ -85,7 +91,7 @@ class MountRequest:
         return ",".join([*words, *self.options])
 
 
-def _among(what: str, value: str, known: tuple[str, ...]) -> None:
+def _among(what: str, value: str, known: Collection[str]) -> None:
     if value not in known:
         raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")
 
@@ -93,6 +99,15 @@ def _among(what: str, value: str, known: tuple[str, ...]) -> None:
 def _between(what: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
         raise UsageError(f"{what} is {value}", f"it can be {least} to {most}")
+
+
+def _check_personality(name: str | None, transport: str) -> None:
+    if name is None:
+        return
+    _among("personality", name, PERSONALITIES)
+    if transport != OURS:
+        what = f"personality {name} needs transport {OURS}, found {transport}"
+        raise UsageError(what, f"use --transport {OURS}")
 
 
 def _check_window(blocks: int | None, kb: int | None) -> None:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
-from nfsrdma_tools.host.nfs import mount_users, mountinfo, mountstats, readahead
+from nfsrdma_tools.host.nfs import (
+    mount_personality,
+    mount_users,
+    mountinfo,
+    mountstats,
+    readahead,
+)
 from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
@@ -42,7 +48,7 @@ _HINT = "the server, this kernel or the RDMA device limits it: request that valu
 def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) -> Mount:
     """Make a mount and verify it; ``journal`` gets its undo, which stays there until it is kept.
 
-    All requested values are read back from mountinfo and mountstats; a difference raises
+    All requested values are read back from mountinfo, mountstats and debugfs; a difference raises
     MismatchError with both values, and the mount is undone.  ``timeout`` is in seconds, for
     mount.nfs.  Raises MountError if the server or the kernel refuses, UserError if the mount
     point cannot be used.
@@ -56,15 +62,10 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) ->
     with folder_lock(directory, busy):
         _free_directory(directory)
         check_transport_module(request.transport)
-        undo = undo_for(directory)
-        journal.add(undo)
-        try:
-            call(request, directory, timeout)
-            return _verified(request, directory)
-        except BaseException:
-            if _is_gone(directory):
-                journal.drop(undo)
-            raise
+        with mount_personality.requested(
+            request.personality, request.target, journal
+        ) as verify_personality:
+            return _make(request, directory, journal, timeout, verify_personality)
 
 
 def unmount(where: Mount | Path, journal: Journal | None = None, timeout: float = _TIMEOUT) -> None:
@@ -103,7 +104,27 @@ def _free_directory(directory: Path) -> Path:
     return mountinfo.canonical(directory, entries)
 
 
-def _verified(request: MountRequest, directory: Path) -> Mount:
+def _make(
+    request: MountRequest,
+    directory: Path,
+    journal: Journal,
+    timeout: float,
+    verify_personality: mount_personality.Verify,
+) -> Mount:
+    undo = undo_for(directory)
+    journal.add(undo)
+    try:
+        call(request, directory, timeout)
+        made, others = _verified(request, directory)
+        verify_personality(made.device, shared(made, others))
+        return made
+    except BaseException:
+        if _is_gone(directory):
+            journal.drop(undo)
+        raise
+
+
+def _verified(request: MountRequest, directory: Path) -> tuple[Mount, list[Mount]]:
     made = find(directory)
     if not made:
         raise MountError(f"mount.nfs succeeded, but {directory} is not an NFS mount point")
@@ -113,7 +134,7 @@ def _verified(request: MountRequest, directory: Path) -> Mount:
         _verify(what, getattr(request, what), getattr(made, what), _HINT)
     if request.sets_read_ahead:
         _set_read_ahead(request, made, others)
-    return made
+    return made, others
 
 
 def _verify(what: str, requested: object, found: object, hint: str) -> None:

@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import connection_sharing, mountinfo, mountstats, readahead
+from nfsrdma_tools.host.module import client_debugfs
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport
+from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.host.nfs import (
+    connection_sharing,
+    mount_personality,
+    mountinfo,
+    mountstats,
+    readahead,
+)
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import named
@@ -54,18 +63,24 @@ class MountState:
     """A mount, with the values that mountinfo lacks.
 
     ``connections`` comes from mountstats; ``shares_with`` are the mount points that use the same
-    connections.
+    connections.  ``transports`` are those of our module, for root only.
     """
 
     mount: Mount
     connections: int
     read_ahead_kb: int
     shares_with: tuple[Path, ...]
+    transports: tuple[ClientTransport, ...] = ()
 
     @property
     def read_ahead_blocks(self) -> float:
         """The read-ahead window in blocks of the rsize in effect."""
         return readahead.blocks_for(self.read_ahead_kb, self.mount.rsize)
+
+    @property
+    def personality(self) -> str | None:
+        """The personality in effect; "" if no transport is connected, None if it is unknown."""
+        return ", ".join(client_debugfs.in_effect(self.transports)) if self.transports else None
 
     def facts(self) -> dict[str, object]:
         """All values as plain types, for JSON."""
@@ -76,6 +91,7 @@ class MountState:
             "connections": self.connections,
             "read_ahead_kb": self.read_ahead_kb,
             "read_ahead_blocks": self.read_ahead_blocks,
+            "personality": self.personality,
             "shares_with": [str(path) for path in self.shares_with],
         }
 
@@ -116,11 +132,13 @@ def state(mount: Mount, others: Sequence[Mount]) -> MountState:
 
 
 def _with(mount: Mount, counted: mountstats.MountStats, others: Sequence[Mount]) -> MountState:
+    ours = client_debugfs.transports() if mount.transport == OURS else ()
     return MountState(
         mount=mount,
         connections=len(counted.xprts),
         read_ahead_kb=readahead.get_kb(mount.device),
         shares_with=shared(mount, others),
+        transports=mount_personality.of(mount.device, ours),
     )
 
 

@@ -62,14 +62,33 @@ class Target:
 
         IPv4 is preferred if the host has both.  Raises UnknownHostError.
         """
+        families = {family for family, _ in self._resolve()}
+        return transport if socket.AF_INET in families else f"{transport}6"
+
+    def addresses(self) -> list[str]:
+        """The addresses that a mount may use: of the family of ``netid``, an IPv6 zone as %NUMBER.
+
+        Raises UnknownHostError.
+        """
+        found = self._resolve()
+        wanted = min(family for family, _ in found)
+        return [address for family, address in found if family == wanted]
+
+    def _resolve(self) -> list[tuple[int, str]]:
+        """The family and the text of each address, each once."""
         try:
             found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or error
             what, hint = f"unknown host {self.host!r}: {why}", "check the name, or use an address"
             raise UnknownHostError(what, hint) from error
-        families = {family for family, *_ in found}
-        return transport if socket.AF_INET in families else f"{transport}6"
+        return list(dict.fromkeys((family, _text(address)) for family, *_, address in found))
+
+
+def _text(address: tuple[str | int | bytes, ...]) -> str:
+    # that of IPv6 ends with a zone, which is 0 if there is none
+    text, _, *more = address
+    return f"{text!s}%{more[-1]!s}" if more and more[-1] else f"{text!s}"
 
 
 def _is_ipv6(text: str) -> bool:

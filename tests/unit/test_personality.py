@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personalities: their names, the module's table, its transports, and what a mount has in effect.
+
+tests/lab/test_mount_personality.py mounts with them.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.host.module import client_debugfs, personality_table
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport, in_effect, transports
+from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
+from nfsrdma_tools.host.nfs import connection_sharing, mount_personality
+from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.undo import journal
+from tests.unit.requests_made import HERE
+
+KMOD = Path(__file__).parents[2] / "kmod"
+CONNECTION = """\
+peer {peer} port 20049
+personality_wanted cached
+connected {connected}
+connects 1
+token 00000000000000aa
+"""
+
+
+def transport(number: int, personality: str, requested: str = "cached") -> ClientTransport:
+    return ClientTransport(number, "10.9.1.2", 20049, requested, personality)
+
+
+def test_the_names_are_those_of_the_module_in_its_order() -> None:
+    values = re.findall(r"^\t(NFR_\w+)\s*= (\d+),", (KMOD / "module.h").read_text(), re.M)
+    order = {name: int(value) for name, value in values}
+    named = re.findall(r'^\t\[(NFR_\w+)\]\s*= "([^"]+)",', (KMOD / "variants.c").read_text(), re.M)
+    names = [text for _, text in sorted(named, key=lambda each: order[each[0]])]
+    assert names == list(PERSONALITIES)
+    assert names[0] == DEFAULT
+
+
+def test_the_module_is_needed(tmp_path: Path) -> None:
+    table = tmp_path / "nfsrdma" / "parameters" / "personality_for"
+    with pytest.raises(UserError, match=r"found no module \(load this version: nfsrdma module lo"):
+        personality_table.require(table)
+    table.parent.mkdir(parents=True)
+    with pytest.raises(UserError, match="found nfsrdma without personalities"):
+        personality_table.require(table)
+    table.touch()
+    personality_table.require(table)
+
+
+def test_the_table_is_read(tmp_path: Path) -> None:
+    table = tmp_path / "personality_for"
+    table.write_text("\n")
+    assert personality_table.entries(table) == {}
+    table.write_text("10.9.1.2,cached fe80::1,read-write\n")
+    assert personality_table.entries(table) == {"10.9.1.2": "cached", "fe80::1": "read-write"}
+    with pytest.raises(UserError, match=r"cannot read .*: No such file"):
+        personality_table.entries(tmp_path / "none")
+
+
+def test_an_entry_that_did_not_take_effect_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    table = tmp_path / "personality_for"
+    table.write_text("\n")
+    monkeypatch.setattr(personality_table, "_write", lambda entry, table: None)
+    with (
+        pytest.raises(MismatchError, match=r"for fe80::1%2: requested cached, got none"),
+        journal() as changes,
+        personality_table.requested_for(["fe80::1%2"], "cached", changes, table),
+    ):
+        raise AssertionError
+
+
+def test_the_transports_are_read(tmp_path: Path) -> None:
+    assert transports(tmp_path / "none") == []
+    for name, peer, connected in (
+        ("10", "10.9.1.2", "yes\npersonality read-write"),
+        ("9", "fe80::1%eth1", "no"),
+    ):
+        (tmp_path / name).mkdir()
+        text = CONNECTION.format(peer=peer, connected=connected)
+        (tmp_path / name / "connection").write_text(text)
+    # it ended while this was read
+    (tmp_path / "11").mkdir()
+    idle = ClientTransport(9, "fe80::1%eth1", 20049, "cached", "")
+    assert transports(tmp_path) == [idle, transport(10, "read-write")]
+    assert in_effect(transports(tmp_path)) == ("read-write",)
+    assert in_effect([idle]) == ()
+
+
+def test_a_mount_is_verified_without_asking_for_anything() -> None:
+    with mount_personality.requested(None, HERE, None) as verify:  # type: ignore[arg-type]
+        verify("0:45", ())
+
+
+def test_a_request_without_the_module_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(personality_table.require, "__defaults__", (tmp_path / "a/b/c",))
+    with (
+        journal() as changes,
+        pytest.raises(UserError, match="needs module nfsrdma: found no module"),
+        mount_personality.requested("cached", HERE, changes),
+    ):
+        raise AssertionError
+    monkeypatch.setattr(personality_table, "require", lambda: None)
+    monkeypatch.setattr(client_debugfs, "DEBUG", tmp_path / "none")
+    with (
+        journal() as changes,
+        pytest.raises(UserError, match=r"none, .* does not exist \(mount debugfs: "),
+        mount_personality.requested("cached", HERE, changes),
+    ):
+        raise AssertionError
+
+
+class Host:
+    """A mount, 0:45, and the transports of the module."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.known: list[ClientTransport] = []
+        self.numbers: list[int] | None = None
+        patch.setattr(client_debugfs, "transports", lambda: self.known)
+        patch.setattr(connection_sharing, "transports", lambda device: self.numbers)
+        patch.setattr(connection_sharing, "server", lambda device: ("10.9.1.2", 20049))
+
+    def verify(self, before: set[int], *sharing: Path) -> str:
+        """The message of an error."""
+        try:
+            mount_personality._verify("cached", before, "0:45", sharing)
+        except MismatchError as error:
+            return str(error)
+        return ""
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(monkeypatch)
+
+
+@pytest.mark.parametrize("numbers", [[3], None])
+def test_a_personality_in_effect_is_accepted(host: Host, numbers: list[int] | None) -> None:
+    host.numbers = numbers
+    # another mount's
+    host.known = [transport(2, "read-write", "read-write"), transport(3, "cached")]
+    assert host.verify({2}) == ""
+
+
+def test_a_connection_that_was_not_used_yet_is_no_difference(host: Host) -> None:
+    host.numbers = [3, 4]
+    host.known = [transport(3, "cached"), transport(4, "")]
+    assert host.verify(set()) == ""
+    host.known = [transport(3, "cached"), transport(4, "", "read-write")]
+    assert host.verify(set())
+    host.known = [transport(3, ""), transport(4, "")]
+    assert "requested cached, got no connection" in host.verify(set())
+
+
+@pytest.mark.parametrize("numbers", [[3], None])
+def test_a_server_that_refuses_is_named(host: Host, numbers: list[int] | None) -> None:
+    host.numbers, host.known = numbers, [transport(3, "read-write")]
+    assert host.verify(set()) == (
+        "personality: requested cached, got read-write "
+        "(the server has to load nfsrdma with --set server_personalities=cached)"
+    )
+
+
+@pytest.mark.parametrize("numbers", [[3], None])
+def test_a_shared_transport_is_named(host: Host, numbers: list[int] | None) -> None:
+    host.numbers, host.known = numbers, [transport(3, "read-write", "read-write")]
+    assert host.verify({3}, Path("/mnt/a"), Path("/mnt/b")) == (
+        "personality of a shared transport: requested cached, got read-write (it uses the "
+        "transport of /mnt/a, /mnt/b: unmount that first, or use another --vers)"
+    )
+    assert "the transport of another mount" in host.verify({3})
+    host.known = [transport(3, "cached")]
+    assert host.verify({3}, Path("/mnt/a")) == ""
+
+
+def test_what_is_verified_again_is_what_the_kernel_knows_exactly(host: Host) -> None:
+    host.known = [transport(3, "read-write")]
+    mount_personality.verify("cached", "0:45")
+    host.numbers = [3]
+    with pytest.raises(MismatchError):
+        mount_personality.verify("cached", "0:45")
+
+
+def test_the_addresses_of_a_target() -> None:
+    assert Target.parse("127.0.0.1:/").addresses() == ["127.0.0.1"]
+    assert Target.parse("[::1]:/").addresses() == ["::1"]
+    assert Target.parse("[fe80::1%lo]:/").addresses() == ["fe80::1%1"]
