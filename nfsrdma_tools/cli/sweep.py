@@ -74,7 +74,8 @@ def sweep(
         list[str] | None,
         option(
             "NAME=V,V",
-            "Also vary a sysctl or module parameter, server:NAME on the server; repeatable.",
+            "Also vary a sysctl or module parameter, server:NAME on the server, or the "
+            "personality of transport nfsrdma; repeatable.",
         ),
     ] = None,
     write: Annotated[bool, flag("Measure writes instead of reads.", "--write")] = False,

@@ -78,10 +78,11 @@ def one_size(**texts: str | None) -> dict[str, Any]:
 
 
 def axis(text: str) -> tuple[str, tuple[str, ...]]:
-    """An axis of a plan from NAME=V,V."""
+    """An axis of a plan from NAME=V,V; the name is a tunable's, or ``personality``."""
     from nfsrdma_tools.host.tunables import Tunable
+    from nfsrdma_tools.sweep.plan import PERSONALITY
 
     name, found, values = text.partition("=")
     if not found or not values:
         raise UsageError(f"axis {text!r} has no values", "example: NAME=4096,8192")
-    return str(Tunable.parse(name)), tuple(values.split(","))
+    return name if name == PERSONALITY else str(Tunable.parse(name)), tuple(values.split(","))

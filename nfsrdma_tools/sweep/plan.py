@@ -11,17 +11,22 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.sizes import format_size
 
-__all__ = ["BLOCK", "PRESETS", "Cell", "Plan", "preset"]
+__all__ = ["BLOCK", "PERSONALITY", "PRESETS", "Cell", "Plan", "preset"]
 
 BLOCK = 8192
 """Size of a block of the test file with its own checksum, and of a read(2) by default."""
+
+PERSONALITY = "personality"
+"""The axis of our module's protocol variants; the other axes in ``axes`` are tunables."""
 
 # without read-ahead the client reads one page at a time
 _PAGE = 4096
@@ -40,7 +45,7 @@ class Cell:
     """One combination of values, which a trial measures.
 
     ``rsize`` is the transfer size in bytes (wsize when the plan writes), ``read_ahead`` in blocks
-    of it, ``axes`` the tunables' values in the order of the plan.
+    of it, ``axes`` the values of tunables and the personality, in the order of the plan.
     """
 
     transport: str
@@ -53,6 +58,16 @@ class Cell:
     def key(self) -> str:
         """Canonical JSON: equal cells have equal keys, in every process."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def personality(self) -> str | None:
+        """The personality to request; None if the plan does not vary it."""
+        return dict(self.axes).get(PERSONALITY)
+
+    @property
+    def tunables(self) -> tuple[tuple[str, str], ...]:
+        """The axes that are tunables."""
+        return tuple((name, value) for name, value in self.axes if name != PERSONALITY)
 
     @classmethod
     def from_key(cls, key: str) -> Cell:
@@ -81,6 +96,8 @@ class Plan:
 
     ``read_ahead_kbs``, windows in KiB, replace ``read_aheads`` unless it is empty: each rsize has
     the windows that are multiples of it.
+
+    The axis ``personality`` applies to transport nfsrdma; cells of other transports lack it.
 
     A cell with a read-ahead window below ``whole_from`` bytes reads a share of the file in
     proportion to its window, so that all reads take about as long.  0: always the whole file.
@@ -114,10 +131,19 @@ class Plan:
 
     def cells(self) -> tuple[Cell, ...]:
         """The whole grid, in a fixed order."""
-        axes = [[(name, value) for value in values] for name, values in self.axes]
+        return tuple(cell for transport in self.transports for cell in self._cells_of(transport))
+
+    def _cells_of(self, transport: str) -> Iterator[Cell]:
         sizes = [(rsize, ahead) for rsize in self.rsizes for ahead in self._blocks_ahead(rsize)]
-        grid = itertools.product(self.transports, sizes, self.nconnects, itertools.product(*axes))
-        return tuple(Cell(name, *size, nconnect, set_) for name, size, nconnect, set_ in grid)
+        axes = [
+            [(name, value) for value in values]
+            for name, values in self.axes
+            if name != PERSONALITY or transport == OURS
+        ]
+        for size, nconnect, set_ in itertools.product(
+            sizes, self.nconnects, itertools.product(*axes)
+        ):
+            yield Cell(transport, *size, nconnect, set_)
 
     def _blocks_ahead(self, rsize: int) -> tuple[int, ...]:
         """Read-ahead in blocks, for each cell of an rsize; O_DIRECT and writes have none."""
@@ -208,10 +234,23 @@ def _check_numbers(plan: Plan) -> None:
     for name, values in plan.axes:
         if not values or len(set(values)) != len(values):
             raise UsageError(f"axis {name}: expected different values, found {list(values)}")
+    _check_personalities(plan)
     if plan.read_ahead_kbs and not plan.cells():
         what = f"no read-ahead of {list(plan.read_ahead_kbs)} KiB is a multiple of an rsize"
         raise UsageError(what, f"rsizes: {', '.join(map(format_size, plan.rsizes))}")
     _check_requests(plan)
+
+
+def _check_personalities(plan: Plan) -> None:
+    values = dict(plan.axes).get(PERSONALITY, ())
+    for value in values:
+        if value not in PERSONALITIES:
+            what = f"axis {PERSONALITY}: unknown value {value!r}"
+            raise UsageError(what, f"use {', '.join(PERSONALITIES)}")
+    if values and OURS not in plan.transports:
+        found = ", ".join(plan.transports)
+        what = f"axis {PERSONALITY}: expected transport {OURS}, found {found}"
+        raise UsageError(what, f"add it to --transport: {found.replace(' ', '')},{OURS}")
 
 
 def _check_requests(plan: Plan) -> None:

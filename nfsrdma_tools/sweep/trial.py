@@ -18,14 +18,14 @@ from typing import Any
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTimes
-from nfsrdma_tools.host.nfs import mountstats, readahead
+from nfsrdma_tools.host.nfs import mount_personality, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.io_result import Job
-from nfsrdma_tools.sweep.plan import Cell
+from nfsrdma_tools.sweep.plan import PERSONALITY, Cell
 from nfsrdma_tools.sweep.release_server_pages import settle
 from nfsrdma_tools.sweep.trial_mount import Bench, mounted, ready, request_for
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
@@ -62,14 +62,16 @@ def _now() -> str:
 def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
     """The cell's tunables, bound to their host, with the requested values."""
     host = Target.parse(bench.plan.target).host
-    return [(Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.axes]
+    return [
+        (Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.tunables
+    ]
 
 
 def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     cell = trial.cell
     # first: a tunable may be a parameter of the module
     ready(bench, cell.transport)
-    axes = _set(bench, cell)
+    axes = _set(bench, cell) | ({PERSONALITY: cell.personality} if cell.personality else {})
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
         time.sleep(bench.calm)
@@ -77,6 +79,8 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
+        if cell.personality:
+            mount_personality.verify(cell.personality, made.device)
         if check_data and bench.plan.direction == "read":
             workload.check(bench.directory, bench.plan, bench.content, cell)
     if check_data and bench.plan.direction == "write":
@@ -110,7 +114,7 @@ def _mounted(bench: Bench, cell: Cell) -> Iterator[Mount]:
         try:
             made = stack.enter_context(mounted(bench, request))
         except MismatchError as error:
-            if error.what in ("rsize", "wsize", "nconnect"):
+            if error.what in ("rsize", "wsize", "nconnect", PERSONALITY):
                 raise _NotOfferedError(str(error)) from error
             raise
         yield made

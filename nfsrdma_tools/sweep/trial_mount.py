@@ -63,6 +63,7 @@ def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> Mount
         wsize=size if plan.direction == "write" else None,
         nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
         read_ahead=cell.read_ahead if cell and plan.reads_ahead else None,
+        personality=cell.personality if cell else None,
         # with NFSv3, locks need rpc.statd; a sweep uses no locks
         options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
     )

@@ -28,6 +28,12 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (("sweep", "s:/e", "--transport", "udp"), 2, "unknown value 'udp'"),
         (("sweep", "s:/e", "--axis", "x"), 2, "has no values"),
         (("sweep", "s:/e", "--axis", "../x=1"), 2, "not a tunable"),
+        (("sweep", "s:/e", "--axis", "personality=cached"), 2, "--transport: tcp,rdma,nfsrdma"),
+        (
+            ("sweep", "s:/e", "--transport", "nfsrdma", "--axis", "personality=fast"),
+            2,
+            "unknown value 'fast' (use read-write, cached)",
+        ),
         (("sweep", "s:/e", "--read-ahead", "-1..4"), 2, "not a number"),
         (("sweep", "s:/e", "--read-ahead", "4", "--read-ahead-kb", "4"), 2, "exclude each other"),
         (("sweep", "s:/e", "--rsize", "1M", "--read-ahead-kb", "128"), 2, "multiple of an rsize"),

@@ -116,6 +116,17 @@ def test_axes_multiply_the_grid() -> None:
     assert plan.cells()[1].axes == (("sunrpc.rdma_max_inline_read", "4096"), ("server:a.b", "2"))
 
 
+def test_only_our_transport_has_personalities() -> None:
+    axes = (("a.b", ("1", "2")), ("personality", ("read-write", "cached")))
+    plan = Plan("s:/e", transports=("tcp", "nfsrdma"), rsizes=(8192,), read_aheads=(1,), axes=axes)
+    tcp, ours = ([c for c in plan.cells() if c.transport == t] for t in plan.transports)
+    assert [cell.axes for cell in tcp] == [(("a.b", "1"),), (("a.b", "2"),)]
+    assert [cell.personality for cell in (*tcp, *ours)] == [None] * 2 + ["read-write", "cached"] * 2
+    assert {cell.tunables for cell in ours} == {(("a.b", "1"),), (("a.b", "2"),)}
+    assert str(ours[1]) == "nfsrdma 8k, 1 ahead, a.b=1, personality=cached"
+    assert Cell.from_key(ours[1].key) == ours[1]
+
+
 def test_read_ahead_is_no_dimension_where_nothing_is_read_ahead() -> None:
     for plan in (Plan("s:/e", direct=True), Plan("s:/e", direction="write")):
         assert {cell.read_ahead for cell in plan.cells()} == {0}
@@ -162,6 +173,8 @@ def test_plans_and_cells_survive_json() -> None:
         {"nconnects": (0,)},
         {"axes": (("a.b", ()),)},
         {"axes": (("a.b", ("1", "1")),)},
+        {"axes": (("personality", ("cached",)),)},
+        {"axes": (("personality", ("fast",)),), "transports": ("nfsrdma",)},
         {"direct": True, "rsizes": (1000,)},
         {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],
