@@ -34,15 +34,15 @@ def against_throughput(study: Study) -> Drawing | None:
     points = [p for p in study.points if p.cell.read_ahead == ahead and p.cpu]
     if not points:
         return None
-    figure, axes = panels(study.variants)
+    shown = study.side_by_side(points)
+    figure, axes = panels(list(shown))
     top = min(104, 1.15 * max(p.cpu.high for p in points if p.cpu))
-    for ax, variant in zip(axes, study.variants, strict=True):
+    for ax, mine in zip(axes, shown.values(), strict=True):
         ax.set_ylim(0, top)
         ax.set_ylabel("CPU of the host (%)")
         ax.set_xlabel("MB/s")
         ax.set_xlim(0, 1.12 * max(p.throughput.high for p in points))
         ax.tick_params(length=3, color=style.GRID)
-        mine = [p for p in points if p.variant == variant]
         _lines(ax, study, mine, _at_throughput, _host, _host_alone)
         name_points(ax, [_named(mine, name) for name in study.transports])
     title = f"CPU against throughput, {captions.ahead(study, ahead)}"
@@ -57,13 +57,13 @@ def of_the_reader(study: Study) -> Drawing | None:
     points = [p for p in study.points if p.cell.read_ahead == ahead and p.reader]
     if not points:
         return None
-    figure, axes = panels(study.variants)
+    shown = study.side_by_side(points)
+    figure, axes = panels(list(shown))
     top = 1.15 * max(p.reader.high for p in points if p.reader)
-    for ax, variant in zip(axes, study.variants, strict=True):
+    for ax, mine in zip(axes, shown.values(), strict=True):
         ax.set_ylim(0, top or 1)
         ax.set_ylabel("system CPU (ms per MiB)")
         rsize_axis(ax, study)
-        mine = [p for p in points if p.variant == variant]
         _lines(ax, study, mine, _at_rsize, _own, _own_alone)
     title = f"The {captions.actor(study)}'s own system CPU, {captions.ahead(study, ahead)}"
     describe(figure, title, captions.reader_finding(study, points), captions.small_print(study))

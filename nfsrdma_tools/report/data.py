@@ -47,7 +47,8 @@ class Point:
     ``spent`` comes from its probe sets; ``cpu_of_host`` and ``reader_of_host`` are ``cpu`` and
     ``reader`` without the time of an emulated NIC; None without probe sets.
 
-    ``variant`` names its values on further axes ("nconnect 4, sunrpc.x=1"), "" without any.
+    ``variant`` names its values on further axes ("nconnect 4, sunrpc.x=1"), "" without any;
+    ``common`` the same without the personality, which only transport nfsrdma has.
     """
 
     cell: Cell
@@ -64,6 +65,7 @@ class Point:
     pareto: bool = False
     verified: bool = False
     variant: str = ""
+    common: str = ""
     spent: Spending | None = None
     cpu_of_host: Spread | None = None
     reader_of_host: Spread | None = None
@@ -112,7 +114,20 @@ class Study:
     @property
     def variants(self) -> list[str]:
         """Values on further axes, in a fixed order; [""] without any."""
-        return list(dict.fromkeys(p.variant for p in sorted(self.points, key=lambda p: p.cell)))
+        return _variants(self.points)
+
+    def variants_of(self, transport: str) -> list[str]:
+        """The same of one transport."""
+        return _variants(self.of(transport))
+
+    def side_by_side(self, points: Iterable[Point]) -> dict[str, list[Point]]:
+        """Points by variant; transports without personalities are beside each personality."""
+        found = list(points)
+        leading = [p for p in found if p.cell.personality] or found
+        return {
+            variant: [p for p in found if variant == p.variant or _is_beside(p, variant, leading)]
+            for variant in _variants(leading)
+        }
 
     def point(self, cell: Cell) -> Point:
         """The point of a cell."""
@@ -122,3 +137,12 @@ class Study:
         """The points of a transport (and variant), sorted."""
         mine = (p for p in self.points if p.cell.transport == transport)
         return sorted((p for p in mine if variant in (None, p.variant)), key=lambda p: p.cell)
+
+
+def _variants(points: Iterable[Point]) -> list[str]:
+    return list(dict.fromkeys(p.variant for p in sorted(points, key=lambda p: p.cell)))
+
+
+def _is_beside(point: Point, variant: str, leading: Iterable[Point]) -> bool:
+    common = {p.common for p in leading if p.variant == variant}
+    return not point.cell.personality and point.variant in common

@@ -23,9 +23,10 @@ def draw(study: Study, transport: str) -> Drawing | None:
     sizes = sorted({p.cell.rsize for p in study.points})
     if len(aheads) < 2:
         return None
-    figure, axes = panels(study.variants, room=False)
+    variants = study.variants_of(transport)
+    figure, axes = panels(variants, room=False)
     top = max(p.throughput.mean for p in study.points)
-    for ax, variant in zip(axes, study.variants, strict=True):
+    for ax, variant in zip(axes, variants, strict=True):
         _axes(ax, study, sizes, aheads)
         found = {(p.cell.rsize, p.cell.read_ahead): p for p in study.of(transport, variant)}
         for (x, size), (y, ahead) in product(enumerate(sizes), enumerate(aheads)):

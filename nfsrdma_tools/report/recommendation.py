@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sizes import format_size
@@ -68,7 +69,9 @@ def _default(study: Study, best: Point) -> Point | None:
 
     No READ is larger than the window, so a larger rsize would have no effect.
     """
-    peers = [p for p in study.of(best.cell.transport) if p.variant == study.variants[0]]
+    points = study.of(best.cell.transport)
+    first = min(points, key=lambda p: (p.cell.personality not in (None, DEFAULT), p.cell))
+    peers = [point for point in points if point.variant == first.variant]
     same = [p for p in peers if p.cell.rsize * p.cell.read_ahead == DEFAULT_WINDOW]
     return max(same, key=lambda p: p.cell.rsize, default=None)
 

@@ -75,7 +75,8 @@ def _points(plan: Plan, good: Sequence[Trial]) -> tuple[Point, ...]:
 def _point(plan: Plan, trials: Sequence[Trial], **marks: Any) -> Point:
     return Point(
         cell=trials[0].cell,
-        variant=_variant(plan, trials[0].cell),
+        variant=_variant(plan, trials[0].cell, trials[0].cell.axes),
+        common=_variant(plan, trials[0].cell, trials[0].cell.tunables),
         runs=len(trials),
         throughput=Spread.of(t.throughput for t in trials),
         cpu=_known(100 * t.cpu_share for t in trials),
@@ -104,9 +105,9 @@ def _of_accounts(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
     }
 
 
-def _variant(plan: Plan, cell: Cell) -> str:
+def _variant(plan: Plan, cell: Cell, axes: Iterable[tuple[str, str]]) -> str:
     connections = [f"nconnect {cell.nconnect}"] * (len(plan.nconnects) > 1)
-    return ", ".join(connections + [f"{name}={value}" for name, value in cell.axes])
+    return ", ".join(connections + [f"{name}={value}" for name, value in axes])
 
 
 def _mib(trial: Trial) -> float:

@@ -20,8 +20,9 @@ _FIGURES = {"tcp": "15", "rdma": "16"}
 
 def draw(study: Study, transport: str) -> Drawing:
     """The figure of one transport; all transports of a study share the y scale."""
-    figure, axes = panels(study.variants)
-    for ax, variant in zip(axes, study.variants, strict=True):
+    variants = study.variants_of(transport)
+    figure, axes = panels(variants)
+    for ax, variant in zip(axes, variants, strict=True):
         ax.set_ylim(0, _top(study))
         ax.set_ylabel("MB/s")
         rsize_axis(ax, study)

@@ -275,6 +275,27 @@ def test_further_axes_become_panels(hostile: build.Report, tmp_path: Path) -> No
     assert "nconnect 1" in svg and "nconnect 4" in svg
 
 
+def test_personalities_are_panels_with_the_other_transports_beside_them(tmp_path: Path) -> None:
+    names = ("read-write", "cached")
+    wide = plan(transports=("tcp", "nfsrdma"), axes=(("personality", names),))
+    report = build.build(store(tmp_path / "s.db", wide), tmp_path)
+    ours = ["personality=cached", "personality=read-write"]
+    assert report.study.variants == [*ours, ""]
+    assert report.study.variants_of("nfsrdma") == ours
+    shown = report.study.side_by_side(report.study.points)
+    assert list(shown) == ours
+    for name, points in shown.items():
+        cells = {(p.cell.transport, p.variant) for p in points}
+        assert cells == {("tcp", ""), ("nfsrdma", name)}
+    tcp, mine = ((tmp_path / f"fig{name}.svg").read_text()
+                 for name in ("15-throughput-tcp", "16b-throughput-nfsrdma"))  # fmt: skip
+    assert [text.count(ours[0]) > 0 for text in (tcp, mine)] == [False, True]
+    # of two cells with Linux's read-ahead, the default has the module's personality
+    (found,) = (a for a in recommendation.advice(report.study) if a.transport == "nfsrdma")
+    assert found.default
+    assert found.default.cell.personality == "read-write"
+
+
 def test_bad_input_ends_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no store"):
         build.build(tmp_path / "none.db", tmp_path)
