@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from nfsrdma_tools.host.module.personality import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.trial_record import Trial
 
@@ -44,11 +45,13 @@ def test_each_event_that_the_module_emits_has_a_row() -> None:
 
 
 def test_each_module_parameter_has_a_row() -> None:
-    source = (ROOT / "kmod" / "params.c").read_text()
+    source = "".join((ROOT / "kmod" / name).read_text() for name in ("params.c", "variants.c"))
     names = re.findall(r"^(?:NFR_NUMBER|module_param_(?:named|cb))\((\w+),", source, re.M)
-    listed = re.findall(r"^\| `(\w+)`", REFERENCE.parameters(), re.M)
+    table, personalities = REFERENCE.parameters().split("## Personalities")
+    listed = re.findall(r"^\| `(\w+)`", table, re.M)
     assert names
     assert sorted(names) == sorted(listed)
+    assert re.findall(r"^\| `([\w-]+)`", personalities, re.M) == list(PERSONALITIES)
 
 
 def test_each_column_of_an_export_is_explained() -> None:
