@@ -92,7 +92,7 @@ static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	/* on failure, the request is freed with the connection */
 	if (!nfr_conn_check(conn, wc))
 		return;
-	nfr_svc_rdma_destroy_all(req);
+	nfr_mem_transfer_destroy_all(&req->transfer);
 	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
 	nfr_svc_advance(req);
@@ -118,7 +118,7 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 		return;
 	}
 	req->read_cqe.done = nfr_svc_read_done;
-	req->first = nfr_svc_rdma_chain(req, &req->read_cqe, NULL);
+	req->first = nfr_mem_transfer_chain(&req->transfer, &req->read_cqe, NULL);
 	/* all chunks are empty */
 	if (!req->first) {
 		nfr_svc_advance(req);
@@ -263,7 +263,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 	atomic_inc(&svc->busy);
 	req->state = NFR_SVC_RECEIVED;
 	req->recv = recv;
-	req->gfp = gfp;
+	req->transfer.gfp = gfp;
 	req->npages = 0;
 	req->waited = false;
 	svc->personality->receive(req);
@@ -459,7 +459,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 		return 0;
 	}
 	nfr_svc_advance(req);
-	req->gfp = NFR_GFP_ONCE;
+	req->transfer.gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
 	set_bit(RQ_SECURE, &rqstp->rq_flags);

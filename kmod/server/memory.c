@@ -115,14 +115,14 @@ static int nfr_svc_sink_alloc(struct nfr_svc_req *req)
 {
 	unsigned long filled = 0, before;
 
-	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->gfp);
+	req->pages = kvcalloc(req->npages, sizeof(*req->pages), req->transfer.gfp);
 	if (!req->pages)
 		return -ENOMEM;
 	nfr_svc_pages_take(req->svc, req->pages, req->npages);
 	/* the bulk allocator may stop early even if memory is available */
 	do {
 		before = filled;
-		filled = nfr_compat_alloc_pages(req->gfp, req->npages, req->pages);
+		filled = nfr_compat_alloc_pages(req->transfer.gfp, req->npages, req->pages);
 	} while (filled > before && filled < req->npages);
 	return filled == req->npages ? 0 : -ENOMEM;
 }
@@ -136,7 +136,7 @@ static int nfr_svc_sink_alloc(struct nfr_svc_req *req)
  */
 int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
 {
-	unsigned long delay = gfpflags_allow_blocking(req->gfp) ? NFR_SINK_RETRY : 0;
+	unsigned long delay = gfpflags_allow_blocking(req->transfer.gfp) ? NFR_SINK_RETRY : 0;
 	bool waits;
 
 	nfr_svc_sink_free(req);
@@ -223,7 +223,7 @@ static void nfr_svc_sink_work(struct work_struct *work)
 	while ((req = nfr_svc_sink_next(&waiters))) {
 		xprt = &req->svc->xprt;
 		req->waited = true;
-		req->gfp = NFR_GFP_RETRIED;
+		req->transfer.gfp = NFR_GFP_RETRIED;
 		req->resume(req);
 		svc_xprt_put(xprt);
 	}

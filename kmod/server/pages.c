@@ -119,7 +119,7 @@ void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 
 	if (rqstp->rq_deferred || !nfr_svc_pages_are_apart(req, rqstp, count) ||
 	    !nfr_svc_pages_were_replaced(req, pages, count)) {
-		nfr_svc_rdma_hold(req);
+		nfr_mem_transfer_hold(&req->transfer);
 		nfr_svc_pages_drop(req);
 		return;
 	}

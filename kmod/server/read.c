@@ -90,7 +90,7 @@ static int nfr_svc_read_remote(struct nfr_svc_req *req, struct nfr_cursor *from,
 		.pages = req->pages, .page_base = to, .page_len = length,
 	};
 
-	return nfr_svc_rdma_add(req, from, &span, length, DMA_FROM_DEVICE);
+	return nfr_mem_transfer_add(&req->transfer, from, &span, length, DMA_FROM_DEVICE);
 }
 
 static void nfr_svc_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 length)
@@ -171,7 +171,7 @@ static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
 
 	for (i = 0; i < req->head.nreads; i++)
 		count += req->head.reads[i].nsegs;
-	return count + req->length / nfr_svc_rdma_read_max(req->svc->conn, PAGE_SIZE - 1);
+	return count + req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
 }
 
 /* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
@@ -198,7 +198,7 @@ int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_
 	if (!rc)
 		rc = nfr_svc_read_plan(req);
 	if (nfr_svc_read_may_work_later(req, rc)) {
-		nfr_svc_rdma_destroy_all(req);
+		nfr_mem_transfer_destroy_all(&req->transfer);
 		rc = nfr_svc_sink_again(req, resume);
 	}
 	return rc;

@@ -157,7 +157,7 @@ static int nfr_svc_part_write(struct nfr_svc_req *req, const struct xdr_buf *res
 	struct nfr_span span;
 
 	return nfr_svc_reply_span(res, offset, length, &span) ?:
-	       nfr_svc_rdma_add(req, arg, &span, length, DMA_TO_DEVICE);
+	       nfr_mem_transfer_add(&req->transfer, arg, &span, length, DMA_TO_DEVICE);
 }
 
 /* --- chunks --- */
@@ -287,7 +287,7 @@ int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error)
 		.error = error, .vers_low = NFR_WIRE_VERSION, .vers_high = NFR_WIRE_VERSION,
 	};
 
-	nfr_svc_rdma_destroy_all(req);
+	nfr_mem_transfer_destroy_all(&req->transfer);
 	nfr_svc_count(req->svc, errors, 1);
 	trace_nfsrdma_svc_error(req->svc, req->head.xid,
 				error == NFR_ERR_VERS ? "ERR_VERS" : "ERR_CHUNK", 0);

@@ -48,7 +48,7 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 	if (!req)
 		return NULL;
 	req->svc = svc;
-	INIT_LIST_HEAD(&req->rws);
+	nfr_mem_transfer_init(&req->transfer, svc->conn->id);
 	if (nfr_svc_req_buffer(req, gfp)) {
 		kfree(req);
 		return NULL;
@@ -100,7 +100,7 @@ void nfr_svc_req_put(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	nfr_svc_req_answered(req);
-	nfr_svc_rdma_destroy_all(req);
+	nfr_mem_transfer_destroy_all(&req->transfer);
 	nfr_svc_pages_drop(req);
 	nfr_svc_sink_put(req);
 	nfr_svc_budget_keep(req, 0);
@@ -120,7 +120,7 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 	struct nfr_svc_req *req, *next;
 
 	list_for_each_entry_safe(req, next, &svc->all, all) {
-		nfr_svc_rdma_destroy_all(req);
+		nfr_mem_transfer_destroy_all(&req->transfer);
 		nfr_svc_pages_drop(req);
 		nfr_svc_sink_put(req);
 		nfr_svc_budget_keep(req, 0);
@@ -158,9 +158,9 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 	req->send.send_flags = 0;
 	req->send.next = NULL;
 	/* release unused pages: other Calls may wait for them */
-	nfr_svc_budget_keep(req, nfr_svc_rdma_bytes(req));
+	nfr_svc_budget_keep(req, nfr_mem_transfer_bytes(&req->transfer));
 	req->signal = req->reply_pages;
-	req->first = nfr_svc_rdma_chain(req, NULL, &req->send);
+	req->first = nfr_mem_transfer_chain(&req->transfer, NULL, &req->send);
 	nfr_svc_req_answered(req);
 	return 0;
 }

@@ -22,7 +22,6 @@
 
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
-#include <rdma/rw.h>
 
 #include "connection/connection.h"
 #include "memory/memory.h"
@@ -55,24 +54,6 @@
 
 struct dentry;
 struct rpc_xprt;
-
-/* RDMA Read or Write between local pages and one segment of the peer, see rdma.c */
-struct nfr_rw {
-	struct list_head list;
-	struct rdma_rw_ctx ctx;
-	enum dma_data_direction direction;
-	u32 length;		/* in bytes */
-	u32 entries;
-	bool holds;		/* references to its pages */
-	struct scatterlist sg[];
-};
-
-/* Position in a chunk of the peer */
-struct nfr_cursor {
-	const struct nfr_chunk *chunk;
-	u32 seg;
-	u32 offset;
-};
 
 /* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
 struct nfr_result {
@@ -114,13 +95,13 @@ enum nfr_svc_state {
  * @all: link in nfr_svc.all
  * @state: what happens to the request now
  * @recv: receive that holds the Call; NULL after the Reply
- * @gfp: allocation flags for the context that handles the request now
  * @head: transport header of the Call; its chunks are in @chunks and @segs
  * @rpc: inline part of the Call; @rpc_length bytes
  * @pages: target pages of RDMA Reads; @npages elements, @length bytes
  * @waited: whether the request was queued for memory
  * @whole: whether @pages holds the whole message, rather than one data item
- * @rws: RDMA Reads or Writes in progress
+ * @transfer: RDMA Reads or Writes in progress; its @gfp is that of the context that
+ *	handles the request now
  * @reply_pages: pages charged for the Reply, see memory.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
  *	see pages.c; @nkept elements, room for @kept_room
@@ -138,7 +119,6 @@ struct nfr_svc_req {
 	struct nfr_svc *svc;
 	enum nfr_svc_state state;
 	struct nfr_recv *recv;
-	gfp_t gfp;
 	struct nfr_header head;
 	const u8 *rpc;
 	u32 rpc_length;
@@ -148,7 +128,7 @@ struct nfr_svc_req {
 	u32 length;
 	bool whole;
 	bool waited;
-	struct list_head rws;
+	struct nfr_transfer transfer;
 	struct ib_cqe read_cqe;
 
 	u32 reply_pages;
@@ -318,16 +298,6 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
-
-/* rdma.c */
-u32 nfr_svc_rdma_read_max(const struct nfr_conn *conn, u32 offset);
-int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
-		     u32 length, enum dma_data_direction direction);
-struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
-				      struct ib_send_wr *last);
-void nfr_svc_rdma_hold(struct nfr_svc_req *req);
-u32 nfr_svc_rdma_bytes(const struct nfr_svc_req *req);
-void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req);
 
 /* memory.c */
 int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RDMA Reads and Writes between local pages and segments of the peer.
+ * RDMA Reads and Writes between local pages and segments of the peer. This file
+ * prepares and chains them; the owner of the transfer posts them.
  *
  * The helpers of the RDMA core (rdma/rw.h) hide the requirements of devices:
- * iWARP devices need an MR for the target of an RDMA Read. The request keeps the
+ * iWARP devices need an MR for the target of an RDMA Read. The owner keeps the
  * pages of its operations until they are complete.
  */
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-#include "server/server.h"
+#include "memory/memory.h"
 
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6
@@ -18,7 +19,7 @@
 #define NFR_RW_MR_PAGES	256u
 
 /* Call @each for each page. The entries are an array, without chains. */
-static __always_inline void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(struct page *page))
+static __always_inline void nfr_mem_transfer_pages(struct nfr_rw *rw, void (*each)(struct page *page))
 {
 	const struct scatterlist *sg;
 
@@ -32,7 +33,7 @@ static __always_inline void nfr_svc_rdma_pages(struct nfr_rw *rw, void (*each)(s
 }
 
 /* Append a piece, or extend the last entry if it is contiguous. */
-static void nfr_svc_rdma_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length,
+static void nfr_mem_transfer_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length,
 			       u32 max)
 {
 	struct scatterlist *sg = rw->entries ? &rw->sg[rw->entries - 1] : NULL;
@@ -49,14 +50,14 @@ static void nfr_svc_rdma_piece(struct nfr_rw *rw, const struct nfr_piece *piece,
 	sg_set_page(sg, piece->page, length, piece->offset);
 }
 
-static void nfr_svc_rdma_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
+static void nfr_mem_transfer_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
 {
 	struct nfr_piece piece;
 	u32 n;
 
 	while (length && nfr_mem_span_peek(span, &piece)) {
 		n = min(piece.length, length);
-		nfr_svc_rdma_piece(rw, &piece, n, max);
+		nfr_mem_transfer_piece(rw, &piece, n, max);
 		nfr_mem_span_skip(span, n);
 		length -= n;
 	}
@@ -64,15 +65,15 @@ static void nfr_svc_rdma_fill(struct nfr_rw *rw, struct nfr_span *span, u32 leng
 }
 
 /*
- * The RDMA core allocates with GFP_KERNEL, some bytes per page. If req->gfp
- * does not block, it must not reclaim either. The limit on pages (memory.c) also
+ * The RDMA core allocates with GFP_KERNEL, some bytes per page. If transfer->gfp
+ * does not block, it must not reclaim either. The owner's limit on pages also
  * bounds its use of the reserves.
  */
-static int nfr_svc_rdma_init(struct nfr_svc_req *req, struct nfr_rw *rw,
-			     const struct nfr_segment *seg, u32 at)
+static int nfr_mem_transfer_prepare(struct nfr_transfer *transfer, struct nfr_rw *rw,
+				    const struct nfr_segment *seg, u32 at)
 {
-	struct rdma_cm_id *id = req->svc->conn->id;
-	bool blocks = gfpflags_allow_blocking(req->gfp);
+	struct rdma_cm_id *id = transfer->id;
+	bool blocks = gfpflags_allow_blocking(transfer->gfp);
 	unsigned int flags;
 	int rc;
 
@@ -87,8 +88,8 @@ static int nfr_svc_rdma_init(struct nfr_svc_req *req, struct nfr_rw *rw,
 }
 
 /**
- * nfr_svc_rdma_read_max - get the maximum size of an RDMA Read
- * @conn: connection
+ * nfr_mem_transfer_read_max - get the maximum size of an RDMA Read
+ * @device: RDMA device
  * @offset: offset of the local memory in its first page
  *
  * If a device needs an MR for the target, the RDMA core counts the entries of
@@ -97,55 +98,56 @@ static int nfr_svc_rdma_init(struct nfr_svc_req *req, struct nfr_rw *rw,
  *
  * Return: number of bytes.
  */
-u32 nfr_svc_rdma_read_max(const struct nfr_conn *conn, u32 offset)
+u32 nfr_mem_transfer_read_max(const struct ib_device *device, u32 offset)
 {
-	u32 pages = min(conn->device->attrs.max_fast_reg_page_list_len, NFR_RW_MR_PAGES);
+	u32 pages = min(device->attrs.max_fast_reg_page_list_len, NFR_RW_MR_PAGES);
 
 	return pages ? (pages << PAGE_SHIFT) - offset : U32_MAX;
 }
 
 /* Add one operation: @length bytes of @span, at offset @at of @seg */
-static int nfr_svc_rdma_one(struct nfr_svc_req *req, const struct nfr_segment *seg, u32 at,
-			    struct nfr_span *span, u32 length, enum dma_data_direction direction)
+static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_segment *seg, u32 at,
+				struct nfr_span *span, u32 length,
+				enum dma_data_direction direction)
 {
-	struct nfr_conn *conn = req->svc->conn;
 	u32 room = (length >> PAGE_SHIFT) + NFR_RW_ENDS;
 	struct nfr_rw *rw;
 	int rc;
 
-	rw = kvmalloc(struct_size(rw, sg, room), req->gfp);
+	rw = kvmalloc(struct_size(rw, sg, room), transfer->gfp);
 	if (!rw)
 		return -ENOMEM;
 	rw->entries = 0;
 	rw->direction = direction;
 	rw->length = length;
 	rw->holds = false;
-	nfr_svc_rdma_fill(rw, span, length, ib_dma_max_seg_size(conn->device));
-	rc = nfr_svc_rdma_init(req, rw, seg, at);
+	nfr_mem_transfer_fill(rw, span, length, ib_dma_max_seg_size(transfer->id->device));
+	rc = nfr_mem_transfer_prepare(transfer, rw, seg, at);
 	if (rc < 0) {
 		kvfree(rw);
 		return rc;
 	}
-	list_add_tail(&rw->list, &req->rws);
+	list_add_tail(&rw->list, &transfer->rws);
 	return 0;
 }
 
 /**
- * nfr_svc_rdma_add - prepare RDMA Reads or Writes
- * @req: request to add the operations to
+ * nfr_mem_transfer_add - prepare RDMA Reads or Writes
+ * @transfer: transfer to add the operations to
  * @cursor: position in the chunk of the peer; advanced
- * @span: local memory; @length bytes of it are consumed
+ * @span: local memory; @length bytes of it are consumed. For Reads, it has no gaps, and
+ *	all of it is in pages or within one MR of the RDMA core
  * @length: number of bytes, which the chunk and the span must have
  * @direction: DMA_FROM_DEVICE to read from the peer, DMA_TO_DEVICE to write to
  *	it
  *
  * The caller has to keep the pages until the operations are destroyed, see
- * nfr_svc_rdma_hold().
+ * nfr_mem_transfer_hold().
  *
  * Return: 0, -ENOMEM, or -EAGAIN if the device has no free MRs for it.
  */
-int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct nfr_span *span,
-		     u32 length, enum dma_data_direction direction)
+int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *cursor,
+			 struct nfr_span *span, u32 length, enum dma_data_direction direction)
 {
 	const struct nfr_segment *seg;
 	int rc = 0;
@@ -155,10 +157,10 @@ int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct 
 		seg = &cursor->chunk->segs[cursor->seg];
 		n = min(length, seg->length - cursor->offset);
 		if (direction == DMA_FROM_DEVICE)
-			n = min(n, nfr_svc_rdma_read_max(req->svc->conn,
-							 offset_in_page(span->page_base)));
+			n = min(n, nfr_mem_transfer_read_max(transfer->id->device,
+							     offset_in_page(span->page_base)));
 		if (n)
-			rc = nfr_svc_rdma_one(req, seg, cursor->offset, span, n, direction);
+			rc = nfr_mem_transfer_one(transfer, seg, cursor->offset, span, n, direction);
 		length -= n;
 		cursor->offset += n;
 		if (cursor->offset == seg->length) {
@@ -170,71 +172,70 @@ int nfr_svc_rdma_add(struct nfr_svc_req *req, struct nfr_cursor *cursor, struct 
 }
 
 /**
- * nfr_svc_rdma_hold - keep the pages of all operations until they are destroyed
- * @req: request with operations
+ * nfr_mem_transfer_hold - keep the pages of all operations until they are destroyed
+ * @transfer: transfer with operations
  */
-void nfr_svc_rdma_hold(struct nfr_svc_req *req)
+void nfr_mem_transfer_hold(struct nfr_transfer *transfer)
 {
 	struct nfr_rw *rw;
 
-	list_for_each_entry(rw, &req->rws, list) {
-		nfr_svc_rdma_pages(rw, get_page);
+	list_for_each_entry(rw, &transfer->rws, list) {
+		nfr_mem_transfer_pages(rw, get_page);
 		rw->holds = true;
 	}
 }
 
 /**
- * nfr_svc_rdma_bytes - compute the length of all operations of a request
- * @req: request
+ * nfr_mem_transfer_bytes - compute the length of all operations
+ * @transfer: transfer
  *
  * Return: number of bytes.
  */
-u32 nfr_svc_rdma_bytes(const struct nfr_svc_req *req)
+u32 nfr_mem_transfer_bytes(const struct nfr_transfer *transfer)
 {
 	const struct nfr_rw *rw;
 	u32 bytes = 0;
 
-	list_for_each_entry(rw, &req->rws, list)
+	list_for_each_entry(rw, &transfer->rws, list)
 		bytes += rw->length;
 	return bytes;
 }
 
 /**
- * nfr_svc_rdma_chain - link the work requests of all operations
- * @req: request with operations
+ * nfr_mem_transfer_chain - link the work requests of all operations
+ * @transfer: transfer with operations
  * @cqe: completion of the last operation; unused if @last is set
  * @last: work request that follows them, or NULL
  *
  * Return: first work request, or @last if there are no operations.
  */
-struct ib_send_wr *nfr_svc_rdma_chain(struct nfr_svc_req *req, struct ib_cqe *cqe,
-				      struct ib_send_wr *last)
+struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct ib_cqe *cqe,
+					  struct ib_send_wr *last)
 {
-	struct nfr_conn *conn = req->svc->conn;
+	struct rdma_cm_id *id = transfer->id;
 	struct nfr_rw *rw;
 
-	list_for_each_entry_reverse(rw, &req->rws, list)
-		last = rdma_rw_ctx_wrs(&rw->ctx, conn->id->qp, conn->id->port_num,
-				       last ? NULL : cqe, last);
+	list_for_each_entry_reverse(rw, &transfer->rws, list)
+		last = rdma_rw_ctx_wrs(&rw->ctx, id->qp, id->port_num, last ? NULL : cqe, last);
 	return last;
 }
 
 /**
- * nfr_svc_rdma_destroy_all - undo nfr_svc_rdma_add()
- * @req: request, whose operations are complete or were not posted; the queue pair
- *	exists
+ * nfr_mem_transfer_destroy_all - undo nfr_mem_transfer_add()
+ * @transfer: transfer whose operations are complete or were not posted; the queue
+ *	pair exists
  */
-void nfr_svc_rdma_destroy_all(struct nfr_svc_req *req)
+void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer)
 {
-	struct nfr_conn *conn = req->svc->conn;
+	struct rdma_cm_id *id = transfer->id;
 	struct nfr_rw *rw, *next;
 
-	list_for_each_entry_safe(rw, next, &req->rws, list) {
+	list_for_each_entry_safe(rw, next, &transfer->rws, list) {
 		list_del(&rw->list);
-		rdma_rw_ctx_destroy(&rw->ctx, conn->id->qp, conn->id->port_num, rw->sg,
-				    rw->entries, rw->direction);
+		rdma_rw_ctx_destroy(&rw->ctx, id->qp, id->port_num, rw->sg, rw->entries,
+				    rw->direction);
 		if (rw->holds)
-			nfr_svc_rdma_pages(rw, put_page);
+			nfr_mem_transfer_pages(rw, put_page);
 		kvfree(rw);
 	}
 }
