@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
- * 8166) and for the private data of RFC 8797.
+ * 8166), for the header of 2003, and for the private data of RFC 8797.
  *
  * These files do not use verbs, allocate memory or sleep. encode.c encodes
- * headers, decode.c decodes them, private.c does both for private
- * data. They also compile in user space, where tests/wire fuzzes them.
+ * headers, decode.c decodes them, header2003.c and private.c do both. They also
+ * compile in user space, where tests/wire fuzzes them.
  */
 #ifndef NFSRDMA_WIRE_H
 #define NFSRDMA_WIRE_H
@@ -30,6 +30,11 @@ typedef uint64_t u64;
 /* Smallest header with chunk lists: seven XDR words, RFC 8166, section 4.2 */
 #define NFR_WIRE_MIN		28
 
+/* The header of 2003, see header2003.c: its version, the smallest one with a chunk list, a Done */
+#define NFR_WIRE_2003_VERSION	0
+#define NFR_WIRE_2003_MIN	20
+#define NFR_WIRE_2003_DONE	16
+
 /* Bytes of CM private data: RFC 8797, section 4; the extension of this module; both */
 #define NFR_WIRE_PRIVATE	8
 #define NFR_WIRE_EXTENSION	20
@@ -43,7 +48,7 @@ enum nfr_proc {
 	NFR_MSG		= 0,	/* the RPC message follows the header */
 	NFR_NOMSG	= 1,	/* a chunk conveys the RPC message */
 	NFR_MSGP	= 2,	/* RFC 5666 only */
-	NFR_DONE	= 3,	/* RFC 5666 only */
+	NFR_DONE	= 3,	/* RFC 5666, and the header of 2003 */
 	NFR_ERROR	= 4,
 };
 
@@ -111,6 +116,10 @@ size_t nfr_wire_size(const struct nfr_header *head);
 int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room);
 int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
 		    const void *buf, size_t len);
+size_t nfr_wire_2003_size(const struct nfr_header *head);
+int nfr_wire_2003_encode(const struct nfr_header *head, void *buf, size_t room);
+int nfr_wire_2003_decode(struct nfr_header *head, const struct nfr_space *space,
+			 const void *buf, size_t len);
 u32 nfr_wire_length(const struct nfr_chunk *chunk);
 bool nfr_wire_is_call(const void *rpc, size_t len);
 size_t nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Encode and decode the transport header of "NFS over RDMA" (Callaghan, Lingutla-Raj,
+ * Chiu, Staubach, Asad; 2003), section 4.4. Both ends read: the server reads the
+ * chunks of a Call, the client those of a Reply, and a Done message says that it has
+ * read them. Integers are big-endian:
+ *
+ *   word 0   XID
+ *   word 1   version, 0
+ *   word 2   credits
+ *   word 3   operation: enum nfr_proc without NFR_MSGP and NFR_ERROR
+ *   then     the chunk list, except in a Done message: for each entry a 1, the
+ *            position of its data in the XDR stream, its length, its handle and its
+ *            address of 64 bits; a 0 ends the list
+ *
+ * The header of the paper has no credits. The extended header that the authors
+ * presented in the same year puts them before the operation, and so do these files.
+ * Consecutive entries with the same position are one chunk, as in version 1: the
+ * paper's chunks have one registration each. An RPC message that is itself a chunk
+ * (NFR_NOMSG) is the first one, at position 0.
+ */
+#include "wire/wire.h"
+
+/* Bytes per entry of the chunk list: discriminator, position, segment */
+#define ENTRY_BYTES	(8 + NFR_WIRE_SEGMENT)
+
+static u8 *put_word(u8 *at, u32 value)
+{
+	nfr_wire_store32(at, value);
+	return at + 4;
+}
+
+static u8 *put_chunk(u8 *at, const struct nfr_chunk *chunk)
+{
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		const struct nfr_segment *seg = &chunk->segs[i];
+
+		at = put_word(at, 1);
+		at = put_word(at, chunk->position);
+		at = put_word(at, seg->length);
+		at = put_word(at, seg->handle);
+		at = put_word(at, seg->offset >> 32);
+		at = put_word(at, seg->offset);
+	}
+	return at;
+}
+
+/**
+ * nfr_wire_2003_size - compute the encoded size of a header of 2003
+ * @head: transport header; without Write list and Reply chunk
+ *
+ * Return: size in bytes, or 0 if @head has a message type other than NFR_MSG,
+ * NFR_NOMSG and NFR_DONE.
+ */
+size_t nfr_wire_2003_size(const struct nfr_header *head)
+{
+	size_t size = NFR_WIRE_2003_MIN;
+	u32 i;
+
+	if (head->proc == NFR_DONE)
+		return NFR_WIRE_2003_DONE;
+	if (head->proc != NFR_MSG && head->proc != NFR_NOMSG)
+		return 0;
+	for (i = 0; i < head->nreads; i++)
+		size += (size_t)head->reads[i].nsegs * ENTRY_BYTES;
+	return size;
+}
+
+/**
+ * nfr_wire_2003_encode - encode a header of 2003
+ * @head: transport header; @head->version is ignored, the encoder writes 0
+ * @buf: output buffer, of any alignment
+ * @room: size of @buf in bytes
+ *
+ * The encoder writes nothing if the header does not fit.
+ *
+ * Return: number of bytes written, -EMSGSIZE if @room is too small, or -EINVAL
+ * if nfr_wire_2003_size() rejects @head.
+ */
+int nfr_wire_2003_encode(const struct nfr_header *head, void *buf, size_t room)
+{
+	size_t size = nfr_wire_2003_size(head);
+	u8 *at = buf;
+	u32 i;
+
+	if (!size)
+		return -EINVAL;
+	if (size > room)
+		return -EMSGSIZE;
+	at = put_word(at, head->xid);
+	at = put_word(at, NFR_WIRE_2003_VERSION);
+	at = put_word(at, head->credits);
+	at = put_word(at, head->proc);
+	if (head->proc == NFR_DONE)
+		return at - (u8 *)buf;
+	for (i = 0; i < head->nreads; i++)
+		at = put_chunk(at, &head->reads[i]);
+	at = put_word(at, 0);
+	return at - (u8 *)buf;
+}
+
+/* Decoder state: unread input, and the used part of the caller's arrays */
+struct source {
+	const u8 *at;
+	size_t left;			/* in bytes */
+	const struct nfr_space *space;
+	u32 nchunks;
+	u32 nsegs;
+	u32 length;			/* of the current chunk so far, in bytes */
+};
+
+static int get_word(struct source *from, u32 *value)
+{
+	if (from->left < 4)
+		return -EBADMSG;
+	*value = nfr_wire_load32(from->at);
+	from->at += 4;
+	from->left -= 4;
+	return 0;
+}
+
+/* Start a chunk at @position, or continue the current one, @chunk, which may be NULL. */
+static int get_chunk(struct source *from, u32 position, struct nfr_chunk **chunk)
+{
+	if (position % 4 || (*chunk && position < (*chunk)->position))
+		return -EBADMSG;
+	if (*chunk && position == (*chunk)->position)
+		return 0;
+	if (from->nchunks == from->space->nchunks)
+		return -E2BIG;
+	*chunk = &from->space->chunks[from->nchunks++];
+	**chunk = (struct nfr_chunk) {
+		.position = position, .segs = from->space->segs + from->nsegs,
+	};
+	from->length = 0;
+	return 0;
+}
+
+/* Append the next segment to @chunk, which is the current chunk */
+static int get_segment(struct source *from, struct nfr_chunk *chunk)
+{
+	struct nfr_segment *seg;
+
+	if (from->left < NFR_WIRE_SEGMENT)
+		return -EBADMSG;
+	if (from->nsegs == from->space->nsegs)
+		return -E2BIG;
+	seg = &from->space->segs[from->nsegs++];
+	seg->length = nfr_wire_load32(from->at);
+	seg->handle = nfr_wire_load32(from->at + 4);
+	seg->offset = (u64)nfr_wire_load32(from->at + 8) << 32 | nfr_wire_load32(from->at + 12);
+	from->at += NFR_WIRE_SEGMENT;
+	from->left -= NFR_WIRE_SEGMENT;
+	chunk->nsegs++;
+	from->length += seg->length;
+	return from->length < seg->length ? -EBADMSG : 0;	/* overflow */
+}
+
+static int get_list(struct source *from, struct nfr_header *head)
+{
+	struct nfr_chunk *chunk = NULL;
+	u32 more, position;
+	int err = 0;
+
+	head->reads = from->space->chunks;
+	while (!err) {
+		if (get_word(from, &more) || more > 1)
+			return -EBADMSG;
+		head->nreads = from->nchunks;
+		if (!more)
+			return 0;
+		if (get_word(from, &position))
+			return -EBADMSG;
+		err = get_chunk(from, position, &chunk);
+		if (!err)
+			err = get_segment(from, chunk);
+	}
+	return err;
+}
+
+static int get_header(struct source *from, struct nfr_header *head)
+{
+	if (get_word(from, &head->xid) || get_word(from, &head->version) ||
+	    get_word(from, &head->credits) || get_word(from, &head->proc))
+		return -EBADMSG;
+	if (head->version != NFR_WIRE_2003_VERSION)
+		return -EPROTONOSUPPORT;
+	switch (head->proc) {
+	case NFR_MSG:
+	case NFR_NOMSG:
+		return get_list(from, head);
+	case NFR_DONE:
+		return 0;
+	}
+	return -EPROTO;
+}
+
+/**
+ * nfr_wire_2003_decode - decode a header of 2003
+ * @head: decoded header; its chunk list is @head->reads, in @space
+ * @space: arrays for chunks and segments
+ * @buf: received message, of any alignment
+ * @len: length of @buf in bytes, including the RPC message
+ *
+ * The checks, and the members that are valid after an error, are those of
+ * nfr_wire_decode().
+ *
+ * Return: length of the header in bytes, which is the offset of the RPC message,
+ * -EBADMSG, -E2BIG, -EPROTONOSUPPORT if its version is not 0, or -EPROTO if its
+ * operation is not NFR_MSG, NFR_NOMSG or NFR_DONE.
+ */
+int nfr_wire_2003_decode(struct nfr_header *head, const struct nfr_space *space,
+			 const void *buf, size_t len)
+{
+	struct source from = { .at = buf, .left = len, .space = space };
+	int err;
+
+	*head = (struct nfr_header){ .reply = NULL };
+	err = get_header(&from, head);
+	return err ? err : (int)(len - from.left);
+}
