@@ -30,6 +30,7 @@ const char *nfr_params_server_name(void);
 u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
 u32 nfr_params_cache_pages(void);
+unsigned long nfr_params_server_done_timeout(void);
 
 /* --- personalities: protocol variants, see variants.c --- */
 
@@ -38,7 +39,7 @@ struct sockaddr;
 /* The values are part of the private data: do not change them */
 enum nfr_variant {
 	NFR_READ_WRITE	= 0,	/* RFC 8166 as it is */
-	NFR_READ_READ	= 1,
+	NFR_READ_READ	= 1,	/* both ends read: the design of 2003 */
 	NFR_PADDED	= 2,
 	NFR_PRE_POSTED	= 3,
 	NFR_CACHED	= 4,	/* registrations survive their Call */

@@ -88,6 +88,8 @@ NFR_NUMBER(server_memory, 16, 4, 65536, 1,
 
 NFR_NUMBER(cache_memory, 64, 1, 65536, 1,
 	   "Memory of processes that stays registered between Calls with personality cached, in MiB");
+NFR_NUMBER(server_done_timeout, 30, 1, 3600, 1,
+	   "Time that a client may read an exposed reply before its RDMA_DONE (personality read-read), in seconds");
 
 static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
@@ -191,4 +193,14 @@ u32 nfr_params_server_pages(void)
 u32 nfr_params_cache_pages(void)
 {
 	return READ_ONCE(nfr_cache_memory.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_server_done_timeout - get the time to wait for an RDMA_DONE
+ *
+ * Return: time in jiffies.
+ */
+unsigned long nfr_params_server_done_timeout(void)
+{
+	return READ_ONCE(nfr_server_done_timeout.value) * HZ;
 }

@@ -98,12 +98,12 @@ static u32 nfr_client_read_bytes(const struct nfr_conn *conn, const struct xdr_b
 	return nfr_mem_span_regions(&span, room) * (8 + sizeof(struct nfr_segment));
 }
 
+/* @fixed is the size of the header without Read chunks */
 static enum nfr_way nfr_client_call_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
-					enum nfr_way reply_way)
+					u32 fixed)
 {
 	const struct xdr_buf *snd = &rqst->rq_snd_buf;
 	bool data = (snd->flags & XDRBUF_WRITE) && snd->page_len && nfr_client_may_reduce(rqst);
-	u32 fixed = NFR_WIRE_MIN + nfr_client_chunk_bytes(conn, &rqst->rq_rcv_buf, reply_way);
 	u32 rest = snd->head[0].iov_len + snd->tail[0].iov_len;
 
 	if (fixed + snd->len <= conn->send_size &&
@@ -352,17 +352,15 @@ int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, stru
 	return rc;
 }
 
-/*
- * Send a header and the inline part of a message: for NFR_MSG its pages, too,
- * unless a Read chunk conveys them. Returns 0, -EAGAIN if the send queue is full,
- * -EMSGSIZE if the message exceeds the inline size, -ENOBUFS or -ENOTCONN.
- */
-static int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req,
-			   const struct nfr_header *head, const struct xdr_buf *message,
-			   bool signal)
+/* Each version of the header has its own copy of this function, with direct calls */
+static __always_inline int
+nfr_client_send_as(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		   const struct xdr_buf *message, bool signal,
+		   size_t (*size_of)(const struct nfr_header *head),
+		   int (*encode)(const struct nfr_header *head, void *buf, size_t room))
 {
 	struct nfr_inline part = nfr_client_inline_of(head, message);
-	u32 header = nfr_wire_size(head), offset = 0;
+	u32 header = size_of(head), offset = 0;
 	u32 length = header + nfr_client_inline_length(&part);
 	int which = NFR_BUFFER_CALL;
 	struct ib_sge sge;
@@ -378,7 +376,7 @@ static int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req,
 			return -ENOBUFS;
 		nfr_client_inline_copy(req, &part, req->buffers[which]->data + header);
 	}
-	nfr_wire_encode(head, req->buffers[which]->data + offset, header);
+	encode(head, req->buffers[which]->data + offset, header);
 	rc = nfr_client_buffer_map(conn, req->buffers[which]);
 	if (rc)
 		return rc;
@@ -388,6 +386,42 @@ static int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req,
 	};
 	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
 	return nfr_client_post(conn, req, head->xid, &sge, signal);
+}
+
+/**
+ * nfr_client_send - send a header and the inline part of a message
+ * @conn: connection
+ * @req: request
+ * @head: header
+ * @message: message; for NFR_MSG its pages are inline, too, unless a Read chunk
+ *	conveys them
+ * @signal: whether the caller needs the completion
+ *
+ * Return: 0, -EAGAIN if the send queue is full, -EMSGSIZE if the message exceeds the
+ * inline size, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		    const struct xdr_buf *message, bool signal)
+{
+	return nfr_client_send_as(conn, req, head, message, signal, nfr_wire_size,
+				  nfr_wire_encode);
+}
+
+/**
+ * nfr_client_send_2003 - send a header of 2003 and the inline part of a message
+ * @conn: connection
+ * @req: request
+ * @head: header
+ * @message: message
+ * @signal: whether the caller needs the completion
+ *
+ * Return: as for nfr_client_send().
+ */
+int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+			 const struct xdr_buf *message, bool signal)
+{
+	return nfr_client_send_as(conn, req, head, message, signal, nfr_wire_2003_size,
+				  nfr_wire_2003_encode);
 }
 
 /**
@@ -404,7 +438,8 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct rpc_rqst *rqst = &req->rqst;
 	enum nfr_way reply = nfr_client_reply_way(conn, rqst);
-	enum nfr_way call = nfr_client_call_way(conn, rqst, reply);
+	u32 fixed = NFR_WIRE_MIN + nfr_client_chunk_bytes(conn, &rqst->rq_rcv_buf, reply);
+	enum nfr_way call = nfr_client_call_way(conn, rqst, fixed);
 	struct nfr_header head = {
 		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
 		.credits = conn->wanted.credits,
@@ -421,6 +456,38 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 	trace_nfsrdma_marshal(conn, rqst, call, reply, rc);
 	if (!rc)
 		rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, false);
+	if (rc && rc != -ENOTCONN)
+		nfr_mem_release(&req->exposure);
+	return rc;
+}
+
+/**
+ * nfr_client_marshal_2003 - marshal a Call of 2003, map its memory and post it
+ * @conn: connection
+ * @req: request, which holds a credit
+ *
+ * A Call of 2003 offers memory for the server to read, and none to write.
+ *
+ * Return: as for nfr_client_marshal().
+ */
+int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	enum nfr_way call = nfr_client_call_way(conn, rqst, NFR_WIRE_2003_MIN);
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = conn->wanted.credits,
+		.proc = call == NFR_LONG ? NFR_NOMSG : NFR_MSG,
+	};
+	int rc;
+
+	rc = nfr_client_fill_sparse_pages(&rqst->rq_rcv_buf);
+	if (rc)
+		return rc;
+	rc = nfr_client_marshal_read(conn, req, &head, call);
+	/* the server decides how its Reply is conveyed */
+	trace_nfsrdma_marshal(conn, rqst, call, NFR_INLINE, rc);
+	if (!rc)
+		rc = nfr_client_send_2003(conn, req, &head, &rqst->rq_snd_buf, false);
 	if (rc && rc != -ENOTCONN)
 		nfr_mem_release(&req->exposure);
 	return rc;
@@ -488,7 +555,7 @@ static int nfr_client_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqs
 	/* the callback came on an earlier connection: the server will retransmit it */
 	if (req->generation != conn->generation)
 		return 0;
-	rc = nfr_client_send(conn, req, &head, &rqst->rq_snd_buf, true);
+	rc = nfr_client_link_of(conn)->personality->send(conn, req, &head, &rqst->rq_snd_buf, true);
 	req->mark = nfr_conn_mark(conn);
 	if (rc == -EAGAIN)
 		return nfr_client_wait_for_room(req->nx, conn, false);

@@ -39,6 +39,8 @@ struct nfr_xprt;
  * struct nfr_personality - protocol variant of the client
  * @marshal: build and post the header and chunks of a Call
  * @receive: handle a received message
+ * @send: send the reply to a callback, as nfr_client_send() does
+ * @drained: give up what the drained connection was still doing, or NULL
  *
  * The client calls these operations through this table, so that a new variant
  * only adds a table.
@@ -46,7 +48,12 @@ struct nfr_xprt;
 struct nfr_personality {
 	int (*marshal)(struct nfr_conn *conn, struct nfr_req *req);
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
+	int (*send)(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		    const struct xdr_buf *message, bool signal);
+	void (*drained)(struct nfr_conn *conn);
 };
+
+struct nfr_fetcher;
 
 /**
  * struct nfr_link - connection of a client, with its memory regions
@@ -61,6 +68,7 @@ struct nfr_personality {
  * @replies: number of Replies received
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
+ * @fetcher: RDMA Reads of Replies, or NULL; see fetch.c
  */
 struct nfr_link {
 	struct nfr_conn conn;
@@ -74,6 +82,7 @@ struct nfr_link {
 	u64 replies;
 	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
 	struct nfr_segment segs[NFR_DECODE_SEGS];
+	struct nfr_fetcher *fetcher;
 };
 
 static inline struct nfr_link *nfr_client_link_of(const struct nfr_conn *conn)
@@ -96,6 +105,14 @@ enum nfr_buffer_use {
 	NFR_BUFFER_CALL,	/* an encoded Call; sent from here if it is contiguous */
 	NFR_BUFFER_BOUNCE,	/* copies of all other messages */
 	NFR_BUFFERS,
+};
+
+/* What a Reply that the client reads waits for; see fetch.c */
+enum nfr_fetch_stage {
+	NFR_FETCH_PREPARE,	/* memory for the RDMA Reads */
+	NFR_FETCH_POST,		/* room in the send queue for them */
+	NFR_FETCH_READ,		/* their completion */
+	NFR_FETCH_DONE,		/* room in the send queue for the Done */
 };
 
 /* State of a Call */
@@ -132,6 +149,15 @@ enum nfr_req_state {
  * @rpc_length: length of @rpc in bytes
  * @result: bytes of the Reply conveyed by chunk, including padding, or a
  *	negative errno
+ * @fetch: link in the list of its stage, while a Reply is read
+ * @stage: what the Reply waits for
+ * @transfer: RDMA Reads of the Reply
+ * @reads: their work requests, of which @last_read is the last
+ * @last_read: see @reads
+ * @nreads: number of work requests
+ * @read_cqe: their completion
+ * @read_at: position of the data that they fetch; 0 for the whole message
+ * @read_length: number of bytes that they fetch
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
@@ -157,6 +183,15 @@ struct nfr_req {
 	const void *rpc;
 	u32 rpc_length;
 	int result;
+	struct list_head fetch;
+	enum nfr_fetch_stage stage;
+	struct nfr_transfer transfer;
+	struct ib_send_wr *reads;
+	struct ib_send_wr *last_read;
+	u32 nreads;
+	struct ib_cqe read_cqe;
+	u32 read_at;
+	u32 read_length;
 };
 
 /* Work area for marshaling one Call */
@@ -272,14 +307,36 @@ void nfr_client_req_destroy_all(struct nfr_xprt *nx);
 void nfr_client_req_destroy(struct nfr_req *req);
 
 /* call.c */
+int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+		    const struct xdr_buf *message, bool signal);
+int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
+			 const struct xdr_buf *message, bool signal);
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
+int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
 
 /* reply.c */
+struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid);
+void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_client_reply_hold(struct nfr_req *req);
+void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid);
+void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc);
 void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+/* fetch.c */
+int nfr_client_fetch_create(struct nfr_conn *conn);
+void nfr_client_fetch_destroy(struct nfr_conn *conn);
+void nfr_client_fetch(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_chunk *chunk);
+void nfr_client_fetch_refuse(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_client_fetch_discard(struct nfr_conn *conn, u32 xid);
+void nfr_client_fetch_waiting(struct nfr_conn *conn);
+void nfr_client_fetch_drained(struct nfr_conn *conn);
+
+/* readread.c */
+extern const struct nfr_personality nfr_client_version0;
 
 /* callback.c */
 int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests);

@@ -26,6 +26,13 @@
 /* Additional room, so that the largest Call fits into an idle send queue */
 #define NFR_SENDS_SPARE		128
 
+/* Scatter-gather elements per RDMA Read, and pages of the largest Reply */
+#define NFR_READ_SGES		32u
+#define NFR_READ_PAGES		260
+
+/* Segments and parts of a Reply, each of which takes an RDMA Read of its own */
+#define NFR_READ_CONTEXTS	(NFR_DECODE_SEGS + 8)
+
 /* Delay before the next attempt to fill the pool after an allocation failure */
 #define NFR_REFILL_AGAIN	(HZ / 10)
 
@@ -49,6 +56,13 @@ static void nfr_client_writable(struct nfr_conn *conn)
 	xprt_write_space(&nx->xprt);
 }
 
+/* RDMA Reads of Replies come before Calls. */
+static void nfr_client_writable_fetch(struct nfr_conn *conn)
+{
+	nfr_client_fetch_waiting(conn);
+	nfr_client_writable(conn);
+}
+
 static void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	nfr_client_link_of(conn)->personality->receive(conn, recv);
@@ -57,6 +71,14 @@ static void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
 static const struct nfr_conn_ops nfr_client_conn_ops = {
 	.receive	= nfr_client_received,
 	.writable	= nfr_client_writable,
+	.broken		= nfr_client_broken,
+	.unanswered	= "no reply to an abandoned Call",
+};
+
+/* The client may have to read its Replies: personality read-read */
+static const struct nfr_conn_ops nfr_client_fetch_ops = {
+	.receive	= nfr_client_received,
+	.writable	= nfr_client_writable_fetch,
 	.broken		= nfr_client_broken,
 	.unanswered	= "no reply to an abandoned Call",
 };
@@ -174,6 +196,7 @@ static void nfr_client_evict_work(struct work_struct *work)
 static const struct nfr_personality nfr_client_version1 = {
 	.marshal	= nfr_client_marshal,
 	.receive	= nfr_client_receive,
+	.send		= nfr_client_send,
 };
 
 /*
@@ -184,6 +207,8 @@ static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 {
 	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
 		link->variant = nx->variant;
+	if (link->variant == NFR_READ_READ)
+		link->personality = &nfr_client_version0;
 	if (link->variant != NFR_CACHED)
 		return 0;
 	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);
@@ -200,7 +225,7 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 		return NULL;
 	conn = &link->conn;
 	conn->owner = nx;
-	conn->ops = &nfr_client_conn_ops;
+	conn->ops = nx->variant == NFR_READ_READ ? &nfr_client_fetch_ops : &nfr_client_conn_ops;
 	conn->id_number = nx->xprt.id;
 	conn->generation = ++nx->generation;
 	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
@@ -215,6 +240,22 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 	nfr_mem_exposure_init(&link->evicted);
 	INIT_DELAYED_WORK(&link->refill, nfr_client_refill_work);
 	return link;
+}
+
+/* The client reads Replies as the server reads Calls. */
+static void nfr_client_fit_reads(struct nfr_conn *conn)
+{
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	struct nfr_profile *profile = &conn->profile;
+	u32 chain;
+
+	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_READ_SGES);
+	chain = NFR_READ_CONTEXTS + NFR_READ_PAGES / profile->send_sges;
+	profile->least_sends = max(profile->least_sends, 2 * chain);
+	profile->sends += conn->wanted.credits + 2 * chain;
+	profile->rw_contexts = max_t(u32, conn->wanted.credits, NFR_READ_CONTEXTS);
+	profile->least_contexts = NFR_READ_CONTEXTS;
+	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 }
 
 /* Check the device, choose the depth of MRs, and set the profile of the connection. */
@@ -243,6 +284,8 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.send_sges = 1;
 	/* the server reads the data of Calls */
 	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
+	if (nx->variant == NFR_READ_READ)
+		nfr_client_fit_reads(conn);
 	conn->profile.private = (struct nfr_private) {
 		.remote_invalidation = conn->wanted.remote_invalidation,
 		.extended = true, .capabilities = nfr_variant_bit(nx->variant),
@@ -263,6 +306,8 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 		rc = nfr_conn_queues_create(conn);
 	if (!rc)
 		rc = nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH);
+	if (!rc && nx->variant == NFR_READ_READ)
+		rc = nfr_client_fetch_create(conn);
 	if (!rc)
 		rc = nfr_conn_connect(conn);
 	return rc ?: nfr_client_agree(nx, link);
@@ -278,6 +323,7 @@ static void nfr_client_drain(struct nfr_link *link)
 
 static void nfr_client_free_link(struct nfr_link *link)
 {
+	nfr_client_fetch_destroy(&link->conn);
 	nfr_mem_pool_destroy(&link->pool);
 	kfree(link->pool.cache);
 	nfr_conn_free(&link->conn);
@@ -403,6 +449,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 	if (conn) {
 		link = nfr_client_link_of(conn);
 		nfr_client_drain(link);
+		if (link->personality->drained)
+			link->personality->drained(conn);
 		mutex_lock(&nx->mutex);
 		nfr_client_req_detach_all(nx, conn, &mrs);
 		nfr_mem_cache_detach(&link->pool, &mrs);

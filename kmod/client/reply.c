@@ -91,8 +91,11 @@ static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	nfr_client_reply_complete(req, result);
 }
 
-/* The connection broke while MRs are still valid: nfr_client_close() delivers this Reply. */
-static void nfr_client_reply_hold(struct nfr_req *req)
+/**
+ * nfr_client_reply_hold - keep a Reply for nfr_client_close()
+ * @req: request with valid MRs, whose connection broke
+ */
+void nfr_client_reply_hold(struct nfr_req *req)
 {
 	struct nfr_xprt *nx = req->nx;
 
@@ -134,8 +137,12 @@ static void nfr_client_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	conn->ops->writable(conn);
 }
 
-/* Invalidate the MRs that the peer did not invalidate, and complete the RPC. */
-static void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+/**
+ * nfr_client_reply_finish - invalidate the MRs that the peer did not, and complete the RPC
+ * @conn: connection
+ * @req: pinned request with @recv, @reserved and @result set
+ */
+void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 {
 	if (nfr_mem_settle(&req->exposure)) {
 		nfr_client_reply_deliver(conn, req);
@@ -201,8 +208,14 @@ static void nfr_client_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 
 /* --- receiving --- */
 
-/* Find and pin the request with @xid that was sent on this connection and has no Reply yet. */
-static struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
+/**
+ * nfr_client_reply_find - find and pin the request of a Reply
+ * @conn: connection that received the Reply
+ * @xid: its XID
+ *
+ * Return: request that was sent on this connection and has no Reply yet, or NULL.
+ */
+struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
 {
 	struct nfr_xprt *nx = conn->owner;
 	struct nfr_req *req = NULL;
@@ -224,8 +237,13 @@ static struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
 	return req;
 }
 
-/* The task abandoned its Call. */
-static void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
+/**
+ * nfr_client_reply_discard - drop the Reply to a Call that its task abandoned
+ * @conn: connection
+ * @recv: receive of the Reply
+ * @xid: its XID
+ */
+void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid)
 {
 	nfr_conn_recv_return(conn, recv);
 	nfr_conn_abandoned_reply(conn, xid);
@@ -287,12 +305,17 @@ static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *rec
 	conn->ops->writable(conn);
 }
 
-/*
- * If a header is malformed, none of its fields can be trusted, least of all the
- * credits. Break the connection; sunrpc sends the Calls again on the next one.
+/**
+ * nfr_client_reply_malformed - end the connection because of a malformed header
+ * @conn: connection
+ * @recv: receive of the message
+ * @xid: its XID
+ * @rc: error of the decoder
+ *
+ * None of the fields can be trusted, least of all the credits. sunrpc sends the
+ * Calls again on the next connection.
  */
-static void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid,
-				       int rc)
+void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc)
 {
 	struct nfr_xprt *nx = conn->owner;
 

@@ -197,6 +197,8 @@ struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 	INIT_LIST_HEAD(&req->free);
 	nfr_mem_exposure_init(&req->exposure);
 	INIT_LIST_HEAD(&req->held);
+	INIT_LIST_HEAD(&req->fetch);
+	nfr_mem_transfer_init(&req->transfer, NULL);
 	return req;
 }
 

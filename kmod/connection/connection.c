@@ -231,6 +231,7 @@ int nfr_conn_connect(struct nfr_conn *conn)
 		/* RNR means a bug in credit accounting: do not hide it by retries */
 		.rnr_retry_count = 0,
 		.responder_resources = conn->profile.reads_served,
+		.initiator_depth = conn->profile.reads_issued,
 	};
 
 	nfr_conn_cm_introduce(conn, &param, private_data);
@@ -258,6 +259,7 @@ static int nfr_conn_cm_accept(struct nfr_conn *conn)
 {
 	struct rdma_conn_param param = {
 		.rnr_retry_count = 0,
+		.responder_resources = conn->profile.reads_served,
 		.initiator_depth = conn->profile.reads_issued,
 	};
 	u8 private_data[NFR_WIRE_PRIVATE_MAX];

@@ -84,6 +84,7 @@ enum nfr_conn_state {
  * @send_sges: scatter-gather elements per send work request
  * @rw_contexts: preferred number of concurrent RDMA Reads and Writes of this side
  * @least_contexts: minimum of that number
+ * @dones: number of receives for Done messages, beyond those for credits
  * @reads_served: number of concurrent RDMA Reads that this side accepts
  * @reads_issued: number of concurrent RDMA Reads that this side issues
  * @private: private data of this side; its inline sizes are those of
@@ -96,6 +97,7 @@ struct nfr_profile {
 	u32 send_sges;
 	u32 rw_contexts;
 	u32 least_contexts;
+	u32 dones;
 	u32 reads_served;
 	u32 reads_issued;
 	struct nfr_private private;

@@ -204,7 +204,7 @@ static int nfr_conn_create_qp(struct nfr_conn *conn, u32 recvs)
  */
 int nfr_conn_queues_create(struct nfr_conn *conn)
 {
-	u32 recvs = conn->wanted.credits + NFR_QUEUE_SPARE - 1;
+	u32 recvs = conn->wanted.credits + conn->profile.dones + NFR_QUEUE_SPARE - 1;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	int rc;
 

@@ -117,10 +117,11 @@ int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count)
 		mr = nfr_mem_mr_alloc(pool, pd);
 		if (!mr)
 			break;
-		spin_lock(&pool->lock);
+		/* the server returns MRs in softirq context */
+		spin_lock_bh(&pool->lock);
 		list_add(&mr->list, &pool->free);
 		pool->total++;
-		spin_unlock(&pool->lock);
+		spin_unlock_bh(&pool->lock);
 	}
 	return made ? 0 : -ENOMEM;
 }

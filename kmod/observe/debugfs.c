@@ -28,6 +28,8 @@ static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 		   c->failed_marshals, c->bad_replies, c->starved);
 	seq_printf(seq, "local_invalidations %llu\ncallbacks %llu\nhardway_bytes %llu\n",
 		   c->local_invs, c->callbacks, c->hardway_bytes);
+	seq_printf(seq, "fetches %llu\nfetch_reads %llu\nfetch_bytes %llu\ndones %llu\n",
+		   c->fetches, c->fetch_reads, c->fetch_bytes, c->dones);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_observe_client_counters);
@@ -57,6 +59,11 @@ static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
 	nfr_observe_show(seq, "queue_waits", &c->queue_waits);
 	nfr_observe_show(seq, "memory_waits", &c->memory_waits);
 	nfr_observe_show(seq, "probes", &c->probes);
+	nfr_observe_show(seq, "exposures", &c->exposures);
+	nfr_observe_show(seq, "exposed_bytes", &c->exposed_bytes);
+	nfr_observe_show(seq, "dones", &c->dones);
+	nfr_observe_show(seq, "stray_dones", &c->stray_dones);
+	nfr_observe_show(seq, "done_timeouts", &c->done_timeouts);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_observe_svc_counters);

@@ -29,6 +29,10 @@ struct nfr_client_counters {
 	u64 bad_replies;
 	u64 local_invs;
 	u64 callbacks;
+	u64 fetches;		/* Replies that the client read */
+	u64 fetch_reads;	/* RDMA Reads for them */
+	u64 fetch_bytes;
+	u64 dones;
 	/* buffers and connections */
 	u64 hardway_bytes;
 	u64 mrs_made;
@@ -55,6 +59,11 @@ struct nfr_svc_counters {
 	atomic64_t queue_waits;
 	atomic64_t memory_waits;
 	atomic64_t probes;
+	atomic64_t exposures;
+	atomic64_t exposed_bytes;
+	atomic64_t dones;
+	atomic64_t stray_dones;
+	atomic64_t done_timeouts;
 };
 
 void nfr_observe_start(void);

@@ -287,6 +287,43 @@ TRACE_EVENT(nfsrdma_credit,
 		  __entry->granted, __entry->inflight)
 );
 
+/* RDMA Reads were posted for a Reply that stayed with the server (personality read-read) */
+TRACE_EVENT(nfsrdma_fetch,
+	TP_PROTO(const struct nfr_conn *conn, const struct nfr_req *req, u32 requests),
+	TP_ARGS(conn, req, requests),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, task)
+		__field(u32, client) __field(u32, position) __field(u32, length)
+		__field(u32, requests)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
+		__entry->task = req->rqst.rq_task->tk_pid;
+		__entry->client = nfr_client_number(&req->rqst);
+		__entry->position = req->read_at;
+		__entry->length = req->read_length;
+		__entry->requests = requests;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u position=%u length=%u requests=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client,
+		  __entry->position, __entry->length, __entry->requests)
+);
+
+/* An RDMA_DONE was posted: the server may reuse the memory of its Reply */
+TRACE_EVENT(nfsrdma_done,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid),
+	TP_ARGS(conn, xid),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = xid;
+	),
+	TP_printk("xprt=%u xid=0x%08x", __entry->xprt, __entry->xid)
+);
+
 /* A connection attempt ended; status is 0 or a negative errno */
 TRACE_EVENT(nfsrdma_connect,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, u32 mr_depth,

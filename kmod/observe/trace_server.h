@@ -144,6 +144,47 @@ TRACE_EVENT(nfsrdma_svc_reply,
 		  __entry->results, __entry->granted, __entry->invalidates)
 );
 
+/* A Reply was posted whose memory the client reads (personality read-read) */
+TRACE_EVENT(nfsrdma_svc_expose,
+	TP_PROTO(const struct nfr_svc_req *req),
+	TP_ARGS(req),
+	TP_STRUCT__entry(
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, regions) __field(u32, pages)
+		__field(u32, waiting)
+	),
+	TP_fast_assign(
+		nfr_observe_svc_assign(req->svc);
+		__entry->xid = req->head.xid;
+		__entry->regions = req->exposure.count;
+		__entry->pages = req->exposed_pages;
+		__entry->waiting = req->svc->nexposed;
+	),
+	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x regions=%u pages=%u waiting=%u",
+		  __entry->xprt, __entry->peer, __entry->xid, __entry->regions,
+		  __entry->pages, __entry->waiting)
+);
+
+/*
+ * The access to a Reply ends, because the client is done or after a timeout; a stray
+ * RDMA_DONE names no Reply
+ */
+TRACE_EVENT(nfsrdma_svc_done,
+	TP_PROTO(const struct nfr_svc *svc, u32 xid, const char *why),
+	TP_ARGS(svc, xid, why),
+	TP_STRUCT__entry(
+		nfr_observe_svc_fields __field(u32, xid) __field(u32, waiting)
+		__array(char, why, NFR_SVC_TEXT)
+	),
+	TP_fast_assign(
+		nfr_observe_svc_assign(svc);
+		__entry->xid = xid;
+		__entry->waiting = svc->nexposed;
+		strscpy(__entry->why, why, NFR_SVC_TEXT);
+	),
+	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x waiting=%u %s", __entry->xprt,
+		  __entry->peer, __entry->xid, __entry->waiting, __entry->why)
+);
+
 /* A callback was sent to the client */
 TRACE_EVENT(nfsrdma_svc_callback,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, u32 length),

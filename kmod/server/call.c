@@ -15,6 +15,7 @@
 /* --- states --- */
 
 static void nfr_svc_read(struct nfr_svc_req *req);
+static void nfr_svc_revoke(struct nfr_svc_req *req);
 
 /* Continue a request where RDMA operations may be prepared, and locks of sunrpc taken. */
 static void nfr_svc_defer(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
@@ -44,8 +45,11 @@ static void nfr_svc_enqueue(struct nfr_svc_req *req)
 	svc_xprt_enqueue(&svc->xprt);
 }
 
-/* Take a request to the next state, after the work of its state is done. */
-static void nfr_svc_advance(struct nfr_svc_req *req)
+/**
+ * nfr_svc_advance - take a request to the next state
+ * @req: request for which the work of its state is done
+ */
+void nfr_svc_advance(struct nfr_svc_req *req)
 {
 	switch (req->state) {
 	case NFR_SVC_RECEIVED:
@@ -67,16 +71,25 @@ static void nfr_svc_advance(struct nfr_svc_req *req)
 		nfr_svc_post(req);
 		return;
 	case NFR_SVC_SENT:
+	case NFR_SVC_REVOKING:
 		nfr_svc_req_put(req);
+		return;
+	case NFR_SVC_EXPOSING:
+		req->state = NFR_SVC_EXPOSED;
+		nfr_svc_post(req);
+		return;
+	case NFR_SVC_EXPOSED:
+		req->state = NFR_SVC_REVOKING;
+		nfr_svc_revoke(req);
 		return;
 	}
 }
 
-/* Answer a request, which no nfsd thread uses, with RDMA_ERROR. */
+/* Answer a request, which no nfsd thread uses, with RDMA_ERROR; or end the connection. */
 static void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 {
 	req->state = NFR_SVC_REPLYING;
-	if (!nfr_svc_reply_error(req, error))
+	if (!req->svc->personality->refuse(req, error))
 		nfr_svc_advance(req);
 	else
 		nfr_svc_req_put(req);
@@ -128,6 +141,29 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 	nfr_svc_post(req);
 }
 
+/* --- exposed Replies --- */
+
+static void nfr_svc_revoke_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req, revoke_cqe);
+	struct nfr_conn *conn = req->svc->conn;
+
+	/* on failure, the request is freed with the connection */
+	if (!nfr_conn_check(conn, wc))
+		return;
+	nfr_svc_expose_end(req);
+	nfr_svc_advance(req);
+	nfr_svc_writable(conn);
+}
+
+/* End the client's access to a Reply. The send queue has passed the Reply when that is done. */
+static void nfr_svc_revoke(struct nfr_svc_req *req)
+{
+	req->revoke_cqe.done = nfr_svc_revoke_done;
+	nfr_svc_expose_revoke(req);
+	nfr_svc_post(req);
+}
+
 /* --- credits --- */
 
 /*
@@ -142,7 +178,7 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 
 	if (grant == svc->grant || atomic_read(&svc->busy) < svc->grant / 2)
 		return;
-	while (conn->recv_total < nfr_svc_recvs_for(grant))
+	while (conn->recv_total < nfr_svc_recvs_for(svc, grant))
 		if (nfr_conn_recv_more(conn, NFR_GFP_COMPLETION))
 			return;
 	WRITE_ONCE(svc->grant, grant);
@@ -201,6 +237,23 @@ static void nfr_svc_inline(struct nfr_svc_req *req)
 		nfr_svc_defer(req, nfr_svc_callback);
 }
 
+/**
+ * nfr_svc_dispatch - handle a message with a sound header
+ * @req: request with @head, @rpc and @rpc_length set; NFR_MSG, NFR_NOMSG or NFR_ERROR
+ */
+void nfr_svc_dispatch(struct nfr_svc_req *req)
+{
+	switch (req->head.proc) {
+	case NFR_MSG:
+		nfr_svc_inline(req);
+		return;
+	case NFR_NOMSG:
+		nfr_svc_call(req);
+		return;
+	}
+	nfr_svc_defer(req, nfr_svc_callback_refused);
+}
+
 static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 {
 	/* RFC 8166, section 4.5: its XID cannot be trusted */
@@ -218,7 +271,7 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 		nfr_svc_refuse(req, error == -EPROTONOSUPPORT ? NFR_ERR_VERS : NFR_ERR_CHUNK);
 }
 
-static void nfr_svc_dispatch(struct nfr_svc_req *req)
+static void nfr_svc_version1_receive(struct nfr_svc_req *req)
 {
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
@@ -232,20 +285,15 @@ static void nfr_svc_dispatch(struct nfr_svc_req *req)
 	}
 	req->rpc = req->recv->data + rc;
 	req->rpc_length = req->recv->length - rc;
-	switch (req->head.proc) {
-	case NFR_MSG:
-		nfr_svc_inline(req);
-		return;
-	case NFR_NOMSG:
-		nfr_svc_call(req);
-		return;
-	}
-	nfr_svc_defer(req, nfr_svc_callback_refused);
+	nfr_svc_dispatch(req);
 }
 
 const struct nfr_svc_personality nfr_svc_version1 = {
-	.receive	= nfr_svc_dispatch,
+	.receive	= nfr_svc_version1_receive,
 	.reply		= nfr_svc_reply,
+	.refuse		= nfr_svc_reply_error,
+	.size		= nfr_wire_size,
+	.finish		= nfr_svc_req_finish,
 };
 
 /* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
@@ -485,7 +533,6 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	rqstp->rq_xprt_ctxt = NULL;
 	rc = req->svc->personality->reply(req, rqstp);
 	if (!rc) {
-		nfr_svc_pages_restore(req, rqstp);
 		nfr_svc_advance(req);
 	} else if (rc == -EMSGSIZE) {
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);

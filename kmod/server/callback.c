@@ -50,7 +50,7 @@ static int nfr_svc_callback_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	struct nfr_header head = {
 		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_SVC_CALLBACKS, .proc = NFR_MSG,
 	};
-	u32 size = nfr_wire_size(&head), length = rqst->rq_snd_buf.len;
+	u32 size = svc->personality->size(&head), length = rqst->rq_snd_buf.len;
 	struct nfr_svc_req *req;
 
 	if (length > svc->conn->send_size - size)
@@ -68,7 +68,7 @@ static int nfr_svc_callback_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	rqst->rq_xmit_bytes_sent += length;
 	trace_nfsrdma_svc_callback(svc, head.xid, length);
 	req->send.opcode = IB_WR_SEND;
-	if (nfr_svc_req_finish(req, &head, size + length)) {
+	if (svc->personality->finish(req, &head, size + length)) {
 		nfr_svc_req_put(req);
 		return 0;
 	}

@@ -54,6 +54,8 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
 	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
+	seq_printf(seq, "exposed_pages %d\n", atomic_read(&svc->exposed_pages));
+	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(svc->nexposed));
 	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "token %016llx\n", conn->peer.token);
@@ -69,6 +71,7 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_server_pages());
 	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_budget_in_use(),
 		   nfr_params_server_pages());
+	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
@@ -171,7 +174,9 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
 	cancel_work_sync(&svc->deferred_work);
+	cancel_delayed_work_sync(&svc->expire);
 	nfr_svc_budget_leave(svc);
+	nfr_svc_expose_destroy(svc);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
 	if (svc->callbacks)
@@ -200,6 +205,8 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
 	nfr_svc_work_init(svc);
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
+	INIT_DELAYED_WORK(&svc->expire, nfr_svc_readread_expire);
+	nfr_svc_expose_init(svc);
 	svc->callbacks_granted = 1;
 	svc->personality = &nfr_svc_version1;
 }
@@ -217,6 +224,24 @@ static struct nfr_svc *nfr_svc_alloc(void)
 	}
 	nfr_svc_init(svc);
 	return svc;
+}
+
+/*
+ * Agree on a personality, if the device and the connection provide what it needs: in
+ * read-read, the client reads memory that the server registered.
+ */
+static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
+			  const struct rdma_conn_param *param)
+{
+	enum nfr_variant variant = nfr_variant_agree(svc->conn->peer.capabilities);
+
+	if (variant == NFR_READ_READ) {
+		if (!param->responder_resources || !nfr_svc_expose_fit(svc, device))
+			return;
+		svc->personality = &nfr_svc_version0;
+		svc->conn->profile.reads_served = param->responder_resources;
+	}
+	svc->variant = variant;
 }
 
 /**
@@ -243,7 +268,7 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
 	nfr_params_read(&conn->wanted);
 	nfr_conn_meet(conn, param);
-	svc->variant = nfr_variant_agree(conn->peer.capabilities);
+	nfr_svc_agree(svc, id->device, param);
 	conn->profile.reads_issued = param->initiator_depth;
 	nfr_conn_adopt(conn, id);
 	return svc;
@@ -283,12 +308,27 @@ static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 	bool capable = conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
 
 	return (struct nfr_private) {
-		/* registrations of a cached client survive their Call */
+		/* registrations of a cached client survive their Call; 2003 knows no such Send */
 		.remote_invalidation = conn->peer.remote_invalidation && capable &&
-				       svc->variant != NFR_CACHED,
+				       svc->variant != NFR_CACHED && svc->variant != NFR_READ_READ,
 		.extended = conn->peer.extended, .token = conn->peer.token,
 		.capabilities = nfr_variant_bit(svc->variant),
 	};
+}
+
+/* Each Call may have a Done; its Reply may need a registration and an invalidation. */
+static void nfr_svc_fit_readread(struct nfr_conn *conn)
+{
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	struct nfr_profile *profile = &conn->profile;
+	u32 both = conn->wanted.credits + min_t(u32, conn->wanted.credits,
+						attrs->max_qp_wr - NFR_QUEUE_SPARE -
+						conn->wanted.credits);
+
+	conn->wanted.credits = max(both / 2, 1u);
+	profile->dones = conn->wanted.credits;
+	profile->sends += 2 * conn->wanted.credits;
+	profile->reads_served = min_t(int, profile->reads_served, attrs->max_qp_rd_atom);
 }
 
 /* Set the profile of the connection. Returns -EOPNOTSUPP if the device is too small. */
@@ -303,9 +343,11 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;
-	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
-	profile->receives = nfr_svc_recvs_for(svc->grant);
 	profile->sends = conn->wanted.credits + NFR_SVC_SENDS;
+	if (svc->variant == NFR_READ_READ)
+		nfr_svc_fit_readread(conn);
+	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
+	profile->receives = nfr_svc_recvs_for(svc, svc->grant);
 	profile->rw_contexts = conn->wanted.credits;
 	profile->least_contexts = min_t(u32, conn->wanted.credits, NFR_SVC_CLIENT_SEGS);
 	profile->reads_issued = min_t(int, profile->reads_issued, attrs->max_qp_init_rd_atom);

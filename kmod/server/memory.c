@@ -14,7 +14,8 @@
  * A client that requests much data and acknowledges nothing must not pin all
  * memory of the host. A Call is charged for the RDMA Writes that it allows before
  * an nfsd thread takes it, so that no thread waits for memory. Calls without Write
- * or Reply chunks are not charged.
+ * or Reply chunks are not charged. A Reply that its client reads is charged until the
+ * client says that it is done, or is too late.
  *
  * The two are separate: a Call that holds pages with its data may wait for its
  * Reply's, and in a common budget it would wait for itself.
@@ -385,6 +386,29 @@ void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes)
 		nfr_svc_budget_wake(svc);
 	}
 	nfr_svc_budget_wake_first();
+	spin_unlock_bh(&nfr_svc_budget_lock);
+}
+
+/**
+ * nfr_svc_budget_raise - raise the charge to what the Reply holds
+ * @req: request, charged or not
+ * @pages: number of pages
+ *
+ * A Call of 2003 does not limit its Reply, so that the limits are checked before an
+ * nfsd thread takes the next Call: a Reply for each thread may exceed them.
+ */
+void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages)
+{
+	struct nfr_svc *svc = req->svc;
+	u32 more;
+
+	if (pages <= req->reply_pages)
+		return;
+	more = pages - req->reply_pages;
+	spin_lock_bh(&nfr_svc_budget_lock);
+	req->reply_pages += more;
+	svc->reply_pages += more;
+	nfr_svc_budget_total += more;
 	spin_unlock_bh(&nfr_svc_budget_lock);
 }
 

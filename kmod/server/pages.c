@@ -102,32 +102,70 @@ static bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req, struct pa
 	return true;
 }
 
-/**
- * nfr_svc_pages_restore - give the thread its pages back, and take those of the Reply
- * @req: request with its RDMA Writes prepared
- * @rqstp: thread's request with the Reply in rq_res
- *
- * Afterwards sunrpc has no page of the Reply to free. If an RDMA Write uses a page of
- * the thread, or one that is not known, sunrpc frees all of them, and the RDMA Writes
- * hold references. If nfsd deferred the Call, the pages that the request keeps are those
- * of the thread that took it: they must not become pages of this thread as well.
+/*
+ * Give the thread its pages back, and take those of the Reply, so that sunrpc has no
+ * page of the Reply to free. Returns false if an RDMA Write uses a page of the
+ * thread, or one that is not known. If nfsd deferred the Call, the pages that the
+ * request keeps are those of the thread that took it: they must not become pages of
+ * this thread as well.
  */
-void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+static __always_inline bool nfr_svc_pages_exchange(struct nfr_svc_req *req,
+						   struct svc_rqst *rqstp)
 {
 	struct page **pages = rqstp->rq_respages + 1;
 	u32 i, count = rqstp->rq_next_page - pages;
 
 	if (rqstp->rq_deferred || !nfr_svc_pages_are_apart(req, rqstp, count) ||
-	    !nfr_svc_pages_were_replaced(req, pages, count)) {
-		nfr_mem_transfer_hold(&req->transfer);
-		nfr_svc_pages_drop(req);
-		return;
-	}
+	    !nfr_svc_pages_were_replaced(req, pages, count))
+		return false;
 	for (i = 0; i < count; i++)
 		swap(pages[i], req->kept[i]);
 	rqstp->rq_next_page = rqstp->rq_respages;
 	/* without results, the pages may be the thread's own */
 	nfr_svc_pages_drop_from(req, req->nresults ? count : 0);
+	return true;
+}
+
+/**
+ * nfr_svc_pages_restore - keep the pages of a Reply until its RDMA Writes are complete
+ * @req: request with its RDMA Writes prepared
+ * @rqstp: thread's request with the Reply in rq_res
+ *
+ * The thread gets its pages back, if possible. Otherwise sunrpc frees them and those
+ * of the Reply, and the RDMA Writes hold references.
+ */
+void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+{
+	if (nfr_svc_pages_exchange(req, rqstp))
+		return;
+	nfr_mem_transfer_hold(&req->transfer);
+	nfr_svc_pages_drop(req);
+}
+
+/**
+ * nfr_svc_pages_lend - keep the pages of a Reply until its client has read them
+ * @req: request, @by_chunk if its client reads more than its result
+ * @rqstp: thread's request with the Reply in rq_res
+ * @span: memory that the client reads; consumed
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_svc_pages_lend(struct nfr_svc_req *req, struct svc_rqst *rqstp, struct nfr_span *span)
+{
+	struct nfr_piece piece;
+
+	if (nfr_svc_pages_exchange(req, rqstp))
+		return 0;
+	nfr_svc_pages_drop(req);
+	/* head, pages and tail, each of which may begin and end within a page */
+	if (!nfr_svc_pages_room(req, PFN_UP(nfr_mem_span_length(span)) + 6))
+		return -ENOMEM;
+	while (nfr_mem_span_peek(span, &piece)) {
+		get_page(piece.page);
+		req->kept[req->nkept++] = piece.page;
+		nfr_mem_span_skip(span, piece.length);
+	}
+	return 0;
 }
 
 /* --- Calls --- */

@@ -350,19 +350,36 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 }
 
 /**
+ * nfr_svc_reply_results - determine which results of a Reply may move in chunks
+ * @req: request
+ * @rqstp: nfsd thread's request with the Reply in rq_res
+ */
+void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
+{
+	if (nfr_svc_reply_is_wrapped(rqstp))
+		req->nresults = 0;
+	nfr_svc_reply_place_results(req, &rqstp->rq_res);
+}
+
+/**
  * nfr_svc_reply - prepare the Reply of an nfsd thread
  * @req: request
  * @rqstp: nfsd thread's request with the Reply in rq_res
  *
+ * The request keeps or holds the pages that its RDMA Writes use.
+ *
  * Return: 0, -EMSGSIZE if the client provided too little room, -ENOMEM or -EIO.
  */
-int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
+int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	struct nfr_svc_plan plan;
+	int rc;
 
-	if (nfr_svc_reply_is_wrapped(rqstp))
-		req->nresults = 0;
-	nfr_svc_reply_place_results(req, &rqstp->rq_res);
-	return nfr_svc_reply_plan(req, &rqstp->rq_res, &plan) ?:
-	       nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
+	nfr_svc_reply_results(req, rqstp);
+	rc = nfr_svc_reply_plan(req, &rqstp->rq_res, &plan);
+	if (!rc)
+		rc = nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
+	if (!rc)
+		nfr_svc_pages_restore(req, rqstp);
+	return rc;
 }

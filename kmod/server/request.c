@@ -49,6 +49,7 @@ static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
 		return NULL;
 	req->svc = svc;
 	nfr_mem_transfer_init(&req->transfer, svc->conn->id);
+	nfr_mem_exposure_init(&req->exposure);
 	if (nfr_svc_req_buffer(req, gfp)) {
 		kfree(req);
 		return NULL;
@@ -130,6 +131,22 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 
 /* --- send queue --- */
 
+/* Prepare the Send of a message of @length bytes in the buffer of the request. */
+static __always_inline void nfr_svc_req_prepare_send(struct nfr_svc_req *req, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
+	req->sge = (struct ib_sge) {
+		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
+	};
+	req->send.wr_cqe = &conn->signal_cqe;
+	req->send.sg_list = &req->sge;
+	req->send.num_sge = 1;
+	req->send.send_flags = 0;
+	req->send.next = NULL;
+}
+
 /**
  * nfr_svc_req_finish - chain the RDMA Writes and the Send of a request
  * @req: request with the message in its buffer
@@ -148,19 +165,38 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 		nfr_conn_break(conn, "no room for the header of a Reply");
 		return -EIO;
 	}
-	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
-	req->sge = (struct ib_sge) {
-		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
-	};
-	req->send.wr_cqe = &conn->signal_cqe;
-	req->send.sg_list = &req->sge;
-	req->send.num_sge = 1;
-	req->send.send_flags = 0;
-	req->send.next = NULL;
+	nfr_svc_req_prepare_send(req, length);
 	/* release unused pages: other Calls may wait for them */
 	nfr_svc_budget_keep(req, nfr_mem_transfer_bytes(&req->transfer));
 	req->signal = req->reply_pages;
 	req->first = nfr_mem_transfer_chain(&req->transfer, NULL, &req->send);
+	nfr_svc_req_answered(req);
+	return 0;
+}
+
+/**
+ * nfr_svc_req_finish_2003 - chain the registrations and the Send of a request
+ * @req: request with the message in its buffer, and with or without an exposure
+ * @head: header of 2003; encoded in front of the message
+ * @length: length of header and message in bytes
+ *
+ * The caller has to post the chain.
+ *
+ * Return: 0, or -EIO if the header does not fit; then the connection breaks.
+ */
+int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (nfr_wire_2003_encode(head, req->buffer, conn->send_size) < 0) {
+		nfr_conn_break(conn, "no room for the header of a Reply");
+		return -EIO;
+	}
+	nfr_svc_req_prepare_send(req, length);
+	/* no client invalidates memory of the server, or the server that of a client */
+	req->send.opcode = IB_WR_SEND;
+	req->signal = false;
+	req->first = nfr_mem_post(&req->exposure, &req->send);
 	nfr_svc_req_answered(req);
 	return 0;
 }
@@ -193,14 +229,19 @@ void nfr_svc_posted(struct nfr_conn *conn, int rc)
 static int nfr_svc_post_locked(struct nfr_svc_req *req)
 {
 	/* look first: RDMA Reads may complete at once, and the request go on */
-	bool replies = req->state == NFR_SVC_SENT;
+	enum nfr_svc_state state = req->state;
 	struct nfr_svc *svc = req->svc;
 	struct nfr_conn *conn = svc->conn;
 	int rc;
 
 	rc = nfr_conn_post(conn, req->first, req->last, req->count, req->signal);
-	if (rc || !replies)
+	if (rc)
 		return rc;
+	if (state != NFR_SVC_SENT) {
+		if (state == NFR_SVC_EXPOSED)
+			nfr_svc_expose_posted(req);
+		return 0;
+	}
 	req->mark = nfr_conn_mark(conn);
 	list_add_tail(&req->list, &svc->sent);
 	return 0;

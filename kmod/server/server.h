@@ -67,19 +67,25 @@ struct nfr_svc_req;
  * struct nfr_svc_personality - protocol variant of the server
  * @receive: decode and dispatch the message of a new request
  * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does
+ * @refuse: prepare an error, as nfr_svc_reply_error() does
+ * @size: compute the size of a header
+ * @finish: encode a header and chain the Send, as nfr_svc_req_finish() does
  *
  * The server calls these operations through this table, so that a new variant
  * only adds a table.
  */
 struct nfr_svc_personality {
 	void (*receive)(struct nfr_svc_req *req);
-	int (*reply)(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
+	int (*reply)(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+	int (*refuse)(struct nfr_svc_req *req, enum nfr_error error);
+	size_t (*size)(const struct nfr_header *head);
+	int (*finish)(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 };
 
 /*
  * States of a request; nfr_svc_advance() in call.c takes it from one to the next.
- * A protocol variant that exposes memory of the server to its clients needs one
- * more between replying and sent.
+ * A Reply that names memory of the server takes the last three in place of
+ * NFR_SVC_SENT, see expose.c.
  */
 enum nfr_svc_state {
 	NFR_SVC_RECEIVED,	/* in its receive buffer; decoded and checked */
@@ -87,6 +93,9 @@ enum nfr_svc_state {
 	NFR_SVC_READY,		/* complete: waits for an nfsd thread */
 	NFR_SVC_REPLYING,	/* nfsd works on it, or the Reply is prepared */
 	NFR_SVC_SENT,		/* the Reply is posted, or waits for room in the send queue */
+	NFR_SVC_EXPOSING,	/* the Reply is prepared, with the registrations that it needs */
+	NFR_SVC_EXPOSED,	/* it is posted or waits for room; the client may read until Done */
+	NFR_SVC_REVOKING,	/* the registrations are being invalidated */
 };
 
 /*
@@ -110,6 +119,10 @@ enum nfr_svc_state {
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
  * @mark: end of the chain in the send queue, if it ends with the Reply
+ * @exposure: memory that the client reads, see expose.c
+ * @exposed_pages: number of its pages
+ * @exposed_since: jiffies when the Reply was posted
+ * @revoke_cqe: completion of the last invalidation
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
  */
@@ -150,6 +163,11 @@ struct nfr_svc_req {
 	u32 mark;
 	void (*resume)(struct nfr_svc_req *req);
 
+	struct nfr_exposure exposure;
+	u32 exposed_pages;
+	unsigned long exposed_since;
+	struct ib_cqe revoke_cqe;
+
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
 	struct nfr_segment segs[NFR_SVC_SEGS];
 };
@@ -176,6 +194,12 @@ struct nfr_svc_req {
  * @pending: requests that wait for room in the send queue
  * @sent: requests whose Reply is posted
  * @callbacks: rpc_xprt for callbacks, or NULL
+ * @pool: MRs for Replies that the client reads
+ * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
+ *	nfr_conn.lock protects both
+ * @exposed_pages: number of pages that MRs of @pool expose
+ * @expire: work that ends exposures without a Done
+ * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
@@ -213,6 +237,14 @@ struct nfr_svc {
 	atomic_t callbacks_inflight;
 	struct nfr_svc_counters counters;
 	struct dentry *debugfs;
+	struct nfr_pool pool;
+	struct list_head exposed;
+	u32 nexposed;
+	atomic_t exposed_pages;
+	struct delayed_work expire;
+	u32 room;
+	u32 longest;
+	u32 nreplies;
 };
 
 static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
@@ -220,10 +252,15 @@ static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
 	return container_of(xprt, struct nfr_svc, xprt);
 }
 
-/* Receives for a grant: one per credit, replies to callbacks, batches to handle and to repost */
-static inline u32 nfr_svc_recvs_for(u32 grant)
+/*
+ * Receives for a grant: one per credit, replies to callbacks, batches to handle and
+ * to repost. A client of 2003 may send a Done before each Call.
+ */
+static inline u32 nfr_svc_recvs_for(const struct nfr_svc *svc, u32 grant)
 {
-	return grant + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+	u32 dones = svc->variant == NFR_READ_READ ? grant : 0;
+
+	return grant + dones + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
 
 /* Take the first entry from a list that the lock of @svc protects, or return NULL. */
@@ -263,6 +300,8 @@ extern const struct nfr_svc_personality nfr_svc_version1;
 void nfr_svc_work_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
+void nfr_svc_advance(struct nfr_svc_req *req);
+void nfr_svc_dispatch(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 
@@ -275,13 +314,15 @@ void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const v
 
 /* reply.c */
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
-int nfr_svc_reply(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
+void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
+int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
 
 /* pages.c */
 void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 room);
 void nfr_svc_pages_drop(struct nfr_svc_req *req);
 void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+int nfr_svc_pages_lend(struct nfr_svc_req *req, struct svc_rqst *rqstp, struct nfr_span *span);
 void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count);
 u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count);
 void nfr_svc_pages_free(struct nfr_svc *svc);
@@ -295,6 +336,7 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
 void nfr_svc_req_put(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
@@ -311,7 +353,26 @@ u32 nfr_svc_sink_shortages(void);
 u32 nfr_svc_budget_room(const struct nfr_svc_req *req);
 bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages);
 void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes);
+void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages);
 void nfr_svc_budget_leave(struct nfr_svc *svc);
 u32 nfr_svc_budget_in_use(void);
+
+/* expose.c */
+void nfr_svc_expose_init(struct nfr_svc *svc);
+bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device);
+int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct nfr_chunk *chunk,
+		   u32 room);
+void nfr_svc_expose_undo(struct nfr_svc_req *req);
+void nfr_svc_expose_posted(struct nfr_svc_req *req);
+void nfr_svc_expose_revoke(struct nfr_svc_req *req);
+void nfr_svc_expose_end(struct nfr_svc_req *req);
+struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid);
+bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late);
+void nfr_svc_expose_destroy(struct nfr_svc *svc);
+u32 nfr_svc_expose_total(void);
+
+/* readread.c */
+extern const struct nfr_svc_personality nfr_svc_version0;
+void nfr_svc_readread_expire(struct work_struct *work);
 
 #endif

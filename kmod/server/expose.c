@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Replies that stay in memory of the server until the client has read them
+ * (personality read-read).
+ *
+ * The registrations of a Reply's memory precede its Send in one chain. From then on
+ * the client may read, until it says that it is done or the time for that is over.
+ * Then the server invalidates the registrations, and the pages return to their owners
+ * when that is complete: a Read that comes later fails, and breaks the connection.
+ * The pages are charged to the budget of memory.c meanwhile.
+ *
+ * nfsd threads take MRs from the pool, completion handlers return them: its lock
+ * requires that softirqs are disabled.
+ */
+#include <linux/sched/mm.h>
+
+#include "observe/trace_server.h"
+#include "server/server.h"
+
+/* Attempts to find MRs for a Reply, between which other Replies may take them */
+#define NFR_SVC_EXPOSE_TRIES	8
+
+static struct lock_class_key nfr_svc_pool_key;
+static atomic_t nfr_svc_exposed_total;
+
+/* Work requests of MRs are mostly unsignaled; those complete only when they fail. */
+static void nfr_svc_mr_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	nfr_conn_check(cq->cq_context, wc);
+}
+
+/**
+ * nfr_svc_expose_init - initialize the MRs of a connection
+ * @svc: new connection
+ */
+void nfr_svc_expose_init(struct nfr_svc *svc)
+{
+	nfr_mem_pool_init(&svc->pool);
+	lockdep_set_class(&svc->pool.lock, &nfr_svc_pool_key);
+	svc->pool.done = nfr_svc_mr_done;
+	INIT_LIST_HEAD(&svc->exposed);
+}
+
+/**
+ * nfr_svc_expose_fit - choose the depth of MRs for a device
+ * @svc: new connection with the parameters read
+ * @device: RDMA device
+ *
+ * Return: false if the device cannot register memory as this requires.
+ */
+bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device)
+{
+	svc->pool.number = svc->conn->id_number;
+	nfr_mem_pool_fit(&svc->pool, device, svc->conn->wanted.mr_depth);
+	return (device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) &&
+	       svc->pool.depth >= NFR_MIN_DEPTH;
+}
+
+/* --- mapping --- */
+
+/* Returns the number of segments, -ENOMEM if the pool has too few MRs, or another errno. */
+static int nfr_svc_expose_map(struct nfr_svc_req *req, struct nfr_span span,
+			      struct nfr_segment *segs, u32 room)
+{
+	int rc;
+
+	local_bh_disable();
+	rc = nfr_mem_prepare(&req->exposure, &req->svc->pool, &span, DMA_TO_DEVICE, segs, room);
+	if (rc < 0)
+		nfr_mem_release(&req->exposure);
+	local_bh_enable();
+	return rc;
+}
+
+/* The client may be this host, whose writeback of dirty pages depends on this connection. */
+static int nfr_svc_expose_refill(struct nfr_svc *svc)
+{
+	unsigned int noio = memalloc_noio_save();
+	int rc = nfr_mem_pool_fill(&svc->pool, svc->conn->pd, NFR_BATCH);
+
+	memalloc_noio_restore(noio);
+	return rc;
+}
+
+/**
+ * nfr_svc_expose - map memory of a Reply for RDMA Reads of the client
+ * @req: request, whose Reply is being prepared
+ * @span: memory
+ * @chunk: output; its @segs have @room elements
+ * @room: maximum number of segments
+ *
+ * Context: nfsd thread; may sleep to allocate MRs.
+ *
+ * Return: 0, -ENOMEM, or -EIO if @room does not suffice.
+ */
+int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct nfr_chunk *chunk,
+		   u32 room)
+{
+	u32 pages = PFN_UP(nfr_mem_span_length(span));
+	struct nfr_svc *svc = req->svc;
+	int rc, tries = NFR_SVC_EXPOSE_TRIES;
+
+	do {
+		rc = nfr_svc_expose_map(req, *span, chunk->segs, room);
+	} while (rc == -ENOMEM && tries-- && !nfr_svc_expose_refill(svc));
+	if (rc < 0)
+		return rc == -EMSGSIZE ? -EIO : -ENOMEM;
+	chunk->nsegs = rc;
+	req->exposed_pages = pages;
+	atomic_add(pages, &svc->exposed_pages);
+	atomic_add(pages, &nfr_svc_exposed_total);
+	nfr_svc_budget_raise(req, pages);
+	nfr_svc_budget_keep(req, pages << PAGE_SHIFT);
+	return 0;
+}
+
+static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
+{
+	atomic_sub(req->exposed_pages, &req->svc->exposed_pages);
+	atomic_sub(req->exposed_pages, &nfr_svc_exposed_total);
+	req->exposed_pages = 0;
+}
+
+/**
+ * nfr_svc_expose_undo - undo nfr_svc_expose()
+ * @req: request whose registrations were not posted
+ */
+void nfr_svc_expose_undo(struct nfr_svc_req *req)
+{
+	local_bh_disable();
+	nfr_mem_release(&req->exposure);
+	local_bh_enable();
+	nfr_svc_expose_uncount(req);
+}
+
+/* --- access of the client --- */
+
+/**
+ * nfr_svc_expose_posted - wait for the Done of a client that may read a Reply
+ * @req: request whose Reply was posted; the caller holds nfr_conn.lock
+ */
+void nfr_svc_expose_posted(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+
+	req->exposed_since = jiffies;
+	list_add_tail(&req->list, &svc->exposed);
+	svc->nexposed++;
+	trace_nfsrdma_svc_expose(req);
+	nfr_work_queue(&svc->expire, nfr_params_server_done_timeout());
+}
+
+/* Caller holds the lock of the connection. */
+static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
+{
+	list_del(&req->list);
+	req->svc->nexposed--;
+}
+
+/**
+ * nfr_svc_expose_done - find the request that a Done ends
+ * @svc: connection that received the Done
+ * @xid: its XID
+ *
+ * Return: request, which no other Done ends; NULL if the client cannot read the Reply
+ * of such a Call.
+ */
+struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
+{
+	struct nfr_svc_req *req, *found = NULL;
+
+	spin_lock_bh(&svc->conn->lock);
+	list_for_each_entry(req, &svc->exposed, list) {
+		if (req->head.xid != xid)
+			continue;
+		found = req;
+		nfr_svc_expose_unlist(req);
+		break;
+	}
+	spin_unlock_bh(&svc->conn->lock);
+	return found;
+}
+
+/**
+ * nfr_svc_expose_late - collect the requests whose client is too late
+ * @svc: connection
+ * @late: output
+ *
+ * Return: whether the client may read other Replies, whose time will be over later.
+ */
+bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
+{
+	unsigned long timeout = nfr_params_server_done_timeout();
+	struct nfr_svc_req *req, *next;
+	bool more;
+
+	spin_lock_bh(&svc->conn->lock);
+	list_for_each_entry_safe(req, next, &svc->exposed, list) {
+		if (time_before(jiffies, req->exposed_since + timeout))
+			break;
+		nfr_svc_expose_unlist(req);
+		list_add_tail(&req->list, late);
+	}
+	more = !list_empty(&svc->exposed);
+	spin_unlock_bh(&svc->conn->lock);
+	return more;
+}
+
+/* --- end of the access --- */
+
+/**
+ * nfr_svc_expose_revoke - chain the invalidations of an exposed Reply
+ * @req: request with @revoke_cqe set; the caller has to post the chain
+ */
+void nfr_svc_expose_revoke(struct nfr_svc_req *req)
+{
+	struct ib_send_wr *last = NULL;
+
+	nfr_mem_revoke(&req->exposure, &req->first, &last);
+	last->wr_cqe = &req->revoke_cqe;
+	req->signal = true;
+}
+
+/**
+ * nfr_svc_expose_end - unmap the memory of a Reply
+ * @req: request whose invalidations are complete
+ *
+ * Context: Completion handler.
+ */
+void nfr_svc_expose_end(struct nfr_svc_req *req)
+{
+	local_bh_disable();
+	nfr_mem_release(&req->exposure);
+	local_bh_enable();
+	nfr_svc_expose_uncount(req);
+}
+
+/**
+ * nfr_svc_expose_destroy - destroy the MRs of a connection
+ * @svc: drained connection without references, whose requests still exist
+ *
+ * Context: Sleeps.
+ */
+void nfr_svc_expose_destroy(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	LIST_HEAD(mrs);
+
+	list_for_each_entry(req, &svc->all, all) {
+		nfr_mem_detach(&req->exposure, &mrs);
+		nfr_svc_expose_uncount(req);
+	}
+	nfr_mem_destroy(&mrs);
+	nfr_mem_pool_destroy(&svc->pool);
+}
+
+/**
+ * nfr_svc_expose_total - get the number of pages that clients may read
+ *
+ * Return: pages of all connections.
+ */
+u32 nfr_svc_expose_total(void)
+{
+	return atomic_read(&nfr_svc_exposed_total);
+}

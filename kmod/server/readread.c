@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Personality read-read: the server of 2003 (wire/header2003.c). A Call provides no
+ * memory for its Reply. What does not fit inline stays where it is, the Reply names
+ * it, and the client reads it and sends a Done: the data of a READ or READLINK in a
+ * chunk at its position, or the whole message in a chunk at position 0.
+ *
+ * There is no error message: the server ends the connection of a client that sends
+ * what it cannot answer.
+ */
+#include <linux/sunrpc/xdr.h>
+
+#include "observe/trace_server.h"
+#include "server/server.h"
+
+/* Segments of a chunk; the client of this module accepts 64 */
+#define NFR_SVC_EXPOSE_SEGS	32
+
+/* Replies that determine how long the next ones will be */
+#define NFR_SVC_LEARN		64
+
+/* --- messages --- */
+
+static void nfr_svc_readread_end(struct nfr_svc_req *req, const char *what)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
+	nfr_svc_count(req->svc, dropped, 1);
+	nfr_svc_req_put(req);
+	nfr_conn_break(conn, what);
+}
+
+static void nfr_svc_readread_done(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+	u32 xid = req->head.xid;
+	struct nfr_svc_req *found = nfr_svc_expose_done(svc, xid);
+
+	nfr_svc_req_put(req);
+	trace_nfsrdma_svc_done(svc, xid, found ? "done" : "stray");
+	nfr_svc_count(svc, dones, found ? 1 : 0);
+	nfr_svc_count(svc, stray_dones, found ? 0 : 1);
+	if (found)
+		nfr_svc_advance(found);
+}
+
+/*
+ * A Call of version 1 limits its Reply by Write chunks. This one gets a Write chunk
+ * that no client sent, as long as recent Replies: the budget charges it, and nfsd's
+ * first result belongs to it. A longer Reply raises the charge.
+ */
+static void nfr_svc_readread_room(struct nfr_svc_req *req)
+{
+	struct nfr_chunk *chunk = &req->chunks[NFR_SVC_CHUNKS - 1];
+
+	*chunk = (struct nfr_chunk) { .nsegs = 1, .segs = &req->segs[NFR_SVC_SEGS - 1] };
+	chunk->segs->length = max(READ_ONCE(req->svc->room), 1u) << PAGE_SHIFT;
+	req->head.writes = chunk;
+	req->head.nwrites = 1;
+}
+
+static void nfr_svc_readread_receive(struct nfr_svc_req *req)
+{
+	struct nfr_space space = {
+		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS - 1,
+		.segs = req->segs, .nsegs = NFR_SVC_SEGS - 1,
+	};
+	int rc = nfr_wire_2003_decode(&req->head, &space, req->recv->data, req->recv->length);
+
+	if (rc < 0) {
+		nfr_svc_readread_end(req, "malformed transport header");
+		return;
+	}
+	if (req->head.proc == NFR_DONE) {
+		nfr_svc_readread_done(req);
+		return;
+	}
+	req->rpc = req->recv->data + rc;
+	req->rpc_length = req->recv->length - rc;
+	nfr_svc_readread_room(req);
+	nfr_svc_dispatch(req);
+}
+
+static int nfr_svc_readread_refuse(struct nfr_svc_req *req, enum nfr_error error)
+{
+	nfr_svc_count(req->svc, errors, 1);
+	trace_nfsrdma_svc_error(req->svc, req->head.xid, "refused; no error message", 0);
+	nfr_conn_break(req->svc->conn, "a Call has to be refused");
+	return -EPROTO;
+}
+
+/* --- Replies --- */
+
+/* How a Reply is conveyed: @span is the memory that the client reads, if any */
+struct nfr_svc_readread_plan {
+	struct nfr_header head;
+	struct nfr_chunk chunk;
+	struct nfr_span span;
+	u32 length;		/* of the message without what the client reads */
+};
+
+/* Expect Replies as long as the longest of the last ones. nfsd threads may race; it is a guess. */
+static void nfr_svc_readread_learn(struct nfr_svc *svc, u32 pages)
+{
+	u32 longest = max(READ_ONCE(svc->longest), pages);
+	u32 count = READ_ONCE(svc->nreplies) + 1;
+
+	WRITE_ONCE(svc->nreplies, count);
+	if (pages > READ_ONCE(svc->room) || count % NFR_SVC_LEARN == 0)
+		WRITE_ONCE(svc->room, longest);
+	WRITE_ONCE(svc->longest, count % NFR_SVC_LEARN ? longest : 0);
+}
+
+static int nfr_svc_readread_span(const struct xdr_buf *res, u32 offset, u32 length,
+				 struct nfr_span *span)
+{
+	struct xdr_buf part;
+
+	if (xdr_buf_subsegment(res, &part, offset, length))
+		return -EIO;
+	*span = (struct nfr_span) {
+		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
+		.page_len = part.page_len, .tail = part.tail[0],
+	};
+	return 0;
+}
+
+/* Check whether @length inline bytes fit, with a chunk of @span. */
+static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span, u32 length)
+{
+	u32 segs = nfr_mem_span_regions(span, svc->pool.room);
+
+	return (u64)NFR_WIRE_2003_MIN + segs * (8 + NFR_WIRE_SEGMENT) + length <=
+	       svc->conn->send_size;
+}
+
+static bool nfr_svc_readread_is_inline(const struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	const struct nfr_conn *conn = req->svc->conn;
+
+	return NFR_WIRE_2003_MIN + res->len <= conn->send_size &&
+	       !(req->nresults && req->results[0].length >= conn->wanted.min_chunk);
+}
+
+/* Determine what the client reads: nothing, the result, or the whole message. */
+static int nfr_svc_readread_choose(struct nfr_svc_req *req, const struct xdr_buf *res,
+				   struct nfr_svc_readread_plan *plan)
+{
+	const struct nfr_result *result = req->results;
+	int rc;
+
+	req->by_chunk = false;
+	plan->length = res->len;
+	if (nfr_svc_readread_is_inline(req, res)) {
+		req->nresults = 0;
+		return 0;
+	}
+	plan->head.reads = &plan->chunk;
+	plan->head.nreads = 1;
+	plan->chunk.segs = req->segs;
+	if (req->nresults && result->length && result->offset % 4 == 0) {
+		plan->length -= min_t(u32, xdr_align_size(result->length),
+				      res->len - result->offset);
+		plan->chunk.position = result->offset;
+		rc = nfr_svc_readread_span(res, result->offset, result->length, &plan->span);
+		if (rc || nfr_svc_readread_fits(req->svc, &plan->span, plan->length))
+			return rc;
+	}
+	req->nresults = 0;
+	req->by_chunk = true;
+	plan->head.proc = NFR_NOMSG;
+	plan->chunk.position = 0;
+	plan->length = 0;
+	return nfr_svc_readread_span(res, 0, res->len, &plan->span);
+}
+
+/* Copy the inline part behind the header of @size bytes. */
+static int nfr_svc_readread_copy(struct nfr_svc_req *req, const struct xdr_buf *res,
+				 const struct nfr_svc_readread_plan *plan, u32 size)
+{
+	u32 before = req->nresults ? req->results[0].offset : plan->length;
+	u32 after = plan->length - before;
+	u8 *to = req->buffer + size;
+
+	if (size + plan->length > req->svc->conn->send_size)
+		return -EIO;
+	return read_bytes_from_xdr_buf(res, 0, to, before) ?:
+	       read_bytes_from_xdr_buf(res, res->len - after, to + before, after);
+}
+
+/* Prepare the message, and keep the pages that the client reads. */
+static int nfr_svc_readread_build(struct nfr_svc_req *req, struct svc_rqst *rqstp,
+				  struct nfr_svc_readread_plan *plan)
+{
+	u32 size = nfr_wire_2003_size(&plan->head);
+	int rc;
+
+	rc = nfr_svc_readread_copy(req, &rqstp->rq_res, plan, size);
+	if (!rc && plan->head.nreads)
+		rc = nfr_svc_pages_lend(req, rqstp, &plan->span);
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_reply(req, &plan->head, plan->length);
+	nfr_svc_count(req->svc, replies, 1);
+	nfr_svc_count(req->svc, inline_bytes, plan->length);
+	return nfr_svc_req_finish_2003(req, &plan->head, size + plan->length);
+}
+
+static int nfr_svc_readread_expose(struct nfr_svc_req *req, struct svc_rqst *rqstp,
+				   struct nfr_svc_readread_plan *plan)
+{
+	u32 length = nfr_mem_span_length(&plan->span);
+	int rc;
+
+	rc = nfr_svc_expose(req, &plan->span, &plan->chunk, NFR_SVC_EXPOSE_SEGS);
+	if (rc)
+		return rc;
+	rc = nfr_svc_readread_build(req, rqstp, plan);
+	if (rc) {
+		nfr_svc_expose_undo(req);
+		return rc;
+	}
+	nfr_svc_count(req->svc, exposures, 1);
+	nfr_svc_count(req->svc, exposed_bytes, length);
+	req->state = NFR_SVC_EXPOSING;
+	return 0;
+}
+
+static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+{
+	struct nfr_svc_readread_plan plan = {
+		.head = {
+			.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant),
+			.proc = NFR_MSG,
+		},
+	};
+	int rc;
+
+	nfr_svc_reply_results(req, rqstp);
+	nfr_svc_readread_learn(req->svc, PFN_UP(rqstp->rq_res.len));
+	rc = nfr_svc_readread_choose(req, &rqstp->rq_res, &plan);
+	if (rc)
+		return rc;
+	if (plan.head.nreads)
+		return nfr_svc_readread_expose(req, rqstp, &plan);
+	nfr_svc_budget_keep(req, 0);
+	rc = nfr_svc_readread_build(req, rqstp, &plan);
+	if (!rc)
+		nfr_svc_pages_restore(req, rqstp);
+	return rc;
+}
+
+const struct nfr_svc_personality nfr_svc_version0 = {
+	.receive	= nfr_svc_readread_receive,
+	.reply		= nfr_svc_readread_reply,
+	.refuse		= nfr_svc_readread_refuse,
+	.size		= nfr_wire_2003_size,
+	.finish		= nfr_svc_req_finish_2003,
+};
+
+/* --- the end of the client's time --- */
+
+/**
+ * nfr_svc_readread_expire - end the exposure of Replies without a Done
+ * @work: nfr_svc.expire
+ */
+void nfr_svc_readread_expire(struct work_struct *work)
+{
+	struct nfr_svc *svc = container_of(work, struct nfr_svc, expire.work);
+	struct nfr_svc_req *req, *next;
+	LIST_HEAD(late);
+
+	if (nfr_svc_expose_late(svc, &late))
+		nfr_work_queue(&svc->expire, HZ);
+	list_for_each_entry_safe(req, next, &late, list) {
+		trace_nfsrdma_svc_done(svc, req->head.xid, "timeout");
+		nfr_svc_count(svc, done_timeouts, 1);
+		nfr_svc_advance(req);
+	}
+}
