@@ -126,6 +126,54 @@ static void check_header(const uint8_t *data, size_t size)
 	free_space(&space);
 }
 
+/* What the header of 2003 says with room for so much */
+static int verdict_2003(const uint8_t *data, size_t size, u32 chunks, u32 segs)
+{
+	struct nfr_space space = new_space(chunks, segs);
+	struct nfr_header head;
+	int len = nfr_wire_2003_decode(&head, &space, data, size);
+
+	free_space(&space);
+	return len;
+}
+
+static void check_encode_2003(const struct nfr_header *head, const uint8_t *data, size_t len)
+{
+	u8 *buf = exactly(len, 1);
+
+	check(nfr_wire_2003_size(head) == len);
+	check(nfr_wire_2003_encode(head, buf, len - 1) == -EMSGSIZE);
+	check(nfr_wire_2003_encode(head, buf, len) == (int)len);
+	check(!memcmp(buf, data, len));
+	free(buf);
+}
+
+static void check_header_2003(const uint8_t *data, size_t size)
+{
+	/* an entry of the list takes 24 bytes */
+	struct nfr_space space = new_space(size / 24, size / 24);
+	struct nfr_header head;
+	int len = nfr_wire_2003_decode(&head, &space, data, size);
+	int scant = verdict_2003(data, size, 2, 3);
+	u32 segs;
+
+	check(scant == len || scant == -E2BIG);
+	if (len > 0) {
+		check((size_t)len <= size);
+		check(!head.nwrites && !head.reply);
+		check_encode_2003(&head, data, len);
+		segs = walk_lists(&head);
+		check(verdict_2003(data, size, head.nreads, segs) == len);
+		if (segs) {
+			check(verdict_2003(data, size, head.nreads - 1, segs) == -E2BIG);
+			check(verdict_2003(data, size, head.nreads, segs - 1) == -E2BIG);
+		}
+	} else {
+		check(len == -EBADMSG || len == -EPROTO || len == -EPROTONOSUPPORT);
+	}
+	free_space(&space);
+}
+
 static void check_private(const uint8_t *data, size_t size)
 {
 	struct nfr_private said, again;
@@ -148,6 +196,7 @@ static void check_private(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	check_header(data, size);
+	check_header_2003(data, size);
 	check_private(data, size);
 	check(size >= 8 || !nfr_wire_is_call(data, size));
 	return 0;

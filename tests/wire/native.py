@@ -63,12 +63,17 @@ class Private(NamedTuple):
 class Wire:
     """The C code; ``folder`` takes the library."""
 
+    PREFIX = "nfr_wire_"
+
     def __init__(self, folder: Path) -> None:
         assert COMPILER
         path = folder / "wire.so"
         run(COMPILER, "-shared", "-fPIC", *FLAGS, *SOURCES, "-o", path)
         self.lib = ctypes.CDLL(str(path))
-        self.lib.nfr_wire_size.restype = c_size_t
+        self._size, self._encode, self._judge = (
+            getattr(self.lib, f"{self.PREFIX}{name}") for name in ("size", "encode", "decode")
+        )
+        self._size.restype = c_size_t
         self.lib.nfr_wire_encode_private.restype = c_size_t
         self.lib.nfr_wire_length.restype = c_uint32
         self.lib.nfr_wire_is_call.restype = c_bool
@@ -76,13 +81,13 @@ class Wire:
         self.lib.nfr_wire_is_call.argtypes = (c_char_p, c_size_t)
 
     def size(self, header: Header) -> int:
-        return int(self.lib.nfr_wire_size(ctypes.byref(_to_c(header))))
+        return int(self._size(ctypes.byref(_to_c(header))))
 
     def encode(self, header: Header, room: int) -> bytes:
         """What was written into ``room`` bytes; RefusedError when nothing was."""
         buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
         # three bytes on: no alignment may be counted on
-        size = self.lib.nfr_wire_encode(
+        size = self._encode(
             ctypes.byref(_to_c(header)), ctypes.byref(buffer, 3), c_size_t(room)
         )
         written = max(size, 0)
@@ -109,7 +114,7 @@ class Wire:
         space = CSpace((CChunk * chunks)(), chunks, (CSegment * segments)(), segments)
         buffer = (c_ubyte * (len(message) + 1))(0, *message)
         where = ctypes.byref(buffer, 1), c_size_t(len(message))
-        size = self.lib.nfr_wire_decode(ctypes.byref(head), ctypes.byref(space), *where)
+        size = self._judge(ctypes.byref(head), ctypes.byref(space), *where)
         # ctypes does not see that the header points there
         head.space = space
         return head, size
@@ -145,6 +150,12 @@ class Wire:
         segments = tuple(Segment(s.handle, s.length, s.offset) for s in chunk.segs[: chunk.nsegs])
         assert self.lib.nfr_wire_length(ctypes.byref(chunk)) == sum(s.length for s in segments)
         return segments
+
+
+class Wire2003(Wire):
+    """The C code of the header of 2003."""
+
+    PREFIX = "nfr_wire_2003_"
 
 
 def _to_c(header: Header) -> CHeader:
