@@ -27,6 +27,11 @@
 #include "client/client.h"
 #include "observe/trace.h"
 
+/*
+ * Each version of the header has a marshaling function of its own. What they share is
+ * inlined into both, so that a Call of one does not pay for the other.
+ */
+
 /* --- the way of each part --- */
 
 /* How a Call or a Reply is conveyed */
@@ -77,8 +82,8 @@ static struct nfr_span nfr_client_span_of_all(const struct xdr_buf *buf)
 }
 
 /* Maximum size of a Write or Reply chunk in the header, in bytes */
-static u32 nfr_client_chunk_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf,
-				  enum nfr_way way)
+static __always_inline u32 nfr_client_chunk_bytes(const struct nfr_conn *conn,
+						  const struct xdr_buf *buf, enum nfr_way way)
 {
 	struct nfr_span span = way == NFR_LONG ? nfr_client_span_of_all(buf) :
 						 nfr_client_span_of_pages(buf);
@@ -90,7 +95,8 @@ static u32 nfr_client_chunk_bytes(const struct nfr_conn *conn, const struct xdr_
 }
 
 /* Maximum size of a Read chunk in the header, in bytes */
-static u32 nfr_client_read_bytes(const struct nfr_conn *conn, const struct xdr_buf *buf)
+static __always_inline u32 nfr_client_read_bytes(const struct nfr_conn *conn,
+						 const struct xdr_buf *buf)
 {
 	struct nfr_span span = nfr_client_span_of_pages(buf);
 	u32 room = nfr_client_link_of(conn)->pool.room;
@@ -99,8 +105,9 @@ static u32 nfr_client_read_bytes(const struct nfr_conn *conn, const struct xdr_b
 }
 
 /* @fixed is the size of the header without Read chunks */
-static enum nfr_way nfr_client_call_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst,
-					u32 fixed)
+static __always_inline enum nfr_way nfr_client_call_way(const struct nfr_conn *conn,
+							const struct rpc_rqst *rqst,
+							u32 fixed)
 {
 	const struct xdr_buf *snd = &rqst->rq_snd_buf;
 	bool data = (snd->flags & XDRBUF_WRITE) && snd->page_len && nfr_client_may_reduce(rqst);
@@ -115,7 +122,7 @@ static enum nfr_way nfr_client_call_way(const struct nfr_conn *conn, const struc
 }
 
 /* Some upper layers let the transport allocate receive pages, for example NFSv3 GETACL. */
-static int nfr_client_fill_sparse_pages(struct xdr_buf *buf)
+static __always_inline int nfr_client_fill_sparse_pages(struct xdr_buf *buf)
 {
 	u32 i, count = PAGE_ALIGN(buf->page_base + buf->page_len) >> PAGE_SHIFT;
 
@@ -211,7 +218,7 @@ static int nfr_client_marshal_write(struct nfr_conn *conn, struct nfr_req *req,
 
 /* --- the inline part --- */
 
-static u8 *nfr_client_copy_pages(u8 *to, const struct xdr_buf *buf)
+static __always_inline u8 *nfr_client_copy_pages(u8 *to, const struct xdr_buf *buf)
 {
 	u32 base = buf->page_base, left = buf->page_len;
 
@@ -273,7 +280,8 @@ static bool nfr_client_inline_in_place(const struct nfr_req *req, const struct n
 }
 
 /* Copy the message. The original stays intact for a retransmission. */
-static u8 *nfr_client_inline_copy(struct nfr_req *req, const struct nfr_inline *part, u8 *at)
+static __always_inline u8 *nfr_client_inline_copy(struct nfr_req *req,
+						  const struct nfr_inline *part, u8 *at)
 {
 	memcpy(at, part->head.iov_base, part->head.iov_len);
 	at += part->head.iov_len;
@@ -352,7 +360,6 @@ int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, stru
 	return rc;
 }
 
-/* Each version of the header has its own copy of this function, with direct calls */
 static __always_inline int
 nfr_client_send_as(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 		   const struct xdr_buf *message, bool signal,

@@ -137,12 +137,8 @@ static void nfr_client_reply_inv_done(struct ib_cq *cq, struct ib_wc *wc)
 	conn->ops->writable(conn);
 }
 
-/**
- * nfr_client_reply_finish - invalidate the MRs that the peer did not, and complete the RPC
- * @conn: connection
- * @req: pinned request with @recv, @reserved and @result set
- */
-void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+/* See nfr_client_reply_finish(); inlined into the way of each Reply of version 1. */
+static __always_inline void nfr_client_reply_end(struct nfr_conn *conn, struct nfr_req *req)
 {
 	if (nfr_mem_settle(&req->exposure)) {
 		nfr_client_reply_deliver(conn, req);
@@ -152,6 +148,16 @@ void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
 	req->inv_cqe.done = nfr_client_reply_inv_done;
 	if (nfr_client_revoke(conn, &req->exposure, &req->inv_cqe))
 		nfr_client_reply_hold(req);
+}
+
+/**
+ * nfr_client_reply_finish - invalidate the MRs that the peer did not, and complete the RPC
+ * @conn: connection
+ * @req: pinned request with @recv, @reserved and @result set
+ */
+void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req)
+{
+	nfr_client_reply_end(conn, req);
 }
 
 /* --- header checks --- */
@@ -208,14 +214,8 @@ static void nfr_client_reply_check(struct nfr_conn *conn, struct nfr_req *req,
 
 /* --- receiving --- */
 
-/**
- * nfr_client_reply_find - find and pin the request of a Reply
- * @conn: connection that received the Reply
- * @xid: its XID
- *
- * Return: request that was sent on this connection and has no Reply yet, or NULL.
- */
-struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
+/* See nfr_client_reply_find(); inlined into the way of each Reply of version 1. */
+static __always_inline struct nfr_req *nfr_client_reply_pin(struct nfr_conn *conn, u32 xid)
 {
 	struct nfr_xprt *nx = conn->owner;
 	struct nfr_req *req = NULL;
@@ -235,6 +235,18 @@ struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
 	}
 	spin_unlock(&nx->xprt.queue_lock);
 	return req;
+}
+
+/**
+ * nfr_client_reply_find - find and pin the request of a Reply
+ * @conn: connection that received the Reply
+ * @xid: its XID
+ *
+ * Return: request that was sent on this connection and has no Reply yet, or NULL.
+ */
+struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid)
+{
+	return nfr_client_reply_pin(conn, xid);
 }
 
 /**
@@ -286,7 +298,7 @@ static void nfr_client_reply_kept(struct nfr_req *req, const struct nfr_header *
 static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *recv,
 				     const struct nfr_header *head, const void *rpc, u32 length)
 {
-	struct nfr_req *req = nfr_client_reply_find(conn, head->xid);
+	struct nfr_req *req = nfr_client_reply_pin(conn, head->xid);
 
 	nfr_client_link_of(conn)->replies++;
 	nfr_conn_grant(conn, head->credits);
@@ -298,7 +310,7 @@ static void nfr_client_reply_receive(struct nfr_conn *conn, struct nfr_recv *rec
 		nfr_client_reply_check(conn, req, head, rpc, length);
 		if (req->exposure.kept || req->exposure.slot)
 			nfr_client_reply_kept(req, head);
-		nfr_client_reply_finish(conn, req);
+		nfr_client_reply_end(conn, req);
 	} else {
 		nfr_client_reply_discard(conn, recv, head->xid);
 	}

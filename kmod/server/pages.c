@@ -51,7 +51,7 @@ void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u
 	req->nkept = i;
 }
 
-static void nfr_svc_pages_drop_from(struct nfr_svc_req *req, u32 first)
+static __always_inline void nfr_svc_pages_drop_from(struct nfr_svc_req *req, u32 first)
 {
 	while (req->nkept > first)
 		put_page(req->kept[--req->nkept]);
@@ -67,8 +67,8 @@ void nfr_svc_pages_drop(struct nfr_svc_req *req)
 }
 
 /* Check that RDMA Writes take data from the @count pages after the first only, if at all. */
-static bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req, const struct svc_rqst *rqstp,
-				    u32 count)
+static __always_inline bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req,
+						    const struct svc_rqst *rqstp, u32 count)
 {
 	const struct xdr_buf *res = &rqstp->rq_res;
 	const struct nfr_result *last;
@@ -89,8 +89,8 @@ static bool nfr_svc_pages_are_apart(const struct nfr_svc_req *req, const struct 
  * Check that each page of the Reply after the first was replaced, or that no RDMA
  * Write uses it.
  */
-static bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req, struct page **pages,
-					u32 count)
+static __always_inline bool nfr_svc_pages_were_replaced(const struct nfr_svc_req *req,
+							struct page **pages, u32 count)
 {
 	u32 i;
 

@@ -80,7 +80,7 @@ static bool nfr_svc_word_is(const struct xdr_buf *res, u32 offset, u32 value)
  * word; for all other results, the offset of the data. Results that nfsd
  * truncated, because the Reply became too long, are dropped.
  */
-static void nfr_svc_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
+static __always_inline void nfr_svc_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 i;
 
@@ -349,6 +349,15 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 	return nfr_svc_req_finish(req, &plan->head, plan->size + (by_chunk ? 0 : plan->length));
 }
 
+/* See nfr_svc_reply_results(); inlined into the way of each Reply of version 1. */
+static __always_inline void nfr_svc_reply_find_results(struct nfr_svc_req *req,
+						       const struct svc_rqst *rqstp)
+{
+	if (nfr_svc_reply_is_wrapped(rqstp))
+		req->nresults = 0;
+	nfr_svc_reply_place_results(req, &rqstp->rq_res);
+}
+
 /**
  * nfr_svc_reply_results - determine which results of a Reply may move in chunks
  * @req: request
@@ -356,9 +365,7 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
  */
 void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
 {
-	if (nfr_svc_reply_is_wrapped(rqstp))
-		req->nresults = 0;
-	nfr_svc_reply_place_results(req, &rqstp->rq_res);
+	nfr_svc_reply_find_results(req, rqstp);
 }
 
 /**
@@ -375,7 +382,7 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 	struct nfr_svc_plan plan;
 	int rc;
 
-	nfr_svc_reply_results(req, rqstp);
+	nfr_svc_reply_find_results(req, rqstp);
 	rc = nfr_svc_reply_plan(req, &rqstp->rq_res, &plan);
 	if (!rc)
 		rc = nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
