@@ -87,9 +87,7 @@ class Wire:
         """What was written into ``room`` bytes; RefusedError when nothing was."""
         buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
         # three bytes on: no alignment may be counted on
-        size = self._encode(
-            ctypes.byref(_to_c(header)), ctypes.byref(buffer, 3), c_size_t(room)
-        )
+        size = self._encode(ctypes.byref(_to_c(header)), ctypes.byref(buffer, 3), c_size_t(room))
         written = max(size, 0)
         assert set(buffer[:3]) | set(buffer[3 + written :]) == {0xA5}
         return bytes(buffer[3 : 3 + _good(size)])

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personality read-read: the client reads large results from its server, and says when it is done.
+
+Over modelled cards, with client and server in one kernel, and our module on both ends.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import built
+import pytest
+from cards import cards_lab
+from carriers import START, THEIRS, serve
+from module_data import around, carried, delegation
+from module_faults import killed
+from peers import PORT, SERVER, argv_of, bring
+from storm import HERE, PARAMETERS, connections, mounted, set_parameters
+
+from nfsrdma_tools.lab.lab import Lab
+
+CARD = Path(__file__).with_name("card_node.py").read_bytes()
+BOTH = ("personality=read-read", "server_personalities=read-read")
+VERSIONS = ("vers=3", "vers=4.2")
+FOLDER = "hostile"
+MAKE = f"mkdir -p /export/{FOLDER} && head -c 4194304 /dev/urandom > /export/{FOLDER}/data"
+TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
+LIMIT = 600.0
+# statuses of a Read that the server's card refuses, and of a Write
+REFUSED = (9, 10, 11)
+# a page, in bytes; the module's limit for the replies of one connection, in pages
+PAGE, SHARE = 4096, 1024
+
+
+def load(lab: Lab, *parameters: str) -> None:
+    """Our module, with these parameters, in place of whatever is loaded."""
+    lab.run("server", "systemctl", "stop", "nfs-server")
+    built.bring(lab)
+    sets = [word for one in parameters for word in ("--set", one)]
+    lab.run("client", "nfsrdma", "module", "load", *sets)
+    lab.run("server", "sh", "-c", START)
+
+
+@pytest.fixture(scope="module")
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab whose mounts and server speak read-read."""
+    with cards_lab(pytestconfig, "readread", verbs=True) as made:
+        load(made, *BOTH)
+        yield made
+
+
+def totals(lab: Lab) -> dict[str, int]:
+    """What the server keeps for all connections."""
+    rows = [line.split() for line in lab.run("server", "sh", "-c", TOTALS).stdout.splitlines()]
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def nothing_exposed(lab: Lab) -> None:
+    """No client can read memory of the server, and no reply is charged."""
+    end = time.monotonic() + LIMIT
+    while (now := totals(lab))["exposed_pages"] or now["reply_pages"]:
+        assert time.monotonic() < end, now
+        time.sleep(0.2)
+
+
+def summed(lab: Lab, folder: str, *names: str) -> list[int]:
+    found = connections(lab, folder=folder)
+    return [sum(int(one[name]) for one in found) for name in names]
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_data_is_equal_and_every_done_arrives(lab: Lab, options: str) -> None:
+    with mounted(lab, options):
+        sides = [connections(lab, folder=folder) for folder in ("nfsrdma", "nfsrdma-server")]
+        assert {one["personality"] for side in sides for one in side} == {"read-read"}
+        # the server may expose 4 MiB, and one Reply for each thread beyond that
+        lab.run("client", "sh", "-ec", f"""
+head -c 67108864 /dev/urandom > /export/much
+cmp /export/much {HERE}/much
+dd if={HERE}/much of=/run/much bs=1M iflag=direct status=none
+cmp /export/much /run/much
+rm /export/much /run/much
+""", timeout=LIMIT)  # fmt: skip
+        fetches, sent = summed(lab, "nfsrdma", "fetches", "dones")
+        exposures, dones, late, stray = summed(
+            lab, "nfsrdma-server", "exposures", "dones", "done_timeouts", "stray_dones"
+        )
+    assert fetches == sent > 64
+    # the last Done may be on its way
+    assert exposures >= dones >= sent - 1
+    assert (late, stray) == (0, 0)
+    nothing_exposed(lab)
+    carried(lab, options, around(4096, 65536, 1 << 20), 2003)
+    nothing_exposed(lab)
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_long_messages_move_as_a_whole(lab: Lab, options: str) -> None:
+    """A list of many names, and a link whose target is as long as a name may be."""
+    lab.run("server", "sh", "-ec", """
+mkdir /export/long
+cd /export/long
+seq -f name-%g 5000 | xargs touch
+ln -s "$(printf %01023d 7)" link
+""", timeout=LIMIT)  # fmt: skip
+    try:
+        with mounted(lab, options):
+            listed = lab.run("client", "ls", f"{HERE}/long", timeout=LIMIT).stdout.split()
+            target = lab.run("client", "readlink", f"{HERE}/long/link").stdout.strip()
+            (fetches,) = summed(lab, "nfsrdma", "fetches")
+    finally:
+        lab.run("server", "rm", "-r", "/export/long", timeout=LIMIT)
+    assert sorted(listed) == sorted([*(f"name-{n}" for n in range(1, 5001)), "link"])
+    assert target == f"{7:01023d}"
+    assert fetches > 0
+    nothing_exposed(lab)
+
+
+def test_a_delegation_is_recalled(lab: Lab) -> None:
+    assert delegation(lab, "vers=4.2")["callbacks"] > 0
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_killed_readers_leave_nothing(lab: Lab, options: str, long: bool) -> None:
+    killed(lab, options, False, "2003", 20 if long else 2)
+    nothing_exposed(lab)
+
+
+def test_a_mount_survives_each_failure_of_its_card(lab: Lab) -> None:
+    output = lab.run("client", "python3", "-", "broken", stdin=CARD, timeout=1800).stdout
+    found = json.loads(output)
+    assert [state["same"] for state in found.values()] == [True] * 4
+    nothing_exposed(lab)
+
+
+def test_a_mount_survives_restarts_of_its_server(lab: Lab, long: bool) -> None:
+    script = f"""
+head -c 33554432 /dev/urandom > /export/restarts
+(for n in $(seq {20 if long else 3}); do
+	cmp /export/restarts {HERE}/restarts || exit
+	echo 3 > /proc/sys/vm/drop_caches
+done; echo equal > /run/equal) &
+while kill -0 $! 2> /dev/null; do
+	sleep 1
+	systemctl restart nfs-server
+	echo Y > /proc/fs/nfsd/v4_end_grace || true
+done
+cat /run/equal
+rm /run/equal /export/restarts
+"""
+    with mounted(lab, "vers=4.2"):
+        said = lab.run("client", "sh", "-c", script, timeout=1800).stdout
+    assert said == "equal\n"
+    nothing_exposed(lab)
+
+
+def test_without_permission_a_mount_is_read_write(lab: Lab) -> None:
+    names = f"{PARAMETERS}/server_personalities"
+    lab.run("server", "tee", names, stdin=b"cached")
+    try:
+        with mounted(lab, "vers=3"):
+            sides = [connections(lab, folder=folder) for folder in ("nfsrdma", "nfsrdma-server")]
+            lab.run("client", "sh", "-ec", f"""
+head -c 4194304 /dev/urandom > /export/plain
+cmp /export/plain {HERE}/plain
+rm /export/plain
+""")  # fmt: skip
+            fetches, writes = summed(lab, "nfsrdma", "fetches", "write_chunks")
+    finally:
+        lab.run("server", "tee", names, stdin=b"read-read")
+    assert {one["personality"] for side in sides for one in side} == {"read-write"}
+    assert (fetches, writes > 0) == (0, True)
+
+
+# --- a client that breaks the rules ---
+
+
+@pytest.fixture(scope="module")
+def victim(lab: Lab) -> Iterator[Lab]:
+    """The server, with a file for hostile clients and a short time for the Done."""
+    bring(lab, "client")
+    lab.run("server", "sh", "-ec", MAKE)
+    with set_parameters(lab, server_done_timeout=2):
+        yield lab
+    lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+
+
+def case(lab: Lab, name: str) -> Any:
+    """A case of readread_node.py; the server exposes nothing afterwards, and serves others."""
+    argv = argv_of("readread", SERVER, PORT, FOLDER, name)
+    said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
+    nothing_exposed(lab)
+    with mounted(lab, "vers=3"):
+        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
+    nothing_exposed(lab)
+    return said
+
+
+def is_refused(found: dict[str, Any]) -> bool:
+    """A Read that brought nothing and ended its connection."""
+    return found["status"] in REFUSED and not found["came"] and found["ended"]
+
+
+def test_a_done_ends_the_access(victim: Lab) -> None:
+    said = case(victim, "honest")
+    assert said["agreed"] == 1
+    assert said["exposed"] == [16, 1]
+    assert said["same"]
+    assert said["gone"]
+    assert said["counted"] == [1, 1, 0, 0, 0]
+    assert said["lives"]
+    assert is_refused(said["late"])
+
+
+def test_without_a_done_the_access_ends_by_itself(victim: Lab) -> None:
+    said = case(victim, "never")
+    assert said["same"]
+    assert said["gone"]
+    assert said["waited"] > 1
+    assert said["counted"] == [0, 1, 0]
+    # only what comes late ends the connection
+    assert said["lives"]
+    assert said["stray"]
+    assert is_refused(said["late"])
+
+
+def test_a_done_counts_once(victim: Lab) -> None:
+    assert case(victim, "twice") == {"stray": True, "lives": True, "counted": [1, 1, 0]}
+
+
+def test_a_done_for_another_connection_changes_nothing(victim: Lab) -> None:
+    said = case(victim, "other")
+    assert said["stray"]
+    assert said["still"] == [1, 0]
+    assert said["same"]
+    assert said["gone"]
+    assert said["lives"]
+
+
+def test_a_done_for_no_reply_is_dropped(victim: Lab) -> None:
+    assert case(victim, "unknown") == {"stray": True, "lives": True}
+
+
+def test_a_done_before_its_reply_is_dropped(victim: Lab) -> None:
+    assert case(victim, "early") == {"gone": True, "sum": True}
+
+
+def test_more_than_the_reply_is_not_readable(victim: Lab) -> None:
+    assert is_refused(case(victim, "beyond"))
+
+
+def test_exposed_memory_is_not_writable(victim: Lab) -> None:
+    said = case(victim, "written")
+    assert said["status"] in REFUSED
+    assert said["ended"]
+    assert said["same"]
+
+
+def test_malformed_messages_end_their_connection(victim: Lab) -> None:
+    said = case(victim, "malformed")
+    assert said
+    assert [name for name, ended in said.items() if not ended] == []
+
+
+def test_an_unreadable_call_ends_its_connection(victim: Lab) -> None:
+    assert case(victim, "stolen") == {"ended": True}
+
+
+def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
+    threads = int(victim.run("server", "cat", "/proc/fs/nfsd/threads").stdout)
+    said = case(victim, "hoard")
+    assert said["answers"] == 32
+    assert SHARE // 2 < said["most"] <= SHARE + threads * ((1 << 20) // PAGE)
+    assert said["first"] < said["answers"]
+    assert said["gone"]
+    assert said["lives"]
+    assert said["counted"] == [32, 32]
+
+
+def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
+    assert case(victim, "left")["exposed"] == [3 * 256]
+
+
+def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
+    assert case(victim, "unasked") == {"agreed": 0, "answered": True}
+
+
+# --- the end ---
+
+
+def test_unloading_the_module_leaves_nothing(lab: Lab) -> None:
+    nothing_exposed(lab)
+    serve(lab, "server", THEIRS)
+    lab.run("client", "sh", "-c", "! test -e /sys/module/nfsrdma")
+    load(lab, *BOTH)
+    with mounted(lab, "vers=3"):
+        assert {one["personality"] for one in connections(lab)} == {"read-read"}
