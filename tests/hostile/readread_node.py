@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,14 @@ def written() -> dict[str, Any]:
     return {"status": status, "ended": client.ends(), "same": data() == before}
 
 
+def ended_by(message: bytes) -> bool:
+    """Whether a message ends its connection."""
+    client = Client()
+    with suppress(GoneError):
+        client.raw(message)
+    return client.ends()
+
+
 def malformed() -> dict[str, bool]:
     """Whether each message ends its connection."""
     words = rpc.words
@@ -248,12 +257,7 @@ def malformed() -> dict[str, bool]:
         "4096 entries": words(7, 0, CREDITS, 0, *([1, 40, 4, 1, 0, 0] * 150), 0),
         "nothing": b"\0",
     }
-    found = {}
-    for name, message in messages.items():
-        client = Client()
-        client.raw(message)
-        found[name] = client.ends()
-    return found
+    return {name: ended_by(message) for name, message in messages.items()}
 
 
 def stolen() -> dict[str, Any]:

@@ -235,6 +235,7 @@ def test_a_done_for_another_connection_changes_nothing(victim: Lab) -> None:
     assert said["stray"]
     assert said["still"] == [1, 0]
     assert said["same"]
+    assert is_refused(said["foreign"])
     assert said["gone"]
     assert said["lives"]
 
@@ -285,6 +286,17 @@ def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
 
 def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answered": True}
+
+
+# --- a server that breaks the rules ---
+
+
+def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
+    """No trick hurts but the read that it is played on; what can be sent again, is."""
+    argv = argv_of("readread_server", SERVER, "20070", FOLDER)
+    said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
+    assert len(said["stories"]) > 20
+    assert said["failures"] == {}
 
 
 # --- the end ---

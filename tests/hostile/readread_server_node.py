@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``readread_server_node.py SERVER PORT FOLDER``: our client's mount of a server of 2003 that lies.
+
+The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
+SERVER, asks for personality read-read, and an application reads FOLDER/data over it, below
+/export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
+for each trick how the read ended ("ok", "error" or "wrong"), how many RDMA_DONE came, and whether
+the connection ended.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wire import rdma2003
+from wire.rdma2003 import RDMA_DONE
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, RefusedError, Segment
+
+from hostile import rpc
+from hostile.application import SIZE, Buffer
+from hostile.peer import Connection, Host, Memory, Wish
+from hostile.proxy import CREDITS, Peer, Proxy
+from hostile.told import tell
+from hostile.verbs import LOCAL_WRITE, REMOTE_READ
+
+MESSAGE = 4096
+ROOM = 1 << 16
+HERE = Path("/mnt/liar")
+OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Answer:
+    """What is about to be sent for a READ: a header, the inline part, and the exposed data."""
+
+    head: Header
+    inline: bytes
+    memory: Memory
+    connection: Connection
+
+    @property
+    def chunk(self) -> Read:
+        return self.head.reads[0]
+
+    @property
+    def segment(self) -> Segment:
+        return self.chunk.segments[0]
+
+    def named(self, *segments: Segment, position: int | None = None, **head: Any) -> None:
+        at = self.chunk.position if position is None else position
+        self.head = replace(self.head, reads=(Read(at, segments),), **head)
+
+    def send(self) -> None:
+        self.connection.send(rdma2003.encode(self.head) + self.inline)
+
+
+Trick = Callable[[Answer], None]
+
+
+def honest(answer: Answer) -> None:
+    answer.send()
+
+
+def longer(answer: Answer) -> None:
+    """The chunk has more bytes than the application reads."""
+    answer.named(replace(answer.segment, length=SIZE + 4096))
+    answer.send()
+
+
+def much_longer(answer: Answer) -> None:
+    answer.named(replace(answer.segment, length=0xFFFFFFFF))
+    answer.send()
+
+
+def empty(answer: Answer) -> None:
+    answer.named(replace(answer.segment, length=0))
+    answer.send()
+
+
+def shorter(answer: Answer) -> None:
+    """Half of the data that the RPC says there is."""
+    answer.named(replace(answer.segment, length=SIZE // 2))
+    answer.send()
+
+
+def far(answer: Answer) -> None:
+    """The position lies behind the inline part."""
+    answer.named(answer.segment, position=len(answer.inline) + 4)
+    answer.send()
+
+
+def far_away(answer: Answer) -> None:
+    answer.named(answer.segment, position=0xFFFFFFFC)
+    answer.send()
+
+
+def at_zero(answer: Answer) -> None:
+    """A chunk at position zero, and an inline part."""
+    answer.named(answer.segment, position=0)
+    answer.send()
+
+
+def twice(answer: Answer) -> None:
+    """Two chunks."""
+    first = answer.chunk
+    answer.head = replace(answer.head, reads=(Read(first.position - 4, first.segments), first))
+    answer.send()
+
+
+def whole_and_inline(answer: Answer) -> None:
+    answer.named(answer.segment, position=0, proc=RDMA_NOMSG)
+    answer.send()
+
+
+def nothing(answer: Answer) -> None:
+    """No message at all."""
+    answer.head = replace(answer.head, reads=(), proc=RDMA_NOMSG)
+    answer.connection.send(rdma2003.encode(answer.head))
+
+
+def whole_too_long(answer: Answer) -> None:
+    """A whole message that is longer than the reply buffer."""
+    answer.named(replace(answer.segment, length=ROOM), position=0, proc=RDMA_NOMSG)
+    answer.inline = b""
+    answer.send()
+
+
+def whole(answer: Answer) -> None:
+    """The whole message by chunk, which the protocol allows."""
+    at, data = answer.chunk.position, answer.memory.view[:SIZE].tobytes()
+    message = answer.inline[:at] + data + answer.inline[at:]
+    answer.memory.view[: len(message)] = message
+    answer.named(replace(answer.segment, length=len(message)), position=0, proc=RDMA_NOMSG)
+    answer.inline = b""
+    answer.send()
+
+
+def pieces(answer: Answer) -> None:
+    """As many segments as the client accepts."""
+    one = answer.segment
+    size = SIZE // 64
+    parts = [replace(one, length=size, offset=one.offset + n * size) for n in range(64)]
+    answer.named(*parts)
+    answer.send()
+
+
+def more_pieces(answer: Answer) -> None:
+    one = answer.segment
+    parts = [replace(one, length=64, offset=one.offset + n * 64) for n in range(65)]
+    answer.named(*parts)
+    answer.send()
+
+
+def stale(answer: Answer) -> None:
+    """The key is not valid any more."""
+    answer.memory.deregister()
+    answer.send()
+
+
+def elsewhere(answer: Answer) -> None:
+    """Before the memory that the key is for."""
+    answer.named(replace(answer.segment, offset=answer.segment.offset - 4096))
+    answer.send()
+
+
+def again(answer: Answer) -> None:
+    """The answer comes three times."""
+    for _ in range(3):
+        answer.send()
+
+
+def stranger(answer: Answer) -> None:
+    """An answer to another Call comes first."""
+    mine = answer.head
+    answer.head = replace(mine, xid=mine.xid ^ 0x55)
+    answer.send()
+    answer.head = mine
+    answer.send()
+
+
+def done(answer: Answer) -> None:
+    """The client gets a Done."""
+    answer.connection.send(rdma2003.encode(replace(answer.head, reads=(), proc=RDMA_DONE)))
+
+
+def version_1(answer: Answer) -> None:
+    answer.connection.send(rpc.words(answer.head.xid, 1, CREDITS, 0, 0, 0, 0) + answer.inline)
+
+
+def short(answer: Answer) -> None:
+    answer.connection.send(rdma2003.encode(answer.head)[:30])
+
+
+# what the application may see, and whether the connection ends
+TRICKS: dict[Trick, tuple[str, bool]] = {
+    **{honest: ("ok", False), whole: ("ok", False), pieces: ("ok", False)},
+    **{again: ("ok", False), stranger: ("ok", False)},
+    **dict.fromkeys((longer, much_longer, empty, far, far_away, at_zero), ("error", False)),
+    **dict.fromkeys((twice, whole_and_inline, nothing, whole_too_long), ("error", False)),
+    shorter: ("error", False),
+    **dict.fromkeys((stale, elsewhere, done, version_1, short, more_pieces), ("ok", True)),
+}
+
+
+@dataclass
+class Story:
+    """What became of a trick."""
+
+    outcome: str = ""
+    dones: int = 0
+    ended: bool = False
+    played: bool = False
+    want: tuple[str, bool] = field(default=("", False))
+
+    def fine(self) -> bool:
+        return self.played and (self.outcome, self.ended) == self.want
+
+
+class Liar(Proxy):
+    """A server of 2003."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(Host(), port, ("127.0.0.1", 2049))
+        self.accept = self._agree
+        self.trick: Trick | None = None
+        self.story = Story()
+
+    def _agree(self) -> Connection:
+        private = self.host.requests[0].private
+        # the extension comes back, with the capability that the client asked for
+        sizes = bytes((1, 0, MESSAGE // 1024 - 1, MESSAGE // 1024 - 1))
+        mine = rpc.words(0xF6AB0E18) + sizes + private[8:28]
+        return self.take(Wish(private=mine, size=MESSAGE, receives=CREDITS * 2))
+
+    def drop(self, peer: Peer) -> None:
+        self.story.ended = True
+        super().drop(peer)
+
+    def _received(self, peer: Peer, message: bytes) -> None:
+        header, size = rdma2003.decode(message)
+        if header.proc == RDMA_DONE:
+            self.story.dones += 1
+            return
+        call = self._whole(peer.connection, header, message[size:])
+        about = rpc.parse_call(call)
+        assert about
+        peer.stream.send(call)
+        self._answer(peer, about, self._reply(peer, about.xid))
+
+    def _answer(self, peer: Peer, about: rpc.Call, reply: bytes) -> None:
+        head = Header(about.xid, CREDITS, RDMA_MSG)
+        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        if not place:
+            peer.connection.send(rdma2003.encode(head) + reply)
+            return
+        at, size = place
+        memory = peer.connection.memory(ROOM, LOCAL_WRITE | REMOTE_READ)
+        memory.view[:size] = reply[at : at + size]
+        chunk = Read(at, (Segment(memory.key, size, memory.address),))
+        inline = reply[:at] + reply[at + size + -size % 4 :]
+        answer = Answer(replace(head, reads=(chunk,)), inline, memory, peer.connection)
+        trick, self.trick = self.trick, None
+        self.story.played |= trick is not None
+        (trick or honest)(answer)
+
+
+# --- the application ---
+
+
+def reads(asks: Any, data: bytes) -> None:
+    """For each message of the pipe, read SIZE bytes at that offset; in a process of its own."""
+    buffer, file = Buffer(), os.open(HERE / sys.argv[3] / "data", os.O_RDONLY | os.O_DIRECT)
+    while (at := asks.recv()) is not None:
+        buffer.middle[:] = bytes(SIZE)
+        try:
+            count = os.preadv(file, [buffer.middle], at)
+        except OSError:
+            found = "error"
+        else:
+            same = count == SIZE and buffer.middle == data[at : at + SIZE]
+            found = "ok" if same else "wrong"
+        asks.send(found if buffer.intact() else "beyond")
+
+
+@contextmanager
+def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
+    """A process that works on the mount while the server serves it."""
+    mine, theirs = FORK.Pipe()
+    process = FORK.Process(target=work, args=(theirs,))
+    process.start()
+    server.host.watched[mine.fileno()] = lambda: None
+    try:
+        yield mine
+    finally:
+        mine.send(None)
+        serve(server, lambda: not process.is_alive())
+        del server.host.watched[mine.fileno()]
+
+
+def serve(server: Liar, until: Callable[[], bool]) -> None:
+    while not until():
+        server.host.turn(0.2)
+        while server.host.requests:
+            server._request()
+        for peer in list(server.peers):
+            try:
+                server._serve(peer)
+            except RefusedError:
+                server.drop(peer)
+
+
+def run(server: Liar, *argv: str | Path) -> None:
+    """A program that needs the server."""
+    process = subprocess.Popen(argv)
+    serve(server, lambda: process.poll() is not None)
+    assert process.returncode == 0, argv
+
+
+def main() -> None:
+    host, port, folder = sys.argv[1:]
+    server = Liar(int(port))
+    data = (Path("/export") / folder / "data").read_bytes()
+    HERE.mkdir(exist_ok=True)
+    run(server, "mount", "-t", "nfs", "-o", f"{OPTIONS},port={port}", f"{host}:/export", HERE)
+    stories: dict[str, Story] = {}
+    try:
+        with beside(server, lambda asks: reads(asks, data)) as asks:
+            for number, (trick, want) in enumerate(TRICKS.items()):
+                server.trick, server.story = trick, Story(want=want)
+                asks.send(number * SIZE)
+                serve(server, asks.poll)
+                server.story.outcome = asks.recv()
+                stories[trick.__name__] = server.story
+    finally:
+        run(server, "umount", HERE)
+    failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
+    tell(
+        stories={name: vars(story) for name, story in stories.items()},
+        failures=json.loads(json.dumps(failures)),
+    )
+
+
+main()
