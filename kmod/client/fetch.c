@@ -292,6 +292,9 @@ static void nfr_client_fetch_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	nfr_client_fetcher_of(conn)->ended++;
 	spin_unlock_bh(&conn->lock);
 	nfr_mem_transfer_destroy_all(&req->transfer);
+	/* that may have returned MRs of the device */
+	if (!list_empty_careful(&nfr_client_fetcher_of(conn)->starved))
+		nfr_work_hurry(&nfr_client_fetcher_of(conn)->again);
 	nfr_client_fetch_place(req);
 	nfr_client_fetch_end(conn, req, false);
 	conn->ops->writable(conn);
