@@ -115,8 +115,6 @@ static int nfr_variant_assign(const struct sockaddr_storage *addr, int variant)
 	if (variant < 0) {
 		if (at)
 			at->addr.ss_family = AF_UNSPEC;
-		else
-			rc = -ENOENT;
 		goto out;
 	}
 	at = at ?: nfr_variant_find(NULL, true);

@@ -146,7 +146,7 @@ def whole(answer: Answer) -> None:
 
 
 def pieces(answer: Answer) -> None:
-    """As many segments as the client accepts."""
+    """Name 64 segments, the most that the client accepts."""
     one = answer.segment
     size = SIZE // 64
     parts = [replace(one, length=size, offset=one.offset + n * size) for n in range(64)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each personality of our module carries data, and leaves nothing behind, over the modelled card."""
+"""Each personality of our module carries data over the modelled card, and leaves nothing behind."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
