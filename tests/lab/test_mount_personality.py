@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personalities per mount: requested, in effect on both sides, refused, and nothing left behind."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+
+from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.sweep.trial_record import Trial
+
+HERE, BESIDE = "/mnt/here", "/mnt/beside"
+TABLE = "/sys/module/nfsrdma/parameters/personality_for"
+# the mounts, the table, the journals; the transports go a moment after their last mount
+LEFT = f"""
+grep ' nfs4\\? ' /proc/mounts
+grep . {TABLE}
+ls /run/nfsrdma | grep undo
+for n in $(seq 50); do [ -z "$(ls /sys/kernel/debug/nfsrdma)" ] && break; sleep 0.1; done
+ls /sys/kernel/debug/nfsrdma
+"""
+# as the module reports it, without nfsrdma: of clients and of the server's connections
+IN_EFFECT = "grep -h '^personality ' /sys/kernel/debug/nfsrdma{}/[0-9]*/connection"
+KILLED = """
+import os, signal
+from nfsrdma_tools.host.module.personality_table import TABLE, requested_for
+from nfsrdma_tools.undo import journal
+
+with journal() as changes, requested_for(["192.0.2.7"], "cached", changes):
+    print(TABLE.read_text(), end="", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+STORE = "/root/personality.db"
+SWEEP = (
+    *("nfsrdma", "sweep", "server:/export", "--output", STORE, "--transport", "tcp,nfsrdma"),
+    *("--rsize", "32k", "--read-ahead", "4", "--file-size", "1M", "--runs", "1", "--no-probes"),
+    *("--axis", "personality=read-write,cached"),
+)
+
+
+@pytest.fixture(scope="module")
+def served(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A kernel whose module is ours, on both ends of two modelled cards."""
+    with cards_lab(pytestconfig, "personality") as lab:
+        serve(lab, "solo", OURS)
+        lab.run("client", "mkdir", "-p", HERE, BESIDE)
+        yield lab
+
+
+@pytest.fixture
+def lab(served: Lab) -> Iterator[Lab]:
+    yield served
+    sh(served, f"umount -a -t nfs,nfs4; rm -f {STORE}*")
+    assert sh(served, LEFT) == ""
+
+
+@pytest.fixture
+def accepting(lab: Lab) -> Iterator[Lab]:
+    """The same, and its server accepts cached."""
+    accept(lab, "cached")
+    yield lab
+    accept(lab, "")
+
+
+def sh(lab: Lab, script: str) -> str:
+    return lab.run("client", "sh", "-c", script, check=False).stdout
+
+
+def accept(lab: Lab, names: str) -> None:
+    lab.run("client", "nfsrdma", "module", "load", "--set", f"server_personalities={names}")
+    parameter = "/sys/module/nfsrdma/parameters/server_personalities"
+    assert sh(lab, f"cat {parameter}") == f"{names}\n"
+
+
+def mount(lab: Lab, *words: str, at: str = HERE) -> dict[str, Any]:
+    said = lab.run("client", "nfsrdma", "mount", "server:/export", at, "--json", *words).stdout
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def refused(lab: Lab, *words: str) -> str:
+    """The one line that says why a mount was refused."""
+    argv = ("nfsrdma", "mount", "server:/export", HERE, *words)
+    said = lab.run("client", *argv, check=False)
+    assert (said.returncode, said.stdout) == (1, "")
+    assert said.stderr.count("\n") == 1
+    return said.stderr
+
+
+def in_effect(lab: Lab, side: str = "") -> list[str]:
+    lines = sh(lab, IN_EFFECT.format(side)).splitlines()
+    return sorted(line.partition(" ")[2] for line in lines)
+
+
+def test_a_mount_gets_the_personality_that_it_requests(accepting: Lab) -> None:
+    made = mount(accepting, "--personality", "cached")
+    assert (made["transport"], made["personality"]) == ("nfsrdma", "cached")
+    assert set(in_effect(accepting)) == set(in_effect(accepting, "-server")) == {"cached"}
+    assert sh(accepting, f"cat {TABLE}") == "\n"
+
+    # NFSv3 has a transport of its own, and gets the default
+    made = mount(accepting, "--transport", "nfsrdma", "--vers", "3", "-o", "nolock", at=BESIDE)
+    assert set(in_effect(accepting)) == {"cached", "read-write"}
+    # Linux 6.1 does not provide the transports of a mount: those of both go to one server
+    exact = sh(accepting, "ls -d /sys/fs/nfs/*:*/nfs_client")
+    both = {HERE: "cached", BESIDE: "read-write"} if exact else {}
+    listed = json.loads(accepting.run("client", "nfsrdma", "mounts", "--json").stdout)["mounts"]
+    found = {each["directory"]: each["personality"] for each in listed}
+    assert found == {HERE: "cached, read-write", BESIDE: "cached, read-write"} | both
+    assert made["personality"] == found[BESIDE]
+    table = accepting.run("client", "nfsrdma", "mounts").stdout.splitlines()
+    for line in table[1:]:
+        assert f"  {found[line.split()[0]]}  " in line
+
+    status = accepting.run("client", "nfsrdma", "module", "status").stdout
+    assert "; accepts read-write, cached\n" in status
+    assert ", requested cached, in effect cached\n" in status
+    assert ", requested read-write, in effect read-write\n" in status
+    assert status.count(", cached, ") == in_effect(accepting, "-server").count("cached") > 0
+
+
+def test_each_of_several_connections_has_it(accepting: Lab) -> None:
+    made = mount(accepting, "--personality", "cached", "--vers", "3", "--nconnect", "4",
+                 "-o", "nolock")  # fmt: skip
+    assert (made["connections"], made["personality"]) == (4, "cached")
+    sh(accepting, f"for n in 1 2 3 4 5 6 7 8; do stat -f {HERE}; done")
+    assert in_effect(accepting) == ["cached"] * 4
+
+
+@pytest.mark.parametrize("vers", ("3", "4.2"))
+def test_a_server_that_does_not_accept_it_is_an_error(lab: Lab, vers: str) -> None:
+    line = refused(lab, "--personality", "cached", "--vers", vers, "-o", "nolock" * (vers == "3"))
+    assert line == (
+        "nfsrdma: personality: requested cached, got read-write (the server has to load nfsrdma "
+        "with --set server_personalities=cached)\n"
+    )
+    assert sh(lab, LEFT) == ""
+    assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"
+
+
+def test_a_transport_that_another_mount_has_keeps_its_personality(accepting: Lab) -> None:
+    mount(accepting, "--transport", "nfsrdma")
+    argv = ("nfsrdma", "mount", "server:/export", BESIDE, "--personality", "cached")
+    said = accepting.run("client", *argv, check=False)
+    assert said.returncode == 1
+    assert said.stderr == (
+        "nfsrdma: personality of a shared transport: requested cached, got read-write "
+        f"(it uses the transport of {HERE}: unmount that first, or use another --vers)\n"
+    )
+    assert sh(accepting, f"grep -c ' {BESIDE} ' /proc/mounts; cat {TABLE}") == "0\n\n"
+    assert mount(accepting, "--personality", "cached", "--vers", "3", "-o", "nolock", at=BESIDE)
+
+
+def test_an_earlier_entry_comes_back(accepting: Lab) -> None:
+    """The administrator's own entry, for this server and for another one."""
+    address = sh(accepting, "getent ahostsv4 server").split()[0]
+    sh(accepting, f"echo 192.0.2.7,cached >{TABLE}; echo {address},cached >{TABLE}")
+    before = sh(accepting, f"cat {TABLE}")
+    assert mount(accepting, "--personality", "read-write")["personality"] == "read-write"
+    assert sh(accepting, f"cat {TABLE}") == before
+    sh(accepting, f"umount {HERE}")
+    assert mount(accepting, "--transport", "nfsrdma")["personality"] == "cached"
+    assert sh(accepting, f"echo 192.0.2.7 >{TABLE}; echo {address} >{TABLE}; cat {TABLE}") == "\n"
+
+
+def test_a_killed_nfsrdma_is_cleaned_up_by_the_next(lab: Lab) -> None:
+    said = lab.run("client", "python3", "-", stdin=KILLED.encode(), check=False)
+    assert said.stdout == "192.0.2.7,cached\n"
+    assert sh(lab, f"cat {TABLE}") == "192.0.2.7,cached\n"
+    assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"
+    assert sh(lab, f"cat {TABLE}") == "\n"
+
+
+def swept(lab: Lab) -> dict[tuple[str, str], Trial]:
+    """The trials of a sweep by transport and requested personality."""
+    lab.run("client", *SWEEP, timeout=600)
+    argv = ("nfsrdma", "results", "export", STORE, "--format", "json")
+    exported = json.loads(lab.run("client", *argv).stdout)["trials"]
+    trials = [Trial.from_json(each) for each in exported]
+    found = {(t.cell.transport, t.cell.personality or ""): t for t in trials}
+    assert len(found) == len(trials)
+    return found
+
+
+def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
+    found = swept(accepting)
+    assert {key: (t.status, t.axes) for key, t in found.items()} == {
+        ("tcp", ""): ("ok", {}),
+        ("nfsrdma", "read-write"): ("ok", {"personality": "read-write"}),
+        ("nfsrdma", "cached"): ("ok", {"personality": "cached"}),
+    }
+
+
+def test_a_sweep_stores_what_the_server_does_not_offer(lab: Lab) -> None:
+    found = swept(lab)
+    assert found["nfsrdma", "read-write"].ok
+    trial = found["nfsrdma", "cached"]
+    assert trial.status == "not_offered"
+    assert trial.reason.startswith("personality: requested cached, got read-write (")
