@@ -314,6 +314,8 @@ int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struc
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
+
+/* send.c */
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
 
