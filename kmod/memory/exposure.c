@@ -18,106 +18,16 @@
 #include "memory/memory.h"
 #include "observe/trace.h"
 
-/* --- one MR --- */
-
-/* An MR has no gaps: only its first piece may start, and only its last may end, within a page. */
-static bool nfr_mem_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
-{
-	return !piece->offset && !offset_in_page(last->offset + last->length);
-}
-
-static bool nfr_mem_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
-{
-	unsigned long after = page_to_pfn(sg_page((struct scatterlist *)last)) +
-			      ((last->offset + last->length) >> PAGE_SHIFT);
-
-	return page_to_pfn(piece->page) == after;
-}
-
-/* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
-static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
-{
-	struct scatterlist *last = NULL;
-	struct nfr_piece piece;
-	u32 pages, bytes = 0;
-
-	mr->entries = 0;
-	for (pages = 0; pages < pool->depth && nfr_mem_span_peek(span, &piece); pages++) {
-		if (last && !nfr_mem_piece_joins(last, &piece))
-			break;
-		if (last && nfr_mem_piece_is_next(last, &piece) &&
-		    last->length + piece.length <= pool->max_entry) {
-			last->length += piece.length;
-		} else {
-			if (mr->entries == pool->room)
-				break;
-			last = &mr->sgl[mr->entries++];
-			sg_set_page(last, piece.page, piece.length, piece.offset);
-		}
-		bytes += piece.length;
-		nfr_mem_span_skip(span, piece.length);
-	}
-	return bytes;
-}
-
-/*
- * If the cache kept the MR, its owner may have written to the memory since: unmapping
- * must not copy what the device wrote over that.
- */
-static void nfr_mem_mr_unmap_dma(const struct nfr_mr *mr)
-{
-	ib_dma_unmap_sg_attrs(mr->pool->device, mr->sgl, mr->entries, mr->direction,
-			      mr->synced ? DMA_ATTR_SKIP_CPU_SYNC : 0);
-}
-
-static void nfr_mem_mr_unmap(struct nfr_mr *mr)
-{
-	trace_nfsrdma_mr_unmap(mr);
-	nfr_mem_mr_unmap_dma(mr);
-}
-
-/* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
-static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
-{
-	int mapped;
-
-	mr->direction = direction;
-	mapped = ib_dma_map_sg(mr->pool->device, mr->sgl, mr->entries, direction);
-	if (!mapped)
-		return -ENOBUFS;
-	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
-		nfr_mem_mr_unmap(mr);
-		return -ENOBUFS;
-	}
-	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
-	mr->reg.key = mr->mr->rkey;
-	mr->reg.access = direction == DMA_TO_DEVICE ? IB_ACCESS_REMOTE_READ :
-			 IB_ACCESS_REMOTE_WRITE | IB_ACCESS_LOCAL_WRITE;
-	return 0;
-}
+/* --- taking and destroying an MR --- */
 
 /* Destroy an MR that may be valid, but not its structure. */
 static void nfr_mem_mr_retire(struct nfr_mr *mr)
 {
 	ib_dereg_mr(mr->mr);
-	nfr_mem_mr_unmap_dma(mr);
+	nfr_mem_unmap(mr);
 	if (mr->npages)
 		nfr_mem_cache_unpin(mr);
 	kfree(mr->sgl);
-}
-
-/**
- * nfr_mem_map - map an MR to the start of a span, under a new key
- * @mr: unused MR
- * @span: memory; consumed as far as the MR reaches
- * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
- *
- * Return: 0, or -ENOBUFS if the caller may retry later.
- */
-int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction)
-{
-	mr->offered = nfr_mem_mr_fill(mr, span, mr->pool);
-	return nfr_mem_mr_map(mr, direction);
 }
 
 /*
@@ -315,7 +225,8 @@ void nfr_mem_release(struct nfr_exposure *exposure)
 			continue;
 		}
 		mr->valid = false;
-		nfr_mem_mr_unmap(mr);
+		trace_nfsrdma_mr_unmap(mr);
+		nfr_mem_unmap(mr);
 		if (mr->npages)
 			nfr_mem_cache_unpin(mr);
 		nfr_mem_pool_give(mr->pool, mr);

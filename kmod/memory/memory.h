@@ -223,12 +223,13 @@ int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count);
 void nfr_mem_pool_destroy(struct nfr_pool *pool);
 struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool);
 void nfr_mem_pool_give(struct nfr_pool *pool, struct nfr_mr *mr);
+int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
+void nfr_mem_unmap(const struct nfr_mr *mr);
 
 /* exposure.c */
 int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
 		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
 struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);
-int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction);
 bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk *chunk);
 bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle);
 u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,

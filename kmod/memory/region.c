@@ -7,6 +7,7 @@
 
 #include "memory/memory.h"
 #include "module.h"
+#include "observe/trace.h"
 
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */
 #define NFR_MAX_ENTRY		(128 * 1024)
@@ -50,6 +51,96 @@ static void nfr_mem_mr_free(struct nfr_mr *mr)
 	ib_dereg_mr(mr->mr);
 	kfree(mr->sgl);
 	kfree(mr);
+}
+
+/* --- mapping --- */
+
+/* An MR has no gaps: only its first piece may start, and only its last may end, within a page. */
+static bool nfr_mem_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
+{
+	return !piece->offset && !offset_in_page(last->offset + last->length);
+}
+
+static bool nfr_mem_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
+{
+	unsigned long after = page_to_pfn(sg_page((struct scatterlist *)last)) +
+			      ((last->offset + last->length) >> PAGE_SHIFT);
+
+	return page_to_pfn(piece->page) == after;
+}
+
+/* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
+static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
+{
+	struct scatterlist *last = NULL;
+	struct nfr_piece piece;
+	u32 pages, bytes = 0;
+
+	mr->entries = 0;
+	for (pages = 0; pages < pool->depth && nfr_mem_span_peek(span, &piece); pages++) {
+		if (last && !nfr_mem_piece_joins(last, &piece))
+			break;
+		if (last && nfr_mem_piece_is_next(last, &piece) &&
+		    last->length + piece.length <= pool->max_entry) {
+			last->length += piece.length;
+		} else {
+			if (mr->entries == pool->room)
+				break;
+			last = &mr->sgl[mr->entries++];
+			sg_set_page(last, piece.page, piece.length, piece.offset);
+		}
+		bytes += piece.length;
+		nfr_mem_span_skip(span, piece.length);
+	}
+	return bytes;
+}
+
+/**
+ * nfr_mem_unmap - unmap an MR
+ * @mr: mapped MR that the peer cannot access
+ *
+ * If the cache kept the MR, its owner may have written to the memory since: unmapping
+ * must not copy what the device wrote over that.
+ */
+void nfr_mem_unmap(const struct nfr_mr *mr)
+{
+	ib_dma_unmap_sg_attrs(mr->pool->device, mr->sgl, mr->entries, mr->direction,
+			      mr->synced ? DMA_ATTR_SKIP_CPU_SYNC : 0);
+}
+
+/* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
+static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
+{
+	int mapped;
+
+	mr->direction = direction;
+	mapped = ib_dma_map_sg(mr->pool->device, mr->sgl, mr->entries, direction);
+	if (!mapped)
+		return -ENOBUFS;
+	if (ib_map_mr_sg(mr->mr, mr->sgl, mapped, NULL, PAGE_SIZE) != mapped) {
+		trace_nfsrdma_mr_unmap(mr);
+		nfr_mem_unmap(mr);
+		return -ENOBUFS;
+	}
+	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
+	mr->reg.key = mr->mr->rkey;
+	mr->reg.access = direction == DMA_TO_DEVICE ? IB_ACCESS_REMOTE_READ :
+			 IB_ACCESS_REMOTE_WRITE | IB_ACCESS_LOCAL_WRITE;
+	return 0;
+}
+
+/**
+ * nfr_mem_map - map an MR to the start of a span, under a new key
+ * @mr: unused MR
+ * @span: memory; consumed as far as the MR reaches
+ * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
+ *
+ * Return: 0, or -ENOBUFS if the caller may retry later.
+ */
+int nfr_mem_map(struct nfr_mr *mr, struct nfr_span *span, enum dma_data_direction direction)
+{
+	mr->offered = nfr_mem_mr_fill(mr, span, mr->pool);
+	return nfr_mem_mr_map(mr, direction);
 }
 
 /* --- the pool --- */

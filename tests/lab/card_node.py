@@ -170,8 +170,10 @@ def direct(file: int, size: int) -> str:
 def deferrals() -> Iterator[Callable[[str], int]]:
     """Trace nfsd's deferred Calls, and Replies that hold their pages; yields an event's number."""
     tracing = Path("/sys/kernel/tracing")
-    has_hold = " nfr_svc_rdma_hold\t" in Path("/proc/kallsyms").read_text()
-    (tracing / "kprobe_events").write_text("p:tests/held nfr_svc_rdma_hold\n" if has_hold else "")
+    has_hold = " nfr_mem_transfer_hold\t" in Path("/proc/kallsyms").read_text()
+    (tracing / "kprobe_events").write_text(
+        "p:tests/held nfr_mem_transfer_hold\n" if has_hold else ""
+    )
     events = [
         *tracing.glob("events/sunrpc/svc_defer*/enable"),
         *tracing.glob("events/tests/enable"),
