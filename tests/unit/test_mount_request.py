@@ -52,7 +52,9 @@ def test_a_personality_needs_our_transport_and_is_no_mount_option() -> None:
     assert "cached" not in request.mount_options("rdma")
     with pytest.raises(UsageError, match="cached needs transport nfsrdma, found rdma"):
         asks(personality="cached")
-    with pytest.raises(UsageError, match=r"personality is 'fast' .*it can be read-write, cached"):
+    with pytest.raises(
+        UsageError, match=r"personality is 'fast' .*it can be read-write, read-read, cached"
+    ):
         asks(transport="nfsrdma", personality="fast")
 
 

@@ -7,6 +7,7 @@ __all__ = ["DEFAULT", "PERSONALITIES"]
 
 PERSONALITIES = {
     "read-write": "RPC-over-RDMA version 1 (RFC 8166)",
+    "read-read": "the design of 2003: the server exposes a large result, and the client reads it",
     "cached": "version 1; memory stays registered after its Call, for the next one",
 }
 """What each personality is, in the order in which the module prints a list."""
