@@ -45,7 +45,7 @@ class Client:
         answer = self.connection.private[8:28]
         assert answer[:4] == b"NFRX"
         self.agreed = int.from_bytes(answer[8:12], "big")
-        (self.file,) = handles(server, "/export", f"{sys.argv[3]}/data")
+        (self.file,) = handles(server, f"/export/{sys.argv[3]}", "data")
 
     # --- what is sent ---
 

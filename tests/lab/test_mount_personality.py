@@ -194,6 +194,7 @@ def test_a_sweep_measures_each_personality(accepting: Lab) -> None:
     }
 
 
+@pytest.mark.nightly
 def test_a_sweep_stores_what_the_server_does_not_offer(lab: Lab) -> None:
     found = swept(lab)
     assert found["nfsrdma", "read-write"].ok

@@ -82,6 +82,7 @@ def test_killed_tasks_get_their_memory_back(ours: Lab, personality: str, long: b
     killed(ours, "vers=3", silent=False, seed="3", rounds=20 if long else 3)
 
 
+@pytest.mark.nightly
 def test_a_mount_survives_each_failure_of_its_card(ours: Lab, personality: str) -> None:
     found = on(ours, "broken", timeout=1800)
     assert [state["same"] for state in found.values()] == [True] * 4
@@ -149,6 +150,7 @@ def test_the_cache_gives_pages_back_when_memory_is_short(ours: Lab) -> None:
         sh(ours, DIRECT.format(count=2))
 
 
+@pytest.mark.nightly
 def test_memory_that_a_process_gave_up_leaves_the_cache(ours: Lab) -> None:
     with with_a_file(ours):
         sh(ours, DIRECT.format(count=64))

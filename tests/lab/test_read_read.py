@@ -128,6 +128,7 @@ def test_killed_readers_leave_nothing(lab: Lab, options: str, long: bool) -> Non
     nothing_exposed(lab)
 
 
+@pytest.mark.nightly
 def test_a_mount_survives_each_failure_of_its_card(lab: Lab) -> None:
     output = lab.run("client", "python3", "-", "broken", stdin=CARD, timeout=1800).stdout
     found = json.loads(output)
@@ -135,6 +136,7 @@ def test_a_mount_survives_each_failure_of_its_card(lab: Lab) -> None:
     nothing_exposed(lab)
 
 
+@pytest.mark.nightly
 def test_a_mount_survives_restarts_of_its_server(lab: Lab, long: bool) -> None:
     script = f"""
 head -c 33554432 /dev/urandom > /export/restarts
@@ -203,6 +205,7 @@ def is_refused(found: dict[str, Any]) -> bool:
     return found["status"] in REFUSED and not found["came"] and found["ended"]
 
 
+@pytest.mark.nightly
 def test_a_done_ends_the_access(victim: Lab) -> None:
     said = case(victim, "honest")
     assert said["agreed"] == 1
@@ -214,6 +217,7 @@ def test_a_done_ends_the_access(victim: Lab) -> None:
     assert is_refused(said["late"])
 
 
+@pytest.mark.nightly
 def test_without_a_done_the_access_ends_by_itself(victim: Lab) -> None:
     said = case(victim, "never")
     assert said["same"]
@@ -226,10 +230,12 @@ def test_without_a_done_the_access_ends_by_itself(victim: Lab) -> None:
     assert is_refused(said["late"])
 
 
+@pytest.mark.nightly
 def test_a_done_counts_once(victim: Lab) -> None:
     assert case(victim, "twice") == {"stray": True, "lives": True, "counted": [1, 1, 0]}
 
 
+@pytest.mark.nightly
 def test_a_done_for_another_connection_changes_nothing(victim: Lab) -> None:
     said = case(victim, "other")
     assert said["stray"]
@@ -240,18 +246,22 @@ def test_a_done_for_another_connection_changes_nothing(victim: Lab) -> None:
     assert said["lives"]
 
 
+@pytest.mark.nightly
 def test_a_done_for_no_reply_is_dropped(victim: Lab) -> None:
     assert case(victim, "unknown") == {"stray": True, "lives": True}
 
 
+@pytest.mark.nightly
 def test_a_done_before_its_reply_is_dropped(victim: Lab) -> None:
     assert case(victim, "early") == {"gone": True, "sum": True}
 
 
+@pytest.mark.nightly
 def test_more_than_the_reply_is_not_readable(victim: Lab) -> None:
     assert is_refused(case(victim, "beyond"))
 
 
+@pytest.mark.nightly
 def test_exposed_memory_is_not_writable(victim: Lab) -> None:
     said = case(victim, "written")
     assert said["status"] in REFUSED
@@ -259,16 +269,19 @@ def test_exposed_memory_is_not_writable(victim: Lab) -> None:
     assert said["same"]
 
 
+@pytest.mark.nightly
 def test_malformed_messages_end_their_connection(victim: Lab) -> None:
     said = case(victim, "malformed")
     assert said
     assert [name for name, ended in said.items() if not ended] == []
 
 
+@pytest.mark.nightly
 def test_an_unreadable_call_ends_its_connection(victim: Lab) -> None:
     assert case(victim, "stolen") == {"ended": True}
 
 
+@pytest.mark.nightly
 def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
     threads = int(victim.run("server", "cat", "/proc/fs/nfsd/threads").stdout)
     said = case(victim, "hoard")
@@ -280,10 +293,12 @@ def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
     assert said["counted"] == [32, 32]
 
 
+@pytest.mark.nightly
 def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
     assert case(victim, "left")["exposed"] == [3 * 256]
 
 
+@pytest.mark.nightly
 def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answered": True}
 
@@ -291,6 +306,7 @@ def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
 # --- a server that breaks the rules ---
 
 
+@pytest.mark.nightly
 def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
     """No trick hurts but the read that it is played on; what can be sent again, is."""
     argv = argv_of("readread_server", SERVER, "20070", FOLDER)
