@@ -206,6 +206,8 @@ class Connection:
     def try_read(self, size: int, at: int, key: int) -> tuple[int, bytes]:
         """RDMA Read where it ought to be refused; the status, and what came."""
         into = self.host.scratch(self.context, size)
+        # an earlier Read may have filled it
+        into.view[:size] = bytes(size)
         sge = (into.address, size, into.lkey)
         return self.final(self.post(verbs.RDMA_READ, sge, (at, key))), bytes(into.view[:size])
 

@@ -295,7 +295,7 @@ def left() -> dict[str, Any]:
     """The client goes away with memory exposed."""
     client = Client()
     for number in range(3):
-        client.exposed(number, 1 << 20)
+        client.exposed(number, 1 << 18)
     exposed = client.says("exposed_pages")
     client.connection.close()
     end = time.monotonic() + LIMIT

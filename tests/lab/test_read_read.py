@@ -295,7 +295,7 @@ def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
 
 @pytest.mark.nightly
 def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
-    assert case(victim, "left")["exposed"] == [3 * 256]
+    assert case(victim, "left")["exposed"] == [3 * 64]
 
 
 @pytest.mark.nightly
