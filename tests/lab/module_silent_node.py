@@ -2,8 +2,9 @@
 """Calls under way when nothing comes from the server any more; runs in the node.
 
 ``python3 - recall``: one is killed, one times out, one needs a buffer, over the mount at
-/mnt/here.  ``python3 - timeouts SECONDS``: hundreds time out there, beside work over TCP at
-/mnt/tcp, which goes on for SECONDS after the connections have ended.
+/mnt/here.  ``python3 - timeouts SECONDS COUNT``: COUNT time out there, beside work over TCP at
+/mnt/tcp, which goes on for SECONDS and longer after the connections have ended.  The caller records
+sunrpc's event xprt_timer.
 Prints what it found as JSON.  Never imported by the tests.
 """
 
@@ -28,6 +29,7 @@ HERE, TCP = Path("/mnt/here/silent"), Path("/mnt/tcp")
 CONNECTIONS = Path("/sys/kernel/debug/nfsrdma")
 DROP = "udp dport 4791 drop; tcp dport 20049 drop; tcp sport 20049 drop;"
 IN = f"chain in {{ type filter hook input priority 0; {DROP} }}"
+TRACE = Path("/sys/kernel/tracing/trace")
 GIVEN_UP = "*/ports/1/hw_counters/retry_exceeded_err"
 LIMIT = 120.0
 # inline, both ways
@@ -190,6 +192,8 @@ def timeouts() -> dict[str, Any]:
         broken = until(lambda: total("disconnects") >= CONNECTS)
         # twice the major timeout of each Call
         time.sleep(float(sys.argv[2]))
+        # a busy machine takes longer to send as many
+        until(lambda: TRACE.read_text().count("xprt_timer:") >= int(sys.argv[3]))
         stop.set()
         rounds = got(counts, beside)
         beside.join()
