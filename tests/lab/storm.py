@@ -179,7 +179,8 @@ def worked(
     about = f"seed {seed}, after {', '.join(happened)}"
     for answer in answers:
         assert answer["hung"] == [], about
-        assert [one for one in answer["done"] if "error" in one] == [], about
+        errors = [one for one in answer["done"] if "error" in one]
+        assert errors == [], f"{about}: {errors}"
         assert len(answer["done"]) == len(WORKERS), about
     return happened, answers
 
