@@ -3,6 +3,7 @@
 #ifndef NFSRDMA_MODULE_H
 #define NFSRDMA_MODULE_H
 
+#include <linux/bitfield.h>
 #include <linux/bits.h>
 #include <linux/gfp.h>
 #include <linux/types.h>
@@ -21,6 +22,7 @@ struct nfr_params {
 	u32 credits;
 	u32 mr_depth;
 	u32 busy_poll_us;
+	u32 lanes;
 	bool remote_invalidation;
 };
 
@@ -41,7 +43,7 @@ enum nfr_variant {
 	NFR_READ_WRITE	= 0,	/* RFC 8166 as it is */
 	NFR_READ_READ	= 1,	/* both ends read: the design of 2003 */
 	NFR_PADDED	= 2,
-	NFR_PRE_POSTED	= 3,
+	NFR_PRE_POSTED	= 3,	/* receives in the memory of the caller */
 	NFR_CACHED	= 4,	/* registrations survive their Call */
 	NFR_VARIANTS,
 };
@@ -51,6 +53,29 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 {
 	return BIT(variant) >> 1;
 }
+
+/*
+ * Lanes: further connections of a transport with the personality pre-posted. Their
+ * private data has the capabilities NFR_LANE and, in NFR_LANE_PAGES, the number of pages
+ * of data that one message may carry: the client's limit, then the one that applies.
+ */
+#define NFR_LANE		BIT(31)
+#define NFR_LANE_PAGES		GENMASK(23, 16)
+
+/* Messages of one Reply on a lane */
+#define NFR_LANE_MESSAGES	20
+
+/* Largest Call, and largest Reply without its data, on a lane; in bytes */
+#define NFR_LANE_INLINE		2048
+
+/* Scatter-gather elements that a lane uses per message */
+#define NFR_LANE_SGES		32u
+
+/* Elements beyond one per page of data: the head, and data that is not aligned to pages */
+#define NFR_LANE_SPARE_SGES	2
+
+/* Lanes that one transport may have */
+#define NFR_LANES_MAX		64
 
 const char *nfr_variant_name(enum nfr_variant variant);
 enum nfr_variant nfr_variant_for(const struct sockaddr *server);

@@ -80,6 +80,8 @@ NFR_NUMBER(mr_depth, 0, 16, 512, 1,
 	   "Pages per memory region (0: as many as the device and 1 MiB payloads allow)");
 NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 	   "Time to poll for completions before sleeping, in microseconds (0: do not poll)");
+NFR_NUMBER(lanes, 16, 1, 64, 1,
+	   "Maximum number of lanes of a transport with the personality pre-posted");
 
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Maximum number of server connections");
@@ -142,6 +144,7 @@ void nfr_params_read(struct nfr_params *params)
 	params->credits = READ_ONCE(nfr_credits.value);
 	params->mr_depth = READ_ONCE(nfr_mr_depth.value);
 	params->busy_poll_us = READ_ONCE(nfr_busy_poll_us.value);
+	params->lanes = READ_ONCE(nfr_lanes.value);
 	params->remote_invalidation = READ_ONCE(nfr_strategy) == 0;
 }
 

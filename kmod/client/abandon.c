@@ -130,6 +130,8 @@ static void nfr_client_abandon(struct nfr_req *req)
 	struct nfr_conn *conn;
 	bool posted;
 
+	if (nx->lanes && nfr_client_lane_abandon(req))
+		return;
 	mutex_lock(&nx->mutex);
 	conn = nfr_client_xprt_conn(nx);
 	if (!conn || generation != conn->generation) {

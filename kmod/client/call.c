@@ -21,6 +21,7 @@
 #include <linux/highmem.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/auth.h>
+#include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
@@ -32,25 +33,6 @@
  */
 
 /* --- the way of each part --- */
-
-/* How a Call or a Reply is conveyed */
-enum nfr_way {
-	NFR_INLINE,
-	NFR_REDUCED,	/* data in a Read or Write chunk */
-	NFR_LONG,	/* whole message in a position-zero Read chunk or a Reply chunk */
-};
-
-/* Check that the security flavor permits moving data in a chunk */
-static bool nfr_client_may_reduce(const struct rpc_rqst *rqst)
-{
-	return !test_bit(RPCAUTH_AUTH_DATATOUCH, &rqst->rq_cred->cr_auth->au_flags);
-}
-
-/* Maximum size of a Reply without chunks */
-static u32 nfr_client_inline_reply_room(const struct nfr_conn *conn)
-{
-	return conn->recv_size - NFR_WIRE_MIN;
-}
 
 static enum nfr_way nfr_client_reply_way(const struct nfr_conn *conn, const struct rpc_rqst *rqst)
 {
@@ -428,6 +410,20 @@ int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struc
 {
 	return nfr_client_send_as(conn, req, head, message, signal, nfr_wire_2003_size,
 				  nfr_wire_2003_encode);
+}
+
+/**
+ * nfr_client_send_call_on_lane - send a Call whose Reply comes in the receives of a lane
+ * @lane: connection of the lane
+ * @req: request
+ * @head: header
+ *
+ * Return: 0, -EAGAIN, -EMSGSIZE, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_client_send_call_on_lane(struct nfr_conn *lane, struct nfr_req *req,
+				 const struct nfr_header *head)
+{
+	return nfr_client_send(lane, req, head, &req->rqst.rq_snd_buf, false);
 }
 
 /**

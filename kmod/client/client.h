@@ -12,6 +12,8 @@
 #ifndef NFSRDMA_CLIENT_H
 #define NFSRDMA_CLIENT_H
 
+#include <linux/seq_file.h>
+#include <linux/sunrpc/auth.h>
 #include <linux/sunrpc/clnt.h>
 #include <linux/sunrpc/xprt.h>
 
@@ -32,6 +34,8 @@
 #define NFR_DECODE_SEGS		64
 
 struct dentry;
+struct nfr_lane;
+struct nfr_lanes;
 struct nfr_req;
 struct nfr_xprt;
 
@@ -115,6 +119,14 @@ enum nfr_fetch_stage {
 	NFR_FETCH_DONE,		/* room in the send queue for the Done */
 };
 
+/* How a Call or a Reply is conveyed */
+enum nfr_way {
+	NFR_INLINE,
+	NFR_REDUCED,	/* data in a Read or Write chunk */
+	NFR_LONG,	/* whole message in a position-zero Read chunk or a Reply chunk */
+	NFR_BY_LANE,	/* data in the receives of a lane */
+};
+
 /* State of a Call */
 enum nfr_req_state {
 	NFR_REQ_IDLE,		/* not sent on this connection */
@@ -158,6 +170,8 @@ enum nfr_req_state {
  * @read_cqe: their completion
  * @read_at: position of the data that they fetch; 0 for the whole message
  * @read_length: number of bytes that they fetch
+ * @lane: lane that carries the Call, or NULL; the lock of nfr_xprt.lanes protects it
+ * @lost_lane: XID of the last Call whose lane ended before the Reply
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
@@ -192,6 +206,8 @@ struct nfr_req {
 	struct ib_cqe read_cqe;
 	u32 read_at;
 	u32 read_length;
+	struct nfr_lane *lane;
+	u32 lost_lane;
 };
 
 /* Work area for marshaling one Call */
@@ -224,6 +240,7 @@ struct nfr_scratch {
  * @closing: sunrpc tasks that wait for the same, after a timeout
  * @held_lock: protects @held
  * @held: requests whose Reply waits for the connection to be closed
+ * @lanes: lanes, or NULL if the personality is not pre-posted
  * @scratch: work area for marshaling
  * @counters: counters
  * @num_callbacks: number of requests for callbacks
@@ -249,6 +266,7 @@ struct nfr_xprt {
 	struct rpc_wait_queue closing;
 	spinlock_t held_lock;		/* protects @held */
 	struct list_head held;
+	struct nfr_lanes *lanes;
 	struct nfr_scratch scratch;
 	struct nfr_client_counters counters;
 	u32 num_callbacks;
@@ -271,6 +289,18 @@ static inline struct nfr_conn *nfr_client_xprt_conn(struct nfr_xprt *nx)
 static inline struct nfr_req *nfr_client_req_of(struct rpc_rqst *rqst)
 {
 	return container_of(rqst, struct nfr_req, rqst);
+}
+
+/* Check that the security flavor permits moving data apart from the message */
+static inline bool nfr_client_may_reduce(const struct rpc_rqst *rqst)
+{
+	return !test_bit(RPCAUTH_AUTH_DATATOUCH, &rqst->rq_cred->cr_auth->au_flags);
+}
+
+/* Maximum size of a Reply without chunks */
+static inline u32 nfr_client_inline_reply_room(const struct nfr_conn *conn)
+{
+	return conn->recv_size - NFR_WIRE_MIN;
 }
 
 /* Client number as in sunrpc's trace events: -1 if the task has no client */
@@ -311,6 +341,8 @@ int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr
 		    const struct xdr_buf *message, bool signal);
 int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 			 const struct xdr_buf *message, bool signal);
+int nfr_client_send_call_on_lane(struct nfr_conn *lane, struct nfr_req *req,
+				 const struct nfr_header *head);
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
@@ -339,6 +371,21 @@ void nfr_client_fetch_drained(struct nfr_conn *conn);
 
 /* readread.c */
 extern const struct nfr_personality nfr_client_version0;
+void nfr_client_reply_by_lane(struct nfr_req *req);
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+/* lane.c */
+struct nfr_lanes *nfr_client_lanes_create(void);
+void nfr_client_lanes_destroy(struct nfr_lanes *lanes);
+void nfr_client_lanes_close(struct nfr_xprt *nx);
+bool nfr_client_lane_abandon(struct nfr_req *req);
+bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task);
+void nfr_client_lane_wait_for_reply(struct rpc_task *task);
+void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq);
+
+/* lane_call.c */
+int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req);
 
 /* callback.c */
 int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests);

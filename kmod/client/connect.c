@@ -199,6 +199,12 @@ static const struct nfr_personality nfr_client_version1 = {
 	.send		= nfr_client_send,
 };
 
+static const struct nfr_personality nfr_client_pre_posted = {
+	.marshal	= nfr_client_lane_marshal,
+	.receive	= nfr_client_receive,
+	.send		= nfr_client_send,
+};
+
 /*
  * The private data of the server decides: it returns the bit of a personality that
  * it accepts. Returns 0 or -ENOMEM.
@@ -209,6 +215,8 @@ static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 		link->variant = nx->variant;
 	if (link->variant == NFR_READ_READ)
 		link->personality = &nfr_client_version0;
+	if (link->variant == NFR_PRE_POSTED)
+		link->personality = &nfr_client_pre_posted;
 	if (link->variant != NFR_CACHED)
 		return 0;
 	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);
@@ -282,6 +290,7 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.receives = 2 * NFR_BATCH;
 	conn->profile.sends = conn->wanted.credits * NFR_SENDS_PER_CREDIT + NFR_SENDS_SPARE;
 	conn->profile.send_sges = 1;
+	conn->profile.recv_sges = 1;
 	/* the server reads the data of Calls */
 	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
 	if (nx->variant == NFR_READ_READ)
@@ -446,6 +455,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
 
+	if (nx->lanes)
+		nfr_client_lanes_close(nx);
 	if (conn) {
 		link = nfr_client_link_of(conn);
 		nfr_client_drain(link);

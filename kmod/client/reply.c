@@ -58,7 +58,7 @@ static u32 nfr_client_reply_spread(struct nfr_req *req, const u8 *from, u32 leng
 /* --- completion --- */
 
 /* Complete the RPC of a pinned request. */
-static void nfr_client_reply_complete(struct nfr_req *req, int result)
+static __always_inline void nfr_client_reply_complete(struct nfr_req *req, int result)
 {
 	struct rpc_xprt *xprt = &req->nx->xprt;
 	struct rpc_rqst *rqst = &req->rqst;
@@ -89,6 +89,15 @@ static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 	nfr_conn_answered(conn, req->recv, req->reserved);
 	req->recv = NULL;
 	nfr_client_reply_complete(req, result);
+}
+
+/**
+ * nfr_client_reply_by_lane - complete an RPC whose Reply came on a lane
+ * @req: pinned request that no lane uses
+ */
+void nfr_client_reply_by_lane(struct nfr_req *req)
+{
+	nfr_client_reply_complete(req, req->result);
 }
 
 /**

@@ -227,6 +227,8 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "token %016llx\n", nx->token);
 	if (conn)
 		nfr_client_show_conn(seq, conn);
+	if (nx->lanes)
+		nfr_client_lanes_show(nx, seq);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }
@@ -247,6 +249,8 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 
 	/* a Reply may be in progress */
 	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
+		return;
+	if (nx->lanes && nfr_client_lane_timeout(nx, task))
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
 	nfr_client_sleep_until_closed(nx, task, req->generation);
@@ -279,6 +283,7 @@ static void nfr_client_disable_swap(struct rpc_xprt *xprt)
 static void nfr_client_free(struct rpc_xprt *xprt)
 {
 	nfr_client_free_addresses(xprt);
+	nfr_client_lanes_destroy(nfr_client_xprt_of(xprt)->lanes);
 	rpc_destroy_wait_queue(&nfr_client_xprt_of(xprt)->closing);
 	xprt_free(xprt);
 }
@@ -322,6 +327,15 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 	.bc_destroy		= nfr_client_callback_destroy,
 };
 
+/* Operations of transports with lanes: nfr_client_ops, and those that lanes need */
+static struct rpc_xprt_ops nfr_client_lane_ops __ro_after_init;
+
+static void __init nfr_client_init_ops(void)
+{
+	nfr_client_lane_ops = nfr_client_ops;
+	nfr_client_lane_ops.wait_for_reply_request = nfr_client_lane_wait_for_reply;
+}
+
 /* --- transport class --- */
 
 static struct xprt_class nfr_client_class;
@@ -360,6 +374,17 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 		xprt_set_bound(xprt);
 }
 
+/* Choose the personality. Returns false if an allocation failed. */
+static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *server)
+{
+	nx->variant = nfr_variant_for(server);
+	if (nx->variant != NFR_PRE_POSTED)
+		return true;
+	nx->lanes = nfr_client_lanes_create();
+	nx->xprt.ops = &nfr_client_lane_ops;
+	return nx->lanes;
+}
+
 static void nfr_client_observe(struct nfr_xprt *nx)
 {
 	nx->debugfs = nfr_observe_client(nx->xprt.id, nx, &nfr_client_connection_fops,
@@ -379,10 +404,10 @@ static struct rpc_xprt *nfr_client_setup(struct xprt_create *args)
 		return ERR_PTR(-ENOMEM);
 	nfr_client_init(nfr_client_xprt_of(xprt));
 	nfr_client_xprt_of(xprt)->inline_send = params.inline_send;
-	nfr_client_xprt_of(xprt)->variant = nfr_variant_for(args->dstaddr);
 	nfr_client_init_xprt(xprt, args);
 	nfr_client_addresses(xprt);
-	if (!nfr_client_has_addresses(xprt)) {
+	if (!nfr_client_has_addresses(xprt) ||
+	    !nfr_client_init_variant(nfr_client_xprt_of(xprt), args->dstaddr)) {
 		nfr_client_free(xprt);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -418,10 +443,12 @@ static void nfr_client_explain(void)
  * Return: 0, or -EEXIST if another module holds the ident; the kernel log names
  * it.
  */
-int nfr_client_register(void)
+int __init nfr_client_register(void)
 {
-	int rc = xprt_register_transport(&nfr_client_class);
+	int rc;
 
+	nfr_client_init_ops();
+	rc = xprt_register_transport(&nfr_client_class);
 	if (rc == -EEXIST)
 		nfr_client_explain();
 	return rc;

@@ -82,6 +82,7 @@ enum nfr_conn_state {
  * @sends: preferred size of the send queue, in work requests
  * @least_sends: minimum size of the send queue, see nfr_conn_fit_queue()
  * @send_sges: scatter-gather elements per send work request
+ * @recv_sges: scatter-gather elements per receive work request
  * @rw_contexts: preferred number of concurrent RDMA Reads and Writes of this side
  * @least_contexts: minimum of that number
  * @dones: number of receives for Done messages, beyond those for credits
@@ -95,6 +96,7 @@ struct nfr_profile {
 	u32 sends;
 	u32 least_sends;
 	u32 send_sges;
+	u32 recv_sges;
 	u32 rw_contexts;
 	u32 least_contexts;
 	u32 dones;

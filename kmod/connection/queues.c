@@ -156,7 +156,8 @@ static int nfr_conn_try_qp(struct nfr_conn *conn, u32 recvs)
 		/* ib_drain_qp() posts one more to each */
 		.cap = {
 			.max_send_wr = conn->sq.size + 1, .max_recv_wr = recvs + 1,
-			.max_send_sge = conn->profile.send_sges, .max_recv_sge = 1,
+			.max_send_sge = conn->profile.send_sges,
+			.max_recv_sge = conn->profile.recv_sges,
 			.max_rdma_ctxs = conn->profile.rw_contexts,
 		},
 		.port_num = conn->id->port_num,

@@ -33,6 +33,12 @@ struct nfr_client_counters {
 	u64 fetch_reads;	/* RDMA Reads for them */
 	u64 fetch_bytes;
 	u64 dones;
+	/* lanes */
+	u64 lane_calls;
+	u64 lane_bytes;
+	u64 lane_fallbacks;	/* READs that suit a lane, and found none */
+	u64 lanes_connected;
+	u64 lanes_ended;
 	/* buffers and connections */
 	u64 hardway_bytes;
 	u64 mrs_made;
@@ -51,6 +57,7 @@ struct nfr_svc_counters {
 	atomic64_t reply_chunks;
 	atomic64_t reply_bytes;
 	atomic64_t inline_bytes;
+	atomic64_t lane_bytes;
 	atomic64_t replies;
 	atomic64_t remote_invs;
 	atomic64_t errors;

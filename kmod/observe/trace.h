@@ -30,7 +30,7 @@ struct rpc_xprt;
 
 /* enum nfr_way */
 #define nfr_show_way(way) \
-	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" })
+	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" }, { 3, "lane" })
 
 /*
  * A Call is marshaled: how it and its Reply are conveyed. If status is a
@@ -346,6 +346,45 @@ TRACE_EVENT(nfsrdma_connect,
 	TP_printk("xprt=%u peer=%pISpc status=%d inline_send=%u inline_recv=%u mr_depth=%u",
 		  __entry->xprt, __entry->address, __entry->status, __entry->inline_send,
 		  __entry->inline_recv, __entry->mr_depth)
+);
+
+/* An attempt to connect a lane ended; pages is the limit for data per message, in pages */
+TRACE_EVENT(nfsrdma_lane,
+	TP_PROTO(const struct nfr_conn *conn, u32 pages, int status),
+	TP_ARGS(conn, pages, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, generation) __field(u32, pages)
+		__field(int, status)
+		__array(char, reason, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->generation = conn->generation;
+		__entry->pages = pages;
+		__entry->status = status;
+		strscpy(__entry->reason, status ? READ_ONCE(conn->reason) : "none",
+			NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u generation=%u pages=%u status=%d reason=%s", __entry->xprt,
+		  __entry->generation, __entry->pages, __entry->status, __entry->reason)
+);
+
+/* A lane ended */
+TRACE_EVENT(nfsrdma_lane_end,
+	TP_PROTO(const struct nfr_conn *conn, u32 xid),
+	TP_ARGS(conn, xid),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, generation) __field(u32, xid)
+		__array(char, reason, NFR_TRACE_TEXT)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->generation = conn->generation;
+		__entry->xid = xid;
+		strscpy(__entry->reason, READ_ONCE(conn->reason), NFR_TRACE_TEXT);
+	),
+	TP_printk("xprt=%u generation=%u xid=0x%08x reason=%s", __entry->xprt,
+		  __entry->generation, __entry->xid, __entry->reason)
 );
 
 /* A connection broke or was closed */

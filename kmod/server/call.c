@@ -520,6 +520,21 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	return nfr_svc_build_arg(rqstp, req);
 }
 
+/* Handle a Reply that was not prepared. Returns the result of nfr_svc_sendto(). */
+static noinline int nfr_svc_unsent(struct nfr_svc_req *req, int rc)
+{
+	/* a lane sent it, or broke */
+	if (rc == -EINPROGRESS)
+		return 0;
+	if (rc == -EMSGSIZE) {
+		nfr_svc_refuse(req, NFR_ERR_CHUNK);
+		return 0;
+	}
+	nfr_conn_break(req->svc->conn, "sending a Reply failed");
+	nfr_svc_req_put(req);
+	return rc;
+}
+
 /**
  * nfr_svc_sendto - send the Reply of an nfsd thread (svc_xprt_ops.xpo_sendto)
  * @rqstp: nfsd thread's request with the Reply in rq_res
@@ -540,14 +555,9 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	rc = req->svc->personality->reply(req, rqstp);
 	if (!rc) {
 		nfr_svc_advance(req);
-	} else if (rc == -EMSGSIZE) {
-		nfr_svc_refuse(req, NFR_ERR_CHUNK);
-		rc = 0;
-	} else {
-		nfr_conn_break(req->svc->conn, "sending a Reply failed");
-		nfr_svc_req_put(req);
+		return 0;
 	}
-	return rc;
+	return nfr_svc_unsent(req, rc);
 }
 
 /* --- send queue --- */

@@ -59,6 +59,10 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "token %016llx\n", conn->peer.token);
+	seq_printf(seq, "lanes %u\n", READ_ONCE(svc->nlanes));
+	if (svc->home)
+		seq_printf(seq, "lane_of %u\n",
+			   svc->home->conn->id_number & ~NFR_SVC_NUMBERS);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
@@ -148,6 +152,7 @@ static void nfr_svc_broken(struct nfr_conn *conn)
 {
 	struct nfr_svc *svc = conn->owner;
 
+	nfr_svc_lanes_break(svc);
 	svc_xprt_deferred_close(&svc->xprt);
 	nfr_svc_sink_kick();
 	nfr_svc_budget_leave(svc);
@@ -177,6 +182,9 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	cancel_delayed_work_sync(&svc->expire);
 	nfr_svc_budget_leave(svc);
 	nfr_svc_expose_destroy(svc);
+	if (svc->home)
+		nfr_svc_lane_leave(svc);
+	nfr_svc_lanes_refuse(svc);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
 	if (svc->callbacks)
@@ -184,6 +192,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	nfr_conn_free(svc->conn);
 	kfree(svc->conn);
 	atomic_dec(&nfr_svc_total);
+	if (svc->home)
+		svc_xprt_put(&svc->home->xprt);
 	kfree(svc);
 }
 
@@ -207,6 +217,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
 	INIT_DELAYED_WORK(&svc->expire, nfr_svc_readread_expire);
 	nfr_svc_expose_init(svc);
+	nfr_svc_lanes_init(svc);
 	svc->callbacks_granted = 1;
 	svc->personality = &nfr_svc_version1;
 }
@@ -244,13 +255,32 @@ static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
 	svc->variant = variant;
 }
 
+/* Returns ERR_PTR(-ECONNREFUSED) if the lane belongs to no connection. */
+static struct nfr_svc *nfr_svc_create_lane(struct nfr_svc *svc, struct rdma_cm_id *id,
+					   const struct rdma_conn_param *param)
+{
+	struct nfr_conn *conn = svc->conn;
+
+	nfr_svc_lane_init(svc);
+	nfr_conn_meet(conn, param);
+	nfr_conn_adopt(conn, id);
+	if (nfr_svc_lane_join(svc, (struct sockaddr *)&id->route.addr.dst_addr))
+		return svc;
+	/* rdma_cm destroys the id */
+	kfree(conn);
+	kfree(svc);
+	atomic_dec(&nfr_svc_total);
+	return ERR_PTR(-ECONNREFUSED);
+}
+
 /**
  * nfr_svc_create - create a connection for a connection request
  * @id: id of the new connection; the nfr_svc owns it on success
  * @param: parameters of the request
  *
- * Return: connection, or NULL if the limit of connections is reached or an
- * allocation failed; then the caller has to reject the request.
+ * Return: connection, ERR_PTR(-ENOMEM) if the limit of connections is reached or an
+ * allocation failed, or ERR_PTR(-ECONNREFUSED) for a lane that belongs to no
+ * connection; then the caller has to reject the request.
  */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param)
 {
@@ -268,13 +298,15 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
 	nfr_params_read(&conn->wanted);
 	nfr_conn_meet(conn, param);
-	nfr_svc_agree(svc, id->device, param);
 	conn->profile.reads_issued = param->initiator_depth;
+	if (conn->peer.capabilities & NFR_LANE)
+		return nfr_svc_create_lane(svc, id, param);
+	nfr_svc_agree(svc, id->device, param);
 	nfr_conn_adopt(conn, id);
 	return svc;
 out_full:
 	atomic_dec(&nfr_svc_total);
-	return NULL;
+	return ERR_PTR(-ENOMEM);
 }
 
 static void nfr_svc_addresses(struct nfr_svc *svc)
@@ -340,6 +372,7 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	int rc;
 
 	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_SVC_SGES);
+	profile->recv_sges = 1;
 	rc = nfr_conn_fit_queue(conn, nfr_svc_chain(svc));
 	if (rc)
 		return rc;
@@ -355,6 +388,45 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	return 0;
 }
 
+/* Accept a connection request. Returns 0 or a negative errno. */
+static int nfr_svc_open(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	unsigned int noio;
+	int rc;
+
+	/* nfsd requires a transport with congestion control for NFSv4 */
+	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
+	nfr_svc_addresses(svc);
+	rc = svc->home ? nfr_svc_lane_fit(svc) : nfr_svc_fit(svc);
+	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
+				       &nfr_svc_connection_fops, &svc->counters);
+	if (svc->variant == NFR_PRE_POSTED)
+		nfr_svc_lanes_admit(svc);
+	/* the client may be this host, whose writeback of dirty pages depends on this connection */
+	noio = memalloc_noio_save();
+	if (!rc)
+		rc = nfr_conn_accept(conn);
+	memalloc_noio_restore(noio);
+	trace_nfsrdma_svc_accept(svc, rc);
+	/* the check queues itself again until the connection breaks */
+	if (!rc)
+		nfr_work_queue(&svc->watch, NFR_SVC_WATCH);
+	return rc;
+}
+
+/* sunrpc does not know lanes: the reference that it would hold ends with nfr_svc_lane_end_work() */
+static void nfr_svc_establish_lane(struct nfr_svc *svc)
+{
+	/* svc_xprt_free() drops a reference that sunrpc takes for its transports */
+	__module_get(THIS_MODULE);
+	/* the lane may end before this function does */
+	svc_xprt_get(&svc->xprt);
+	if (nfr_svc_open(svc))
+		nfr_svc_lane_schedule_end(svc);
+	svc_xprt_put(&svc->xprt);
+}
+
 /**
  * nfr_svc_establish - accept a connection request
  * @svc: new connection; freed on failure
@@ -362,34 +434,19 @@ static int nfr_svc_fit(struct nfr_svc *svc)
  *
  * Context: Sleeps, but does not wait for the network.
  *
- * Return: transport for nfsd, or NULL on failure.
+ * Return: transport for nfsd, or NULL for a lane or on failure.
  */
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
 {
-	struct nfr_conn *conn = svc->conn;
-	unsigned int noio;
-	int rc;
-
 	svc_xprt_init(listener->xpt_net, listener->xpt_class, &svc->xprt, listener->xpt_server);
 	/* copy it: messages may arrive after the service is destroyed */
 	svc->max_message = listener->xpt_server->sv_max_mesg;
-	/* nfsd requires a transport with congestion control for NFSv4 */
-	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
-	nfr_svc_addresses(svc);
-	rc = nfr_svc_fit(svc);
-	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
-				       &nfr_svc_connection_fops, &svc->counters);
-	/* the client may be this host, whose writeback of dirty pages depends on this connection */
-	noio = memalloc_noio_save();
-	if (!rc)
-		rc = nfr_conn_accept(conn);
-	memalloc_noio_restore(noio);
-	trace_nfsrdma_svc_accept(svc, rc);
-	if (!rc) {
-		/* the check queues itself again until the connection breaks */
-		nfr_work_queue(&svc->watch, NFR_SVC_WATCH);
-		return &svc->xprt;
+	if (svc->home) {
+		nfr_svc_establish_lane(svc);
+		return NULL;
 	}
+	if (!nfr_svc_open(svc))
+		return &svc->xprt;
 	/* svc_xprt_free() drops a reference that sunrpc takes only after a successful accept */
 	__module_get(THIS_MODULE);
 	svc_xprt_put(&svc->xprt);

@@ -285,6 +285,8 @@ u32 nfr_svc_budget_room(const struct nfr_svc_req *req)
 
 static void nfr_svc_budget_wake(struct nfr_svc *svc)
 {
+	/* the Calls of a lane wait in the list of its home */
+	svc = svc->home ?: svc;
 	set_bit(XPT_DATA, &svc->xprt.xpt_flags);
 	svc_xprt_enqueue(&svc->xprt);
 }

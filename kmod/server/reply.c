@@ -38,7 +38,7 @@ int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned
 }
 
 /* krb5i and krb5p wrap the whole message, so that no part of it is DDP-eligible. */
-static bool nfr_svc_reply_is_wrapped(const struct svc_rqst *rqstp)
+static __always_inline bool nfr_svc_reply_is_wrapped(const struct svc_rqst *rqstp)
 {
 	u32 flavor = rqstp->rq_cred.cr_flavor;
 
@@ -49,7 +49,7 @@ static bool nfr_svc_reply_is_wrapped(const struct svc_rqst *rqstp)
  * Check that each result fits into its Write chunk, and into the unreduced Reply of
  * @length bytes.
  */
-static bool nfr_svc_reply_results_fit(const struct nfr_svc_req *req, u32 length)
+static __always_inline bool nfr_svc_reply_results_fit(const struct nfr_svc_req *req, u32 length)
 {
 	u32 i, at = 0;
 
@@ -80,7 +80,8 @@ static bool nfr_svc_word_is(const struct xdr_buf *res, u32 offset, u32 value)
  * word; for all other results, the offset of the data. Results that nfsd
  * truncated, because the Reply became too long, are dropped.
  */
-static __always_inline void nfr_svc_reply_place_results(struct nfr_svc_req *req, const struct xdr_buf *res)
+static __always_inline void nfr_svc_reply_place_results(struct nfr_svc_req *req,
+							const struct xdr_buf *res)
 {
 	u32 i;
 
@@ -106,8 +107,8 @@ typedef int (*nfr_svc_part_fn)(struct nfr_svc_req *req, const struct xdr_buf *re
 			       u32 length, void *arg);
 
 /* Call @each for every part of the message outside the results and their XDR padding. */
-static int nfr_svc_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res,
-			       nfr_svc_part_fn each, void *arg)
+static __always_inline int nfr_svc_reply_parts(struct nfr_svc_req *req, const struct xdr_buf *res,
+					       nfr_svc_part_fn each, void *arg)
 {
 	u32 i, at = 0;
 	int rc = 0;
@@ -211,7 +212,7 @@ static int nfr_svc_reply_by_chunk(struct nfr_svc_req *req, const struct xdr_buf 
 }
 
 /* Compute the length of the Reply without results and their padding. */
-static u32 nfr_svc_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
+static __always_inline u32 nfr_svc_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res)
 {
 	u32 length = 0;
 
@@ -220,7 +221,8 @@ static u32 nfr_svc_reply_rest(struct nfr_svc_req *req, const struct xdr_buf *res
 }
 
 /* Copy the rest behind the header, which has @offset bytes. */
-static int nfr_svc_reply_inline(struct nfr_svc_req *req, u32 offset, const struct xdr_buf *res)
+static __always_inline int nfr_svc_reply_inline(struct nfr_svc_req *req, u32 offset,
+						const struct xdr_buf *res)
 {
 	u8 *at = req->buffer + offset;
 
@@ -389,4 +391,50 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 	if (!rc)
 		nfr_svc_pages_restore(req, rqstp);
 	return rc;
+}
+
+/* --- parts of a Reply on a lane --- */
+
+/**
+ * nfr_svc_reply_split - find the data of a Reply, and the rest
+ * @req: request; its results are those that the client has room for
+ * @rqstp: nfsd thread's request with the Reply in rq_res
+ * @rest: output, length of the Reply without results and their padding
+ *
+ * Return: 0, or -EMSGSIZE if the client provided too little room.
+ */
+int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest)
+{
+	nfr_svc_reply_find_results(req, rqstp);
+	if (!nfr_svc_reply_results_fit(req, rqstp->rq_res.len))
+		return -EMSGSIZE;
+	*rest = nfr_svc_reply_rest(req, &rqstp->rq_res);
+	return 0;
+}
+
+/**
+ * nfr_svc_reply_copy_rest - copy the Reply without results to the buffer of the request
+ * @req: request that nfr_svc_reply_split() was called for
+ * @res: Reply
+ * @offset: offset in the buffer
+ *
+ * Return: 0 or a negative errno.
+ */
+int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset)
+{
+	return nfr_svc_reply_inline(req, offset, res);
+}
+
+/**
+ * nfr_svc_reply_data - get the memory of the first result
+ * @req: request with a result that nfr_svc_reply_split() accepted
+ * @res: Reply
+ * @span: output
+ *
+ * Return: 0 or -EIO.
+ */
+int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
+		       struct nfr_span *span)
+{
+	return nfr_svc_reply_span(res, req->results[0].offset, req->results[0].length, span);
 }

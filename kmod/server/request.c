@@ -81,7 +81,7 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 }
 
 /* Return the receive of a Call that is not used any more. */
-static void nfr_svc_req_answered(struct nfr_svc_req *req)
+static __always_inline void nfr_svc_req_answered(struct nfr_svc_req *req)
 {
 	struct nfr_recv *recv = req->recv;
 
@@ -90,6 +90,15 @@ static void nfr_svc_req_answered(struct nfr_svc_req *req)
 	req->recv = NULL;
 	atomic_dec(&req->svc->busy);
 	nfr_conn_recv_return(req->svc->conn, recv);
+}
+
+/**
+ * nfr_svc_req_received - return the receive of a Call whose Reply is prepared
+ * @req: request that does not use its receive any more
+ */
+void nfr_svc_req_received(struct nfr_svc_req *req)
+{
+	nfr_svc_req_answered(req);
 }
 
 /**

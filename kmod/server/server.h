@@ -53,6 +53,7 @@
 #define NFR_SVC_FIRST_GRANT	32u
 
 struct dentry;
+struct nfr_svc_gather;
 struct rpc_xprt;
 
 /* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
@@ -66,7 +67,8 @@ struct nfr_svc_req;
 /**
  * struct nfr_svc_personality - protocol variant of the server
  * @receive: decode and dispatch the message of a new request
- * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does
+ * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does;
+ *	-EINPROGRESS if the function has completed or ended the request itself
  * @refuse: prepare an error, as nfr_svc_reply_error() does
  * @size: compute the size of a header
  * @finish: encode a header and chain the Send, as nfr_svc_req_finish() does
@@ -123,6 +125,7 @@ enum nfr_svc_state {
  * @exposed_pages: number of its pages
  * @exposed_since: jiffies when the Reply was posted
  * @revoke_cqe: completion of the last invalidation
+ * @gather: messages with the data of a Reply on a lane, or NULL, see lane_reply.c
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
  */
@@ -161,6 +164,7 @@ struct nfr_svc_req {
 	u32 count;
 	bool signal;
 	u32 mark;
+	struct nfr_svc_gather *gather;
 	void (*resume)(struct nfr_svc_req *req);
 
 	struct nfr_exposure exposure;
@@ -200,6 +204,15 @@ struct nfr_svc_req {
  * @exposed_pages: number of pages that MRs of @pool expose
  * @expire: work that ends exposures without a Done
  * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
+ * @home: connection that this lane belongs to, or NULL if it is not a lane, see lane.c
+ * @known: link in the list of connections that lanes may join; the lock of lane.c
+ *	protects it
+ * @lanes: lanes that joined this connection, @nlanes elements; same lock
+ * @joined: link in @lanes of @home; same lock
+ * @lane_pages: pages of data per message of a lane
+ * @lane_flags: see lane.c
+ * @ended: the lane does not pass on Calls any more; @lock of @home protects it
+ * @end_work: work that ends a broken lane
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
@@ -235,6 +248,15 @@ struct nfr_svc {
 	struct rpc_xprt *callbacks;
 	u32 callbacks_granted;
 	atomic_t callbacks_inflight;
+	struct nfr_svc *home;
+	struct list_head known;
+	struct list_head lanes;
+	u32 nlanes;
+	struct list_head joined;
+	u32 lane_pages;
+	unsigned long lane_flags;
+	bool ended;
+	struct work_struct end_work;
 	struct nfr_svc_counters counters;
 	struct dentry *debugfs;
 	struct nfr_pool pool;
@@ -305,6 +327,22 @@ void nfr_svc_dispatch(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 
+/* lane.c */
+void nfr_svc_lane_init(struct nfr_svc *lane);
+bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer);
+void nfr_svc_lane_leave(struct nfr_svc *lane);
+int nfr_svc_lane_fit(struct nfr_svc *lane);
+void nfr_svc_lane_schedule_end(struct nfr_svc *lane);
+void nfr_svc_lane_drop(struct nfr_svc_req *req);
+void nfr_svc_lanes_init(struct nfr_svc *svc);
+void nfr_svc_lanes_admit(struct nfr_svc *svc);
+void nfr_svc_lanes_refuse(struct nfr_svc *svc);
+void nfr_svc_lanes_break(struct nfr_svc *svc);
+
+/* lane_reply.c */
+int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+void nfr_svc_lane_release(struct nfr_svc_req *req);
+
 /* callback.c */
 int nfr_svc_callback_register(void);
 void nfr_svc_callback_unregister(void);
@@ -316,6 +354,10 @@ void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const v
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
 void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
 int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest);
+int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset);
+int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
+		       struct nfr_span *span);
 int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
 
 /* pages.c */
@@ -337,6 +379,7 @@ void nfr_svc_req_put(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+void nfr_svc_req_received(struct nfr_svc_req *req);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
 void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);

@@ -55,7 +55,10 @@ static void nfr_svc_listener_add(struct nfr_listener *listener, struct nfr_svc *
 	svc_xprt_enqueue(&listener->xprt);
 }
 
-/* Returns nonzero to make rdma_cm reject the request and destroy its id. */
+/*
+ * Returns nonzero to make rdma_cm destroy the id, and reject the request unless it is
+ * -ENOMEM, for which InfiniBand's CM waits until the client repeats the request.
+ */
 static int nfr_svc_listener_request(struct nfr_listener *listener, struct rdma_cm_id *id,
 				    const struct rdma_conn_param *param)
 {
@@ -68,8 +71,8 @@ static int nfr_svc_listener_request(struct nfr_listener *listener, struct rdma_c
 	if (READ_ONCE(listener->narrived) >= NFR_BACKLOG)
 		return -EBUSY;
 	svc = nfr_svc_create(id, param);
-	if (!svc)
-		return -ENOMEM;
+	if (IS_ERR(svc))
+		return PTR_ERR(svc);
 	nfr_svc_listener_add(listener, svc);
 	return 0;
 }
@@ -289,6 +292,10 @@ static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 
 	if (!req)
 		return;
+	if (req->svc != svc) {
+		nfr_svc_lane_drop(req);
+		return;
+	}
 	xid = req->head.xid;
 	nfr_svc_count(svc, dropped, 1);
 	nfr_svc_req_put(req);

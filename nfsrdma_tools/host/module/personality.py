@@ -8,6 +8,7 @@ __all__ = ["DEFAULT", "PERSONALITIES"]
 PERSONALITIES = {
     "read-write": "RPC-over-RDMA version 1 (RFC 8166)",
     "read-read": "the design of 2003: the server exposes a large result, and the client reads it",
+    "pre-posted": "no key: READs arrive in posted receives, on connections of their own (lanes)",
     "cached": "version 1; memory stays registered after its Call, for the next one",
 }
 """What each personality is, in the order in which the module prints a list."""

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The way of a READ on a lane.
+ *
+ * The client posts receives whose entries are the pages of the caller, and then sends the
+ * Call. Its Write chunk has a segment without a key for each receive: the offset is the
+ * length of the first entry, for the head of the Reply, and the length is the room for data.
+ * The server answers with as many messages as there are segments. The first one begins with
+ * the header and the inline part of the Reply, padded to the length of the first entry if
+ * data follows. The segments of the Reply state how much data each message has, and
+ * the offset of the first segment is the length of the inline part.
+ *
+ * The client uses the data if the lengths that the server states are those that the
+ * device received. A contradiction breaks the lane, and the Call is sent again on the
+ * transport's own connection.
+ */
+#include "client/lane.h"
+#include "observe/trace.h"
+
+/* --- receiving --- */
+
+static void nfr_client_lane_contradicts(struct nfr_lane *lane, const char *what)
+{
+	trace_nfsrdma_error(&lane->conn, lane->xid, what, -EBADMSG);
+	nfr_conn_break(&lane->conn, what);
+}
+
+/* Check one message against what the Reply states. @full: the messages before it were full. */
+static bool nfr_client_lane_message_is_sound(const struct nfr_lane_recv *recv, u32 data, u32 least,
+					     bool full)
+{
+	if (data > recv->data || (data && !full))
+		return false;
+	if (data)
+		return recv->length == recv->head + data;
+	return recv->length >= least && recv->length <= recv->head;
+}
+
+/*
+ * Compare the segments of the Reply with the messages. @least is the length of the header and
+ * the inline part. Returns the number of bytes of data, or -EBADMSG.
+ */
+static int nfr_client_lane_measure(const struct nfr_lane *lane, const struct nfr_chunk *chunk,
+				   u32 least)
+{
+	bool full = true;
+	u32 i, total = 0;
+
+	if (chunk->nsegs != lane->nrecvs)
+		return -EBADMSG;
+	for (i = 0; i < lane->nrecvs; i++) {
+		const struct nfr_lane_recv *recv = &lane->recvs[i];
+		u32 data = chunk->segs[i].length;
+
+		if (!nfr_client_lane_message_is_sound(recv, data, i ? 0 : least, full))
+			return -EBADMSG;
+		full = data == recv->data;
+		total += data;
+	}
+	return total;
+}
+
+/* Read the header of the Reply. Returns the number of bytes of data, or -EBADMSG. */
+static int nfr_client_lane_read(struct nfr_lane *lane, struct nfr_req *req)
+{
+	u32 length = min(lane->recvs[0].length, lane->recvs[0].head);
+	struct nfr_space space = {
+		.chunks = lane->chunks, .nchunks = ARRAY_SIZE(lane->chunks),
+		.segs = lane->segs, .nsegs = ARRAY_SIZE(lane->segs),
+	};
+	struct nfr_header head = { };
+	int header;
+
+	ib_dma_sync_single_for_cpu(lane->conn.device, lane->head_addr, length, DMA_FROM_DEVICE);
+	header = nfr_wire_decode(&head, &space, lane->head, length);
+	if (header < 0 || head.proc != NFR_MSG || head.xid != lane->xid ||
+	    head.nreads || head.nwrites != 1 || head.reply)
+		return -EBADMSG;
+	if (!lane->segs[0].offset || lane->segs[0].offset > length - header)
+		return -EBADMSG;
+	req->rpc = lane->head + header;
+	req->rpc_length = lane->segs[0].offset;
+	return nfr_client_lane_measure(lane, &head.writes[0], header + req->rpc_length);
+}
+
+/* Pin the Call of a lane. Returns false if its task is ending. */
+static bool nfr_client_lane_pin(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct rpc_xprt *xprt = &lane->nx->xprt;
+	bool found;
+
+	spin_lock(&xprt->queue_lock);
+	found = xprt_lookup_rqst(xprt, cpu_to_be32(lane->xid)) == &req->rqst;
+	if (found)
+		xprt_pin_rqst(&req->rqst);
+	spin_unlock(&xprt->queue_lock);
+	return found;
+}
+
+/* Copy the inline part of a Reply, and set the result of the RPC. @data: bytes in the pages */
+static void nfr_client_lane_place(struct nfr_lane *lane, struct nfr_req *req, u32 data)
+{
+	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
+	u32 head = min_t(u32, req->rpc_length, rcv->head[0].iov_len);
+	u32 tail = req->rpc_length - head;
+
+	req->result = -EIO;
+	if (tail <= rcv->tail[0].iov_len) {
+		memcpy(rcv->head[0].iov_base, req->rpc, head);
+		memcpy(rcv->tail[0].iov_base, req->rpc + head, tail);
+		/* XDR decoding continues in the pages where the inline part ends */
+		if (data)
+			rcv->head[0].iov_len = head;
+		req->rqst.rq_private_buf.head[0].iov_len = rcv->head[0].iov_len;
+		req->result = req->rpc_length + xdr_align_size(data);
+	}
+	trace_nfsrdma_reply(&lane->conn, req, req->result);
+}
+
+/* All messages of a Reply have arrived. */
+static void nfr_client_lane_answered(struct nfr_lane *lane)
+{
+	struct nfr_req *req = lane->req;
+	int data;
+
+	/* pairs with nfr_client_post(): a Reply counts only after its Call is posted */
+	if (!req || smp_load_acquire(&req->state) != NFR_REQ_SENT) {
+		nfr_client_lane_contradicts(lane, "a message on a lane without a Call");
+		return;
+	}
+	data = nfr_client_lane_read(lane, req);
+	if (data < 0) {
+		nfr_client_lane_contradicts(lane, "lengths on a lane contradict each other");
+		return;
+	}
+	nfr_client_lane_unmap(lane);
+	if (!nfr_client_lane_pin(lane, req)) {
+		nfr_client_lane_finish(lane, req, NFR_REQ_IDLE, 0);
+		return;
+	}
+	nfr_client_lane_place(lane, req, data);
+	nfr_client_lane_finish(lane, req, NFR_REQ_ANSWERED, data);
+	nfr_client_reply_by_lane(req);
+}
+
+static void nfr_client_lane_recv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_lane_recv *recv = container_of(wc->wr_cqe, struct nfr_lane_recv, cqe);
+	struct nfr_lane *lane = recv->lane;
+
+	if (wc->status != IB_WC_SUCCESS) {
+		trace_nfsrdma_completion(&lane->conn, wc);
+		nfr_conn_failed(&lane->conn, wc);
+		return;
+	}
+	/* RDMA Write With Immediate completes a receive too */
+	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->head + recv->data) {
+		nfr_conn_break(&lane->conn, "unexpected completion of a receive");
+		return;
+	}
+	recv->length = wc->byte_len;
+	if (++lane->done == lane->nrecvs)
+		nfr_client_lane_answered(lane);
+}
+
+/* --- receives --- */
+
+/* Length of the header of a Reply */
+static u32 nfr_client_lane_header(u32 messages)
+{
+	return NFR_WIRE_MIN + 8 + messages * NFR_WIRE_SEGMENT;
+}
+
+/* Number of messages that convey @length bytes of data */
+static u32 nfr_client_lane_messages(const struct nfr_lane *lane, u32 length)
+{
+	return DIV_ROUND_UP(length, lane->pages << PAGE_SHIFT);
+}
+
+static void nfr_client_lane_recv_init(struct nfr_lane *lane, struct nfr_lane_recv *recv)
+{
+	recv->lane = lane;
+	recv->cqe.done = nfr_client_lane_recv_done;
+	recv->wr.wr_cqe = &recv->cqe;
+}
+
+/* Add a receive for @head bytes, whose entry exists, and @data bytes of @span. */
+static int nfr_client_lane_add(struct nfr_lane *lane, struct nfr_span *span, u32 head, u32 data)
+{
+	struct nfr_lane_recv *recv = &lane->recvs[lane->nrecvs];
+	struct nfr_conn *conn = &lane->conn;
+	u32 first = head ? 0 : lane->nsges;
+	int count;
+
+	count = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, span, data,
+				    DMA_FROM_DEVICE, lane->sges + lane->nsges,
+				    min(NFR_LANE_ENTRIES - lane->nsges,
+					conn->profile.recv_sges - !!head));
+	if (count < 0)
+		return count;
+	if (!recv->lane)
+		nfr_client_lane_recv_init(lane, recv);
+	lane->nsges += count;
+	recv->head = head;
+	recv->data = data;
+	recv->wr.sg_list = lane->sges + first;
+	recv->wr.num_sge = lane->nsges - first;
+	recv->wr.next = NULL;
+	if (lane->nrecvs)
+		lane->recvs[lane->nrecvs - 1].wr.next = &recv->wr;
+	lane->segs[lane->nrecvs++] = (struct nfr_segment) { .length = data, .offset = head };
+	return 0;
+}
+
+/* Prepare the receives for the Reply. Returns a negative errno if it does not suit the lane. */
+static int nfr_client_lane_prepare(struct nfr_lane *lane, const struct xdr_buf *rcv)
+{
+	struct nfr_span span = {
+		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = rcv->page_len,
+	};
+	u32 room = lane->pages << PAGE_SHIFT;
+	u32 head, data;
+	int rc = 0;
+
+	head = nfr_client_lane_header(nfr_client_lane_messages(lane, rcv->page_len)) +
+	       xdr_align_size(rcv->buflen - rcv->page_len);
+	if (head > lane->conn.recv_size)
+		return -EMSGSIZE;
+	lane->nrecvs = 0;
+	lane->done = 0;
+	lane->sges[0] = (struct ib_sge) {
+		.addr = lane->head_addr, .length = head, .lkey = lane->conn.pd->local_dma_lkey,
+	};
+	lane->nsges = 1;
+	while (span.page_len && !rc) {
+		data = min(span.page_len, room);
+		rc = nfr_client_lane_add(lane, &span, head, data);
+		head = 0;
+	}
+	if (rc)
+		nfr_client_lane_unmap(lane);
+	return rc;
+}
+
+/* --- sending --- */
+
+/* Check that the Reply to a Call consists of data, apart from its head. */
+static bool nfr_client_lane_suits(const struct nfr_conn *conn, const struct rpc_rqst *rqst)
+{
+	const struct xdr_buf *rcv = &rqst->rq_rcv_buf, *snd = &rqst->rq_snd_buf;
+
+	if (!(rcv->flags & XDRBUF_READ) || !rcv->page_len || snd->page_len)
+		return false;
+	if (rcv->page_len < conn->wanted.min_chunk &&
+	    rcv->buflen <= nfr_client_inline_reply_room(conn))
+		return false;
+	return !(rcv->flags & XDRBUF_SPARSE_PAGES) && nfr_client_may_reduce(rqst);
+}
+
+/* Post the receives, then the Call. After an error, the lane is broken. */
+static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct nfr_conn *conn = &lane->conn;
+	struct nfr_chunk chunk = { .nsegs = lane->nrecvs, .segs = lane->segs };
+	struct nfr_header head = {
+		.xid = lane->xid, .version = NFR_WIRE_VERSION, .credits = 1, .proc = NFR_MSG,
+		.nwrites = 1, .writes = &chunk,
+	};
+	const struct ib_recv_wr *bad;
+	int rc;
+
+	rc = ib_post_recv(conn->id->qp, &lane->recvs[0].wr, &bad);
+	if (!rc)
+		rc = nfr_client_send_call_on_lane(conn, req, &head);
+	if (rc)
+		nfr_conn_break(conn, "posting to a lane failed");
+	return rc;
+}
+
+/*
+ * Send a Call on its lane. Returns 0, -EMSGSIZE if the Call does not suit the lane, which
+ * it leaves then, or -ENOBUFS if the lane broke.
+ */
+static int nfr_client_lane_send(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	u32 length = nfr_client_lane_header(nfr_client_lane_messages(lane,
+								     rqst->rq_rcv_buf.page_len)) +
+		     rqst->rq_snd_buf.len;
+
+	if (length > lane->conn.send_size || nfr_client_lane_prepare(lane, &rqst->rq_rcv_buf)) {
+		nfr_client_lane_finish(lane, req, NFR_REQ_IDLE, 0);
+		return -EMSGSIZE;
+	}
+	lane->xid = be32_to_cpu(rqst->rq_xid);
+	req->generation = lane->conn.generation;
+	trace_nfsrdma_marshal(&lane->conn, rqst, NFR_INLINE, NFR_BY_LANE, 0);
+	if (!nfr_client_lane_post(lane, req))
+		return 0;
+	/* the device may write to the Call's memory until the lane is drained: try again later */
+	smp_store_release(&req->state, NFR_REQ_SENT);
+	return -ENOBUFS;
+}
+
+/**
+ * nfr_client_lane_marshal - send a Call on a lane if it suits one, or else on the connection
+ * @conn: connection of the transport
+ * @req: request, which holds a credit of @conn; a lane does not need it
+ *
+ * Return: as for nfr_client_marshal().
+ */
+int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req)
+{
+	struct nfr_lane *lane;
+	int rc;
+
+	if (!nfr_client_lane_suits(conn, &req->rqst))
+		return nfr_client_marshal(conn, req);
+	lane = nfr_client_lane_take(conn, req);
+	if (IS_ERR(lane))
+		return PTR_ERR(lane);
+	rc = -EMSGSIZE;
+	if (lane) {
+		rc = nfr_client_lane_send(lane, req);
+		nfr_client_lane_sent(req->nx);
+	}
+	if (rc == -EMSGSIZE)
+		return nfr_client_marshal(conn, req);
+	if (!rc)
+		nfr_conn_credit_back(conn);
+	return rc;
+}
