@@ -12,7 +12,7 @@ PROBE(nfsrdma, nfsrdma_chunk)
 	return 0;
 }
 
-/* fields call and reply: 0 inline, 1 chunk, 2 long */
+/* fields call and reply: 0 inline, 1 chunk, 2 long; reply only: 3 lane */
 PROBE(nfsrdma, nfsrdma_marshal)
 {
 	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);

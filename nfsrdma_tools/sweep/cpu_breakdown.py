@@ -31,6 +31,7 @@ _WAYS = {
         "replies_inline": "inline",
         "replies_write": "Write chunk",
         "replies_reply": "Reply chunk",
+        "replies_lane": "lane",
     },
     "write": {
         "calls_inline": "inline",

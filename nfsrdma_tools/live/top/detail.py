@@ -134,6 +134,7 @@ _WAYS = {
     "replies_inline": "reply inline",
     "replies_write": "reply by Write chunk",
     "replies_reply": "reply by Reply chunk",
+    "replies_lane": "reply by lane",
 }
 
 

@@ -20,7 +20,7 @@ KINDS = ("read", "position_zero", "write", "reply")
 # enum chunk_count of bpf/chunks.c
 COUNTS = (
     *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
-    *("calls_position_zero", "replies_inline", "replies_write", "replies_reply"),
+    *("calls_position_zero", "replies_inline", "replies_write", "replies_reply", "replies_lane"),
     *(f"{kind}_segments" for kind in KINDS),
     *(f"{kind}_bytes" for kind in KINDS),
     *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),
