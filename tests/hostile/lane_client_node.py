@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lane_client_node.py SERVER PORT FOLDER``: a client whose lanes break the rules.
+
+FOLDER, below /export, has a file "data" of 64 KiB, a copy of which is the standard input. Each
+misdeed may end its lane; the connection that it belongs to has to answer afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
+
+from hostile import lanes, rpc
+from hostile.lanes import PAGE, PRE_POSTED, Told, asked, called, read_call, rooms
+from hostile.peer import Connection, GoneError, Host, Wish
+from hostile.site import handles
+from hostile.told import tell
+
+LIMIT = 64
+TOKEN = 0x1A9E5
+
+
+@dataclass
+class Home:
+    """A connection that lanes may join, and what they read."""
+
+    host: Host
+    server: str
+    port: int
+    file: bytes
+    content: bytes
+    connection: Connection
+    token: int
+    xid: int = 0x1000
+
+    def lane(self, wish: Wish | None = None, token: int = 0, pages: int = 1) -> Connection:
+        wish = wish or Wish(size=8192, receives=32)
+        private = asked(token or self.token, pages)
+        return self.host.connect(self.server, self.port, replace(wish, private=private))
+
+    def first_lane(self, wish: Wish) -> Connection:
+        """A lane, as soon as the server has ended the earlier ones."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return self.lane(wish)
+            except GoneError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.5)
+
+    def next_xid(self) -> int:
+        self.xid += 1
+        return self.xid
+
+    def answers(self) -> bool:
+        """An honest Call on the connection itself."""
+        xid = self.next_xid()
+        self.connection.send(rpc.words(xid, 1, 32, 0, 0, 0, 0) + rpc.call(xid, rpc.NULL))
+        message = self.connection.next()
+        return bool(message) and message.data[:4] == rpc.words(xid)
+
+
+def home(host: Host, server: str, port: int, file: bytes, content: bytes, token: int) -> Home:
+    private = lanes.private(PRE_POSTED, token)
+    connection = host.connect(server, port, Wish(private=private))
+    assert lanes.told(connection.private) == (PRE_POSTED, token)
+    return Home(host, server, port, file, content, connection, token)
+
+
+def refused(connect: Callable[[], Connection]) -> bool:
+    try:
+        connect().close()
+    except GoneError:
+        return True
+    return False
+
+
+def messages(lane: Connection, count: int) -> list[bytes]:
+    found = [lane.next() for _ in range(count)]
+    return [each.data for each in found if each]
+
+
+# --- honest lanes ---
+
+
+def reads(at: Home) -> bool:
+    """Data in one message, in several, less than there is room for, and none."""
+    lane, good = at.lane(), []
+    for offset, size, count in ((0, 4096, 1), (100, 8192, 3), (65000, 8192, 2), (70000, 4096, 2)):
+        xid = at.next_xid()
+        lane.send(called(xid, read_call(xid, at.file, offset, size), rooms(count)))
+        told = Told(messages(lane, count))
+        wanted = at.content[offset : offset + size]
+        good.append(told.xid == xid and told.data == wanted and rpc.accepted(told.reply))
+    lane.close()
+    return all(good)
+
+
+# --- lanes that nobody asked for ---
+
+
+def wrong_token(at: Home) -> bool:
+    return refused(lambda: at.lane(token=at.token + 1))
+
+
+def no_pages(at: Home) -> bool:
+    try:
+        lane = at.lane(pages=0)
+    except GoneError:
+        return True
+    return ends(lane)
+
+
+def too_many(at: Home) -> bool:
+    """As many as one client may have, and one more."""
+    made = [at.first_lane(Wish(size=1024, receives=1)) for _ in range(LIMIT)]
+    good = refused(at.lane)
+    for lane in made:
+        lane.close()
+    at.first_lane(Wish(size=1024, receives=1)).close()
+    time.sleep(5)
+    return good
+
+
+# --- Calls that no lane carries ---
+
+
+def ends(lane: Connection) -> bool:
+    lane.next()
+    lane.host.wait(lambda: bool(lane.ended), late=False)
+    good = bool(lane.ended)
+    lane.close()
+    return good
+
+
+def sends(make: Callable[[Home, int], bytes]) -> Callable[[Home], bool]:
+    """Whether a lane ends when it is sent this."""
+
+    def play(at: Home) -> bool:
+        lane = at.lane()
+        lane.send(make(at, at.next_xid()))
+        return ends(lane)
+
+    return play
+
+
+def with_segments(*segments: Segment) -> Callable[[Home, int], bytes]:
+    return lambda at, xid: called(xid, read_call(xid, at.file, 0, 4096), segments)
+
+
+def with_header(**changes: Any) -> Callable[[Home, int], bytes]:
+    def make(at: Home, xid: int) -> bytes:
+        head = Header(xid, 1, RDMA_MSG, writes=(rooms(1),))
+        return encode(replace(head, **changes)) + read_call(xid, at.file, 0, 4096)
+
+    return make
+
+
+def two_at_once(at: Home) -> bool:
+    lane = at.lane()
+    for _ in range(20):
+        xid = at.next_xid()
+        try:
+            lane.send(called(xid, read_call(xid, at.file, 0, 4096), rooms(1)))
+        except GoneError:
+            break
+    return ends(lane)
+
+
+def short_receives(at: Home) -> bool:
+    """More data than was posted."""
+    lane = at.lane(Wish(size=1024, receives=4))
+    xid = at.next_xid()
+    lane.send(called(xid, read_call(xid, at.file, 0, 4096), rooms(1)))
+    return ends(lane)
+
+
+def no_receives(at: Home) -> bool:
+    """Fewer receives than the Call says."""
+    lane = at.lane(Wish(size=8192, receives=1, deaf=True, rnr_retry=0))
+    xid = at.next_xid()
+    lane.send(called(xid, read_call(xid, at.file, 0, 8192), rooms(2)))
+    return ends(lane)
+
+
+def leaves(at: Home) -> bool:
+    """The client leaves with a Call under way."""
+    lane = at.lane()
+    xid = at.next_xid()
+    lane.send(called(xid, read_call(xid, at.file, 0, 4096), rooms(1)))
+    lane.close()
+    return True
+
+
+ONE = rooms(1)[0]
+CASES: dict[str, Callable[[Home], bool]] = {
+    "reads": reads,
+    "wrong token": wrong_token,
+    "no pages": no_pages,
+    "too many": too_many,
+    "no segments": sends(with_segments()),
+    "too many segments": sends(with_segments(*rooms(21, 16))),
+    "a key": sends(with_segments(replace(ONE, handle=1))),
+    "more room than agreed": sends(with_segments(replace(ONE, length=PAGE + 1))),
+    "no room for a head": sends(with_segments(replace(ONE, offset=0))),
+    "a head without room for the Reply": sends(with_segments(replace(ONE, offset=56))),
+    "a head beyond the inline size": sends(with_segments(replace(ONE, offset=1 << 20))),
+    "a head beyond 32 bits": sends(with_segments(replace(ONE, offset=(1 << 32) + lanes.HEAD))),
+    "two heads": sends(with_segments(ONE, ONE)),
+    "no Write list": sends(with_header(writes=())),
+    "two Write chunks": sends(with_header(writes=(rooms(1), rooms(1)))),
+    "a Reply chunk": sends(with_header(reply=rooms(1))),
+    "a Read list": sends(with_header(reads=(Read(4, rooms(1)),))),
+    "NOMSG": sends(with_header(proc=RDMA_NOMSG)),
+    "a reply": sends(lambda at, xid: called(xid, rpc.words(xid, 1, 0, 0, 0, 0), rooms(1))),
+    "another xid": sends(lambda at, xid: called(xid + 1, rpc.call(xid, rpc.NULL), rooms(1))),
+    "less data than asked": sends(lambda at, xid: called(xid, b"", rooms(1))),
+    "noise": sends(lambda at, xid: bytes(range(200))),
+    "one byte": sends(lambda at, xid: b"x"),
+    "smaller room than the data": sends(
+        lambda at, xid: called(xid, read_call(xid, at.file, 0, 4096), rooms(1, 100))
+    ),
+    "two at once": two_at_once,
+    "short receives": short_receives,
+    "no receives": no_receives,
+    "leaves": leaves,
+}
+
+
+def without_home(host: Host, server: str, port: int) -> bool:
+    """A lane alone, and a lane of a connection without the personality."""
+    private = asked(TOKEN + 77)
+    alone = refused(lambda: host.connect(server, port, Wish(private=private)))
+    plain = host.connect(server, port, Wish(private=lanes.private(0, TOKEN + 77)))
+    beside = refused(lambda: host.connect(server, port, Wish(private=private)))
+    plain.close()
+    return alone and beside
+
+
+def home_leaves(at: Home) -> bool:
+    """The connection ends, and its lanes with it."""
+    made = [at.lane(Wish(size=1024, receives=1)) for _ in range(3)]
+    at.connection.close()
+    good = [ends(lane) for lane in made]
+    return all(good)
+
+
+def main() -> None:
+    server, port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    (file,) = handles(server, f"/export/{folder}", "data")
+    host, failures = Host(), []
+    at = home(host, server, port, file, sys.stdin.buffer.read(), TOKEN)
+    for name, case in CASES.items():
+        if not case(at):
+            failures.append(name)
+        elif not at.answers():
+            failures.append(f"{name}: its home does not answer")
+        tell(did=name)
+    if not without_home(host, server, port):
+        failures.append("without a home")
+    if not home_leaves(at):
+        failures.append("its home leaves")
+    tell(failures=failures, cases=len(CASES))
+
+
+main()

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""READs on lanes (personality pre-posted): data, killed readers, restarts, hostile peers."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+from module_data import WAYS, around, carried
+from peers import SERVER, argv_of, bring, damageable
+from storm import nothing_lost, set_parameters
+
+from nfsrdma_tools.lab.lab import Lab
+
+SCRIPT = Path(__file__).with_name("pre_posted_node.py").read_bytes()
+PARAMETERS = "/sys/module/nfsrdma/parameters"
+KIB64 = 1 << 16
+VERSIONS = ("vers=3", "vers=4.0", "vers=4.2,nconnect=2")
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards and their provider; both ends are pre-posted."""
+    with cards_lab(pytestconfig, "lanes", verbs=True) as lab:
+        serve(lab, "server", OURS)
+        for name in ("personality", "server_personalities"):
+            lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=b"pre-posted")
+        yield lab
+
+
+def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
+    """The result of a function of pre_posted_node.py, which runs in the node."""
+    output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
+    return json.loads(output)
+
+
+def nothing_in_use(found: dict[str, Any]) -> None:
+    assert found["server"] == {"connections": 0, "reply_pages": 0}
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_large_reads_use_lanes_and_leave_nothing(cards: Lab, options: str) -> None:
+    with nothing_lost(cards, "client"):
+        found = on(cards, "kinds", options)
+    assert set(found["same"]) == {True}
+    assert {state["personality"] for state in found["state"]} == {"pre-posted"}
+    # each reader waits for its READ: after the first ones, a lane is idle
+    counters = found["counters"]
+    assert counters["lane_calls"] > 10 * counters["lane_fallbacks"] > 0
+    assert counters["lane_bytes"] > 100 << 20
+    assert (counters["bad_replies"], counters["failed_marshals"]) == (0, 0)
+    assert {state["last_failure"] for state in found["state"]} == {"none"}
+    nothing_in_use(found)
+
+
+def test_lanes_are_as_many_as_the_parameter_allows(cards: Lab) -> None:
+    with set_parameters(cards, lanes=2):
+        found = on(cards, "kinds", "vers=3")
+    assert set(found["same"]) == {True}
+    assert [state["lanes"] for state in found["state"]] == ["2 of 2"]
+    assert found["counters"]["lanes_connected"] == 2
+
+
+def test_data_of_every_size_is_what_it_was(cards: Lab, long: bool) -> None:
+    sizes = around(*(1 << n for n in range(24))) if long else around(KIB64, 17 * KIB64)
+    for seed, options in enumerate(("vers=3", "vers=4.2,nconnect=4")):
+        carried(cards, options, sizes, seed, WAYS if long else ("buffered", "direct-skewed"))
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_abandoned_calls_end_their_lanes_only(cards: Lab, long: bool, options: str) -> None:
+    seconds = 600 if long else 15
+    with nothing_lost(cards, "client"):
+        found = on(cards, "kill", options, str(seconds), timeout=seconds + 900)
+    assert found["killed"] > 0
+    # a signal does not end the RPCs of a READ, but a forced unmount does
+    # EIO, or ERESTARTSYS of the RPC
+    assert set(found["failed"]) <= {"errno 5", "errno 512"}, found
+    assert found["failed"], found
+    assert found["counters"]["lanes_ended"] > 0
+    assert found["right"] + sum(found["failed"].values()) == found["all"]
+    assert (found["same"], found["disconnects"]) == (True, 0)
+    nothing_in_use(found)
+
+
+@pytest.mark.parametrize("options", VERSIONS[1:])
+def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool, options: str) -> None:
+    times = 50 if long else 2
+    with nothing_lost(cards, "client"):
+        found = on(cards, "restart", options, str(times), timeout=60 * times + 900)
+    assert len(found["results"]) > 0
+    assert set(found["results"]) == {True}
+    nothing_in_use(found)
+
+
+def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
+    cards.run("client", "tee", f"{PARAMETERS}/server_personalities", stdin=b"\n")
+    try:
+        found = on(cards, "kinds", "vers=3")
+    finally:
+        cards.run("client", "tee", f"{PARAMETERS}/server_personalities", stdin=b"pre-posted")
+    assert set(found["same"]) == {True}
+    assert [state["personality"] for state in found["state"]] == ["read-write"]
+    assert found["counters"]["lane_calls"] == 0
+
+
+def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
+    with nothing_lost(cards, "server"), damageable(cards):
+        bring(cards, "client")
+        # both ends are one machine
+        argv = argv_of("lane_client", SERVER, "20049", "hostile")
+        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh", *argv)
+        said = cards.run("client", *words, timeout=900, check=False)
+        assert not said.returncode, f"{said.stderr} after {said.stdout}"
+        answer = json.loads(said.stdout.splitlines()[-1])
+        assert answer["failures"] == []
+        assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 20
+        nothing_in_use({"server": on(cards, "idle")})
+
+
+def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
+    bring(cards, "server")
+    argv = " ".join(argv_of("lane_server", "20050"))
+    start = f"{argv} > /run/lane_server 2>&1 & echo $!"
+    number = cards.run("server", "sh", "-c", start).stdout.strip()
+    try:
+        cards.run(
+            "server", "sh", "-c", "until grep -q listening /run/lane_server; do sleep 1; done"
+        )
+        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
+        with nothing_lost(cards, "client"):
+            found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
+        output = cards.run("server", "cat", "/run/lane_server").stdout
+        assert output == "listening\n"
+    finally:
+        cards.run("server", "kill", number, check=False)
+    wrong = [name for name, same in zip(names, found["same"], strict=True) if not same]
+    assert wrong == []
+    ended = dict(zip(names, found["ended"], strict=True))
+    assert ended.pop("honest") == 0
+    assert {name for name, count in ended.items() if not count} == set()
+    # the connection that the lanes belong to is the same all the time
+    assert found["disconnects"] == 0
+
+
+def test_the_module_unloads(cards: Lab) -> None:
+    on(cards, "kinds", "vers=3")
+    cards.run("server", "systemctl", "stop", "nfs-server")
+    end = time.monotonic() + 60
+    while cards.run("client", "rmmod", "nfsrdma", check=False).returncode:
+        assert time.monotonic() < end, "the module is still in use"
+        time.sleep(1)
