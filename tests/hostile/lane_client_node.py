@@ -118,7 +118,7 @@ def no_pages(at: Home) -> bool:
 
 
 def too_many(at: Home) -> bool:
-    """As many as one client may have, and one more."""
+    """Whether the server refuses one more than a client may have."""
     made = [at.first_lane(Wish(size=1024, receives=1)) for _ in range(LIMIT)]
     good = refused(at.lane)
     for lane in made:
