@@ -20,8 +20,6 @@
  */
 #include <linux/highmem.h>
 #include <linux/slab.h>
-#include <linux/sunrpc/auth.h>
-#include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
@@ -410,20 +408,6 @@ int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struc
 {
 	return nfr_client_send_as(conn, req, head, message, signal, nfr_wire_2003_size,
 				  nfr_wire_2003_encode);
-}
-
-/**
- * nfr_client_send_call_on_lane - send a Call whose Reply comes in the receives of a lane
- * @lane: connection of the lane
- * @req: request
- * @head: header
- *
- * Return: 0, -EAGAIN, -EMSGSIZE, -ENOBUFS or -ENOTCONN.
- */
-int nfr_client_send_call_on_lane(struct nfr_conn *lane, struct nfr_req *req,
-				 const struct nfr_header *head)
-{
-	return nfr_client_send(lane, req, head, &req->rqst.rq_snd_buf, false);
 }
 
 /**

@@ -341,8 +341,6 @@ int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr
 		    const struct xdr_buf *message, bool signal);
 int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 			 const struct xdr_buf *message, bool signal);
-int nfr_client_send_call_on_lane(struct nfr_conn *lane, struct nfr_req *req,
-				 const struct nfr_header *head);
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
@@ -354,6 +352,7 @@ void nfr_client_wait_for_reply(struct rpc_task *task);
 /* reply.c */
 struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid);
 void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_client_reply_by_lane(struct nfr_req *req);
 void nfr_client_reply_hold(struct nfr_req *req);
 void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid);
 void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc);
@@ -371,9 +370,6 @@ void nfr_client_fetch_drained(struct nfr_conn *conn);
 
 /* readread.c */
 extern const struct nfr_personality nfr_client_version0;
-void nfr_client_reply_by_lane(struct nfr_req *req);
-void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
 
 /* lane.c */
 struct nfr_lanes *nfr_client_lanes_create(void);

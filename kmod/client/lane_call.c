@@ -271,7 +271,7 @@ static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
 
 	rc = ib_post_recv(conn->id->qp, &lane->recvs[0].wr, &bad);
 	if (!rc)
-		rc = nfr_client_send_call_on_lane(conn, req, &head);
+		rc = nfr_client_send(conn, req, &head, &req->rqst.rq_snd_buf, false);
 	if (rc)
 		nfr_conn_break(conn, "posting to a lane failed");
 	return rc;
