@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from wire.rpcrdma import ERR_CHUNK, RDMA_ERROR, RDMA_NOMSG, Header, decode, encode
 
-from hostile import lanes, rpc
+from hostile import lanes, private, rpc
 from hostile.lanes import LANE, PRE_POSTED, first
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.proxy import SIZE, Peer, Proxy
@@ -179,15 +179,15 @@ class Server(Proxy):
         self.accept = self.meet
 
     def meet(self) -> Connection | None:
-        capabilities, token = lanes.told(self.host.requests[0].private)
+        capabilities, token = private.told(self.host.requests[0].private)
         if capabilities & LANE:
             pages = min(capabilities >> 16 & 0xFF, PAGES)
             return self.take(Wish(private=lanes.asked(token, pages), size=SIZE, receives=8))
-        own = lanes.private(capabilities & PRE_POSTED, token)
+        own = private.extended(capabilities & PRE_POSTED, token)
         return self.take(Wish(private=own, size=SIZE, receives=64))
 
     def _received(self, peer: Peer, message: bytes) -> None:
-        capabilities, _ = lanes.told(peer.connection.wish.private)
+        capabilities, _ = private.told(peer.connection.wish.private)
         if not capabilities & LANE:
             super()._received(peer, message)
             return

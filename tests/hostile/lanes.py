@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private data and messages of lanes, as docs/dev/module-internals.md has them (pre-posted)."""
+"""Messages of lanes, as docs/dev/module-internals.md has them (pre-posted)."""
 
 from __future__ import annotations
-
-import struct
 
 from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 
 from hostile import rpc
+from hostile.private import extended
 
 __all__ = [
     "HEAD",
@@ -18,10 +17,8 @@ __all__ = [
     "asked",
     "called",
     "first",
-    "private",
     "read_call",
     "rooms",
-    "told",
 ]
 
 PRE_POSTED, LANE = 1 << 2, 1 << 31
@@ -30,26 +27,9 @@ HEAD = 512
 PAGE = 4096
 
 
-def private(capabilities: int, token: int, kilobytes: int = 4) -> bytes:
-    """The private data of RFC 8797 and its extension."""
-    sizes = bytes((1, 0, kilobytes - 1, kilobytes - 1))
-    return (
-        bytes.fromhex("f6ab0e18") + sizes + b"NFRX" + bytes((1, 0, 0, 0))
-        + struct.pack(">IQ", capabilities, token)
-    )  # fmt: skip
-
-
 def asked(token: int, pages: int = 1) -> bytes:
     """The private data of a lane."""
-    return private(PRE_POSTED | LANE | pages << 16, token)
-
-
-def told(data: bytes) -> tuple[int, int]:
-    """The capabilities and the token in private data; 0 if there is no extension."""
-    if len(data) < 28 or data[8:12] != b"NFRX":
-        return 0, 0
-    capabilities, token = struct.unpack_from(">IQ", data, 16)
-    return capabilities, token
+    return extended(PRE_POSTED | LANE | pages << 16, token)
 
 
 def rooms(count: int, length: int = PAGE, head: int = HEAD) -> tuple[Segment, ...]:

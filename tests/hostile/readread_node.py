@@ -18,8 +18,7 @@ from wire import rdma2003
 from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 
-from hostile import rpc
-from hostile.calls import GOOD_PRIVATE
+from hostile import private, rpc
 from hostile.peer import GoneError, Host, Message, Wish
 from hostile.site import handles
 from hostile.told import tell
@@ -39,12 +38,11 @@ class Client:
 
     def __init__(self, **wish: Any) -> None:
         self.token = int.from_bytes(os.urandom(8), "big")
-        extension = b"NFRX\x01\0\0\0" + READ_READ.to_bytes(4, "big") + self.token.to_bytes(8, "big")
         server, port = sys.argv[1:3]
-        self.connection = HOST.connect(server, int(port), Wish(GOOD_PRIVATE + extension, **wish))
-        answer = self.connection.private[8:28]
-        assert answer[:4] == b"NFRX"
-        self.agreed = int.from_bytes(answer[8:12], "big")
+        asked = private.extended(READ_READ, self.token)
+        self.connection = HOST.connect(server, int(port), Wish(asked, **wish))
+        self.agreed, token = private.told(self.connection.private)
+        assert token == self.token
         (self.file,) = handles(server, f"/export/{sys.argv[3]}", "data")
 
     # --- what is sent ---
