@@ -29,7 +29,7 @@ PRIVATE = {
     "extension": EXTENDED + bytes((1,)) + bytes(11) + b"\xa5" * 4,
     "extension that ends early": EXTENDED + bytes((1,)) + bytes(14),
     "extension of version 0": EXTENDED + bytes(16),
-    "extension with everything set": EXTENDED + b"\xff" * 44,
+    "extension with everything set but a lane": EXTENDED + b"\xff" * 4 + b"\x7f" + b"\xff" * 39,
     "zeros": bytes(56),
     "ones": b"\xff" * 56,
 }
@@ -58,9 +58,12 @@ def _first(proxy: Proxy, work: Callable[[], None]) -> Accept:
     return accept
 
 
+# a client that sends it asks to join a connection that is not there: lane_client_node.py
+LANE = EXTENDED + b"\xff" * 44
 ACCEPTS: dict[str, Callable[[Proxy], Accept]] = {
     "honest": lambda proxy: proxy.honest_accept,
     "rejects": _rejecting,
     "accepts and leaves": _leaving,
     **{name: _with(private) for name, private in PRIVATE.items()},
+    "extension with everything set": _with(LANE),
 }

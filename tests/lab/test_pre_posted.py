@@ -108,7 +108,6 @@ def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
     assert found["counters"]["lane_calls"] == 0
 
 
-@pytest.mark.nightly
 def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
     with nothing_lost(cards, "server"), damageable(cards):
         bring(cards, "client")
