@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Work that knows what it has to find, done while everything else breaks; runs in the node.
 
-``python3 - work SEED WORKERS...`` works in /mnt/here until /run/storm.stop is there, then reads
-all of it once more.  Prints its folder there and what each worker did as JSON.  Never imported by
-the tests.
+``python3 - work SEED MEMORY WORKERS...`` works in /mnt/here until /run/storm.stop is there, then
+reads all of it once more.  MEMORY is ``forgets`` if the server may forget which Calls it has
+executed, or ``remembers``.  Prints its folder there and what each worker did as JSON.  Never
+imported by the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import Process, Queue
 from pathlib import Path
 from typing import Any
@@ -83,11 +85,17 @@ def direct(name: str, rng: random.Random, again: Callable[[], bool]) -> dict[str
 
 
 class Names:
-    """A folder and what has to be in it."""
+    """A folder and what has to be in it.
 
-    def __init__(self, folder: Path, rng: random.Random) -> None:
-        self.folder, self.rng = folder, rng
+    With ``forgets``, a server that executed a Call, and was restarted before its reply arrived,
+    may say of the Call that is sent again that the name is gone.  That counts as done if the
+    folder shows it.
+    """
+
+    def __init__(self, folder: Path, rng: random.Random, forgets: bool) -> None:
+        self.folder, self.rng, self.forgets = folder, rng, forgets
         self.there: list[str] = []
+        self.again = 0
         folder.mkdir()
 
     def make(self, name: str) -> None:
@@ -95,14 +103,36 @@ class Names:
         self.there.append(name)
 
     def rename(self, name: str) -> None:
-        (self.folder / self.any()).rename(self.folder / name)
+        old = self.any()
         self.there.append(name)
+        with self.executed_before():
+            (self.folder / old).rename(self.folder / name)
 
     def remove(self, _: str) -> None:
-        (self.folder / self.any()).unlink()
+        old = self.any()
+        with self.executed_before():
+            (self.folder / old).unlink()
+
+    @contextmanager
+    def executed_before(self) -> Iterator[None]:
+        """Accept that a name is gone, if the folder is what it has to be afterwards."""
+        try:
+            yield
+        except FileNotFoundError:
+            if not self.forgets:
+                raise
+            self.again += 1
+            # the client lists what it knows until it asks for the folder's attributes again
+            end = time.monotonic() + LIMIT
+            while not self.is_sound() and time.monotonic() < end:
+                time.sleep(1)
+            self.list("")
+
+    def is_sound(self) -> bool:
+        return {path.name for path in self.folder.iterdir()} == set(self.there)
 
     def list(self, _: str) -> None:
-        if {path.name for path in self.folder.iterdir()} != set(self.there):
+        if not self.is_sound():
             raise WrongError("the list of names")
 
     def any(self) -> str:
@@ -112,7 +142,7 @@ class Names:
 
 def names(name: str, rng: random.Random, again: Callable[[], bool]) -> dict[str, Any]:
     """Files that come, are renamed and go; none of it may happen twice, or not at all."""
-    folder, number = Names(HERE / name, rng), 0
+    folder, number = Names(HERE / name, rng, sys.argv[3] == "forgets"), 0
     while again():
         number += 1
         ways = (folder.make, folder.make, folder.rename, folder.remove, folder.list)
@@ -121,7 +151,7 @@ def names(name: str, rng: random.Random, again: Callable[[], bool]) -> dict[str,
     while folder.there:
         folder.remove("")
     folder.folder.rmdir()
-    return {}
+    return {"executed before": folder.again}
 
 
 def worker(answers: Queue[dict[str, Any]], seed: str, kind: str, number: int) -> None:
@@ -167,5 +197,5 @@ def work(seed: str, kinds: list[str]) -> dict[str, Any]:
 
 
 def main() -> Any:
-    _, _, seed, *kinds = sys.argv
+    _, _, seed, _, *kinds = sys.argv
     return work(seed, kinds)

@@ -132,17 +132,21 @@ def storm(
     seed: str,
     clients: Sequence[str] = ("client",),
     least: int = 1,
+    *,
+    forgets: bool = False,
 ) -> dict[str, Any]:
     """Work over mounts of some clients while ``faults`` happen in turn, a second between them.
 
+    ``forgets`` says that the server may forget which Calls it has executed; see faults.py.
     ``least`` of them happen where the machines are so slow that the time is over before.
     Nothing fails, no byte differs on either side and nothing hangs, or AssertionError says what
     did.  Returns what happened in order, what the workers did, and the connections' facts.
     """
+    words = (seed, "forgets" if forgets else "remembers")
     with ExitStack() as mounts:
         for client in clients:
             mounts.enter_context(mounted(lab, options, node=client))
-        happened, answers = worked(lab, faults, seconds, seed, clients, least)
+        happened, answers = worked(lab, faults, seconds, words, clients, least)
         facts = [one for client in clients for one in connections(lab, client)]
     # not before the unmount: it gives back what was delegated
     for answer in answers:
@@ -162,7 +166,7 @@ def worked(
     lab: Nodes,
     faults: Iterable[Fault],
     seconds: float,
-    seed: str,
+    words: tuple[str, str],
     clients: Sequence[str],
     least: int,
 ) -> tuple[list[str], list[dict[str, Any]]]:
@@ -170,13 +174,13 @@ def worked(
         works = {
             # a fault takes up to LIMIT, as does the end
             client: programs.enter_context(
-                working(lab, client, seconds + (least + 1) * LIMIT, seed)
+                working(lab, client, seconds + (least + 1) * LIMIT, words)
             )
             for client in clients
         }
         happened = inject(lab, faults, seconds, works, least)
     answers = [json.loads(work.result().stdout) for work in works.values()]
-    about = f"seed {seed}, after {', '.join(happened)}"
+    about = f"seed {words[0]}, after {', '.join(happened)}"
     for answer in answers:
         assert answer["hung"] == [], about
         errors = [one for one in answer["done"] if "error" in one]
@@ -186,9 +190,11 @@ def worked(
 
 
 @contextmanager
-def working(lab: Nodes, client: str, timeout: float, seed: str) -> Iterator[Future[Result]]:
+def working(
+    lab: Nodes, client: str, timeout: float, words: tuple[str, str]
+) -> Iterator[Future[Result]]:
     """Run the workers of a client; at the end, stop them and wait."""
-    argv = ("python3", "-", "work", seed, *WORKERS)
+    argv = ("python3", "-", "work", *words, *WORKERS)
     with beside(lab, client, *argv, stdin=code("storm"), timeout=timeout) as work:
         try:
             yield work

@@ -68,7 +68,8 @@ def test_an_application_notices_no_disconnect(
     at_home: Lab, options: str, names: tuple[str, ...], seconds: int, record_property: Record
 ) -> None:
     faults = cycle(FAULTS[name] for name in names)
-    found = storm(at_home, options, faults, seconds, "tests", least=len(names))
+    forgets = bool(set(names) & set(FORGETFUL))
+    found = storm(at_home, options, faults, seconds, "tests", least=len(names), forgets=forgets)
     assert len(found["faults"]) >= len(names)
     assert all(int(one["disconnects"]) > 0 for one in found["connections"])
     record_property("faults", len(found["faults"]))

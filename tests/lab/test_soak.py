@@ -74,7 +74,9 @@ def test_faults_at_random_change_nothing(
     seconds = float(SECONDS or (900 if long else 20))
     # goodbyes take time where packets were lost
     with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
-        found = storm(crowd, "vers=4.2,nconnect=4", at_random(SEED), seconds, SEED, CLIENTS)
+        found = storm(
+            crowd, "vers=4.2,nconnect=4", at_random(SEED), seconds, SEED, CLIENTS, forgets=True
+        )
     assert len(found["connections"]) == 8
     nothing_is_left(crowd)
     record_property("seed", SEED)
@@ -83,6 +85,8 @@ def test_faults_at_random_change_nothing(
     met = [f"{node}: {line}" for node, one in crowd.consoles.items() for line in one.met]
     record_property("warnings of rdma_rxe", met)
     record_property("operations", sum(one["operations"] for one in found["done"]))
+    again = sum(one.get("executed before", 0) for one in found["done"])
+    record_property("Calls that a restarted server had executed before", again)
 
 
 def nothing_is_left(lab: Lab) -> None:
