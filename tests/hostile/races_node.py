@@ -2,8 +2,8 @@
 """``races_node.py SERVER PORT FOLDER MOUNT SEED COUNT``: connections that do not stay.
 
 COUNT of them, each left at a stage of its life; 0: as many as there is time for, until the file
-STOP exists.  Those a server refuses are counted, not judged:
-it may be on its way down.  MOUNT, one of the server, is worked on meanwhile.  Prints JSON.
+STOP exists.  The file BEGUN exists as soon as it works.  Those a server refuses are counted, not
+judged: it may be on its way down.  MOUNT, one of the server, is worked on meanwhile.  Prints JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hostile.site import Site, handles
 from hostile.told import tell
 from hostile.verbs import VerbsError
 
-STOP = Path("/run/races.stop")
+BEGUN, STOP = Path("/run/races.begun"), Path("/run/races.stop")
 WISH = Wish(private=GOOD_PRIVATE, receives=16)
 SILENT = Wish(private=GOOD_PRIVATE, receives=16, reads_anyway=True, confirms=False)
 
@@ -110,6 +110,7 @@ def main() -> None:
     if count == "die":
         races.die()
     with Bystander(Path(mount), rest=0.05) as bystander:
+        BEGUN.touch()
         said = races.run(int(count))
     tell(**said, bystander=bystander.account())
 

@@ -90,8 +90,9 @@ def listener_stops(lab: Nodes, seed: str, times: int) -> dict[str, Any]:
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
         bring(lab, "client")
         argv = argv_of("races", *_race(seed, 0))
-        lab.run("client", "rm", "-f", STOP)
+        lab.run("client", "rm", "-f", BEGUN, STOP)
         with beside(lab, "client", *argv, timeout=LIMIT) as work:
+            lab.run("client", "sh", "-c", f"until test -e {BEGUN}; do sleep 0.1; done")
             for _ in range(times):
                 time.sleep(2)
                 assert not work.done(), "the load ended before the faults"
@@ -102,8 +103,8 @@ def listener_stops(lab: Nodes, seed: str, times: int) -> dict[str, Any]:
     return said
 
 
-# where races_node.py looks for its end
-STOP = "/run/races.stop"
+# what races_node.py makes when it works, and where it looks for its end
+BEGUN, STOP = "/run/races.begun", "/run/races.stop"
 
 
 def _race(seed: str, count: int) -> tuple[str, ...]:
