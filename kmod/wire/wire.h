@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
- * 8166), for the header of 2003, and for the private data of RFC 8797.
+ * 8166), for messages with padding (RFC 5666), for the header of 2003, and for
+ * the private data of RFC 8797.
  *
  * These files do not use verbs, allocate memory or sleep. encode.c encodes
- * headers, decode.c decodes them, header2003.c and private.c do both. They also
- * compile in user space, where tests/wire fuzzes them.
+ * headers, decode.c decodes them, padded.c, header2003.c and private.c do both.
+ * They also compile in user space, where tests/wire fuzzes them.
  */
 #ifndef NFSRDMA_WIRE_H
 #define NFSRDMA_WIRE_H
@@ -35,6 +36,9 @@ typedef uint64_t u64;
 #define NFR_WIRE_2003_MIN	20
 #define NFR_WIRE_2003_DONE	16
 
+/* Longest header of a message with padding, see padded.c */
+#define NFR_WIRE_PADDED_MAX	256
+
 /* Bytes of CM private data: RFC 8797, section 4; the extension of this module; both */
 #define NFR_WIRE_PRIVATE	8
 #define NFR_WIRE_EXTENSION	20
@@ -47,7 +51,7 @@ typedef uint64_t u64;
 enum nfr_proc {
 	NFR_MSG		= 0,	/* the RPC message follows the header */
 	NFR_NOMSG	= 1,	/* a chunk conveys the RPC message */
-	NFR_MSGP	= 2,	/* RFC 5666 only */
+	NFR_MSGP	= 2,	/* RFC 5666 only, see padded.c */
 	NFR_DONE	= 3,	/* RFC 5666, and the header of 2003 */
 	NFR_ERROR	= 4,
 };
@@ -91,6 +95,20 @@ struct nfr_header {
 	u32 vers_high;
 };
 
+/* What the header of a message with padding has in addition; in bytes */
+struct nfr_padding {
+	u32 align;		/* the data begins at this offset of the message */
+	u32 thresh;		/* the sender pads data of this length or more */
+};
+
+/* Data of such a message, in bytes */
+struct nfr_padded {
+	u32 position;		/* in the RPC message; Calls only */
+	u32 offset;		/* in the message */
+	u32 length;
+	u32 rpc_length;		/* of the RPC message without the data */
+};
+
 /* Arrays of the caller, in which nfr_wire_decode() stores chunks and segments */
 struct nfr_space {
 	struct nfr_chunk *chunks;
@@ -120,6 +138,14 @@ size_t nfr_wire_2003_size(const struct nfr_header *head);
 int nfr_wire_2003_encode(const struct nfr_header *head, void *buf, size_t room);
 int nfr_wire_2003_decode(struct nfr_header *head, const struct nfr_space *space,
 			 const void *buf, size_t len);
+size_t nfr_wire_padded_size(const struct nfr_header *head);
+int nfr_wire_padded_encode(const struct nfr_header *head, const struct nfr_padding *padding,
+			   void *buf, size_t room);
+bool nfr_wire_is_padded(const void *buf, size_t len);
+int nfr_wire_padded_decode(struct nfr_header *head, struct nfr_padding *padding,
+			   const struct nfr_space *space, const void *buf, size_t len);
+int nfr_wire_padded_find(struct nfr_padded *data, const struct nfr_header *head,
+			 const struct nfr_padding *padding, u32 size, u32 len);
 u32 nfr_wire_length(const struct nfr_chunk *chunk);
 bool nfr_wire_is_call(const void *rpc, size_t len);
 size_t nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);

@@ -15,7 +15,7 @@ from wire.rpcrdma import Header, Read, RefusedError, Segment
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 ALL = sorted((Path(__file__).parents[1] / "wire" / "seeds").iterdir())
-SEEDS = [path for path in ALL if "2003" not in path.name]
+SEEDS = [path for path in ALL if "2003" not in path.name and "padded" not in path.name]
 
 WORDS = st.one_of(st.integers(0, 9), st.integers(0, 2**32 - 1), st.just(2**32 - 1))
 # the sum of 16 stays within 32 bits

@@ -174,6 +174,71 @@ static void check_header_2003(const uint8_t *data, size_t size)
 	free_space(&space);
 }
 
+/* What the header of a message with padding says with room for so much */
+static int verdict_padded(const uint8_t *data, size_t size, u32 chunks, u32 segs)
+{
+	struct nfr_space space = new_space(chunks, segs);
+	struct nfr_padding padding;
+	struct nfr_header head;
+	int len = nfr_wire_padded_decode(&head, &padding, &space, data, size);
+
+	free_space(&space);
+	return len;
+}
+
+static void check_encode_padded(const struct nfr_header *head, const struct nfr_padding *padding,
+				const uint8_t *data, size_t len)
+{
+	u8 *buf = exactly(len, 1);
+
+	check(nfr_wire_padded_size(head) == len);
+	check(nfr_wire_padded_encode(head, padding, buf, len - 1) == -EMSGSIZE);
+	check(nfr_wire_padded_encode(head, padding, buf, len) == (int)len);
+	check(!memcmp(buf, data, len));
+	free(buf);
+}
+
+/* Data that was found lies in the message, behind the RPC message, and all of it */
+static void check_found(const struct nfr_header *head, const struct nfr_padding *padding, u32 len,
+			u32 size)
+{
+	struct nfr_padded found;
+
+	if (nfr_wire_padded_find(&found, head, padding, len, size))
+		return;
+	check(found.length && found.length >= padding->thresh);
+	check(found.offset == padding->align);
+	check((u64)len + found.rpc_length <= found.offset);
+	check((u64)found.offset + found.length <= size);
+	check(size - found.offset - found.length < 4);
+	check(found.position <= found.rpc_length && found.position % 4 == 0);
+}
+
+static void check_padded(const uint8_t *data, size_t size)
+{
+	struct nfr_space space = new_space(size / 8, size / 16);
+	struct nfr_padding padding;
+	struct nfr_header head;
+	int len, scant;
+
+	if (!nfr_wire_is_padded(data, size)) {
+		free_space(&space);
+		return;
+	}
+	len = nfr_wire_padded_decode(&head, &padding, &space, data, size);
+	scant = verdict_padded(data, size, 2, 3);
+	check(scant == len || scant == -E2BIG);
+	if (len > 0) {
+		check((size_t)len <= size && len <= NFR_WIRE_PADDED_MAX);
+		walk_lists(&head);
+		check_encode_padded(&head, &padding, data, len);
+		check_found(&head, &padding, len, size);
+	} else {
+		check(len == -EBADMSG);
+	}
+	free_space(&space);
+}
+
 static void check_private(const uint8_t *data, size_t size)
 {
 	struct nfr_private said, again;
@@ -197,6 +262,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	check_header(data, size);
 	check_header_2003(data, size);
+	check_padded(data, size);
 	check_private(data, size);
 	check(size >= 8 || !nfr_wire_is_call(data, size));
 	return 0;

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.command import run
+from wire.rdma5666 import Padded
 from wire.rpcrdma import Header, Read, RefusedError, Segment
 
 _KMOD = Path(__file__).parents[2] / "kmod"
@@ -39,6 +40,14 @@ class CSpace(Structure):
         *(("chunks", POINTER(CChunk)), ("nchunks", c_uint32)),
         *(("segs", POINTER(CSegment)), ("nsegs", c_uint32)),
     )
+
+
+class CPadding(Structure):
+    _fields_ = (("align", c_uint32), ("thresh", c_uint32))
+
+
+class CPadded(Structure):
+    _fields_ = tuple((name, c_uint32) for name in Padded._fields)
 
 
 class CPrivate(Structure):
@@ -154,6 +163,53 @@ class Wire2003(Wire):
     """The C code of the header of 2003."""
 
     PREFIX = "nfr_wire_2003_"
+
+
+class WirePadded(Wire):
+    """The C code of messages with padding."""
+
+    PREFIX = "nfr_wire_padded_"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lib.nfr_wire_is_padded.restype = c_bool
+        self.lib.nfr_wire_is_padded.argtypes = (c_char_p, c_size_t)
+
+    def is_padded(self, message: bytes) -> bool:
+        return bool(self.lib.nfr_wire_is_padded(message, len(message)))
+
+    def write(self, header: Header, align: int, thresh: int, room: int) -> bytes:
+        """What was written into ``room`` bytes; RefusedError when nothing was."""
+        buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
+        head, words = _to_c(header), CPadding(align, thresh)
+        where = ctypes.byref(buffer, 3), c_size_t(room)
+        size = self._encode(ctypes.byref(head), ctypes.byref(words), *where)
+        written = max(size, 0)
+        assert set(buffer[:3]) | set(buffer[3 + written :]) == {0xA5}
+        return bytes(buffer[3 : 3 + _good(size)])
+
+    def read(self, message: bytes) -> tuple[Header, int, int, int]:
+        """What ``rdma5666.decode`` returns."""
+        head, words, size = self._read(message)
+        return self._from_c(head), words.align, words.thresh, _good(size)
+
+    def find(self, message: bytes) -> Padded:
+        head, words, size = self._read(message)
+        data = CPadded()
+        where = ctypes.byref(head), ctypes.byref(words), _good(size), len(message)
+        _good(self.lib.nfr_wire_padded_find(ctypes.byref(data), *where))
+        return Padded(*(getattr(data, name) for name in Padded._fields))
+
+    def _read(self, message: bytes) -> tuple[CHeader, CPadding, int]:
+        enough = len(message) // 16
+        head, words = CHeader(), CPadding()
+        space = CSpace((CChunk * enough)(), enough, (CSegment * enough)(), enough)
+        buffer = (c_ubyte * (len(message) + 1))(0, *message)
+        where = ctypes.byref(buffer, 1), c_size_t(len(message))
+        into = ctypes.byref(head), ctypes.byref(words), ctypes.byref(space)
+        size = self._judge(*into, *where)
+        head.space = space
+        return head, words, size
 
 
 def _to_c(header: Header) -> CHeader:
