@@ -6,14 +6,15 @@
 #include <linux/bitfield.h>
 #include <linux/bits.h>
 #include <linux/gfp.h>
+#include <linux/minmax.h>
 #include <linux/types.h>
 #include <linux/workqueue.h>
 
 /* --- parameters: a connection reads them when it is created --- */
 
 /*
- * Snapshot of the parameters. @inline_send, @inline_recv and @min_chunk are in
- * bytes, @mr_depth is in pages (0: maximum of the device).
+ * Snapshot of the parameters. @inline_send, @inline_recv, @min_chunk and @padded_max
+ * are in bytes, @mr_depth is in pages (0: maximum of the device).
  */
 struct nfr_params {
 	u32 inline_send;
@@ -23,6 +24,7 @@ struct nfr_params {
 	u32 mr_depth;
 	u32 busy_poll_us;
 	u32 lanes;
+	u32 padded_max;
 	bool remote_invalidation;
 };
 
@@ -42,7 +44,7 @@ struct sockaddr;
 enum nfr_variant {
 	NFR_READ_WRITE	= 0,	/* RFC 8166 as it is */
 	NFR_READ_READ	= 1,	/* both ends read: the design of 2003 */
-	NFR_PADDED	= 2,
+	NFR_PADDED	= 2,	/* small data in messages, aligned to pages */
 	NFR_PRE_POSTED	= 3,	/* receives in the memory of the caller */
 	NFR_CACHED	= 4,	/* registrations survive their Call */
 	NFR_VARIANTS,
@@ -76,6 +78,33 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 
 /* Lanes that one transport may have */
 #define NFR_LANES_MAX		64
+
+/*
+ * Messages with padding (personality padded): offset of their data, in bytes. The
+ * private data has the largest data that its sender receives, in units.
+ */
+#define NFR_PADDED_ALIGN	1024
+#define NFR_PADDED_UNIT		4096
+#define NFR_PADDED_UNITS	GENMASK(15, 8)
+
+/*
+ * Shortest data that is worth padding: less of it fits into a message of version 1, of
+ * @size bytes at most, with anything that may precede padding.
+ */
+static inline u32 nfr_padded_thresh(u32 size)
+{
+	return max(size, 2 * NFR_PADDED_ALIGN) - NFR_PADDED_ALIGN;
+}
+
+static inline u32 nfr_padded_capability(u32 bytes)
+{
+	return FIELD_PREP(NFR_PADDED_UNITS, bytes / NFR_PADDED_UNIT);
+}
+
+static inline u32 nfr_padded_limit(u32 capabilities)
+{
+	return FIELD_GET(NFR_PADDED_UNITS, capabilities) * NFR_PADDED_UNIT;
+}
 
 const char *nfr_variant_name(enum nfr_variant variant);
 enum nfr_variant nfr_variant_for(const struct sockaddr *server);

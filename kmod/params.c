@@ -82,6 +82,8 @@ NFR_NUMBER(busy_poll_us, 0, 1, 1000, 1,
 	   "Time to poll for completions before sleeping, in microseconds (0: do not poll)");
 NFR_NUMBER(lanes, 16, 1, 64, 1,
 	   "Maximum number of lanes of a transport with the personality pre-posted");
+NFR_NUMBER(padded_max, 16384, 4096, 65536, 4096,
+	   "Maximum data of a message with the personality padded, in bytes; each receive has as much memory");
 
 NFR_NUMBER(server_connections, 1024, 1, 65536, 1,
 	   "Maximum number of server connections");
@@ -144,6 +146,7 @@ void nfr_params_read(struct nfr_params *params)
 	params->credits = READ_ONCE(nfr_credits.value);
 	params->mr_depth = READ_ONCE(nfr_mr_depth.value);
 	params->busy_poll_us = READ_ONCE(nfr_busy_poll_us.value);
+	params->padded_max = READ_ONCE(nfr_padded_max.value);
 	params->lanes = READ_ONCE(nfr_lanes.value);
 	params->remote_invalidation = READ_ONCE(nfr_strategy) == 0;
 }

@@ -411,6 +411,30 @@ int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struc
 }
 
 /**
+ * nfr_client_send_bounce - send a message that lies in the bounce buffer
+ * @conn: connection
+ * @req: request without memory that the peer may access
+ * @xid: its XID
+ * @length: length of the message in bytes
+ *
+ * Return: 0, -EAGAIN if the send queue is full, -ENOBUFS or -ENOTCONN.
+ */
+int nfr_client_send_bounce(struct nfr_conn *conn, struct nfr_req *req, u32 xid, u32 length)
+{
+	struct nfr_buffer *buffer = req->buffers[NFR_BUFFER_BOUNCE];
+	int rc = nfr_client_buffer_map(conn, buffer);
+	struct ib_sge sge;
+
+	if (rc)
+		return rc;
+	sge = (struct ib_sge) {
+		.addr = buffer->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
+	};
+	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
+	return nfr_client_post(conn, req, xid, &sge, false);
+}
+
+/**
  * nfr_client_marshal - marshal a Call, map its memory and post it
  * @conn: connection
  * @req: request, which holds a credit

@@ -72,6 +72,7 @@ struct nfr_fetcher;
  * @replies: number of Replies received
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
+ * @padded: largest data of a Call with padding, in bytes; see padded.c
  * @fetcher: RDMA Reads of Replies, or NULL; see fetch.c
  */
 struct nfr_link {
@@ -86,6 +87,7 @@ struct nfr_link {
 	u64 replies;
 	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
 	struct nfr_segment segs[NFR_DECODE_SEGS];
+	u32 padded;
 	struct nfr_fetcher *fetcher;
 };
 
@@ -125,6 +127,7 @@ enum nfr_way {
 	NFR_REDUCED,	/* data in a Read or Write chunk */
 	NFR_LONG,	/* whole message in a position-zero Read chunk or a Reply chunk */
 	NFR_BY_LANE,	/* data in the receives of a lane */
+	NFR_BEHIND_PADDING,	/* data in the message, aligned to pages */
 };
 
 /* State of a Call */
@@ -172,6 +175,7 @@ enum nfr_req_state {
  * @read_length: number of bytes that they fetch
  * @lane: lane that carries the Call, or NULL; the lock of nfr_xprt.lanes protects it
  * @lost_lane: XID of the last Call whose lane ended before the Reply
+ * @padded_length: largest data that the Reply may have behind padding, in bytes
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
@@ -208,6 +212,7 @@ struct nfr_req {
 	u32 read_length;
 	struct nfr_lane *lane;
 	u32 lost_lane;
+	u32 padded_length;
 };
 
 /* Work area for marshaling one Call */
@@ -341,6 +346,7 @@ int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr
 		    const struct xdr_buf *message, bool signal);
 int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
 			 const struct xdr_buf *message, bool signal);
+int nfr_client_send_bounce(struct nfr_conn *conn, struct nfr_req *req, u32 xid, u32 length);
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
@@ -370,6 +376,9 @@ void nfr_client_fetch_drained(struct nfr_conn *conn);
 
 /* readread.c */
 extern const struct nfr_personality nfr_client_version0;
+
+/* padded.c */
+extern const struct nfr_personality nfr_client_padded;
 
 /* lane.c */
 struct nfr_lanes *nfr_client_lanes_create(void);

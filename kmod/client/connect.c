@@ -217,6 +217,11 @@ static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 		link->personality = &nfr_client_version0;
 	if (link->variant == NFR_PRE_POSTED)
 		link->personality = &nfr_client_pre_posted;
+	if (link->variant == NFR_PADDED) {
+		link->personality = &nfr_client_padded;
+		link->padded = min(link->conn.wanted.padded_max,
+				   nfr_padded_limit(link->conn.peer.capabilities));
+	}
 	if (link->variant != NFR_CACHED)
 		return 0;
 	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);
@@ -295,9 +300,13 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
 	if (nx->variant == NFR_READ_READ)
 		nfr_client_fit_reads(conn);
+	if (nx->variant == NFR_PADDED)
+		nfr_conn_recv_align(conn);
 	conn->profile.private = (struct nfr_private) {
 		.remote_invalidation = conn->wanted.remote_invalidation,
-		.extended = true, .capabilities = nfr_variant_bit(nx->variant),
+		.extended = true,
+		.capabilities = nfr_variant_bit(nx->variant) |
+				nfr_padded_capability(conn->profile.recv_data),
 		.token = nx->token,
 	};
 	return 0;

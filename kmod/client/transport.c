@@ -199,6 +199,9 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "mr_depth %u\n", link->pool.depth);
 	seq_printf(seq, "mrs %u\n", READ_ONCE(link->pool.total));
+	if (link->variant == NFR_PADDED)
+		seq_printf(seq, "padded_send %u\npadded_recv %u\n", link->padded,
+			   conn->profile.recv_data);
 	if (link->pool.cache)
 		nfr_client_show_cache(seq, link->pool.cache);
 	nfr_client_show_wanted(seq, conn);

@@ -51,6 +51,7 @@ struct nfr_recv {
 	u32 length;		/* of the message, in bytes */
 	u32 invalidated;	/* key that the peer invalidated */
 	bool has_invalidated;
+	struct page **pages;	/* of padded data, behind the first bytes; or NULL */
 };
 
 /**
@@ -83,6 +84,8 @@ enum nfr_conn_state {
  * @least_sends: minimum size of the send queue, see nfr_conn_fit_queue()
  * @send_sges: scatter-gather elements per send work request
  * @recv_sges: scatter-gather elements per receive work request
+ * @recv_data: bytes of each receive that begin with a page, behind NFR_PADDED_ALIGN
+ *	others; 0 if the receives are as small as inline messages
  * @rw_contexts: preferred number of concurrent RDMA Reads and Writes of this side
  * @least_contexts: minimum of that number
  * @dones: number of receives for Done messages, beyond those for credits
@@ -97,6 +100,7 @@ struct nfr_profile {
 	u32 least_sends;
 	u32 send_sges;
 	u32 recv_sges;
+	u32 recv_data;
 	u32 rw_contexts;
 	u32 least_contexts;
 	u32 dones;
@@ -245,6 +249,7 @@ int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_sen
 		  u32 count, bool signal);
 
 /* receive.c */
+void nfr_conn_recv_align(struct nfr_conn *conn);
 int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp);
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved);

@@ -125,26 +125,83 @@ void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserve
 	nfr_conn_recv_repost(conn, &batch);
 }
 
+/* --- receives for messages with padding: their data begins with a page --- */
+
+static size_t nfr_conn_recv_aligned_size(const struct nfr_conn *conn)
+{
+	return PAGE_SIZE + conn->profile.recv_data;
+}
+
+static void nfr_conn_recv_free_aligned(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	if (recv->data)
+		free_pages_exact(recv->data + NFR_PADDED_ALIGN - PAGE_SIZE,
+				 nfr_conn_recv_aligned_size(conn));
+	kfree(recv->pages);
+}
+
+/* Returns the size of the buffer, or 0 if an allocation failed. */
+static u32 nfr_conn_recv_alloc_aligned(struct nfr_conn *conn, struct nfr_recv *recv, gfp_t gfp)
+{
+	u32 i, count = conn->profile.recv_data >> PAGE_SHIFT;
+	void *first;
+
+	recv->pages = kmalloc_array(count, sizeof(*recv->pages), gfp);
+	first = recv->pages ? alloc_pages_exact(nfr_conn_recv_aligned_size(conn), gfp) : NULL;
+	if (!first)
+		return 0;
+	for (i = 0; i < count; i++)
+		recv->pages[i] = virt_to_page(first + (i + 1) * PAGE_SIZE);
+	recv->data = first + PAGE_SIZE - NFR_PADDED_ALIGN;
+	return NFR_PADDED_ALIGN + conn->profile.recv_data;
+}
+
+static u32 nfr_conn_recv_alloc_data(struct nfr_conn *conn, struct nfr_recv *recv, gfp_t gfp)
+{
+	u32 size = conn->wanted.inline_recv;
+
+	if (conn->profile.recv_data)
+		return nfr_conn_recv_alloc_aligned(conn, recv, gfp);
+	recv->data = kmalloc_node(size, gfp, ibdev_to_node(conn->device));
+	return recv->data ? size : 0;
+}
+
+/**
+ * nfr_conn_recv_align - have receives with room for padded data
+ * @conn: connection with @wanted set and without queues
+ *
+ * Their room suffices for other messages as well.
+ */
+void nfr_conn_recv_align(struct nfr_conn *conn)
+{
+	u32 most = max(conn->wanted.padded_max, conn->wanted.inline_recv - NFR_PADDED_ALIGN);
+
+	conn->profile.recv_data = PAGE_ALIGN(most);
+}
+
 static void nfr_conn_recv_free(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	if (recv->sge.length)
 		ib_dma_unmap_single(conn->device, recv->sge.addr, recv->sge.length,
 				    DMA_FROM_DEVICE);
-	kfree(recv->data);
+	if (recv->pages)
+		nfr_conn_recv_free_aligned(conn, recv);
+	else
+		kfree(recv->data);
 	kfree(recv);
 }
 
 static struct nfr_recv *nfr_conn_recv_alloc(struct nfr_conn *conn, gfp_t gfp)
 {
-	u32 size = conn->wanted.inline_recv;
 	struct nfr_recv *recv;
+	u32 size;
 	u64 addr;
 
 	recv = kzalloc(sizeof(*recv), gfp);
 	if (!recv)
 		return NULL;
-	recv->data = kmalloc_node(size, gfp, ibdev_to_node(conn->device));
-	if (!recv->data)
+	size = nfr_conn_recv_alloc_data(conn, recv, gfp);
+	if (!size)
 		goto out_free;
 	addr = ib_dma_map_single(conn->device, recv->data, size, DMA_FROM_DEVICE);
 	if (ib_dma_mapping_error(conn->device, addr))

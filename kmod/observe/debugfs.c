@@ -30,6 +30,8 @@ static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 		   c->local_invs, c->callbacks, c->hardway_bytes);
 	seq_printf(seq, "fetches %llu\nfetch_reads %llu\nfetch_bytes %llu\ndones %llu\n",
 		   c->fetches, c->fetch_reads, c->fetch_bytes, c->dones);
+	seq_printf(seq, "padded_calls %llu\npadded_replies %llu\npadded_bytes %llu\n",
+		   c->padded_calls, c->padded_replies, c->padded_bytes);
 	seq_printf(seq, "lane_calls %llu\nlane_bytes %llu\nlane_fallbacks %llu\n",
 		   c->lane_calls, c->lane_bytes, c->lane_fallbacks);
 	seq_printf(seq, "lanes_connected %llu\nlanes_ended %llu\n",
@@ -60,6 +62,9 @@ static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
 	nfr_observe_show(seq, "reply_bytes", &c->reply_bytes);
 	nfr_observe_show(seq, "inline_bytes", &c->inline_bytes);
 	nfr_observe_show(seq, "lane_bytes", &c->lane_bytes);
+	nfr_observe_show(seq, "padded_calls", &c->padded_calls);
+	nfr_observe_show(seq, "padded_replies", &c->padded_replies);
+	nfr_observe_show(seq, "padded_bytes", &c->padded_bytes);
 	nfr_observe_show(seq, "remote_invalidations", &c->remote_invs);
 	nfr_observe_show(seq, "queue_waits", &c->queue_waits);
 	nfr_observe_show(seq, "memory_waits", &c->memory_waits);

@@ -33,6 +33,10 @@ struct nfr_client_counters {
 	u64 fetch_reads;	/* RDMA Reads for them */
 	u64 fetch_bytes;
 	u64 dones;
+	/* messages with padding */
+	u64 padded_calls;
+	u64 padded_replies;
+	u64 padded_bytes;
 	/* lanes */
 	u64 lane_calls;
 	u64 lane_bytes;
@@ -58,6 +62,9 @@ struct nfr_svc_counters {
 	atomic64_t reply_bytes;
 	atomic64_t inline_bytes;
 	atomic64_t lane_bytes;
+	atomic64_t padded_calls;
+	atomic64_t padded_replies;
+	atomic64_t padded_bytes;
 	atomic64_t replies;
 	atomic64_t remote_invs;
 	atomic64_t errors;

@@ -30,7 +30,8 @@ struct rpc_xprt;
 
 /* enum nfr_way */
 #define nfr_show_way(way) \
-	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" }, { 3, "lane" })
+	__print_symbolic(way, { 0, "inline" }, { 1, "chunk" }, { 2, "long" }, { 3, "lane" }, \
+			 { 4, "padded" })
 
 /*
  * A Call is marshaled: how it and its Reply are conveyed. If status is a

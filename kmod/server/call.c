@@ -95,6 +95,15 @@ static void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 		nfr_svc_req_put(req);
 }
 
+/**
+ * nfr_svc_reject - refuse a message that contradicts itself
+ * @req: request, which no nfsd thread uses
+ */
+void nfr_svc_reject(struct nfr_svc_req *req)
+{
+	nfr_svc_refuse(req, NFR_ERR_CHUNK);
+}
+
 /* --- reading --- */
 
 static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)

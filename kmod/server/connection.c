@@ -56,6 +56,9 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
 	seq_printf(seq, "exposed_pages %d\n", atomic_read(&svc->exposed_pages));
 	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(svc->nexposed));
+	if (svc->variant == NFR_PADDED)
+		seq_printf(seq, "padded_send %u\npadded_recv %u\n", svc->padded,
+			   conn->profile.recv_data);
 	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "token %016llx\n", conn->peer.token);
@@ -76,6 +79,8 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_budget_in_use(),
 		   nfr_params_server_pages());
 	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
+	seq_printf(seq, "padded_pages %u of %u\n", nfr_svc_padded_total(),
+		   nfr_params_server_pages());
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
@@ -166,6 +171,14 @@ static const struct nfr_conn_ops nfr_svc_conn_ops = {
 	.softirq = true,
 };
 
+static const struct nfr_conn_ops nfr_svc_padded_conn_ops = {
+	.receive = nfr_svc_receive,
+	.writable = nfr_svc_padded_writable,
+	.broken = nfr_svc_broken,
+	.unanswered = "nfsd dropped a Call",
+	.softirq = true,
+};
+
 /**
  * nfr_svc_destroy - close a connection and free it
  * @svc: connection without references
@@ -185,11 +198,13 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	if (svc->home)
 		nfr_svc_lane_leave(svc);
 	nfr_svc_lanes_refuse(svc);
+	nfr_svc_gather_free_all(svc);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
 	if (svc->callbacks)
 		xprt_put(svc->callbacks);
 	nfr_conn_free(svc->conn);
+	nfr_svc_padded_leave(svc);
 	kfree(svc->conn);
 	atomic_dec(&nfr_svc_total);
 	if (svc->home)
@@ -239,7 +254,8 @@ static struct nfr_svc *nfr_svc_alloc(void)
 
 /*
  * Agree on a personality, if the device and the connection provide what it needs: in
- * read-read, the client reads memory that the server registered.
+ * read-read, the client reads memory that the server registered; padded needs memory
+ * for receives.
  */
 static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
 			  const struct rdma_conn_param *param)
@@ -251,6 +267,12 @@ static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
 			return;
 		svc->personality = &nfr_svc_version0;
 		svc->conn->profile.reads_served = param->responder_resources;
+	}
+	if (variant == NFR_PADDED) {
+		if (!nfr_svc_padded_admit(svc))
+			return;
+		svc->personality = &nfr_svc_padded;
+		svc->conn->ops = &nfr_svc_padded_conn_ops;
 	}
 	svc->variant = variant;
 }
@@ -344,7 +366,8 @@ static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 		.remote_invalidation = conn->peer.remote_invalidation && capable &&
 				       svc->variant != NFR_CACHED && svc->variant != NFR_READ_READ,
 		.extended = conn->peer.extended, .token = conn->peer.token,
-		.capabilities = nfr_variant_bit(svc->variant),
+		.capabilities = nfr_variant_bit(svc->variant) |
+				nfr_padded_capability(conn->profile.recv_data),
 	};
 }
 
@@ -379,6 +402,8 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	profile->sends = conn->wanted.credits + NFR_SVC_SENDS;
 	if (svc->variant == NFR_READ_READ)
 		nfr_svc_fit_readread(conn);
+	if (svc->variant == NFR_PADDED)
+		nfr_svc_padded_fit(svc);
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
 	profile->receives = nfr_svc_recvs_for(svc, svc->grant);
 	profile->rw_contexts = conn->wanted.credits;
@@ -441,6 +466,8 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 	svc_xprt_init(listener->xpt_net, listener->xpt_class, &svc->xprt, listener->xpt_server);
 	/* copy it: messages may arrive after the service is destroyed */
 	svc->max_message = listener->xpt_server->sv_max_mesg;
+	if (svc->variant == NFR_PADDED)
+		nfr_svc_padded_establish(svc);
 	if (svc->home) {
 		nfr_svc_establish_lane(svc);
 		return NULL;

@@ -149,7 +149,7 @@ static void nfr_svc_lane_writable(struct nfr_conn *conn)
 
 	nfr_svc_retire(conn->owner, &done);
 	list_for_each_entry_safe(req, next, &done, list) {
-		nfr_svc_lane_release(req);
+		nfr_svc_gather_release(req);
 		nfr_svc_req_put(req);
 	}
 }
@@ -269,21 +269,15 @@ bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer)
 }
 
 /**
- * nfr_svc_lane_leave - undo nfr_svc_lane_join(), and release the messages of its Replies
+ * nfr_svc_lane_leave - undo nfr_svc_lane_join()
  * @lane: drained lane; the caller drops the reference to its home
  */
 void nfr_svc_lane_leave(struct nfr_svc *lane)
 {
-	struct nfr_svc_req *req;
-
 	spin_lock_bh(&nfr_svc_lane_lock);
 	list_del(&lane->joined);
 	lane->home->nlanes--;
 	spin_unlock_bh(&nfr_svc_lane_lock);
-	list_for_each_entry(req, &lane->all, all) {
-		nfr_svc_lane_release(req);
-		kvfree(req->gather);
-	}
 }
 
 /**

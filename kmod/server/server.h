@@ -125,7 +125,8 @@ enum nfr_svc_state {
  * @exposed_pages: number of its pages
  * @exposed_since: jiffies when the Reply was posted
  * @revoke_cqe: completion of the last invalidation
- * @gather: messages with the data of a Reply on a lane, or NULL, see lane_reply.c
+ * @gather: messages that the device takes from pages, or NULL, see gather.c
+ * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
  */
@@ -171,6 +172,7 @@ struct nfr_svc_req {
 	u32 exposed_pages;
 	unsigned long exposed_since;
 	struct ib_cqe revoke_cqe;
+	struct nfr_padded padded;
 
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
 	struct nfr_segment segs[NFR_SVC_SEGS];
@@ -204,6 +206,8 @@ struct nfr_svc_req {
  * @exposed_pages: number of pages that MRs of @pool expose
  * @expire: work that ends exposures without a Done
  * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
+ * @padded: largest data of a Reply with padding, in bytes
+ * @padded_pages: pages of receives, charged to the limit of all connections
  * @home: connection that this lane belongs to, or NULL if it is not a lane, see lane.c
  * @known: link in the list of connections that lanes may join; the lock of lane.c
  *	protects it
@@ -267,6 +271,8 @@ struct nfr_svc {
 	u32 room;
 	u32 longest;
 	u32 nreplies;
+	u32 padded;
+	u32 padded_pages;
 };
 
 static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
@@ -324,6 +330,7 @@ void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
 void nfr_svc_advance(struct nfr_svc_req *req);
 void nfr_svc_dispatch(struct nfr_svc_req *req);
+void nfr_svc_reject(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
 
@@ -341,7 +348,23 @@ void nfr_svc_lanes_break(struct nfr_svc *svc);
 
 /* lane_reply.c */
 int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
-void nfr_svc_lane_release(struct nfr_svc_req *req);
+
+/* gather.c */
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head);
+int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data);
+void nfr_svc_gather_post(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data);
+void nfr_svc_gather_release(struct nfr_svc_req *req);
+void nfr_svc_gather_free_all(struct nfr_svc *svc);
+
+/* padded.c */
+extern const struct nfr_svc_personality nfr_svc_padded;
+void nfr_svc_padded_register(const struct svc_xprt_ops *ops);
+void nfr_svc_padded_writable(struct nfr_conn *conn);
+void nfr_svc_padded_establish(struct nfr_svc *svc);
+bool nfr_svc_padded_admit(struct nfr_svc *svc);
+void nfr_svc_padded_leave(struct nfr_svc *svc);
+void nfr_svc_padded_fit(struct nfr_svc *svc);
+u32 nfr_svc_padded_total(void);
 
 /* callback.c */
 int nfr_svc_callback_register(void);

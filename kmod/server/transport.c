@@ -374,6 +374,7 @@ int nfr_svc_register(void)
 	rc = nfr_svc_callback_register();
 	if (rc)
 		return rc;
+	nfr_svc_padded_register(&nfr_svc_ops);
 	rc = svc_reg_xprt_class(&nfr_svc_class);
 	if (!rc)
 		return 0;

@@ -53,7 +53,8 @@ def test_a_personality_needs_our_transport_and_is_no_mount_option() -> None:
     with pytest.raises(UsageError, match="cached needs transport nfsrdma, found rdma"):
         asks(personality="cached")
     with pytest.raises(
-        UsageError, match=r"personality is 'fast' .*it can be read-write, .*pre-posted, cached"
+        UsageError,
+        match=r"'fast' .*it can be read-write, read-read, padded, pre-posted, cached",
     ):
         asks(transport="nfsrdma", personality="fast")
 

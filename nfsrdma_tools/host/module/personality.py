@@ -8,6 +8,7 @@ __all__ = ["DEFAULT", "PERSONALITIES"]
 PERSONALITIES = {
     "read-write": "RPC-over-RDMA version 1 (RFC 8166)",
     "read-read": "the design of 2003: the server exposes a large result, and the client reads it",
+    "padded": "small data moves in messages, and begins with a page where it arrives",
     "pre-posted": "no key: READs arrive in posted receives, on connections of their own (lanes)",
     "cached": "version 1; memory stays registered after its Call, for the next one",
 }

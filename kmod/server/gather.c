@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Messages of a Reply that the device takes from pages, without a copy: the data of
+ * a Reply on a lane, and that of a Reply with padding.
+ *
+ * The pages are mapped and referenced until the client's device has acknowledged the
+ * last message.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "server/server.h"
+
+/*
+ * struct nfr_svc_gather - messages of a Reply
+ * @count: number of messages
+ * @entries: number of elements of @sges in use; the first is the head, without a page
+ * @messages: number of elements of @sends
+ * @room: number of elements of @sges
+ * @sends: messages
+ * @pages: page of each element, referenced; behind @sends
+ * @sges: elements of all messages
+ */
+struct nfr_svc_gather {
+	u32 count;
+	u32 entries;
+	u32 messages;
+	u32 room;
+	struct ib_send_wr *sends;
+	struct page **pages;
+	struct ib_sge sges[];
+};
+
+static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room)
+{
+	struct nfr_svc_gather *gather;
+
+	gather = kvmalloc(struct_size(gather, sges, room) + messages * sizeof(*gather->sends) +
+			  room * sizeof(*gather->pages), NFR_GFP_ONCE);
+	if (!gather)
+		return NULL;
+	gather->messages = messages;
+	gather->room = room;
+	gather->sends = (struct ib_send_wr *)&gather->sges[room];
+	gather->pages = (struct page **)&gather->sends[messages];
+	return gather;
+}
+
+/**
+ * nfr_svc_gather_get - begin the messages of a Reply
+ * @req: request without messages
+ * @messages: maximum number of messages
+ * @entries: maximum number of elements, with that of the head
+ * @head: length of the head in bytes; it is in the buffer of the request
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head)
+{
+	struct nfr_svc_gather *gather = req->gather;
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (!gather || gather->room < entries || gather->messages < messages) {
+		kvfree(gather);
+		gather = nfr_svc_gather_alloc(messages, entries);
+		req->gather = gather;
+		if (!gather)
+			return -ENOMEM;
+	}
+	gather->count = 0;
+	gather->entries = 1;
+	gather->sges[0] = (struct ib_sge) {
+		.addr = req->addr, .length = head, .lkey = conn->pd->local_dma_lkey,
+	};
+	ib_dma_sync_single_for_device(conn->device, req->addr, head, DMA_TO_DEVICE);
+	return 0;
+}
+
+/* Reference the pages of the next @count elements. @span is the memory that they map. */
+static void nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span span, u32 count)
+{
+	struct nfr_piece piece;
+
+	while (count-- && nfr_mem_span_peek(&span, &piece)) {
+		get_page(piece.page);
+		gather->pages[gather->entries++] = piece.page;
+		nfr_mem_span_skip(&span, piece.length);
+	}
+}
+
+/**
+ * nfr_svc_gather_add - add a message
+ * @req: request
+ * @span: memory of the data; consumed
+ * @head: whether the message begins with the head
+ * @data: number of bytes of @span
+ *
+ * Return: 0 or a negative errno.
+ */
+int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data)
+{
+	struct nfr_svc_gather *gather = req->gather;
+	u32 first = head ? 0 : gather->entries;
+	struct nfr_conn *conn = req->svc->conn;
+	struct nfr_span from = *span;
+	struct ib_send_wr *send;
+	int count;
+
+	count = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, span, data,
+				    DMA_TO_DEVICE, gather->sges + gather->entries,
+				    min(gather->room - gather->entries,
+					conn->profile.send_sges - head));
+	if (count < 0)
+		return count;
+	nfr_svc_gather_hold(gather, from, count);
+	send = &gather->sends[gather->count++];
+	*send = (struct ib_send_wr) {
+		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND,
+		.sg_list = gather->sges + first, .num_sge = gather->entries - first,
+	};
+	if (gather->count > 1)
+		send[-1].next = send;
+	return 0;
+}
+
+/**
+ * nfr_svc_gather_post - post the messages of a Reply
+ * @req: request with @state set
+ * @rqstp: nfsd thread's request
+ * @data: number of bytes that the messages take from pages
+ */
+void nfr_svc_gather_post(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data)
+{
+	nfr_svc_count(req->svc, replies, 1);
+	req->first = req->gather->sends;
+	req->signal = true;
+	/* release unused pages: other Calls may wait for them */
+	nfr_svc_budget_keep(req, data);
+	nfr_svc_req_received(req);
+	nfr_svc_pages_restore(req, rqstp);
+	nfr_svc_post(req);
+}
+
+/**
+ * nfr_svc_gather_release - release the pages of a Reply
+ * @req: request whose messages are complete, flushed or not posted
+ */
+void nfr_svc_gather_release(struct nfr_svc_req *req)
+{
+	struct nfr_svc_gather *gather = req->gather;
+
+	if (!gather || gather->entries < 2)
+		return;
+	nfr_mem_scatter_unmap(req->svc->conn->device, gather->sges + 1, gather->entries - 1,
+			      DMA_TO_DEVICE);
+	while (gather->entries > 1)
+		put_page(gather->pages[--gather->entries]);
+}
+
+/**
+ * nfr_svc_gather_free_all - release and free the messages of all requests
+ * @svc: drained connection, whose requests still exist
+ */
+void nfr_svc_gather_free_all(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+
+	list_for_each_entry(req, &svc->all, all) {
+		nfr_svc_gather_release(req);
+		kvfree(req->gather);
+		req->gather = NULL;
+	}
+}

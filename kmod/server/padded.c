@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Personality padded: data of some pages moves in the message (wire/padded.c), behind
+ * zeros up to NFR_PADDED_ALIGN, and needs neither a registration nor an RDMA Read or
+ * Write.
+ *
+ * Call: the data begins with a page of its receive, and nfsd gets that page and those
+ * behind it as it gets pages that RDMA Reads filled. The receive stays in use until
+ * the Reply.
+ *
+ * Reply: a Write chunk with handle 0 says how much data the client has room for. The
+ * device takes the data from the pages of the Reply.
+ *
+ * Everything else is version 1.
+ */
+#include <linux/sunrpc/xdr.h>
+
+#include "observe/trace_server.h"
+#include "server/server.h"
+
+/* Longest header of a Reply: one Write chunk of one segment */
+#define NFR_SVC_PADDED_HEADER	(NFR_WIRE_MIN + 8 + 8 + NFR_WIRE_SEGMENT)
+
+/* Elements of a Reply beyond one per page of data: the head, and data that is not aligned */
+#define NFR_SVC_PADDED_SPARE	2
+
+/* --- receives --- */
+
+static atomic_t nfr_svc_padded_in_use;
+
+/**
+ * nfr_svc_padded_admit - charge the receives that a connection may have
+ * @svc: new connection with the parameters set
+ *
+ * All connections together may have receives of as much memory as RDMA Reads.
+ *
+ * Return: false if the limit does not permit it.
+ */
+bool nfr_svc_padded_admit(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	u32 receives = conn->wanted.credits + NFR_QUEUE_SPARE;
+	u32 pages;
+
+	nfr_conn_recv_align(conn);
+	pages = receives * (1 + (conn->profile.recv_data >> PAGE_SHIFT));
+	if (atomic_add_return(pages, &nfr_svc_padded_in_use) > nfr_params_server_pages()) {
+		atomic_sub(pages, &nfr_svc_padded_in_use);
+		conn->profile.recv_data = 0;
+		return false;
+	}
+	svc->padded_pages = pages;
+	return true;
+}
+
+/**
+ * nfr_svc_padded_leave - undo nfr_svc_padded_admit()
+ * @svc: connection without receives
+ */
+void nfr_svc_padded_leave(struct nfr_svc *svc)
+{
+	atomic_sub(svc->padded_pages, &nfr_svc_padded_in_use);
+}
+
+/**
+ * nfr_svc_padded_total - get the number of pages charged for receives
+ *
+ * Return: number of pages.
+ */
+u32 nfr_svc_padded_total(void)
+{
+	return atomic_read(&nfr_svc_padded_in_use);
+}
+
+/**
+ * nfr_svc_padded_fit - set how much data a Reply may have behind padding
+ * @svc: connection that nfr_svc_padded_admit() accepted, with its profile set
+ */
+void nfr_svc_padded_fit(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	u32 entries = conn->profile.send_sges;
+	u32 most = min(conn->wanted.padded_max, nfr_padded_limit(conn->peer.capabilities));
+
+	entries -= min_t(u32, entries, NFR_SVC_PADDED_SPARE);
+	svc->padded = min_t(u32, most, entries << PAGE_SHIFT);
+}
+
+/* --- Calls --- */
+
+/* Check the message, and find its data. */
+static bool nfr_svc_padded_check(struct nfr_svc_req *req)
+{
+	const struct nfr_recv *recv = req->recv;
+	struct nfr_header *head = &req->head;
+	struct nfr_padded *data = &req->padded;
+	struct nfr_padding padding;
+	struct nfr_space space = {
+		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
+		.segs = req->segs, .nsegs = NFR_SVC_SEGS,
+	};
+	int size;
+
+	size = nfr_wire_padded_decode(head, &padding, &space, recv->data, recv->length);
+	if (size < 0 || nfr_wire_padded_find(data, head, &padding, size, recv->length))
+		return false;
+	/* at another offset, the data would not begin with a page */
+	if (padding.align != NFR_PADDED_ALIGN || !head->nreads)
+		return false;
+	req->rpc = recv->data + size;
+	req->rpc_length = data->rpc_length;
+	return data->rpc_length >= 8 && get_unaligned_be32(req->rpc) == head->xid &&
+	       nfr_wire_is_call(req->rpc, req->rpc_length) &&
+	       nfr_svc_read_check(req, req->svc->max_message);
+}
+
+static void nfr_svc_padded_receive(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+
+	if (!nfr_wire_is_padded(req->recv->data, req->recv->length)) {
+		req->padded.length = 0;
+		nfr_svc_version1.receive(req);
+		return;
+	}
+	if (!nfr_svc_padded_check(req)) {
+		nfr_svc_reject(req);
+		return;
+	}
+	nfr_svc_count(svc, calls, 1);
+	nfr_svc_count(svc, padded_calls, 1);
+	nfr_svc_count(svc, padded_bytes, req->padded.length);
+	trace_nfsrdma_svc_call(req);
+	/* the chunk named the data, and nothing has to be read */
+	req->head.nreads = 0;
+	nfr_svc_advance(req);
+}
+
+/*
+ * Pass a Call to an nfsd thread, as nfr_svc_recvfrom() does, with data in the pages of
+ * its receive. Up to Linux 6.14, nfsd takes data in pages from the start of the first.
+ */
+static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
+{
+	int length = nfr_svc_recvfrom(rqstp);
+	struct nfr_svc_req *req = rqstp->rq_xprt_ctxt;
+	struct xdr_buf *arg = &rqstp->rq_arg;
+	const struct nfr_padded *data;
+
+	if (length <= 0 || !req->padded.length)
+		return length;
+	data = &req->padded;
+	arg->head[0].iov_len = data->position;
+	arg->pages = req->recv->pages;
+	arg->page_len = xdr_align_size(data->length);
+	arg->tail[0].iov_base = (void *)req->rpc + data->position;
+	arg->tail[0].iov_len = req->rpc_length - data->position;
+	arg->len = req->rpc_length + arg->page_len;
+	arg->buflen = arg->len;
+	return arg->len;
+}
+
+static struct svc_xprt_ops nfr_svc_padded_ops __ro_after_init;
+
+/**
+ * nfr_svc_padded_register - derive the operations of connections with this personality
+ * @ops: operations of other connections
+ */
+void nfr_svc_padded_register(const struct svc_xprt_ops *ops)
+{
+	nfr_svc_padded_ops = *ops;
+	nfr_svc_padded_ops.xpo_recvfrom = nfr_svc_padded_recvfrom;
+}
+
+/**
+ * nfr_svc_padded_establish - let nfsd use the operations of this personality
+ * @svc: connection that sunrpc has just initialized
+ */
+void nfr_svc_padded_establish(struct nfr_svc *svc)
+{
+	svc->xprt.xpt_ops = &nfr_svc_padded_ops;
+}
+
+/* --- Replies --- */
+
+/* Check whether the client has room for data behind padding. */
+static bool nfr_svc_padded_is_offered(const struct nfr_svc_req *req)
+{
+	const struct nfr_header *head = &req->head;
+
+	return head->nwrites == 1 && head->writes->nsegs == 1 && !head->writes->segs[0].handle;
+}
+
+/* Prepare the head of the Reply in the buffer, up to the data. */
+static int nfr_svc_padded_head(struct nfr_svc_req *req, const struct xdr_buf *res, u32 rest)
+{
+	const struct nfr_result *result = req->results;
+	struct nfr_padding padding = {
+		.align = NFR_PADDED_ALIGN,
+		.thresh = min(nfr_padded_thresh(req->svc->conn->send_size), result->length),
+	};
+	struct nfr_header head = {
+		.xid = req->head.xid, .credits = READ_ONCE(req->svc->grant), .proc = NFR_MSGP,
+		.nwrites = 1, .writes = req->head.writes,
+	};
+	u8 *buffer = req->buffer;
+	int size, rc;
+
+	head.writes->segs[0].length = result->length;
+	head.writes->segs[0].offset = rest;
+	size = nfr_wire_padded_encode(&head, &padding, buffer, NFR_PADDED_ALIGN - rest);
+	if (size < 0)
+		return size;
+	rc = nfr_svc_reply_copy_rest(req, res, size);
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_reply(req, &head, rest);
+	/* earlier Replies must not show through */
+	memset(buffer + size + rest, 0, NFR_PADDED_ALIGN - size - rest);
+	return 0;
+}
+
+static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *res, u32 rest)
+{
+	u32 length = req->results[0].length;
+	struct nfr_span span;
+	int rc;
+
+	rc = nfr_svc_reply_data(req, res, &span);
+	if (!rc)
+		rc = nfr_svc_padded_head(req, res, rest);
+	if (!rc)
+		rc = nfr_svc_gather_get(req, 1, (length >> PAGE_SHIFT) + NFR_SVC_PADDED_SPARE + 1,
+					NFR_PADDED_ALIGN);
+	if (!rc)
+		rc = nfr_svc_gather_add(req, &span, true, length);
+	return rc;
+}
+
+/* Send a Reply without data, or with little, in a message of version 1. */
+static int nfr_svc_padded_reply_plain(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+{
+	req->nresults = 0;
+	req->head.nwrites = 0;
+	return nfr_svc_reply(req, rqstp);
+}
+
+static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
+{
+	struct nfr_svc *svc = req->svc;
+	u32 rest = 0, length;
+	int rc;
+
+	if (!nfr_svc_padded_is_offered(req))
+		return nfr_svc_reply(req, rqstp);
+	rc = nfr_svc_reply_split(req, rqstp, &rest);
+	if (rc)
+		return rc;
+	length = req->nresults ? req->results[0].length : 0;
+	if (!length || (length < nfr_padded_thresh(svc->conn->send_size) &&
+			NFR_WIRE_MIN + rqstp->rq_res.len <= svc->conn->send_size))
+		return nfr_svc_padded_reply_plain(req, rqstp);
+	if (length > svc->padded || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
+	    NFR_PADDED_ALIGN)
+		return -EMSGSIZE;
+	rc = nfr_svc_padded_gather(req, &rqstp->rq_res, rest);
+	if (rc) {
+		nfr_svc_gather_release(req);
+		return rc;
+	}
+	req->by_chunk = false;
+	req->state = NFR_SVC_SENT;
+	nfr_svc_count(svc, padded_replies, 1);
+	nfr_svc_count(svc, padded_bytes, length);
+	nfr_svc_gather_post(req, rqstp, length);
+	return -EINPROGRESS;
+}
+
+/**
+ * nfr_svc_padded_writable - release sent requests and post queued ones
+ * @conn: connection
+ *
+ * As nfr_svc_writable() does, and releases the pages of Replies.
+ *
+ * Context: Completion handler.
+ */
+void nfr_svc_padded_writable(struct nfr_conn *conn)
+{
+	struct nfr_svc_req *req, *next;
+	LIST_HEAD(done);
+
+	nfr_svc_retire(conn->owner, &done);
+	list_for_each_entry_safe(req, next, &done, list) {
+		nfr_svc_gather_release(req);
+		nfr_svc_advance(req);
+	}
+}
+
+const struct nfr_svc_personality nfr_svc_padded = {
+	.receive	= nfr_svc_padded_receive,
+	.reply		= nfr_svc_padded_reply,
+	.refuse		= nfr_svc_reply_error,
+	.size		= nfr_wire_size,
+	.finish		= nfr_svc_req_finish,
+};
