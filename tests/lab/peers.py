@@ -22,7 +22,8 @@ from nfsrdma_tools.lab.nodes import Nodes
 __all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops", "races"]
 
 TESTS = Path(__file__).parents[1]
-WIRE = tuple(TESTS / "wire" / name for name in ("__init__.py", "rpcrdma.py", "rdma2003.py"))
+WIRE_FILES = ("__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py")
+WIRE = tuple(TESTS / "wire" / name for name in WIRE_FILES)
 THERE = "/run/hostile"
 LIMIT = 14400.0
 SERVER, PORT = "10.9.1.1", "20049"

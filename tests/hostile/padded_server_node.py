@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``padded_server_node.py SERVER PORT FOLDER``: a mount of a server that lies of padding.
+
+The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
+SERVER, asks for personality padded, and an application reads FOLDER/data over it, below
+/export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
+for each trick how the read ended ("ok", "error" or "wrong"), and whether the connection ended.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wire import rdma5666, rpcrdma
+from wire.rdma5666 import RDMA_MSGP
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, RefusedError, Segment
+
+from hostile import rpc
+from hostile.application import SIZE, Buffer
+from hostile.peer import Connection, Host, Wish
+from hostile.private import extended, told
+from hostile.proxy import CREDITS, Peer, Proxy
+from hostile.told import tell
+
+MESSAGE = 4096
+ALIGN = 1024
+HERE = Path("/mnt/liar")
+OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
+FORK = multiprocessing.get_context("fork")
+
+
+@dataclass
+class Answer:
+    """What is about to be sent for a READ: its RPC message without the data, and the data."""
+
+    xid: int
+    rpc: bytes
+    data: bytes
+    connection: Connection
+    at: int
+    """position of the data in the RPC message"""
+
+    @property
+    def segment(self) -> Segment:
+        return Segment(0, len(self.data), len(self.rpc))
+
+    def sound(self) -> bytes:
+        return rdma5666.reply(self.xid, self.rpc, self.data)
+
+    def told(self, align: int = ALIGN, thresh: int = 1, more: bytes = b"", **numbers: int) -> None:
+        """The answer with other numbers."""
+        self.listed(((replace(self.segment, **numbers),),), align, thresh, more)
+
+    def listed(self, writes: Any, align: int = ALIGN, thresh: int = 1, more: bytes = b"",
+               **lists: Any) -> None:  # fmt: skip
+        head = Header(self.xid, CREDITS, RDMA_MSGP, writes=writes, **lists)
+        self.send(rdma5666.whole(head, self.rpc, self.data + more, align, thresh))
+
+    def send(self, message: bytes) -> None:
+        self.connection.send(message)
+
+
+Trick = Callable[[Answer], None]
+
+
+def honest(answer: Answer) -> None:
+    answer.send(answer.sound())
+
+
+def plain(answer: Answer) -> None:
+    """All of it in a message of version 1, as long as the client's receives."""
+    at = answer.at
+    body = answer.rpc[:at] + answer.data + answer.rpc[at:]
+    answer.send(rpcrdma.encode(Header(answer.xid, CREDITS, RDMA_MSG)) + body)
+
+
+def with_padding(answer: Answer) -> None:
+    """The XDR padding follows, as it may."""
+    answer.data = answer.data[:-3]
+    size = rpc.words(len(answer.data))
+    answer.rpc = answer.rpc[:-12] + size + answer.rpc[-8:-4] + size
+    answer.told(more=bytes(3))
+
+
+def higher_threshold(answer: Answer) -> None:
+    answer.told(thresh=SIZE + 1)
+
+
+def other_alignment(answer: Answer) -> None:
+    answer.told(align=2048)
+
+
+def alignment_that_lies(answer: Answer) -> None:
+    sound = answer.sound()
+    answer.send(sound[:16] + rpc.words(2048) + sound[20:])
+
+
+def alignment_behind(answer: Answer) -> None:
+    sound = answer.sound()
+    answer.send(sound[:16] + rpc.words(0xFFFFFFFC) + sound[20:])
+
+
+def alignment_in_header(answer: Answer) -> None:
+    sound = answer.sound()
+    answer.send(sound[:16] + rpc.words(16) + sound[20:])
+
+
+def longer(answer: Answer) -> None:
+    """More data than the application reads."""
+    answer.data += bytes(4096)
+    answer.told()
+
+
+def longer_than_message(answer: Answer) -> None:
+    answer.told(length=SIZE + 4)
+
+
+def much_longer(answer: Answer) -> None:
+    answer.told(length=0xFFFFFFFF)
+
+
+def shorter(answer: Answer) -> None:
+    """Half of the data that the RPC says there is."""
+    answer.data = answer.data[: SIZE // 2]
+    answer.told()
+
+
+def shorter_than_message(answer: Answer) -> None:
+    answer.told(length=SIZE - 8)
+
+
+def empty(answer: Answer) -> None:
+    answer.told(length=0)
+
+
+def no_rpc(answer: Answer) -> None:
+    answer.told(offset=0)
+
+
+def rpc_too_long(answer: Answer) -> None:
+    answer.told(offset=ALIGN)
+
+
+def rpc_of_4_gib(answer: Answer) -> None:
+    answer.told(offset=1 << 32)
+
+
+def key(answer: Answer) -> None:
+    answer.told(handle=7)
+
+
+def two_segments(answer: Answer) -> None:
+    answer.listed(((answer.segment, answer.segment),))
+
+
+def two_chunks(answer: Answer) -> None:
+    answer.listed(((answer.segment,), (answer.segment,)))
+
+
+def no_list(answer: Answer) -> None:
+    answer.listed(())
+
+
+def read_list(answer: Answer) -> None:
+    answer.listed((), reads=(Read(40, (answer.segment,)),))
+
+
+def reply_chunk(answer: Answer) -> None:
+    answer.listed(((answer.segment,),), reply=(answer.segment,))
+
+
+def chunk_of_version_1(answer: Answer) -> None:
+    """As if the data had been written to memory that the Call named."""
+    head = Header(answer.xid, CREDITS, RDMA_MSG, writes=((answer.segment,),))
+    answer.send(rpcrdma.encode(head) + answer.rpc)
+
+
+def nothing(answer: Answer) -> None:
+    head = Header(answer.xid, CREDITS, RDMA_NOMSG, writes=((answer.segment,),))
+    answer.send(rpcrdma.encode(head))
+
+
+def longer_than_receives(answer: Answer) -> None:
+    answer.data += bytes(40000)
+    answer.told()
+
+
+def cut(answer: Answer) -> None:
+    answer.send(answer.sound()[:30])
+
+
+def shorter_than_header(answer: Answer) -> None:
+    answer.send(answer.sound()[:20])
+
+
+def again(answer: Answer) -> None:
+    """The answer comes three times."""
+    for _ in range(3):
+        honest(answer)
+
+
+def stranger(answer: Answer) -> None:
+    """An answer to another Call comes first."""
+    answer.xid ^= 0x55
+    honest(answer)
+    answer.xid ^= 0x55
+    honest(answer)
+
+
+# what the application may see, and whether the connection ends
+TRICKS: dict[Trick, tuple[str, bool]] = {
+    **dict.fromkeys((honest, plain, again, stranger), ("ok", False)),
+    # the NFS client takes it for a short READ, and asks for the rest
+    **dict.fromkeys((shorter, with_padding), ("ok", False)),
+    **dict.fromkeys((longer, no_rpc, chunk_of_version_1, nothing), ("error", False)),
+    **dict.fromkeys((higher_threshold, other_alignment, alignment_that_lies), ("ok", True)),
+    **dict.fromkeys((alignment_behind, alignment_in_header, longer_than_message), ("ok", True)),
+    **dict.fromkeys((much_longer, shorter_than_message, empty, rpc_too_long), ("ok", True)),
+    **dict.fromkeys((rpc_of_4_gib, key, two_segments, two_chunks, no_list), ("ok", True)),
+    **dict.fromkeys((read_list, reply_chunk, longer_than_receives, cut), ("ok", True)),
+    shorter_than_header: ("ok", True),
+}
+
+
+@dataclass
+class Story:
+    """What became of a trick."""
+
+    outcome: str = ""
+    ended: bool = False
+    played: bool = False
+    offered: int = 0
+    want: tuple[str, bool] = field(default=("", False))
+
+    def fine(self) -> bool:
+        return self.played and (self.outcome, self.ended) == self.want
+
+
+class Liar(Proxy):
+    """A server with the personality."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(Host(), port, ("127.0.0.1", 2049))
+        self.accept = self._agree
+        self.trick: Trick | None = None
+        self.story = Story()
+
+    def _agree(self) -> Connection:
+        # the extension comes back, with the capability that the client requested
+        mine = extended(*told(self.host.requests[0].private), MESSAGE // 1024)
+        return self.take(Wish(private=mine, size=65536, receives=CREDITS * 2))
+
+    def drop(self, peer: Peer) -> None:
+        self.story.ended = True
+        super().drop(peer)
+
+    def _received(self, peer: Peer, message: bytes) -> None:
+        header, size = rpcrdma.decode(message)
+        call = message[size:]
+        about = rpc.parse_call(call)
+        assert about
+        peer.stream.send(call)
+        reply = self._reply(peer, about.xid)
+        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        if not place or not header.writes:
+            head = Header(about.xid, CREDITS, RDMA_MSG)
+            peer.connection.send(rpcrdma.encode(head) + reply)
+            return
+        ((offer,),) = header.writes
+        assert offer.handle == 0, "the client names memory"
+        self.story.offered = offer.length
+        at, size = place
+        inline = reply[:at] + reply[at + size + -size % 4 :]
+        answer = Answer(about.xid, inline, reply[at : at + size], peer.connection, at)
+        trick, self.trick = self.trick, None
+        self.story.played |= trick is not None
+        (trick or honest)(answer)
+
+
+# --- the application ---
+
+
+def reads(asks: Any, data: bytes) -> None:
+    """For each message of the pipe, read SIZE bytes at that offset; in a process of its own."""
+    buffer, file = Buffer(), os.open(HERE / sys.argv[3] / "data", os.O_RDONLY | os.O_DIRECT)
+    while (at := asks.recv()) is not None:
+        buffer.middle[:] = bytes(SIZE)
+        try:
+            count = os.preadv(file, [buffer.middle], at)
+        except OSError:
+            found = "error"
+        else:
+            same = count == SIZE and buffer.middle == data[at : at + SIZE]
+            found = "ok" if same else "wrong"
+        asks.send(found if buffer.intact() else "beyond")
+
+
+@contextmanager
+def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
+    """A process that works on the mount while the server serves it."""
+    mine, theirs = FORK.Pipe()
+    process = FORK.Process(target=work, args=(theirs,))
+    process.start()
+    server.host.watched[mine.fileno()] = lambda: None
+    try:
+        yield mine
+    finally:
+        mine.send(None)
+        serve(server, lambda: not process.is_alive())
+        del server.host.watched[mine.fileno()]
+
+
+def serve(server: Liar, until: Callable[[], bool]) -> None:
+    while not until():
+        server.host.turn(0.2)
+        while server.host.requests:
+            server._request()
+        for peer in list(server.peers):
+            try:
+                server._serve(peer)
+            except RefusedError:
+                server.drop(peer)
+
+
+def run(server: Liar, *argv: str | Path) -> None:
+    """A program that needs the server."""
+    process = subprocess.Popen(argv)
+    serve(server, lambda: process.poll() is not None)
+    assert process.returncode == 0, argv
+
+
+def main() -> None:
+    host, port, folder = sys.argv[1:]
+    server = Liar(int(port))
+    data = (Path("/export") / folder / "data").read_bytes()
+    HERE.mkdir(exist_ok=True)
+    run(server, "mount", "-t", "nfs", "-o", f"{OPTIONS},port={port}", f"{host}:/export", HERE)
+    stories: dict[str, Story] = {}
+    try:
+        with beside(server, lambda asks: reads(asks, data)) as asks:
+            for number, (trick, want) in enumerate(TRICKS.items()):
+                server.trick, server.story = trick, Story(want=want)
+                asks.send(number * SIZE)
+                serve(server, asks.poll)
+                server.story.outcome = asks.recv()
+                stories[trick.__name__] = server.story
+    finally:
+        run(server, "umount", HERE)
+    failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
+    tell(
+        stories={name: vars(story) for name, story in stories.items()},
+        failures=json.loads(json.dumps(failures)),
+    )
+
+
+main()

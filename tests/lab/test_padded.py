@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Personality padded: data of some pages moves in messages, and begins with a page.
+
+Over modelled cards, with client and server in one kernel, and our module on both ends.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import built
+import pytest
+from cards import cards_lab
+from carriers import START, THEIRS, serve
+from module_data import around, carried, delegation
+from module_faults import killed
+from peers import PORT, SERVER, argv_of, bring
+from storm import HERE, PARAMETERS, connections, mounted, set_parameters
+
+from nfsrdma_tools.lab.lab import Lab
+
+BOTH = ("personality=padded", "server_personalities=padded")
+VERSIONS = ("vers=3", "vers=4.2")
+FOLDER = "hostile"
+MAKE = f"""
+mkdir -p /export/{FOLDER}
+head -c 4194304 /dev/urandom > /export/{FOLDER}/data
+head -c 65536 /dev/urandom > /export/{FOLDER}/written
+"""
+TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
+LIMIT = 600.0
+MOST = 65536
+
+
+def load(lab: Lab, *parameters: str) -> None:
+    """Our module, with these parameters, in place of whatever is loaded."""
+    lab.run("server", "systemctl", "stop", "nfs-server")
+    built.bring(lab)
+    sets = [word for one in parameters for word in ("--set", one)]
+    lab.run("client", "nfsrdma", "module", "load", *sets)
+    lab.run("server", "sh", "-c", START)
+
+
+@pytest.fixture(scope="module")
+def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab whose mounts and server are padded."""
+    with cards_lab(pytestconfig, "padded", verbs=True) as made:
+        load(made, *BOTH)
+        yield made
+
+
+def summed(lab: Lab, folder: str, *names: str) -> list[int]:
+    found = connections(lab, folder=folder)
+    return [sum(int(one[name]) for one in found) for name in names]
+
+
+def personalities(lab: Lab, folder: str) -> list[str]:
+    return sorted(one["personality"] for one in connections(lab, folder=folder))
+
+
+def nothing_left(lab: Lab) -> None:
+    """No receive of a connection that ended is charged, and no reply."""
+    lab.run("server", "sh", "-ec", f"""
+for n in $(seq 300); do
+	{TOTALS} | grep -q '^padded_pages 0 ' && {TOTALS} | grep -q '^reply_pages 0 ' && exit
+	sleep 0.2
+done
+{TOTALS}
+exit 1
+""", timeout=LIMIT)  # fmt: skip
+
+
+@pytest.mark.parametrize("most", (8192, 16384, MOST))
+def test_small_data_needs_no_chunk(lab: Lab, most: int) -> None:
+    """Data up to the limit moves in messages, and more than that in chunks of version 1."""
+    script = f"""
+for size in 8192 {most} {most * 2}; do
+	dd if=/dev/urandom of={HERE}/small bs=$size count=9 oflag=direct status=none
+	dd if={HERE}/small of=/run/small bs=$size count=9 iflag=direct status=none
+	cmp /run/small /export/small
+	cd /sys/kernel/debug/nfsrdma
+	cat */counters | grep -E '^(padded_calls|padded_replies|read_chunks|write_chunks) '
+done
+"""
+    # larger data goes in a chunk even if it fits inline
+    with set_parameters(lab, padded_max=most, server_memory=64), mounted(lab, "vers=3,noac"):
+        assert personalities(lab, "nfsrdma") == personalities(lab, "nfsrdma-server") == ["padded"]
+        (sizes,) = {(one["padded_send"], one["padded_recv"]) for one in connections(lab)}
+        assert sizes == (str(most), str(max(most, 8192)))
+        said = lab.run("client", "sh", "-ec", script, timeout=LIMIT).stdout.split()
+        lab.run("client", "rm", "/export/small", "/run/small")
+    counts = [dict(zip(said[n : n + 8 : 2], map(int, said[n + 1 : n + 8 : 2]), strict=True))
+              for n in (0, 8, 16)]  # fmt: skip
+    small, large, larger = counts
+    at_limit = 9 if most == MOST else 0
+    # min_chunk is 64 KiB
+    assert small["padded_calls"] == small["padded_replies"] == 9
+    assert large["padded_calls"] == large["padded_replies"] == 18 - at_limit
+    assert (large["read_chunks"], large["write_chunks"]) == (at_limit, at_limit)
+    assert larger["padded_calls"] == large["padded_calls"]
+    nothing_left(lab)
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+@pytest.mark.parametrize("most", (16384, 32768))
+def test_data_is_equal(lab: Lab, options: str, most: int) -> None:
+    with set_parameters(lab, padded_max=most, server_memory=64):
+        carried(lab, options, around(1024, 4096, 8192, most, 3 * most, 1 << 17), 5666)
+        with mounted(lab, options):
+            lab.run("client", "sh", "-ec", f"""
+head -c 16777216 /dev/urandom > /export/much
+for size in 4096 {most} 3000 20000; do
+	dd if={HERE}/much of=/run/much bs=$size status=none
+	cmp /export/much /run/much
+	dd if=/run/much of={HERE}/other bs=$size status=none
+	cmp /export/other /run/much
+	echo 3 > /proc/sys/vm/drop_caches
+done
+rm /export/much /export/other /run/much
+""", timeout=LIMIT * 3)  # fmt: skip
+            bad, failed = summed(lab, "nfsrdma", "bad_replies", "failed_marshals")
+    assert (bad, failed) == (0, 0)
+    nothing_left(lab)
+
+
+def test_a_delegation_is_recalled(lab: Lab) -> None:
+    assert delegation(lab, "vers=4.2")["callbacks"] > 0
+
+
+@pytest.mark.parametrize("options", VERSIONS)
+def test_killed_readers_and_writers_leave_nothing(lab: Lab, options: str, long: bool) -> None:
+    killed(lab, options, False, "5666", 20 if long else 2)
+    nothing_left(lab)
+
+
+def test_a_mount_survives_restarts_of_its_server(lab: Lab, long: bool) -> None:
+    script = f"""
+head -c 8388608 /dev/urandom > /export/restarts
+(for n in $(seq {20 if long else 3}); do
+	dd if={HERE}/restarts of={HERE}/copied bs=8k oflag=direct status=none || exit
+	cmp /export/restarts {HERE}/copied || exit
+	echo 3 > /proc/sys/vm/drop_caches
+done; echo equal > /run/equal) &
+while kill -0 $! 2> /dev/null; do
+	sleep 1
+	systemctl restart nfs-server
+	echo Y > /proc/fs/nfsd/v4_end_grace || true
+done
+cat /run/equal
+rm /run/equal /export/restarts /export/copied
+"""
+    with mounted(lab, "vers=4.2,rsize=16384,wsize=16384"):
+        said = lab.run("client", "sh", "-c", script, timeout=1800).stdout
+        (calls,) = summed(lab, "nfsrdma", "padded_calls")
+    assert said == "equal\n"
+    assert calls > 100
+    nothing_left(lab)
+
+
+def test_receives_are_bounded(lab: Lab) -> None:
+    """Connections beyond the limit of the server are read-write."""
+    with (
+        set_parameters(lab, padded_max=16384, server_memory=4),
+        mounted(lab, "vers=4.2,nconnect=3"),
+    ):
+        lab.run("client", "sh", "-ec", f"""
+head -c 4194304 /dev/urandom > /export/bounded
+cmp /export/bounded {HERE}/bounded
+rm /export/bounded
+""", timeout=LIMIT)  # fmt: skip
+        sides = [personalities(lab, folder) for folder in ("nfsrdma", "nfsrdma-server")]
+    assert sides == [["padded", "read-write", "read-write"]] * 2
+    nothing_left(lab)
+
+
+def test_without_permission_a_mount_is_read_write(lab: Lab) -> None:
+    names = f"{PARAMETERS}/server_personalities"
+    lab.run("server", "tee", names, stdin=b"cached")
+    try:
+        with mounted(lab, "vers=3"):
+            sides = [personalities(lab, folder) for folder in ("nfsrdma", "nfsrdma-server")]
+            lab.run("client", "sh", "-ec", f"""
+head -c 4194304 /dev/urandom > /export/plain
+cmp /export/plain {HERE}/plain
+rm /export/plain
+""")  # fmt: skip
+            (calls,) = summed(lab, "nfsrdma", "padded_replies")
+    finally:
+        lab.run("server", "tee", names, stdin=b"padded")
+    assert sides == [["read-write"]] * 2
+    assert calls == 0
+
+
+# --- a client that breaks the rules ---
+
+
+@pytest.fixture(scope="module")
+def victim(lab: Lab) -> Iterator[Lab]:
+    """The server, with files for hostile clients."""
+    bring(lab, "client")
+    lab.run("server", "sh", "-ec", MAKE)
+    yield lab
+    lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+
+
+def case(lab: Lab, name: str) -> Any:
+    """A case of padded_node.py; the server serves others afterwards."""
+    argv = argv_of("padded", SERVER, PORT, FOLDER, name)
+    said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
+    with mounted(lab, "vers=3"):
+        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
+    nothing_left(lab)
+    return said
+
+
+def test_the_server_answers_as_the_documentation_says(victim: Lab) -> None:
+    said = case(victim, "honest")
+    assert said["agreed"] == 2
+    assert said["wrote"] == ["ok", "ok"]
+    assert said["there"]
+    # RDMA_MSGP, but where there is little data
+    assert said["reads"] == {"8192": [2, True], "16384": [2, True], "5000": [2, True],
+                             "100": [0, True]}  # fmt: skip
+    assert said["empty"] == "ok"
+    assert said["counted"] == [2, 3, 8192 + 4097 + 8192 + 16384 + 5000, 0, 0]
+    assert said["lives"]
+
+
+@pytest.mark.nightly
+def test_contradictions_are_refused_and_change_nothing(victim: Lab) -> None:
+    said = case(victim, "lies")
+    assert len(said["found"]) > 25
+    assert {name: was for name, was in said["found"].items() if was != ["chunk", True]} == {}
+    assert said["same"]
+
+
+@pytest.mark.nightly
+def test_what_the_rpc_says_of_its_data_is_checked(victim: Lab) -> None:
+    said = case(victim, "senseless")
+    assert said == {"more": ["rpc", True], "less": ["ok", True], "no arguments": ["ok", True]}
+
+
+@pytest.mark.nightly
+def test_a_message_longer_than_a_receive_ends_its_connection(victim: Lab) -> None:
+    assert case(victim, "long") == {"ended": True}
+
+
+@pytest.mark.nightly
+def test_offers_without_use_are_refused(victim: Lab) -> None:
+    said = case(victim, "offers")
+    # two segments are memory of version 1, under a key that does not exist
+    assert said.pop("two segments") == ["ended", False]
+    # what is offered is a limit, and the data is within it
+    assert said.pop("4 GiB, for a small READ") == ["ok", True]
+    assert set(map(tuple, said.values())) == {("chunk", True)}
+
+
+@pytest.mark.nightly
+def test_others_cannot_use_padding(victim: Lab) -> None:
+    assert case(victim, "unasked") == {"agreed": 0, "answer": "chunk", "lives": True}
+
+
+# --- a server that breaks the rules ---
+
+
+@pytest.mark.nightly
+def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
+    """No trick hurts but the read that it is played on; what can be sent again, is."""
+    argv = argv_of("padded_server", SERVER, "20070", FOLDER)
+    said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
+    assert len(said["stories"]) > 20
+    assert said["failures"] == {}
+
+
+# --- the end ---
+
+
+def test_unloading_the_module_leaves_nothing(lab: Lab) -> None:
+    nothing_left(lab)
+    serve(lab, "server", THEIRS)
+    lab.run("client", "sh", "-c", "! test -e /sys/module/nfsrdma")
+    load(lab, *BOTH)
+    with mounted(lab, "vers=3"):
+        assert personalities(lab, "nfsrdma") == ["padded"]
