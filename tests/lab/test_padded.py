@@ -70,7 +70,7 @@ exit 1
 """, timeout=LIMIT)  # fmt: skip
 
 
-@pytest.mark.parametrize("most", (8192, 16384, MOST))
+@pytest.mark.parametrize("most", (8192, pytest.param(16384, marks=pytest.mark.nightly), MOST))
 def test_small_data_needs_no_chunk(lab: Lab, most: int) -> None:
     """Data up to the limit moves in messages, and more than that in chunks of version 1."""
     script = f"""
@@ -102,7 +102,7 @@ done
 
 
 @pytest.mark.parametrize("options", VERSIONS)
-@pytest.mark.parametrize("most", (16384, 32768))
+@pytest.mark.parametrize("most", (16384, pytest.param(32768, marks=pytest.mark.nightly)))
 def test_data_is_equal(lab: Lab, options: str, most: int) -> None:
     with set_parameters(lab, padded_max=most, server_memory=64):
         carried(lab, options, around(1024, 4096, 8192, most, 3 * most, 1 << 17), 5666)
