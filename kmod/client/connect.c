@@ -205,6 +205,14 @@ static const struct nfr_personality nfr_client_pre_posted = {
 	.send		= nfr_client_send,
 };
 
+static const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS] = {
+	[NFR_READ_WRITE]	= &nfr_client_version1,
+	[NFR_READ_READ]		= &nfr_client_version0,
+	[NFR_PADDED]		= &nfr_client_padded,
+	[NFR_PRE_POSTED]	= &nfr_client_pre_posted,
+	[NFR_CACHED]		= &nfr_client_version1,
+};
+
 /*
  * The private data of the server decides: it returns the bit of a personality that
  * it accepts. Returns 0 or -ENOMEM.
@@ -213,15 +221,10 @@ static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 {
 	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
 		link->variant = nx->variant;
-	if (link->variant == NFR_READ_READ)
-		link->personality = &nfr_client_version0;
-	if (link->variant == NFR_PRE_POSTED)
-		link->personality = &nfr_client_pre_posted;
-	if (link->variant == NFR_PADDED) {
-		link->personality = &nfr_client_padded;
+	link->personality = nfr_client_personalities[link->variant];
+	if (link->variant == NFR_PADDED)
 		link->padded = min(link->conn.wanted.padded_max,
 				   nfr_padded_limit(link->conn.peer.capabilities));
-	}
 	if (link->variant != NFR_CACHED)
 		return 0;
 	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);

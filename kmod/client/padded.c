@@ -54,22 +54,6 @@ static bool nfr_client_padded_suits_reply(const struct nfr_conn *conn, const str
 				       rcv->buflen - rcv->page_len);
 }
 
-/* Copy the data, and return the position behind it. */
-static u8 *nfr_client_padded_copy(u8 *to, const struct xdr_buf *buf)
-{
-	u32 base = buf->page_base, left = buf->page_len;
-
-	while (left) {
-		u32 n = min_t(u32, left, PAGE_SIZE - offset_in_page(base));
-
-		memcpy_from_page(to, buf->pages[base >> PAGE_SHIFT], offset_in_page(base), n);
-		to += n;
-		base += n;
-		left -= n;
-	}
-	return to;
-}
-
 /* Build the message in the bounce buffer, which is large enough. */
 static void nfr_client_padded_build(const struct nfr_conn *conn, struct nfr_req *req,
 				    const struct nfr_header *head, const struct kvec *tail)
@@ -87,8 +71,9 @@ static void nfr_client_padded_build(const struct nfr_conn *conn, struct nfr_req 
 	at += tail->iov_len;
 	/* earlier messages must not show through */
 	memset(at, 0, start + NFR_PADDED_ALIGN - at);
-	at = nfr_client_padded_copy(start + NFR_PADDED_ALIGN, snd);
-	memset(at, 0, xdr_pad_size(snd->page_len));
+	at = start + NFR_PADDED_ALIGN;
+	_copy_from_pages(at, snd->pages, snd->page_base, snd->page_len);
+	memset(at + snd->page_len, 0, xdr_pad_size(snd->page_len));
 	req->nx->counters.pullup_bytes += snd->len;
 	trace_nfsrdma_pullup(&req->rqst, snd->len);
 }
