@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of benchmarks into docs/dev/benchmarks.md."""
+"""Writes the tables of benchmarks into docs/dev/benchmarks.md, or into another page."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def conditions(lab: Lab, nic: str, command: str) -> str:
     )
 
 
-def write(name: str, lines: Sequence[str]) -> None:
-    """Replace the lines between the marks of a section."""
-    text = PAGE.read_text()
+def write(name: str, lines: Sequence[str], path: Path = PAGE) -> None:
+    """Replace the lines between the marks of a section of a page."""
+    text = path.read_text()
     start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
     before, rest = text.split(start, 1)
     after = rest.split(end, 1)[1]
-    PAGE.write_text(
+    path.write_text(
         "".join((before, start, "\n", *(f"{each}\n" for each in lines), "\n", end, after))
     )

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What papers.py runs in the node: the cells of one transport, and where its CPU time goes.
+
+Runs as ``python3 papers_node.py REQUEST`` with JSON.  For each cell it mounts, verified, reads with
+papers_reader and unmounts.  Prints JSON: the results of the cells, in order.
+
+* Speed and CPU time are the difference of a long and a short run: the start of the reader is in
+  both.
+* The probe set cpu divides the CPU time of a further long run between client and server.
+* Counts of the device must agree with those of the reader: bytes on the wire.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.nfs import mountstats, readahead
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.mounting import Target, mount, unmount
+from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes.probe_sets import attached, probe_set
+from nfsrdma_tools.undo import journal
+
+HERE = Path("/mnt/bench")
+FILE = HERE / "papers-data"
+READER = "/run/bench/papers_reader"
+TRACING = Path("/sys/kernel/tracing")
+EVENTS = ("mr_fastreg", "mr_localinv", "mr_remoteinv", "svc_expose", "svc_done", "done")
+LINE = re.compile(r" (\d+\.\d+): nfsrdma_(\w+): (.*)")
+# bytes of a wire per byte of a file: headers, and read-ahead beyond what the reader reads
+LEAST, MOST = 1.0, 1.15
+Cell = dict[str, Any]
+Found = dict[str, Any]
+
+
+def mounted(curve: Cell, cells: list[Cell]) -> Iterator[Cell]:
+    """The cells, each with its mount and read-ahead, verified, personality included.
+
+    Cells of one rsize that follow each other share a mount.
+    """
+    with journal() as changes:
+        made = None
+        for cell in cells:
+            if made and made.rsize != cell["rsize"]:
+                unmount(made, changes)
+                made = None
+            made = made or mount(request(curve, cell), changes)
+            if cell["ahead"] is not None:
+                readahead.set_kb(made.device, readahead.kb_for(cell["ahead"], made.rsize))
+            yield cell
+        if made:
+            unmount(made, changes)
+
+
+def request(curve: Cell, cell: Cell) -> MountRequest:
+    return MountRequest(
+        Target.parse("server:/export"),
+        HERE,
+        vers="3",
+        transport=curve["transport"],
+        personality=curve["personality"],
+        rsize=cell["rsize"],
+    )
+
+
+def read(cell: Cell, total: int) -> Found:
+    """The reader's nanoseconds and bytes."""
+    words = (cell["way"], cell["record"], total, cell["depth"], cell["copy"])
+    if cell["way"] == "buffered":
+        file = os.open(FILE, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+    argv = (READER, str(FILE), *map(str, words))
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    found: Found = json.loads(done.stdout)
+    return found
+
+
+def cards() -> Counter[str]:
+    """The counters of both cards together, and the bytes that both network devices received."""
+    found: Counter[str] = Counter()
+    for file in Path("/sys/class/infiniband").glob("*/ports/1/hw_counters/*"):
+        if file.name != "lifespan":
+            found[file.name] += int(file.read_text())
+    for file in Path("/sys/class/net").glob("v[01]/statistics/rx_bytes"):
+        found["network"] += int(file.read_text())
+    return found
+
+
+def run(cell: Cell, total: int) -> Counter[str]:
+    """What a run of the reader took and counted."""
+    stats, device, before = mountstats.read(HERE), cards(), cpu_time.snapshot()
+    found = Counter(read(cell, total))
+    spent = cpu_time.difference(cpu_time.snapshot(), before)
+    counted = mountstats.difference(mountstats.read(HERE), stats)
+    found["busy"] = spent.busy_ns
+    found["rpcs"] = sum(op.operations for op in counted.operations.values())
+    found["server"] = counted.bytes.server_read
+    now = cards()
+    found.update({f"card {name}": now[name] - device[name] for name in now})
+    return found
+
+
+def measure(curve: Cell, cell: Cell) -> Found:
+    """Speed, CPU time of both ends and counts for each MiB of a cell."""
+    read(cell, cell["total"])
+    short, long = run(cell, cell["total"]), run(cell, 3 * cell["total"])
+    long.subtract(short)
+    over = long["card network" if curve["transport"] == "tcp" else "card bytes"] / long["bytes"]
+    if not LEAST <= over <= MOST or long["server"] < long["bytes"]:
+        raise SystemExit(f"{curve}, {cell}: the device counted {over:.3f} of the bytes: {long}")
+    mib = long["bytes"] / (1 << 20)
+    return {
+        "rate": long["bytes"] / long["ns"] * 1e3,
+        "cpu": long["busy"] / long["ns"],
+        "ms": long["busy"] / 1e6 / mib,
+        "us": long["ns"] / 1e3 / (long["bytes"] / cell["record"]),
+        "wire": over,
+        **{name: count / mib for name, count in long.items() if name.startswith(("card", "rpcs"))},
+    }
+
+
+def divide(curve: Cell, cells: list[Cell], rate: int) -> list[Found]:
+    """Nanoseconds of each cell by side, the modelled card's work apart."""
+    found, cpu = [], probe_set("cpu")
+    with attached(["cpu"], rate=rate) as session:
+        for cell in mounted(curve, cells):
+            read(cell, cell["total"])
+            before = cpu.read(session)
+            read(cell, 3 * cell["total"])
+            rows = cpu.records(cpu.difference(cpu.read(session), before), {})
+            found.append(dict(sides(rows)))
+    return found
+
+
+def sides(rows: list[dict[str, Any]]) -> Counter[str]:
+    """Sum the rows of the probe set."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row["layer"] == "busy":
+            found.update({"nfsd": row["threads"]["nfsd"], "samples": row["samples"]})
+            found["lost"] += row["lost"]
+        elif row["layer"] == names.CARD:
+            found["card"] += row["ns"]
+        elif row["layer"] not in (names.TRACING, names.IDLE):
+            found.update({side: row[f"{side}_ns"] for side in ("client", "server", "neither")})
+    return found
+
+
+def trace(cell: Cell) -> Found:
+    """The events of a run: seconds, name, fields."""
+    events = [TRACING / "events/nfsrdma" / f"nfsrdma_{name}/enable" for name in EVENTS]
+    read(cell, cell["total"])
+    (TRACING / "trace_clock").write_text("mono")
+    (TRACING / "trace").write_text("")
+    for event in events:
+        event.write_text("1")
+    read(cell, cell["total"])
+    for event in events:
+        event.write_text("0")
+    return {"events": LINE.findall((TRACING / "trace").read_text())}
+
+
+def main() -> None:
+    asked = json.loads(sys.argv[1])
+    curve, cells = asked["curve"], asked["cells"]
+    HERE.mkdir(parents=True, exist_ok=True)
+    if asked["what"] == "trace":
+        found = [trace(cell) for cell in mounted(curve, cells)]
+    else:
+        found = [measure(curve, cell) for cell in mounted(curve, cells)]
+    if asked["rate"]:
+        divided = divide(curve, cells, asked["rate"])
+        found = [one | {"sides": each} for one, each in zip(found, divided, strict=True)]
+    print(json.dumps(found))
+
+
+main()

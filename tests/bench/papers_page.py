@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws what papers.py measured, and writes the numbers of docs/papers.md.
+
+Only the texts between the marks of the page are generated: what the papers and the cells say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import median
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from bench import page, papers
+from bench.paper import OLD, TODAY, picture
+from bench.papers import KERNELS, KIB, Cell, Found, Part, Steps, Store
+from nfsrdma_tools.report import style
+from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+
+PAGE = papers.ROOT / "docs" / "papers.md"
+# colour and marker; other curves get those of style.INK
+LOOKS = {
+    OLD: (style.transport("other"), "^"),
+    TODAY: (style.transport("tcp"), "o"),
+    KERNELS: (style.transport("rdma"), "s"),
+    "read-write": (style.transport("nfsrdma"), "D"),
+    "read-read": ("#8c564b", "v"),
+    "pre-posted": ("#6a3d9a", "P"),
+    "cached": ("#b8860b", "X"),
+}
+Point = tuple[float, float]
+Lines = dict[str, list[Point]]
+
+
+def part(name: str) -> Part:
+    (found,) = (each for each in papers.parts() if each.name == name)
+    return found
+
+
+def curve(store: Store, one: Part, name: str, x: str, of: Callable[[Found], float]) -> list[Point]:
+    """A point for each cell: a field of the cell, and a value of its results."""
+    return [(each[x], store.value(one.name, name, each, of)) for each in one.cells]
+
+
+def rate(found: Found) -> float:
+    return float(found["rate"])
+
+
+def share(found: Found) -> float:
+    return 100 * float(found["cpu"])
+
+
+def latency(found: Found) -> float:
+    """Microseconds of a read."""
+    return float(found["us"])
+
+
+def plot(ax: Axes, lines: Lines, *, looks: dict[str, tuple[str, str]] | None = None) -> None:
+    """Lines with labels at their ends."""
+    ends = []
+    for name, places in lines.items():
+        color, mark = (looks or LOOKS).get(name, (style.INK, "*"))
+        xs, ys = zip(*places, strict=True)
+        ax.plot(xs, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
+        ends.append((xs[-1], ys[-1], name, color))
+    ax.set_ylim(0, 1.12 * max(y for places in lines.values() for _, y in places))
+    label_ends(ax, ends)
+
+
+def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
+    """A logarithmic axis of sizes."""
+    values = sorted(set(found))
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(values, [f"{value / KIB:g}" for value in values])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel(f"{label} (KiB)")
+
+
+def note(ax: Axes, text: str, place: Point) -> None:
+    ax.annotate(text, place, (4, 4), textcoords="offset points", fontsize=8.5, color=style.MUTED)
+
+
+def star(ax: Axes, x: float, y: float, text: str) -> None:
+    """A value of a paper; the scale includes it."""
+    ax.plot(x, y, "*", color=style.INK, ms=11, zorder=5)
+    ax.annotate(text, (x, y), (0, 9), textcoords="offset points", ha="center", fontsize=8.5)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
+
+
+# --- 1: figures 15 to 18 of 2003 ---
+
+
+def ahead(count: int) -> list[Cell]:
+    return [each for each in part("ahead").cells if each["ahead"] == count]
+
+
+def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> None:
+    """Throughput over rsize, a line for each number of reads ahead."""
+    colors = style.steps(len(papers.AHEAD))
+    looks = {f"{n} ahead": (c, "o") for n, c in zip(papers.AHEAD, colors, strict=True)}
+    lines = {
+        f"{count} ahead": [
+            (each["rsize"], store.value("ahead", name, each, rate)) for each in ahead(count)
+        ]
+        for count in papers.AHEAD
+    }
+    plot(ax, lines, looks=looks)
+    sizes(ax, papers.SIZES, "rsize")
+    ax.set_ylabel("MB/s")
+    found = papers.point(figure, label)
+    star(ax, found["size"], found["rate"], f"paper, {found['ahead']} ahead")
+
+
+def client_ratio(store: Store, name: str, size: int) -> float:
+    """The client's CPU time for a direct read, over that with TCP as in 2003."""
+    (one,) = (each for each in part("direct").cells if each["record"] == size)
+    mine, tcp = (store.value("direct", n, one, papers.time_of("client")) for n in (name, OLD))
+    return mine / tcp
+
+
+def draw_2003(store: Store) -> Drawing:
+    heads = (f"15: {OLD}", "16: read-read", "17: CPU against throughput, 4 reads ahead",
+             f"18: CPU of the client, share of that of {OLD}")  # fmt: skip
+    figure, axes = panels(heads, one_scale=False)
+    figure.subplots_adjust(wspace=0.72)
+    over_ahead(axes[0], store, OLD, "15", "TCP")
+    over_ahead(axes[1], store, "read-read", "16", "RDMA")
+    lines = {}
+    for name in part("ahead").curves:
+        cells = ahead(4)
+        values = [tuple(store.value("ahead", name, c, of) for of in (rate, share)) for c in cells]
+        lines[name] = sorted((x, y) for x, y in values)
+    plot(axes[2], lines)
+    axes[2].set(xlabel="MB/s", ylabel="CPU of both ends (%)", xlim=(0, None))
+    low, high = papers.point("18", "RDMA : TCP")["ratio"]
+    axes[3].axhspan(low, high, color=style.GRID, zorder=0)
+    others = [name for name in part("direct").curves if name != OLD]
+    plot(axes[3], {name: [(s, client_ratio(store, name, s)) for s in papers.SIZES]
+                   for name in others})  # fmt: skip
+    sizes(axes[3], papers.SIZES, "direct reads, one at a time")
+    note(axes[3], "the paper's range", (papers.SIZES[0], low))
+    title = 'Figures 15 to 18 of "NFS over RDMA" (2003)'
+    describe(figure, title, "Stars and the band: the paper's results", store.about)
+    return Drawing("papers-2003", title, "", "", figure)
+
+
+def said_2003(store: Store) -> list[str]:
+    """What was found, and the table of the client's CPU time."""
+    ranges = []
+    for name in ("read-read", "read-write", KERNELS):
+        values = [client_ratio(store, name, size) for size in papers.SIZES]
+        ranges.append(f"{name} {values[0]:.2f} for 8 KiB and {values[-1]:.2f} for "
+                      f"{papers.SIZES[-1] // KIB} KiB")  # fmt: skip
+    peaks = []
+    for name in part("ahead").curves:
+        best = max(part("ahead").cells, key=lambda c: store.value("ahead", name, c, rate))
+        peaks.append(f"{name} {store.value('ahead', name, best, rate):.0f} MB/s "
+                     f"({best['rsize'] // KIB} KiB, {best['ahead']} ahead)")  # fmt: skip
+    names = part("direct").curves
+    rows = [["read", *(f"{n}, {end}, ms per MiB" for n in names for end in ("client", "server"))]]
+    for one in part("direct").cells:
+        times = [store.value("direct", n, one, papers.time_of(end))
+                 for n in names for end in ("client", "server")]  # fmt: skip
+        rows.append([style.size_label(one["record"]), *(f"{value:.3f}" for value in times)])
+    tcp, rdma = papers.point("15", "TCP"), papers.point("16", "RDMA")
+    low, high = papers.point("18", "RDMA : TCP")["ratio"]
+    return [
+        f"The paper: TCP reached {tcp['rate']:.0f} MB/s and RDMA {rdma['rate']:.0f} MB/s, and the "
+        f"client needed {low:.0%} to {high:.0%} of TCP's CPU time.",
+        f"Here, the highest rates are: {'; '.join(peaks)}.",
+        f"For direct reads, the client's CPU time is this share of that with {OLD}: "
+        f"{'; '.join(ranges)}.",
+        "", *table(rows),
+    ]  # fmt: skip
+
+
+# --- 2: figures 3 and 4 of the FAST paper ---
+
+
+def draw_blocks(store: Store) -> Drawing:
+    one = part("blocks")
+    figure, axes = panels(("3: throughput", "4: CPU of the client"), one_scale=False)
+    figure.subplots_adjust(wspace=0.62)
+    plot(axes[0], {n: curve(store, one, n, "record", rate) for n in one.curves})
+    cpu = {n: curve(store, one, n, "record", lambda f: 100 * papers.of_client(f))
+           for n in one.curves}  # fmt: skip
+    plot(axes[1], cpu)
+    axes[0].set_ylabel("MB/s")
+    axes[1].set_ylabel("CPU of the client (%)")
+    for ax in axes:
+        sizes(ax, papers.BLOCKS, "block")
+    for found in papers.points():
+        if found["figure"] == "3":
+            ends = (found.get("from", papers.BLOCKS[0]), papers.BLOCKS[-1])
+            axes[0].plot(ends, [found["rate"]] * 2, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
+            # the values of the two designs are close
+            if found["curve"] != "NFS hybrid":
+                note(axes[0], f"paper: {found['curve']}", (ends[0], found["rate"]))
+    dafs = papers.point("4", "DAFS")
+    ends = (dafs["from"], papers.BLOCKS[-1])
+    axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=style.GRID, zorder=0)
+    note(axes[1], "paper: DAFS", (ends[0], 100 * dafs["cpu"]))
+    axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 275))
+    title = "Asynchronous direct reads over the block size, 8 at a time"
+    describe(figure, title, "Dashed and shaded: the paper's results", store.about)
+    return Drawing("papers-blocks", title, "", "", figure)
+
+
+def said_blocks(store: Store) -> list[str]:
+    one = part("blocks")
+    rows = [["block", *(f"{n}, {what}" for n in one.curves for what in ("MB/s", "client"))]]
+    for each in one.cells:
+        cells = [style.size_label(each["record"])]
+        for name in one.curves:
+            cells.append(f"{store.value('blocks', name, each, rate):.1f}")
+            cells.append(f"{store.value('blocks', name, each, papers.of_client):.1%}")
+        rows.append(cells)
+    middle = cell_of(one, record=64 * KIB)
+    found = [f"{name} {store.value('blocks', name, middle, rate):.0f} MB/s with "
+             f"{store.value('blocks', name, middle, papers.of_client):.1%}"
+             for name in one.curves]  # fmt: skip
+    said = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in papers.points() if p["figure"] == "3"]
+    return [f"The paper, from {papers.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
+            f"{', '.join(said)}.",
+            f"Here, with 64 KiB, rates and shares of the client's CPU are: {'; '.join(found)}.",
+            "", *table(rows)]  # fmt: skip
+
+
+def cell_of(one: Part, **fields: int) -> Cell:
+    (found,) = (c for c in one.cells if all(c[key] == value for key, value in fields.items()))
+    return found
+
+
+# --- 3: figure 5 of the FAST paper ---
+
+
+def draw_records(store: Store) -> Drawing:
+    one = part("records")
+    figure, (ax,) = panels([""])
+    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves})
+    ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
+    ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
+    title = "An application that copies a part of each record"
+    describe(figure, title, "One CPU is client and server", store.about)
+    return Drawing("papers-records", title, "", "", figure)
+
+
+def said_records(store: Store) -> list[str]:
+    one = part("records")
+    rows = [["copied", *(f"{name}, MB/s" for name in one.curves)]]
+    for each in one.cells:
+        rates = [store.value("records", name, each, rate) for name in one.curves]
+        rows.append([style.size_label(each["copy"]), *(f"{value:.1f}" for value in rates)])
+    first, last = ({n: store.value("records", n, one.cells[at], rate) for n in one.curves}
+                   for at in (0, -1))  # fmt: skip
+    falls = [f"{name} from {first[name]:.0f} to {last[name]:.0f} MB/s" for name in one.curves]
+    order = sorted(last, key=lambda name: -last[name])
+    return ["The paper: without copies, all but NFS come close to the wire; with copies, the order "
+            "is that of the client's CPU time for 64 KiB.",
+            f"Here, from no copy to a copy of all: {'; '.join(falls)}.",
+            f"The order with a copy of all is {', '.join(order)}.", "", *table(rows)]  # fmt: skip
+
+
+# --- 5: why read-write replaced read-read ---
+
+
+def trips(store: Store, name: str) -> float:
+    """Round trips of a direct read: what a longer wire adds, over what it is longer."""
+    near, far = (store.value(part, name, papers.ONE, latency) for part in ("near", "far"))
+    links = (papers.NEAR, papers.FAR)
+    short, long = (float(link.partition("/")[2].removesuffix("us")) for link in links)
+    return (far - near) / (long - short)
+
+
+def of_card(store: Store, name: str, what: str) -> float:
+    """What the cards counted for a read."""
+    records = (1 << 20) / papers.ONE["record"]
+    return store.value("near", name, papers.ONE, lambda f: f.get(f"card {what}", 0) / records)
+
+
+COUNTED = ("sends", "reads", "writes", "registrations", "completions", "interrupts")
+
+
+def steps(store: Store, name: str) -> Steps:
+    return papers.exposed(store.rounds("exposed", name, papers.DEEP)[0]["events"])
+
+
+def dones(store: Store, name: str) -> float:
+    """RDMA_DONEs of a read, by trace events."""
+    found = store.rounds("exposed", name, papers.DEEP)
+    reads = papers.DEEP["total"] / papers.DEEP["record"]
+    counts = [sum(event[1] == "done" for event in one["events"]) for one in found]
+    return float(median(counts) / reads)
+
+
+def grouped(ax: Axes, heads: Sequence[str], values: Mapping[str, Sequence[float]]) -> None:
+    """Bars side by side, with their values."""
+    for at, (name, ys) in enumerate(values.items()):
+        xs = [each + 0.38 * at - 0.19 for each in range(len(heads))]
+        bars = ax.bar(xs, ys, 0.36, color=LOOKS[name][0], label=name)
+        ax.bar_label(bars, [f"{y:.3g}" for y in ys], fontsize=8)
+    ax.set_xticks(range(len(heads)), heads, fontsize=8.5)
+    ax.legend(frameon=False, fontsize=8.5)
+
+
+def draw_why(store: Store) -> Drawing:
+    heads = ("Round trips, and CPU time of both ends (us)", "Counted by the cards",
+             "Exposed memory, 8 reads at a time", "Time of a read (us)")  # fmt: skip
+    figure, axes = panels(heads, one_scale=False, room=False)
+    figure.subplots_adjust(wspace=0.24, hspace=0.36)
+    names = papers.DESIGNS
+    costs = {n: [trips(store, n), dones(store, n), *(cpu_of(store, n, end) for end in ENDS)]
+             for n in names}  # fmt: skip
+    axes[0].set_title("Round trips, RDMA_DONEs, CPU time (us)", fontsize=9.5)
+    grouped(axes[0], ("round trips", "DONEs", *ENDS), costs)
+    grouped(axes[1], COUNTED, {n: [of_card(store, n, what) for what in COUNTED] for n in names})
+    axes[1].tick_params(axis="x", rotation=20)
+    for name in names:
+        xs, ys = zip(*steps(store, name), strict=True)
+        axes[2].step(xs, [y / KIB for y in ys], where="post", color=LOOKS[name][0], lw=1.2,
+                     label=f"{name}: {'client' if name == 'read-write' else 'server'}")  # fmt: skip
+    axes[2].set(xlabel="us", ylabel="KiB that the peer may access", ylim=(0, None))
+    axes[2].legend(frameon=False, fontsize=8.5)
+    times = {n: [store.value(p, n, papers.ONE, latency) for p in ("near", "far")] for n in names}
+    grouped(axes[3], (papers.NEAR, papers.FAR), times)
+    title = "Why read-write replaced read-read: direct reads of 64 KiB"
+    describe(figure, title, "", store.about)
+    return Drawing("papers-why", title, "", "", figure)
+
+
+ENDS = ("client", "server")
+
+
+def cpu_of(store: Store, name: str, end: str) -> float:
+    """Microseconds of CPU time of an end for a read."""
+    ms = store.value("near", name, papers.ONE, papers.time_of(end))
+    return ms * 1e3 * float(papers.ONE["record"] / (1 << 20))
+
+
+def said_why(store: Store) -> list[str]:
+    rows = [["for a direct read of 64 KiB", *papers.DESIGNS]]
+    for what, of in (("round trips", trips), ("RDMA_DONEs", dones)):
+        rows.append([what, *(f"{of(store, name):.2f}" for name in papers.DESIGNS)])
+    for end in ENDS:
+        rows.append([f"CPU time of the {end}, us",
+                     *(f"{cpu_of(store, name, end):.1f}" for name in papers.DESIGNS)])  # fmt: skip
+    for what in COUNTED:
+        values = [f"{of_card(store, name, what):.2f}" for name in papers.DESIGNS]
+        rows.append([f"{what} of both cards", *values])
+    means = [papers.mean_exposed(steps(store, name)) / KIB for name in papers.DESIGNS]
+    rows.append(["exposed memory, mean, KiB (8 at a time)", *(f"{value:.0f}" for value in means)])
+    return table(rows)
+
+
+# --- the page ---
+
+
+def table(rows: Sequence[Sequence[object]]) -> list[str]:
+    first, *rest = (page.row(row) for row in rows)
+    return [first, page.row(["---"] * len(rows[0])), *rest]
+
+
+FIGURES = (
+    ("2003", draw_2003, said_2003),
+    ("blocks", draw_blocks, said_blocks),
+    ("records", draw_records, said_records),
+    ("why", draw_why, said_why),
+)
+
+
+def write(store: Store) -> None:
+    """Draw all figures, and replace the generated texts of the page."""
+    for name, draw, said in FIGURES:
+        picture(partial(draw, store), store.folder)
+        lines = said(store)
+        page.write(f"papers {name}", [*lines, "", store.about], PAGE)
+        print("\n".join(lines), flush=True)
