@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-locks paper wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-locks paper papers wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -93,6 +93,9 @@ bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processo
 
 paper: dev image ## The figures of the 2003 paper with two TCPs and RDMA over the modelled card, into docs: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)
+
+papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY=blocks
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
 
 wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s, into docs: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wires $(or $(KERNEL),6.12)

@@ -13,11 +13,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -156,7 +155,12 @@ class Store:
             raise KeyError(f"no result: {part}, {curve}, {one}")
         return statistics.median(map(of, found))
 
-    @cached_property
+    def describe(self, about: str) -> None:
+        """Keep the conditions of the measurement."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "about.json").write_text(json.dumps(about))
+
+    @property
     def about(self) -> str:
         return str(json.loads((self.folder / "about.json").read_text()))
 
@@ -227,6 +231,9 @@ class Job:
     number: int
     cells: Sequence[Cell]
 
+    def __str__(self) -> str:
+        return f"{self.part.name}, {self.curve.name}, {len(self.cells)} cells, round {self.number}"
+
     @property
     def request(self) -> str:
         curve = {"transport": self.curve.transport, "personality": self.curve.personality}
@@ -234,7 +241,7 @@ class Job:
                            "rate": self.part.rate})  # fmt: skip
 
 
-def jobs(store: Store, rounds: int) -> list[Job]:
+def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:
     """The cells without a result; those of one module together, because a change takes long."""
     found = [
         Job(part, CURVES[name], number, store.missing(part, name, number))
@@ -242,36 +249,37 @@ def jobs(store: Store, rounds: int) -> list[Job]:
         for module in (OURS, THEIRS)
         for part in parts()
         for name in part.curves
-        if CURVES[name].module == module
+        if CURVES[name].module == module and (not only or part.name in only)
     ]
     return [job for job in found if job.cells]
 
 
 def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
-    """Measure in a lab; a result is stored as soon as its call ends."""
+    """Measure in a lab."""
     config = LabConfig("papers", clock="instructions", kernel=kernel, memory=4608, nic="card")
-    with ExitStack() as stack:
-        lab = stack.enter_context(Lab(config))
+    with Lab(config) as lab:
         prepare(lab)
-        store.folder.mkdir(parents=True, exist_ok=True)
         about = page.conditions(lab, "card", "make papers")
-        # each part has its own
-        about = about.replace(f"link {lab.facts['link']}, ", "")
-        (store.folder / "about.json").write_text(json.dumps(about))
-        module = ""
-        for done, job in enumerate(todo):
-            print(f"{done} of {len(todo)}: round {job.number}, {job.part.name}, {job.curve.name}, "
-                  f"{len(job.cells)} cells", flush=True)  # fmt: skip
-            if job.curve.module != module:
-                module = job.curve.module
-                switch(lab, module)
-            lab.set_link(job.part.link)
-            sh(lab, offloads(job.curve.offloads))
-            argv = ("python3", f"{NODE}/papers_node.py", job.request)
-            results = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
-            for one, found in zip(job.cells, results, strict=True):
-                store.put(job.part, job.curve.name, one, job.number, found)
+        # each part has a link of its own
+        store.describe(about.replace(f"link {lab.facts['link']}, ", ""))
+        work(lab, store, todo)
         lab.check()
+
+
+def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
+    """Store each result as soon as its call in the node ends."""
+    module = ""
+    for done, job in enumerate(todo):
+        print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}", flush=True)
+        if job.curve.module != module:
+            module = job.curve.module
+            switch(lab, module)
+        lab.set_link(job.part.link)
+        sh(lab, offloads(job.curve.offloads))
+        argv = ("python3", f"{NODE}/papers_node.py", job.request)
+        results = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
+        for one, found in zip(job.cells, results, strict=True):
+            store.put(job.part, job.curve.name, one, job.number, found)
 
 
 # --- exposed memory ---
@@ -305,9 +313,9 @@ def mean_exposed(steps: Steps) -> float:
 
 
 def main() -> None:
-    rounds, kernel = int(sys.argv[1]), sys.argv[2]
+    rounds, kernel, only = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     store = Store(OUT / kernel)
-    todo = jobs(store, rounds)
+    todo = jobs(store, rounds, only)
     if todo:
         measure(store, todo, kernel)
     from bench import papers_page

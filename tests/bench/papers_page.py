@@ -371,9 +371,13 @@ FIGURES = (
 
 
 def write(store: Store) -> None:
-    """Draw all figures, and replace the generated texts of the page."""
+    """Draw the figures whose cells are measured, and replace the generated texts of the page."""
     for name, draw, said in FIGURES:
+        try:
+            lines = said(store)
+        except KeyError as missing:
+            print(f"{name}: {missing}", flush=True)
+            continue
         picture(partial(draw, store), store.folder)
-        lines = said(store)
         page.write(f"papers {name}", [*lines, "", store.about], PAGE)
         print("\n".join(lines), flush=True)

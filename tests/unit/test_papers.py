@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The papers' figures: cells, store, exposed memory, shares of the ends, and what is drawn."""
+
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "lab"))
+
+from bench import page, papers, papers_page
+from bench.papers import CURVES, OLD, Job, Part, Store, cell
+
+SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99}
+EVENTS = [
+    ["1.000010", "mr_fastreg", "xprt=1 handle=0x01 length=4096 entries=1 offset=0x0 peer=writes"],
+    ["1.000020", "mr_fastreg", "xprt=1 handle=0x02 length=8192 entries=1 offset=0x0 peer=writes"],
+    ["1.000030", "done", "xprt=1 xid=0x5"],
+    ["1.000040", "mr_remoteinv", "xprt=1 handle=0x01 length=4096 entries=1 offset=0x0 peer=writes"],
+    ["1.000060", "mr_localinv", "xprt=1 handle=0x02 length=8192 entries=1 offset=0x0 peer=writes"],
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "6.12")
+    found.describe("`make papers`, made up.")
+    return found
+
+
+def result(speed: float) -> dict[str, Any]:
+    counts = {f"card {name}": 16.0 for name in papers_page.COUNTED}
+    return {"rate": speed, "cpu": 0.5, "ms": 2.0, "us": 100 + speed, "sides": SIDES, **counts}
+
+
+def fill(store: Store, number: int = 0) -> None:
+    """A result for each cell; curves and sizes differ."""
+    for part in papers.parts():
+        for at, name in enumerate(part.curves):
+            for each in part.cells:
+                found = result(each["record"] / 4096 + 10 * at + 200 * (part.name == "far"))
+                events = {"events": EVENTS}
+                store.put(part, name, each, number, events if part.what == "trace" else found)
+
+
+def test_every_personality_is_a_curve() -> None:
+    assert set(papers.PERSONALITIES) < set(CURVES)
+    assert set(papers.PERSONALITIES) < {*papers.parts()[0].curves}
+
+
+def test_cells_read_whole_records_and_pages() -> None:
+    for part in papers.parts():
+        assert len({str(each) for each in part.cells}) == len(part.cells)
+        for each in part.cells:
+            assert each["record"] % 4096 == 0
+            assert each["total"] >= each["depth"] * each["record"]
+            assert 0 <= each["copy"] <= each["record"]
+
+
+def test_all_cells_of_one_module_follow_each_other(store: Store) -> None:
+    found = papers.jobs(store, 1)
+    modules = [job.curve.module for job in found]
+    assert sum(a != b for a, b in pairwise(modules)) == 1
+    assert {job.part.name for job in papers.jobs(store, 1, ["near"])} == {"near"}
+    assert "near, read-read, 1 cells, round 0" in map(str, found)
+
+
+def test_an_interrupted_run_continues(store: Store) -> None:
+    part = next(each for each in papers.parts() if each.name == "blocks")
+    first, *rest = part.cells
+    store.put(part, "cached", first, 0, result(1))
+    assert store.missing(part, "cached", 0) == rest
+    assert store.missing(part, "cached", 1) == list(part.cells)
+    assert store.missing(part, "read-write", 0) == list(part.cells)
+    fill(store)
+    assert papers.jobs(store, 1) == []
+    again = papers.jobs(store, 2)
+    assert {job.number for job in again} == {1}
+
+
+def test_a_value_is_the_median_of_the_rounds(store: Store) -> None:
+    part, one = Part("p", "none", ["cached"], [cell()]), cell()
+    with pytest.raises(KeyError, match="no result"):
+        store.value("p", "cached", one, papers_page.rate)
+    for number, speed in enumerate((5.0, 1.0, 3.0)):
+        store.put(part, "cached", one, number, result(speed))
+    assert store.value("p", "cached", one, papers_page.rate) == 3.0
+
+
+def test_cells_that_differ_have_files_that_differ(store: Store) -> None:
+    for part in papers.parts():
+        paths = {store.path(part.name, name, c, 0) for name in part.curves for c in part.cells}
+        assert len(paths) == len(part.curves) * len(part.cells)
+
+
+def test_a_request_names_the_personality() -> None:
+    part = papers.parts()[0]
+    assert '"personality": "cached"' in Job(part, CURVES["cached"], 0, part.cells).request
+    assert '"transport": "tcp"' in Job(part, CURVES[OLD], 0, part.cells).request
+
+
+def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
+    found = result(1)
+    # half of the time is the card's; three quarters of the rest are the client's
+    assert papers.own_work(found, "client") == pytest.approx(0.375)
+    assert papers.own_work(found, "server") == pytest.approx(0.125)
+    assert papers.of_client(found) == pytest.approx(0.1875)
+    assert papers.time_of("server")(found) == pytest.approx(0.25)
+
+
+def test_exposed_memory_over_time() -> None:
+    steps = papers.exposed(EVENTS)
+    assert [round(time) for time, _ in steps] == [0, 10, 30, 50]
+    assert [size for _, size in steps] == [4096, 12288, 8192, 0]
+    assert papers.mean_exposed(steps) == pytest.approx((4096 * 10 + 12288 * 20 + 8192 * 20) / 50)
+    assert papers.exposed([]) == []
+
+
+def test_the_papers_values() -> None:
+    assert papers.point("15", "TCP")["rate"] == 60
+    assert papers.point("3", "NFS pre-posting")["from"] == 32768
+    assert all(point["paper"] for point in papers.points())
+
+
+def test_round_trips_are_what_a_longer_wire_adds(store: Store) -> None:
+    fill(store)
+    assert papers_page.trips(store, "read-read") == pytest.approx(1.0)
+    reads = papers.DEEP["total"] / papers.DEEP["record"]
+    assert papers_page.dones(store, "read-read") == pytest.approx(1 / reads)
+
+
+def test_all_figures_and_numbers_of_the_page_come_from_the_store(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    text = papers_page.PAGE.read_text()
+    copy = tmp_path / "papers.md"
+    copy.write_text(text)
+    monkeypatch.setattr(papers_page, "PAGE", copy)
+    monkeypatch.setattr("bench.paper.IMAGES", tmp_path)
+    papers_page.write(store)
+    for name, *_ in papers_page.FIGURES:
+        assert (tmp_path / f"papers-{name}.png").stat().st_size > 20_000
+        assert "![" in text and f"img/papers-{name}.png" in text
+    found = copy.read_text()
+    assert found.count("`make papers`, made up.") == len(papers_page.FIGURES)
+
+
+def test_figures_without_cells_are_left_out(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "write", lambda *_: pytest.fail("nothing was measured"))
+    papers_page.write(store)
+    assert capsys.readouterr().out.count("no result") == len(papers_page.FIGURES)
