@@ -89,6 +89,11 @@ def star(ax: Axes, x: float, y: float, text: str) -> None:
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
+def plain(store: Store) -> str:
+    """The conditions, for the small print of a figure."""
+    return store.about.replace("`", "")
+
+
 # --- 1: figures 15 to 18 of 2003 ---
 
 
@@ -142,7 +147,7 @@ def draw_2003(store: Store) -> Drawing:
     sizes(axes[3], papers.SIZES, "direct reads, one at a time")
     note(axes[3], "the paper's range", (papers.SIZES[0], low))
     title = 'Figures 15 to 18 of "NFS over RDMA" (2003)'
-    describe(figure, title, "Stars and the band: the paper's results", store.about)
+    describe(figure, title, "Stars and the band: the paper's results", plain(store))
     return Drawing("papers-2003", title, "", "", figure)
 
 
@@ -197,14 +202,14 @@ def draw_blocks(store: Store) -> Drawing:
             axes[0].plot(ends, [found["rate"]] * 2, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
             # the values of the two designs are close
             if found["curve"] != "NFS hybrid":
-                note(axes[0], f"paper: {found['curve']}", (ends[0], found["rate"]))
+                note(axes[0], f"paper: {found['curve']}", (papers.BLOCKS[0], found["rate"]))
     dafs = papers.point("4", "DAFS")
     ends = (dafs["from"], papers.BLOCKS[-1])
     axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=style.GRID, zorder=0)
     note(axes[1], "paper: DAFS", (ends[0], 100 * dafs["cpu"]))
     axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 275))
     title = "Asynchronous direct reads over the block size, 8 at a time"
-    describe(figure, title, "Dashed and shaded: the paper's results", store.about)
+    describe(figure, title, "Dashed and shaded: the paper's results", plain(store))
     return Drawing("papers-blocks", title, "", "", figure)
 
 
@@ -225,7 +230,21 @@ def said_blocks(store: Store) -> list[str]:
     return [f"The paper, from {papers.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
             f"{', '.join(said)}.",
             f"Here, with 64 KiB, rates and shares of the client's CPU are: {'; '.join(found)}.",
+            checks(store, one),
             "", *table(rows)]  # fmt: skip
+
+
+def checks(store: Store, one: Part) -> str:
+    """What other counters say of the same cells."""
+    found = [each for name in one.curves for c in one.cells
+             for each in store.rounds(one.name, name, c)]  # fmt: skip
+    wire = [each["wire"] for each in found]
+    nfsd = [each["sides"]["nfsd"] / each["sides"]["server"] for each in found]
+    return (
+        f"Devices counted {min(wire):.3f} to {max(wire):.3f} bytes for each byte that the program "
+        f"read; by the scheduler, threads of nfsd ran for {min(nfsd):.2f} to {max(nfsd):.2f} of "
+        "the time that the samples attribute to the server."
+    )
 
 
 def cell_of(one: Part, **fields: int) -> Cell:
@@ -243,7 +262,7 @@ def draw_records(store: Store) -> Drawing:
     ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
     ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
     title = "An application that copies a part of each record"
-    describe(figure, title, "One CPU is client and server", store.about)
+    describe(figure, title, "One CPU is client and server", plain(store))
     return Drawing("papers-records", title, "", "", figure)
 
 
@@ -252,7 +271,7 @@ def said_records(store: Store) -> list[str]:
     rows = [["copied", *(f"{name}, MB/s" for name in one.curves)]]
     for each in one.cells:
         rates = [store.value("records", name, each, rate) for name in one.curves]
-        rows.append([style.size_label(each["copy"]), *(f"{value:.1f}" for value in rates)])
+        rows.append([f"{each['copy'] // KIB} KiB", *(f"{value:.1f}" for value in rates)])
     first, last = ({n: store.value("records", n, one.cells[at], rate) for n in one.curves}
                    for at in (0, -1))  # fmt: skip
     falls = [f"{name} from {first[name]:.0f} to {last[name]:.0f} MB/s" for name in one.curves]
@@ -300,33 +319,35 @@ def grouped(ax: Axes, heads: Sequence[str], values: Mapping[str, Sequence[float]
     for at, (name, ys) in enumerate(values.items()):
         xs = [each + 0.38 * at - 0.19 for each in range(len(heads))]
         bars = ax.bar(xs, ys, 0.36, color=LOOKS[name][0], label=name)
-        ax.bar_label(bars, [f"{y:.3g}" for y in ys], fontsize=8)
+        ax.bar_label(bars, [f"{y:.3g}" for y in ys], fontsize=7.5)
     ax.set_xticks(range(len(heads)), heads, fontsize=8.5)
-    ax.legend(frameon=False, fontsize=8.5)
+    ax.set_ylim(0, 1.3 * max(max(ys) for ys in values.values()))
+    ax.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
 
 
 def draw_why(store: Store) -> Drawing:
-    heads = ("Round trips, and CPU time of both ends (us)", "Counted by the cards",
-             "Exposed memory, 8 reads at a time", "Time of a read (us)")  # fmt: skip
+    heads = ("Counts of a read", "CPU time of a read (us)", "Exposed memory, 8 reads at a time",
+             "Time of a read (us)")  # fmt: skip
     figure, axes = panels(heads, one_scale=False, room=False)
-    figure.subplots_adjust(wspace=0.24, hspace=0.36)
+    figure.subplots_adjust(wspace=0.24, hspace=0.42)
     names = papers.DESIGNS
-    costs = {n: [trips(store, n), dones(store, n), *(cpu_of(store, n, end) for end in ENDS)]
-             for n in names}  # fmt: skip
-    axes[0].set_title("Round trips, RDMA_DONEs, CPU time (us)", fontsize=9.5)
-    grouped(axes[0], ("round trips", "DONEs", *ENDS), costs)
-    grouped(axes[1], COUNTED, {n: [of_card(store, n, what) for what in COUNTED] for n in names})
-    axes[1].tick_params(axis="x", rotation=20)
+    counts = {n: [trips(store, n), dones(store, n), *(of_card(store, n, what) for what in COUNTED)]
+              for n in names}  # fmt: skip
+    grouped(axes[0], ("round trips", "DONEs", *COUNTED), counts)
+    axes[0].tick_params(axis="x", rotation=30)
+    grouped(axes[1], ENDS, {n: [cpu_of(store, n, end) for end in ENDS] for n in names})
     for name in names:
         xs, ys = zip(*steps(store, name), strict=True)
+        of = "client" if name == "read-write" else "server"
         axes[2].step(xs, [y / KIB for y in ys], where="post", color=LOOKS[name][0], lw=1.2,
-                     label=f"{name}: {'client' if name == 'read-write' else 'server'}")  # fmt: skip
-    axes[2].set(xlabel="us", ylabel="KiB that the peer may access", ylim=(0, None))
-    axes[2].legend(frameon=False, fontsize=8.5)
+                     label=f"{name}: memory of the {of}")  # fmt: skip
+    axes[2].set(xlabel="us", ylabel="KiB that the peer may access")
+    axes[2].set_ylim(0, 1.3 * axes[2].get_ylim()[1])
+    axes[2].legend(frameon=False, fontsize=8.5, loc="upper left")
     times = {n: [store.value(p, n, papers.ONE, latency) for p in ("near", "far")] for n in names}
     grouped(axes[3], (papers.NEAR, papers.FAR), times)
     title = "Why read-write replaced read-read: direct reads of 64 KiB"
-    describe(figure, title, "", store.about)
+    describe(figure, title, "Client and server are one machine", plain(store))
     return Drawing("papers-why", title, "", "", figure)
 
 
