@@ -383,22 +383,28 @@ def table(rows: Sequence[Sequence[object]]) -> list[str]:
     return [first, page.row(["---"] * len(rows[0])), *rest]
 
 
+# a name, what draws and describes it, and the alternative text of the picture
 FIGURES = (
-    ("2003", draw_2003, said_2003),
-    ("blocks", draw_blocks, said_blocks),
-    ("records", draw_records, said_records),
-    ("why", draw_why, said_why),
-)
+    ("2003", draw_2003, said_2003,
+     "Throughput over rsize, CPU over throughput, and the client's CPU time over that with TCP"),
+    ("blocks", draw_blocks, said_blocks,
+     "Throughput and CPU of the client over block sizes, for two TCPs and all personalities"),
+    ("records", draw_records, said_records,
+     "Throughput of an application over the bytes that it copies of each record"),
+    ("why", draw_why, said_why,
+     "Counts of a read, CPU time, exposed memory and time of a read, for two personalities"),
+)  # fmt: skip
 
 
 def write(store: Store) -> None:
     """Draw the figures whose cells are measured, and replace the generated texts of the page."""
-    for name, draw, said in FIGURES:
+    for name, draw, said, alt in FIGURES:
         try:
             lines = said(store)
         except KeyError as missing:
             print(f"{name}: {missing}", flush=True)
             continue
         picture(partial(draw, store), store.folder)
-        page.write(f"papers {name}", [*lines, "", store.about], PAGE)
+        image = f"![{alt}](img/papers-{name}.png)"
+        page.write(f"papers {name}", [image, "", *lines, "", store.about], PAGE)
         print("\n".join(lines), flush=True)
