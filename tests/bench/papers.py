@@ -36,6 +36,10 @@ OUT = ROOT / "out" / "papers"
 NODE = "/run/bench"
 KERNELS = "the kernel's module"
 KIB, MIB = 1 << 10, 1 << 20
+# the ways of small data that padded competes with, and the largest data of each
+LARGEST = 60 * KIB
+COPIED, PADDED = "inline, copied", "padded, up to 60 KiB"
+INLINE = ("inline_send=65536", "inline_recv=65536")
 # each page begins with its offset, which the reader checks
 DATA = """
 import struct
@@ -59,6 +63,8 @@ class Curve:
     module: str = THEIRS
     offloads: str = "on"
     personality: str | None = None
+    # parameters of our module, at both ends
+    sets: Sequence[str] = ()
 
 
 CURVES = {
@@ -69,6 +75,8 @@ CURVES = {
         Curve(KERNELS, "rdma"),
         # a further personality only needs its name there
         *(Curve(name, "nfsrdma", OURS, personality=name) for name in PERSONALITIES),
+        Curve(COPIED, "nfsrdma", OURS, personality=DEFAULT, sets=INLINE),
+        Curve(PADDED, "nfsrdma", OURS, personality="padded", sets=(f"padded_max={LARGEST}",)),
     )
 }
 TCPS, DESIGNS = (OLD, TODAY), ("read-read", "read-write")
@@ -99,7 +107,9 @@ BLOCKS = tuple(size * KIB for size in (4, 8, 16, 32, 64, 128, 256, 512))
 AHEAD = (1, 4, 8)
 RECORD = 60 * KIB
 COPIES = (0, *(size * KIB for size in (8, 16, 32, 48, 60)))
-EVERY = tuple(name for name in CURVES if name != KERNELS)
+EVERY = (*TCPS, *PERSONALITIES)
+SMALL = ("read-write", COPIED, PADDED)
+SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
 NEAR, FAR = "2gbit/20us", "2gbit/220us"
 ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)
 
@@ -114,6 +124,7 @@ def parts() -> tuple[Part, ...]:
     return (
         Part("blocks", NEAR, EVERY, blocks, rate=RATE),
         Part("records", NEAR, EVERY, records),
+        Part("padded", NEAR, SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
         Part("near", NEAR, DESIGNS, [ONE], rate=RATE),
         Part("far", FAR, DESIGNS, [ONE]),
         Part("exposed", NEAR, DESIGNS, [DEEP], what="trace"),
@@ -219,7 +230,19 @@ def switch(lab: Lab, module: str) -> None:
     serve(lab, "solo", module)
     if module == OURS:
         names = ",".join(name for name in PERSONALITIES if name != DEFAULT)
-        sh(lab, f"echo {names} > /sys/module/nfsrdma/parameters/server_personalities")
+        set_parameters(lab, (f"server_personalities={names}",))
+
+
+def set_parameters(lab: Lab, sets: Sequence[str]) -> list[str]:
+    """Set parameters of our module; new connections use them. Returns those in effect before."""
+    script = """
+for one; do
+	file=/sys/module/nfsrdma/parameters/${one%%=*}
+	echo "${one%%=*}=$(cat $file)"
+	echo "${one#*=}" > $file
+done
+"""
+    return lab.run("solo", "sh", "-ec", script, "sh", *sets).stdout.split()
 
 
 @dataclass(frozen=True)
@@ -276,8 +299,10 @@ def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
             switch(lab, module)
         lab.set_link(job.part.link)
         sh(lab, offloads(job.curve.offloads))
+        before = set_parameters(lab, job.curve.sets)
         argv = ("python3", f"{NODE}/papers_node.py", job.request)
         results = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
+        set_parameters(lab, before)
         for one, found in zip(job.cells, results, strict=True):
             store.put(job.part, job.curve.name, one, job.number, found)
 

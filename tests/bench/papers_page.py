@@ -29,7 +29,15 @@ LOOKS = {
     "read-read": ("#8c564b", "v"),
     "pre-posted": ("#6a3d9a", "P"),
     "cached": ("#b8860b", "X"),
+    "padded": ("#d1495b", "p"),
 }
+# the ways of small data
+WAYS = {
+    "read-write": LOOKS["read-write"],
+    papers.COPIED: (style.transport("tcp"), "o"),
+    papers.PADDED: ("#d1495b", "s"),
+}
+ENDS = ("client", "server")
 Point = tuple[float, float]
 Lines = dict[str, list[Point]]
 
@@ -282,6 +290,51 @@ def said_records(store: Store) -> list[str]:
             f"The order with a copy of all is {', '.join(order)}.", "", *table(rows)]  # fmt: skip
 
 
+# --- 4: where padded pays ---
+
+
+def ways_of_small_data(store: Store, end: str) -> Lines:
+    """Microseconds of CPU time of an end for a read, over its size."""
+    one = part("padded")
+    of = papers.time_of(end)
+    return {name: [(each["record"], store.value(one.name, name, each, of) * 1e3 *
+                    (each["record"] / (1 << 20))) for each in one.cells]
+            for name in one.curves}  # fmt: skip
+
+
+def draw_padded(store: Store) -> Drawing:
+    figure, axes = panels(("CPU of the client", "CPU of the server"), one_scale=False)
+    figure.subplots_adjust(wspace=0.75)
+    for ax, end in zip(axes, ENDS, strict=True):
+        plot(ax, ways_of_small_data(store, end), looks=WAYS)
+        sizes(ax, papers.SMALLS, "direct reads, one at a time")
+        ax.set_ylabel("us for a read")
+    title = "Where padded begins and ends to pay"
+    describe(figure, title, "read-write: inline up to 8 KiB, then in a chunk", plain(store))
+    return Drawing("papers-padded", title, "", "", figure)
+
+
+def cheapest(store: Store, end: str) -> str:
+    """The sizes of which padded needs the least CPU time of an end."""
+    lines = ways_of_small_data(store, end)
+    mine = dict(lines[papers.PADDED])
+    others = [dict(lines[name]) for name in papers.SMALL if name != papers.PADDED]
+    found = [size for size in mine if all(mine[size] < one[size] for one in others)]
+    words = ", ".join(style.size_label(size) for size in found)
+    return f"the {end}: {words or 'none'}"
+
+
+def said_padded(store: Store) -> list[str]:
+    lines = [(n, end, dict(ways_of_small_data(store, end)[n]))
+             for n in papers.SMALL for end in ENDS]  # fmt: skip
+    rows = [["read", *(f"{name}, {end}, us" for name, end, _ in lines)]]
+    for size in papers.SMALLS:
+        rows.append([style.size_label(size), *(f"{values[size]:.1f}" for _, _, values in lines)])
+    found = "; ".join(cheapest(store, end) for end in ENDS)
+    return [f"padded needs less CPU time than both others for these sizes: {found}.", "",
+            *table(rows)]  # fmt: skip
+
+
 # --- 5: why read-write replaced read-read ---
 
 
@@ -351,9 +404,6 @@ def draw_why(store: Store) -> Drawing:
     return Drawing("papers-why", title, "", "", figure)
 
 
-ENDS = ("client", "server")
-
-
 def cpu_of(store: Store, name: str, end: str) -> float:
     """Microseconds of CPU time of an end for a read."""
     ms = store.value("near", name, papers.ONE, papers.time_of(end))
@@ -391,6 +441,8 @@ FIGURES = (
      "Throughput and CPU of the client over block sizes, for two TCPs and all personalities"),
     ("records", draw_records, said_records,
      "Throughput of an application over the bytes that it copies of each record"),
+    ("padded", draw_padded, said_padded,
+     "CPU time of both ends over the size of a read, in a chunk, inline and behind padding"),
     ("why", draw_why, said_why,
      "Counts of a read, CPU time, exposed memory and time of a read, for two personalities"),
 )  # fmt: skip
