@@ -191,7 +191,9 @@ class WirePadded(Wire):
     def read(self, message: bytes) -> tuple[Header, int, int, int]:
         """What ``rdma5666.decode`` returns."""
         head, words, size = self._read(message)
-        return self._from_c(head), words.align, words.thresh, _good(size)
+        # what a refused message left in the header is nothing to look at
+        length = _good(size)
+        return self._from_c(head), words.align, words.thresh, length
 
     def find(self, message: bytes) -> Padded:
         head, words, size = self._read(message)
