@@ -12,17 +12,18 @@ PROBE(nfsrdma, nfsrdma_chunk)
 	return 0;
 }
 
-/* fields call and reply: 0 inline, 1 chunk, 2 long; reply only: 3 lane */
+/* fields call and reply: 0 inline, 1 chunk, 2 long, 4 padded; reply only: 3 lane */
 PROBE(nfsrdma, nfsrdma_marshal)
 {
-	u32 sent = args->call == 2 ? 0 : args->call_length - (args->call ? args->call_data : 0);
-	u32 call = args->call ? CALLS_READ + args->call - 1 : CALLS_INLINE;
+	u32 apart = args->call == 2 ? args->call_length : args->call == 1 ? args->call_data : 0;
+	u32 call = args->call == 4 ? CALLS_PADDED :
+		   args->call ? CALLS_READ + args->call - 1 : CALLS_INLINE;
 
 	if (args->status)
 		chunk_failed(args->client, args->task);
 	else
-		chunk_message(args->client, args->task, call, REPLIES_INLINE + args->reply, sent,
-			      0);
+		chunk_message(args->client, args->task, call, REPLIES_INLINE + args->reply,
+			      args->call_length - apart, 0);
 	return 0;
 }
 

@@ -32,6 +32,7 @@ _WAYS = {
         "replies_write": "Write chunk",
         "replies_reply": "Reply chunk",
         "replies_lane": "lane",
+        "replies_padded": "inline, behind padding",
     },
     "write": {
         "calls_inline": "inline",
@@ -39,6 +40,7 @@ _WAYS = {
         "calls_gathered": "inline, gathered",
         "calls_read": "Read chunk",
         "calls_position_zero": "position-zero chunk",
+        "calls_padded": "inline, behind padding",
     },
 }
 

@@ -15,7 +15,9 @@ from carriers import START, THEIRS, serve
 from module_data import around, carried, delegation
 from module_faults import killed
 from peers import PORT, SERVER, argv_of, bring
+from scene import until
 from storm import HERE, PARAMETERS, connections, mounted, set_parameters
+from tracing import SAID, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -125,6 +127,36 @@ rm /export/much /export/other /run/much
 
 def test_a_delegation_is_recalled(lab: Lab) -> None:
     assert delegation(lab, "vers=4.2")["callbacks"] > 0
+
+
+def test_the_probe_counts_messages_with_padding(lab: Lab) -> None:
+    """Neither as inline messages nor as chunks."""
+    with (
+        set_parameters(lab, padded_max=16384, server_memory=64),
+        mounted(lab, "vers=3,noac"),
+        tracing(lab, "client", "chunks"),
+    ):
+        lab.run("client", "sh", "-ec", f"""
+dd if=/dev/urandom of={HERE}/probed bs=8k count=7 oflag=direct status=none
+dd if={HERE}/probed of=/dev/null bs=8k count=7 iflag=direct status=none
+""")  # fmt: skip
+        until(lambda: probed(lab, "READ")["rpcs"] >= 7, "as many READs as were done")
+        reads, writes = probed(lab, "READ"), probed(lab, "WRITE")
+        lab.run("client", "rm", f"{HERE}/probed")
+    assert reads == {"rpcs": 7, "calls_inline": 7, "calls_padded": 0, "replies_padded": 7,
+                     "replies_inline": 0, "read_segments": 0}  # fmt: skip
+    assert writes == {"rpcs": 7, "calls_inline": 0, "calls_padded": 7, "replies_padded": 0,
+                      "replies_inline": 7, "read_segments": 0}  # fmt: skip
+
+
+def probed(lab: Lab, procedure: str) -> dict[str, int]:
+    """What the complete lines of ``nfsrdma trace`` sum up to; the first has no rows."""
+    lines = lab.run("client", "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
+    rows = [row for line in lines for row in json.loads(line)["rows"]
+            if (row["mount"], row["procedure"]) == (HERE, procedure)]  # fmt: skip
+    names = ("rpcs", "calls_inline", "calls_padded", "replies_padded", "replies_inline",
+             "read_segments")  # fmt: skip
+    return {name: sum(row[name] for row in rows) for name in names}
 
 
 @pytest.mark.parametrize("options", VERSIONS)

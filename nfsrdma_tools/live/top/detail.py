@@ -131,10 +131,12 @@ _WAYS = {
     "calls_gathered": "call gathered",
     "calls_read": "call by Read chunk",
     "calls_position_zero": "call long message",
+    "calls_padded": "call with padding",
     "replies_inline": "reply inline",
     "replies_write": "reply by Write chunk",
     "replies_reply": "reply by Reply chunk",
     "replies_lane": "reply by lane",
+    "replies_padded": "reply with padding",
 }
 
 

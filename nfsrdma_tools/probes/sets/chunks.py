@@ -20,7 +20,8 @@ KINDS = ("read", "position_zero", "write", "reply")
 # enum chunk_count of bpf/chunks.c
 COUNTS = (
     *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
-    *("calls_position_zero", "replies_inline", "replies_write", "replies_reply", "replies_lane"),
+    *("calls_position_zero", "calls_padded"),
+    *("replies_inline", "replies_write", "replies_reply", "replies_lane", "replies_padded"),
     *(f"{kind}_segments" for kind in KINDS),
     *(f"{kind}_bytes" for kind in KINDS),
     *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),

@@ -113,7 +113,8 @@ function connections(now, shown) {
 
 // how Calls and Replies travel (RFC 8166, section 3)
 const WAYS = [["Call: inline", "calls_inline"], ["copied", "calls_pulled_up"], ["gathered", "calls_gathered"], ["Read", "calls_read"],
-  ["Long", "calls_position_zero"], ["Reply: inline", "replies_inline"], ["Write", "replies_write"], ["Reply chunk", "replies_reply"]];
+  ["Long", "calls_position_zero"], ["padded", "calls_padded"], ["Reply: inline", "replies_inline"], ["Write", "replies_write"],
+  ["Reply chunk", "replies_reply"], ["lane", "replies_lane"], ["padded", "replies_padded"]];
 
 function chunks(now, shown) {
   const rows = byName(shown.map((m) => m.chunks || []), "procedure", (row) => row.counts || {});
