@@ -51,7 +51,8 @@ def test_our_server_serves(our_server: Lab) -> None:
     our_server.run("server", "systemctl", "stop", "nfs-server")
     said = our_server.run("server", "sh", "-c", TOTALS, check=False).stdout
     our_server.run("server", "systemctl", "start", "nfs-server")
-    assert said == "connections 0 of 1024\nread_pages 0 of 4096\nreply_pages 0 of 4096\n"
+    used = [line.split()[1] for line in said.splitlines()]
+    assert said.startswith("connections 0 of ") and set(used) == {"0"}, said
 
 
 @pytest.mark.parametrize("whose", WHOSE)
