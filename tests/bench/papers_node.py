@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,7 @@ EVENTS = ("mr_fastreg", "mr_localinv", "mr_remoteinv", "svc_expose", "svc_done",
 LINE = re.compile(r" (\d+\.\d+): nfsrdma_(\w+): (.*)")
 # bytes of a wire per byte of a file: headers, and read-ahead beyond what the reader reads
 LEAST, MOST = 1.0, 1.15
+LIMIT = 60.0  # seconds until Calls have their Replies
 Cell = dict[str, Any]
 Found = dict[str, Any]
 
@@ -96,12 +98,24 @@ def cards() -> Counter[str]:
     return found
 
 
+def idle() -> mountstats.MountStats:
+    """The mount's counters when each Call has its Reply.  TimeoutError if one has none."""
+    end = time.monotonic() + LIMIT
+    while True:
+        stats = mountstats.read(HERE)
+        if all(xprt.counters["sends"] == xprt.counters["recvs"] for xprt in stats.xprts):
+            return stats
+        if time.monotonic() > end:
+            raise TimeoutError(f"Calls without a Reply: {stats.xprts}")
+
+
 def run(cell: Cell, total: int) -> Counter[str]:
-    """What a run of the reader took and counted."""
-    stats, device, before = mountstats.read(HERE), cards(), cpu_time.snapshot()
+    """What a run of the reader took and counted, its last read-ahead included."""
+    stats, device, before = idle(), cards(), cpu_time.snapshot()
     found = Counter(read(cell, total))
+    after = idle()
     spent = cpu_time.difference(cpu_time.snapshot(), before)
-    counted = mountstats.difference(mountstats.read(HERE), stats)
+    counted = mountstats.difference(after, stats)
     found["busy"] = spent.busy_ns
     found["rpcs"] = sum(op.operations for op in counted.operations.values())
     found["server"] = counted.bytes.server_read
@@ -116,8 +130,12 @@ def measure(curve: Cell, cell: Cell) -> Found:
     short, long = run(cell, cell["total"]), run(cell, 3 * cell["total"])
     long.subtract(short)
     over = long["card network" if curve["transport"] == "tcp" else "card bytes"] / long["bytes"]
-    if not LEAST <= over <= MOST or long["server"] < long["bytes"]:
-        raise SystemExit(f"{curve}, {cell}: the device counted {over:.3f} of the bytes: {long}")
+    got = long["server"] / long["bytes"]
+    if not LEAST <= over <= MOST or got < 1:
+        raise SystemExit(
+            f"{curve}, {cell}: for each byte of the reader, the device counted {over:.3f},"
+            f" mountstats {got:.3f}: {long}"
+        )
     mib = long["bytes"] / (1 << 20)
     return {
         "rate": long["bytes"] / long["ns"] * 1e3,
