@@ -12,6 +12,7 @@ import mmap
 import multiprocessing
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -167,8 +168,12 @@ def direct(file: int, size: int) -> str:
 
 
 @contextmanager
-def deferrals() -> Iterator[Callable[[str], int]]:
-    """Trace nfsd's deferred Calls, and Replies that hold their pages; yields an event's number."""
+def deferrals() -> Iterator[tuple[Callable[[str], int], Callable[[], int]]]:
+    """Trace nfsd's deferred Calls, and Replies that hold their pages.
+
+    Yields two functions: how many Calls met an event, of which nfsd may defer each more than once,
+    and how many Replies hold their pages.
+    """
     tracing = Path("/sys/kernel/tracing")
     has_hold = " nfr_mem_transfer_hold\t" in Path("/proc/kallsyms").read_text()
     (tracing / "kprobe_events").write_text(
@@ -178,11 +183,15 @@ def deferrals() -> Iterator[Callable[[str], int]]:
         *tracing.glob("events/sunrpc/svc_defer*/enable"),
         *tracing.glob("events/tests/enable"),
     ]
-    (tracing / "trace").write_text("")
+    trace = tracing / "trace"
+    trace.write_text("")
     for event in events:
         event.write_text("1")
     try:
-        yield lambda name: (tracing / "trace").read_text().count(f" {name}: ")
+        yield (
+            lambda name: len(set(re.findall(rf" {name}: .*xid=(\w+)", trace.read_text()))),
+            lambda: trace.read_text().count(" held: "),
+        )
     finally:
         for event in events:
             event.write_text("0")
@@ -229,14 +238,14 @@ def deferred() -> Any:
             opened.callback(os.close, file)
         pool = opened.enter_context(FORK.Pool(folders))
         for _ in range(rounds):
-            with deferrals() as count:
+            with deferrals() as (calls, held):
                 with no_answers():
                     work = [pool.apply_async(direct, (file, size)) for file in files]
                     # each thread waits for some seconds; another one takes what it deferred
-                    wait_for("deferred Calls", lambda: count("svc_defer") >= readers)
+                    wait_for("deferred Calls", lambda: calls("svc_defer") >= readers)
                 found["read"] &= [each.get(LIMIT) for each in work] == wanted
-                found["deferred"] += count("svc_defer_recv")
-                found["held"] += count("held")
+                found["deferred"] += calls("svc_defer_recv")
+                found["held"] += held()
             # the replies are on the wire while the threads build the next ones
             with slow_wire(20_000_000):
                 for _ in range(3):

@@ -143,7 +143,7 @@ def test_deferred_calls_take_no_pages_of_other_threads(
     found = on(mounts, "deferred", "3")
     assert found["read"]
     assert found["listed"]
-    assert found["deferred"] >= 3
+    assert found["deferred"] >= 3 * 4
     if "nfsrdma" in request.node.name:
         # other Replies exchange their pages for the thread's
         assert found["held"] >= found["deferred"]
