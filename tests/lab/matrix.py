@@ -45,14 +45,21 @@ PLACES = {kernel: Place(kernel) for kernel in KERNELS}
 PLACES["siw"] = Place("debug", "siw", ("krb5p",), ("3", "4.2"))
 # the kernel's own client and server, without RDMA: what fails there too is no transport's fault
 TCP = "over TCP"
-# for a delegation that nobody gets over TCP, in seconds
-BRIEF = "10"
+# for a delegation, and for one that nobody gets over TCP, in seconds
+PATIENT, BRIEF = "60", "10"
+# what our client may request of a server, and the versions that are tried with it
+PERSONALITIES = ("read-read", "padded", "pre-posted", "cached")
+FEW = ("3", "4.2")
+PARAMETERS = "/sys/module/nfsrdma/parameters"
 Key = tuple[str, str, str, str]
 OverTcp = dict[tuple[str, str], dict[str, str]]
 
 
-def cell(lab: Nodes, *words: str) -> dict[str, str]:
+def cell(
+    lab: Nodes, proto: str, vers: str, sec: str, wait: str = PATIENT, personality: str = ""
+) -> dict[str, str]:
     """What the client found, by kind of work; the words are those of matrix_node.py."""
+    words = (proto, vers, sec, wait, *([personality] if personality else []))
     said = lab.run("client", "python3", "-", *words, stdin=NODE, timeout=900).stdout
     found: dict[str, str] = json.loads(said)
     return found
@@ -74,6 +81,7 @@ def cells(lab: Nodes, place: Place) -> Iterator[tuple[Key, str]]:
         serve(lab, "server", server)
         carry(lab, "client", client)
         yield from of_pair(lab, (client, server), place.versions, SYS, over_tcp)
+        yield from of_personalities(lab, (client, server), over_tcp)
         # nfsd forgets its exports when it is restarted
         with kerberos(lab):
             yield from of_pair(lab, (client, server), place.versions, place.kerberos, over_tcp)
@@ -94,14 +102,52 @@ def of_pair(
         yield (*pair, vers, sec), one(lab, vers, sec, over_tcp[vers, sec])
 
 
-def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str]) -> str:
-    brief = (BRIEF,) if over_tcp.get("delegation", "ok") != "ok" else ()
-    return verdict(cell(lab, "rdma", vers, sec, *brief), over_tcp)
+def of_personalities(
+    lab: Nodes, pair: tuple[str, str], over_tcp: OverTcp
+) -> Iterator[tuple[Key, str]]:
+    """Our client requests each personality, and our server accepts each: with a peer that does, and
+    with one that knows none, where the connection must be read-write.
+    """
+    client, server = pair
+    accepting = accepts_all(server)
+    if server == OURS:
+        put(lab, "server", "server_personalities", ",".join(PERSONALITIES))
+    if client == OURS:
+        for name, vers in product(PERSONALITIES, FEW):
+            put(lab, "client", "personality", name)
+            got = name if server == OURS else "read-write"
+            key = (requests(name), accepting, vers, *SYS)
+            yield key, one(lab, vers, *SYS, over_tcp[vers, *SYS], got)
+        put(lab, "client", "personality", "read-write")
+    elif server == OURS:
+        for vers in FEW:
+            yield (client, accepting, vers, *SYS), one(lab, vers, *SYS, over_tcp[vers, *SYS])
+    if server == OURS:
+        put(lab, "server", "server_personalities", "")
+
+
+def requests(personality: str) -> str:
+    return f"{OURS}, requests {personality}"
+
+
+def accepts_all(server: str) -> str:
+    return f"{OURS}, accepts each" if server == OURS else server
+
+
+def put(lab: Nodes, node: str, parameter: str, value: str) -> None:
+    lab.run(node, "tee", f"{PARAMETERS}/{parameter}", stdin=f"{value}\n".encode())
+
+
+def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str], personality: str = "") -> str:
+    wait = BRIEF if over_tcp.get("delegation", "ok") != "ok" else PATIENT
+    return verdict(cell(lab, "rdma", vers, sec, wait, personality), over_tcp)
 
 
 def rows(place: Place, found: dict[Key, str]) -> Iterator[str]:
     pairs = [(TCP, TCP), *product(WHOSE, WHOSE)]
-    for (client, server), sec in product(pairs, SYS + place.kerberos):
+    asked = [(requests(name), accepts_all(server)) for server in WHOSE for name in PERSONALITIES]
+    asked.append((THEIRS, accepts_all(OURS)))
+    for (client, server), sec in [*product(pairs, SYS + place.kerberos), *product(asked, SYS)]:
         words = [found.get((client, server, vers, sec), "not tried") for vers in VERSIONS]
         yield "| " + " | ".join((str(place), client, server, sec, *words)) + " |"
 

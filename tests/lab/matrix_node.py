@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client does in one cell of the interoperation matrix; runs in the node.
 
-``python3 - PROTO VERS SEC`` prints JSON: for data, metadata, locks and delegations "ok", or what
-went wrong.  A fourth word says for how many seconds to wait for a delegation.  Another client is
-played by an NFSv3 mount over TCP.  Never imported by the tests.
+``python3 - PROTO VERS SEC SECONDS [PERSONALITY]`` prints JSON: for data, metadata, locks and
+delegations "ok", or what went wrong.  SECONDS is how long to wait for a delegation, PERSONALITY
+what the connection must have.  Another client is played by an NFSv3 mount over TCP.  Never imported
+by the tests.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -97,7 +99,7 @@ def operation(name: str) -> int:
 
 def delegation(folder: Path) -> None:
     """Opened by us, written to by another client: the server calls us back first."""
-    end = time.monotonic() + float((*sys.argv, "60")[4])
+    end = time.monotonic() + float(sys.argv[4])
     number = 0
     # the server gives none before it knows that it can call
     while not operation("DELEGRETURN"):
@@ -119,6 +121,15 @@ def recalled(folder: Path, name: str) -> None:
     assert took < FORCE, "the delegation was not given back when it was recalled"
 
 
+def personality(_: Path) -> None:
+    """In effect, on each of our connections; callbacks have none of their own."""
+    found = set()
+    for state in Path("/sys/kernel/debug/nfsrdma").glob("[0-9]*/connection"):
+        found.update(re.findall(r"^personality (.*)$", state.read_text(), re.MULTILINE))
+    expected = sys.argv[5]
+    assert found == {expected}, f"found {', '.join(sorted(found))}, expected {expected}"
+
+
 def tried(work: Callable[[Path], None], folder: Path) -> str:
     try:
         work(folder)
@@ -138,7 +149,8 @@ def main() -> None:
         call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
         folder = HERE / "cell"
         folder.mkdir()
-        works = (data, metadata, locks, *((delegation,) if vers != "3" else ()))
+        works = [data, metadata, locks]
+        works += [delegation] * (vers != "3") + [personality] * bool(sys.argv[5:])
         found = {work.__name__: tried(work, folder) for work in works}
         call("rm", "-r", folder)
         call("umount", HERE)
