@@ -29,6 +29,12 @@ LOADS = {
     "scattered": "4 KiB random reads",
     "attributes": "getattr storm",
 }
+UNITS = {
+    "per_second": "/s",
+    "cpu_us": " us CPU",
+    "switches": " thread switches",
+    "ipis": " interrupts between processors",
+}
 Round = dict[str, dict[str, float]]
 
 
@@ -58,7 +64,7 @@ def ratios(ours: list[Round], kernels: list[Round], load: str, key: str) -> list
 
 def line(ours: list[Round], kernels: list[Round], load: str) -> str:
     words = [f"{LOADS[load]:20}"]
-    for key, unit in (("per_second", "/s"), ("cpu_us", " us CPU")):
+    for key, unit in UNITS.items():
         spread = ratios(ours, kernels, load, key)
         values = [statistics.median(r[load][key] for r in rounds) for rounds in (ours, kernels)]
         words.append(

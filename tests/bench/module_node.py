@@ -141,15 +141,29 @@ def cached(count: int) -> None:
         subprocess.run(("dd", f"if={FILE}", "of=/dev/null", "bs=8k", "status=none"), check=True)
 
 
+def events() -> Counter[str]:
+    """Thread switches, and interrupts from one processor to another, since the node's start."""
+    stat = Path("/proc/stat").read_text()
+    lines = map(str.split, Path("/proc/interrupts").read_text().splitlines())
+    between = (words[1:] for words in lines if words[0] in ("RES:", "CAL:"))
+    return Counter(
+        switches=int(stat.split("ctxt ")[1].split()[0]),
+        ipis=sum(int(word) for words in between for word in words if word.isdigit()),
+    )
+
+
 def spent(work: Work, count: int) -> Counter[str]:
     """Measure ``count`` operations, including the start of their processes."""
-    stats, before = mountstats.read(FILE.parent), cpu_time.snapshot()
+    stats, before, since = mountstats.read(FILE.parent), cpu_time.snapshot(), events()
     own = work(count)
     taken = cpu_time.difference(cpu_time.snapshot(), before)
+    happened = events()
+    happened.subtract(since)
     counted = mountstats.difference(mountstats.read(FILE.parent), stats)
     rpcs = sum(op.operations for op in counted.operations.values())
     size = counted.bytes.server_read
-    return Counter(wall_ns=own or taken.wall_ns, busy_ns=taken.busy_ns, rpcs=rpcs, bytes=size)
+    times = Counter(wall_ns=own or taken.wall_ns, busy_ns=taken.busy_ns)
+    return Counter(rpcs=rpcs, bytes=size, **times, **happened)
 
 
 def measure(work: Work, count: int) -> dict[str, float]:
@@ -164,6 +178,8 @@ def measure(work: Work, count: int) -> dict[str, float]:
         "cpu_us": long["busy_ns"] / count / 1e3,
         "rpcs": long["rpcs"] / count,
         "bytes": long["bytes"] / count,
+        "switches": long["switches"] / count,
+        "ipis": long["ipis"] / count,
     }
 
 
