@@ -20,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     labs.addoption("--nic", default="rxe", help="RDMA devices of the pair: rxe or siw")
     labs.addoption("--cpus", default=2, type=int, help="of each machine of the pair")
     labs.addoption("--server", default="kernel", help="whose nfsd module answers: kernel or ours")
+    labs.addoption(
+        "--personality", default="read-write", help="of our module's client: --server ours"
+    )
     parser.addoption("--redraw", action="store_true", help="test_top: draw its screens anew")
     labs.addoption("--long", action="store_true", help="minutes of each long form, and its figures")
 

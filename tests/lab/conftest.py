@@ -9,6 +9,7 @@ from pathlib import Path
 import leaks
 import pytest
 from carriers import OURS, THEIRS, Carriers, traces
+from storm import connections, mounted, set_to
 
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -166,9 +167,26 @@ def both_ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[L
 
 @pytest.fixture
 def ours(pair_file: Carriers, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A client with our module, and the server that --server asks for."""
+    """A client with our module, and the server and the personality that the options ask for."""
     server = OURS if request.config.getoption("--server") == "ours" else THEIRS
-    yield from lent(pair_file.bring(server, OURS), pair_file.restart, request)
+    name: str = request.config.getoption("--personality")
+    for lab in lent(pair_file.bring(server, OURS), pair_file.restart, request):
+        with personality(lab, name) if name != "read-write" else contextlib.nullcontext():
+            yield lab
+
+
+@contextlib.contextmanager
+def personality(lab: Lab, name: str) -> Iterator[None]:
+    """Mounts have a personality: the client requests it, and the server accepts it."""
+    set_to(lab, "client", "personality", name)
+    set_to(lab, "server", "server_personalities", name)
+    try:
+        with mounted(lab, "vers=3"):
+            assert {one["personality"] for one in connections(lab)} == {name}
+        yield
+    finally:
+        set_to(lab, "client", "personality", "read-write")
+        set_to(lab, "server", "server_personalities", "")
 
 
 @contextlib.contextmanager

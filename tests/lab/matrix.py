@@ -13,6 +13,7 @@ from pathlib import Path
 
 from carriers import OURS, THEIRS, WHOSE, carry, serve
 from kerberos import kerberos
+from storm import set_to
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -50,7 +51,6 @@ PATIENT, BRIEF = "60", "10"
 # what our client may request of a server, and the versions that are tried with it
 PERSONALITIES = ("read-read", "padded", "pre-posted", "cached")
 FEW = ("3", "4.2")
-PARAMETERS = "/sys/module/nfsrdma/parameters"
 Key = tuple[str, str, str, str]
 OverTcp = dict[tuple[str, str], dict[str, str]]
 
@@ -111,19 +111,19 @@ def of_personalities(
     client, server = pair
     accepting = accepts_all(server)
     if server == OURS:
-        put(lab, "server", "server_personalities", ",".join(PERSONALITIES))
+        set_to(lab, "server", "server_personalities", ",".join(PERSONALITIES))
     if client == OURS:
         for name, vers in product(PERSONALITIES, FEW):
-            put(lab, "client", "personality", name)
+            set_to(lab, "client", "personality", name)
             got = name if server == OURS else "read-write"
             key = (requests(name), accepting, vers, *SYS)
             yield key, one(lab, vers, *SYS, over_tcp[vers, *SYS], got)
-        put(lab, "client", "personality", "read-write")
+        set_to(lab, "client", "personality", "read-write")
     elif server == OURS:
         for vers in FEW:
             yield (client, accepting, vers, *SYS), one(lab, vers, *SYS, over_tcp[vers, *SYS])
     if server == OURS:
-        put(lab, "server", "server_personalities", "")
+        set_to(lab, "server", "server_personalities", "")
 
 
 def requests(personality: str) -> str:
@@ -132,10 +132,6 @@ def requests(personality: str) -> str:
 
 def accepts_all(server: str) -> str:
     return f"{OURS}, accepts each" if server == OURS else server
-
-
-def put(lab: Nodes, node: str, parameter: str, value: str) -> None:
-    lab.run(node, "tee", f"{PARAMETERS}/{parameter}", stdin=f"{value}\n".encode())
 
 
 def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str], personality: str = "") -> str:

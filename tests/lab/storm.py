@@ -25,6 +25,7 @@ __all__ = [
     "nothing_lost",
     "on",
     "set_parameters",
+    "set_to",
     "storm",
 ]
 
@@ -68,6 +69,11 @@ def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) 
     return json.loads(lab.run(node, *argv, stdin=code(script), timeout=timeout).stdout)
 
 
+def set_to(lab: Nodes, node: str, parameter: str, value: str) -> None:
+    """A parameter of our module, for connections made afterwards."""
+    lab.run(node, "tee", f"{PARAMETERS}/{parameter}", stdin=f"{value}\n".encode())
+
+
 @contextmanager
 def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
     """The module's tunables are these for connections made meanwhile."""
@@ -76,11 +82,11 @@ def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
     }
     try:
         for name, value in values.items():
-            lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=str(value).encode())
+            set_to(lab, "client", name, str(value))
         yield
     finally:
         for name, text in before.items():
-            lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=text.encode())
+            set_to(lab, "client", name, text)
 
 
 @contextmanager

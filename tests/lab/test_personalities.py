@@ -9,7 +9,7 @@ from cards import cards_lab
 from carriers import OURS, serve
 from module_data import around, carried, fio
 from module_faults import killed
-from storm import HERE, connections, mounted
+from storm import HERE, connections, mounted, set_to
 from test_card import on
 
 from nfsrdma_tools.lab.lab import Lab
@@ -29,19 +29,19 @@ def ours(pytestconfig: pytest.Config) -> Iterator[Lab]:
         yield lab
 
 
-def set_to(lab: Lab, **values: str) -> None:
+def set_all(lab: Lab, **values: str) -> None:
     for name, value in values.items():
-        lab.run("client", "tee", f"{PARAMETERS}/{name}", stdin=f"{value}\n".encode())
+        set_to(lab, "client", name, value)
 
 
 @contextmanager
 def agreed(lab: Lab, name: str) -> Iterator[None]:
     """New transports ask for a personality, and the server accepts it."""
-    set_to(lab, personality=name, server_personalities=name)
+    set_all(lab, personality=name, server_personalities=name)
     try:
         yield
     finally:
-        set_to(lab, personality="read-write", server_personalities="")
+        set_all(lab, personality="read-write", server_personalities="")
 
 
 @pytest.fixture(params=PERSONALITIES)
@@ -89,12 +89,12 @@ def test_a_mount_survives_each_failure_of_its_card(ours: Lab, personality: str) 
 
 
 def test_a_server_that_does_not_accept_it_gets_an_ordinary_connection(ours: Lab) -> None:
-    set_to(ours, personality="cached")
+    set_all(ours, personality="cached")
     try:
         with mounted(ours, "vers=3"):
             (one,) = connections(ours)
     finally:
-        set_to(ours, personality="read-write")
+        set_all(ours, personality="read-write")
     assert (one["personality_wanted"], one["personality"]) == ("cached", "read-write")
 
 
@@ -102,18 +102,18 @@ def test_one_server_has_a_personality_of_its_own(ours: Lab) -> None:
     sh(ours, f"echo cached > {PARAMETERS}/server_personalities")
     address = sh(ours, "getent hosts server | cut -d' ' -f1").strip()
     try:
-        set_to(ours, personality_for=f"{address},cached")
+        set_all(ours, personality_for=f"{address},cached")
         with mounted(ours, "vers=3"):
             (one,) = connections(ours)
         assert one["personality"] == "cached"
         assert sh(ours, f"cat {PARAMETERS}/personality_for").strip() == f"{address},cached"
-        set_to(ours, personality_for=address)
+        set_all(ours, personality_for=address)
         assert sh(ours, f"cat {PARAMETERS}/personality_for").strip() == ""
         with mounted(ours, "vers=3"):
             (one,) = connections(ours)
         assert one["personality"] == "read-write"
     finally:
-        set_to(ours, personality_for=address, server_personalities="")
+        set_all(ours, personality_for=address, server_personalities="")
 
 
 # --- cached ---
