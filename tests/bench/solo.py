@@ -19,6 +19,7 @@ from carriers import OURS, THEIRS, serve
 
 from bench import page
 from bench.module import SCRIPT
+from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
@@ -33,6 +34,7 @@ LOADS = {
     "listing": ("readdir of 10,000 entries", 2),
     "cached": ("64 MiB through the cache, 8 KiB calls, rsize 512 KiB", 1),
 }
+OUR_COLUMN = "nfsrdma"
 RDMA, TCP = "proto=rdma,port=20049", "proto=tcp"
 MOUNT = f"vers=3,{RDMA},noac"
 OFFLOADS = "tso gso gro tx rx sg"
@@ -70,7 +72,20 @@ COLUMNS = (
     Column("kernel's", THEIRS, RDMA),
     # found by trying; nfsrdma has these sizes by default
     Column("kernel's, tuned", THEIRS, RDMA, tunables(8192), tunables(4096)),
-    Column("nfsrdma", OURS, RDMA),
+    Column(OUR_COLUMN, OURS, RDMA),
+)
+
+
+def personality(name: str) -> str:
+    """Commands that have the client request a personality and the server accept it."""
+    folder = "/sys/module/nfsrdma/parameters"
+    return f"echo {name} > {folder}/personality; echo {name} > {folder}/server_personalities"
+
+
+DESIGNS = tuple(
+    Column(name, OURS, RDMA, personality(name), personality(DEFAULT))
+    for name in PERSONALITIES
+    if name != DEFAULT
 )
 PREPARE = """
 fallocate -l 64M /export/bench-data; mkdir -p /export/bench-listed /mnt/bench /run/bench
@@ -112,6 +127,8 @@ def turn(lab: Lab, column: Column) -> Turn:
     # the sizes are read when a connection is made
     sh(lab, column.before)
     mount(lab, f"{column.options},noac")
+    if column.module == OURS:
+        prove(lab, column)
     found = loads(lab, [name for name in LOADS if name != "cached"])
     if column.options == RDMA:
         event, name = EVENTS[column.module]
@@ -125,21 +142,31 @@ def turn(lab: Lab, column: Column) -> Turn:
     return found
 
 
+def prove(lab: Lab, column: Column) -> None:
+    """SystemExit unless the mount's connection has the personality of the column."""
+    expected = column.name if column in DESIGNS else DEFAULT
+    found = sh(lab, "grep -h ^personality /sys/kernel/debug/nfsrdma/[0-9]*/connection").split()
+    if found != ["personality", expected]:
+        raise SystemExit(f"{column.name}: found {found}, expected personality {expected}")
+
+
 def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
     pairs = zip(turns[one], turns[other], strict=True)
     found = sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
     return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
 
 
-def costs(turns: dict[str, list[Turn]]) -> list[str]:
-    """The table of all loads and transports."""
-    names = [column.name for column in COLUMNS]
-    others = [name for name in names if name != "nfsrdma"]
-    heads = ["thousands of instructions", *names, *(f"nfsrdma : {name}" for name in others)]
+def costs(turns: dict[str, list[Turn]], names: Sequence[str], one: str) -> list[str]:
+    """The table of all loads and some columns, with ratios of one to each other or of each to one:
+    the last column, or the first.
+    """
+    others = [name for name in names if name != one]
+    pairs = [(one, name) if names[-1] == one else (name, one) for name in others]
+    heads = ["thousands of instructions", *names, *(f"{a} : {b}" for a, b in pairs)]
     lines = [page.row(heads), page.row(["---"] * len(heads))]
     for load, (text, _) in LOADS.items():
         values = [statistics.median(t[load]["us"] for t in turns[name]) for name in names]
-        ratios = [ratio(turns, load, "nfsrdma", name) for name in others]
+        ratios = [ratio(turns, load, *pair) for pair in pairs]
         lines.append(page.row([text, *(f"{value:,.1f}" for value in values), *ratios]))
     counts = [turns[name][0]["sequential"].get("registrations") for name in names]
     cells = ["" if count is None else f"{count:g}" for count in counts]
@@ -152,18 +179,21 @@ def main() -> None:
     config = LabConfig(
         "bench", clock="instructions", link="none", kernel=kernel, memory=4608, nic=nic
     )
-    turns: dict[str, list[Turn]] = {column.name: [] for column in COLUMNS}
+    turns: dict[str, list[Turn]] = {column.name: [] for column in (*COLUMNS, *DESIGNS)}
     with Lab(config) as lab:
         sh(lab, PREPARE)
         for number in range(rounds + 1):
-            for column in COLUMNS:
+            for column in (*COLUMNS, *DESIGNS):
                 found = turn(lab, column)
                 print(f"turn {number} of {rounds}: {column.name} {json.dumps(found)}", flush=True)
                 turns[column.name] += [found] * (number > 0)
         lab.check()
         about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
-    page.write(f"{nic} costs", [about, "", *costs(turns)])
-    print("\n".join(costs(turns)))
+    table = costs(turns, [column.name for column in COLUMNS], OUR_COLUMN)
+    designs = costs(turns, [OUR_COLUMN, *(column.name for column in DESIGNS)], OUR_COLUMN)
+    page.write(f"{nic} costs", [about, "", *table])
+    page.write(f"{nic} personalities", [about, "", *designs])
+    print("\n".join((*table, "", *designs)))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from carriers import OURS, THEIRS, WHOSE, carry, serve
 from kerberos import kerberos
 from storm import set_to
 
+from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes
@@ -49,7 +50,7 @@ TCP = "over TCP"
 # for a delegation, and for one that nobody gets over TCP, in seconds
 PATIENT, BRIEF = "60", "10"
 # what our client may request of a server, and the versions that are tried with it
-PERSONALITIES = ("read-read", "padded", "pre-posted", "cached")
+REQUESTED = tuple(name for name in PERSONALITIES if name != DEFAULT)
 FEW = ("3", "4.2")
 Key = tuple[str, str, str, str]
 OverTcp = dict[tuple[str, str], dict[str, str]]
@@ -111,14 +112,14 @@ def of_personalities(
     client, server = pair
     accepting = accepts_all(server)
     if server == OURS:
-        set_to(lab, "server", "server_personalities", ",".join(PERSONALITIES))
+        set_to(lab, "server", "server_personalities", ",".join(REQUESTED))
     if client == OURS:
-        for name, vers in product(PERSONALITIES, FEW):
+        for name, vers in product(REQUESTED, FEW):
             set_to(lab, "client", "personality", name)
-            got = name if server == OURS else "read-write"
+            got = name if server == OURS else DEFAULT
             key = (requests(name), accepting, vers, *SYS)
             yield key, one(lab, vers, *SYS, over_tcp[vers, *SYS], got)
-        set_to(lab, "client", "personality", "read-write")
+        set_to(lab, "client", "personality", DEFAULT)
     elif server == OURS:
         for vers in FEW:
             yield (client, accepting, vers, *SYS), one(lab, vers, *SYS, over_tcp[vers, *SYS])
@@ -141,7 +142,7 @@ def one(lab: Nodes, vers: str, sec: str, over_tcp: dict[str, str], personality: 
 
 def rows(place: Place, found: dict[Key, str]) -> Iterator[str]:
     pairs = [(TCP, TCP), *product(WHOSE, WHOSE)]
-    asked = [(requests(name), accepts_all(server)) for server in WHOSE for name in PERSONALITIES]
+    asked = [(requests(name), accepts_all(server)) for server in WHOSE for name in REQUESTED]
     asked.append((THEIRS, accepts_all(OURS)))
     for (client, server), sec in [*product(pairs, SYS + place.kerberos), *product(asked, SYS)]:
         words = [found.get((client, server, vers, sec), "not tried") for vers in VERSIONS]
