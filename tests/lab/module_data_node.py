@@ -162,6 +162,13 @@ def chunks(kind: str) -> int:
     return sum(xprt.counters[f"{kind}_chunk_count"] for xprt in mountstats.read(HERE).xprts)
 
 
+def fetches() -> int:
+    """Replies that the client read from the server (personality read-read)."""
+    files = Path("/sys/kernel/debug/nfsrdma").glob("[0-9]*/counters")
+    lines = (line.split() for file in files for line in file.read_text().splitlines())
+    return sum(int(value) for name, value in lines if name == "fetches")
+
+
 def largest_inline(kind: str, move: Callable[[int], None], low: int, high: int) -> int:
     """The largest size that ``move`` moves without a chunk of ``kind``, between both limits."""
     while high - low > 1:
@@ -207,6 +214,7 @@ def carry(plan: dict[str, Any]) -> dict[str, Any]:
             write, skewed = WAYS[way]
             wrong += carried(way, layout(sizes, skewed), noise, write)
         counted = {kind: chunks(kind) for kind in ("read", "write", "reply")}
+        counted["fetches"] = fetches()
         told = mountstats.read(HERE).bytes
         return {
             "limits": limits, "sizes": sizes, "wrong": wrong, "chunks": counted,

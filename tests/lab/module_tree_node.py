@@ -31,7 +31,16 @@ def chunks() -> dict[str, int]:
     """Messages that were too long to travel inline."""
     xprts = mountstats.read(HERE).xprts
     names = {"replies": "reply_chunk_count", "calls": "nomsg_call_count"}
-    return {name: sum(one.counters[column] for one in xprts) for name, column in names.items()}
+    found = {name: sum(one.counters[column] for one in xprts) for name, column in names.items()}
+    found["replies"] += fetches()
+    return found
+
+
+def fetches() -> int:
+    """Replies that the client read from the server (personality read-read)."""
+    files = Path("/sys/kernel/debug/nfsrdma").glob("[0-9]*/counters")
+    lines = (line.split() for file in files for line in file.read_text().splitlines())
+    return sum(int(value) for name, value in lines if name == "fetches")
 
 
 def forget() -> None:
