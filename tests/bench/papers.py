@@ -27,7 +27,7 @@ from bench import page
 from bench.paper import OLD, TODAY
 from bench.solo import offloads, sh
 from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
-from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
 
 HERE = Path(__file__).parent
@@ -40,12 +40,16 @@ KIB, MIB = 1 << 10, 1 << 20
 LARGEST = 60 * KIB
 COPIED, PADDED = "inline, copied", "padded, up to 60 KiB"
 INLINE = ("inline_send=65536", "inline_recv=65536")
+# for direct reads of any total; buffered reads have files of their totals, because read-ahead
+# beyond what the reader reads would delay its last blocks
+FILE_SIZE = 64 * MIB
 # each page begins with its offset, which the reader checks
 DATA = """
-import struct
-with open("/export/papers-data", "wb") as file:
-    for at in range(0, 64 << 20, 4096):
-        file.write(struct.pack("<Q", at).ljust(4096, b"x"))
+import struct, sys
+for size in map(int, sys.argv[1:]):
+    with open(f"/export/papers-data-{size}", "wb") as file:
+        for at in range(0, size, 4096):
+            file.write(struct.pack("<Q", at).ljust(4096, b"x"))
 """
 # samples per second of the CPU: a prime, so that operations do not run in step with them
 RATE = 3989
@@ -215,7 +219,9 @@ def point(figure: str, curve: str) -> Found:
 def prepare(lab: Lab) -> None:
     """The reader, its file, and what runs in the node."""
     sh(lab, f"mkdir -p {NODE}")
-    lab.run("solo", "python3", "-", stdin=DATA.encode())
+    cells = [each for part in parts() for each in part.cells if each["way"] == "buffered"]
+    files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
+    lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "papers_reader"
         source = HERE / "papers_reader.c"
@@ -260,8 +266,9 @@ class Job:
     @property
     def request(self) -> str:
         curve = {"transport": self.curve.transport, "personality": self.curve.personality}
+        wire = int(Link.parse(self.part.link).rate.removesuffix("gbit")) * 10**9
         return json.dumps({"what": self.part.what, "curve": curve, "cells": self.cells,
-                           "rate": self.part.rate})  # fmt: skip
+                           "wire": wire, "file": FILE_SIZE, "rate": self.part.rate})  # fmt: skip
 
 
 def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:

@@ -145,7 +145,7 @@ def turn(lab: Lab, column: Column) -> Turn:
 def prove(lab: Lab, column: Column) -> None:
     """SystemExit unless the mount's connection has the personality of the column."""
     expected = column.name if column in DESIGNS else DEFAULT
-    found = sh(lab, "grep -h ^personality /sys/kernel/debug/nfsrdma/[0-9]*/connection").split()
+    found = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection").split()
     if found != ["personality", expected]:
         raise SystemExit(f"{column.name}: found {found}, expected personality {expected}")
 
