@@ -15,7 +15,9 @@ from wire.rpcrdma import Header, Read, RefusedError, Segment
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 ALL = sorted((Path(__file__).parents[1] / "wire" / "seeds").iterdir())
-SEEDS = [path for path in ALL if "2003" not in path.name and "padded" not in path.name]
+OTHERS = ("2003", "padded", "private")
+SEEDS = [path for path in ALL if not any(name in path.name for name in OTHERS)]
+PRIVATE_SEEDS = [path for path in ALL if "private" in path.name]
 
 WORDS = st.one_of(st.integers(0, 9), st.integers(0, 2**32 - 1), st.just(2**32 - 1))
 # the sum of 16 stays within 32 bits
@@ -236,6 +238,15 @@ def test_an_extension_that_is_short_or_unknown_is_ignored(wire: Wire, extension:
 def test_a_later_version_of_the_extension_keeps_the_fields(wire: Wire) -> None:
     later = MAGIC + b"\x01\x00\x03\x03" + b"NFRX\x02\0\0\0" + bytes(11) + b"\x07" + b"more"
     assert wire.decode_private(later) == Private(False, 4096, 4096, True, 0, 7)
+
+
+def test_the_fuzzer_starts_from_private_data_with_and_without_the_extension(wire: Wire) -> None:
+    found = {path.name: wire.decode_private(path.read_bytes()) for path in PRIVATE_SEEDS}
+    assert found == {
+        "made-private.bin": Private(True, 8192, 8192),
+        "made-private-extended.bin": Private(True, 8192, 8192, True, 1, 0x0123456789ABCDEF),
+        "made-private-later.bin": Private(False, 4096, 4096, True, 0xF, 7),
+    }
 
 
 @pytest.mark.parametrize(
