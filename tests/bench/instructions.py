@@ -167,7 +167,7 @@ def main() -> None:
                 print(lines[-1], *details[-2:], sep="\n", flush=True)
             unmount(lab)
         lab.check()
-    page.write("instructions", [about, "", *lines, "", *details])
+    page.update(kernel, "instructions", [about, "", *lines, "", *details])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def main() -> None:
         lab.check()
         about = page.conditions(lab, "card", "make bench")
     lines = [line for load in PROFILED for line in ("", *layers(profiles, load))]
-    page.write("card layers", [about, *lines])
+    page.update(sys.argv[1], "card layers", [about, *lines])
     print("\n".join(lines))
 
 

@@ -81,7 +81,7 @@ def main() -> None:
                     details.append(f"* {cpus} processors, {connections}, {name}: {places(turns)}")
             lab.check()
             about = page.conditions(lab, "card", "make bench-locks")
-    page.write("locks", [about, "", *lines, "", *details])
+    page.update(sys.argv[1], "locks", [about, "", *lines, "", *details])
     print(*lines, *details, sep="\n")
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nfsrdma_tools.lab import kernels
+from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["conditions", "row", "write"]
+__all__ = ["conditions", "row", "update", "write"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "dev" / "benchmarks.md"
 
@@ -29,6 +30,14 @@ def conditions(lab: Lab, nic: str, command: str) -> str:
         f"{facts['clock']} clock, link {facts['link']}, QEMU {facts['qemu'].split()[0]}, "
         f"{datetime.datetime.now(datetime.UTC).date()}."
     )
+
+
+def update(kernel: str, name: str, lines: Sequence[str]) -> None:
+    """Write a section of the page. It has one kernel: figures of another one are only printed."""
+    if kernel == KERNELS[0]:
+        write(name, lines, PAGE)
+    else:
+        print(f"{name}: not written, because the page has Linux {KERNELS[0]}. {lines[0]}")
 
 
 def write(name: str, lines: Sequence[str], path: Path = PAGE) -> None:

@@ -191,8 +191,8 @@ def main() -> None:
         about = page.conditions(lab, nic, f"make bench NIC={nic} ROUNDS={rounds}")
     table = costs(turns, [column.name for column in COLUMNS], OUR_COLUMN)
     designs = costs(turns, [OUR_COLUMN, *(column.name for column in DESIGNS)], OUR_COLUMN)
-    page.write(f"{nic} costs", [about, "", *table])
-    page.write(f"{nic} personalities", [about, "", *designs])
+    page.update(kernel, f"{nic} costs", [about, "", *table])
+    page.update(kernel, f"{nic} personalities", [about, "", *designs])
     print("\n".join((*table, "", *designs)))
 
 

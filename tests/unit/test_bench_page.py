@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of benchmarks has the figures of one kernel."""
+
+from pathlib import Path
+
+import pytest
+from bench import page
+
+from nfsrdma_tools.lab.config import KERNELS
+
+BEFORE = "text\n<!-- begin: costs -->\n\nold\n\n<!-- end: costs -->\nmore\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A page with one section."""
+    file = tmp_path / "benchmarks.md"
+    file.write_text(BEFORE)
+    monkeypatch.setattr(page, "PAGE", file)
+    return file
+
+
+def test_the_first_kernel_replaces_its_section(file: Path) -> None:
+    page.update(KERNELS[0], "costs", ["new"])
+    assert file.read_text() == BEFORE.replace("old", "new")
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:])
+def test_another_kernel_leaves_the_page(
+    file: Path, kernel: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page.update(kernel, "costs", ["conditions of the run", "new"])
+    assert file.read_text() == BEFORE
+    assert capsys.readouterr().out.endswith("conditions of the run\n")
