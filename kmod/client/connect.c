@@ -176,6 +176,7 @@ static void nfr_client_evict_work(struct work_struct *work)
 	bool more;
 	int rc;
 
+	/* pairs with nfr_client_evict_done(), which has emptied link->evicted */
 	if (!nfr_conn_is_up(&link->conn) || smp_load_acquire(&link->evicting))
 		return;
 	more = nfr_mem_cache_victims(&link->pool, &link->evicted, NFR_BATCH);

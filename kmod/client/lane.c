@@ -91,6 +91,7 @@ static void nfr_client_lane_detach(struct nfr_lane *lane)
 		lanes->busy--;
 		lane->req = NULL;
 		req->lane = NULL;
+		/* pairs with nfr_client_lane_abandon(), as in nfr_client_lane_finish() */
 		smp_store_release(&req->state, NFR_REQ_IDLE);
 	}
 	spin_unlock(&lanes->lock);

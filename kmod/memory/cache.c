@@ -97,7 +97,7 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr)
 		put_page(mr->pages[i]);
 	atomic_sub(mr->npages, &nfr_mem_cached);
 	spin_lock(&pool->lock);
-	pool->cache->nslots -= mr->slot != NULL;
+	pool->cache->nslots -= !!mr->slot;
 	pool->cache->held--;
 	spin_unlock(&pool->lock);
 	kfree(mr->pages);

@@ -19,7 +19,8 @@
 #define NFR_RW_MR_PAGES	256u
 
 /* Call @each for each page. The entries are an array, without chains. */
-static __always_inline void nfr_mem_transfer_pages(struct nfr_rw *rw, void (*each)(struct page *page))
+static __always_inline void nfr_mem_transfer_pages(struct nfr_rw *rw,
+						   void (*each)(struct page *page))
 {
 	const struct scatterlist *sg;
 
@@ -33,8 +34,8 @@ static __always_inline void nfr_mem_transfer_pages(struct nfr_rw *rw, void (*eac
 }
 
 /* Append a piece, or extend the last entry if it is contiguous. */
-static void nfr_mem_transfer_piece(struct nfr_rw *rw, const struct nfr_piece *piece, u32 length,
-			       u32 max)
+static void nfr_mem_transfer_piece(struct nfr_rw *rw, const struct nfr_piece *piece,
+				   u32 length, u32 max)
 {
 	struct scatterlist *sg = rw->entries ? &rw->sg[rw->entries - 1] : NULL;
 
@@ -106,8 +107,8 @@ u32 nfr_mem_transfer_read_max(const struct ib_device *device, u32 offset)
 }
 
 /* Add one operation: @length bytes of @span, at offset @at of @seg */
-static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_segment *seg, u32 at,
-				struct nfr_span *span, u32 length,
+static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_segment *seg,
+				u32 at, struct nfr_span *span, u32 length,
 				enum dma_data_direction direction)
 {
 	u32 room = (length >> PAGE_SHIFT) + NFR_RW_ENDS;
@@ -160,7 +161,8 @@ int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *curso
 			n = min(n, nfr_mem_transfer_read_max(transfer->id->device,
 							     offset_in_page(span->page_base)));
 		if (n)
-			rc = nfr_mem_transfer_one(transfer, seg, cursor->offset, span, n, direction);
+			rc = nfr_mem_transfer_one(transfer, seg, cursor->offset, span, n,
+						  direction);
 		length -= n;
 		cursor->offset += n;
 		if (cursor->offset == seg->length) {

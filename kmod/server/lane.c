@@ -10,7 +10,7 @@
  *
  * A lane keeps its home allocated. A Call that nfsd has, or that waits for it, keeps its lane
  * allocated. The lane ends when it breaks: it withdraws its Calls from its home, and drops the
- * reference that sunrpc holds for other connections. A home that breaks breaks its lanes.
+ * reference that sunrpc holds for other connections. When a home breaks, so do its lanes.
  *
  * Locking: nfr_svc_lane_lock protects who may be joined, and which lanes joined. It does not
  * nest inside other locks; nfr_conn_break() of lanes runs under it.

@@ -171,14 +171,16 @@ static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
 
 	for (i = 0; i < req->head.nreads; i++)
 		count += req->head.reads[i].nsegs;
-	return count + req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
+	return count +
+	       req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
 }
 
 /* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
 static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
 {
-	return rc == -ENOMEM ||
-	       (rc == -EAGAIN && nfr_svc_read_operations(req) <= req->svc->conn->profile.rw_contexts);
+	u32 contexts = req->svc->conn->profile.rw_contexts;
+
+	return rc == -ENOMEM || (rc == -EAGAIN && nfr_svc_read_operations(req) <= contexts);
 }
 
 /**

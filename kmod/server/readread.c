@@ -127,7 +127,8 @@ static int nfr_svc_readread_span(const struct xdr_buf *res, u32 offset, u32 leng
 }
 
 /* Check whether @length inline bytes fit, with a chunk of @span. */
-static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span, u32 length)
+static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span,
+				  u32 length)
 {
 	u32 segs = nfr_mem_span_regions(span, svc->pool.room);
 
