@@ -79,6 +79,8 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "reply_pages %u of %u\n", nfr_svc_budget_in_use(),
 		   nfr_params_server_pages());
 	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
+	seq_printf(seq, "dones_outstanding %u\n", nfr_svc_expose_dones());
+	seq_printf(seq, "lanes %u\n", nfr_svc_lanes_total());
 	seq_printf(seq, "padded_pages %u of %u\n", nfr_svc_padded_total(),
 		   nfr_params_server_pages());
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());

@@ -22,6 +22,7 @@
 
 static struct lock_class_key nfr_svc_pool_key;
 static atomic_t nfr_svc_exposed_total;
+static atomic_t nfr_svc_dones_total;
 
 /* Work requests of MRs are mostly unsignaled; those complete only when they fail. */
 static void nfr_svc_mr_done(struct ib_cq *cq, struct ib_wc *wc)
@@ -146,6 +147,7 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 	req->exposed_since = jiffies;
 	list_add_tail(&req->list, &svc->exposed);
 	svc->nexposed++;
+	atomic_inc(&nfr_svc_dones_total);
 	trace_nfsrdma_svc_expose(req);
 	nfr_work_queue(&svc->expire, nfr_params_server_done_timeout());
 }
@@ -155,6 +157,7 @@ static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
 {
 	list_del(&req->list);
 	req->svc->nexposed--;
+	atomic_dec(&nfr_svc_dones_total);
 }
 
 /**
@@ -250,6 +253,7 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 		nfr_mem_detach(&req->exposure, &mrs);
 		nfr_svc_expose_uncount(req);
 	}
+	atomic_sub(svc->nexposed, &nfr_svc_dones_total);
 	nfr_mem_destroy(&mrs);
 	nfr_mem_pool_destroy(&svc->pool);
 }
@@ -262,4 +266,14 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 u32 nfr_svc_expose_total(void)
 {
 	return atomic_read(&nfr_svc_exposed_total);
+}
+
+/**
+ * nfr_svc_expose_dones - get the number of RDMA_DONEs that clients have not sent yet
+ *
+ * Return: Replies of all connections that clients may read.
+ */
+u32 nfr_svc_expose_dones(void)
+{
+	return atomic_read(&nfr_svc_dones_total);
 }

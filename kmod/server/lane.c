@@ -28,6 +28,8 @@
 
 static DEFINE_SPINLOCK(nfr_svc_lane_lock);
 static LIST_HEAD(nfr_svc_lane_homes);
+/* lanes of all connections */
+static u32 nfr_svc_lane_count;
 
 /* --- Calls --- */
 
@@ -261,6 +263,7 @@ bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer)
 		home = NULL;
 	if (home) {
 		home->nlanes++;
+		nfr_svc_lane_count++;
 		list_add_tail(&lane->joined, &home->lanes);
 		lane->home = home;
 	}
@@ -277,7 +280,18 @@ void nfr_svc_lane_leave(struct nfr_svc *lane)
 	spin_lock_bh(&nfr_svc_lane_lock);
 	list_del(&lane->joined);
 	lane->home->nlanes--;
+	nfr_svc_lane_count--;
 	spin_unlock_bh(&nfr_svc_lane_lock);
+}
+
+/**
+ * nfr_svc_lanes_total - get the number of lanes
+ *
+ * Return: lanes of all connections.
+ */
+u32 nfr_svc_lanes_total(void)
+{
+	return READ_ONCE(nfr_svc_lane_count);
 }
 
 /**

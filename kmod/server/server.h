@@ -345,6 +345,7 @@ void nfr_svc_lanes_init(struct nfr_svc *svc);
 void nfr_svc_lanes_admit(struct nfr_svc *svc);
 void nfr_svc_lanes_refuse(struct nfr_svc *svc);
 void nfr_svc_lanes_break(struct nfr_svc *svc);
+u32 nfr_svc_lanes_total(void);
 
 /* lane_reply.c */
 int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
@@ -436,6 +437,7 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid);
 bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late);
 void nfr_svc_expose_destroy(struct nfr_svc *svc);
 u32 nfr_svc_expose_total(void);
+u32 nfr_svc_expose_dones(void);
 
 /* readread.c */
 extern const struct nfr_svc_personality nfr_svc_version0;
