@@ -126,20 +126,35 @@ def _load(server: Server) -> str:
     for used, what in ((server.memory, "RDMA Reads"), (server.reply_memory, "replies")):
         if used is not None and server.memory_max is not None:
             load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
+    load += _exposed(server.exposed_memory, server.dones_outstanding, server.lanes)
     return f"; {', '.join(load)}"
+
+
+def _exposed(memory: int | None, dones: int | None, lanes: int | None) -> list[str]:
+    """What personalities other than read-write have in use; nothing if that is nothing."""
+    return [
+        *([f"{format_size(memory)} exposed"] if memory else []),
+        *([f"{dones} RDMA_DONEs outstanding"] if dones else []),
+        *([f"{lanes} lanes"] if lanes else []),
+    ]
 
 
 def _client(each: Client) -> str:
     state = "connected" if each.connected else "ended"
     reason = f": {each.reason}" if each.reason != "none" else ""
-    use = f"{each.in_use} of {each.credits} credits in use, {each.calls} calls"
+    exposed = _exposed(each.exposed_memory, each.dones_outstanding, each.lanes)
+    use = ", ".join(
+        (f"{each.in_use} of {each.credits} credits in use", f"{each.calls} calls", *exposed)
+    )
     personality = f"{each.personality}, " if each.personality else ""
     return f"{each.peer}, {personality}{use}, {state}{reason}"
 
 
 def _transport(each: ClientTransport) -> str:
     where = f"{each.number} to {each.server} port {each.port}"
-    return f"{where}, requested {each.requested}, in effect {each.personality or '(not connected)'}"
+    figures = (f"{name.replace('_', ' ')} {n}" for name, n in (each.gauges | each.counters).items())
+    effect = each.personality or "(not connected)"
+    return ", ".join((where, f"requested {each.requested}", f"in effect {effect}", *figures))
 
 
 def _built(found: Status) -> str:

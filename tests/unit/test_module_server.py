@@ -110,6 +110,25 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def test_what_clients_reach_is_shown(debug: Path) -> None:
+    """Memory that they may read, RDMA_DONEs that are missing, and lanes."""
+    with (debug / "totals").open("a") as file:
+        file.write("exposed_pages 32\ndones_outstanding 2\nlanes 7\n")
+    with (debug / "9" / "connection").open("a") as file:
+        file.write("personality read-read\nexposed_pages 16\ndones_outstanding 1\nlanes 0\n")
+    found = server_debugfs.server(debug)
+    assert found
+    assert (found.exposed_memory, found.dones_outstanding, found.lanes) == (32 << 12, 2, 7)
+    counters = {"cache_hits": 5}
+    cached = ClientTransport(3, "10.9.1.2", 20049, "cached", "cached", {"cache_bytes": 9}, counters)
+    shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(cached,)))
+    words = [x for x in shown if x.startswith(("server", "client", "transport"))]
+    assert words[0].endswith(" for replies, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes")
+    assert words[1].endswith(", 1204 calls, 64k exposed, 1 RDMA_DONEs outstanding, connected")
+    assert words[2].endswith(", 1204 calls, ended: disconnected by the peer")
+    assert words[3].endswith(", in effect cached, cache bytes 9, cache hits 5")
+
+
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
     assert server_debugfs.server(tmp_path / "none") == Server("nfr")
 

@@ -7,16 +7,28 @@ are read.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.host.module.server_debugfs import values
 
-__all__ = ["DEBUG", "ClientTransport", "in_effect", "transports"]
+__all__ = ["COUNTERS", "DEBUG", "GAUGES", "ClientTransport", "in_effect", "transports"]
 
 DEBUG = Path("/sys/kernel/debug/nfsrdma")
+GAUGES = ("lanes", "lanes_busy", "cache_bytes")
+"""Lanes that are connected, lanes with a Call; bytes that stay registered without a Call."""
+COUNTERS = (
+    *("fetches", "dones", "padded_calls", "padded_replies"),
+    *("lane_calls", "lane_fallbacks", "lanes_connected", "lanes_ended"),
+    *("cache_hits", "cache_misses", "cache_copies"),
+)
+"""Replies that the client read, RDMA_DONEs that it sent; messages with padding; READs on lanes,
+and READs that found no lane; registrations that the cache had or lacked, Replies in slots."""
+_PAGE = os.sysconf("SC_PAGESIZE")
 _PEER = re.compile(r"(?P<server>\S+) port (?P<port>\d+)")
 
 
@@ -31,6 +43,10 @@ class ClientTransport:
     requested: str
     personality: str
     """What both sides agreed on; "" while it is not connected."""
+    gauges: dict[str, int] = field(default_factory=dict)
+    """Of GAUGES those that the personality in effect has; none for read-write."""
+    counters: dict[str, int] = field(default_factory=dict)
+    """The same of COUNTERS, without zeros.  Those of the cache restart at 0 with a connection."""
 
 
 def transports(debug: Path = DEBUG) -> list[ClientTransport]:
@@ -54,10 +70,23 @@ def _transport(folder: Path) -> ClientTransport | None:
     # a module of an earlier version has no personalities
     if not peer or "personality_wanted" not in has:
         return None
+    personality = has.get("personality", "")
+    varies = personality not in ("", DEFAULT)
+    figures = has | values(folder / "counters") if varies else {}
     return ClientTransport(
         number=int(folder.name),
         server=peer["server"],
         port=int(peer["port"]),
         requested=has["personality_wanted"],
-        personality=has.get("personality", ""),
+        personality=personality,
+        gauges=_gauges(figures),
+        counters={name: count for name in COUNTERS if (count := int(figures.get(name, 0)))},
     )
+
+
+def _gauges(figures: dict[str, str]) -> dict[str, int]:
+    # lanes has its limit behind it: "3 of 8"
+    found = {name: int(figures[name].split()[0]) for name in GAUGES if name in figures}
+    if "cache_idle_pages" in figures:
+        found["cache_bytes"] = int(figures["cache_idle_pages"]) * _PAGE
+    return found

@@ -14,7 +14,7 @@ from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.host.module.source import OURS
 
-__all__ = ["Client", "Server", "clients", "server", "values"]
+__all__ = ["Client", "Server", "clients", "personality_totals", "server", "values"]
 
 _DEBUG = Path("/sys/kernel/debug/nfsrdma-server")
 _PAGE = os.sysconf("SC_PAGESIZE")
@@ -39,6 +39,12 @@ class Client:
     """Bytes of Replies that the client has not acknowledged; None if the module does not count."""
     personality: str = ""
     """The protocol variant in effect; "" if the module has no personalities."""
+    exposed_memory: int = 0
+    """Bytes of Replies that the client may read (read-read)."""
+    dones_outstanding: int = 0
+    """Replies that the client may read until it sends an RDMA_DONE."""
+    lanes: int = 0
+    """Lanes of the client that belong to this connection (pre-posted)."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,12 @@ class Server:
     clients: tuple[Client, ...] = ()
     personalities: tuple[str, ...] = ()
     """The personalities that it accepts; () if the module has none."""
+    exposed_memory: int | None = None
+    """Bytes of Replies that clients may read; None if the module does not count."""
+    dones_outstanding: int | None = None
+    """Replies that clients may read until they send an RDMA_DONE; None likewise."""
+    lanes: int | None = None
+    """Lanes of all clients; None likewise."""
 
 
 def server(debug: Path = _DEBUG) -> Server | None:
@@ -73,7 +85,17 @@ def server(debug: Path = _DEBUG) -> Server | None:
     pages, pages_max = _pair(totals["read_pages"])
     replies = _bytes(totals.get("reply_pages", "").partition(" ")[0])
     memory = (pages * _PAGE, replies, pages_max * _PAGE)
-    return Server(name, used, most, *memory, tuple(clients(debug)), accepts)
+    return Server(
+        name, used, most, *memory, tuple(clients(debug)), accepts, *personality_totals(debug)
+    )
+
+
+def personality_totals(debug: Path = _DEBUG) -> tuple[int | None, int | None, int | None]:
+    """Exposed bytes, RDMA_DONEs outstanding and lanes; None for those that are not counted."""
+    totals = values(debug / "totals")
+    dones, lanes = totals.get("dones_outstanding"), totals.get("lanes")
+    exposed = _bytes(totals.get("exposed_pages", ""))
+    return exposed, int(dones) if dones else None, int(lanes) if lanes else None
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
@@ -97,6 +119,9 @@ def _client(folder: Path) -> Client | None:
         reason=state["disconnect"],
         reply_memory=_bytes(state.get("reply_pages", "")),
         personality=state.get("personality", ""),
+        exposed_memory=_bytes(state.get("exposed_pages", "")) or 0,
+        dones_outstanding=int(state.get("dones_outstanding", 0)),
+        lanes=int(state.get("lanes", 0)),
     )
 
 
