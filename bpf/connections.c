@@ -7,7 +7,7 @@
 /* probes/sets/connections.py has the same names in the same order */
 enum connection_event {
 	CONNECTED, DISCONNECTED, CM_EVENT, COMPLETION_ERROR, RETRANSMITTED, TIMED_OUT,
-	ACCEPTED, ERROR, LOST_DEVICE
+	ACCEPTED, ERROR, LOST_DEVICE, LANE, LANE_END
 };
 
 #define ADDRESS		28
@@ -164,6 +164,27 @@ PROBE(nfsrdma, nfsrdma_connect)
 PROBE(nfsrdma, nfsrdma_disconnect)
 {
 	OURS(record, DISCONNECTED);
+
+	bpf_probe_read_kernel_str(record.text, REASON, args->reason);
+	tell(args, &record);
+	return 0;
+}
+
+/* personality pre-posted */
+PROBE(nfsrdma, nfsrdma_lane)
+{
+	OURS(record, LANE);
+
+	record.status = args->status;
+	if (args->status)
+		bpf_probe_read_kernel_str(record.text, REASON, args->reason);
+	tell(args, &record);
+	return 0;
+}
+
+PROBE(nfsrdma, nfsrdma_lane_end)
+{
+	OURS(record, LANE_END);
 
 	bpf_probe_read_kernel_str(record.text, REASON, args->reason);
 	tell(args, &record);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Memory regions (MRs): mapped, registered, invalidated by the peer or locally,
- * unmapped; their size, their lifetime, and how many are in use at once.
+ * unmapped, used again without a registration; their size, their lifetime, how
+ * many are mapped at once, and how many bytes.
  *
  * rpcrdma's events name the client, nfsrdma's name the transport.
  */
 
 /* probes/sets/registrations.py has the same names in the same order */
 enum region_count {
-	MAPPED, REGISTERED, LOCAL_INVALIDATIONS, REMOTE_INVALIDATIONS, UNMAPPED,
+	MAPPED, REGISTERED, LOCAL_INVALIDATIONS, REMOTE_INVALIDATIONS, UNMAPPED, REUSED,
 	REGION_PAGES, REGION_BYTES, LIFETIME_NS, MAPPING_NS, INVALIDATING_NS, HIGH_WATER,
-	REGION_COUNTS
+	MAPPED_BYTES, REGION_COUNTS
 };
 
 /* a power of two; one row per client, other maps have one per client and procedure */
@@ -32,6 +33,7 @@ struct region {
 	u64 mapped_at;		/* 0: not mapped */
 	struct region_key key;
 	struct region_owner owner;
+	u32 length;
 };
 
 /* All CPUs share a row, so that there is one high-water mark */
@@ -169,7 +171,9 @@ static inline void region_mapped(struct region_key *key, u32 ours, u32 owner, u6
 	region->mapped_at = now;
 	region->key = *key;
 	region->owner = whose;
+	region->length = length;
 	region_add(row, MAPPED, 1);
+	region_add(row, MAPPED_BYTES, length);
 	region_add(row, REGION_PAGES, ((offset & PAGE_REST) + length + PAGE_REST) >> PAGE_BITS);
 	region_add(row, REGION_BYTES, length);
 	region_work_mapped(row, now);
@@ -204,6 +208,7 @@ static inline void region_unmapped(struct region_key *key)
 	if (!row)
 		return;
 	region_add(row, UNMAPPED, 1);
+	region_add(row, MAPPED_BYTES, -(u64)region->length);
 	region_add(row, LIFETIME_NS, lived);
 	__sync_fetch_and_add(&row->lifetimes[slot_of(lived / 1000)], 1);
 }

@@ -15,6 +15,13 @@ PROBE(nfsrdma, nfsrdma_mr_fastreg)
 	return 0;
 }
 
+/* personality cached */
+PROBE(nfsrdma, nfsrdma_mr_reuse)
+{
+	region_event(1, args->xprt, REUSED);
+	return 0;
+}
+
 PROBE(nfsrdma, nfsrdma_mr_localinv)
 {
 	region_event(1, args->xprt, LOCAL_INVALIDATIONS);

@@ -20,6 +20,8 @@ from nfsrdma_tools.sizes import format_size
 
 __all__ = ["JsonIntervals", "Tables"]
 
+# columns that only some personalities of our module have: left out if they are blank
+_RARE = ("reused", "| exposed", "done", "not done", "late")
 _NUMBER = re.compile(r"[0-9.]*(e[+-][0-9]+)?[kMG]?")
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
@@ -68,7 +70,8 @@ class Tables:
 
 def table(columns: Sequence[Column], records: Sequence[Record]) -> list[str]:
     """A heading and a line per record; text is aligned left, numbers right."""
-    aligned = [_aligned(head, [printable(show(r)) for r in records]) for head, show in columns]
+    cells = [(head, [printable(show(r)) for r in records]) for head, show in columns]
+    aligned = [_aligned(head, each) for head, each in cells if head not in _RARE or any(each)]
     return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
@@ -167,12 +170,14 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("invalidated by peer", number("remote_invalidations")),
         ("by client", number("local_invalidations")),
         ("unmapped", number("unmapped")),
+        ("reused", number("reused")),
         ("pages each", mean("pages", "mapped", 1)),
         ("us each", mean("lifetime_ns", "unmapped", 1000)),
         ("CPU us: map", timed("mapping_ns", "mapped")),
         ("invalidate", timed("invalidating_ns", "unmapped")),
         ("outstanding", number("outstanding")),
         ("peak", number("high_water")),
+        ("bytes", size("mapped_bytes")),
         ("allocated", number("mrs_allocated")),
         ("recycled", number("mrs_recycled")),
         ("orphaned", number("mrs_orphaned")),
@@ -198,6 +203,10 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("offered", size("room")),
         ("written", size("written")),
         ("invalidated", number("invalidates")),
+        ("| exposed", size("exposed_bytes")),
+        ("done", number("dones")),
+        ("not done", number("dones_outstanding")),
+        ("late", number("done_timeouts")),
         ("| mean us", microseconds("mean_us")),
         *((phase, microseconds(phase, "phases_us")) for phase in server.PHASES),
     ),

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Row", "increase", "row_of", "split", "text", "total"]
+__all__ = ["Row", "address", "increase", "row_of", "split", "text", "total"]
 
 # SLOTS of bpf/account.h
 _SLOTS = 32
@@ -63,3 +65,13 @@ def _minus(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
 def text(raw: bytes) -> str:
     """A C string of the kernel, up to its NUL byte."""
     return raw.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def address(raw: bytes) -> str:
+    """The address in a ``struct sockaddr``, without its port; "" if it has none."""
+    family = int.from_bytes(raw[:2], sys.byteorder)
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8])
+    if family == socket.AF_INET6:
+        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
+    return ""

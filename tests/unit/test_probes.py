@@ -165,8 +165,9 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
     assert tuple(name.removeprefix("server_") for name in found) == server.PHASES
     found = lower(names_of("server.c", "SERVER_CALLS", "SERVER_COUNTS"))
     assert tuple(name.removeprefix("server_") for name in found) == server.COUNTS
-    found = names_of("connections.c", "CONNECTED", "LOST_DEVICE")
+    found = names_of("connections.c", "CONNECTED", "LANE_END")
     assert len(found) == len(connections.EVENTS) - 1
+    assert lower(names_of("server_ours.c", "EXPOSURES", "EXPOSURE_COUNTS")) == server.EXPOSURES
 
 
 def test_sums_over_cpus_and_differences() -> None:
@@ -229,6 +230,8 @@ def test_events_of_connections_in_words() -> None:
     assert told("connect").words == "done"
     assert told("connect", status=-111).words == "Connection refused"
     assert told("disconnect").peer == "10.0.0.1"
+    assert told("lane").words == "done"
+    assert told("lane end", text=b"abandoned\0").words == "abandoned"
     assert told("retransmission", text=b"READ\0", status=2).words == "READ, sent 2 times"
     v4 = b"\2\0\0\0" + bytes((10, 9, 1, 11)) + bytes(20)
     v6 = b"\12\0" + bytes(6) + bytes(15) + b"\1" + bytes(4)
@@ -398,6 +401,33 @@ def test_a_send_that_ends_after_its_interval() -> None:
     assert row["phases_us"] == {"queue": 0, "read_in": 0, "nfsd": 1.5, "write_out": 0}
     (row,) = server.records(server.Server({asked: sends}, {}), {})
     assert (row["mean_us"], row["phases_us"]) == (0, {"send": 3})
+
+
+def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
+    first, second = (server.Connection(1 << 31 | n, "10.0.0.1") for n in (1, 2))
+    before = server.Server({}, {}, {first: (4, 400, 3, 1, 0, 9)})
+    after = server.Server({}, {}, {first: (6, 600, 5, 1, 0, 2), second: (1, 100, 0, 0, 3, 1)})
+    (row,) = server.records(server.difference(after, before), {})
+    assert (row["peer"], row["procedure"], row["calls"]) == ("10.0.0.1", "RDMA_DONE", 0)
+    assert [row[name] for name in server.EXPOSURES] == [3, 300, 2, 0, 3, 3]
+    assert server.difference(after, after).exposed == {}
+    lines = trace_view.table(trace_view.COLUMNS["server"], [row])
+    assert "| exposed  done  not done  | mean us" in lines[0]
+    plain = row | dict.fromkeys(server.EXPOSURES, 0)
+    assert "exposed" not in trace_view.table(trace_view.COLUMNS["server"], [plain])[0]
+
+
+def test_states_of_regions_are_not_differences() -> None:
+    counts = dict.fromkeys(registrations.COUNTS, 0)
+    before = {**counts, "mapped": 5, "reused": 3, "high_water": 4, "mapped_bytes": 900}
+    after = {**counts, "mapped": 6, "reused": 9, "high_water": 4, "mapped_bytes": 100}
+    readings = (
+        registrations.Registrations({(True, 7): tuple(each.values())}, {}, 0, 0)
+        for each in (after, before)
+    )
+    (found,) = registrations.difference(*readings).counts.values()
+    named = dict(zip(registrations.COUNTS, found, strict=True))
+    assert named == {**counts, "mapped": 1, "reused": 6, "high_water": 4, "mapped_bytes": 100}
 
 
 def test_functions_that_are_not_there_are_named_once() -> None:

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nfsrdma_tools.probes.counters import text
+from nfsrdma_tools.probes.counters import address, text
 from nfsrdma_tools.probes.maps import decoded
 from nfsrdma_tools.probes.rpc_clients import owner
 from nfsrdma_tools.probes.rpc_transports import is_there, mounts_of_transports
@@ -36,7 +34,7 @@ FILTERS = ("mount", "client")
 # enum connection_event of bpf/connections.c
 EVENTS = (
     *("connect", "disconnect", "cm", "completion error", "retransmission", "timeout"),
-    *("accept", "error", "device removed"),
+    *("accept", "error", "device removed", "lane", "lane end"),
 )
 _KEPT = 10_000
 
@@ -185,7 +183,7 @@ def records(snapshot: Connections, clients: dict[int, tuple[str, ...]]) -> list[
 def told(raw: Any) -> Event:
     """The event in a record of the program."""
     kind = EVENTS[raw.event]
-    peer = _address(bytes(raw.address)) if raw.has_address else text(raw.peer)
+    peer = address(bytes(raw.address)) if raw.has_address else text(raw.peer)
     return Event(raw.time, kind, bool(raw.ours), raw.number, peer, _words(kind, raw))
 
 
@@ -199,12 +197,3 @@ def _words(kind: str, raw: Any) -> str:
         return f"{said}, sent {raw.status} times"
     status = "" if raw.status == 0 else os.strerror(abs(raw.status))
     return ", ".join(filter(None, (said, status))) or "done"
-
-
-def _address(raw: bytes) -> str:
-    family = int.from_bytes(raw[:2], sys.byteorder)
-    if family == socket.AF_INET:
-        return socket.inet_ntop(socket.AF_INET, raw[4:8])
-    if family == socket.AF_INET6:
-        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
-    return ""

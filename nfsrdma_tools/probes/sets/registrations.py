@@ -33,13 +33,15 @@ FILTERS = ("mount",)
 # enum region_count of bpf/registrations.c
 COUNTS = (
     *("mapped", "registered", "local_invalidations", "remote_invalidations", "unmapped"),
-    *("pages", "bytes", "lifetime_ns", "mapping_ns", "invalidating_ns", "high_water"),
+    *("reused", "pages", "bytes", "lifetime_ns", "mapping_ns", "invalidating_ns"),
+    *("high_water", "mapped_bytes"),
 )
 """``mapped`` regions got a new key, ``registered`` ones were posted; each is invalidated by the
-peer's Send (``remote_``) or by its own work request (``local_``), then ``unmapped``.  ``pages``
-are the kernel's.  ``lifetime_ns`` is the sum of the times from mapped to unmapped, ``mapping_ns``
-and ``invalidating_ns`` the CPU time in MAPS and TAKES_BACK, 0 if not timed; ``high_water`` the
-maximum of regions mapped at once since the session began.
+peer's Send (``remote_``) or by its own work request (``local_``), then ``unmapped``.  ``reused``
+ones were still registered (personality cached).  ``pages`` are the kernel's.  ``lifetime_ns`` is
+the sum of the times from mapped to unmapped, ``mapping_ns`` and ``invalidating_ns`` the CPU time in
+MAPS and TAKES_BACK, 0 if not timed.  Of the regions that were mapped since the session began,
+``high_water`` is the maximum at once, ``mapped_bytes`` the size of those that are mapped now.
 """
 MAPS = {"rpcrdma": ("frwr_map",), "nfsrdma": ("nfr_mem_prepare",)}
 """Functions that map regions (net/sunrpc/xprtrdma/frwr_ops.c, kmod/memory/region.c).  None of the
@@ -50,6 +52,7 @@ TAKES_BACK = {
     "nfsrdma": ("nfr_client_revoke", "nfr_mem_release"),
 }
 """Functions that post invalidations, or handle the peer's, and unmap regions."""
+# the counts before it are sums, the others states
 _HIGH_WATER = COUNTS.index("high_water")
 # columns of mountstats, RDMA only
 _MADE = ("mrs_allocated", "mrs_recycled", "mrs_orphaned")
@@ -107,10 +110,10 @@ def _decoded(row: Any) -> tuple[Owner, tuple[int, ...], tuple[int, ...]]:
 
 
 def difference(after: Registrations, before: Registrations) -> Registrations:
-    """The difference between two readings; the high-water mark is that of ``after``."""
+    """The difference between two readings; the states are those of ``after``."""
     grown = increase(_sums(after), _sums(before))
     return Registrations(
-        counts={key: (*counts, after.counts[key][_HIGH_WATER]) for key, counts in grown.items()},
+        counts={key: (*counts, *after.counts[key][_HIGH_WATER:]) for key, counts in grown.items()},
         lifetimes=increase(after.lifetimes, before.lifetimes),
         made=after.made - before.made,
         destroyed=after.destroyed - before.destroyed,

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.probes.counters import increase, text, total
-from nfsrdma_tools.probes.maps import free, rows
+from nfsrdma_tools.probes.counters import address, increase, text, total
+from nfsrdma_tools.probes.maps import decoded, free, rows
 
 __all__ = [
     "COUNTS",
+    "EXPOSURES",
     "FILTERS",
     "PHASES",
     "Server",
@@ -35,6 +37,15 @@ COUNTS = (
 """Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk.  Segments and
 bytes fetched; ``room`` offered by clients in chunks, bytes ``written`` there; replies that
 invalidated a key of the client; completed ``sends``, with our server none."""
+# enum exposure_count of bpf/server_ours.c
+EXPOSURES = (
+    *("exposures", "exposed_bytes", "dones", "done_timeouts", "stray_dones"),
+    "dones_outstanding",
+)
+"""Replies that the client read from the server's memory (personality read-read of our module), and
+their bytes; how the access to them ended: by an RDMA_DONE or by the timeout; RDMA_DONEs for no
+Reply.  The last one is not a sum: Replies that clients may read now."""
+_NO_EXPOSURES = dict.fromkeys(EXPOSURES, 0)
 
 
 class ServerRow(NamedTuple):
@@ -44,21 +55,37 @@ class ServerRow(NamedTuple):
     procedure: str
 
 
+class Connection(NamedTuple):
+    """The key of exposures: a connection's number and its client's address."""
+
+    number: int
+    peer: str
+
+
 _Decoded = tuple[ServerRow, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Server:
-    """``sums``: ns in total, ns in each of PHASES, then COUNTS; ``times`` in units of 1024 ns."""
+    """``sums``: ns in total, ns in each of PHASES, then COUNTS; ``times`` in units of 1024 ns.
+
+    ``exposed`` has EXPOSURES.
+    """
 
     sums: dict[ServerRow, tuple[int, ...]]
     times: dict[ServerRow, tuple[int, ...]]
+    exposed: dict[Connection, tuple[int, ...]] = field(default_factory=dict)
 
 
 def read(session: Any) -> Server:
     """The counts since the session began."""
     found = rows(session, "server_rows", _row_key, _decoded)
-    return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found})
+    exposed = dict(decoded(session, "exposure_rows", _exposure))
+    return Server({a: sums for a, sums, _ in found}, {a: times for a, _, times in found}, exposed)
+
+
+def _exposure(number: Any, row: Any) -> tuple[Connection, tuple[int, ...]]:
+    return Connection(number.value, address(bytes(row.peer))), tuple(row.counts)
 
 
 def _row_key(leaf: Any) -> ServerRow:
@@ -77,18 +104,38 @@ def forget(session: Any, reading: Server, now: float) -> None:
 
 def difference(after: Server, before: Server) -> Server:
     """The difference between two readings of one session."""
-    return Server(increase(after.sums, before.sums), increase(after.times, before.times))
+    grown = increase(_only_sums(after.exposed), _only_sums(before.exposed))
+    return Server(
+        increase(after.sums, before.sums),
+        increase(after.times, before.times),
+        {key: (*sums, after.exposed[key][-1]) for key, sums in grown.items()},
+    )
+
+
+def _only_sums(exposed: dict[Connection, tuple[int, ...]]) -> dict[Connection, tuple[int, ...]]:
+    return {key: counts[:-1] for key, counts in exposed.items()}
 
 
 def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[str, Any]]:
     """A row for each client and procedure; times in microseconds per Call.
 
     "mean_us" ends when the reply is posted; "send" is additional, per Send, if one was completed.
+    A client that reads Replies from the server's memory has a row of the procedure "RDMA_DONE".
     """
     del clients
-    return [
+    found = [
         _row(key, sums, snapshot.times.get(key, ())) for key, sums in sorted(snapshot.sums.items())
     ]
+    return found + list(_exposed(snapshot))
+
+
+def _exposed(snapshot: Server) -> Iterator[dict[str, Any]]:
+    """A row for each client, its connections added up."""
+    none = (0,) * (1 + len(PHASES) + len(COUNTS))
+    for peer in sorted({key.peer for key in snapshot.exposed}):
+        counts = total(each for key, each in snapshot.exposed.items() if key.peer == peer)
+        row = _row(ServerRow(peer, "RDMA_DONE"), none, ())
+        yield row | dict(zip(EXPOSURES, counts, strict=True))
 
 
 def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:
@@ -99,6 +146,7 @@ def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[
         "peer": key.peer,
         "procedure": key.procedure,
         **dict(zip(COUNTS, counts, strict=True)),
+        **_NO_EXPOSURES,
         "mean_us": spent / calls / 1000 if calls else 0.0,
         "phases_us": {
             phase: ns / n / 1000 for phase, ns, n in zip(PHASES, phases, each, strict=True) if n
