@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+from nfsrdma_tools.live.snapshot_xprt import Credits, Personality, Xprt
+
 __all__ = [
-    "Ahead", "Chunks", "Client", "Credits", "Event", "Layer", "Mount", "Op", "Port", "Processors",
-    "Regions", "Server", "Snapshot", "Timing", "Waiting", "Xprt",
+    "Ahead", "Chunks", "Client", "Credits", "Event", "Layer", "Mount", "Op", "Personality", "Port",
+    "Processors", "Regions", "Server", "Snapshot", "Timing", "Waiting", "Xprt",
 ]  # fmt: skip
 
 Slots = tuple[tuple[int, int], ...]
@@ -75,33 +77,6 @@ class Ahead:
     """Read-ahead, from the probe set readahead."""
 
     counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Credits:
-    """Credits of a connection: granted by the server, and in use."""
-
-    granted: int = 0
-    used: int = 0
-
-
-@dataclass(frozen=True)
-class Xprt:
-    """A connection of a mount; ``number`` is sunrpc's, or -1 if the kernel reports none."""
-
-    number: int = -1
-    kind: str = ""
-    address: str = ""
-    states: tuple[str, ...] = ()
-    connected: bool | None = None
-    credits: Credits = Credits()
-    requests: int = 0
-    sending: int = 0
-    pending: int = 0
-    backlog: int = 0
-    connects: int = 0
-    counters: dict[str, int] = field(default_factory=dict)
-    """The columns of mountstats by the kernel's names, without zeros."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +187,12 @@ class Server:
     calls: int = 0
     bad_calls: int = 0
     clients: tuple[Client, ...] = ()
+    exposed: int | None = None
+    """Bytes of Replies that clients may read (personality read-read); None without our module."""
+    dones_outstanding: int | None = None
+    """Replies that clients may read until they send an RDMA_DONE; None likewise."""
+    lanes: int | None = None
+    """Lanes of clients (personality pre-posted); None likewise."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
+from nfsrdma_tools.host.module.client_debugfs import COUNTERS, GAUGES
 from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,
@@ -12,6 +13,7 @@ from nfsrdma_tools.live.snapshot import (
     Layer,
     Mount,
     Op,
+    Personality,
     Port,
     Processors,
     Regions,
@@ -109,7 +111,12 @@ def served() -> Server:
         "10.9.1.11", "READ", {"calls": 40, "write_calls": 40, "written": 2621440}, 80_000_000,
         {"queue": 1_000_000, "nfsd": 60_000_000, "write_out": 19_000_000}, ((8, 40),),
     )  # fmt: skip
-    return Server(8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,))
+    return Server(8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16)
+
+
+def personality() -> Personality:
+    """All figures of a personality; a connection of our module has some of them."""
+    return Personality("pre-posted", dict.fromkeys(GAUGES, 4), dict.fromkeys(COUNTERS, 7))
 
 
 def hostile() -> Snapshot:

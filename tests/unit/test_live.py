@@ -15,6 +15,7 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
@@ -27,7 +28,15 @@ from nfsrdma_tools.live.collect.pending_rpcs import Waits
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
-from nfsrdma_tools.live.snapshot import Credits, Op, Processors, Snapshot, Timing, Waiting
+from nfsrdma_tools.live.snapshot import (
+    Credits,
+    Op,
+    Personality,
+    Processors,
+    Snapshot,
+    Timing,
+    Waiting,
+)
 from nfsrdma_tools.probes import probe_sets, program, trace_events
 from nfsrdma_tools.probes.counters import Row
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
@@ -195,6 +204,26 @@ def test_nfsd_counts_and_ports(tmp_path: Path) -> None:
     (tmp_path / "rxe0").rename(tmp_path / "rxe1")
     assert [port.name for port in ports.read()] == ["rxe1/1"]
     assert rdma_ports.Ports(tmp_path / "none").read() == []
+
+
+def test_counters_of_a_personality_restart_with_its_connection() -> None:
+    def state(**counters: int) -> Readings:
+        lanes = {"lanes": 3}
+        one = ClientTransport(3, "10.9.1.1", 20049, "cached", "cached", lanes, counters)
+        return Readings(transports={3: one})
+
+    def found(now: Readings, before: Readings) -> Personality | None:
+        return host_statistics._with_personality(xprt(), now, before).personality
+
+    before = state(cache_hits=7, cache_misses=2)
+    after = state(cache_hits=9, cache_misses=2)
+    assert found(after, before) == Personality("cached", {"lanes": 3}, {"cache_hits": 2})
+    assert found(state(cache_hits=4), before) == Personality(
+        "cached", {"lanes": 3}, {"cache_hits": 4}
+    )
+    # new in this interval
+    assert found(after, Readings()) == Personality("cached", {"lanes": 3}, {})
+    assert found(Readings(), after) is None
 
 
 def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +397,7 @@ def test_reading_stacks_does_not_prolong_the_first_interval(
 def counted_found() -> dict[str, object]:
     """Counts of client 3, and of transport 7 of our module, which client 4 uses."""
     row, other = Row(3, "READ"), Row(4, "WRITE")
-    regions = tuple(range(1, 12))
+    regions = tuple(range(1, 1 + len(registrations.COUNTS)))
     credit = connections.Credit(32, 5, 9, 2)
     return {
         "latency": latency.Latency(

@@ -3,11 +3,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from snapshots_made import HOSTILE, changed, hostile, mount, served, snapshot, xprt
+from snapshots_made import HOSTILE, changed, hostile, mount, personality, served, snapshot, xprt
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES, needed_probes
@@ -63,6 +64,31 @@ def test_counters_add_up() -> None:
     assert value(metrics, "nfsrdma_server_client_calls_total", **one) == 120
     assert value(metrics, "nfsrdma_server_client_sends_total", **one) == 0
     assert value(metrics, "nfsrdma_sampler_snapshots_total") == 3
+
+
+def test_a_personality_is_exported_of_its_connection() -> None:
+    metrics = Metrics()
+    for number in (1, 2):
+        metrics.add(changed(number, xprts=(xprt(personality=personality()),)))
+    metrics.add(snapshot(3, server=served()))
+    metrics.add(changed(4, xprts=(xprt(personality=personality()),), transport="nfsrdma"))
+    labels = {"xprt": "3", "transport": "nfsrdma"}
+    assert value(metrics, "nfsrdma_xprt_personality_info", personality="pre-posted", **labels) == 1
+    assert value(metrics, "nfsrdma_xprt_lanes", **labels) == 4
+    assert value(metrics, "nfsrdma_xprt_cache_hits_total", **labels) == 7
+
+
+def test_memory_that_clients_may_read_is_exported() -> None:
+    metrics = Metrics()
+    metrics.add(snapshot(1, server=served()))
+    assert value(metrics, "nfsrdma_server_exposed_bytes") == 131072
+    assert value(metrics, "nfsrdma_server_dones_outstanding") == 2
+    assert value(metrics, "nfsrdma_server_lanes") == 16
+    # another module's server has none of them
+    metrics.add(snapshot(2, server=replace(served(), exposed=None, lanes=None)))
+    found = {name for name, _ in samples(metrics)}
+    assert "nfsrdma_server_dones_outstanding" in found
+    assert not found & {"nfsrdma_server_exposed_bytes", "nfsrdma_server_lanes"}
 
 
 def test_a_connection_is_exported_once_however_many_mounts_share_it() -> None:
@@ -154,8 +180,8 @@ def whole() -> Snapshot:
          "reply_waits_for_send"), 1,
     )  # fmt: skip
     full = changed(
-        1, xprts=(xprt(counters=counters),), asked="tcp", ahead=Ahead({"used": 3}),
-        waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
+        1, xprts=(xprt(counters=counters, personality=personality()),), asked="tcp",
+        ahead=Ahead({"used": 3}), waiting=(Waiting("READ", 7, "xprt_pending", 1, 1),),
     )  # fmt: skip
     more = {
         "server": served(),

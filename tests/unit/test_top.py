@@ -10,9 +10,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
+from snapshots_made import HOSTILE, hostile, mount, op, personality, served, snapshot, xprt
 
-from nfsrdma_tools.live.snapshot import Event, Snapshot
+from nfsrdma_tools.live.snapshot import Event, Personality, Snapshot
 from nfsrdma_tools.live.top.app import Taken, Top
 from nfsrdma_tools.live.top.number_format import number, span, text
 from nfsrdma_tools.live.top.recent_values import Trail, spark
@@ -100,6 +100,16 @@ def test_a_screen_is_as_it_was(name: str, request: pytest.FixtureRequest) -> Non
     if request.config.getoption("--redraw"):
         file.write_text(found)
     assert found == file.read_text()
+
+
+def test_the_figures_of_a_personality_are_in_the_details() -> None:
+    own = xprt(personality=personality())
+    usual = xprt(number=4, personality=Personality("read-write"))
+    taken = [snapshot(1, (mount(xprts=(own, usual)),))]
+    lines = drawn(taken, "enter", size=(160, 50)).splitlines()
+    (at,) = (n for n, line in enumerate(lines) if "rdma pre-posted 10.9.1.1" in line)
+    assert " pre-posted: lanes 4, lanes busy 4, " in lines[at + 1]
+    assert any("rdma read-write 10.9.1.1" in line for line in lines[at + 2 :])
 
 
 def test_the_page_on_live_views_shows_the_overview() -> None:

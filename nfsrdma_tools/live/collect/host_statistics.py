@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
+from nfsrdma_tools.host.module import client_debugfs, server_debugfs
 from nfsrdma_tools.host.nfs import (
     fstab,
     mountinfo,
@@ -31,6 +32,7 @@ from nfsrdma_tools.live.snapshot import (
     Credits,
     Mount,
     Op,
+    Personality,
     Port,
     Processors,
     Server,
@@ -57,6 +59,8 @@ class Readings:
     """By mount point."""
     cpu: cpu_time.CpuTimes | None = None
     nfsd: nfsd_stats.Served | None = None
+    transports: Mapping[int, client_debugfs.ClientTransport] = field(default_factory=dict)
+    """Transports of our module by number; empty for users other than root."""
 
 
 class Facts:
@@ -80,6 +84,7 @@ class Facts:
             mounts={str(each.directory): each for each in mounts},
             cpu=self._tried("CPU", cpu_time.busy),
             nfsd=self._tried("nfsd", nfsd_stats.read),
+            transports={each.number: each for each in client_debugfs.transports()},
         )
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
@@ -98,7 +103,8 @@ class Facts:
             key = numbers or mount.directory, mount.transport
             if key not in made:
                 there = tuple(transports[n] for n in numbers if n in transports)
-                made[key] = _xprts(added.xprts, there, mount.transport)
+                shown = _xprts(added.xprts, there, mount.transport)
+                made[key] = tuple(_with_personality(each, now, before) for each in shown)
             found.append(_done(mount, added, made[key]))
         return tuple(found)
 
@@ -118,8 +124,19 @@ class Facts:
             self._listeners = tuple(map(str, self._tried("listeners", nfsctl.listeners) or ()))
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
-        grown = (max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names)
-        return Server(threads, self._listeners, *grown)
+        grown = {n: max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names}
+        exposed, dones, lanes = server_debugfs.personality_totals()
+        return Server(
+            threads,
+            self._listeners,
+            read=grown["read_bytes"],
+            written=grown["write_bytes"],
+            calls=grown["calls"],
+            bad_calls=grown["bad_calls"],
+            exposed=exposed,
+            dones_outstanding=dones,
+            lanes=lanes,
+        )
 
     def ports(self) -> tuple[Port, ...]:
         """The RDMA ports."""
@@ -228,6 +245,20 @@ def _xprts(
     return tuple(
         _shown(_counted(c), t, transport) for c, t in zip(counted, transports, strict=True)
     )
+
+
+def _with_personality(xprt: Xprt, now: Readings, before: Readings) -> Xprt:
+    state = now.transports.get(xprt.number)
+    if not state:
+        return xprt
+    then = before.transports.get(xprt.number, state)
+    # counters restart at 0 with a connection
+    grown = {
+        name: grown
+        for name, count in state.counters.items()
+        if (grown := count - (had if (had := then.counters.get(name, 0)) <= count else 0))
+    }
+    return replace(xprt, personality=Personality(state.personality, state.gauges, grown))
 
 
 def _counted(xprt: mountstats.Xprt) -> Xprt:

@@ -39,4 +39,6 @@ def _added(sums: Counter[str], xprt: Xprt) -> Counter[str]:
     for column, value in xprt.counters.items():
         if column in COLUMNS:
             sums[COLUMNS[column]] += value
+    for name, value in (xprt.personality.counters if xprt.personality else {}).items():
+        sums[name] += value
     return sums

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nfsrdma_tools.live.connections import connections, name
-from nfsrdma_tools.live.snapshot import Mount, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot, Xprt
 
 __all__ = ["Labels", "gauges"]
 
@@ -21,12 +21,23 @@ def gauges(snapshot: Snapshot) -> Iterator[_Value]:
     for each in connections(snapshot.mounts):
         yield from _xprt(each.xprt, each.labels)
     if snapshot.server:
-        yield "nfsrdma_server_threads", snapshot.server.threads, ()
+        yield from _server(snapshot.server)
     for port in snapshot.ports:
         yield "nfsrdma_port_active", port.active, (port.name, port.netdev)
     for what in snapshot.missing:
         yield "nfsrdma_missing", 1, (what,)
     yield "nfsrdma_sampler_last_snapshot_timestamp_seconds", snapshot.time, ()
+
+
+def _server(server: Server) -> Iterator[_Value]:
+    yield "nfsrdma_server_threads", server.threads, ()
+    for gauge, value in (
+        ("exposed_bytes", server.exposed),
+        ("dones_outstanding", server.dones_outstanding),
+        ("lanes", server.lanes),
+    ):
+        if value is not None:
+            yield f"nfsrdma_server_{gauge}", value, ()
 
 
 def _mount(mount: Mount) -> Iterator[_Value]:
@@ -51,3 +62,7 @@ def _xprt(xprt: Xprt, own: Labels) -> Iterator[_Value]:
     if xprt.credits.granted:
         yield "nfsrdma_xprt_credits", xprt.credits.granted, own
         yield "nfsrdma_xprt_credits_used", xprt.credits.used, own
+    if xprt.personality:
+        yield "nfsrdma_xprt_personality_info", 1, (*own, xprt.personality.name)
+        for gauge, value in xprt.personality.gauges.items():
+            yield f"nfsrdma_xprt_{gauge}", value, own

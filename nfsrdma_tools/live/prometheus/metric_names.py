@@ -115,6 +115,30 @@ FAMILIES: dict[str, Family] = {
     "nfsrdma_xprt_requests": Family("gauge", "Slots in use.", _XPRT, "xprt"),
     "nfsrdma_xprt_pending": Family("gauge", "RPCs that wait for a reply.", _XPRT, "xprt"),
     "nfsrdma_xprt_backlog": Family("gauge", "RPCs that wait for a slot.", _XPRT, "xprt"),
+    "nfsrdma_xprt_personality_info": Family(
+        "gauge", "1 per connection of nfsrdma, with its personality as a label; needs root.",
+        (*_XPRT, "personality"), "xprt",
+    ),
+    "nfsrdma_xprt_lanes": Family(
+        "gauge", "Connected lanes (personality pre-posted).", _XPRT, "xprt"
+    ),
+    "nfsrdma_xprt_lanes_busy": Family(
+        "gauge", "Lanes that carry a READ (personality pre-posted).", _XPRT, "xprt"
+    ),
+    "nfsrdma_xprt_cache_bytes": Family(
+        "gauge", "Memory that the server may access without a Call (personality cached).",
+        _XPRT, "xprt",
+    ),
+    "nfsrdma_server_exposed_bytes": Family(
+        "gauge", "Replies that clients of nfsrdma may read (personality read-read).", (), "server"
+    ),
+    "nfsrdma_server_dones_outstanding": Family(
+        "gauge", "Replies that clients may read until they send an RDMA_DONE (read-read).", (),
+        "server",
+    ),
+    "nfsrdma_server_lanes": Family(
+        "gauge", "Lanes of clients (personality pre-posted).", (), "server"
+    ),
     "nfsrdma_server_threads": Family("gauge", "Threads of nfsd.", (), "server"),
     "nfsrdma_server_read_bytes_total": Family(
         "counter", "Bytes that nfsd read from files.", (), "server"
@@ -191,6 +215,24 @@ COLUMNS = {
     "reply_waits_for_send": "replies_waited_for_send",
 }
 """mountstats' columns of a connection: each is the counter ``nfsrdma_xprt_NAME_total``."""
+
+PERSONALITY = {
+    "fetches": "Replies that the client read from the server's memory (read-read).",
+    "dones": "RDMA_DONEs that the client sent (read-read).",
+    "padded_calls": "Calls with padding (padded).",
+    "padded_replies": "Replies with padding (padded).",
+    "lane_calls": "READs on lanes (pre-posted).",
+    "lane_fallbacks": "READs that found no idle lane (pre-posted).",
+    "lanes_connected": "Lanes that connected (pre-posted).",
+    "lanes_ended": "Lanes that ended (pre-posted).",
+    "cache_hits": "Buffers that were still registered (cached).",
+    "cache_misses": "Buffers that had to be registered (cached).",
+    "cache_copies": "Replies that arrived in a slot and were copied (cached).",
+}
+"""Counters of a personality (host/module/client_debugfs.py): ``nfsrdma_xprt_NAME_total``."""
+
+for _name, _help in PERSONALITY.items():
+    FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family("counter", _help, _XPRT, "xprt")
 
 for _column, _name in COLUMNS.items():
     FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family(

@@ -188,7 +188,7 @@ class Metrics:
 
     def _regions(self, counts: dict[str, int], lifetimes: Slots, own: Labels) -> None:
         for what in ("mapped", "registered", "local_invalidations", "remote_invalidations",
-                     "unmapped"):  # fmt: skip
+                     "unmapped", "reused"):  # fmt: skip
             self._count("nfsrdma_regions_total", counts.get(what, 0), *own, what)
         spent = counts.get("lifetime_ns", 0) / 1e9
         self._time("nfsrdma_region_lifetime_seconds", _MICRO, lifetimes, spent, *own)

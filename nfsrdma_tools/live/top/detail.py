@@ -158,21 +158,35 @@ def _regions(mount: Mount, taken: Snapshot) -> list[Text]:
     counts = mount.regions.counts
     said = [
         f"{name.replace('_', ' ')} {rate(counts[name], taken.seconds)}/s"
-        for name in ("mapped", "remote_invalidations", "local_invalidations")
+        for name in ("mapped", "reused", "remote_invalidations", "local_invalidations")
         if counts.get(name)
     ]
+    if mapped := counts.get("mapped_bytes"):
+        said.append(f"{number(mapped)}B mapped")
     return [Text("regions  " + ", ".join(said))]
 
 
 def _connections(mount: Mount) -> list[Text]:
     waited = [Text(f"{number(mount.credit_waits)} Calls waited for a credit")]
-    return [*map(_xprt, mount.xprts), *(waited if mount.credit_waits else [])]
+    lines = (each for xprt in mount.xprts for each in (_xprt(xprt), *_personality(xprt)))
+    return [*lines, *(waited if mount.credit_waits else [])]
+
+
+def _personality(xprt: Xprt) -> list[Text]:
+    """A line of its figures; none for read-write, which has none."""
+    has = xprt.personality
+    if not has or not has.gauges | has.counters:
+        return []
+    values = has.gauges | has.counters
+    figures = (f"{name.replace('_', ' ')} {number(n) or 0}" for name, n in values.items())
+    return [text(f"  {has.name}: {', '.join(figures)}")]
 
 
 def _xprt(xprt: Xprt) -> Text:
     state = "" if xprt.connected is None else "connected" if xprt.connected else "NOT CONNECTED"
     style = "bold red" if xprt.connected is False else ""
-    said = text(f"{xprt.kind} {xprt.address}  ") + Text(state, style)
+    kind = f"{xprt.kind} {xprt.personality.name}" if xprt.personality else xprt.kind
+    said = text(f"{kind} {xprt.address}  ") + Text(state, style)
     has = xprt.credits
     if has.granted:
         said += Text(f"  credits {has.used} of {has.granted}")

@@ -51,7 +51,18 @@ def _server(server: Server, seconds: float) -> list[Text]:
         "bold",
     )
     head.no_wrap = False
-    return [head, *(_client(each, seconds) for each in server.clients)]
+    return [head, *_exposed(server), *(_client(each, seconds) for each in server.clients)]
+
+
+def _exposed(server: Server) -> list[Text]:
+    """A line of what personalities other than read-write have in use, if anything."""
+    figures = (
+        (server.exposed, "B exposed"),
+        (server.dones_outstanding, " RDMA_DONEs outstanding"),
+        (server.lanes, " lanes"),
+    )
+    said = [f"{number(value)}{what}" for value, what in figures if value]
+    return [text(f"  {', '.join(said)}")] if said else []
 
 
 def _client(client: Client, seconds: float) -> Text:

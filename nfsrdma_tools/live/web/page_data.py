@@ -13,9 +13,19 @@ __all__ = ["page_data", "text"]
 
 _MOUNT = ("device", "directory", "target", "transport", "vers", "rsize", "read_ahead_kb", "read",
           "written", "ops", "chunks", "waiting", "limit")  # fmt: skip
-_XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending")
+_XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending",
+         "personality")  # fmt: skip
 _NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
-_SERVER = ("threads", "listeners", "read", "written", "calls")
+_SERVER = (
+    "threads",
+    "listeners",
+    "read",
+    "written",
+    "calls",
+    "exposed",
+    "dones_outstanding",
+    "lanes",
+)
 _CLIENT = ("peer", "procedure", "counts", "ns")
 
 

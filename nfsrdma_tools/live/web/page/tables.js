@@ -57,7 +57,8 @@ function server(now, who, choose) {
   get("server-section").hidden = !nfsd;
   if (!nfsd) return;
   get("nfsd").textContent = plain(`nfsd: ${nfsd.threads || 0} threads, listeners ${(nfsd.listeners || []).join(", ") || "unknown"}, `
-    + `${short(perSecond(now, nfsd.calls || 0))} ops/s, read ${bytes(now, nfsd.read)}, write ${bytes(now, nfsd.written)}`);
+    + `${short(perSecond(now, nfsd.calls || 0))} ops/s, read ${bytes(now, nfsd.read)}, write ${bytes(now, nfsd.written)}`
+    + inUse(nfsd));
   table(get("clients"), [
     ["client", (c) => c.peer, "name"],
     ["operation", (c) => c.procedure],
@@ -66,6 +67,18 @@ function server(now, who, choose) {
     ["RDMA Write", (c) => bytes(now, (c.counts || {}).written), "number"],
     ["avg time", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
   ], nfsd.clients || [], { chosen: (c) => `c:${c.peer}` === who, choose: (c) => choose(`c:${c.peer}`) });
+}
+
+// what personalities other than read-write have in use
+function inUse(nfsd) {
+  const all = [[nfsd.exposed, "B exposed"], [nfsd.dones_outstanding, " RDMA_DONEs outstanding"], [nfsd.lanes, " lanes"]];
+  return all.filter(([value]) => value).map(([value, what]) => `, ${short(value)}${what}`).join("");
+}
+
+// the figures of a connection's personality, for example "cache hits 3, cache misses 1"
+function figures(xprt) {
+  const { gauges = {}, counters = {} } = xprt.personality || {};
+  return Object.entries({ ...gauges, ...counters }).map(([what, n]) => `${what.replaceAll("_", " ")} ${short(n)}`).join(", ");
 }
 
 // the rows of all lists, added up by name
@@ -102,13 +115,13 @@ function connections(now, shown) {
   const ports = (now.ports || []).map((p) => ({ mount: `port ${p.name}`, kind: p.netdev, states: [p.state, p.physical] }));
   table(get("connections"), [
     ["mount or port", (x) => (x.i == null ? x.mount : `${x.mount} #${x.i}`), "name"],
-    ["type", (x) => x.kind || ""],
+    ["type", (x) => [x.kind, (x.personality || {}).name].filter(Boolean).join(" ")],
     ["server address", (x) => x.address || ""],
     ["state", (x) => (x.states || []).join(" ").toLowerCase()],
     ["credits", credits, "number"],
     ["slots", (x) => x.requests || "", "number"],
     ["pending", (x) => x.pending || "", "number"],
-  ], [...ports, ...rows]);
+  ], [...ports, ...rows], { after: figures });
 }
 
 // how Calls and Replies travel (RFC 8166, section 3)
