@@ -95,7 +95,7 @@ bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processo
 paper: dev image ## The figures of the 2003 paper with two TCPs and RDMA over the modelled card, into docs: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)
 
-papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records padded near far exposed direct ahead"
+papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records padded near far exposed same direct ahead"
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
 
 wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s, into docs: KERNEL=6.12

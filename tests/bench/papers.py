@@ -104,6 +104,8 @@ class Part:
     what: str = "measure"
     # samples per second; 0: the CPU time is not divided between the ends
     rate: int = 0
+    # of the busy CPU, for each cell: with 5,000, a share of a half is known to 0.007
+    samples: int = 5000
 
 
 SIZES = tuple(size * KIB for size in (8, 32, 64, 128, 256, 512))
@@ -114,6 +116,8 @@ COPIES = (0, *(size * KIB for size in (8, 16, 32, 48, 60)))
 EVERY = (*TCPS, *PERSONALITIES)
 SMALL = ("read-write", COPIED, PADDED)
 SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
+# what cached is compared with, for reads into the same memory
+KEEPERS = ("read-write", "pre-posted", "cached")
 NEAR, FAR = "2gbit/20us", "2gbit/220us"
 ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)
 
@@ -132,6 +136,7 @@ def parts() -> tuple[Part, ...]:
         Part("near", NEAR, DESIGNS, [ONE], rate=RATE),
         Part("far", FAR, DESIGNS, [ONE]),
         Part("exposed", NEAR, DESIGNS, [DEEP], what="trace"),
+        Part("same", NEAR, KEEPERS, [cell(depth=8), ONE], rate=RATE, samples=20000),
         Part("direct", "1gbit/100us", early, direct, rate=RATE),
         Part("ahead", "1gbit/100us", early, buffered),
     )
@@ -268,7 +273,8 @@ class Job:
         curve = {"transport": self.curve.transport, "personality": self.curve.personality}
         wire = int(Link.parse(self.part.link).rate.removesuffix("gbit")) * 10**9
         return json.dumps({"what": self.part.what, "curve": curve, "cells": self.cells,
-                           "wire": wire, "file": FILE_SIZE, "rate": self.part.rate})  # fmt: skip
+                           "wire": wire, "file": FILE_SIZE, "rate": self.part.rate,
+                           "samples": self.part.samples})  # fmt: skip
 
 
 def jobs(store: Store, rounds: int, only: Sequence[str] = ()) -> list[Job]:

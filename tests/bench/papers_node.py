@@ -39,8 +39,6 @@ EVENTS = ("mr_fastreg", "mr_localinv", "mr_remoteinv", "svc_expose", "svc_done",
 LINE = re.compile(r" (\d+\.\d+): nfsrdma_(\w+): (.*)")
 # bytes of a wire per byte of a file: headers, and read-ahead beyond what the reader reads
 LEAST, MOST = 1.0, 1.15
-# of the busy CPU, for each cell: a share of a half is then known to 0.007
-SAMPLES = 5000
 LIMIT = 60.0  # seconds until Calls have their Replies
 Cell = dict[str, Any]
 Found = dict[str, Any]
@@ -163,10 +161,10 @@ def divide(curve: Cell, cells: list[Cell], rate: int) -> list[Found]:
             read(cell, cell["total"])
             found.append({})
             before = cpu.read(session)
-            while found[-1].get("samples", 0) < SAMPLES:
+            while found[-1].get("samples", 0) < ASKED["samples"]:
                 read(cell, 3 * cell["total"])
                 rows = cpu.records(cpu.difference(cpu.read(session), before), {})
-                found[-1] = dict(sides(rows))
+                found[-1] = {**sides(rows), "layers": layers(rows)}
     return found
 
 
@@ -182,6 +180,13 @@ def sides(rows: list[dict[str, Any]]) -> Counter[str]:
         elif row["layer"] not in (names.TRACING, names.IDLE):
             found.update({side: row[f"{side}_ns"] for side in ("client", "server", "neither")})
     return found
+
+
+def layers(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """Nanoseconds of the client by layer, the modelled card's work apart."""
+    apart = (names.CARD, names.TRACING, names.IDLE)
+    return {row["layer"]: row["client_ns"] for row in rows
+            if row.get("client_ns") and row["layer"] not in apart}  # fmt: skip
 
 
 def trace(cell: Cell) -> Found:

@@ -425,6 +425,42 @@ def said_why(store: Store) -> list[str]:
     return table(rows)
 
 
+# --- reads into the same memory ---
+
+
+def client_us(store: Store, name: str, one: Cell) -> float:
+    """Microseconds of CPU time of the client for a read."""
+    ms = store.value("same", name, one, papers.time_of("client"))
+    return ms * 1e3 * float(one["record"] / (1 << 20))
+
+
+def layer_us(store: Store, name: str, one: Cell, layer: str) -> float:
+    """The same, of a layer."""
+
+    def of(found: Found) -> float:
+        layers = found["sides"]["layers"]
+        return float(layers.get(layer, 0) / sum(layers.values()))
+
+    return client_us(store, name, one) * store.value("same", name, one, of)
+
+
+def said_same(store: Store) -> list[str]:
+    """The client's CPU time of a read of 64 KiB, beside read-write's, and by layer."""
+    names = papers.KEEPERS
+    deep, alone = part("same").cells
+    rows = [["CPU time of the client, us", *names]]
+    for one, what in ((deep, "8 reads at a time"), (alone, "one read at a time")):
+        spent = [client_us(store, name, one) for name in names]
+        rows.append([what, *(f"{us:.1f} ({us / spent[0]:.2f})" for us in spent)])
+    found = store.rounds("same", names[0], deep)[0]["sides"]["layers"]
+    for layer in sorted(found, key=lambda each: -found[each]):
+        spent = [layer_us(store, name, deep, layer) for name in names]
+        if max(spent) >= 1:
+            rows.append([f"of the first row: {layer}", *(f"{us:.1f}" for us in spent)])
+    return ["Direct reads of 64 KiB into the same memory; in brackets, the share of read-write's.",
+            "", *table(rows)]  # fmt: skip
+
+
 # --- the page ---
 
 
@@ -433,12 +469,16 @@ def table(rows: Sequence[Sequence[object]]) -> list[str]:
     return [first, page.row(["---"] * len(rows[0])), *rest]
 
 
-# a name, what draws and describes it, and the alternative text of the picture
+# a name, what draws it, if anything, and describes it, and the alternative text of the picture
+FIGURES: tuple[
+    tuple[str, Callable[[Store], Drawing] | None, Callable[[Store], list[str]], str], ...
+]
 FIGURES = (
     ("2003", draw_2003, said_2003,
      "Throughput over rsize, CPU over throughput, and the client's CPU time over that with TCP"),
     ("blocks", draw_blocks, said_blocks,
      "Throughput and CPU of the client over block sizes, for two TCPs and all personalities"),
+    ("same", None, said_same, ""),
     ("records", draw_records, said_records,
      "Throughput of an application over the bytes that it copies of each record"),
     ("padded", draw_padded, said_padded,
@@ -456,7 +496,8 @@ def write(store: Store) -> None:
         except KeyError as missing:
             print(f"{name}: {missing}", flush=True)
             continue
-        picture(partial(draw, store), store.folder)
-        image = f"![{alt}](img/papers-{name}.png)"
-        page.write(f"papers {name}", [image, "", *lines, "", store.about], PAGE)
+        if draw:
+            picture(partial(draw, store), store.folder)
+            lines = [f"![{alt}](img/papers-{name}.png)", "", *lines]
+        page.write(f"papers {name}", [*lines, "", store.about], PAGE)
         print("\n".join(lines), flush=True)
