@@ -21,8 +21,8 @@ CANARY = b"\x5a" * PAGE
 class Buffer:
     """Memory for O_DIRECT with pages around it that nobody may write into."""
 
-    def __init__(self) -> None:
-        self.pages = memoryview(mmap.mmap(-1, SIZE + 2 * PAGE))
+    def __init__(self, flags: int = mmap.MAP_SHARED) -> None:
+        self.pages = memoryview(mmap.mmap(-1, SIZE + 2 * PAGE, flags | mmap.MAP_ANONYMOUS))
         self.middle = self.pages[PAGE : PAGE + SIZE]
         self.pages[:PAGE] = self.pages[PAGE + SIZE :] = CANARY
 

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lane_client_node.py SERVER PORT FOLDER``: a client whose lanes break the rules.
+"""``lane_client_node.py SERVER PORT FOLDER [SEED COUNT]``: a client whose lanes break the rules.
 
 FOLDER, below /export, has a file "data" of 64 KiB, a copy of which is the standard input. Each
-misdeed may end its lane; the connection that it belongs to has to answer afterwards.
+misdeed may end its lane; the connection that it belongs to has to answer afterwards.  With SEED it
+sends COUNT mutated messages instead, each on a lane of its own.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,11 +20,15 @@ from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
 
 from hostile import lanes, private, rpc
 from hostile.lanes import PAGE, PRE_POSTED, Told, asked, called, read_call, rooms
+from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.site import handles
-from hostile.told import tell
+from hostile.told import TEXT, tell
+from hostile.verbs import VerbsError
 
 LIMIT = 64
+# seconds for the answer to a mutated message, or for the end of its lane
+PATIENCE = 3.0
 TOKEN = 0x1A9E5
 
 
@@ -254,11 +260,51 @@ def home_leaves(at: Home) -> bool:
     return all(good)
 
 
+# --- mutated messages ---
+
+
+def mutant(lane: Connection, message: bytes) -> str:
+    """What becomes of a message: "answered", "ended" or "silent"."""
+    with suppress(GoneError, VerbsError):
+        lane.finish(lane.send(message))
+        if lane.next(PATIENCE):
+            return "answered"
+    return "ended" if lane.ended else "silent"
+
+
+def mutants(at: Home, seed: str, numbers: range) -> None:
+    """Send mutated messages; the home has to answer after each."""
+    words, failures = Counter[str](), []
+    wish = Wish(size=8192, receives=32)
+    lane = at.first_lane(wish)
+    for number in numbers:
+        xid = at.next_xid()
+        reads = [called(xid, read_call(xid, at.file, at_, 4096 * n), rooms(n))
+                 for at_, n in ((0, 1), (100, 2), (70000, 1))]  # fmt: skip
+        bases = [*reads, called(xid, rpc.call(xid, rpc.NULL), rooms(1))]
+        message = mutated(seed, number, bases)
+        # the server may die of it
+        tell(sent=number, message=message.hex()[:TEXT])
+        word = mutant(lane, message)
+        words[word] += 1
+        if not at.answers():
+            failures.append({"number": number, "message": message.hex()})
+        tell(did=f"mutant {number}", answer=word)
+        # an answer may have more messages than were waited for
+        lane.close()
+        lane = at.first_lane(wish)
+    lane.close()
+    tell(answers=dict(words), failures=failures)
+
+
 def main() -> None:
     server, port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     (file,) = handles(server, f"/export/{folder}", "data")
     host, failures = Host(), []
     at = home(host, server, port, file, sys.stdin.buffer.read(), TOKEN)
+    if len(sys.argv) > 4:
+        mutants(at, sys.argv[4], range(int(sys.argv[5])))
+        return
     for name, case in CASES.items():
         if not case(at):
             failures.append(name)

@@ -4,19 +4,22 @@
 A real nfsd does the work, over TCP (proxy.py). A READ on a lane that begins at block *n* of 64 KiB
 is answered by trick *n*; a READ on an ordinary connection, and one behind the tricks, gets an
 honest Reply. ``lane_server_node.py names`` prints the names of the tricks.
+
+``lane_server_node.py PORT SEED COUNT`` answers a READ of block *n* by mutated Reply *n* instead.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from wire.rpcrdma import ERR_CHUNK, RDMA_ERROR, RDMA_NOMSG, Header, decode, encode
 
 from hostile import lanes, private, rpc
 from hostile.lanes import LANE, PRE_POSTED, first
+from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.proxy import SIZE, Peer, Proxy
 from hostile.verbs import VerbsError
@@ -171,12 +174,22 @@ TRICKS: dict[str, Callable[[Answer], None]] = {
 }
 
 
-class Server(Proxy):
-    """The proxy, with lanes."""
+def mutant(seed: str, number: int) -> Callable[[Answer], None]:
+    """A mutated head in front of honest data."""
 
-    def __init__(self, host: Host, port: int) -> None:
+    def play(x: Answer) -> None:
+        sound = first(x.header, x.lengths(), x.rest, x.room)
+        x.post(mutated(seed, number, [sound]), x.parts())
+
+    return play
+
+
+class Server(Proxy):
+    """The proxy, with lanes. ``plays`` are for the first blocks of a file."""
+
+    def __init__(self, host: Host, port: int, plays: Sequence[Callable[[Answer], None]]) -> None:
         super().__init__(host, port, NFSD)
-        self.accept = self.meet
+        self.accept, self.plays = self.meet, plays
 
     def meet(self) -> Connection | None:
         capabilities, token = private.told(self.host.requests[0].private)
@@ -201,7 +214,7 @@ class Server(Proxy):
         at, length = place or (len(reply), 0)
         answer = Answer(peer.connection, header, reply[:at], reply[at : at + length])
         number = int.from_bytes(call[-12:-4], "big") // BLOCK
-        play = list(TRICKS.values())[number] if number < len(TRICKS) else Answer.honest
+        play = self.plays[number] if number < len(self.plays) else Answer.honest
         try:
             play(answer)
         except VerbsError as error:
@@ -212,7 +225,10 @@ def main() -> None:
     if sys.argv[1] == "names":
         print(json.dumps(list(TRICKS)))
         return
-    server = Server(Host(), int(sys.argv[1]))
+    plays = list(TRICKS.values())
+    if len(sys.argv) > 2:
+        plays = [mutant(sys.argv[2], number) for number in range(int(sys.argv[3]))]
+    server = Server(Host(), int(sys.argv[1]), plays)
     print("listening", flush=True)
     server.run()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``padded_node.py SERVER PORT FOLDER CASE``: a client of personality padded that breaks its rules.
+"""``padded_node.py SERVER PORT FOLDER CASE [SEED COUNT]``: a client that breaks rules of padded.
 
 The server accepts the personality.  FOLDER, below /export, holds a file ``data`` of 4 MiB and a
 file ``written`` of 64 KiB.  A case is a function of this file; prints what it found as JSON.
@@ -19,6 +19,7 @@ from wire.rdma5666 import RDMA_MSGP
 from wire.rpcrdma import RDMA_ERROR, RDMA_MSG, Header, Read, RefusedError, Segment
 
 from hostile import rpc
+from hostile.messages import mutants
 from hostile.peer import GoneError, Host, Wish
 from hostile.private import extended, told
 from hostile.site import handles
@@ -255,7 +256,31 @@ def unasked() -> dict[str, Any]:
     return {"agreed": client.agreed, "answer": client.answer(), "lives": client.lives()}
 
 
-CASES = (honest, lies, senseless, long, offers, unasked)
+class Sender(Client):
+    """Its messages are sound."""
+
+    def null(self, xid: int) -> bytes:
+        return rpcrdma.encode(Header(xid, CREDITS, RDMA_MSG)) + rpc.call(xid, rpc.NULL)
+
+    def bases(self) -> list[bytes]:
+        def write(size: int) -> bytes:
+            body = write_call(self, size)
+            return rdma5666.call(7, body, len(body), bytes(size))
+
+        def read(size: int, *chunks: Segment) -> bytes:
+            head = Header(8, CREDITS, RDMA_MSG, writes=(chunks,) if chunks else ())
+            arguments = rpc.opaque(self.data) + rpc.hyper(0) + rpc.words(size)
+            return rpcrdma.encode(head) + rpc.call(8, rpc.READ, arguments)
+
+        one = Segment(0, SIZE, 0)
+        return [write(4096), write(5001), read(SIZE, one), read(100, one), read(100)]
+
+
+def mutated() -> dict[str, Any]:
+    return mutants(sys.argv[5], range(int(sys.argv[6])), Sender)
+
+
+CASES = (honest, lies, senseless, long, offers, unasked, mutated)
 
 
 def main() -> None:

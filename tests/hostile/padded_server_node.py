@@ -1,41 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``padded_server_node.py SERVER PORT FOLDER``: a mount of a server that lies of padding.
+"""``padded_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server that lies of padding.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
 SERVER, asks for personality padded, and an application reads FOLDER/data over it, below
 /export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
 for each trick how the read ended ("ok", "error" or "wrong"), and whether the connection ended.
+With SEED it plays COUNT mutated Replies in place of the tricks.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wire import rdma5666, rpcrdma
 from wire.rdma5666 import RDMA_MSGP
-from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, RefusedError, Segment
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
 from hostile import rpc
-from hostile.application import SIZE, Buffer
-from hostile.peer import Connection, Host, Wish
+from hostile.application import SIZE
+from hostile.liar import Liar, believable, mutants, played
+from hostile.peer import Connection, Wish
 from hostile.private import extended, told
-from hostile.proxy import CREDITS, Peer, Proxy
-from hostile.told import tell
+from hostile.proxy import CREDITS, Peer
 
 MESSAGE = 4096
 ALIGN = 1024
-HERE = Path("/mnt/liar")
-OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
-FORK = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -231,37 +223,17 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-@dataclass
-class Story:
-    """What became of a trick."""
-
-    outcome: str = ""
-    ended: bool = False
-    played: bool = False
-    offered: int = 0
-    want: tuple[str, bool] = field(default=("", False))
-
-    def fine(self) -> bool:
-        return self.played and (self.outcome, self.ended) == self.want
-
-
-class Liar(Proxy):
+class Server(Liar):
     """A server with the personality."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(Host(), port, ("127.0.0.1", 2049))
+        super().__init__(port)
         self.accept = self._agree
-        self.trick: Trick | None = None
-        self.story = Story()
 
     def _agree(self) -> Connection:
         # the extension comes back, with the capability that the client requested
         mine = extended(*told(self.host.requests[0].private), MESSAGE // 1024)
         return self.take(Wish(private=mine, size=65536, receives=CREDITS * 2))
-
-    def drop(self, peer: Peer) -> None:
-        self.story.ended = True
-        super().drop(peer)
 
     def _received(self, peer: Peer, message: bytes) -> None:
         header, size = rpcrdma.decode(message)
@@ -277,89 +249,27 @@ class Liar(Proxy):
             return
         ((offer,),) = header.writes
         assert offer.handle == 0, "the client names memory"
-        self.story.offered = offer.length
         at, size = place
         inline = reply[:at] + reply[at + size + -size % 4 :]
-        answer = Answer(about.xid, inline, reply[at : at + size], peer.connection, at)
-        trick, self.trick = self.trick, None
-        self.story.played |= trick is not None
-        (trick or honest)(answer)
-
-
-# --- the application ---
-
-
-def reads(asks: Any, data: bytes) -> None:
-    """For each message of the pipe, read SIZE bytes at that offset; in a process of its own."""
-    buffer, file = Buffer(), os.open(HERE / sys.argv[3] / "data", os.O_RDONLY | os.O_DIRECT)
-    while (at := asks.recv()) is not None:
-        buffer.middle[:] = bytes(SIZE)
-        try:
-            count = os.preadv(file, [buffer.middle], at)
-        except OSError:
-            found = "error"
-        else:
-            same = count == SIZE and buffer.middle == data[at : at + SIZE]
-            found = "ok" if same else "wrong"
-        asks.send(found if buffer.intact() else "beyond")
-
-
-@contextmanager
-def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
-    """A process that works on the mount while the server serves it."""
-    mine, theirs = FORK.Pipe()
-    process = FORK.Process(target=work, args=(theirs,))
-    process.start()
-    server.host.watched[mine.fileno()] = lambda: None
-    try:
-        yield mine
-    finally:
-        mine.send(None)
-        serve(server, lambda: not process.is_alive())
-        del server.host.watched[mine.fileno()]
-
-
-def serve(server: Liar, until: Callable[[], bool]) -> None:
-    while not until():
-        server.host.turn(0.2)
-        while server.host.requests:
-            server._request()
-        for peer in list(server.peers):
-            try:
-                server._serve(peer)
-            except RefusedError:
-                server.drop(peer)
-
-
-def run(server: Liar, *argv: str | Path) -> None:
-    """A program that needs the server."""
-    process = subprocess.Popen(argv)
-    serve(server, lambda: process.poll() is not None)
-    assert process.returncode == 0, argv
+        self.play(Answer(about.xid, inline, reply[at : at + size], peer.connection, at))
 
 
 def main() -> None:
-    host, port, folder = sys.argv[1:]
-    server = Liar(int(port))
-    data = (Path("/export") / folder / "data").read_bytes()
-    HERE.mkdir(exist_ok=True)
-    run(server, "mount", "-t", "nfs", "-o", f"{OPTIONS},port={port}", f"{host}:/export", HERE)
-    stories: dict[str, Story] = {}
-    try:
-        with beside(server, lambda asks: reads(asks, data)) as asks:
-            for number, (trick, want) in enumerate(TRICKS.items()):
-                server.trick, server.story = trick, Story(want=want)
-                asks.send(number * SIZE)
-                serve(server, asks.poll)
-                server.story.outcome = asks.recv()
-                stories[trick.__name__] = server.story
-    finally:
-        run(server, "umount", HERE)
-    failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
-    tell(
-        stories={name: vars(story) for name, story in stories.items()},
-        failures=json.loads(json.dumps(failures)),
-    )
+    server = Server(int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        played(server, TRICKS)
+    else:
+        mutants(server, sys.argv[4], range(int(sys.argv[5])), believed)
+
+
+def believed(message: bytes, answer: Answer) -> bool:
+    return believable(decode, message, answer.xid)
+
+
+def decode(message: bytes) -> Header:
+    """Either kind of header."""
+    padded = message[12:16] == rpc.words(RDMA_MSGP)
+    return rdma5666.decode(message)[0] if padded else rpcrdma.decode(message)[0]
 
 
 main()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``readread_node.py SERVER PORT FOLDER CASE``: a client of 2003 that breaks its rules.
+"""``readread_node.py SERVER PORT FOLDER CASE [SEED COUNT]``: a client of 2003 that breaks rules.
 
-The server accepts personality read-read.  FOLDER, below /export, holds a file ``data`` of 4 MiB.
-A case is a function of this file; prints what it found as JSON.
+The server accepts personality read-read.  FOLDER, below /export, holds a file ``data`` of 4 MiB and
+a file ``written`` of 64 KiB.  A case is a function of this file; prints what it found as JSON.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 
 from hostile import private, rpc
+from hostile.messages import mutants
 from hostile.peer import GoneError, Host, Message, Wish
 from hostile.site import handles
 from hostile.told import tell
+from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 
 CREDITS = 32
 READ_READ = 1
@@ -311,8 +313,45 @@ def unasked() -> dict[str, Any]:
     return {"agreed": client.agreed, "answered": message is not None}
 
 
+class Sender(Client):
+    """A client with memory that the server may read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        (self.target,) = handles(sys.argv[1], f"/export/{sys.argv[3]}", "written")
+        self.memory = self.connection.memory(SIZE, LOCAL_WRITE | REMOTE_READ)
+        whole = rpc.call(9, rpc.NULL)
+        self.memory.view[: len(whole)] = whole
+
+    def null(self, xid: int) -> bytes:
+        return rdma2003.encode(Header(xid, CREDITS, 0)) + rpc.call(xid, rpc.NULL)
+
+    def bases(self) -> list[bytes]:
+        def read(size: int) -> bytes:
+            return rpc.opaque(self.file) + rpc.hyper(0) + rpc.words(size)
+
+        def named(length: int) -> Segment:
+            return Segment(self.memory.key, length, self.memory.address)
+
+        count = 20000
+        arguments = rpc.opaque(self.target) + rpc.hyper(0) + rpc.words(count, 0, count)
+        write, whole = rpc.call(8, rpc.WRITE, arguments), rpc.call(9, rpc.NULL)
+        heads = (
+            (Header(7, CREDITS, 0), rpc.call(7, rpc.READ, read(SIZE))),
+            (Header(7, CREDITS, 0), rpc.call(7, rpc.READ, read(1000))),
+            (Header(8, CREDITS, 0, (Read(len(write), (named(count),)),)), write),
+            (Header(9, CREDITS, RDMA_NOMSG, (Read(0, (named(len(whole)),)),)), b""),
+            (Header(7, CREDITS, RDMA_DONE), b""),
+        )
+        return [rdma2003.encode(head) + body for head, body in heads]
+
+
+def mutated() -> dict[str, Any]:
+    return mutants(sys.argv[5], range(int(sys.argv[6])), Sender)
+
+
 CASES = (honest, never, twice, other, unknown, early, beyond, written, malformed, stolen, hoard,
-         left, unasked)  # fmt: skip
+         left, unasked, mutated)  # fmt: skip
 
 
 def main() -> None:

@@ -1,42 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``readread_server_node.py SERVER PORT FOLDER``: our client's mount of a server of 2003 that lies.
+"""``readread_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server of 2003 that lies.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
 SERVER, asks for personality read-read, and an application reads FOLDER/data over it, below
 /export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
 for each trick how the read ended ("ok", "error" or "wrong"), how many RDMA_DONE came, and whether
-the connection ended.
+the connection ended.  With SEED it plays COUNT mutated Replies in place of the tricks.
 """
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from wire import rdma2003
 from wire.rdma2003 import RDMA_DONE
-from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, RefusedError, Segment
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
 from hostile import rpc
-from hostile.application import SIZE, Buffer
-from hostile.peer import Connection, Host, Memory, Wish
-from hostile.proxy import CREDITS, Peer, Proxy
-from hostile.told import tell
+from hostile.application import SIZE
+from hostile.liar import Liar, believable, mutants, played
+from hostile.peer import Connection, Memory, Wish
+from hostile.proxy import CREDITS, Peer
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 
 MESSAGE = 4096
 ROOM = 1 << 16
-HERE = Path("/mnt/liar")
-OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
-FORK = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -60,8 +51,11 @@ class Answer:
         at = self.chunk.position if position is None else position
         self.head = replace(self.head, reads=(Read(at, segments),), **head)
 
+    def sound(self) -> bytes:
+        return rdma2003.encode(self.head) + self.inline
+
     def send(self) -> None:
-        self.connection.send(rdma2003.encode(self.head) + self.inline)
+        self.connection.send(self.sound())
 
 
 Trick = Callable[[Answer], None]
@@ -213,28 +207,12 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-@dataclass
-class Story:
-    """What became of a trick."""
-
-    outcome: str = ""
-    dones: int = 0
-    ended: bool = False
-    played: bool = False
-    want: tuple[str, bool] = field(default=("", False))
-
-    def fine(self) -> bool:
-        return self.played and (self.outcome, self.ended) == self.want
-
-
-class Liar(Proxy):
+class Server(Liar):
     """A server of 2003."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(Host(), port, ("127.0.0.1", 2049))
+        super().__init__(port)
         self.accept = self._agree
-        self.trick: Trick | None = None
-        self.story = Story()
 
     def _agree(self) -> Connection:
         private = self.host.requests[0].private
@@ -242,10 +220,6 @@ class Liar(Proxy):
         sizes = bytes((1, 0, MESSAGE // 1024 - 1, MESSAGE // 1024 - 1))
         mine = rpc.words(0xF6AB0E18) + sizes + private[8:28]
         return self.take(Wish(private=mine, size=MESSAGE, receives=CREDITS * 2))
-
-    def drop(self, peer: Peer) -> None:
-        self.story.ended = True
-        super().drop(peer)
 
     def _received(self, peer: Peer, message: bytes) -> None:
         header, size = rdma2003.decode(message)
@@ -269,86 +243,19 @@ class Liar(Proxy):
         memory.view[:size] = reply[at : at + size]
         chunk = Read(at, (Segment(memory.key, size, memory.address),))
         inline = reply[:at] + reply[at + size + -size % 4 :]
-        answer = Answer(replace(head, reads=(chunk,)), inline, memory, peer.connection)
-        trick, self.trick = self.trick, None
-        self.story.played |= trick is not None
-        (trick or honest)(answer)
-
-
-# --- the application ---
-
-
-def reads(asks: Any, data: bytes) -> None:
-    """For each message of the pipe, read SIZE bytes at that offset; in a process of its own."""
-    buffer, file = Buffer(), os.open(HERE / sys.argv[3] / "data", os.O_RDONLY | os.O_DIRECT)
-    while (at := asks.recv()) is not None:
-        buffer.middle[:] = bytes(SIZE)
-        try:
-            count = os.preadv(file, [buffer.middle], at)
-        except OSError:
-            found = "error"
-        else:
-            same = count == SIZE and buffer.middle == data[at : at + SIZE]
-            found = "ok" if same else "wrong"
-        asks.send(found if buffer.intact() else "beyond")
-
-
-@contextmanager
-def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
-    """A process that works on the mount while the server serves it."""
-    mine, theirs = FORK.Pipe()
-    process = FORK.Process(target=work, args=(theirs,))
-    process.start()
-    server.host.watched[mine.fileno()] = lambda: None
-    try:
-        yield mine
-    finally:
-        mine.send(None)
-        serve(server, lambda: not process.is_alive())
-        del server.host.watched[mine.fileno()]
-
-
-def serve(server: Liar, until: Callable[[], bool]) -> None:
-    while not until():
-        server.host.turn(0.2)
-        while server.host.requests:
-            server._request()
-        for peer in list(server.peers):
-            try:
-                server._serve(peer)
-            except RefusedError:
-                server.drop(peer)
-
-
-def run(server: Liar, *argv: str | Path) -> None:
-    """A program that needs the server."""
-    process = subprocess.Popen(argv)
-    serve(server, lambda: process.poll() is not None)
-    assert process.returncode == 0, argv
+        self.play(Answer(replace(head, reads=(chunk,)), inline, memory, peer.connection))
 
 
 def main() -> None:
-    host, port, folder = sys.argv[1:]
-    server = Liar(int(port))
-    data = (Path("/export") / folder / "data").read_bytes()
-    HERE.mkdir(exist_ok=True)
-    run(server, "mount", "-t", "nfs", "-o", f"{OPTIONS},port={port}", f"{host}:/export", HERE)
-    stories: dict[str, Story] = {}
-    try:
-        with beside(server, lambda asks: reads(asks, data)) as asks:
-            for number, (trick, want) in enumerate(TRICKS.items()):
-                server.trick, server.story = trick, Story(want=want)
-                asks.send(number * SIZE)
-                serve(server, asks.poll)
-                server.story.outcome = asks.recv()
-                stories[trick.__name__] = server.story
-    finally:
-        run(server, "umount", HERE)
-    failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
-    tell(
-        stories={name: vars(story) for name, story in stories.items()},
-        failures=json.loads(json.dumps(failures)),
-    )
+    server = Server(int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        played(server, TRICKS)
+    else:
+        mutants(server, sys.argv[4], range(int(sys.argv[5])), believed)
+
+
+def believed(message: bytes, answer: Answer) -> bool:
+    return believable(lambda each: rdma2003.decode(each)[0], message, answer.head.xid)
 
 
 main()

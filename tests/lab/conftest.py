@@ -113,6 +113,12 @@ def long(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--long"))
 
 
+@pytest.fixture
+def mutants(long: bool) -> int:
+    """Number of messages made at random for a personality: MESSAGES, or 1,000 with --long."""
+    return int(os.environ.get("MESSAGES") or (1000 if long else 60))
+
+
 @pytest.fixture(scope="module")
 def solo_file(solo_lab: Lab) -> Iterator[Lab]:
     """The solo lab for the tests of a file, which leave nothing behind in it."""

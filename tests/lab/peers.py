@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 import time
 from collections import deque
@@ -19,7 +20,8 @@ from storm import HERE, beside, mounted, nothing_lost
 from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops", "races"]
+__all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops",
+           "of_personality", "races"]  # fmt: skip
 
 TESTS = Path(__file__).parents[1]
 WIRE_FILES = ("__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py")
@@ -27,6 +29,8 @@ WIRE = tuple(TESTS / "wire" / name for name in WIRE_FILES)
 THERE = "/run/hostile"
 LIMIT = 14400.0
 SERVER, PORT = "10.9.1.1", "20049"
+# of what is made at random
+SEED = os.environ.get("SEED", "8166")
 # of hostile servers, and of the conversations with them: several, as calls are mostly waited for
 PAIRS = tuple((str(port), str(port + 1)) for port in range(20050, 20058, 2))
 # below /export: a file, and so many names that their list is some 7,000 bytes
@@ -126,6 +130,18 @@ def server_kind(lab: Nodes) -> str:
     """Whose server answers: "ours" or "kernel"."""
     there = lab.run("server", "test", "-e", "/sys/module/nfsrdma", check=False)
     return "kernel" if there.returncode else "ours"
+
+
+def of_personality(
+    lab: Nodes, name: str, words: tuple[str, ...], seed: str, count: int
+) -> dict[str, Any]:
+    """What a program of a personality found with ``count`` mutated messages; none did harm."""
+    said = program(lab, "client", name, *words, seed, str(count))
+    assert said["failures"] == [], f"seed {seed}"
+    found = said.get("answers") or said["outcomes"]
+    assert sum(found.values()) == count
+    print(name, found)
+    return said
 
 
 # --- programs in nodes ---

@@ -6,6 +6,7 @@ The tests do not import this file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
@@ -24,6 +25,7 @@ HERE = Path("/mnt/here")
 CLIENTS = Path("/sys/kernel/debug/nfsrdma")
 SERVER = Path("/sys/kernel/debug/nfsrdma-server")
 SIZE = 32 << 20
+BLOCK = 1 << 16
 LIMIT = 60.0
 
 
@@ -106,6 +108,8 @@ def kinds(options: str) -> Any:
         same = [read("kinds", size) == wanted for size in (1 << 20, 1 << 16, 12288, 1 << 20)]
         whole = hashlib.sha256((HERE / "kinds").read_bytes()).hexdigest() == wanted
         found = {"same": [*same, whole], "counters": counters(), "state": state()}
+        lines = call("nfsrdma", "module", "status").splitlines()
+        found["status"] = [line for line in lines if line.startswith(("server ", "transport "))]
     return {**found, "server": idle()}
 
 
@@ -199,32 +203,74 @@ def restart(options: str, times: str) -> Any:
     return {**found, "server": idle()}
 
 
-def tricks(port: str, count: str) -> Any:
-    """Read each block of a server whose lanes play a trick at each, and an honest one between."""
-    block, total = 1 << 16, int(count)
-    wanted = random.Random(5).randbytes(block * (total + 1))  # noqa: S311 - no secret
+@contextmanager
+def hostile(port: str, blocks: int) -> Iterator[tuple[Path, bytes]]:
+    """A mount of a hostile server, a file of so many blocks on it, and its contents."""
+    wanted = random.Random(5).randbytes(BLOCK * blocks)  # noqa: S311 - no secret
     Path("/export/tricks").write_bytes(wanted)
-    room, same, ended = mmap.mmap(-1, block), [], []
     words = f"vers=3,proto=rdma,port={port},mountproto=tcp,rsize=65536,timeo=30"
     HERE.mkdir(exist_ok=True)
     call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
     try:
-        file = os.open(HERE / "tricks", os.O_RDONLY | os.O_DIRECT)
+        yield HERE / "tricks", wanted
+    finally:
+        call("umount", HERE)
+
+
+def tricks(port: str, count: str) -> Any:
+    """Read each block of a server whose lanes play a trick at each, and an honest one between."""
+    total, room, same, ended = int(count), mmap.mmap(-1, BLOCK), [], []
+    with hostile(port, total + 1) as (path, wanted):
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
         for number in range(total):
-            wait_for_lane(file, room, block * total)
+            wait_for_lane(file, room, BLOCK * total)
             before = counters()
-            got = os.preadv(file, [room], number * block)
-            right = got == block and room[:] == wanted[number * block : (number + 1) * block]
+            got = os.preadv(file, [room], number * BLOCK)
+            right = got == BLOCK and room[:] == wanted[number * BLOCK : (number + 1) * BLOCK]
             # the Reply after it may be what the trick spoils
-            again = os.preadv(file, [room], total * block) == block
-            right = right and again and room[:] == wanted[total * block :]
+            again = os.preadv(file, [room], total * BLOCK) == BLOCK
+            right = right and again and room[:] == wanted[total * BLOCK :]
             same.append(right and counters()["lane_calls"] > before["lane_calls"])
             ended.append(ends(before["lanes_ended"], 5.0 if number else 0.5))
         os.close(file)
-        found = {"same": same, "ended": ended, "disconnects": disconnects()}
-    finally:
-        call("umount", HERE)
-    return found
+        return {"same": same, "ended": ended, "disconnects": disconnects()}
+
+
+def mutants(port: str, count: str) -> Any:
+    """Read each block of a server whose Replies on lanes are mutated, and an honest one between."""
+    total, room = int(count), mmap.mmap(-1, BLOCK)
+    outcomes: dict[str, int] = {}
+    wrong, lanes = [], 0
+    with hostile(port, total + 1) as (path, wanted):
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        for number in range(total):
+            wait_for_lane(file, room, BLOCK * total)
+            before = counters()["lane_calls"]
+            outcome, file = outcome_of(path, file, room, number, wanted)
+            lanes += counters()["lane_calls"] > before
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+            again, file = outcome_of(path, file, room, total, wanted)
+            if outcome == "wrong" or again != "right":
+                wrong.append([number, outcome, again])
+        os.close(file)
+        return {"outcomes": outcomes, "wrong": wrong, "on_lanes": lanes, "state": state()}
+
+
+def outcome_of(
+    path: Path, file: int, room: mmap.mmap, block: int, wanted: bytes
+) -> tuple[str, int]:
+    """How a read ends, and the file, which is another one if NFS believes that it is."""
+    there = wanted[block * BLOCK : (block + 1) * BLOCK]
+    try:
+        got = os.preadv(file, [room], block * BLOCK)
+    except OSError as error:
+        if error.errno == errno.ESTALE:
+            os.close(file)
+            file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        return "error", file
+    if room[:got] != there[:got]:
+        return "wrong", file
+    return "right" if got == BLOCK else "short", file
 
 
 def ends(before: int, seconds: float) -> int:

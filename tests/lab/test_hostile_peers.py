@@ -9,13 +9,12 @@ import os
 import pytest
 from hostile.calls import CASES
 from hostile.replies import TRICKS
-from peers import hostile_client, hostile_server, listener_stops, races
+from peers import SEED, hostile_client, hostile_server, listener_stops, races
 
 from nfsrdma_tools.lab.lab import Lab
 
 # where an earlier run ended; hand-made messages come before number 0
 FROM = int(os.environ.get("FROM", "0"))
-SEED = os.environ.get("SEED", "8166")
 
 
 @pytest.fixture

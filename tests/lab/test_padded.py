@@ -14,10 +14,10 @@ from cards import cards_lab
 from carriers import START, THEIRS, serve
 from module_data import around, carried, delegation
 from module_faults import killed
-from peers import PORT, SERVER, argv_of, bring
+from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
 from scene import until
-from storm import HERE, PARAMETERS, connections, mounted, set_parameters
-from tracing import SAID, tracing
+from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters
+from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -151,8 +151,7 @@ dd if={HERE}/probed of=/dev/null bs=8k count=7 iflag=direct status=none
 
 def probed(lab: Lab, procedure: str) -> dict[str, int]:
     """What the complete lines of ``nfsrdma trace`` sum up to; the first has no rows."""
-    lines = lab.run("client", "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
-    rows = [row for line in lines for row in json.loads(line)["rows"]
+    rows = [row for row in said(lab, "client")
             if (row["mount"], row["procedure"]) == (HERE, procedure)]  # fmt: skip
     names = ("rpcs", "calls_inline", "calls_padded", "replies_padded", "replies_inline",
              "read_segments")  # fmt: skip
@@ -295,6 +294,14 @@ def test_others_cannot_use_padding(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answer": "chunk", "lives": True}
 
 
+@pytest.mark.nightly
+def test_a_client_that_sends_what_it_likes(victim: Lab, mutants: int) -> None:
+    of_personality(victim, "padded", (SERVER, PORT, FOLDER, "mutated"), SEED, mutants)
+    with mounted(victim, "vers=3"):
+        victim.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data")
+    nothing_left(victim)
+
+
 # --- a server that breaks the rules ---
 
 
@@ -305,6 +312,12 @@ def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
     said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
     assert len(said["stories"]) > 20
     assert said["failures"] == {}
+
+
+@pytest.mark.nightly
+def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int) -> None:
+    with nothing_lost(victim, "client"):
+        of_personality(victim, "padded_server", (SERVER, "20070", FOLDER), SEED, mutants)
 
 
 # --- the end ---

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each personality of our module carries data over the modelled card, and leaves nothing behind."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,8 +10,11 @@ from cards import cards_lab
 from carriers import OURS, serve
 from module_data import around, carried, fio
 from module_faults import killed
-from storm import HERE, connections, mounted, set_to
+from peers import SEED, SERVER, argv_of, bring, of_personality
+from scene import until
+from storm import HERE, connections, mounted, nothing_lost, set_to
 from test_card import on
+from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -18,13 +22,14 @@ Record = Callable[[str, object], None]
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 VERSIONS = ("vers=3", "vers=4.2")
 PERSONALITIES = ("cached",)
+FOLDER = "hostile"
 PAGE, BLOCK, MIB = 4096, 1 << 16, 1 << 20
 
 
 @pytest.fixture(scope="module")
 def ours(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab with two modelled cards; our module is the client and the server."""
-    with cards_lab(pytestconfig, "personalities") as lab:
+    with cards_lab(pytestconfig, "personalities", verbs=True) as lab:
         serve(lab, "server", OURS)
         yield lab
 
@@ -140,6 +145,33 @@ def test_reads_into_the_same_memory_find_its_registration(ours: Lab) -> None:
     assert after["cache_idle_pages"] - before["cache_idle_pages"] == BLOCK // PAGE
 
 
+@pytest.mark.nightly
+def test_the_probes_and_top_count_hits_and_misses(ours: Lab) -> None:
+    with with_a_file(ours), tracing(ours, "client", "registrations"):
+        sh(ours, DIRECT.format(count=64))
+
+        def counted() -> dict[str, int]:
+            rows = [row for row in said(ours, "client") if row["mount"] == HERE]
+            return {name: sum(row[name] for row in rows) for name in ("reused", "registered")}
+
+        until(lambda: counted()["reused"] >= 63, "as many hits as there were")
+        assert counted() == {"reused": 63, "registered": 1}
+        mapped = [row["mapped_bytes"] for row in said(ours, "client") if row["mount"] == HERE]
+        assert mapped[-1] == BLOCK
+        script = f"""
+nfsrdma top --batch --json --no-probes --count 4 > /run/top &
+while kill -0 $! 2> /dev/null; do {DIRECT.format(count=64)}; done
+cat /run/top
+"""
+        lines = sh(ours, script).splitlines()
+        xprts = [x for line in lines for m in json.loads(line)["mounts"] for x in m["xprts"]]
+        shown = [x["personality"] for x in xprts]
+    assert {each["name"] for each in shown} == {"cached"}
+    hits = sum(each.get("counters", {}).get("cache_hits", 0) for each in shown)
+    assert hits > 63
+    assert shown[-1]["gauges"]["cache_bytes"] >= BLOCK
+
+
 def test_the_cache_gives_pages_back_when_memory_is_short(ours: Lab) -> None:
     with with_a_file(ours):
         sh(ours, DIRECT.format(count=64))
@@ -183,3 +215,34 @@ def test_nothing_stays_after_unmounting(ours: Lab) -> None:
         sh(ours, DIRECT.format(count=64))
     with agreed(ours, "cached"), mounted(ours, "vers=3"):
         assert of_cache(ours)["cache_pages"] == 0
+
+
+# --- a server that abuses memory that stays registered ---
+
+
+@pytest.fixture(scope="module")
+def victim(ours: Lab) -> Iterator[Lab]:
+    """A file for the clients of a hostile server, which this module does not serve."""
+    bring(ours, "client")
+    sh(ours, f"mkdir /export/{FOLDER} && head -c 4194304 /dev/urandom > /export/{FOLDER}/data")
+    yield ours
+    sh(ours, f"rm -r /export/{FOLDER}")
+
+
+@pytest.mark.nightly
+def test_a_server_reaches_what_is_kept_and_nothing_else(victim: Lab) -> None:
+    with agreed(victim, "cached"), nothing_lost(victim, "client"):
+        argv = argv_of("cached_server", SERVER, "20070", FOLDER)
+        said = json.loads(victim.run("client", *argv, timeout=1800).stdout)
+    assert len(said["stories"]) > 10
+    assert said["failures"] == {}
+    victim.check()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("memory", ("kept", "slots"))
+def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int, memory: str) -> None:
+    with agreed(victim, "cached"), nothing_lost(victim, "client"):
+        words = (SERVER, "20070", FOLDER)
+        of_personality(victim, "cached_server", words, f"{SEED} {memory}", mutants)
+    victim.check()

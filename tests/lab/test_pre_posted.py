@@ -4,6 +4,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from cards import cards_lab
 from carriers import OURS, serve
 from module_data import WAYS, around, carried
-from peers import SERVER, argv_of, bring, damageable
+from peers import SEED, SERVER, argv_of, bring, damageable
+from scene import until
 from storm import nothing_lost, set_parameters
+from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -63,6 +66,21 @@ def test_lanes_are_as_many_as_the_parameter_allows(cards: Lab) -> None:
     assert set(found["same"]) == {True}
     assert [state["lanes"] for state in found["state"]] == ["2 of 2"]
     assert found["counters"]["lanes_connected"] == 2
+
+
+@pytest.mark.nightly
+def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
+    with set_parameters(cards, lanes=3), tracing(cards, "client", "connections"):
+        found = on(cards, "kinds", "vers=3")
+
+        def lanes(what: str) -> int:
+            return sum(row["times"] for row in said(cards, "client") if row["what"] == what)
+
+        until(lambda: lanes("lane end") >= 3, "as many lanes ended as there were")
+        assert (lanes("lane"), lanes("lane end")) == (3, 3)
+    assert found["counters"]["lanes_connected"] == 3
+    assert ", 3 lanes; accepts " in found["status"][0]
+    assert ", in effect pre-posted, lanes 3, " in found["status"][1]
 
 
 def test_data_of_every_size_is_what_it_was(cards: Lab, long: bool) -> None:
@@ -126,22 +144,27 @@ def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
         nothing_in_use({"server": on(cards, "idle")})
 
 
-def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
-    bring(cards, "server")
-    argv = " ".join(argv_of("lane_server", "20050"))
+@contextmanager
+def serving(lab: Lab, *words: str) -> Iterator[None]:
+    """A server whose lanes break the rules, on port 20050."""
+    bring(lab, "server")
+    argv = " ".join(argv_of("lane_server", "20050", *words))
     start = f"{argv} > /run/lane_server 2>&1 & echo $!"
-    number = cards.run("server", "sh", "-c", start).stdout.strip()
+    number = lab.run("server", "sh", "-c", start).stdout.strip()
     try:
-        cards.run(
-            "server", "sh", "-c", "until grep -q listening /run/lane_server; do sleep 1; done"
-        )
-        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
-        with nothing_lost(cards, "client"):
-            found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
-        output = cards.run("server", "cat", "/run/lane_server").stdout
+        lab.run("server", "sh", "-c", "until grep -q listening /run/lane_server; do sleep 1; done")
+        with nothing_lost(lab, "client"):
+            yield
+        output = lab.run("server", "cat", "/run/lane_server").stdout
         assert output == "listening\n"
     finally:
-        cards.run("server", "kill", number, check=False)
+        lab.run("server", "kill", number, check=False)
+
+
+def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
+    with serving(cards):
+        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
+        found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
     wrong = [name for name, same in zip(names, found["same"], strict=True) if not same]
     assert wrong == []
     ended = dict(zip(names, found["ended"], strict=True))
@@ -149,6 +172,30 @@ def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
     assert {name for name, count in ended.items() if not count} == set()
     # the connection that the lanes belong to is the same all the time
     assert found["disconnects"] == 0
+
+
+@pytest.mark.nightly
+def test_a_client_that_sends_what_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
+    with nothing_lost(cards, "server"), damageable(cards):
+        bring(cards, "client")
+        words = ("sh", "-c", '"$@" < /export/hostile/data', "sh")
+        argv = argv_of("lane_client", SERVER, "20049", "hostile", SEED, str(mutants))
+        lines = cards.run("client", *words, *argv, timeout=3600).stdout.splitlines()
+        said = json.loads(lines[-1])
+        assert said["failures"] == [], f"seed {SEED}"
+        assert sum(said["answers"].values()) == mutants
+        assert {"answered", "ended"} <= set(said["answers"])
+        nothing_in_use({"server": on(cards, "idle")})
+
+
+@pytest.mark.nightly
+def test_a_server_that_answers_as_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
+    with serving(cards, SEED, str(mutants)):
+        found = on(cards, "mutants", "20050", str(mutants), timeout=7200)
+    assert found["wrong"] == [], f"seed {SEED}"
+    assert sum(found["outcomes"].values()) == mutants
+    # a READ that found no lane was answered by the connection that the lanes belong to
+    assert found["on_lanes"] > mutants // 2
 
 
 def test_the_module_unloads(cards: Lab) -> None:

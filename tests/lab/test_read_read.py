@@ -16,8 +16,10 @@ from cards import cards_lab
 from carriers import START, THEIRS, serve
 from module_data import around, carried, delegation
 from module_faults import killed
-from peers import PORT, SERVER, argv_of, bring
-from storm import HERE, PARAMETERS, connections, mounted, set_parameters
+from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
+from scene import until
+from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters
+from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -25,7 +27,11 @@ CARD = Path(__file__).with_name("card_node.py").read_bytes()
 BOTH = ("personality=read-read", "server_personalities=read-read")
 VERSIONS = ("vers=3", "vers=4.2")
 FOLDER = "hostile"
-MAKE = f"mkdir -p /export/{FOLDER} && head -c 4194304 /dev/urandom > /export/{FOLDER}/data"
+MAKE = f"""
+mkdir -p /export/{FOLDER}
+head -c 4194304 /dev/urandom > /export/{FOLDER}/data
+head -c 65536 /dev/urandom > /export/{FOLDER}/written
+"""
 TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
 LIMIT = 600.0
 # statuses of a Read that the server's card refuses, and of a Write
@@ -94,6 +100,27 @@ rm /export/much /run/much
     nothing_exposed(lab)
     carried(lab, options, around(4096, 65536, 1 << 20), 2003)
     nothing_exposed(lab)
+
+
+@pytest.mark.nightly
+def test_the_probe_counts_replies_that_the_client_reads(lab: Lab) -> None:
+    """Their bytes, and the RDMA_DONE of each."""
+    lab.run("server", "sh", "-ec", "head -c 4194304 /dev/urandom > /export/probed")
+    with mounted(lab, "vers=3"), tracing(lab, "client", "server"):
+        argv = (f"if={HERE}/probed", "of=/dev/null", "bs=64k", "iflag=direct", "status=none")
+        lab.run("client", "dd", *argv)
+
+        def counted() -> dict[str, int]:
+            rows = [row for row in said(lab, "client") if row["procedure"] == "RDMA_DONE"]
+            names = ("exposures", "exposed_bytes", "dones", "done_timeouts", "stray_dones")
+            sums = {name: sum(row[name] for row in rows) for name in names}
+            return sums | {"dones_outstanding": rows[-1]["dones_outstanding"] if rows else 0}
+
+        until(lambda: counted()["dones"] >= 64, "as many RDMA_DONEs as READs")
+        found = counted()
+    lab.run("server", "rm", "/export/probed")
+    assert found == {"exposures": 64, "exposed_bytes": 4 << 20, "dones": 64, "done_timeouts": 0,
+                     "stray_dones": 0, "dones_outstanding": 0}  # fmt: skip
 
 
 @pytest.mark.parametrize("options", VERSIONS)
@@ -303,6 +330,14 @@ def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answered": True}
 
 
+@pytest.mark.nightly
+def test_a_client_that_sends_what_it_likes(victim: Lab, mutants: int) -> None:
+    of_personality(victim, "readread", (SERVER, PORT, FOLDER, "mutated"), SEED, mutants)
+    nothing_exposed(victim)
+    with mounted(victim, "vers=3"):
+        victim.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data")
+
+
 # --- a server that breaks the rules ---
 
 
@@ -313,6 +348,12 @@ def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
     said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
     assert len(said["stories"]) > 20
     assert said["failures"] == {}
+
+
+@pytest.mark.nightly
+def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int) -> None:
+    with nothing_lost(victim, "client"):
+        of_personality(victim, "readread_server", (SERVER, "20070", FOLDER), SEED, mutants)
 
 
 # --- the end ---

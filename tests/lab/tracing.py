@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["SAID", "tracing"]
+__all__ = ["SAID", "said", "tracing"]
 
 SAID = "/run/traced"
 """Its output: one JSON object per line."""
@@ -29,3 +31,9 @@ def tracing(lab: Nodes, node: str, probe_set: str) -> Iterator[None]:
         yield
     finally:
         lab.run(node, "sh", "-c", END)
+
+
+def said(lab: Nodes, node: str) -> list[dict[str, Any]]:
+    """The rows of its complete lines so far; the first line has none."""
+    lines = lab.run(node, "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
+    return [row for line in lines for row in json.loads(line)["rows"]]

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A server of a personality that lies, and an application that reads from it, in one node.
+
+A program of a personality derives from ``Liar``, which plays a trick on the next READ, and calls
+``played`` with its tricks or ``mutants``.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, RefusedError
+
+from hostile.application import SIZE, Buffer
+from hostile.mutate import mutated
+from hostile.peer import Connection, GoneError, Host
+from hostile.proxy import Peer, Proxy
+from hostile.told import tell
+from hostile.verbs import VerbsError
+
+__all__ = ["Answer", "Liar", "Story", "Want", "believable", "mutants", "played", "whole"]
+
+HERE = Path("/mnt/liar")
+OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
+FORK = multiprocessing.get_context("fork")
+
+
+class Answer(Protocol):
+    """What is about to be sent for a READ."""
+
+    connection: Connection
+
+    def sound(self) -> bytes:
+        """The message that is due."""
+
+
+Want = tuple[str, bool]
+Trick = Callable[[Any], None]
+
+
+@dataclass
+class Story:
+    """What became of a trick."""
+
+    outcome: str = ""
+    dones: int = 0
+    ended: bool = False
+    played: bool = False
+    believable: bool = False
+    want: Want = field(default=("", False))
+    message: str = ""
+
+    def fine(self) -> bool:
+        return self.played and (self.outcome, self.ended) == self.want
+
+
+class Liar(Proxy):
+    """A server; the work is done by nfsd of its node, over TCP.
+
+    The application's buffer is ``memory``: flags of mmap(2).
+    """
+
+    memory = mmap.MAP_SHARED
+
+    def __init__(self, port: int) -> None:
+        super().__init__(Host(), port, ("127.0.0.1", 2049))
+        self.trick: Trick | None = None
+        self.story = Story()
+
+    def play(self, answer: Any) -> None:
+        """Play the trick on the answer, once; without one, send the answer."""
+        trick, self.trick = self.trick, None
+        self.story.played |= trick is not None
+        if trick:
+            trick(answer)
+        else:
+            answer.connection.send(answer.sound())
+
+    def drop(self, peer: Peer) -> None:
+        self.story.ended = True
+        super().drop(peer)
+
+    def serve(self, until: Callable[[], bool]) -> None:
+        while not until():
+            self.host.turn(0.2)
+            while self.host.requests:
+                self._request()
+            for peer in list(self.peers):
+                try:
+                    self._serve(peer)
+                except (RefusedError, VerbsError):
+                    self.drop(peer)
+
+
+# --- the application ---
+
+
+def reads(asks: Any, file: Path, data: bytes, memory: int) -> None:
+    """For each message of the pipe, read SIZE bytes at that offset; in a process of its own."""
+    buffer, opened = Buffer(memory), os.open(file, os.O_RDONLY | os.O_DIRECT)
+    while (at := asks.recv()) is not None:
+        buffer.middle[:] = bytes(SIZE)
+        try:
+            count = os.preadv(opened, [buffer.middle], at)
+        except OSError as error:
+            found = "error"
+            if error.errno == errno.ESTALE:
+                # NFS believed that the file is another one
+                os.close(opened)
+                opened = os.open(file, os.O_RDONLY | os.O_DIRECT)
+        else:
+            same = count == SIZE and buffer.middle == data[at : at + SIZE]
+            found = "ok" if same else "wrong"
+        asks.send(found if buffer.intact() else "beyond")
+
+
+@contextmanager
+def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
+    """A process that works on the mount while the server serves it."""
+    mine, theirs = FORK.Pipe()
+    process = FORK.Process(target=work, args=(theirs,))
+    process.start()
+    server.host.watched[mine.fileno()] = lambda: None
+    try:
+        yield mine
+    finally:
+        mine.send(None)
+        server.serve(lambda: not process.is_alive())
+        del server.host.watched[mine.fileno()]
+
+
+def run(server: Liar, *argv: str | Path) -> None:
+    """A program that needs the server."""
+    process = subprocess.Popen(argv)
+    server.serve(lambda: process.poll() is not None)
+    assert process.returncode == 0, argv
+
+
+@contextmanager
+def asking(server: Liar) -> Iterator[Callable[[int], str]]:
+    """The mount of this server, and a read over it: of a block, how it ended."""
+    host, port, folder = sys.argv[1:4]
+    data = (Path("/export") / folder / "data").read_bytes()
+    file = HERE / folder / "data"
+    HERE.mkdir(exist_ok=True)
+    run(server, "mount", "-t", "nfs", "-o", f"{OPTIONS},port={port}", f"{host}:/export", HERE)
+    try:
+        with beside(server, lambda asks: reads(asks, file, data, server.memory)) as asks:
+
+            def ask(number: int) -> str:
+                asks.send(number * SIZE % len(data))
+                server.serve(asks.poll)
+                return str(asks.recv())
+
+            yield ask
+    finally:
+        run(server, "umount", HERE)
+
+
+def played(server: Liar, tricks: Mapping[Any, Want]) -> None:
+    """Read once for each trick; tells how each ended, and which not as it has to."""
+    stories: dict[str, Story] = {}
+    with asking(server) as ask:
+        for number, (trick, want) in enumerate(tricks.items()):
+            server.trick, server.story = trick, Story(want=want)
+            server.story.outcome = ask(number)
+            stories[trick.__name__] = server.story
+        # unmounting ends the connection
+        server.story = Story()
+    failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
+    tell(stories={name: vars(story) for name, story in stories.items()}, failures=failures)
+
+
+# --- mutated messages ---
+
+
+def whole(header: Header, xid: int) -> bool:
+    """Whether a header can be that of the Reply to this Call."""
+    return header.xid == xid and header.proc in (RDMA_MSG, RDMA_NOMSG, 2)
+
+
+def believable(decode: Callable[[bytes], Header], message: bytes, xid: int) -> bool:
+    """Whether a client may take it for the answer: what RPC says in it is not looked at."""
+    try:
+        return whole(decode(message), xid)
+    except RefusedError:
+        return False
+
+
+def mutants(
+    server: Liar, seed: str, numbers: range, believed: Callable[[bytes, Any], bool]
+) -> None:
+    """Send a mutated Reply and then the right one, for each number; an honest read follows.
+
+    The read may fail; it may bring wrong data only if the message could be the answer.
+    """
+    outcomes, failures = Counter[str](), []
+    bases: list[bytes] = []
+    with asking(server) as ask:
+        for number in numbers:
+            server.trick = lambda answer, number=number: mutant(
+                server, seed, number, bases, believed, answer
+            )
+            server.story = story = Story()
+            story.outcome = ask(number)
+            server.trick = None
+            again = ask(number + 1)
+            outcomes[story.outcome] += 1
+            may = {"ok", "error"} | ({"wrong"} if story.believable else set())
+            if not story.played or story.outcome not in may or again != "ok":
+                failures.append({"number": number, "again": again, **vars(story)})
+            tell(did=f"mutant {number}", outcome=story.outcome)
+    tell(outcomes=dict(outcomes), failures=failures)
+
+
+def mutant(
+    server: Liar,
+    seed: str,
+    number: int,
+    bases: list[bytes],
+    believed: Callable[[bytes, Any], bool],
+    answer: Any,
+) -> None:
+    sound = answer.sound()
+    bases[:] = [sound, *bases[:7]]
+    message = mutated(seed, number, [sound, *bases])
+    server.story.message, server.story.believable = message.hex(), believed(message, answer)
+    # the client may die of it
+    tell(sent=number, message=server.story.message[:400])
+    try:
+        answer.connection.send(message)
+        answer.connection.send(sound)
+    except (GoneError, VerbsError) as error:
+        answer.connection.ended = answer.connection.ended or str(error)
