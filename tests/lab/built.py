@@ -15,6 +15,8 @@ from nfsrdma_tools.lab.nodes import Nodes
 __all__ = ["bring", "card_module", "compiled", "load"]
 
 SCRIPT = Path(__file__).with_name("build_module.sh")
+# builds for a kernel: 25 MiB each
+KEPT = 8
 # where `nfsrdma module build` keeps what root builds
 IN_NODE = "/var/cache/nfsrdma/modules/{release}/{hash}"
 
@@ -62,8 +64,10 @@ def compiled(lab: Nodes, release: str, source: Path, file: Path) -> None:
 def _build(lab: Nodes, node: str, release: str, source: module_source.Source, file: Path) -> None:
     """On the host where that can be; a node that is emulated takes minutes."""
     file.parent.mkdir(exist_ok=True)
-    for older in file.parent.glob(f"{release}-*"):
-        older.unlink()
+    # working trees whose sources differ share the cache
+    builds = sorted(file.parent.glob(f"{release}-*.ko"), key=lambda each: each.stat().st_mtime)
+    for older in builds[: -KEPT + 1]:
+        older.unlink(missing_ok=True)
     draft = file.with_suffix(f".{os.getpid()}")
     if os.geteuid() == 0:
         compiled(lab, release, source.folder, draft)
