@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-locks paper papers wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -88,6 +88,9 @@ bench: dev image ## TCP, the kernel's module and ours, counted in instructions, 
 
 bench-instructions: dev image ## Instructions of a read by QEMU's own count, and the modelled card's share, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.instructions $(or $(KERNEL),6.12)
+
+bench-before: dev image ## Instructions of a read with the module of COMMIT and with today's, by QEMU's own count, into docs/dev: KERNEL=6.12
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.before $(or $(COMMIT),47df8f1) $(or $(KERNEL),6.12)
 
 bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processors, both modules, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.locks $(or $(KERNEL),6.12)
