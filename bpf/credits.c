@@ -63,7 +63,8 @@ PROBE(nfsrdma, nfsrdma_reply)
 {
 	struct credit_row *row = credit_row(1, args->xprt);
 
-	if (row)
+	/* a lane (personality pre-posted) has the number of its transport, and one credit */
+	if (row && (args->granted > 1 || !row->granted))
 		row->granted = args->granted;
 	return 0;
 }

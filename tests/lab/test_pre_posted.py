@@ -70,17 +70,20 @@ def test_lanes_are_as_many_as_the_parameter_allows(cards: Lab) -> None:
 
 @pytest.mark.nightly
 def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
-    with set_parameters(cards, lanes=3), tracing(cards, "client", "connections"):
+    with set_parameters(cards, lanes=2), tracing(cards, "client", "connections"):
         found = on(cards, "kinds", "vers=3")
 
         def lanes(what: str) -> int:
             return sum(row["times"] for row in said(cards, "client") if row["what"] == what)
 
-        until(lambda: lanes("lane end") >= 3, "as many lanes ended as there were")
-        assert (lanes("lane"), lanes("lane end")) == (3, 3)
-    assert found["counters"]["lanes_connected"] == 3
-    assert ", 3 lanes; accepts " in found["status"][0]
-    assert ", in effect pre-posted, lanes 3, " in found["status"][1]
+        until(lambda: lanes("lane end") >= 2, "as many lanes ended as there were")
+        assert (lanes("lane"), lanes("lane end")) == (2, 2)
+        granted = [row["granted"] for row in said(cards, "client") if row["what"] == "credits"]
+    # lanes, which have one credit each, do not hide those of their transport
+    assert granted[-1] > 1
+    assert found["counters"]["lanes_connected"] == 2
+    assert ", 2 lanes; accepts " in found["status"][0]
+    assert ", in effect pre-posted, lanes 2, " in found["status"][1]
 
 
 def test_data_of_every_size_is_what_it_was(cards: Lab, long: bool) -> None:
@@ -185,6 +188,7 @@ def test_a_client_that_sends_what_it_likes_on_lanes(cards: Lab, mutants: int) ->
         assert said["failures"] == [], f"seed {SEED}"
         assert sum(said["answers"].values()) == mutants
         assert {"answered", "ended"} <= set(said["answers"])
+        print(said["answers"])
         nothing_in_use({"server": on(cards, "idle")})
 
 
@@ -194,6 +198,7 @@ def test_a_server_that_answers_as_it_likes_on_lanes(cards: Lab, mutants: int) ->
         found = on(cards, "mutants", "20050", str(mutants), timeout=7200)
     assert found["wrong"] == [], f"seed {SEED}"
     assert sum(found["outcomes"].values()) == mutants
+    print(found["outcomes"], found["on_lanes"], "on lanes")
     # a READ that found no lane was answered by the connection that the lanes belong to
     assert found["on_lanes"] > mutants // 2
 
