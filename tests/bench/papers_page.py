@@ -65,15 +65,17 @@ def latency(found: Found) -> float:
     return float(found["us"])
 
 
-def plot(ax: Axes, lines: Lines, *, looks: dict[str, tuple[str, str]] | None = None) -> None:
-    """Lines with labels at their ends."""
+def plot(
+    ax: Axes, lines: Lines, *, looks: dict[str, tuple[str, str]] | None = None, room: float = 1.12
+) -> None:
+    """Lines with labels at their ends; the scale ends at ``room`` times the largest value."""
     ends = []
     for name, places in lines.items():
         color, mark = (looks or LOOKS).get(name, (style.INK, "*"))
         xs, ys = zip(*places, strict=True)
         ax.plot(xs, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
         ends.append((xs[-1], ys[-1], name, color))
-    ax.set_ylim(0, 1.12 * max(y for places in lines.values() for _, y in places))
+    ax.set_ylim(0, room * max(y for places in lines.values() for _, y in places))
     label_ends(ax, ends)
 
 
@@ -86,8 +88,9 @@ def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
     ax.set_xlabel(f"{label} (KiB)")
 
 
-def note(ax: Axes, text: str, place: Point) -> None:
-    ax.annotate(text, place, (4, 4), textcoords="offset points", fontsize=8.5, color=style.MUTED)
+def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
+    ax.annotate(text, place, (4, above), textcoords="offset points", fontsize=8.5,
+                color=style.MUTED)  # fmt: skip
 
 
 def star(ax: Axes, x: float, y: float, text: str) -> None:
@@ -196,7 +199,9 @@ def draw_blocks(store: Store) -> Drawing:
     one = part("blocks")
     figure, axes = panels(("3: throughput", "4: CPU of the client"), one_scale=False)
     figure.subplots_adjust(wspace=0.62)
-    plot(axes[0], {n: curve(store, one, n, "record", rate) for n in one.curves})
+    rates = {n: curve(store, one, n, "record", rate) for n in one.curves}
+    # the labels of curves that end together need room
+    plot(axes[0], rates, room=1.35)
     cpu = {n: curve(store, one, n, "record", lambda f: 100 * papers.of_client(f))
            for n in one.curves}  # fmt: skip
     plot(axes[1], cpu)
@@ -208,14 +213,13 @@ def draw_blocks(store: Store) -> Drawing:
         if found["figure"] == "3":
             ends = (found.get("from", papers.BLOCKS[0]), papers.BLOCKS[-1])
             axes[0].plot(ends, [found["rate"]] * 2, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
-            # the values of the two designs are close
-            if found["curve"] != "NFS hybrid":
-                note(axes[0], f"paper: {found['curve']}", (papers.BLOCKS[0], found["rate"]))
+    # where no curve is; the values of two designs are close
+    note(axes[0], "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
+    note(axes[0], "paper: NFS", (64 * KIB, papers.point("3", "NFS")["rate"]))
     dafs = papers.point("4", "DAFS")
     ends = (dafs["from"], papers.BLOCKS[-1])
     axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=style.GRID, zorder=0)
-    note(axes[1], "paper: DAFS", (ends[0], 100 * dafs["cpu"]))
-    axes[0].set_ylim(0, max(axes[0].get_ylim()[1], 275))
+    note(axes[1], "paper: DAFS", (ends[0], 0))
     title = "Asynchronous direct reads over the block size, 8 at a time"
     describe(figure, title, "Dashed and shaded: the paper's results", plain(store))
     return Drawing("papers-blocks", title, "", "", figure)
@@ -251,7 +255,7 @@ def checks(store: Store, one: Part) -> str:
     return (
         f"Devices counted {min(wire):.3f} to {max(wire):.3f} bytes for each byte that the program "
         f"read; by the scheduler, threads of nfsd ran for {min(nfsd):.2f} to {max(nfsd):.2f} of "
-        "the time that the samples attribute to the server."
+        "the server's CPU time, since they do work of the modelled card, too."
     )
 
 
@@ -266,7 +270,7 @@ def cell_of(one: Part, **fields: int) -> Cell:
 def draw_records(store: Store) -> Drawing:
     one = part("records")
     figure, (ax,) = panels([""])
-    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves})
+    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves}, room=1.3)
     ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
     ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
     title = "An application that copies a part of each record"
