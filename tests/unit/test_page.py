@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshots_made import mount, served, snapshot
+from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.dataclass_json import to_plain
-from nfsrdma_tools.live.snapshot import Client, Snapshot
+from nfsrdma_tools.live.snapshot import Client, Personality, Snapshot
 from nfsrdma_tools.live.web.history import frame
 
 PAGE = Path(__file__).parents[2] / "nfsrdma_tools/live/web/page"
@@ -63,6 +63,17 @@ def test_without_probes_phases_have_the_names_of_nfsiostat() -> None:
     assert evaluated("series.js", f'page.phases({frames}, "")') == [
         ["queue", [300]], ["RTT", [2000]], ["rest of exe", [200]],
     ]  # fmt: skip
+
+
+def test_the_figures_of_a_personality_are_below_its_connection() -> None:
+    lanes = Personality("pre-posted", {"lanes": 4, "lanes_busy": 0}, {"lane_calls": 1234})
+    own, usual = (to_plain(xprt(personality=each)) for each in (lanes, Personality("read-write")))
+    expression = f"[{json.dumps(own)}, {json.dumps(usual)}, {{}}].map(page.figures)"
+    assert evaluated("tables.js", expression) == [
+        "lanes 4, lanes busy 0, lane calls 1.23 k", "", "",
+    ]  # fmt: skip
+    found = evaluated("tables.js", f"page.inUse({json.dumps(to_plain(served()))})")
+    assert found == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes"
 
 
 def test_before_the_first_snapshot_every_chart_says_that_it_waits() -> None:

@@ -70,13 +70,13 @@ function server(now, who, choose) {
 }
 
 // what personalities other than read-write have in use
-function inUse(nfsd) {
+export function inUse(nfsd) {
   const all = [[nfsd.exposed, "B exposed"], [nfsd.dones_outstanding, " RDMA_DONEs outstanding"], [nfsd.lanes, " lanes"]];
   return all.filter(([value]) => value).map(([value, what]) => `, ${short(value)}${what}`).join("");
 }
 
 // the figures of a connection's personality, for example "cache hits 3, cache misses 1"
-function figures(xprt) {
+export function figures(xprt) {
   const { gauges = {}, counters = {} } = xprt.personality || {};
   return Object.entries({ ...gauges, ...counters }).map(([what, n]) => `${what.replaceAll("_", " ")} ${short(n)}`).join(", ");
 }
