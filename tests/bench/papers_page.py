@@ -438,11 +438,16 @@ def client_us(store: Store, name: str, one: Cell) -> float:
     return ms * 1e3 * float(one["record"] / (1 << 20))
 
 
+def of_layers(found: Found) -> dict[str, int]:
+    """The client's time by layer, without the sum of all."""
+    return {layer: ns for layer, ns in found["sides"]["layers"].items() if layer != "busy"}
+
+
 def layer_us(store: Store, name: str, one: Cell, layer: str) -> float:
     """The same, of a layer."""
 
     def of(found: Found) -> float:
-        layers = found["sides"]["layers"]
+        layers = of_layers(found)
         return float(layers.get(layer, 0) / sum(layers.values()))
 
     return client_us(store, name, one) * store.value("same", name, one, of)
@@ -456,7 +461,7 @@ def said_same(store: Store) -> list[str]:
     for one, what in ((deep, "8 reads at a time"), (alone, "one read at a time")):
         spent = [client_us(store, name, one) for name in names]
         rows.append([what, *(f"{us:.1f} ({us / spent[0]:.2f})" for us in spent)])
-    found = store.rounds("same", names[0], deep)[0]["sides"]["layers"]
+    found = of_layers(store.rounds("same", names[0], deep)[0])
     for layer in sorted(found, key=lambda each: -found[each]):
         spent = [layer_us(store, name, deep, layer) for name in names]
         if max(spent) >= 1:

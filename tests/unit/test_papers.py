@@ -14,7 +14,7 @@ from bench import page, papers, papers_page
 from bench.papers import CURVES, OLD, Job, Part, Store, cell
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
-         "layers": {"nfs": 200, "sunrpc": 100}}  # fmt: skip
+         "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip
 EVENTS = [
     ["1.000010", "mr_fastreg", "xprt=1 handle=0x01 length=4096 entries=1 offset=0x0 peer=writes"],
     ["1.000020", "mr_fastreg", "xprt=1 handle=0x02 length=8192 entries=1 offset=0x0 peer=writes"],
