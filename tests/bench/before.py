@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +68,7 @@ def of_module(found: Costs) -> float:
 def measure(lab: Lab, names: list[str]) -> list[str]:
     """A row for each load: all instructions, and those in the module's own code."""
     counts: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    functions: dict[tuple[str, str], Counter[str]] = {}
     with plugged() as plugin, lab:
         sh(lab, PREPARE)
         about = page.conditions(lab, "card", "make bench-before")
@@ -80,10 +82,22 @@ def measure(lab: Lab, names: list[str]) -> list[str]:
                 _, costs = operation(lab, plugin, load)
                 each = sum(costs.values()), of_module(costs)
                 counts.setdefault((load, names[turn]), []).append(each)
+                own = {name: count for (name, module), count in costs.items() if module == MODULE}
+                functions.setdefault((load, names[turn]), Counter()).update(own)
                 print(load, names[turn], *(f"{value:.2f}" for value in each), flush=True)
             unmount(lab)
         lab.check()
+    for load in RUNS:
+        print(load, "by function:", differences(*(functions[load, name] for name in names)))
     return [about, "", *table(names, counts)]
+
+
+def differences(before: Counter[str], today: Counter[str]) -> str:
+    """The instructions of an operation that functions of the module gained or lost."""
+    turns = len(TURNS) // 2
+    changed = {name: (today[name] - before[name]) * 1e3 / turns for name in (*before, *today)}
+    most = sorted(changed.items(), key=lambda each: -abs(each[1]))
+    return ", ".join(f"{name} {count:+.1f}" for name, count in most if abs(count) >= 0.5)
 
 
 def table(
@@ -98,8 +112,8 @@ def table(
         for what in range(2):
             for name in names:
                 values = [each[what] for each in counts[load, name]]
-                spread = f" ({min(values):,.2f} to {max(values):,.2f})"
-                cells.append(f"{statistics.mean(values):,.2f}{spread}")
+                spread = f" ({min(values):,.3f} to {max(values):,.3f})"
+                cells.append(f"{statistics.mean(values):,.3f}{spread}")
         yield page.row(cells)
 
 
