@@ -96,7 +96,7 @@ def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
 def star(ax: Axes, x: float, y: float, text: str) -> None:
     """A value of a paper; the scale includes it."""
     ax.plot(x, y, "*", color=style.INK, ms=11, zorder=5)
-    ax.annotate(text, (x, y), (0, 9), textcoords="offset points", ha="center", fontsize=8.5)
+    ax.annotate(text, (x, y), (0, -17), textcoords="offset points", ha="center", fontsize=8.5)
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
@@ -376,7 +376,8 @@ def grouped(ax: Axes, heads: Sequence[str], values: Mapping[str, Sequence[float]
     for at, (name, ys) in enumerate(values.items()):
         xs = [each + 0.38 * at - 0.19 for each in range(len(heads))]
         bars = ax.bar(xs, ys, 0.36, color=LOOKS[name][0], label=name)
-        ax.bar_label(bars, [f"{y:.3g}" for y in ys], fontsize=7.5)
+        texts = [f"{y:.2g}" if y < 10 else f"{y:.0f}" for y in ys]
+        ax.bar_label(bars, texts, fontsize=7.5)
     ax.set_xticks(range(len(heads)), heads, fontsize=8.5)
     ax.set_ylim(0, 1.3 * max(max(ys) for ys in values.values()))
     ax.legend(frameon=False, fontsize=8.5, loc="upper left", ncols=2)
