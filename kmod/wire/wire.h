@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Encoder and decoder for the RPC-over-RDMA version 1 transport header (RFC
- * 8166), for messages with padding (RFC 5666), for the header of 2003, and for
- * the private data of RFC 8797.
+ * 8166), for messages with padding (RFC 5666), for the header of 2003, for the
+ * private data of RFC 8797, and for the notices and the RPC messages of optimistic
+ * reads.
  *
  * These files do not use verbs, allocate memory or sleep. encode.c encodes
- * headers, decode.c decodes them, padded.c, header2003.c and private.c do both.
+ * headers, decode.c decodes them, the other files do both.
  * They also compile in user space, where tests/wire fuzzes them.
  */
 #ifndef NFSRDMA_WIRE_H
@@ -43,6 +44,14 @@ typedef uint64_t u64;
 #define NFR_WIRE_PRIVATE	8
 #define NFR_WIRE_EXTENSION	20
 #define NFR_WIRE_PRIVATE_MAX	(NFR_WIRE_PRIVATE + NFR_WIRE_EXTENSION)
+
+/* Notices, see notice.c: longest file handle (NFSv3: RFC 1813, section 2.3.3), most handles, bytes */
+#define NFR_WIRE_FH_MAX		64
+#define NFR_WIRE_REVOKED_MAX	16
+#define NFR_WIRE_NOTICE_MAX	104
+
+/* Reply to an NFSv3 READ without attributes, up to its data: see nfs3.c */
+#define NFR_WIRE_READ_REPLY	44
 
 /* RDMA segment on the wire: handle, length, offset (RFC 8166, section 3.4.2) */
 #define NFR_WIRE_SEGMENT	16
@@ -130,6 +139,34 @@ struct nfr_private {
 	u64 token;			/* the same for all queue pairs of a transport */
 };
 
+/* First word of a notice */
+enum nfr_notice_kind {
+	NFR_NOTICE_GRANT	= 1,
+	NFR_NOTICE_REVOKE	= 2,
+	NFR_NOTICE_CREDIT	= 3,
+};
+
+/* Notice of the personality optimistic; lengths and positions are in bytes */
+struct nfr_notice {
+	u32 kind;			/* enum nfr_notice_kind */
+	u32 lifetime;			/* of a grant, in seconds */
+	bool ends;			/* the file ends with the granted extent */
+	u64 position;			/* of the granted extent in the file */
+	struct nfr_segment extent;	/* memory that the client may read */
+	u32 fh_length;
+	u8 fh[NFR_WIRE_FH_MAX];		/* file handle */
+	u32 count;			/* of @handles, or of notices that were handled */
+	u32 handles[NFR_WIRE_REVOKED_MAX];
+};
+
+/* Arguments of an NFSv3 READ (RFC 1813, section 3.3.6) */
+struct nfr_read {
+	const u8 *fh;
+	u32 fh_length;
+	u32 count;		/* bytes */
+	u64 position;		/* bytes */
+};
+
 size_t nfr_wire_size(const struct nfr_header *head);
 int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room);
 int nfr_wire_decode(struct nfr_header *head, const struct nfr_space *space,
@@ -150,6 +187,10 @@ u32 nfr_wire_length(const struct nfr_chunk *chunk);
 bool nfr_wire_is_call(const void *rpc, size_t len);
 size_t nfr_wire_encode_private(const struct nfr_private *priv, u8 *buf);
 void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len);
+size_t nfr_wire_encode_notice(const struct nfr_notice *notice, u8 *buf);
+int nfr_wire_decode_notice(struct nfr_notice *notice, const u8 *buf, size_t len);
+bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len);
+void nfr_wire_encode_read_reply(u8 *buf, u32 xid, u32 count, bool eof);
 
 /* Access to XDR words (RFC 4506) by byte, because they may be unaligned */
 

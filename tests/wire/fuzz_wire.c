@@ -258,12 +258,83 @@ static void check_private(const uint8_t *data, size_t size)
 	free(buf);
 }
 
+/* Bytes of a notice that count: padding of a file handle may have any value */
+static size_t meaning(const struct nfr_notice *notice, size_t len)
+{
+	return notice->kind == NFR_NOTICE_GRANT ? 40 + notice->fh_length : len;
+}
+
+/* A notice encodes to its bytes again, and its numbers are within their limits */
+static void check_notice(const uint8_t *data, size_t size)
+{
+	struct nfr_notice notice;
+	int rc = nfr_wire_decode_notice(&notice, data, size);
+	u8 *buf;
+
+	if (rc) {
+		check(rc == -EBADMSG);
+		return;
+	}
+	check(size <= NFR_WIRE_NOTICE_MAX);
+	if (notice.kind == NFR_NOTICE_GRANT) {
+		check(notice.fh_length && notice.fh_length <= NFR_WIRE_FH_MAX);
+		check(notice.extent.length);
+		check(notice.position <= UINT64_MAX - notice.extent.length);
+		check(notice.extent.offset <= UINT64_MAX - notice.extent.length);
+	} else {
+		check(notice.count);
+		check(notice.kind == NFR_NOTICE_CREDIT || notice.count <= NFR_WIRE_REVOKED_MAX);
+	}
+	buf = exactly(size, 1);
+	check(nfr_wire_encode_notice(&notice, buf) == size);
+	check(!memcmp(buf, data, meaning(&notice, size)));
+	free(buf);
+}
+
+/* The file handle of a READ lies in the message, with what follows it */
+static void check_read(const uint8_t *data, size_t size)
+{
+	struct nfr_read read;
+	size_t at;
+
+	if (!nfr_wire_decode_read(&read, data, size))
+		return;
+	check(nfr_wire_is_call(data, size));
+	check(read.fh_length && read.fh_length <= NFR_WIRE_FH_MAX);
+	check(read.fh > data && read.fh < data + size);
+	at = read.fh - data;
+	check(nfr_wire_load32(data + at - 4) == read.fh_length);
+	at += (read.fh_length + 3) / 4 * 4;
+	check(at + 12 <= size);
+	check(nfr_wire_load32(data + at) == read.position >> 32);
+	check(nfr_wire_load32(data + at + 4) == (u32)read.position);
+	check(nfr_wire_load32(data + at + 8) == read.count);
+}
+
+/* A Reply has its xid and its length, whatever they are */
+static void check_read_reply(const uint8_t *data, size_t size)
+{
+	u8 *buf = exactly(NFR_WIRE_READ_REPLY, 1);
+
+	if (size >= 8) {
+		nfr_wire_encode_read_reply(buf, nfr_wire_load32(data), nfr_wire_load32(data + 4),
+					   size & 1);
+		check(!memcmp(buf, data, 4));
+		check(!memcmp(buf + 32, data + 4, 4));
+		check(!memcmp(buf + 40, data + 4, 4));
+	}
+	free(buf);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	check_header(data, size);
 	check_header_2003(data, size);
 	check_padded(data, size);
 	check_private(data, size);
+	check_notice(data, size);
+	check_read(data, size);
+	check_read_reply(data, size);
 	check(size >= 8 || !nfr_wire_is_call(data, size));
 	return 0;
 }

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.command import run
+from wire.nfs3 import Read as Nfs3Read
+from wire.notices import Credit, Grant, Notice, Revoke
 from wire.rdma5666 import Padded
 from wire.rpcrdma import Header, Read, RefusedError, Segment
 
@@ -48,6 +50,22 @@ class CPadding(Structure):
 
 class CPadded(Structure):
     _fields_ = tuple((name, c_uint32) for name in Padded._fields)
+
+
+class CNotice(Structure):
+    _fields_ = (
+        *(("kind", c_uint32), ("lifetime", c_uint32), ("ends", c_bool)),
+        *(("position", c_uint64), ("extent", CSegment)),
+        *(("fh_length", c_uint32), ("fh", c_ubyte * 64)),
+        *(("count", c_uint32), ("handles", c_uint32 * 16)),
+    )
+
+
+class CRead(Structure):
+    _fields_ = (
+        *(("fh", POINTER(c_ubyte)), ("fh_length", c_uint32), ("count", c_uint32)),
+        ("position", c_uint64),
+    )
 
 
 class CPrivate(Structure):
@@ -212,6 +230,68 @@ class WirePadded(Wire):
         size = self._judge(*into, *where)
         head.space = space
         return head, words, size
+
+
+class WireOptimistic(Wire):
+    """The C code of notices, and of the messages of an NFSv3 READ."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.lib.nfr_wire_encode_notice.restype = c_size_t
+        self.lib.nfr_wire_decode_read.restype = c_bool
+
+    def write(self, notice: Notice) -> bytes:
+        """The message that the C code encodes."""
+        buffer = (c_ubyte * 110)(*[0xA5] * 110)
+        size = int(
+            self.lib.nfr_wire_encode_notice(
+                ctypes.byref(_notice_to_c(notice)), ctypes.byref(buffer, 3)
+            )
+        )
+        assert set(buffer[:3]) | set(buffer[3 + size :]) == {0xA5}
+        return bytes(buffer[3 : 3 + size])
+
+    def read(self, message: bytes) -> Notice:
+        """The notice; RefusedError if the message is none."""
+        found = CNotice()
+        buffer = (c_ubyte * (len(message) + 1))(0, *message)
+        where = ctypes.byref(buffer, 1), c_size_t(len(message))
+        _good(self.lib.nfr_wire_decode_notice(ctypes.byref(found), *where))
+        if found.kind == 1:
+            extent = Segment(found.extent.handle, found.extent.length, found.extent.offset)
+            fh = bytes(found.fh[: found.fh_length])
+            return Grant(found.lifetime, found.position, extent, fh, found.ends)
+        return (
+            Revoke(tuple(found.handles[: found.count])) if found.kind == 2 else Credit(found.count)
+        )
+
+    def arguments(self, message: bytes) -> Nfs3Read | None:
+        """The arguments of a Call of READ with AUTH_SYS; None if the message is another one."""
+        found = CRead()
+        buffer = (c_ubyte * (len(message) + 1))(0, *message)
+        where = ctypes.byref(buffer, 1), c_size_t(len(message))
+        if not self.lib.nfr_wire_decode_read(ctypes.byref(found), *where):
+            return None
+        return Nfs3Read(bytes(found.fh[: found.fh_length]), found.position, found.count)
+
+    def reply(self, xid: int, count: int, eof: bool) -> bytes:
+        """A Reply up to its data."""
+        buffer = (c_ubyte * 50)(*[0xA5] * 50)
+        where = ctypes.byref(buffer, 3), c_uint32(xid), c_uint32(count), c_bool(eof)
+        self.lib.nfr_wire_encode_read_reply(*where)
+        assert set(buffer[:3]) | set(buffer[47:]) == {0xA5}
+        return bytes(buffer[3:47])
+
+
+def _notice_to_c(notice: Notice) -> CNotice:
+    match notice:
+        case Grant(lifetime, position, extent, fh, ends):
+            segment = CSegment(extent.handle, extent.length, extent.offset)
+            return CNotice(1, lifetime, ends, position, segment, len(fh), (c_ubyte * 64)(*fh))
+        case Revoke(handles):
+            return CNotice(2, count=len(handles), handles=(c_uint32 * 16)(*handles))
+        case Credit(count):
+            return CNotice(3, count=count)
 
 
 def _to_c(header: Header) -> CHeader:

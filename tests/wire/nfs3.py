@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The RPC messages of an NFSv3 READ, from RFC 5531 and RFC 1813 alone.
+
+kmod/wire/nfs3.c is tested against this; the two share no line and no table.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+__all__ = ["Call", "Read", "arguments", "reply"]
+
+AUTH_NONE, AUTH_SYS = 0, 1
+
+
+@dataclass(frozen=True)
+class Read:
+    """READ3args; ``position`` and ``count`` in bytes."""
+
+    fh: bytes
+    position: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """A Call; the words of the header have the values of an NFSv3 READ with AUTH_SYS."""
+
+    read: Read
+    header: tuple[int, ...] = (7, 0, 2, 100003, 3, 6)
+    """xid, msg_type, rpcvers, prog, vers and proc."""
+    credential: tuple[int, bytes] = field(default=(AUTH_SYS, bytes(24)))
+    verifier: tuple[int, bytes] = field(default=(AUTH_NONE, b""))
+
+    def encode(self) -> bytes:
+        """The message."""
+        return b"".join(
+            (
+                struct.pack(">6I", *self.header),
+                *(
+                    struct.pack(">I", flavor) + _opaque(body)
+                    for flavor, body in (self.credential, self.verifier)
+                ),
+                _opaque(self.read.fh),
+                struct.pack(">QI", self.read.position, self.read.count),
+            )
+        )
+
+
+def arguments(message: bytes) -> Read | None:
+    """The arguments of a Call of READ with AUTH_SYS; None if the message is another one."""
+    try:
+        return _arguments(message)
+    except (struct.error, ValueError):
+        return None
+
+
+def reply(xid: int, count: int, eof: bool) -> bytes:
+    """A Reply up to its data: accepted, AUTH_NONE, SUCCESS, NFS3_OK, no attributes."""
+    accepted = struct.pack(">6I", xid, 1, 0, AUTH_NONE, 0, 0)
+    return accepted + struct.pack(">5I", 0, 0, count, eof, count)
+
+
+def _opaque(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
+
+
+def _arguments(message: bytes) -> Read:
+    _, *words = struct.unpack_from(">7I", message)
+    if words != [0, 2, 100003, 3, 6, AUTH_SYS]:
+        raise ValueError(words)
+    _, at = _taken(message, 28, 400)
+    # the flavor of the verifier does not matter
+    _, at = _taken(message, at + 4, 400)
+    fh, at = _taken(message, at, 64)
+    position, count = struct.unpack_from(">QI", message, at)
+    if not fh:
+        raise ValueError(fh)
+    return Read(fh, position, count)
+
+
+def _taken(message: bytes, at: int, most: int) -> tuple[bytes, int]:
+    """An opaque and the position behind it."""
+    (length,) = struct.unpack_from(">I", message, at)
+    end = at + 4 + length + -length % 4
+    if length > most or end > len(message):
+        raise ValueError(length)
+    return message[at + 4 : at + 4 + length], end
