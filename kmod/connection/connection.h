@@ -59,6 +59,7 @@ struct nfr_recv {
  * @receive: handle a message; the owner calls nfr_conn_recv_return() when it is done
  * @writable: room for sends, or credits, became available
  * @broken: the connection failed; called once, in any context
+ * @sent: poll for completions of sends; only for connections with polled_sends
  * @unanswered: disconnect reason for Calls without a reply, see nfr_conn_abandon()
  * @softirq: the operations, and all completion handlers of the owner, may run in
  *	softirq context
@@ -67,6 +68,7 @@ struct nfr_conn_ops {
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	void (*writable)(struct nfr_conn *conn);
 	void (*broken)(struct nfr_conn *conn);
+	void (*sent)(struct nfr_conn *conn);
 	const char *unanswered;
 	bool softirq;
 };
@@ -91,6 +93,8 @@ enum nfr_conn_state {
  * @dones: number of receives for Done messages, beyond those for credits
  * @reads_served: number of concurrent RDMA Reads that this side accepts
  * @reads_issued: number of concurrent RDMA Reads that this side issues
+ * @polled_sends: send work requests complete in a queue of their own, which the owner
+ *	polls, see nfr_conn_sends_poll()
  * @private: private data of this side; its inline sizes are those of
  *	nfr_conn.wanted
  */
@@ -106,6 +110,7 @@ struct nfr_profile {
 	u32 dones;
 	u32 reads_served;
 	u32 reads_issued;
+	bool polled_sends;
 	struct nfr_private private;
 };
 
@@ -154,8 +159,10 @@ struct nfr_abandoned {
  * @device: RDMA device
  * @pd: protection domain
  * @cq: completion queue
+ * @send_cq: completion queue of sends: @cq, unless the owner polls for them
  * @poll_work: work that polls @cq
  * @poll_queue: workqueue of @poll_work
+ * @sent_work: work that polls @send_cq
  * @event_work: work that breaks the connection for an interrupt
  * @fence_work: work that moves the queue pair to the error state
  * @event: disconnect reason for @event_work
@@ -193,8 +200,10 @@ struct nfr_conn {
 	struct ib_device *device;
 	struct ib_pd *pd;
 	struct ib_cq *cq;
+	struct ib_cq *send_cq;
 	struct work_struct poll_work;
 	struct workqueue_struct *poll_queue;
+	struct work_struct sent_work;
 	struct work_struct event_work;
 	struct work_struct fence_work;
 	const char *event;
@@ -238,11 +247,13 @@ void nfr_conn_state_end(struct nfr_conn *conn);
 void nfr_conn_break(struct nfr_conn *conn, const char *reason);
 void nfr_conn_break_later(struct nfr_conn *conn, const char *reason);
 void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc);
+void nfr_conn_fence(struct nfr_conn *conn);
 
 /* send.c */
 int nfr_conn_sq_create(struct nfr_conn *conn, u32 size);
 void nfr_conn_sq_close(struct nfr_conn *conn);
 void nfr_conn_sq_destroy(struct nfr_conn *conn);
+void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_conn_has_room(struct nfr_conn *conn, bool credit);
 int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
@@ -267,6 +278,8 @@ void nfr_conn_abandoned_destroy(struct nfr_conn *conn);
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);
 void nfr_conn_queues_quiesce(struct nfr_conn *conn);
+void nfr_conn_sends_poll(struct nfr_conn *conn);
+bool nfr_conn_sends_arm(struct nfr_conn *conn);
 void nfr_conn_queues_destroy(struct nfr_conn *conn);
 
 /* connection.c */

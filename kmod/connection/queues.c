@@ -87,6 +87,43 @@ static void nfr_conn_cq_ready(struct ib_cq *cq, void *context)
 	queue_work(conn->poll_queue, &conn->poll_work);
 }
 
+static void nfr_conn_sends_ready(struct ib_cq *cq, void *context)
+{
+	struct nfr_conn *conn = context;
+
+	queue_work(nfr_work_poll, &conn->sent_work);
+}
+
+static void nfr_conn_sent_work(struct work_struct *work)
+{
+	struct nfr_conn *conn = container_of(work, struct nfr_conn, sent_work);
+
+	if (!READ_ONCE(conn->queues_end))
+		conn->ops->sent(conn);
+}
+
+/**
+ * nfr_conn_sends_poll - handle completions of sends
+ * @conn: connection whose profile has @polled_sends
+ *
+ * Context: Several contexts may poll at once; each handles the completions that it finds.
+ */
+void nfr_conn_sends_poll(struct nfr_conn *conn)
+{
+	ib_process_cq_direct(conn->send_cq, NFR_BATCH);
+}
+
+/**
+ * nfr_conn_sends_arm - have nfr_conn_ops.sent called after the next completion of a send
+ * @conn: connection whose profile has @polled_sends
+ *
+ * Return: true if there are completions already: the caller has to poll again.
+ */
+bool nfr_conn_sends_arm(struct nfr_conn *conn)
+{
+	return ib_req_notify_cq(conn->send_cq, IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS) > 0;
+}
+
 static void nfr_conn_cq_event(struct ib_event *event, void *context)
 {
 	nfr_conn_break_later(context, ib_event_msg(event->event));
@@ -123,6 +160,7 @@ void nfr_conn_queues_init(struct nfr_conn *conn)
 {
 	conn->poll_queue = nfr_conn_may_poll_in_softirq(conn) ? nfr_work_softirq : nfr_work_poll;
 	INIT_WORK(&conn->poll_work, nfr_conn_poll);
+	INIT_WORK(&conn->sent_work, nfr_conn_sent_work);
 }
 
 /*
@@ -145,6 +183,21 @@ static int nfr_conn_create_cq(struct nfr_conn *conn, u32 entries)
 	}
 	conn->cq->comp_handler = nfr_conn_cq_ready;
 	conn->cq->event_handler = nfr_conn_cq_event;
+	conn->send_cq = conn->cq;
+	return 0;
+}
+
+/* The core does not arm a CQ that its owner polls. ib_drain_qp() polls it itself. */
+static int nfr_conn_create_send_cq(struct nfr_conn *conn, u32 entries)
+{
+	int count = min_t(u32, entries, conn->device->attrs.max_cqe);
+	struct ib_cq *cq = ib_alloc_cq_any(conn->device, conn, count, IB_POLL_DIRECT);
+
+	if (IS_ERR(cq))
+		return PTR_ERR(cq);
+	cq->comp_handler = nfr_conn_sends_ready;
+	cq->event_handler = nfr_conn_cq_event;
+	conn->send_cq = cq;
 	return 0;
 }
 
@@ -152,7 +205,7 @@ static int nfr_conn_try_qp(struct nfr_conn *conn, u32 recvs)
 {
 	struct ib_qp_init_attr attr = {
 		.event_handler = nfr_conn_qp_event, .qp_context = conn,
-		.send_cq = conn->cq, .recv_cq = conn->cq,
+		.send_cq = conn->send_cq, .recv_cq = conn->cq,
 		/* ib_drain_qp() posts one more to each */
 		.cap = {
 			.max_send_wr = conn->sq.size + 1, .max_recv_wr = recvs + 1,
@@ -221,6 +274,8 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 		return rc;
 	}
 	rc = nfr_conn_create_cq(conn, conn->sq.size + recvs + 2);
+	if (!rc && conn->profile.polled_sends)
+		rc = nfr_conn_create_send_cq(conn, conn->sq.size + 1);
 	if (rc)
 		return rc;
 	rc = nfr_conn_create_qp(conn, recvs);
@@ -239,6 +294,8 @@ void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 {
 	if (conn->cq)
 		cancel_work_sync(&conn->poll_work);
+	if (conn->send_cq != conn->cq)
+		cancel_work_sync(&conn->sent_work);
 }
 
 /**
@@ -253,6 +310,10 @@ void nfr_conn_queues_destroy(struct nfr_conn *conn)
 	if (conn->id && conn->id->qp)
 		rdma_destroy_qp(conn->id);
 	nfr_conn_queues_quiesce(conn);
+	if (conn->send_cq != conn->cq) {
+		ib_free_cq(conn->send_cq);
+		cancel_work_sync(&conn->sent_work);
+	}
 	if (conn->cq) {
 		ib_free_cq(conn->cq);
 		cancel_work_sync(&conn->poll_work);

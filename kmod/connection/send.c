@@ -13,6 +13,23 @@
 #include "observe/trace.h"
 
 /**
+ * nfr_conn_retire - account for a signaled work request that the queue pair survived
+ * @conn: connection
+ * @wc: its completion, a failed one or not
+ *
+ * All earlier work requests are complete, too.
+ */
+void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc)
+{
+	struct nfr_send_queue *sq = &conn->sq;
+
+	trace_nfsrdma_completion(conn, wc);
+	spin_lock_bh(&conn->lock);
+	sq->retired = sq->marks[sq->marks_tail++ & (sq->ring - 1)];
+	spin_unlock_bh(&conn->lock);
+}
+
+/**
  * nfr_conn_check - account for the completion of a send work request
  * @conn: connection
  * @wc: completion of a signaled work request, or of any that failed

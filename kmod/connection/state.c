@@ -72,14 +72,28 @@ static void nfr_conn_event_work(struct work_struct *work)
 	nfr_conn_break(conn, READ_ONCE(conn->event));
 }
 
+/**
+ * nfr_conn_fence - move the queue pair to the error state
+ * @conn: connection with a queue pair
+ *
+ * When this function returns, the peer cannot access memory by this connection.
+ *
+ * Context: Sleeps.
+ */
+void nfr_conn_fence(struct nfr_conn *conn)
+{
+	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+
+	ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
+}
+
 /* The connection was up, and therefore has a queue pair. */
 static void nfr_conn_fence_work(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, fence_work);
-	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
 
 	if (!READ_ONCE(conn->queues_end))
-		ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
+		nfr_conn_fence(conn);
 }
 
 /**
