@@ -62,6 +62,9 @@ static int __init nfr_module_init(void)
 	rc = nfr_mem_cache_start();
 	if (rc)
 		goto out_destroy;
+	rc = nfr_svc_grants_start();
+	if (rc)
+		goto out_cache;
 	nfr_observe_start();
 	nfr_svc_observe_totals();
 	rc = nfr_svc_register();
@@ -75,6 +78,8 @@ out_unregister:
 	nfr_svc_unregister();
 out_stop:
 	nfr_observe_stop();
+	nfr_svc_grants_stop();
+out_cache:
 	nfr_mem_cache_stop();
 out_destroy:
 	nfr_module_destroy_work();
@@ -87,6 +92,7 @@ static void __exit nfr_module_exit(void)
 		nfr_client_unregister();
 	nfr_svc_unregister();
 	nfr_observe_stop();
+	nfr_svc_grants_stop();
 	nfr_mem_cache_stop();
 	nfr_module_destroy_work();
 }

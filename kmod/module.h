@@ -25,6 +25,7 @@ struct nfr_params {
 	u32 busy_poll_us;
 	u32 lanes;
 	u32 padded_max;
+	u32 optimistic_spin_us;
 	bool remote_invalidation;
 };
 
@@ -35,6 +36,8 @@ u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
 u32 nfr_params_cache_pages(void);
 unsigned long nfr_params_server_done_timeout(void);
+u32 nfr_params_optimistic_pages(void);
+u32 nfr_params_optimistic_lifetime(void);
 
 /* --- personalities: protocol variants, see variants.c --- */
 
@@ -47,6 +50,7 @@ enum nfr_variant {
 	NFR_PADDED	= 2,	/* small data in messages, aligned to pages */
 	NFR_PRE_POSTED	= 3,	/* receives in the memory of the caller */
 	NFR_CACHED	= 4,	/* registrations survive their Call */
+	NFR_OPTIMISTIC	= 5,	/* the client reads the server's page cache */
 	NFR_VARIANTS,
 };
 
@@ -56,12 +60,13 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 	return BIT(variant) >> 1;
 }
 
-/*
- * Lanes: further connections of a transport with the personality pre-posted. Their
- * private data has the capabilities NFR_LANE and, in NFR_LANE_PAGES, the number of pages
- * of data that one message may carry: the client's limit, then the one that applies.
- */
+/* Capability of further connections of a transport, which join the first one by its token */
 #define NFR_LANE		BIT(31)
+
+/*
+ * Lanes of the personality pre-posted: the private data has the number of pages of data
+ * that one message may carry, the client's limit, then the one that applies.
+ */
 #define NFR_LANE_PAGES		GENMASK(23, 16)
 
 /* Messages of one Reply on a lane */
@@ -78,6 +83,16 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 
 /* Lanes that one transport may have */
 #define NFR_LANES_MAX		64
+
+/*
+ * Optimistic reads: the server's private data on the second connection has the number of
+ * pages of an extent, as a power of two.
+ */
+#define NFR_EXTENT_ORDER	GENMASK(23, 16)
+#define NFR_EXTENT_ORDER_MAX	8
+
+/* Notices that the server may send before the client returns credits */
+#define NFR_NOTICES		64
 
 /*
  * Messages with padding (personality padded): offset of their data, in bytes. The

@@ -95,6 +95,13 @@ NFR_NUMBER(cache_memory, 64, 1, 65536, 1,
 NFR_NUMBER(server_done_timeout, 30, 1, 3600, 1,
 	   "Time that a client may read an exposed reply before its RDMA_DONE (personality read-read), in seconds");
 
+NFR_NUMBER(optimistic_spin_us, 8, 1, 100, 1,
+	   "Time to wait for an optimistic read without sleeping, if the last ones were faster, in microseconds");
+NFR_NUMBER(optimistic_memory, 256, 1, 65536, 1,
+	   "Page cache of the server that clients may read with personality optimistic, in MiB; a client gets a quarter");
+NFR_NUMBER(optimistic_lifetime, 60, 1, 3600, 1,
+	   "Time that a client may read an extent of a file after its last READ there (personality optimistic), in seconds");
+
 static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
 MODULE_PARM_DESC(client, "Register the client transport rdma (default Y)");
@@ -148,6 +155,7 @@ void nfr_params_read(struct nfr_params *params)
 	params->busy_poll_us = READ_ONCE(nfr_busy_poll_us.value);
 	params->padded_max = READ_ONCE(nfr_padded_max.value);
 	params->lanes = READ_ONCE(nfr_lanes.value);
+	params->optimistic_spin_us = READ_ONCE(nfr_optimistic_spin_us.value);
 	params->remote_invalidation = READ_ONCE(nfr_strategy) == 0;
 }
 
@@ -209,4 +217,24 @@ u32 nfr_params_cache_pages(void)
 unsigned long nfr_params_server_done_timeout(void)
 {
 	return READ_ONCE(nfr_server_done_timeout.value) * HZ;
+}
+
+/**
+ * nfr_params_optimistic_pages - get the limit for the page cache that clients may read
+ *
+ * Return: number of pages.
+ */
+u32 nfr_params_optimistic_pages(void)
+{
+	return READ_ONCE(nfr_optimistic_memory.value) << (20 - PAGE_SHIFT);
+}
+
+/**
+ * nfr_params_optimistic_lifetime - get the time that a client may read an extent
+ *
+ * Return: time in seconds.
+ */
+u32 nfr_params_optimistic_lifetime(void)
+{
+	return READ_ONCE(nfr_optimistic_lifetime.value);
 }

@@ -27,6 +27,7 @@ static const char * const nfr_variant_names[NFR_VARIANTS] = {
 	[NFR_PADDED]		= "padded",
 	[NFR_PRE_POSTED]	= "pre-posted",
 	[NFR_CACHED]		= "cached",
+	[NFR_OPTIMISTIC]	= "optimistic",
 };
 
 /* Returns a variant, or -EINVAL. A variant without a name is not available. */
@@ -80,7 +81,7 @@ static const struct kernel_param_ops nfr_variant_ops = {
 module_param_cb(personality, &nfr_variant_ops, NULL, 0644);
 __MODULE_PARM_TYPE(personality, "charp");
 MODULE_PARM_DESC(personality,
-		 "Personality of new client transports: read-write, read-read, padded, pre-posted or cached (default read-write)");
+		 "Personality of new client transports: read-write, read-read, padded, pre-posted, cached or optimistic (default read-write)");
 
 /* --- the personality of new transports to one server --- */
 
@@ -243,7 +244,7 @@ static const struct kernel_param_ops nfr_variants_ops = {
 module_param_cb(server_personalities, &nfr_variants_ops, NULL, 0644);
 __MODULE_PARM_TYPE(server_personalities, "charp");
 MODULE_PARM_DESC(server_personalities,
-		 "Personalities that the server accepts beside read-write, separated by commas: read-read, padded, pre-posted, cached");
+		 "Personalities that the server accepts beside read-write, separated by commas: read-read, padded, pre-posted, cached, optimistic");
 
 /**
  * nfr_variant_agree - choose the personality of a connection of the server

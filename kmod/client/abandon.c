@@ -132,6 +132,8 @@ static void nfr_client_abandon(struct nfr_req *req)
 
 	if (nx->lanes && nfr_client_lane_abandon(req))
 		return;
+	if (nx->optimist && nfr_client_optimist_abandon(req))
+		return;
 	mutex_lock(&nx->mutex);
 	conn = nfr_client_xprt_conn(nx);
 	if (!conn || generation != conn->generation) {

@@ -36,7 +36,9 @@
 struct dentry;
 struct nfr_lane;
 struct nfr_lanes;
+struct nfr_optimist;
 struct nfr_req;
+struct nfr_side_read;
 struct nfr_xprt;
 
 /**
@@ -174,7 +176,9 @@ enum nfr_req_state {
  * @read_at: position of the data that they fetch; 0 for the whole message
  * @read_length: number of bytes that they fetch
  * @lane: lane that carries the Call, or NULL; the lock of nfr_xprt.lanes protects it
- * @lost_lane: XID of the last Call whose lane ended before the Reply
+ * @read: RDMA Read that takes the place of the Call, or NULL; the lock of
+ *	nfr_xprt.optimist protects it
+ * @lost: XID of the last Call whose lane or RDMA Read failed: it goes by @conn of @nx
  * @padded_length: largest data that the Reply may have behind padding, in bytes
  */
 struct nfr_req {
@@ -211,7 +215,8 @@ struct nfr_req {
 	u32 read_at;
 	u32 read_length;
 	struct nfr_lane *lane;
-	u32 lost_lane;
+	struct nfr_side_read *read;
+	u32 lost;
 	u32 padded_length;
 };
 
@@ -246,6 +251,7 @@ struct nfr_scratch {
  * @held_lock: protects @held
  * @held: requests whose Reply waits for the connection to be closed
  * @lanes: lanes, or NULL if the personality is not pre-posted
+ * @optimist: optimistic reads, or NULL if the personality is another one
  * @scratch: work area for marshaling
  * @counters: counters
  * @num_callbacks: number of requests for callbacks
@@ -272,6 +278,7 @@ struct nfr_xprt {
 	spinlock_t held_lock;		/* protects @held */
 	struct list_head held;
 	struct nfr_lanes *lanes;
+	struct nfr_optimist *optimist;
 	struct nfr_scratch scratch;
 	struct nfr_client_counters counters;
 	u32 num_callbacks;
@@ -354,11 +361,13 @@ int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, stru
 /* send.c */
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
+void nfr_client_wait_or_resend(struct rpc_task *task);
+void nfr_client_resend(struct nfr_req *req);
 
 /* reply.c */
 struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid);
 void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req);
-void nfr_client_reply_by_lane(struct nfr_req *req);
+void nfr_client_reply_apart(struct nfr_req *req);
 void nfr_client_reply_hold(struct nfr_req *req);
 void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid);
 void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc);
@@ -386,11 +395,24 @@ void nfr_client_lanes_destroy(struct nfr_lanes *lanes);
 void nfr_client_lanes_close(struct nfr_xprt *nx);
 bool nfr_client_lane_abandon(struct nfr_req *req);
 bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task);
-void nfr_client_lane_wait_for_reply(struct rpc_task *task);
 void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq);
 
 /* lane_call.c */
 int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req);
+
+/* side.c */
+void nfr_client_optimist_close(struct nfr_xprt *nx);
+
+/* optimistic.c */
+struct nfr_optimist *nfr_client_optimist_create(void);
+void nfr_client_optimist_destroy(struct nfr_optimist *optimist);
+bool nfr_client_optimist_abandon(struct nfr_req *req);
+bool nfr_client_optimist_timeout(struct nfr_xprt *nx, struct rpc_task *task);
+bool nfr_client_optimist_again(struct nfr_req *req);
+void nfr_client_optimist_show(struct nfr_xprt *nx, struct seq_file *seq);
+
+/* optimistic_read.c */
+extern const struct nfr_personality nfr_client_optimistic;
 
 /* callback.c */
 int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests);

@@ -212,6 +212,7 @@ static const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS
 	[NFR_PADDED]		= &nfr_client_padded,
 	[NFR_PRE_POSTED]	= &nfr_client_pre_posted,
 	[NFR_CACHED]		= &nfr_client_version1,
+	[NFR_OPTIMISTIC]	= &nfr_client_optimistic,
 };
 
 /*
@@ -470,6 +471,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 
 	if (nx->lanes)
 		nfr_client_lanes_close(nx);
+	if (nx->optimist)
+		nfr_client_optimist_close(nx);
 	if (conn) {
 		link = nfr_client_link_of(conn);
 		nfr_client_drain(link);

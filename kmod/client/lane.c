@@ -38,17 +38,6 @@ void nfr_client_lane_unmap(struct nfr_lane *lane)
 	lane->nsges = 0;
 }
 
-/* Have sunrpc send a Call again whose lane ended. Caller holds both locks. */
-static void nfr_client_lane_resend(struct nfr_req *req)
-{
-	struct rpc_xprt *xprt = &req->nx->xprt;
-
-	req->lost_lane = be32_to_cpu(req->rqst.rq_xid);
-	/* sunrpc encodes a Call anew if it was sent on an earlier connection */
-	req->rqst.rq_connect_cookie = xprt->connect_cookie - 1;
-	rpc_wake_up_queued_task(&xprt->pending, req->rqst.rq_task);
-}
-
 /**
  * nfr_client_lane_finish - end the relation of a lane and its Call
  * @lane: lane with unmapped receives, available for the next Call afterwards
@@ -87,7 +76,7 @@ static void nfr_client_lane_detach(struct nfr_lane *lane)
 	list_del_init(&lane->idle);
 	req = lane->req;
 	if (req) {
-		nfr_client_lane_resend(req);
+		nfr_client_resend(req);
 		lanes->busy--;
 		lane->req = NULL;
 		req->lane = NULL;
@@ -424,7 +413,7 @@ static struct nfr_lane *nfr_client_lanes_find(struct nfr_lanes *lanes, u32 lengt
 struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req)
 {
 	struct nfr_lanes *lanes = req->nx->lanes;
-	bool lost = req->lost_lane == be32_to_cpu(req->rqst.rq_xid);
+	bool lost = req->lost == be32_to_cpu(req->rqst.rq_xid);
 	struct nfr_lane *lane = NULL;
 	bool add = false;
 
@@ -524,22 +513,6 @@ bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task)
 	}
 	spin_unlock(&nx->lanes->lock);
 	return lane;
-}
-
-/**
- * nfr_client_lane_wait_for_reply - wait for a Reply; its lane may have ended already
- * @task: task whose Call was sent
- *
- * Context: Does not sleep. Caller holds the queue lock.
- */
-void nfr_client_lane_wait_for_reply(struct rpc_task *task)
-{
-	struct rpc_rqst *rqst = task->tk_rqstp;
-
-	/* sunrpc has set the cookie after nfr_client_lane_resend(); with this one it sends again */
-	if (READ_ONCE(nfr_client_req_of(rqst)->state) == NFR_REQ_IDLE)
-		rqst->rq_connect_cookie = rqst->rq_xprt->connect_cookie - 1;
-	nfr_client_wait_for_reply(task);
 }
 
 /* --- the lanes of a transport --- */

@@ -140,7 +140,7 @@ static void nfr_client_lane_answered(struct nfr_lane *lane)
 	}
 	nfr_client_lane_place(lane, req, data);
 	nfr_client_lane_finish(lane, req, NFR_REQ_ANSWERED, data);
-	nfr_client_reply_by_lane(req);
+	nfr_client_reply_apart(req);
 }
 
 static void nfr_client_lane_recv_done(struct ib_cq *cq, struct ib_wc *wc)

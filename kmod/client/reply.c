@@ -92,10 +92,10 @@ static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 }
 
 /**
- * nfr_client_reply_by_lane - complete an RPC whose Reply came on a lane
- * @req: pinned request that no lane uses
+ * nfr_client_reply_apart - complete an RPC whose result came on another connection
+ * @req: pinned request that no lane and no RDMA Read uses
  */
-void nfr_client_reply_by_lane(struct nfr_req *req)
+void nfr_client_reply_apart(struct nfr_req *req)
 {
 	nfr_client_reply_complete(req, req->result);
 }

@@ -146,3 +146,35 @@ void nfr_client_wait_for_reply(struct rpc_task *task)
 		rqst->rq_majortimeo = end;
 	xprt_wait_for_reply_request_def(task);
 }
+
+/**
+ * nfr_client_wait_or_resend - wait for a Reply; the Call may have to be sent again already
+ * @task: task whose Call was sent, on a lane for example
+ *
+ * Context: Does not sleep. Caller holds the queue lock.
+ */
+void nfr_client_wait_or_resend(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+
+	/* sunrpc has set the cookie after nfr_client_resend(); with this one it sends again */
+	if (READ_ONCE(nfr_client_req_of(rqst)->state) == NFR_REQ_IDLE)
+		rqst->rq_connect_cookie = rqst->rq_xprt->connect_cookie - 1;
+	nfr_client_wait_for_reply(task);
+}
+
+/**
+ * nfr_client_resend - have sunrpc send a Call again, on the connection of the transport
+ * @req: request whose lane, or whose RDMA Read, failed
+ *
+ * Context: Caller holds the queue lock, and the lock that protects the failed relation.
+ */
+void nfr_client_resend(struct nfr_req *req)
+{
+	struct rpc_xprt *xprt = &req->nx->xprt;
+
+	req->lost = be32_to_cpu(req->rqst.rq_xid);
+	/* sunrpc encodes a Call anew if it was sent on an earlier connection */
+	req->rqst.rq_connect_cookie = xprt->connect_cookie - 1;
+	rpc_wake_up_queued_task(&xprt->pending, req->rqst.rq_task);
+}

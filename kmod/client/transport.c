@@ -232,6 +232,8 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 		nfr_client_show_conn(seq, conn);
 	if (nx->lanes)
 		nfr_client_lanes_show(nx, seq);
+	if (nx->optimist)
+		nfr_client_optimist_show(nx, seq);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }
@@ -254,6 +256,8 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
 		return;
 	if (nx->lanes && nfr_client_lane_timeout(nx, task))
+		return;
+	if (nx->optimist && nfr_client_optimist_timeout(nx, task))
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
 	nfr_client_sleep_until_closed(nx, task, req->generation);
@@ -287,6 +291,7 @@ static void nfr_client_free(struct rpc_xprt *xprt)
 {
 	nfr_client_free_addresses(xprt);
 	nfr_client_lanes_destroy(nfr_client_xprt_of(xprt)->lanes);
+	nfr_client_optimist_destroy(nfr_client_xprt_of(xprt)->optimist);
 	rpc_destroy_wait_queue(&nfr_client_xprt_of(xprt)->closing);
 	xprt_free(xprt);
 }
@@ -330,13 +335,13 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 	.bc_destroy		= nfr_client_callback_destroy,
 };
 
-/* Operations of transports with lanes: nfr_client_ops, and those that lanes need */
-static struct rpc_xprt_ops nfr_client_lane_ops __ro_after_init;
+/* Operations of transports with further connections, whose Calls may have to be sent again */
+static struct rpc_xprt_ops nfr_client_resend_ops __ro_after_init;
 
 static void __init nfr_client_init_ops(void)
 {
-	nfr_client_lane_ops = nfr_client_ops;
-	nfr_client_lane_ops.wait_for_reply_request = nfr_client_lane_wait_for_reply;
+	nfr_client_resend_ops = nfr_client_ops;
+	nfr_client_resend_ops.wait_for_reply_request = nfr_client_wait_or_resend;
 }
 
 /* --- transport class --- */
@@ -381,11 +386,14 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *server)
 {
 	nx->variant = nfr_variant_for(server);
-	if (nx->variant != NFR_PRE_POSTED)
+	if (nx->variant != NFR_PRE_POSTED && nx->variant != NFR_OPTIMISTIC)
 		return true;
-	nx->lanes = nfr_client_lanes_create();
-	nx->xprt.ops = &nfr_client_lane_ops;
-	return nx->lanes;
+	nx->xprt.ops = &nfr_client_resend_ops;
+	if (nx->variant == NFR_PRE_POSTED)
+		nx->lanes = nfr_client_lanes_create();
+	else
+		nx->optimist = nfr_client_optimist_create();
+	return nx->lanes || nx->optimist;
 }
 
 static void nfr_client_observe(struct nfr_xprt *nx)

@@ -6,6 +6,8 @@
 #ifndef NFSRDMA_COMPAT_H
 #define NFSRDMA_COMPAT_H
 
+#include <linux/fs.h>
+#include <linux/fsnotify_backend.h>
 #include <linux/gfp.h>
 #include <linux/shrinker.h>
 #include <linux/slab.h>
@@ -51,6 +53,26 @@ static inline unsigned long nfr_compat_alloc_pages(gfp_t gfp, unsigned long coun
 	return alloc_pages_bulk_array(gfp, count, pages);
 #else
 	return alloc_pages_bulk(gfp, count, pages);
+#endif
+}
+
+static inline struct timespec64 nfr_compat_inode_ctime(const struct inode *inode)
+{
+#ifdef HAVE_INODE_GET_CTIME
+	return inode_get_ctime(inode);
+#else
+	return inode->i_ctime;
+#endif
+}
+
+/* Find the mark of a group on an inode. Returns it with a reference, or NULL. */
+static inline struct fsnotify_mark *nfr_compat_find_inode_mark(struct inode *inode,
+							       struct fsnotify_group *group)
+{
+#ifdef HAVE_FSNOTIFY_FIND_INODE_MARK
+	return fsnotify_find_inode_mark(inode, group);
+#else
+	return fsnotify_find_mark(&inode->i_fsnotify_marks, group);
 #endif
 }
 

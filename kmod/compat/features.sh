@@ -40,6 +40,11 @@ probe() {
 		'alloc_pages_bulk_array(GFP_KERNEL, 1, (struct page **)0)' "$@"
 	# a shrinker is allocated (6.7), and not part of a static structure (6.1)
 	probe SHRINKER_ALLOC linux/shrinker.h 'shrinker_alloc(0, "%s", "")' "$@"
+	# the ctime of an inode is read by a function (6.12)
+	probe INODE_GET_CTIME linux/fs.h 'inode_get_ctime((struct inode *)0)' "$@"
+	# a mark is found by its inode (6.12), not by the list of the inode (6.1)
+	probe FSNOTIFY_FIND_INODE_MARK linux/fsnotify_backend.h \
+		'fsnotify_find_inode_mark((struct inode *)0, (struct fsnotify_group *)0)' "$@"
 	# workqueues run work in softirq context (6.12)
 	probe WQ_BH linux/workqueue.h 'int flag = WQ_BH; (void)flag' "$@"
 	# these are bound to CPUs, and may say so (7.2)

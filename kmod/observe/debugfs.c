@@ -36,6 +36,11 @@ static int nfr_observe_client_counters_show(struct seq_file *seq, void *unused)
 		   c->lane_calls, c->lane_bytes, c->lane_fallbacks);
 	seq_printf(seq, "lanes_connected %llu\nlanes_ended %llu\n",
 		   c->lanes_connected, c->lanes_ended);
+	seq_printf(seq, "optimistic_reads %llu\noptimistic_bytes %llu\noptimistic_refused %llu\n",
+		   c->optimistic_reads, c->optimistic_bytes, c->optimistic_refused);
+	seq_printf(seq, "optimistic_misses %llu\noptimistic_polled %llu\noptimistic_pauses %llu\n",
+		   c->optimistic_misses, c->optimistic_polled, c->optimistic_pauses);
+	seq_printf(seq, "optimistic_connects %llu\n", c->optimistic_connects);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_observe_client_counters);
@@ -43,6 +48,55 @@ DEFINE_SHOW_ATTRIBUTE(nfr_observe_client_counters);
 static void nfr_observe_show(struct seq_file *seq, const char *name, const atomic64_t *counter)
 {
 	seq_printf(seq, "%s %llu\n", name, (u64)atomic64_read(counter));
+}
+
+static const char * const nfr_observe_reasons_revoked[NFR_REVOKED_REASONS] = {
+	[NFR_REVOKED_MODIFIED]		= "modified",
+	[NFR_REVOKED_ATTRIBUTES]	= "attributes",
+	[NFR_REVOKED_MOVED]		= "moved",
+	[NFR_REVOKED_OPENED]		= "opened",
+	[NFR_REVOKED_UNMOUNTED]		= "unmounted",
+	[NFR_REVOKED_EXPIRED]		= "expired",
+	[NFR_REVOKED_LIMIT]		= "limit",
+	[NFR_REVOKED_MEMORY]		= "memory",
+	[NFR_REVOKED_REPLACED]		= "replaced",
+};
+
+static const char * const nfr_observe_reasons_refused[NFR_REFUSED_REASONS] = {
+	[NFR_REFUSED_FILE]	= "file",
+	[NFR_REFUSED_OPEN]	= "open",
+	[NFR_REFUSED_CHANGED]	= "changed",
+	[NFR_REFUSED_BUSY]	= "busy",
+	[NFR_REFUSED_PAGES]	= "pages",
+	[NFR_REFUSED_LIMIT]	= "limit",
+	[NFR_REFUSED_MEMORY]	= "memory",
+	[NFR_REFUSED_CREDITS]	= "credits",
+};
+
+/**
+ * nfr_observe_revoked - get the name of a reason
+ * @why: why a client may not read an extent any more
+ *
+ * Return: one word.
+ */
+const char *nfr_observe_revoked(enum nfr_revoked why)
+{
+	return nfr_observe_reasons_revoked[why];
+}
+
+static void nfr_observe_grants_show(struct seq_file *seq, const struct nfr_svc_counters *c)
+{
+	int why;
+
+	nfr_observe_show(seq, "grants", &c->grants);
+	nfr_observe_show(seq, "grants_renewed", &c->grants_renewed);
+	nfr_observe_show(seq, "grants_revoked", &c->grants_revoked);
+	for (why = 0; why < NFR_REVOKED_REASONS; why++)
+		seq_printf(seq, "revoked_%s %llu\n", nfr_observe_reasons_revoked[why],
+			   (u64)atomic64_read(&c->revoked[why]));
+	for (why = 0; why < NFR_REFUSED_REASONS; why++)
+		seq_printf(seq, "refused_%s %llu\n", nfr_observe_reasons_refused[why],
+			   (u64)atomic64_read(&c->refused[why]));
 }
 
 static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
@@ -74,6 +128,7 @@ static int nfr_observe_svc_counters_show(struct seq_file *seq, void *unused)
 	nfr_observe_show(seq, "dones", &c->dones);
 	nfr_observe_show(seq, "stray_dones", &c->stray_dones);
 	nfr_observe_show(seq, "done_timeouts", &c->done_timeouts);
+	nfr_observe_grants_show(seq, c);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_observe_svc_counters);

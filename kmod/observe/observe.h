@@ -43,12 +43,47 @@ struct nfr_client_counters {
 	u64 lane_fallbacks;	/* READs that suit a lane, and found none */
 	u64 lanes_connected;
 	u64 lanes_ended;
+	/* optimistic reads */
+	u64 optimistic_reads;
+	u64 optimistic_bytes;
+	u64 optimistic_refused;	/* by the peer's device */
+	u64 optimistic_misses;	/* READs without a reference */
+	u64 optimistic_polled;	/* reads that the sender polled for */
+	u64 optimistic_pauses;
+	u64 optimistic_connects;
 	/* buffers and connections */
 	u64 hardway_bytes;
 	u64 mrs_made;
 	u64 mrs_recycled;
 	u64 mrs_orphaned;
 	u64 disconnects;
+};
+
+/* Why a client may not read an extent any more (personality optimistic) */
+enum nfr_revoked {
+	NFR_REVOKED_MODIFIED,
+	NFR_REVOKED_ATTRIBUTES,
+	NFR_REVOKED_MOVED,
+	NFR_REVOKED_OPENED,	/* for writing */
+	NFR_REVOKED_UNMOUNTED,
+	NFR_REVOKED_EXPIRED,
+	NFR_REVOKED_LIMIT,	/* of all clients, or of one */
+	NFR_REVOKED_MEMORY,	/* short */
+	NFR_REVOKED_REPLACED,	/* by a larger one */
+	NFR_REVOKED_REASONS,
+};
+
+/* Why the server did not let a client read an extent after a READ */
+enum nfr_refused {
+	NFR_REFUSED_FILE,	/* on a file system that does not suit, or without pages of it */
+	NFR_REFUSED_OPEN,	/* for writing */
+	NFR_REFUSED_CHANGED,	/* since nfsd checked access, perhaps */
+	NFR_REFUSED_BUSY,	/* another thread grants or revokes */
+	NFR_REFUSED_PAGES,	/* not in the page cache any more */
+	NFR_REFUSED_LIMIT,
+	NFR_REFUSED_MEMORY,	/* no memory, or no region */
+	NFR_REFUSED_CREDITS,	/* the client has no room for notices */
+	NFR_REFUSED_REASONS,
 };
 
 /* Counters of a connection of the server, updated by nfr_svc_count() */
@@ -78,8 +113,14 @@ struct nfr_svc_counters {
 	atomic64_t dones;
 	atomic64_t stray_dones;
 	atomic64_t done_timeouts;
+	atomic64_t grants;
+	atomic64_t grants_renewed;
+	atomic64_t grants_revoked;
+	atomic64_t revoked[NFR_REVOKED_REASONS];
+	atomic64_t refused[NFR_REFUSED_REASONS];
 };
 
+const char *nfr_observe_revoked(enum nfr_revoked why);
 void nfr_observe_start(void);
 void nfr_observe_stop(void);
 struct dentry *nfr_observe_client(u32 number, void *data, const struct file_operations *connection,

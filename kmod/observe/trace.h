@@ -325,6 +325,29 @@ TRACE_EVENT(nfsrdma_done,
 	TP_printk("xprt=%u xid=0x%08x", __entry->xprt, __entry->xid)
 );
 
+/* A READ was made by RDMA Read of the server's page cache; status is that of the completion */
+TRACE_EVENT(nfsrdma_optimistic,
+	TP_PROTO(const struct nfr_conn *conn, const struct rpc_rqst *rqst, u32 handle, u32 length,
+		 u32 status),
+	TP_ARGS(conn, rqst, handle, length, status),
+	TP_STRUCT__entry(
+		__field(u32, xprt) __field(u32, xid) __field(u32, handle) __field(u32, length)
+		__field(u32, status) __field(u32, task) __field(u32, client)
+	),
+	TP_fast_assign(
+		__entry->xprt = conn->id_number;
+		__entry->xid = be32_to_cpu(rqst->rq_xid);
+		__entry->task = rqst->rq_task->tk_pid;
+		__entry->client = nfr_client_number(rqst);
+		__entry->handle = handle;
+		__entry->length = length;
+		__entry->status = status;
+	),
+	TP_printk("xprt=%u xid=0x%08x task=%u@%u handle=0x%08x length=%u status=%u",
+		  __entry->xprt, __entry->xid, __entry->task, __entry->client, __entry->handle,
+		  __entry->length, __entry->status)
+);
+
 /* A connection attempt ended; status is 0 or a negative errno */
 TRACE_EVENT(nfsrdma_connect,
 	TP_PROTO(const struct nfr_conn *conn, const struct rpc_xprt *xprt, u32 mr_depth,

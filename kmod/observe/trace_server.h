@@ -185,6 +185,42 @@ TRACE_EVENT(nfsrdma_svc_done,
 		  __entry->peer, __entry->xid, __entry->waiting, __entry->why)
 );
 
+/* A client may read an extent of a file (personality optimistic) */
+TRACE_EVENT(nfsrdma_svc_grant,
+	TP_PROTO(const struct nfr_svc *svc, u32 handle, u64 position, u32 length),
+	TP_ARGS(svc, handle, position, length),
+	TP_STRUCT__entry(
+		nfr_observe_svc_fields __field(u32, handle) __field(u32, length)
+		__field(u64, position)
+	),
+	TP_fast_assign(
+		nfr_observe_svc_assign(svc);
+		__entry->handle = handle;
+		__entry->length = length;
+		__entry->position = position;
+	),
+	TP_printk("xprt=0x%08x peer=%pISc handle=0x%08x position=%llu length=%u", __entry->xprt,
+		  __entry->peer, __entry->handle, __entry->position, __entry->length)
+);
+
+/* The client may not read the extent any more: its key is invalid */
+TRACE_EVENT(nfsrdma_svc_revoke,
+	TP_PROTO(const struct nfr_svc *svc, u32 handle, u64 position, const char *why),
+	TP_ARGS(svc, handle, position, why),
+	TP_STRUCT__entry(
+		nfr_observe_svc_fields __field(u32, handle) __field(u64, position)
+		__array(char, why, NFR_SVC_TEXT)
+	),
+	TP_fast_assign(
+		nfr_observe_svc_assign(svc);
+		__entry->handle = handle;
+		__entry->position = position;
+		strscpy(__entry->why, why, NFR_SVC_TEXT);
+	),
+	TP_printk("xprt=0x%08x peer=%pISc handle=0x%08x position=%llu %s", __entry->xprt,
+		  __entry->peer, __entry->handle, __entry->position, __entry->why)
+);
+
 /* A callback was sent to the client */
 TRACE_EVENT(nfsrdma_svc_callback,
 	TP_PROTO(const struct nfr_svc *svc, u32 xid, u32 length),

@@ -286,7 +286,11 @@ static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
 		nfr_svc_refuse(req, error == -EPROTONOSUPPORT ? NFR_ERR_VERS : NFR_ERR_CHUNK);
 }
 
-static void nfr_svc_version1_receive(struct nfr_svc_req *req)
+/**
+ * nfr_svc_version1_receive - decode and dispatch a message of version 1
+ * @req: new request
+ */
+void nfr_svc_version1_receive(struct nfr_svc_req *req)
 {
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,

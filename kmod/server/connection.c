@@ -66,6 +66,8 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	if (svc->home)
 		seq_printf(seq, "lane_of %u\n",
 			   svc->home->conn->id_number & ~NFR_SVC_NUMBERS);
+	if (svc->notices)
+		nfr_svc_grants_show(svc, seq);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
@@ -83,6 +85,8 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "lanes %u\n", nfr_svc_lanes_total());
 	seq_printf(seq, "padded_pages %u of %u\n", nfr_svc_padded_total(),
 		   nfr_params_server_pages());
+	seq_printf(seq, "granted_pages %u of %u\n", nfr_svc_grants_total(),
+		   nfr_params_optimistic_pages());
 	seq_printf(seq, "memory_short %u\n", nfr_svc_sink_shortages());
 	return 0;
 }
@@ -143,7 +147,7 @@ static void nfr_svc_look(struct nfr_svc *svc)
 	nfr_svc_posted(conn, rc);
 }
 
-static void nfr_svc_watch(struct work_struct *work)
+static void nfr_svc_watch_peer(struct work_struct *work)
 {
 	struct nfr_svc *svc = container_of(work, struct nfr_svc, watch.work);
 
@@ -196,6 +200,8 @@ void nfr_svc_destroy(struct nfr_svc *svc)
 	cancel_work_sync(&svc->deferred_work);
 	cancel_delayed_work_sync(&svc->expire);
 	nfr_svc_budget_leave(svc);
+	nfr_svc_grants_destroy(svc);
+	nfr_svc_notice_destroy(svc);
 	nfr_svc_expose_destroy(svc);
 	if (svc->home)
 		nfr_svc_lane_leave(svc);
@@ -231,7 +237,7 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_LIST_HEAD(&svc->sent);
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
 	nfr_svc_work_init(svc);
-	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch);
+	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch_peer);
 	INIT_DELAYED_WORK(&svc->expire, nfr_svc_readread_expire);
 	nfr_svc_expose_init(svc);
 	nfr_svc_lanes_init(svc);
@@ -276,7 +282,20 @@ static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
 		svc->personality = &nfr_svc_padded;
 		svc->conn->ops = &nfr_svc_padded_conn_ops;
 	}
+	if (variant == NFR_OPTIMISTIC)
+		svc->personality = &nfr_svc_optimistic;
 	svc->variant = variant;
+}
+
+/* Initialize a further connection of a client. Returns 0 or -ENOMEM. */
+static int nfr_svc_init_lane(struct nfr_svc *svc, const struct rdma_conn_param *param)
+{
+	if (!(svc->conn->peer.capabilities & nfr_variant_bit(NFR_OPTIMISTIC))) {
+		nfr_svc_lane_init(svc);
+		return 0;
+	}
+	svc->conn->profile.reads_served = param->responder_resources;
+	return nfr_svc_notice_init(svc);
 }
 
 /* Returns ERR_PTR(-ECONNREFUSED) if the lane belongs to no connection. */
@@ -284,13 +303,14 @@ static struct nfr_svc *nfr_svc_create_lane(struct nfr_svc *svc, struct rdma_cm_i
 					   const struct rdma_conn_param *param)
 {
 	struct nfr_conn *conn = svc->conn;
+	int rc = nfr_svc_init_lane(svc, param);
 
-	nfr_svc_lane_init(svc);
 	nfr_conn_meet(conn, param);
 	nfr_conn_adopt(conn, id);
-	if (nfr_svc_lane_join(svc, (struct sockaddr *)&id->route.addr.dst_addr))
+	if (!rc && nfr_svc_lane_join(svc, (struct sockaddr *)&id->route.addr.dst_addr))
 		return svc;
 	/* rdma_cm destroys the id */
+	kfree(svc->notices);
 	kfree(conn);
 	kfree(svc);
 	atomic_dec(&nfr_svc_total);
@@ -425,10 +445,13 @@ static int nfr_svc_open(struct nfr_svc *svc)
 	/* nfsd requires a transport with congestion control for NFSv4 */
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
-	rc = svc->home ? nfr_svc_lane_fit(svc) : nfr_svc_fit(svc);
+	if (svc->notices)
+		rc = nfr_svc_notice_fit(svc);
+	else
+		rc = svc->home ? nfr_svc_lane_fit(svc) : nfr_svc_fit(svc);
 	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
 				       &nfr_svc_connection_fops, &svc->counters);
-	if (svc->variant == NFR_PRE_POSTED)
+	if (svc->variant == NFR_PRE_POSTED || svc->variant == NFR_OPTIMISTIC)
 		nfr_svc_lanes_admit(svc);
 	/* the client may be this host, whose writeback of dirty pages depends on this connection */
 	noio = memalloc_noio_save();

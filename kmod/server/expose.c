@@ -60,15 +60,15 @@ bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device)
 /* --- mapping --- */
 
 /* Returns the number of segments, -ENOMEM if the pool has too few MRs, or another errno. */
-static int nfr_svc_expose_map(struct nfr_svc_req *req, struct nfr_span span,
-			      struct nfr_segment *segs, u32 room)
+static int nfr_svc_expose_map(struct nfr_svc *svc, struct nfr_exposure *exposure,
+			      struct nfr_span span, struct nfr_segment *segs, u32 room)
 {
 	int rc;
 
 	local_bh_disable();
-	rc = nfr_mem_prepare(&req->exposure, &req->svc->pool, &span, DMA_TO_DEVICE, segs, room);
+	rc = nfr_mem_prepare(exposure, &svc->pool, &span, DMA_TO_DEVICE, segs, room);
 	if (rc < 0)
-		nfr_mem_release(&req->exposure);
+		nfr_mem_release(exposure);
 	local_bh_enable();
 	return rc;
 }
@@ -80,6 +80,29 @@ static int nfr_svc_expose_refill(struct nfr_svc *svc)
 	int rc = nfr_mem_pool_fill(&svc->pool, svc->conn->pd, NFR_BATCH);
 
 	memalloc_noio_restore(noio);
+	return rc;
+}
+
+/**
+ * nfr_svc_expose_memory - map memory for RDMA Reads of the client
+ * @svc: connection
+ * @exposure: empty exposure
+ * @span: memory
+ * @segs: output, an element for each segment
+ * @room: maximum number of segments
+ *
+ * Context: nfsd thread; may sleep to allocate MRs.
+ *
+ * Return: number of segments, -ENOMEM, -ENOBUFS, or -EMSGSIZE if @room does not suffice.
+ */
+int nfr_svc_expose_memory(struct nfr_svc *svc, struct nfr_exposure *exposure,
+			  const struct nfr_span *span, struct nfr_segment *segs, u32 room)
+{
+	int rc, tries = NFR_SVC_EXPOSE_TRIES;
+
+	do {
+		rc = nfr_svc_expose_map(svc, exposure, *span, segs, room);
+	} while (rc == -ENOMEM && tries-- && !nfr_svc_expose_refill(svc));
 	return rc;
 }
 
@@ -99,11 +122,9 @@ int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct 
 {
 	u32 pages = PFN_UP(nfr_mem_span_length(span));
 	struct nfr_svc *svc = req->svc;
-	int rc, tries = NFR_SVC_EXPOSE_TRIES;
+	int rc;
 
-	do {
-		rc = nfr_svc_expose_map(req, *span, chunk->segs, room);
-	} while (rc == -ENOMEM && tries-- && !nfr_svc_expose_refill(svc));
+	rc = nfr_svc_expose_memory(svc, &req->exposure, span, chunk->segs, room);
 	if (rc < 0)
 		return rc == -EMSGSIZE ? -EIO : -ENOMEM;
 	chunk->nsegs = rc;

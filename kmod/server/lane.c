@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Lanes of clients with the personality pre-posted: connections that carry one READ at a
- * time, without a key.
+ * time, without a key. The second connection of the personality optimistic joins and ends
+ * like a lane, and carries no Calls, see notice.c.
  *
  * A lane joins the connection that has its token, its home. nfsd does not know lanes: their
  * Calls wait in the list of their home, so that sessions, callbacks and credentials
@@ -218,12 +219,15 @@ static const struct nfr_conn_ops nfr_svc_lane_conn_ops = {
 
 /* --- joining --- */
 
-static struct nfr_svc *nfr_svc_lane_find_home(u64 token, const struct sockaddr *peer)
+static struct nfr_svc *nfr_svc_lane_find_home(const struct nfr_svc *lane,
+					      const struct sockaddr *peer)
 {
+	u64 token = lane->conn->peer.token;
 	struct nfr_svc *svc;
 
 	list_for_each_entry(svc, &nfr_svc_lane_homes, known)
-		if (svc->conn->peer.token == token && nfr_conn_is_up(svc->conn) &&
+		if (svc->conn->peer.token == token && svc->variant == lane->variant &&
+		    nfr_conn_is_up(svc->conn) &&
 		    rpc_cmp_addr((struct sockaddr *)&svc->xprt.xpt_remote, peer))
 			return svc;
 	return NULL;
@@ -257,7 +261,7 @@ bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer)
 	struct nfr_svc *home;
 
 	spin_lock_bh(&nfr_svc_lane_lock);
-	home = nfr_svc_lane_find_home(lane->conn->peer.token, peer);
+	home = nfr_svc_lane_find_home(lane, peer);
 	if (home && (home->nlanes >= NFR_LANES_MAX ||
 		     !kref_get_unless_zero(&home->xprt.xpt_ref)))
 		home = NULL;
@@ -308,7 +312,7 @@ void nfr_svc_lanes_init(struct nfr_svc *svc)
 
 /**
  * nfr_svc_lanes_admit - let lanes join a connection
- * @svc: connection with the personality pre-posted, about to be accepted
+ * @svc: connection with a personality that has lanes, about to be accepted
  */
 void nfr_svc_lanes_admit(struct nfr_svc *svc)
 {
@@ -342,6 +346,25 @@ void nfr_svc_lanes_break(struct nfr_svc *svc)
 	list_for_each_entry(lane, &svc->lanes, joined)
 		nfr_conn_break(lane->conn, "the connection of this lane broke");
 	spin_unlock_bh(&nfr_svc_lane_lock);
+}
+
+/**
+ * nfr_svc_lane_latest - find the lane that joined a connection last
+ * @svc: connection
+ *
+ * Return: lane with a reference for the caller, or NULL if there is none that works.
+ */
+struct nfr_svc *nfr_svc_lane_latest(struct nfr_svc *svc)
+{
+	struct nfr_svc *lane = NULL;
+
+	spin_lock_bh(&nfr_svc_lane_lock);
+	if (!list_empty(&svc->lanes))
+		lane = list_last_entry(&svc->lanes, struct nfr_svc, joined);
+	if (lane && (!nfr_conn_is_up(lane->conn) || !kref_get_unless_zero(&lane->xprt.xpt_ref)))
+		lane = NULL;
+	spin_unlock_bh(&nfr_svc_lane_lock);
+	return lane;
 }
 
 /**

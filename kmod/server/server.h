@@ -20,6 +20,7 @@
 #ifndef NFSRDMA_SERVER_H
 #define NFSRDMA_SERVER_H
 
+#include <linux/seq_file.h>
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
@@ -54,6 +55,7 @@
 
 struct dentry;
 struct nfr_svc_gather;
+struct nfr_svc_notices;
 struct rpc_xprt;
 
 /* A DDP-eligible result; @offset and @length are bytes in the unreduced Reply */
@@ -217,6 +219,7 @@ struct nfr_svc_req {
  * @lane_flags: see lane.c
  * @ended: the lane does not pass on Calls any more; @lock of @home protects it
  * @end_work: work that ends a broken lane
+ * @notices: what a second connection of the personality optimistic has, or NULL
  */
 struct nfr_svc {
 	struct svc_xprt xprt;
@@ -261,6 +264,7 @@ struct nfr_svc {
 	unsigned long lane_flags;
 	bool ended;
 	struct work_struct end_work;
+	struct nfr_svc_notices *notices;
 	struct nfr_svc_counters counters;
 	struct dentry *debugfs;
 	struct nfr_pool pool;
@@ -325,6 +329,7 @@ void nfr_svc_observe_totals(void);
 
 /* call.c */
 extern const struct nfr_svc_personality nfr_svc_version1;
+void nfr_svc_version1_receive(struct nfr_svc_req *req);
 void nfr_svc_work_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
@@ -347,6 +352,8 @@ void nfr_svc_lanes_refuse(struct nfr_svc *svc);
 void nfr_svc_lanes_break(struct nfr_svc *svc);
 u32 nfr_svc_lanes_total(void);
 
+struct nfr_svc *nfr_svc_lane_latest(struct nfr_svc *svc);
+
 /* lane_reply.c */
 int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 
@@ -366,6 +373,17 @@ bool nfr_svc_padded_admit(struct nfr_svc *svc);
 void nfr_svc_padded_leave(struct nfr_svc *svc);
 void nfr_svc_padded_fit(struct nfr_svc *svc);
 u32 nfr_svc_padded_total(void);
+
+/* optimistic.c, and what it consists of, see optimistic.h */
+extern const struct nfr_svc_personality nfr_svc_optimistic;
+int nfr_svc_notice_init(struct nfr_svc *side);
+int nfr_svc_notice_fit(struct nfr_svc *side);
+void nfr_svc_notice_destroy(struct nfr_svc *side);
+int nfr_svc_grants_start(void);
+void nfr_svc_grants_stop(void);
+void nfr_svc_grants_destroy(struct nfr_svc *side);
+void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq);
+u32 nfr_svc_grants_total(void);
 
 /* callback.c */
 int nfr_svc_callback_register(void);
@@ -427,6 +445,8 @@ u32 nfr_svc_budget_in_use(void);
 /* expose.c */
 void nfr_svc_expose_init(struct nfr_svc *svc);
 bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device);
+int nfr_svc_expose_memory(struct nfr_svc *svc, struct nfr_exposure *exposure,
+			  const struct nfr_span *span, struct nfr_segment *segs, u32 room);
 int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct nfr_chunk *chunk,
 		   u32 room);
 void nfr_svc_expose_undo(struct nfr_svc_req *req);

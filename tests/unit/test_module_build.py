@@ -213,13 +213,15 @@ def test_switches_and_names_have_no_bounds() -> None:
         ("server_name=a b", "is not a setting"),
         (
             "personality=fast",
-            r"fast is invalid \(use read-write or read-read or padded or pre-posted or cached; the",
+            r"fast is invalid \(use read-write or read-read or padded or pre-posted or cached or "
+            "optimistic; the",
         ),
         ("personality=", "personality= is invalid"),
         ("personality=cached,cached", "is invalid"),
         (
             "server_personalities=fast,cached",
-            r"use read-write,read-read,padded,pre-posted,cached; the default is \(empty\)",
+            "use read-write,read-read,padded,pre-posted,cached,optimistic; "
+            r"the default is \(empty\)",
         ),
         ("personality_for=192.0.2.1,cached", r"is a table.* \(use nfsrdma mount --personality"),
     ],

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * References to the page cache of the server, by file handle and extent.
+ *
+ * A READ without a reference goes by RPC, and leaves an entry for its extent behind. The
+ * server's grant fills the entry: a server cannot add references that nobody asked for. An
+ * entry belongs to the credentials that read by RPC, because the server has checked only
+ * those. An extent that others read, too, gets no reference. Half way to the end of a
+ * reference, one READ goes by RPC again and renews it.
+ */
+#include <linux/cred.h>
+#include <linux/hashtable.h>
+#include <linux/jhash.h>
+#include <linux/slab.h>
+
+#include "client/optimistic.h"
+
+/* Maximum number of entries */
+#define NFR_REFERENCES		8192
+
+/* Delay of the next attempt to renew a reference */
+#define NFR_REFERENCE_RENEW	HZ
+
+/**
+ * struct nfr_reference - entry for an extent of a file
+ * @by_file: link in nfr_references.by_file
+ * @by_handle: link in nfr_references.by_handle, if @extent has a length
+ * @lru: link in nfr_references.lru
+ * @index: number of the extent in the file
+ * @position: position of the memory in the file, in bytes
+ * @extent: memory; its length is 0 if the server has granted nothing
+ * @ends: whether the file ends with the memory
+ * @renew_at: time of a READ that renews it, in jiffies
+ * @expires: in jiffies
+ * @cred: credentials
+ * @shared: others have read the extent, too: the server may have refused one of them
+ * @fh_length: length of @fh in bytes
+ * @fh: file handle
+ */
+struct nfr_reference {
+	struct hlist_node by_file;
+	struct hlist_node by_handle;
+	struct list_head lru;
+	u64 index;
+	u64 position;
+	struct nfr_segment extent;
+	bool ends;
+	unsigned long renew_at;
+	unsigned long expires;
+	const struct cred *cred;
+	bool shared;
+	u32 fh_length;
+	u8 fh[NFR_WIRE_FH_MAX];
+};
+
+static struct hlist_head *nfr_client_reference_bucket(struct nfr_references *references,
+						      const u8 *fh, u32 length, u64 index)
+{
+	u32 hash = jhash(fh, length, (u32)index ^ (u32)(index >> 32));
+
+	return &references->by_file[hash_32(hash, NFR_REFERENCE_BITS)];
+}
+
+static struct hlist_head *nfr_client_reference_handles(struct nfr_references *references,
+						       u32 handle)
+{
+	return &references->by_handle[hash_32(handle, NFR_REFERENCE_BITS)];
+}
+
+static struct nfr_reference *nfr_client_reference_search(struct hlist_head *bucket, const u8 *fh,
+							 u32 length, u64 index)
+{
+	struct nfr_reference *reference;
+
+	hlist_for_each_entry(reference, bucket, by_file)
+		if (reference->index == index && reference->fh_length == length &&
+		    !memcmp(reference->fh, fh, length))
+			return reference;
+	return NULL;
+}
+
+/* The memory may not be read any more; the entry remains. */
+static void nfr_client_reference_end(struct nfr_reference *reference)
+{
+	if (!reference->extent.length)
+		return;
+	reference->extent.length = 0;
+	hlist_del(&reference->by_handle);
+}
+
+static void nfr_client_reference_free(struct nfr_references *references,
+				      struct nfr_reference *reference)
+{
+	nfr_client_reference_end(reference);
+	hlist_del(&reference->by_file);
+	list_del(&reference->lru);
+	put_cred(reference->cred);
+	kfree(reference);
+	references->count--;
+}
+
+/* Add an entry without memory. */
+static void nfr_client_reference_add(struct nfr_references *references, struct hlist_head *bucket,
+				     const struct nfr_wanted *wanted, u64 index)
+{
+	struct nfr_reference *reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
+
+	if (!reference)
+		return;
+	if (references->count == NFR_REFERENCES)
+		nfr_client_reference_free(references,
+					  list_last_entry(&references->lru, struct nfr_reference,
+							  lru));
+	reference->index = index;
+	reference->cred = get_cred(wanted->cred);
+	reference->fh_length = wanted->fh_length;
+	memcpy(reference->fh, wanted->fh, wanted->fh_length);
+	hlist_add_head(&reference->by_file, bucket);
+	list_add(&reference->lru, &references->lru);
+	references->count++;
+}
+
+/* Check that a reference may be used now. If not, the READ that goes by RPC renews it. */
+static bool nfr_client_reference_is_fresh(struct nfr_reference *reference)
+{
+	if (time_before(jiffies, reference->renew_at))
+		return true;
+	reference->renew_at = jiffies + NFR_REFERENCE_RENEW;
+	if (time_after_eq(jiffies, reference->expires))
+		nfr_client_reference_end(reference);
+	return false;
+}
+
+/* Get the number of bytes that a READ can read, or 0 if it needs others. Sets @eof. */
+static u32 nfr_client_reference_covers(const struct nfr_reference *reference,
+				       const struct nfr_wanted *wanted, bool *eof)
+{
+	u64 end = reference->position + reference->extent.length;
+
+	if (!reference->extent.length || wanted->position < reference->position ||
+	    wanted->position >= end)
+		return 0;
+	*eof = reference->ends && wanted->count >= end - wanted->position;
+	if (*eof)
+		return end - wanted->position;
+	return wanted->count <= end - wanted->position ? wanted->count : 0;
+}
+
+/**
+ * nfr_client_reference_find - find the memory that a READ can read
+ * @references: references
+ * @order: pages of an extent, as a power of two
+ * @wanted: READ
+ * @found: output, the memory
+ * @eof: output, whether the file ends with it
+ *
+ * If there is none, the function prepares for a grant.
+ *
+ * Return: whether there is memory.
+ */
+bool nfr_client_reference_find(struct nfr_references *references, u32 order,
+			       const struct nfr_wanted *wanted, struct nfr_segment *found,
+			       bool *eof)
+{
+	u64 index = wanted->position >> PAGE_SHIFT >> order;
+	struct hlist_head *bucket = nfr_client_reference_bucket(references, wanted->fh,
+								wanted->fh_length, index);
+	struct nfr_reference *reference;
+	u32 count;
+
+	reference = nfr_client_reference_search(bucket, wanted->fh, wanted->fh_length, index);
+	if (!reference) {
+		nfr_client_reference_add(references, bucket, wanted, index);
+		return false;
+	}
+	list_move(&reference->lru, &references->lru);
+	if (reference->cred != wanted->cred && cred_fscmp(reference->cred, wanted->cred)) {
+		/* a grant does not name the READ that it follows, and so not the credentials */
+		reference->shared = true;
+		nfr_client_reference_end(reference);
+	}
+	count = nfr_client_reference_covers(reference, wanted, eof);
+	if (!count || !nfr_client_reference_is_fresh(reference))
+		return false;
+	*found = (struct nfr_segment) {
+		.handle = reference->extent.handle, .length = count,
+		.offset = reference->extent.offset + (wanted->position - reference->position),
+	};
+	return true;
+}
+
+/**
+ * nfr_client_reference_grant - accept a grant, if a READ has prepared for it
+ * @references: references
+ * @order: pages of an extent, as a power of two
+ * @notice: grant
+ */
+void nfr_client_reference_grant(struct nfr_references *references, u32 order,
+				const struct nfr_notice *notice)
+{
+	u64 index = notice->position >> PAGE_SHIFT >> order;
+	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >> order;
+	unsigned long lifetime = min(notice->lifetime, 3600u) * HZ;
+	struct nfr_reference *reference;
+
+	reference = nfr_client_reference_search(nfr_client_reference_bucket(references, notice->fh,
+									    notice->fh_length,
+									    index),
+						notice->fh, notice->fh_length, index);
+	if (!reference || reference->shared || index != last)
+		return;
+	nfr_client_reference_end(reference);
+	reference->position = notice->position;
+	reference->extent = notice->extent;
+	reference->ends = notice->ends;
+	reference->renew_at = jiffies + lifetime / 2;
+	reference->expires = jiffies + lifetime;
+	hlist_add_head(&reference->by_handle,
+		       nfr_client_reference_handles(references, notice->extent.handle));
+}
+
+/**
+ * nfr_client_reference_drop - do not use memory any more
+ * @references: references
+ * @handle: its handle
+ */
+void nfr_client_reference_drop(struct nfr_references *references, u32 handle)
+{
+	struct hlist_head *bucket = nfr_client_reference_handles(references, handle);
+	struct nfr_reference *reference;
+	struct hlist_node *next;
+
+	hlist_for_each_entry_safe(reference, next, bucket, by_handle)
+		if (reference->extent.handle == handle)
+			nfr_client_reference_end(reference);
+}
+
+/**
+ * nfr_client_references_clear - forget all references
+ * @references: references
+ */
+void nfr_client_references_clear(struct nfr_references *references)
+{
+	struct nfr_reference *reference, *next;
+
+	list_for_each_entry_safe(reference, next, &references->lru, lru)
+		nfr_client_reference_free(references, reference);
+}
+
+/**
+ * nfr_client_references_init - initialize an empty directory
+ * @references: references
+ */
+void nfr_client_references_init(struct nfr_references *references)
+{
+	hash_init(references->by_file);
+	hash_init(references->by_handle);
+	INIT_LIST_HEAD(&references->lru);
+}

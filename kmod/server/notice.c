@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The second connection of a client with the personality optimistic. It joins the first
+ * one by its token, as a lane does, and carries no RPC: the client reads the server's page
+ * cache over it, and the server sends notices, which grant references and revoke them.
+ *
+ * The server registers memory on this connection, in a protection domain of its own. A
+ * refused RDMA Read ends this connection at most, and no message of a client can delay an
+ * invalidation: notices need credits, so that they find a receive, and an invalidation
+ * waits for nothing else.
+ */
+#include <linux/log2.h>
+#include <linux/slab.h>
+
+#include "observe/trace_server.h"
+#include "server/optimistic.h"
+
+/* Size of the send queue: registrations, notices, and a batch of invalidations */
+#define NFR_SVC_NOTICE_SENDS	256
+
+/* Bytes that a notice occupies in the ring: a cache line of the largest */
+#define NFR_SVC_NOTICE_BYTES	128
+
+/* Receives for the credits that the client returns */
+#define NFR_SVC_NOTICE_RECVS	(2 * NFR_BATCH)
+
+/* --- receiving --- */
+
+/* Accept the credits that a client returns. Completion handler. */
+static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	struct nfr_svc *side = conn->owner;
+	struct nfr_notice notice;
+	bool sound;
+
+	sound = !nfr_wire_decode_notice(&notice, recv->data, recv->length) &&
+		notice.kind == NFR_NOTICE_CREDIT;
+	if (sound) {
+		spin_lock_bh(&conn->lock);
+		sound = notice.count <= NFR_NOTICES - side->notices->credits;
+		if (sound)
+			side->notices->credits += notice.count;
+		spin_unlock_bh(&conn->lock);
+	}
+	nfr_conn_recv_return(conn, recv);
+	if (!sound)
+		nfr_conn_break(conn, "malformed notice");
+}
+
+static void nfr_svc_notice_writable(struct nfr_conn *conn)
+{
+}
+
+static void nfr_svc_notice_broken(struct nfr_conn *conn)
+{
+	nfr_svc_lane_schedule_end(conn->owner);
+}
+
+static const struct nfr_conn_ops nfr_svc_notice_conn_ops = {
+	.receive = nfr_svc_notice_receive,
+	.writable = nfr_svc_notice_writable,
+	.broken = nfr_svc_notice_broken,
+	.unanswered = "none",
+	.softirq = true,
+};
+
+/* --- sending --- */
+
+/* Take a buffer of the ring for @notice. Returns false if all are in use. Caller holds the lock. */
+static bool nfr_svc_notice_encode(struct nfr_svc *side, const struct nfr_notice *notice,
+				  struct ib_sge *sge)
+{
+	struct nfr_svc_notices *notices = side->notices;
+	u32 slot = notices->sent % NFR_NOTICES;
+	u64 addr = notices->addr + slot * NFR_SVC_NOTICE_BYTES;
+	struct nfr_conn *conn = side->conn;
+
+	if (!notices->credits ||
+	    (notices->sent >= NFR_NOTICES && !nfr_conn_is_retired(conn, notices->marks[slot])))
+		return false;
+	*sge = (struct ib_sge) {
+		.addr = addr, .lkey = conn->pd->local_dma_lkey,
+		.length = nfr_wire_encode_notice(notice, notices->ring +
+						 slot * NFR_SVC_NOTICE_BYTES),
+	};
+	ib_dma_sync_single_for_device(conn->device, addr, sge->length, DMA_TO_DEVICE);
+	return true;
+}
+
+/* Account for the notice that was posted last. Caller holds the lock. */
+static void nfr_svc_notice_posted(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+
+	notices->marks[notices->sent % NFR_NOTICES] = nfr_conn_mark(side->conn);
+	notices->sent++;
+	notices->credits--;
+}
+
+/**
+ * nfr_svc_notice_grant - register memory, and send the notice that names it
+ * @side: second connection of a client
+ * @notice: grant
+ * @exposure: mapped memory to register first; empty if it is registered already
+ *
+ * Return: 0, -EAGAIN if the client has returned too few credits or the send queue is full, or
+ * -ENOTCONN; then the memory is not registered, or the connection broken.
+ */
+int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
+			 struct nfr_exposure *exposure)
+{
+	struct nfr_conn *conn = side->conn;
+	struct ib_sge sge;
+	struct ib_send_wr send = {
+		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+	};
+	u32 count = 1 + exposure->count - exposure->valid;
+	int rc;
+
+	spin_lock_bh(&conn->lock);
+	/* leave room for a batch of invalidations */
+	rc = nfr_conn_sq_admit(&conn->sq, count + NFR_SVC_REVOKED_MAX + 1);
+	if (!rc && !nfr_svc_notice_encode(side, notice, &sge))
+		rc = -EAGAIN;
+	if (!rc) {
+		nfr_conn_sq_take(&conn->sq, count, &send, true);
+		rc = nfr_conn_submit(conn, nfr_mem_post(exposure, &send));
+		nfr_svc_notice_posted(side);
+	}
+	spin_unlock_bh(&conn->lock);
+	if (rc == -ENOTCONN)
+		nfr_conn_break(conn, "posting a notice failed");
+	return rc;
+}
+
+/**
+ * nfr_svc_notice_revoke - announce invalidations, and post them
+ * @side: second connection of a client
+ * @notice: handles to invalidate; not sent without a credit
+ * @first: first invalidation
+ * @last: last invalidation, with its completion
+ *
+ * Return: 0 or -ENOTCONN; then the caller has to fence the connection.
+ */
+int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
+			  struct ib_send_wr *first, struct ib_send_wr *last)
+{
+	struct nfr_conn *conn = side->conn;
+	struct ib_sge sge;
+	struct ib_send_wr send = {
+		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+		.next = first,
+	};
+	bool told;
+	int rc;
+
+	spin_lock_bh(&conn->lock);
+	told = nfr_svc_notice_encode(side, notice, &sge);
+	rc = nfr_conn_post(conn, told ? &send : first, last, notice->count + told, true);
+	if (!rc && told)
+		nfr_svc_notice_posted(side);
+	spin_unlock_bh(&conn->lock);
+	return rc ? -ENOTCONN : 0;
+}
+
+/* --- life --- */
+
+/**
+ * nfr_svc_notice_init - initialize a second connection
+ * @side: new connection whose private data asks to join another one
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_svc_notice_init(struct nfr_svc *side)
+{
+	struct nfr_conn *conn = side->conn;
+
+	side->notices = kzalloc(sizeof(*side->notices), NFR_GFP_RETRIED);
+	if (!side->notices)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&side->notices->grants);
+	init_completion(&side->notices->revoke_done);
+	side->notices->credits = NFR_NOTICES;
+	side->variant = NFR_OPTIMISTIC;
+	conn->ops = &nfr_svc_notice_conn_ops;
+	conn->wanted.inline_send = NFR_SVC_NOTICE_INLINE;
+	conn->wanted.inline_recv = NFR_SVC_NOTICE_INLINE;
+	conn->wanted.credits = NFR_SVC_NOTICE_RECVS;
+	return 0;
+}
+
+static int nfr_svc_notice_map(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+	struct ib_device *device = side->conn->device;
+	u64 addr;
+
+	notices->ring = kmalloc(NFR_NOTICES * NFR_SVC_NOTICE_BYTES, NFR_GFP_RETRIED);
+	if (!notices->ring)
+		return -ENOMEM;
+	addr = ib_dma_map_single(device, notices->ring, NFR_NOTICES * NFR_SVC_NOTICE_BYTES,
+				 DMA_TO_DEVICE);
+	if (ib_dma_mapping_error(device, addr)) {
+		kfree(notices->ring);
+		notices->ring = NULL;
+		return -ENOMEM;
+	}
+	notices->addr = addr;
+	return 0;
+}
+
+/**
+ * nfr_svc_notice_fit - set the profile of a second connection
+ * @side: adopted connection
+ *
+ * Return: 0, -EOPNOTSUPP if the device or the client is unsuitable, or -ENOMEM.
+ */
+int nfr_svc_notice_fit(struct nfr_svc *side)
+{
+	struct nfr_conn *conn = side->conn;
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	struct nfr_profile *profile = &conn->profile;
+	int rc;
+
+	if (!nfr_svc_expose_fit(side, conn->device))
+		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
+	rc = nfr_conn_fit_queue(conn, NFR_SVC_REVOKED_MAX + 2);
+	if (rc)
+		return rc;
+	side->notices->order = ilog2(min_t(u32, side->pool.depth, 1 << NFR_EXTENT_ORDER_MAX));
+	profile->receives = NFR_SVC_NOTICE_RECVS;
+	profile->sends = NFR_SVC_NOTICE_SENDS;
+	profile->send_sges = 1;
+	profile->recv_sges = 1;
+	profile->reads_served = min_t(int, profile->reads_served, attrs->max_qp_rd_atom);
+	profile->reads_issued = 0;
+	profile->private = (struct nfr_private) {
+		.extended = true, .token = conn->peer.token,
+		.capabilities = nfr_variant_bit(NFR_OPTIMISTIC) | NFR_LANE |
+				FIELD_PREP(NFR_EXTENT_ORDER, side->notices->order),
+	};
+	return nfr_svc_notice_map(side);
+}
+
+/**
+ * nfr_svc_notice_destroy - free what a second connection has beside its queues
+ * @side: drained connection without grants
+ */
+void nfr_svc_notice_destroy(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+
+	if (!notices)
+		return;
+	if (notices->ring)
+		ib_dma_unmap_single(side->conn->device, notices->addr,
+				    NFR_NOTICES * NFR_SVC_NOTICE_BYTES, DMA_TO_DEVICE);
+	kfree(notices->ring);
+	kfree(notices);
+}
