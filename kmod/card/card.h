@@ -146,6 +146,8 @@ struct card_wire {
  * @gone: the device failed, or is being freed: lookups skip it
  * @recoverable: a refused Read or Write leaves the queue pairs usable
  * @lose: number of messages to lose
+ * @refuse: refuse one of so many Reads of a peer; 0: none
+ * @asked: number of Reads of peers since the last one that @refuse refused
  * @wire: model of time
  * @counts: counters
  * @pds: number of protection domains
@@ -167,6 +169,8 @@ struct card {
 	bool gone;
 	bool recoverable;
 	atomic_t lose;
+	u32 refuse;
+	atomic_t asked;
 	struct card_wire wire;
 	struct card_counts __percpu *counts;
 	atomic_t pds;

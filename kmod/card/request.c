@@ -198,12 +198,25 @@ static enum card_step card_write(struct card_qp *qp, struct card_send *send, str
 	return CARD_DONE;
 }
 
+/* Decide whether the fault injection refuses a Read of a peer */
+static bool card_refuses(struct card *card, const struct card_send *send)
+{
+	u32 refuse = READ_ONCE(card->refuse);
+
+	if (!refuse || send->moved || send->paid || atomic_inc_return(&card->asked) < refuse)
+		return false;
+	atomic_set(&card->asked, 0);
+	return true;
+}
+
 static enum card_step card_read(struct card_qp *qp, struct card_send *send, struct card_qp *peer)
 {
 	enum card_step step;
 
 	if (qp->reads > peer->attr.max_dest_rd_atomic)
 		return card_reject(send, peer, IB_WC_REM_INV_REQ_ERR, IB_EVENT_QP_REQ_ERR);
+	if (card_refuses(peer->card, send))
+		return card_refuse(send, peer);
 	step = card_access(qp, send, peer, IB_ACCESS_REMOTE_READ);
 	if (step != CARD_DONE || send->status != IB_WC_SUCCESS)
 		return step;
