@@ -127,6 +127,9 @@ def _load(server: Server) -> str:
         if used is not None and server.memory_max is not None:
             load.append(f"{format_size(used)} of {format_size(server.memory_max)} for {what}")
     load += _exposed(server.exposed_memory, server.dones_outstanding, server.lanes)
+    if server.granted_memory and server.granted_max:
+        most = format_size(server.granted_max)
+        load.append(f"{format_size(server.granted_memory)} of {most} of the page cache granted")
     return f"; {', '.join(load)}"
 
 
@@ -143,6 +146,9 @@ def _client(each: Client) -> str:
     state = "connected" if each.connected else "ended"
     reason = f": {each.reason}" if each.reason != "none" else ""
     exposed = _exposed(each.exposed_memory, each.dones_outstanding, each.lanes)
+    if each.granted_memory:
+        exposed.append(f"{format_size(each.granted_memory)} of the page cache granted")
+    exposed += [f"{name.replace('_', ' ')} {count}" for name, count in each.grants.items()]
     use = ", ".join(
         (f"{each.in_use} of {each.credits} credits in use", f"{each.calls} calls", *exposed)
     )

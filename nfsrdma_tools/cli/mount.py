@@ -18,12 +18,13 @@ from nfsrdma_tools.cli.options import (
     complete_mount,
     complete_personality,
     complete_transport,
+    flag,
     option,
     vers_option,
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
-from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,11 +52,11 @@ def mount(
         option(
             "NAME",
             "rdma (module rpcrdma of the kernel), nfsrdma (module of this project) or tcp "
-            "(default: rdma; nfsrdma with --personality).",
+            "(default: rdma; nfsrdma with --personality or --optimistic).",
             complete=complete_transport,
         ),
     ] = None,
-    vers: Annotated[str | None, vers_option("4.2")] = None,
+    vers: Annotated[str | None, vers_option("4.2; 3 with personality optimistic")] = None,
     rsize: Rsize = None,
     wsize: Wsize = None,
     nconnect: Annotated[
@@ -72,6 +73,14 @@ def mount(
             complete=complete_personality,
         ),
     ] = None,
+    optimistic: Annotated[
+        bool,
+        flag(
+            "Read the server's page cache by RDMA Read, without its CPU: short for "
+            f"--personality {OPTIMISTIC}; NFSv3 only.",
+            "--optimistic",
+        ),
+    ] = False,
     port: Annotated[
         int | None, option("PORT", "Port of the server (default: 20049 for RDMA).")
     ] = None,
@@ -91,7 +100,7 @@ def mount(
 
     given = {
         "transport": transport,
-        "personality": personality,
+        "personality": _personality_of(personality, optimistic),
         "vers": vers,
         "rsize": rsize,
         "wsize": wsize,
@@ -99,13 +108,24 @@ def mount(
         "port": str(port) if port is not None else None,
     }
     values, others = parse(options or (), given)
-    if personality:
+    if "personality" in values:
         values.setdefault("transport", "nfsrdma")
+    if values.get("personality") == OPTIMISTIC:
+        values.setdefault("vers", "3")
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
     with journal() as changes:
         made = state(make(request, changes, timeout), mounts())
         changes.keep()
     print_json(made.facts()) if as_json else _table([made])
+
+
+def _personality_of(name: str | None, optimistic: bool) -> str | None:
+    if not optimistic:
+        return name
+    if name not in (None, OPTIMISTIC):
+        what = f"personality is both {OPTIMISTIC} (--optimistic) and {name} (--personality)"
+        raise UsageError(what, "give one of the two")
+    return OPTIMISTIC
 
 
 def _request(
@@ -177,7 +197,10 @@ def _table(states: Sequence[MountState]) -> None:
 def _personality(state: MountState) -> str:
     if state.mount.transport != "nfsrdma":
         return "-"
-    return "unknown" if state.personality is None else state.personality or "not connected"
+    if not state.personality:
+        return "unknown" if state.personality is None else "not connected"
+    paused = " (paused)" if state.figures.get("optimistic_paused") else ""
+    return f"{state.personality}{paused}"
 
 
 _HEAD = (

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.sizes import format_size
 
@@ -251,6 +251,9 @@ def _check_personalities(plan: Plan) -> None:
         found = ", ".join(plan.transports)
         what = f"axis {PERSONALITY}: expected transport {OURS}, found {found}"
         raise UsageError(what, f"add it to --transport: {found.replace(' ', '')},{OURS}")
+    if OPTIMISTIC in values and plan.vers != "3":
+        what = f"axis {PERSONALITY}: {OPTIMISTIC} needs vers 3, found {plan.vers}"
+        raise UsageError(what, "use --vers 3")
 
 
 def _check_requests(plan: Plan) -> None:

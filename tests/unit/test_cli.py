@@ -124,6 +124,21 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("mount", "nocolon", "/mnt"), 2, "nocolon"),
         (("mount", "s:/x", "/mnt", "-o", "vers=3", "--vers", "4.2"), 2, "vers is both 4.2 and 3"),
         (("mount", "s:/x", "/mnt", "-o", "bg"), 2, "'bg' is not supported"),
+        (
+            ("mount", "s:/x", "/mnt", "--optimistic", "--personality", "cached"),
+            2,
+            "personality is both optimistic (--optimistic) and cached (--personality)",
+        ),
+        (
+            ("mount", "s:/x", "/mnt", "--optimistic", "-o", "vers=4.2"),
+            2,
+            "personality optimistic needs vers 3, found 4.2 (use --vers 3: NFSv4 servers check",
+        ),
+        (
+            ("mount", "s:/x", "/mnt", "--optimistic", "--transport", "tcp"),
+            2,
+            "personality optimistic needs transport nfsrdma, found tcp",
+        ),
         (("mount", "s:/x", "/mnt", "-o", "port=x"), 2, "port is 'x', not a number"),
         (("report", "/no/such\n\x1b[31mstore"), 1, "/no/such??[31mstore"),
         (("sweep", "server:/x", "--axis", "a.b"), 2, "has no values"),

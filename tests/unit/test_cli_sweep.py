@@ -32,7 +32,8 @@ def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         (
             ("sweep", "s:/e", "--transport", "nfsrdma", "--axis", "personality=fast"),
             2,
-            "unknown value 'fast' (use read-write, read-read, padded, pre-posted, cached)",
+            "unknown value 'fast' (use read-write, read-read, padded, pre-posted, cached, "
+            "optimistic)",
         ),
         (("sweep", "s:/e", "--read-ahead", "-1..4"), 2, "not a number"),
         (("sweep", "s:/e", "--read-ahead", "4", "--read-ahead-kb", "4"), 2, "exclude each other"),

@@ -129,6 +129,35 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
     assert words[3].endswith(", in effect cached, cache bytes 9, cache hits 5")
 
 
+def test_granted_page_cache_is_shown(debug: Path) -> None:
+    with (debug / "totals").open("a") as file:
+        file.write("granted_pages 768 of 65536\n")
+    with (debug / "9" / "connection").open("a") as file:
+        file.write("personality optimistic\ngranted_pages 256\nnotice_credits 60\n")
+    with (debug / "9" / "counters").open("a") as file:
+        file.write(
+            "grants 5\ngrants_renewed 1\nrevoked_modified 2\nrevoked_moved 0\nrefused_open 7\n"
+        )
+    found = server_debugfs.server(debug)
+    assert found
+    assert (found.granted_memory, found.granted_max) == (3 << 20, 256 << 20)
+    assert [each.granted_memory for each in found.clients] == [1 << 20, 0]
+    gauges = {"references": 3, "optimistic_paused": 0}
+    reads = {"optimistic_reads": 9, "optimistic_refused": 1}
+    own = ClientTransport(3, "10.9.1.2", 20049, "optimistic", "optimistic", gauges, reads)
+    shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(own,)))
+    words = [x for x in shown if x.startswith(("server", "client", "transport"))]
+    assert words[0].endswith(" for replies, 3M of 256M of the page cache granted")
+    assert words[1].endswith(
+        ", 1204 calls, 1M of the page cache granted, grants 5, revoked modified 2, refused open 7, "
+        "connected"
+    )
+    assert words[3].endswith(
+        ", in effect optimistic, references 3, optimistic paused 0, optimistic reads 9, "
+        "optimistic refused 1"
+    )
+
+
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
     assert server_debugfs.server(tmp_path / "none") == Server("nfr")
 

@@ -54,9 +54,16 @@ def test_a_personality_needs_our_transport_and_is_no_mount_option() -> None:
         asks(personality="cached")
     with pytest.raises(
         UsageError,
-        match=r"'fast' .*it can be read-write, read-read, padded, pre-posted, cached",
+        match=r"'fast' .*it can be read-write, read-read, padded, pre-posted, cached, optimistic",
     ):
         asks(transport="nfsrdma", personality="fast")
+
+
+def test_optimistic_reads_need_nfsv3() -> None:
+    ours = {"transport": "nfsrdma", "personality": "optimistic"}
+    assert asks(**ours, vers="3").personality == "optimistic"
+    with pytest.raises(UsageError, match=r"^personality optimistic needs vers 3, found 4.2 \(use "):
+        asks(**ours)
 
 
 def test_a_users_retry_wins() -> None:

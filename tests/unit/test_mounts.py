@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools.cli import mount as mount_command
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
 from nfsrdma_tools.host.nfs.mount_nfs import MountError
 from nfsrdma_tools.host.nfs.mounting import find, mount, undo_for, unmount
-from nfsrdma_tools.host.nfs.mounts import states
+from nfsrdma_tools.host.nfs.mounts import Mount, MountState, states
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.undo import journal
 from tests.unit.requests_made import asks
 
@@ -110,3 +113,24 @@ def test_what_cannot_be_read_of_a_mount_that_is_there_is_said(
     monkeypatch.setattr(readahead, "get_kb", get_kb)
     with pytest.raises(UserError, match="cannot be read"):
         states()
+
+
+def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:
+    one = Mount(
+        Target("server", "/e"), Path("/mnt"), "0:45", "nfs", "nfsrdma", "3", 65536, 65536, 2, {}
+    )
+
+    def state(paused: int) -> MountState:
+        transports = tuple(
+            ClientTransport(
+                number, "10.9.1.2", 20049, "optimistic", "optimistic",
+                {"references": 3, "optimistic_paused": paused * number}, {"optimistic_reads": 4},
+            )
+            for number in (0, 1)
+        )  # fmt: skip
+        return MountState(one, 2, 128, (), transports)
+
+    assert state(0).figures == {"references": 6, "optimistic_paused": 0, "optimistic_reads": 8}
+    assert state(1).facts()["figures"] == state(1).figures
+    shown = [mount_command._personality(state(paused)) for paused in (0, 1)]
+    assert shown == ["optimistic", "optimistic (paused)"]

@@ -100,17 +100,22 @@ def test_figures_of_a_personality_are_read(tmp_path: Path, monkeypatch: pytest.M
         "1": "yes\npersonality pre-posted\nlanes 3 of 8\nlanes_busy 0",
         "2": "yes\npersonality cached\ncache_hits 9\ncache_misses 0\ncache_idle_pages 16",
         "3": "yes\npersonality read-write",
+        "4": "yes\npersonality optimistic\noptimistic_connection yes\noptimistic_paused yes\n"
+        "references 5",
     }
     for name, lines in state.items():
         (tmp_path / name).mkdir()
         text = CONNECTION.format(peer="10.9.1.2", connected=lines)
         (tmp_path / name / "connection").write_text(text)
-        (tmp_path / name / "counters").write_text("lane_calls 40\nlane_bytes 5\ndones 0\n")
-    lanes, cache, usual = transports(tmp_path)
+        own = "optimistic_reads 8\n" if name == "4" else "lane_calls 40\n"
+        (tmp_path / name / "counters").write_text(f"{own}lane_bytes 5\ndones 0\n")
+    lanes, cache, usual, reads = transports(tmp_path)
     assert (lanes.gauges, lanes.counters) == ({"lanes": 3, "lanes_busy": 0}, {"lane_calls": 40})
     assert (cache.gauges, cache.counters["cache_hits"]) == ({"cache_bytes": 65536}, 9)
     assert "cache_misses" not in cache.counters
     assert (usual.gauges, usual.counters) == ({}, {})
+    assert reads.gauges == {"references": 5, "optimistic_paused": 1}
+    assert reads.counters == {"optimistic_reads": 8}
 
 
 def test_a_mount_is_verified_without_asking_for_anything() -> None:

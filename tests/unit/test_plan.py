@@ -175,6 +175,11 @@ def test_plans_and_cells_survive_json() -> None:
         {"axes": (("a.b", ("1", "1")),)},
         {"axes": (("personality", ("cached",)),)},
         {"axes": (("personality", ("fast",)),), "transports": ("nfsrdma",)},
+        {
+            "axes": (("personality", ("optimistic",)),),
+            "transports": ("nfsrdma",),
+            "vers": "4.2",
+        },
         {"direct": True, "rsizes": (1000,)},
         {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],

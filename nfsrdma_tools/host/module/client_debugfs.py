@@ -19,15 +19,21 @@ from nfsrdma_tools.host.module.server_debugfs import values
 __all__ = ["COUNTERS", "DEBUG", "GAUGES", "ClientTransport", "in_effect", "transports"]
 
 DEBUG = Path("/sys/kernel/debug/nfsrdma")
-GAUGES = ("lanes", "lanes_busy", "cache_bytes")
-"""Lanes that are connected, lanes with a Call; bytes that stay registered without a Call."""
+GAUGES = ("lanes", "lanes_busy", "cache_bytes", "references", "optimistic_paused")
+"""Lanes that are connected, lanes with a Call; bytes that stay registered without a Call; extents
+of files with a reference, or read by RPC before; 1 if optimistic reads pause, else 0."""
 COUNTERS = (
     *("fetches", "dones", "padded_calls", "padded_replies"),
     *("lane_calls", "lane_fallbacks", "lanes_connected", "lanes_ended"),
     *("cache_hits", "cache_misses", "cache_copies"),
+    *("optimistic_reads", "optimistic_bytes", "optimistic_refused", "optimistic_misses"),
+    *("optimistic_pauses", "optimistic_connects"),
 )
 """Replies that the client read, RDMA_DONEs that it sent; messages with padding; READs on lanes,
-and READs that found no lane; registrations that the cache had or lacked, Replies in slots."""
+and READs that found no lane; registrations that the cache had or lacked, Replies in slots; READs
+from the server's page cache, their bytes, READs that the server's device refused, READs without a
+reference, pauses after too many refused ones, second connections."""
+_YES = {"yes": 1, "no": 0}
 _PAGE = os.sysconf("SC_PAGESIZE")
 _PEER = re.compile(r"(?P<server>\S+) port (?P<port>\d+)")
 
@@ -85,8 +91,13 @@ def _transport(folder: Path) -> ClientTransport | None:
 
 
 def _gauges(figures: dict[str, str]) -> dict[str, int]:
-    # lanes has its limit behind it: "3 of 8"
-    found = {name: int(figures[name].split()[0]) for name in GAUGES if name in figures}
+    found = {name: _number(figures[name]) for name in GAUGES if name in figures}
     if "cache_idle_pages" in figures:
         found["cache_bytes"] = int(figures["cache_idle_pages"]) * _PAGE
     return found
+
+
+def _number(text: str) -> int:
+    # lanes has its limit behind it: "3 of 8"
+    word = text.split(maxsplit=1)[0]
+    return _YES[word] if word in _YES else int(word)

@@ -7,17 +7,28 @@ Each line has a name and a value.  A connection may end while its files are read
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.host.module.source import OURS
 
-__all__ = ["Client", "Server", "clients", "personality_totals", "server", "values"]
+__all__ = [
+    "Client",
+    "PersonalityTotals",
+    "Server",
+    "clients",
+    "personality_totals",
+    "server",
+    "values",
+]
 
 _DEBUG = Path("/sys/kernel/debug/nfsrdma-server")
 _PAGE = os.sysconf("SC_PAGESIZE")
+_GRANTS = re.compile(r"grants$|revoked_|refused_")
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,11 @@ class Client:
     """Replies that the client may read until it sends an RDMA_DONE."""
     lanes: int = 0
     """Lanes of the client that belong to this connection (pre-posted)."""
+    granted_memory: int = 0
+    """Bytes of the page cache that the client may read (optimistic)."""
+    grants: dict[str, int] = field(default_factory=dict)
+    """Extents of files that the client might read: ``grants``, ``revoked_REASON``, and
+    ``refused_REASON`` for READs without a grant; without zeros (optimistic)."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +87,10 @@ class Server:
     """Replies that clients may read until they send an RDMA_DONE; None likewise."""
     lanes: int | None = None
     """Lanes of all clients; None likewise."""
+    granted_memory: int | None = None
+    """Bytes of the page cache that clients may read; None likewise."""
+    granted_max: int | None = None
+    """Its limit (parameter optimistic_memory)."""
 
 
 def server(debug: Path = _DEBUG) -> Server | None:
@@ -90,12 +110,31 @@ def server(debug: Path = _DEBUG) -> Server | None:
     )
 
 
-def personality_totals(debug: Path = _DEBUG) -> tuple[int | None, int | None, int | None]:
-    """Exposed bytes, RDMA_DONEs outstanding and lanes; None for those that are not counted."""
+class PersonalityTotals(NamedTuple):
+    """What clients have in use beyond their Calls; None for what the module does not count."""
+
+    exposed: int | None
+    """Bytes of Replies that they may read."""
+    dones_outstanding: int | None
+    lanes: int | None
+    granted: int | None
+    """Bytes of the page cache that they may read."""
+    granted_max: int | None
+
+
+def personality_totals(debug: Path = _DEBUG) -> PersonalityTotals:
+    """Read the totals of the personalities."""
     totals = values(debug / "totals")
     dones, lanes = totals.get("dones_outstanding"), totals.get("lanes")
     exposed = _bytes(totals.get("exposed_pages", ""))
-    return exposed, int(dones) if dones else None, int(lanes) if lanes else None
+    granted, _, most = totals.get("granted_pages", "").partition(" of ")
+    return PersonalityTotals(
+        exposed,
+        int(dones) if dones else None,
+        int(lanes) if lanes else None,
+        _bytes(granted),
+        _bytes(most),
+    )
 
 
 def clients(debug: Path = _DEBUG) -> list[Client]:
@@ -122,6 +161,8 @@ def _client(folder: Path) -> Client | None:
         exposed_memory=_bytes(state.get("exposed_pages", "")) or 0,
         dones_outstanding=int(state.get("dones_outstanding", 0)),
         lanes=int(state.get("lanes", 0)),
+        granted_memory=_bytes(state.get("granted_pages", "")) or 0,
+        grants={name: n for name in counters if _GRANTS.match(name) and (n := int(counters[name]))},
     )
 
 

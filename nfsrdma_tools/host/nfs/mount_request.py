@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError
-from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import family
@@ -60,7 +60,7 @@ class MountRequest:
         _between("read-ahead", self.read_ahead, 0, 1 << 20)
         _check_window(self.read_ahead, self.read_ahead_kb)
         _between("port", self.port, 1, 65535)
-        _check_personality(self.personality, self.transport)
+        _check_personality(self.personality, self.transport, self.vers)
         for name, size in (("rsize", self.rsize), ("wsize", self.wsize)):
             _check_size(name, size)
         for option in self.options:
@@ -101,13 +101,17 @@ def _between(what: str, value: int | None, least: int, most: int) -> None:
         raise UsageError(f"{what} is {value}", f"it can be {least} to {most}")
 
 
-def _check_personality(name: str | None, transport: str) -> None:
+def _check_personality(name: str | None, transport: str, vers: str) -> None:
     if name is None:
         return
     _among("personality", name, PERSONALITIES)
     if transport != OURS:
         what = f"personality {name} needs transport {OURS}, found {transport}"
         raise UsageError(what, f"use --transport {OURS}")
+    if name == OPTIMISTIC and vers != "3":
+        # the server grants references after READs of NFSv3 only (kmod/wire/nfs3.c)
+        what = f"personality {name} needs vers 3, found {vers}"
+        raise UsageError(what, "use --vers 3: NFSv4 servers check the open state at each READ")
 
 
 def _check_window(blocks: int | None, kb: int | None) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,6 +83,14 @@ class MountState:
         """The personality in effect; "" if no transport is connected, None if it is unknown."""
         return ", ".join(client_debugfs.in_effect(self.transports)) if self.transports else None
 
+    @property
+    def figures(self) -> dict[str, int]:
+        """The figures of its personality, of all its transports together."""
+        sums: Counter[str] = Counter()
+        for each in self.transports:
+            sums.update(each.gauges | each.counters)
+        return dict(sums)
+
     def facts(self) -> dict[str, object]:
         """All values as plain types, for JSON."""
         return {
@@ -92,6 +101,7 @@ class MountState:
             "read_ahead_kb": self.read_ahead_kb,
             "read_ahead_blocks": self.read_ahead_blocks,
             "personality": self.personality,
+            "figures": self.figures,
             "shares_with": [str(path) for path in self.shares_with],
         }
 
