@@ -40,3 +40,19 @@ PROBE(nfsrdma, nfsrdma_reply)
 	chunk_copied(args->client, args->task, FIXED_UP_BYTES, args->by_inline);
 	return 0;
 }
+
+/* a READ without a message; if the server's device refuses it, a message follows */
+PROBE(nfsrdma, nfsrdma_optimistic)
+{
+	struct flight *flight = chunk_flight_of(args->client, args->task);
+
+	if (!flight)
+		return 0;
+	if (args->status) {
+		flight->counts[OPTIMISTIC_REFUSED]++;
+		return 0;
+	}
+	flight->counts[REPLIES_OPTIMISTIC]++;
+	flight->counts[OPTIMISTIC_BYTES] += args->length;
+	return 0;
+}

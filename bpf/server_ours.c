@@ -3,11 +3,16 @@
 
 /* probes/sets/server.py has the same names in the same order */
 enum exposure_count {
-	EXPOSURES, EXPOSED_BYTES, DONES, DONE_TIMEOUTS, STRAY_DONES, DONES_OUTSTANDING,
-	EXPOSURE_COUNTS
+	EXPOSURES, EXPOSED_BYTES, DONES, DONE_TIMEOUTS, STRAY_DONES,
+	GRANTS, GRANTED_BYTES, REVOKED_MODIFIED, REVOKED_ATTRIBUTES, REVOKED_MOVED, REVOKED_OPENED,
+	REVOKED_UNMOUNTED, REVOKED_EXPIRED, REVOKED_LIMIT, REVOKED_MEMORY, REVOKED_REPLACED,
+	DONES_OUTSTANDING, EXPOSURE_COUNTS
 };
 
-/* Replies that a connection's client may read (personality read-read) */
+/*
+ * What the client of a connection may read: Replies (personality read-read), extents of files
+ * in the page cache (personality optimistic)
+ */
 struct exposure_row {
 	unsigned char peer[28];	/* struct sockaddr_in or sockaddr_in6 */
 	u64 counts[EXPOSURE_COUNTS];
@@ -16,7 +21,7 @@ struct exposure_row {
 /* connections end: their rows make room for new ones */
 BPF_TABLE("lru_hash", u32, struct exposure_row, exposure_rows, ROWS / 8);
 
-static inline struct exposure_row *exposure_row(u32 number, void *peer, u32 outstanding)
+static inline struct exposure_row *exposure_row(u32 number, void *peer)
 {
 	struct exposure_row fresh = {}, *row = exposure_rows.lookup(&number);
 
@@ -24,31 +29,76 @@ static inline struct exposure_row *exposure_row(u32 number, void *peer, u32 outs
 		bpf_probe_read_kernel(fresh.peer, sizeof(fresh.peer), peer);
 		row = exposure_rows.lookup_or_try_init(&number, &fresh);
 	}
-	if (row)
-		row->counts[DONES_OUTSTANDING] = outstanding;
 	return row;
+}
+
+static inline void exposure_add(struct exposure_row *row, enum exposure_count what, u64 count)
+{
+	if (row)
+		__sync_fetch_and_add(&row->counts[what], count);
 }
 
 PROBE(nfsrdma, nfsrdma_svc_expose)
 {
-	struct exposure_row *row = exposure_row(args->xprt, args->peer, args->waiting);
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
 
-	if (!row)
-		return 0;
-	__sync_fetch_and_add(&row->counts[EXPOSURES], 1);
-	__sync_fetch_and_add(&row->counts[EXPOSED_BYTES], (u64)args->pages << PAGE_BITS);
+	if (row)
+		row->counts[DONES_OUTSTANDING] = args->waiting;
+	exposure_add(row, EXPOSURES, 1);
+	exposure_add(row, EXPOSED_BYTES, (u64)args->pages << PAGE_BITS);
 	return 0;
 }
 
 PROBE(nfsrdma, nfsrdma_svc_done)
 {
-	struct exposure_row *row = exposure_row(args->xprt, args->peer, args->waiting);
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
 	/* done, timeout, stray */
 	enum exposure_count what = args->why[0] == 'd' ? DONES :
 				   args->why[0] == 't' ? DONE_TIMEOUTS : STRAY_DONES;
 
 	if (row)
-		__sync_fetch_and_add(&row->counts[what], 1);
+		row->counts[DONES_OUTSTANDING] = args->waiting;
+	exposure_add(row, what, 1);
+	return 0;
+}
+
+PROBE(nfsrdma, nfsrdma_svc_grant)
+{
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
+
+	exposure_add(row, GRANTS, 1);
+	exposure_add(row, GRANTED_BYTES, args->length);
+	return 0;
+}
+
+/* Find a reason by letters that no other has: see nfr_observe_revoked() */
+static inline enum exposure_count revoked_because(char first, char second, char third)
+{
+	switch (first) {
+	case 'a':
+		return REVOKED_ATTRIBUTES;
+	case 'e':
+		return REVOKED_EXPIRED;
+	case 'l':
+		return REVOKED_LIMIT;
+	case 'm':
+		/* modified, moved, memory */
+		return second == 'e' ? REVOKED_MEMORY :
+		       third == 'v' ? REVOKED_MOVED : REVOKED_MODIFIED;
+	case 'o':
+		return REVOKED_OPENED;
+	case 'u':
+		return REVOKED_UNMOUNTED;
+	default:
+		return REVOKED_REPLACED;
+	}
+}
+
+PROBE(nfsrdma, nfsrdma_svc_revoke)
+{
+	struct exposure_row *row = exposure_row(args->xprt, args->peer);
+
+	exposure_add(row, revoked_because(args->why[0], args->why[1], args->why[2]), 1);
 	return 0;
 }
 

@@ -21,7 +21,10 @@ from nfsrdma_tools.sizes import format_size
 __all__ = ["JsonIntervals", "Tables"]
 
 # columns that only some personalities of our module have: left out if they are blank
-_RARE = ("reused", "| exposed", "done", "not done", "late")
+_RARE = (
+    *("reused", "| exposed", "done", "not done", "late"),
+    *("optimistic", "refused", "by optimistic", "| granted", "bytes granted", "revoked"),
+)
 _NUMBER = re.compile(r"[0-9.]*(e[+-][0-9]+)?[kMG]?")
 Record = dict[str, Any]
 Column = tuple[str, Callable[[Record], str]]
@@ -138,6 +141,12 @@ def timed(total: str, count: str) -> Callable[[Record], str]:
     return lambda record: mean(total, count, 1000)(record) if record[total] else ""
 
 
+def revocations(record: Record) -> str:
+    """Revoked grants by reason: ``modified 3, expired 1``."""
+    found = {reason: record[f"revoked_{reason}"] for reason in server.REVOKED}
+    return ", ".join(f"{reason} {count}" for reason, count in found.items() if count)
+
+
 def share(record: Record) -> str:
     """A bar as long as the share: ten characters for 50 %."""
     return "#" * round(float(record["share"]) * 20)
@@ -207,6 +216,9 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("done", number("dones")),
         ("not done", number("dones_outstanding")),
         ("late", number("done_timeouts")),
+        ("| granted", number("grants")),
+        ("bytes granted", size("granted_bytes")),
+        ("revoked", revocations),
         ("| mean us", microseconds("mean_us")),
         *((phase, microseconds(phase, "phases_us")) for phase in server.PHASES),
     ),
@@ -239,11 +251,14 @@ COLUMNS: dict[str, Sequence[Column]] = {
         ("write", number("replies_write")),
         ("reply", number("replies_reply")),
         ("unused", number("reply_unused")),
+        ("optimistic", number("replies_optimistic")),
+        ("refused", number("optimistic_refused")),
         ("| sent inline", size("inline_bytes")),
         ("copied", size("pulled_up_bytes")),
         ("by read", size("read_bytes")),
         ("by write", size("write_used")),
         ("by reply", size("reply_used")),
+        ("by optimistic", size("optimistic_bytes")),
         ("sizes", sizes("sizes")),
     ),
     "cpu": (

@@ -193,6 +193,10 @@ class Server:
     """Replies that clients may read until they send an RDMA_DONE; None likewise."""
     lanes: int | None = None
     """Lanes of clients (personality pre-posted); None likewise."""
+    granted: int | None = None
+    """Bytes of the page cache that clients may read (personality optimistic); None likewise."""
+    grants: dict[str, int] = field(default_factory=dict)
+    """GRANTS of probes/sets/server.py, without zeros."""
 
 
 @dataclass(frozen=True)

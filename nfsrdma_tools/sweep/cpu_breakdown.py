@@ -33,6 +33,7 @@ _WAYS = {
         "replies_reply": "Reply chunk",
         "replies_lane": "lane",
         "replies_padded": "inline, behind padding",
+        "replies_optimistic": "optimistic RDMA Read",
     },
     "write": {
         "calls_inline": "inline",

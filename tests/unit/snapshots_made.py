@@ -111,7 +111,10 @@ def served() -> Server:
         "10.9.1.11", "READ", {"calls": 40, "write_calls": 40, "written": 2621440}, 80_000_000,
         {"queue": 1_000_000, "nfsd": 60_000_000, "write_out": 19_000_000}, ((8, 40),),
     )  # fmt: skip
-    return Server(8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16)
+    grants = {"grants": 5, "granted_bytes": 5242880, "revoked_modified": 2}
+    return Server(
+        8, ("tcp 2049", "rdma 20049"), 2621440, 0, 45, 0, (row,), 131072, 2, 16, 3145728, grants
+    )  # fmt: skip
 
 
 def personality() -> Personality:

@@ -76,6 +76,8 @@ def test_a_personality_is_exported_of_its_connection() -> None:
     assert value(metrics, "nfsrdma_xprt_personality_info", personality="pre-posted", **labels) == 1
     assert value(metrics, "nfsrdma_xprt_lanes", **labels) == 4
     assert value(metrics, "nfsrdma_xprt_cache_hits_total", **labels) == 7
+    assert value(metrics, "nfsrdma_xprt_optimistic_reads_total", **labels) == 7
+    assert value(metrics, "nfsrdma_xprt_optimistic_paused", **labels) == 4
 
 
 def test_memory_that_clients_may_read_is_exported() -> None:
@@ -84,6 +86,9 @@ def test_memory_that_clients_may_read_is_exported() -> None:
     assert value(metrics, "nfsrdma_server_exposed_bytes") == 131072
     assert value(metrics, "nfsrdma_server_dones_outstanding") == 2
     assert value(metrics, "nfsrdma_server_lanes") == 16
+    assert value(metrics, "nfsrdma_server_granted_bytes") == 3145728
+    assert value(metrics, "nfsrdma_server_grants_total") == 5
+    assert value(metrics, "nfsrdma_server_revocations_total", reason="modified") == 2
     # another module's server has none of them
     metrics.add(snapshot(2, server=replace(served(), exposed=None, lanes=None)))
     found = {name for name, _ in samples(metrics)}

@@ -73,7 +73,7 @@ def test_the_figures_of_a_personality_are_below_its_connection() -> None:
         "lanes 4, lanes busy 0, lane calls 1.23 k", "", "",
     ]  # fmt: skip
     found = evaluated("tables.js", f"page.inUse({json.dumps(to_plain(served()))})")
-    assert found == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes"
+    assert found == ", 131 kB exposed, 2 RDMA_DONEs outstanding, 16 lanes, 3.15 MB granted"
 
 
 def test_before_the_first_snapshot_every_chart_says_that_it_waits() -> None:

@@ -40,6 +40,7 @@ from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
 from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
+KMOD = BPF.parent / "kmod"
 
 
 @pytest.fixture
@@ -156,8 +157,8 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
     def lower(names: list[str]) -> tuple[str, ...]:
         return tuple(name.lower() for name in names)
 
-    assert lower(names_of("chunks.c", "RPCS", "CHUNK_COUNTS"))[:12] == chunks.COUNTS[:12]
-    assert lower(names_of("chunks.c", "INLINE_BYTES", "CHUNK_COUNTS")) == chunks.COUNTS[20:]
+    assert lower(names_of("chunks.c", "RPCS", "CHUNK_COUNTS"))[:13] == chunks.COUNTS[:13]
+    assert lower(names_of("chunks.c", "INLINE_BYTES", "CHUNK_COUNTS")) == chunks.COUNTS[21:]
     found = lower(names_of("registrations.c", "MAPPED", "REGION_COUNTS"))
     assert tuple(name.removeprefix("region_") for name in found) == registrations.COUNTS
     assert len(names_of("latency.c", "SLOT", "PHASES")) == len(latency.PHASES)
@@ -405,16 +406,42 @@ def test_a_send_that_ends_after_its_interval() -> None:
 
 def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
     first, second = (server.Connection(1 << 31 | n, "10.0.0.1") for n in (1, 2))
-    before = server.Server({}, {}, {first: (4, 400, 3, 1, 0, 9)})
-    after = server.Server({}, {}, {first: (6, 600, 5, 1, 0, 2), second: (1, 100, 0, 0, 3, 1)})
+    none = (0,) * len(server.GRANTS)
+    before = server.Server({}, {}, {first: (4, 400, 3, 1, 0, *none, 9)})
+    after = server.Server(
+        {}, {}, {first: (6, 600, 5, 1, 0, *none, 2), second: (1, 100, 0, 0, 3, *none, 1)}
+    )
     (row,) = server.records(server.difference(after, before), {})
     assert (row["peer"], row["procedure"], row["calls"]) == ("10.0.0.1", "RDMA_DONE", 0)
-    assert [row[name] for name in server.EXPOSURES] == [3, 300, 2, 0, 3, 3]
+    assert [row[name] for name in server.EXPOSURES] == [3, 300, 2, 0, 3, *none, 3]
     assert server.difference(after, after).exposed == {}
     lines = trace_view.table(trace_view.COLUMNS["server"], [row])
     assert "| exposed  done  not done  | mean us" in lines[0]
     plain = row | dict.fromkeys(server.EXPOSURES, 0)
     assert "exposed" not in trace_view.table(trace_view.COLUMNS["server"], [plain])[0]
+
+
+def test_granted_page_cache_has_a_row_for_each_client() -> None:
+    counts = dict.fromkeys(server.EXPOSURES, 0)
+    counts |= {"grants": 9, "granted_bytes": 9 << 20, "revoked_modified": 3, "revoked_expired": 1}
+    found = server.Server({}, {}, {server.Connection(1, "10.0.0.1"): tuple(counts.values())})
+    (row,) = server.records(found, {})
+    assert (row["procedure"], row["grants"], row["revoked_modified"]) == ("GRANT", 9, 3)
+    head, line = trace_view.table(trace_view.COLUMNS["server"], [row])
+    assert "| granted  bytes granted" in head
+    assert "exposed" not in head
+    assert "9             9M  modified 3, expired 1" in line
+    assert server.granted(found) == {name: count for name, count in counts.items() if count}
+    assert server.granted(server.Server({}, {})) == {}
+
+
+def test_the_reasons_of_revocations_are_those_of_the_module() -> None:
+    """bpf/server_ours.c tells them apart by their first letters."""
+    text = (KMOD / "observe" / "debugfs.c").read_text()
+    reasons = re.findall(r'\[NFR_REVOKED_\w+\]\s+= "(\w+)"', text)
+    assert set(reasons) == set(server.REVOKED)
+    first = {reason[:1] for reason in reasons if not reason.startswith("m")}
+    assert len(first) == len(reasons) - 3
 
 
 def test_states_of_regions_are_not_differences() -> None:

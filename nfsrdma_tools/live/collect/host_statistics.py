@@ -125,7 +125,7 @@ class Facts:
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
         grown = {n: max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names}
-        exposed, dones, lanes = server_debugfs.personality_totals()
+        reach = server_debugfs.personality_totals()
         return Server(
             threads,
             self._listeners,
@@ -133,9 +133,10 @@ class Facts:
             written=grown["write_bytes"],
             calls=grown["calls"],
             bad_calls=grown["bad_calls"],
-            exposed=exposed,
-            dones_outstanding=dones,
-            lanes=lanes,
+            exposed=reach.exposed,
+            dones_outstanding=reach.dones_outstanding,
+            lanes=reach.lanes,
+            granted=reach.granted,
         )
 
     def ports(self) -> tuple[Port, ...]:

@@ -31,6 +31,7 @@ from nfsrdma_tools.live.collect.probe_statistics import (
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import present
+from nfsrdma_tools.probes.sets.server import granted
 
 __all__ = ["Sampler"]
 
@@ -176,4 +177,4 @@ def _lost(sums: Counter[str]) -> dict[str, str]:
 def _with_clients(server: Server | None, found: dict[str, Any]) -> Server | None:
     if not server or "server" not in found:
         return server
-    return replace(server, clients=clients(found["server"]))
+    return replace(server, clients=clients(found["server"]), grants=granted(found["server"]))

@@ -35,6 +35,7 @@ def _server(server: Server) -> Iterator[_Value]:
         ("exposed_bytes", server.exposed),
         ("dones_outstanding", server.dones_outstanding),
         ("lanes", server.lanes),
+        ("granted_bytes", server.granted),
     ):
         if value is not None:
             yield f"nfsrdma_server_{gauge}", value, ()

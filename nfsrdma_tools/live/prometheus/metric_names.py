@@ -129,6 +129,14 @@ FAMILIES: dict[str, Family] = {
         "gauge", "Memory that the server may access without a Call (personality cached).",
         _XPRT, "xprt",
     ),
+    "nfsrdma_xprt_references": Family(
+        "gauge", "Extents of files that the client may read, or has read by RPC (optimistic).",
+        _XPRT, "xprt",
+    ),
+    "nfsrdma_xprt_optimistic_paused": Family(
+        "gauge", "1 if too many optimistic reads were refused and READs go by RPC, else 0.",
+        _XPRT, "xprt",
+    ),
     "nfsrdma_server_exposed_bytes": Family(
         "gauge", "Replies that clients of nfsrdma may read (personality read-read).", (), "server"
     ),
@@ -138,6 +146,17 @@ FAMILIES: dict[str, Family] = {
     ),
     "nfsrdma_server_lanes": Family(
         "gauge", "Lanes of clients (personality pre-posted).", (), "server"
+    ),
+    "nfsrdma_server_granted_bytes": Family(
+        "gauge", "Page cache that clients may read (personality optimistic).", (), "server"
+    ),
+    "nfsrdma_server_grants_total": Family(
+        "counter", "Extents of files that clients may read (optimistic), from probes.", (),
+        "server",
+    ),
+    "nfsrdma_server_revocations_total": Family(
+        "counter", "Such extents that clients may not read any more, by reason, from probes.",
+        ("reason",), "server",
     ),
     "nfsrdma_server_threads": Family("gauge", "Threads of nfsd.", (), "server"),
     "nfsrdma_server_read_bytes_total": Family(
@@ -228,6 +247,12 @@ PERSONALITY = {
     "cache_hits": "Buffers that were still registered (cached).",
     "cache_misses": "Buffers that had to be registered (cached).",
     "cache_copies": "Replies that arrived in a slot and were copied (cached).",
+    "optimistic_reads": "READs that read the server's page cache by RDMA Read (optimistic).",
+    "optimistic_bytes": "Bytes of optimistic reads (optimistic).",
+    "optimistic_refused": "RDMA Reads that the server's device refused (optimistic).",
+    "optimistic_misses": "READs that went by RPC for want of a reference (optimistic).",
+    "optimistic_pauses": "Pauses after too many refused RDMA Reads (optimistic).",
+    "optimistic_connects": "Second connections that were established (optimistic).",
 }
 """Counters of a personality (host/module/client_debugfs.py): ``nfsrdma_xprt_NAME_total``."""
 

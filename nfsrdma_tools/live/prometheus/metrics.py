@@ -197,6 +197,11 @@ class Metrics:
         for name, value in (("read_bytes", server.read), ("written_bytes", server.written),
                             ("calls", server.calls), ("bad_calls", server.bad_calls)):  # fmt: skip
             self._count(f"nfsrdma_server_{name}_total", value)
+        for name, count in server.grants.items():
+            if name == "grants":
+                self._count("nfsrdma_server_grants_total", count)
+            elif reason := name.partition("revoked_")[2]:
+                self._count("nfsrdma_server_revocations_total", count, reason)
         for client in server.clients:
             self._client(client, (client.peer, client.procedure))
 

@@ -137,6 +137,7 @@ _WAYS = {
     "replies_reply": "reply by Reply chunk",
     "replies_lane": "reply by lane",
     "replies_padded": "reply with padding",
+    "replies_optimistic": "optimistic read",
 }
 
 

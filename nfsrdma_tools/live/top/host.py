@@ -60,6 +60,7 @@ def _exposed(server: Server) -> list[Text]:
         (server.exposed, "B exposed"),
         (server.dones_outstanding, " RDMA_DONEs outstanding"),
         (server.lanes, " lanes"),
+        (server.granted, "B granted"),
     )
     said = [f"{number(value)}{what}" for value, what in figures if value]
     return [text(f"  {', '.join(said)}")] if said else []

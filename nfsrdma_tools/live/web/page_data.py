@@ -25,6 +25,7 @@ _SERVER = (
     "exposed",
     "dones_outstanding",
     "lanes",
+    "granted",
 )
 _CLIENT = ("peer", "procedure", "counts", "ns")
 

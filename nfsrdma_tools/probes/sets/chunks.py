@@ -22,9 +22,11 @@ COUNTS = (
     *("rpcs", "calls_inline", "calls_pulled_up", "calls_gathered", "calls_read"),
     *("calls_position_zero", "calls_padded"),
     *("replies_inline", "replies_write", "replies_reply", "replies_lane", "replies_padded"),
+    "replies_optimistic",
     *(f"{kind}_segments" for kind in KINDS),
     *(f"{kind}_bytes" for kind in KINDS),
     *("inline_bytes", "pulled_up_bytes", "fixed_up_bytes"),
+    *("optimistic_bytes", "optimistic_refused"),
     *("write_used", "reply_used", "reply_unused"),
 )
 """``calls_*`` and ``replies_*`` count messages by how a Call was sent and its reply was offered.
@@ -32,7 +34,8 @@ COUNTS = (
 An inline Call is ``pulled_up`` if its data was copied into the send buffer, ``gathered`` if it was
 sent from its pages.  ``*_bytes`` were offered in ``*_segments``; the server wrote ``*_used`` of
 them, and did not use ``reply_unused`` Reply chunks.  ``fixed_up_bytes`` were copied out of the
-receive buffer.
+receive buffer.  ``replies_optimistic`` are READs that read ``optimistic_bytes`` from the server's
+page cache, without a Call; ``optimistic_refused`` ones became ordinary Calls.
 """
 _Counts = tuple[int, ...]
 _Decoded = tuple[Row, _Counts, _Counts]

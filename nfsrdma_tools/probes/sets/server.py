@@ -14,11 +14,14 @@ __all__ = [
     "COUNTS",
     "EXPOSURES",
     "FILTERS",
+    "GRANTS",
     "PHASES",
+    "REVOKED",
     "Server",
     "ServerRow",
     "difference",
     "forget",
+    "granted",
     "read",
     "records",
 ]
@@ -37,15 +40,25 @@ COUNTS = (
 """Calls; of them those with Read chunks, answered by Write chunk, by Reply chunk.  Segments and
 bytes fetched; ``room`` offered by clients in chunks, bytes ``written`` there; replies that
 invalidated a key of the client; completed ``sends``, with our server none."""
-# enum exposure_count of bpf/server_ours.c
-EXPOSURES = (
-    *("exposures", "exposed_bytes", "dones", "done_timeouts", "stray_dones"),
-    "dones_outstanding",
+_OF_REPLIES = ("exposures", "exposed_bytes", "dones", "done_timeouts", "stray_dones")
+REVOKED = (
+    *("modified", "attributes", "moved", "opened", "unmounted"),
+    *("expired", "limit", "memory", "replaced"),
 )
+"""Reasons for which the server ends a grant: the file, its attributes or its place changed, a
+process opened it for writing, its file system is unmounted; the lifetime is over,
+optimistic_memory or a client's quarter of it is full, memory is short, a grant for more of the
+extent follows."""
+GRANTS = ("grants", "granted_bytes", *(f"revoked_{reason}" for reason in REVOKED))
+"""Extents of files that the client may read (personality optimistic), and their bytes; those that
+the server revoked, by reason."""
+# enum exposure_count of bpf/server_ours.c
+EXPOSURES = (*_OF_REPLIES, *GRANTS, "dones_outstanding")
 """Replies that the client read from the server's memory (personality read-read of our module), and
 their bytes; how the access to them ended: by an RDMA_DONE or by the timeout; RDMA_DONEs for no
-Reply.  The last one is not a sum: Replies that clients may read now."""
+Reply; GRANTS.  The last one is not a sum: Replies that clients may read now."""
 _NO_EXPOSURES = dict.fromkeys(EXPOSURES, 0)
+_NOTHING = tuple(_NO_EXPOSURES.values())
 
 
 class ServerRow(NamedTuple):
@@ -120,7 +133,8 @@ def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[
     """A row for each client and procedure; times in microseconds per Call.
 
     "mean_us" ends when the reply is posted; "send" is additional, per Send, if one was completed.
-    A client that reads Replies from the server's memory has a row of the procedure "RDMA_DONE".
+    A client that reads Replies from the server's memory has a row of the procedure "RDMA_DONE", one
+    that reads the page cache a row "GRANT".
     """
     del clients
     found = [
@@ -130,12 +144,21 @@ def records(snapshot: Server, clients: dict[int, tuple[str, ...]]) -> list[dict[
 
 
 def _exposed(snapshot: Server) -> Iterator[dict[str, Any]]:
-    """A row for each client, its connections added up."""
+    """Up to two rows for each client, its connections added up."""
     none = (0,) * (1 + len(PHASES) + len(COUNTS))
     for peer in sorted({key.peer for key in snapshot.exposed}):
-        counts = total(each for key, each in snapshot.exposed.items() if key.peer == peer)
-        row = _row(ServerRow(peer, "RDMA_DONE"), none, ())
-        yield row | dict(zip(EXPOSURES, counts, strict=True))
+        each = (counts for key, counts in snapshot.exposed.items() if key.peer == peer)
+        found = dict(zip(EXPOSURES, total(each), strict=True))
+        granted = {name: found.pop(name) for name in GRANTS}
+        for procedure, counts in (("RDMA_DONE", found), ("GRANT", granted)):
+            if any(counts.values()):
+                yield _row(ServerRow(peer, procedure), none, ()) | counts
+
+
+def granted(snapshot: Server) -> dict[str, int]:
+    """GRANTS of all clients, without zeros."""
+    counts = total([_NOTHING, *snapshot.exposed.values()])
+    return {n: c for n, c in zip(EXPOSURES, counts, strict=False) if c and n in GRANTS}
 
 
 def _row(key: ServerRow, sums: tuple[int, ...], times: tuple[int, ...]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ function server(now, who, choose) {
 
 // what personalities other than read-write have in use
 export function inUse(nfsd) {
-  const all = [[nfsd.exposed, "B exposed"], [nfsd.dones_outstanding, " RDMA_DONEs outstanding"], [nfsd.lanes, " lanes"]];
+  const all = [[nfsd.exposed, "B exposed"], [nfsd.dones_outstanding, " RDMA_DONEs outstanding"], [nfsd.lanes, " lanes"], [nfsd.granted, "B granted"]];
   return all.filter(([value]) => value).map(([value, what]) => `, ${short(value)}${what}`).join("");
 }
 
@@ -127,7 +127,8 @@ function connections(now, shown) {
 // how Calls and Replies travel (RFC 8166, section 3)
 const WAYS = [["Call: inline", "calls_inline"], ["copied", "calls_pulled_up"], ["gathered", "calls_gathered"], ["Read", "calls_read"],
   ["Long", "calls_position_zero"], ["padded", "calls_padded"], ["Reply: inline", "replies_inline"], ["Write", "replies_write"],
-  ["Reply chunk", "replies_reply"], ["lane", "replies_lane"], ["padded", "replies_padded"]];
+  ["Reply chunk", "replies_reply"], ["lane", "replies_lane"], ["padded", "replies_padded"],
+  ["optimistic", "replies_optimistic"]];
 
 function chunks(now, shown) {
   const rows = byName(shown.map((m) => m.chunks || []), "procedure", (row) => row.counts || {});
