@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb clean
+.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -143,6 +143,10 @@ hostile: dev image ## Peers that break the protocol, both ways: MESSAGES=10000 m
 soak: dev image ## Two clients, verified load, faults of all kinds at random: MINUTES=15, from SEED; KERNEL=6.12
 	@SECONDS_OF_SOAK=$$(($(or $(MINUTES),15) * 60)) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long \
 		--kernel $(or $(KERNEL),6.12) tests/lab/test_soak.py
+
+staleness: dev image ## Readers that check each byte against writers of all kinds, over optimistic reads: MINUTES=60, from SEED; KERNEL=6.12
+	@MINUTES=$(or $(MINUTES),60) SEED=$(SEED) $(BIN)/python -m pytest -q -s --long --kernel $(or $(KERNEL),6.12) \
+		-k staleness_campaign tests/lab/test_optimistic.py
 
 repeatability: setup ## Two boots of all cells, and a race, compared: see docs/dev/how-it-was-measured.md (20 minutes); NIC=card|rxe
 	@mkdir -p out

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
+from scene import until
+from tracing import SAID, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.trial_record import Trial
@@ -33,6 +35,9 @@ with journal() as changes, requested_for(["192.0.2.7"], "cached", changes):
     print(TABLE.read_text(), end="", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
+# READs of one extent: the first makes the client connect and the server grant, the others read
+MAKE = "head -c 1048576 /dev/urandom > /export/optimistic"
+READ = f"dd if={HERE}/optimistic of=/dev/null bs=4k iflag=direct status=none"
 STORE = "/root/personality.db"
 SWEEP = (
     *("nfsrdma", "sweep", "server:/export", "--output", STORE, "--transport", "tcp,nfsrdma"),
@@ -117,7 +122,7 @@ def test_a_mount_gets_the_personality_that_it_requests(accepting: Lab) -> None:
 
     status = accepting.run("client", "nfsrdma", "module", "status").stdout
     assert "; accepts read-write, cached\n" in status
-    assert ", requested cached, in effect cached\n" in status
+    assert ", requested cached, in effect cached, cache bytes " in status
     assert ", requested read-write, in effect read-write\n" in status
     assert status.count(", cached, ") == in_effect(accepting, "-server").count("cached") > 0
 
@@ -172,6 +177,93 @@ def test_a_killed_nfsrdma_is_cleaned_up_by_the_next(lab: Lab) -> None:
     assert sh(lab, f"cat {TABLE}") == "192.0.2.7,cached\n"
     assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"
     assert sh(lab, f"cat {TABLE}") == "\n"
+
+
+@pytest.fixture
+def optimistic(lab: Lab) -> Iterator[Lab]:
+    """A mount with optimistic reads, and a file on the server."""
+    accept(lab, "optimistic")
+    sh(lab, MAKE)
+    made = mount(lab, "--optimistic", "-o", "nolock")
+    assert (made["transport"], made["vers"]) == ("nfsrdma", "3")
+    assert made["personality"] == "optimistic"
+    yield lab
+    sh(lab, f"umount {HERE}; rm /export/optimistic")
+    accept(lab, "")
+
+
+def reads(lab: Lab) -> int:
+    """Optimistic reads since the mount was made."""
+    said = sh(lab, "grep -h '^optimistic_reads ' /sys/kernel/debug/nfsrdma/[0-9]*/counters")
+    return sum(int(line.split()[1]) for line in said.splitlines())
+
+
+def read_until_granted(lab: Lab) -> None:
+    def granted() -> bool:
+        sh(lab, READ)
+        return reads(lab) > 0
+
+    until(granted, "the first optimistic read")
+
+
+def test_optimistic_reads_are_mounted_and_shown(optimistic: Lab) -> None:
+    """--optimistic is short for --personality optimistic, with NFSv3 by default."""
+    read_until_granted(optimistic)
+    assert set(in_effect(optimistic)) == set(in_effect(optimistic, "-server")) == {"optimistic"}
+    assert [
+        each["personality"]
+        for each in json.loads(optimistic.run("client", "nfsrdma", "mounts", "--json").stdout)[
+            "mounts"
+        ]
+    ] == ["optimistic"]
+    status = optimistic.run("client", "nfsrdma", "module", "status").stdout
+    assert "; accepts read-write, optimistic\n" in status
+    assert " of 256M of the page cache granted" in status
+    assert ", requested optimistic, in effect optimistic, references " in status
+    assert f", optimistic paused 0, optimistic reads {reads(optimistic)}, " in status
+
+
+def test_a_server_that_accepts_no_optimistic_reads_is_an_error(lab: Lab) -> None:
+    line = refused(lab, "--optimistic", "-o", "nolock")
+    assert line.startswith("nfsrdma: personality: requested optimistic, got read-write (")
+
+
+def traced(lab: Lab) -> list[dict[str, Any]]:
+    """The rows of all complete lines of ``nfsrdma trace``; the first line has none."""
+    lines = lab.run("client", "cat", SAID).stdout.rpartition("\n")[0].splitlines()[1:]
+    return [row for line in lines for row in json.loads(line)["rows"]]
+
+
+def test_probes_count_optimistic_reads_of_a_mount(optimistic: Lab) -> None:
+    read_until_granted(optimistic)
+    with tracing(optimistic, "client", "chunks"):
+        before = reads(optimistic)
+        sh(optimistic, READ)
+        done = reads(optimistic) - before
+        assert done > 0
+
+        def count(name: str) -> int:
+            rows = [r for r in traced(optimistic) if (r["mount"], r["procedure"]) == (HERE, "READ")]
+            return sum(row[name] for row in rows)
+
+        until(lambda: count("rpcs") >= 256, "as many READs as there were")
+        assert count("replies_optimistic") == done
+        assert count("optimistic_bytes") == done * 4096
+        assert count("calls_inline") == 256 - done
+
+
+def test_probes_count_grants_and_revocations(optimistic: Lab) -> None:
+    with tracing(optimistic, "client", "server"):
+        read_until_granted(optimistic)
+        # it opens the file for writing
+        sh(optimistic, "echo >> /export/optimistic")
+
+        def count(name: str) -> int:
+            return sum(row[name] for row in traced(optimistic) if row["procedure"] == "GRANT")
+
+        until(lambda: count("revoked_opened") > 0, "a revocation")
+        assert count("grants") == count("revoked_opened") + count("revoked_replaced") == 1
+        assert count("granted_bytes") == 1 << 20
 
 
 def swept(lab: Lab) -> dict[tuple[str, str], Trial]:

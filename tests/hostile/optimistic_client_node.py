@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``optimistic_client_node.py SERVER PORT FOLDER MOUNT GUESSES``: a client that reads too much.
+
+FOLDER, below /export, has a file "data" of 64 KiB; MOUNT is an honest mount of /export. Each case
+may end the second connection that it makes. The first one has to answer afterwards, and no grant
+is left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wire.notices import Credit, Grant, Notice, Revoke, encode
+from wire.rpcrdma import Segment
+
+from hostile import optimistic, private, rpc, verbs
+from hostile.bystander import Bystander
+from hostile.lanes import read_call
+from hostile.optimistic import OPTIMISTIC, granted, notices, revoked
+from hostile.peer import Connection, GoneError, Host, Wish
+from hostile.site import handles
+from hostile.told import tell
+
+PAGE = 4096
+SERVER_STATE = Path("/sys/kernel/debug/nfsrdma-server")
+CARDS = Path("/sys/kernel/debug/nfsrdma_card")
+NOTICES = 64
+SIDES = 64
+HOST = Host()
+
+
+class Client:
+    """A first connection, and what it reads."""
+
+    def __init__(self) -> None:
+        self.server, self.port, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+        self.token, self.xid = int.from_bytes(os.urandom(8), "big"), 0x1000
+        wish = Wish(private=optimistic.home(self.token))
+        self.connection = HOST.connect(self.server, self.port, wish)
+        assert private.told(self.connection.private) == (OPTIMISTIC, self.token)
+        self.path = Path("/export", folder, "data")
+        (self.file,) = handles(self.server, f"/export/{folder}", "data")
+
+    def side(self, token: int = 0, receives: int = 2 * NOTICES, deaf: bool = False) -> Connection:
+        """A second connection. The server frees an earlier one in its own time."""
+        wish = Wish(
+            optimistic.asked(token or self.token), receives=receives, deaf=deaf, rnr_retry=0
+        )
+        return HOST.connect(self.server, self.port, wish)
+
+    def call(self, call: bytes) -> bytes:
+        """Send a Call; its Reply."""
+        self.connection.send(rpc.words(self.xid, 1, 32, 0, 0, 0, 0) + call)
+        message = self.connection.next()
+        assert message, self.connection.ended
+        assert message.data[:4] == rpc.words(self.xid)
+        return message.data[28:]
+
+    def read(self, offset: int = 0, size: int = 512) -> bytes:
+        """READ by RPC."""
+        self.xid += 1
+        reply = self.call(read_call(self.xid, self.file, offset, size))
+        place = rpc.read_data(reply)
+        assert place, reply
+        return reply[place[0] : place[0] + place[1]]
+
+    def answers(self) -> bool:
+        self.xid += 1
+        return rpc.accepted(self.call(rpc.call(self.xid, rpc.NULL)))
+
+    def grant(self, side: Connection) -> Segment:
+        """Read by RPC until the server grants the extent."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            self.read()
+            message = side.next(0.5)
+            if message:
+                side.messages.appendleft(message)
+                grant = granted(side)
+                assert grant
+                assert (grant.fh, grant.position) == (self.file, 0)
+                return grant.extent
+        raise TimeoutError("nothing was granted")
+
+
+def pages() -> int:
+    for line in (SERVER_STATE / "totals").read_text().splitlines():
+        name, value = line.split(" ", 1)
+        if name == "granted_pages":
+            return int(value.split()[0])
+    raise ValueError("no total")
+
+
+def until(there: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 60
+    while not there() and time.monotonic() < end:
+        HOST.wait(lambda: False, 0.05, late=False)
+    return there()
+
+
+def ends(side: Connection) -> bool:
+    HOST.wait(lambda: bool(side.ended), late=False)
+    good = bool(side.ended)
+    side.close()
+    return good
+
+
+def is_refused(side: Connection, at: int, key: int, size: int = PAGE) -> bool:
+    """Whether an RDMA Read fails and brings nothing."""
+    status, came = side.try_read(size, at, key)
+    return status != 0 and not any(came)
+
+
+# --- what is allowed ---
+
+
+def honest(client: Client) -> bool:
+    side, content = client.side(), client.path.read_bytes()
+    extent = client.grant(side)
+    status, came = side.read(extent.length, extent.offset, extent.handle)
+    good = (status, came, extent.length) == (0, content, len(content))
+    # the card reads what was written, but not what is behind the end of the file
+    side.close()
+    return good
+
+
+# --- keys ---
+
+
+def guesses(client: Client) -> bool:
+    """Keys near the right one, and any. A card that goes on after a refusal takes many."""
+    chance, good = random.Random(1), []  # noqa: S311 - no secret
+    for card in CARDS.iterdir():
+        (card / "recoverable").write_text("Y")
+    side = client.side()
+    extent = client.grant(side)
+    near = [extent.handle ^ 1 << bit for bit in range(32)]
+    keys = near + [chance.getrandbits(32) for _ in range(int(sys.argv[5]))]
+    for key in keys:
+        if key != extent.handle:
+            good.append(is_refused(side, extent.offset, key))
+            # the queue pair goes on
+            side.ended = side.ended if side.ended != "remote access error" else ""
+    # it is still what it was
+    good.append(side.read(PAGE, extent.offset, extent.handle)[0] == 0)
+    side.close()
+    for card in CARDS.iterdir():
+        (card / "recoverable").write_text("N")
+    return all(good)
+
+
+def another_key(client: Client) -> bool:
+    """The key of another client, which goes on reading."""
+    other = Client()
+    theirs, side = other.side(), client.side()
+    extent = other.grant(theirs)
+    client.grant(side)
+    good = is_refused(side, extent.offset, extent.handle) and ends(side)
+    good = good and theirs.read(PAGE, extent.offset, extent.handle)[0] == 0
+    theirs.close()
+    other.connection.close()
+    return good
+
+
+def key_of_its_own_first(client: Client) -> bool:
+    """The right key on the first connection."""
+    other = Client()
+    side = other.side()
+    extent = other.grant(side)
+    good = is_refused(other.connection, extent.offset, extent.handle)
+    side.close()
+    other.connection.close()
+    return good
+
+
+def after(change: Callable[[Client], object]) -> Callable[[Client], bool]:
+    """Whether a key is refused after the file has changed, and the server says so before."""
+
+    def play(client: Client) -> bool:
+        side = client.side()
+        extent = client.grant(side)
+        change(client)
+        told = revoked(side, extent.handle)
+        return told and is_refused(side, extent.offset, extent.handle) and ends(side)
+
+    return play
+
+
+def overwrite(client: Client) -> None:
+    with client.path.open("r+b") as file:
+        file.write(b"x")
+
+
+def withdraw(client: Client) -> None:
+    client.path.chmod(0o600)
+    client.path.chmod(0o644)
+
+
+def around(make: Callable[[Segment], tuple[int, int]]) -> Callable[[Client], bool]:
+    """Whether a Read at another place is refused: ``make`` returns address and size."""
+
+    def play(client: Client) -> bool:
+        side = client.side()
+        extent = client.grant(side)
+        at, size = make(extent)
+        return is_refused(side, at, extent.handle, size) and ends(side)
+
+    return play
+
+
+def write(client: Client) -> bool:
+    side, content = client.side(), client.path.read_bytes()
+    extent = client.grant(side)
+    status = side.try_write(b"\x66" * PAGE, extent.offset, extent.handle)
+    return status != 0 and client.path.read_bytes() == content and ends(side)
+
+
+def invalidate(client: Client) -> bool:
+    """The client invalidates the key by a message: its own loss."""
+    side, other = client.side(), Client()
+    theirs = other.side()
+    extent, kept = client.grant(side), other.grant(theirs)
+    side.send(encode(Credit(1)), verbs.SEND_WITH_INV, imm=extent.handle)
+    HOST.wait(lambda: bool(side.ended), 1, late=False)
+    if not side.ended:
+        is_refused(side, extent.offset, extent.handle)
+    # a task that changes the file does not wait for that client
+    overwrite(client)
+    good = is_refused(theirs, kept.offset, kept.handle)
+    for each in (side, theirs, other.connection):
+        each.close()
+    return good
+
+
+# --- connections ---
+
+
+def refused(connect: Callable[[], Connection]) -> bool:
+    try:
+        connect().close()
+    except GoneError:
+        return True
+    return False
+
+
+def wrong_token(client: Client) -> bool:
+    return refused(lambda: client.side(token=client.token ^ 1))
+
+
+def without_first(client: Client) -> bool:
+    """A second connection alone, and one of a connection without the personality."""
+    token = client.token + 7
+    alone = refused(lambda: client.side(token=token))
+    plain = HOST.connect(client.server, client.port, Wish(private.extended(0, token)))
+    beside = refused(lambda: client.side(token=token))
+    plain.close()
+    return alone and beside
+
+
+def too_many(client: Client) -> bool:
+    made = []
+    try:
+        made.extend(client.side(receives=4) for _ in range(SIDES + 1))
+        good = False
+    except GoneError:
+        good = True
+    for side in made:
+        side.close()
+    return good
+
+
+def two(client: Client) -> bool:
+    """Several second connections: each gets grants of its own, or none."""
+    sides = [client.side() for _ in range(3)]
+    for _ in range(5):
+        client.read()
+    found = [[n for n in notices(side, 0.3) if isinstance(n, Grant)] for side in sides]
+    good = any(found)
+    for side, grants in zip(sides, found, strict=True):
+        for grant in grants:
+            at, key = grant.extent.offset, grant.extent.handle
+            good = good and side.read(PAGE, at, key)[0] == 0
+    for side in sides:
+        side.close()
+    return good
+
+
+def first_leaves(client: Client) -> bool:
+    """The first connection ends, and with it the second one."""
+    other = Client()
+    side = other.side()
+    other.grant(side)
+    other.connection.close()
+    return ends(side)
+
+
+def leaves(client: Client) -> bool:
+    side = client.side()
+    client.grant(side)
+    side.close()
+    return True
+
+
+# --- messages ---
+
+
+def says(message: bytes) -> Callable[[Client], bool]:
+    """Whether a second connection ends when the client sends this."""
+
+    def play(client: Client) -> bool:
+        side = client.side()
+        client.grant(side)
+        side.send(message)
+        return ends(side)
+
+    return play
+
+
+def notice(what: Notice) -> Callable[[Client], bool]:
+    return says(encode(what))
+
+
+def too_many_credits(client: Client) -> bool:
+    """A credit more than the server has used: it sends one notice, and gets two credits."""
+    side = client.side()
+    client.grant(side)
+    side.send(encode(Credit(NOTICES + 1)))
+    return ends(side)
+
+
+def no_receives(client: Client) -> bool:
+    """Notices find no receive. A task that changes the file does not wait for that."""
+    side = client.side(receives=1, deaf=True)
+    extent = client.grant(side)
+    for _ in range(3):
+        overwrite(client)
+        for _ in range(5):
+            client.read()
+    # the server has ended the connection, or does so now
+    return is_unreachable(side, extent) and ends(side)
+
+
+def is_unreachable(side: Connection, extent: Segment) -> bool:
+    try:
+        return is_refused(side, extent.offset, extent.handle)
+    except GoneError:
+        return True
+
+
+def no_credits(client: Client) -> bool:
+    """The client never returns a credit: the server stops sending, and revokes without notices."""
+    side = client.side()
+    count = 0
+    for _ in range(NOTICES + 20):
+        overwrite(client)
+        client.read()
+        count += len(notices(side, 0.03))
+    overwrite(client)
+    count += len(notices(side, 1))
+    good = 0 < count <= NOTICES and not side.ended and pages_of_the_file(client) == 0
+    side.close()
+    return good
+
+
+def pages_of_the_file(client: Client) -> int:
+    """What is granted beyond that of the honest mount, after a change of the file."""
+    before = pages()
+    overwrite(client)
+    return before - pages()
+
+
+CASES: dict[str, Callable[[Client], bool]] = {
+    "honest": honest,
+    "guessed keys": guesses,
+    "the key of another client": another_key,
+    "the key on the first connection": key_of_its_own_first,
+    "the key after a write": after(overwrite),
+    "the key after a chmod": after(withdraw),
+    "the key after a truncation": after(lambda c: os.truncate(c.path, 65536)),
+    "before the extent": around(lambda x: (x.offset - PAGE, PAGE)),
+    "behind the extent": around(lambda x: (x.offset + x.length, PAGE)),
+    "across the end": around(lambda x: (x.offset + x.length - 1, 2)),
+    "far away": around(lambda x: (x.offset + (1 << 40), PAGE)),
+    "address 0": around(lambda _: (0, PAGE)),
+    "more than there is": around(lambda x: (x.offset, 1 << 20)),
+    "a write": write,
+    "an invalidation": invalidate,
+    "wrong token": wrong_token,
+    "without a first connection": without_first,
+    "too many": too_many,
+    "several": two,
+    "the first leaves": first_leaves,
+    "leaves": leaves,
+    "noise": says(bytes(range(200))),
+    "one byte": says(b"x"),
+    "a Call": says(rpc.words(1, 1, 32, 0, 0, 0, 0) + rpc.call(1, rpc.NULL)),
+    "no credits": says(encode(Credit(0))),
+    "a long credit": says(encode(Credit(1)) + bytes(4)),
+    "too long": says(bytes(3000)),
+    "a grant": notice(Grant(60, 0, Segment(1, PAGE, 0), b"f" * 28)),
+    "a revocation": notice(Revoke((1,))),
+    "too many credits": too_many_credits,
+    "all credits there are": notice(Credit(0xFFFFFFFF)),
+    "no receives": no_receives,
+    "no credits returned": no_credits,
+}
+
+
+def played(case: Callable[[Client], bool], client: Client) -> list[str]:
+    """What went wrong in a case."""
+    wrong = []
+    try:
+        if not case(client):
+            wrong.append("not refused")
+    except (GoneError, TimeoutError, AssertionError) as error:
+        wrong.append(repr(error))
+    if not client.answers():
+        wrong.append("the first connection does not answer")
+    return wrong
+
+
+def main() -> None:
+    failures: list[str] = []
+    with Bystander(Path(sys.argv[4])) as bystander:
+        client = Client()
+        for name, case in CASES.items():
+            failures += [f"{name}: {what}" for what in played(case, client)]
+            tell(did=name)
+        client.connection.close()
+    tell(failures=failures, cases=len(CASES), bystander=bystander.account())
+
+
+main()

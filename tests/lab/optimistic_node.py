@@ -1,0 +1,889 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a node: optimistic reads; ``python3 - NAME ARGUMENT...`` calls a function, prints JSON.
+
+The tests do not import this file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import mmap
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+HERE, TCP = Path("/mnt/here"), Path("/mnt/tcp")
+EXPORT, DISK, HUGE = Path("/export"), Path("/srv/disk"), Path("/srv/huge")
+SLOW = Path("/srv/slow")
+CLIENTS = Path("/sys/kernel/debug/nfsrdma")
+SERVER = Path("/sys/kernel/debug/nfsrdma-server")
+CARDS = Path("/sys/kernel/debug/nfsrdma_card")
+PARAMETERS = Path("/sys/module/nfsrdma/parameters")
+BLOCK, MIB = 4096, 1 << 20
+LIMIT = 120.0
+# each open() asks the server which file a name leads to, and whether the user may open it
+STRICT = "vers=3,noac,lookupcache=none"
+# number of READ in the line of NFSv3 procedures, after the number of procedures
+NFSD_READ = 2 + 6
+USER = 1000
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def call(*argv: str | Path, check: bool = True) -> str:
+    return subprocess.run(argv, check=check, capture_output=True, text=True).stdout
+
+
+def until(what: str, there: Callable[[], Any], limit: float = LIMIT) -> Any:
+    """Wait for a condition; returns its value."""
+    end = time.monotonic() + limit
+    while not (found := there()):
+        if time.monotonic() > end:
+            raise TimeoutError(what)
+        time.sleep(0.02)
+    return found
+
+
+@contextmanager
+def mounted(
+    options: str = "vers=3,noac", at: Path = HERE, folder: Path = EXPORT, *, tcp: bool = False
+) -> Iterator[None]:
+    at.mkdir(parents=True, exist_ok=True)
+    proto = "proto=tcp,nolock" if tcp else "proto=rdma,port=20049"
+    call("mount", "-t", "nfs", "-o", f"{proto},{options}", f"server:{folder}", at)
+    try:
+        yield
+    finally:
+        call("umount", at)
+
+
+@contextmanager
+def parameters(**values: int | str) -> Iterator[None]:
+    files = {PARAMETERS / name: str(value) for name, value in values.items()}
+    before = {file: file.read_text() for file in files}
+    try:
+        for file, value in files.items():
+            file.write_text(value)
+        yield
+    finally:
+        for file, value in before.items():
+            file.write_text(value)
+
+
+def lines(file: Path) -> dict[str, str]:
+    return dict(line.split(" ", 1) for line in file.read_text().splitlines())
+
+
+def summed(folder: Path) -> dict[str, int]:
+    """Sums of the counters of all connections below a folder of debugfs."""
+    total: dict[str, int] = {}
+    for each in folder.iterdir():
+        # a connection may end meanwhile
+        with suppress(OSError):
+            for name, value in lines(each / "counters").items():
+                total[name] = total.get(name, 0) + int(value)
+    return total
+
+
+def counters() -> dict[str, int]:
+    return summed(CLIENTS)
+
+
+def served() -> dict[str, int]:
+    return summed(SERVER)
+
+
+def state() -> list[dict[str, str]]:
+    """State of all client transports."""
+    return [lines(folder / "connection") for folder in CLIENTS.iterdir()]
+
+
+def disconnects() -> int:
+    return sum(int(each["disconnects"]) for each in state())
+
+
+def totals() -> dict[str, int]:
+    """Totals of the server."""
+    return {name: int(text.split()[0]) for name, text in lines(SERVER / "totals").items()}
+
+
+def granted() -> int:
+    return totals()["granted_pages"]
+
+
+def idle() -> dict[str, int]:
+    """What the server has when no client is connected any more, or after a limit."""
+
+    def found() -> dict[str, int]:
+        return {name: totals()[name] for name in ("connections", "granted_pages")}
+
+    with suppress(TimeoutError):
+        until("idle", lambda: not any(found().values()))
+    return found()
+
+
+def rpc_reads() -> int:
+    """READs that nfsd has executed."""
+    for line in Path("/proc/net/rpc/nfsd").read_text().splitlines():
+        if line.startswith("proc3 "):
+            return int(line.split()[NFSD_READ])
+    raise ValueError("nfsd has no NFSv3")
+
+
+def made(path: Path, seed: int, size: int = 4 * MIB) -> bytes:
+    """Make a file on the server, which the page cache has."""
+    data = random.Random(seed).randbytes(size)  # noqa: S311 - no secret
+    path.write_bytes(data)
+    return data
+
+
+class Reader:
+    """A file of the mount, open for direct reads."""
+
+    def __init__(self, name: str, at: Path = HERE) -> None:
+        self.fd = os.open(at / name, os.O_RDONLY | os.O_DIRECT)
+        self.room = mmap.mmap(-1, 2 * MIB)
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def read(self, offset: int, size: int = BLOCK) -> bytes:
+        got = os.preadv(self.fd, [memoryview(self.room)[:size]], offset)
+        return self.room[:got]
+
+    def said(self, offset: int, size: int = BLOCK) -> str:
+        """What a read returns, or its error; short enough to be printed."""
+        try:
+            return shown(self.read(offset, size))
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
+
+    def is_optimistic(self, offset: int, size: int = BLOCK) -> bool:
+        before = counters()["optimistic_reads"]
+        self.read(offset, size)
+        return counters()["optimistic_reads"] > before
+
+    def granted(self, offset: int = 0) -> None:
+        """Read until the client does it by itself."""
+        until("an optimistic read", lambda: self.is_optimistic(offset))
+
+
+def shown(data: bytes) -> str:
+    return f"{len(data)} bytes, {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+# --- data ---
+
+
+def kinds(options: str, folder: str = "/export") -> Any:
+    """Reads of many sizes and offsets, direct and buffered: what was wrong, and the counters."""
+    data, wrong = made(Path(folder, "kinds"), 1, 3 * MIB + 5000), []
+    chance = random.Random(2)  # noqa: S311 - no secret
+    with mounted(options, folder=Path(folder)), Reader("kinds") as reader:
+        reader.read(0)
+        sizes = [1, 511, 512, 4095, 4096, 4097, 10000, 65535, 65536, 100000, MIB, MIB + 4096]
+        for number in range(400):
+            size = chance.choice(sizes)
+            # around the end of the file and of extents, too
+            near = chance.choice((0, MIB, 2 * MIB, len(data)))
+            at = chance.choice((chance.randrange(len(data)), near + chance.randrange(-9000, 9000)))
+            at = max(at, 0)
+            if reader.read(at, size) != data[at : at + size]:
+                wrong.append([number, at, size])
+        direct = counters()
+        call("sysctl", "-qw", "vm.drop_caches=1")
+        whole = (HERE / "kinds").read_bytes() == data
+        found = {"wrong": wrong, "whole": whole, "counters": counters(), "direct": direct,
+                 "state": state()}  # fmt: skip
+    return {**found, "server": idle()}
+
+
+def first_pass(size: str) -> Any:
+    """Read each block of a file once, in random order: the READs that nfsd executed."""
+    data = made(EXPORT / "pass", 3, int(size))
+    blocks = list(range(len(data) // BLOCK))
+    random.Random(4).shuffle(blocks)  # noqa: S311 - no secret
+    made(EXPORT / "before", 5)
+    with mounted(), Reader("before") as before:
+        # the second connection is made when a READ could use it
+        before.granted()
+        with Reader("pass") as reader:
+            count, start = rpc_reads(), counters()
+            wrong = [n for n in blocks if reader.read(n * BLOCK) != data[n * BLOCK :][:BLOCK]]
+            after = counters()
+            found = {
+                "wrong": wrong, "rpcs": rpc_reads() - count, "reads": len(blocks),
+                "optimistic": after["optimistic_reads"] - start["optimistic_reads"],
+            }  # fmt: skip
+    (EXPORT / "pass").unlink()
+    return {**found, "server": idle()}
+
+
+# --- changes ---
+
+
+def _overwrite(path: Path, view: str) -> None:
+    with path.open("r+b") as file:
+        file.seek(BLOCK)
+        file.write(b"overwritten" * 300)
+
+
+def _append(path: Path, view: str) -> None:
+    with path.open("ab") as file:
+        file.write(b"appended" * 1000)
+
+
+def _direct(path: Path, view: str) -> None:
+    room = mmap.mmap(-1, BLOCK)
+    room.write(b"direct  " * (BLOCK // 8))
+    file = os.open(path, os.O_WRONLY | os.O_DIRECT)
+    os.pwritev(file, [room], BLOCK)
+    os.close(file)
+
+
+def _mapped(path: Path, view: str) -> None:
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as room:
+        room[BLOCK : 2 * BLOCK] = b"mapped  " * (BLOCK // 8)
+
+
+def _punch(path: Path, view: str) -> None:
+    call("fallocate", "--punch-hole", "--offset", "5000", "--length", "9000", path)
+
+
+def _replace(path: Path, view: str) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(b"replaced" * 100_000)
+    other.rename(path)
+
+
+def _recreate(path: Path, view: str) -> None:
+    path.unlink()
+    path.write_bytes(b"created " * 100_000)
+
+
+CHANGES: dict[str, Callable[[Path, str], Any]] = {
+    "overwrite": _overwrite,
+    "append": _append,
+    "direct write": _direct,
+    "mapped write": _mapped,
+    "truncate": lambda path, view: os.truncate(path, 5000),
+    "truncate to nothing": lambda path, view: os.truncate(path, 0),
+    "extend": lambda path, view: os.truncate(path, MIB),
+    "open with O_TRUNC": lambda path, view: path.write_bytes(b"short"),
+    "punch": _punch,
+    "rename over": _replace,
+    "unlink and create": _recreate,
+    "unlink": lambda path, view: path.unlink(),
+    "chmod": lambda path, view: path.chmod(0o600),
+    "chown": lambda path, view: (os.chown(path, 1, 1), path.chmod(0o600)),
+    "acl": lambda path, view: call("setfacl", "-m", f"u:{USER}:---", path),
+}
+LOCAL_ONLY = ("punch", "acl")
+
+
+def changes(folder: str, view: str) -> Any:
+    """Change a granted file in each way: what the next reads of a user return, and the grants."""
+    root, found = Path(folder), {}
+    with ExitStack() as mounts:
+        mounts.enter_context(mounted(STRICT, folder=root))
+        if view == "tcp":
+            mounts.enter_context(mounted(STRICT, at=TCP, folder=root, tcp=True))
+        for name, change in CHANGES.items():
+            if view == "tcp" and name in LOCAL_ONLY:
+                continue
+            found[name] = _changed(root, TCP if view == "tcp" else root, change, view)
+        end = {"counters": counters(), "state": state()}
+    return {**end, "changes": found, "server": idle()}
+
+
+OFFSETS = (0, BLOCK, 2 * BLOCK, 300_000, 300_000 // BLOCK * BLOCK)
+
+
+def _changed(root: Path, way: Path, change: Callable[[Path, str], Any], view: str) -> Any:
+    path = root / "changed"
+    path.unlink(missing_ok=True)
+    # 300,000 bytes end inside of a block
+    before = made(path, 6, 300_000)
+    path.chmod(0o644)
+    # the credentials of the open file are those of its READs
+    with _as_user():
+        reader = Reader("changed")
+    with reader:
+        reader.granted()
+        pages = granted()
+        change(way / "changed", view)
+        # the system call has returned: nothing of the file is granted
+        after = granted()
+        got = [reader.said(offset) for offset in OFFSETS]
+    there = path.read_bytes() if path.exists() else b""
+    may = path.exists() and _may_read(path)
+    return {
+        "granted": pages, "left": after, "got": got, "may": may,
+        "new": [shown(there[offset : offset + BLOCK]) for offset in OFFSETS],
+        "old": [shown(before[offset : offset + BLOCK]) for offset in OFFSETS],
+        "again": _again() if path.exists() and may else "",
+        "there": shown(there),
+    }  # fmt: skip
+
+
+def _may_read(path: Path) -> bool:
+    with _as_user():
+        return os.access(path, os.R_OK, effective_ids=True)
+
+
+def _again() -> str:
+    """What an open() after the change leads to."""
+    with _as_user(), Reader("changed") as reader:
+        return shown(reader.read(0, 2 * MIB))
+
+
+@contextmanager
+def _as_user() -> Iterator[None]:
+    os.seteuid(USER)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def credentials(seconds: str) -> Any:
+    """One user may read, another one may not any more: each read of the latter fails."""
+    path, denied = EXPORT / "credentials", dict[str, int]()
+    path.unlink(missing_ok=True)
+    data, over = made(path, 21, MIB), threading.Event()
+
+    def read_on(reader: Reader) -> None:
+        while not over.is_set():
+            said = reader.said(0)
+            denied[said] = denied.get(said, 0) + 1
+
+    with mounted(STRICT), Reader("credentials") as first:
+        with _as_user():
+            second = Reader("credentials")
+        with second:
+            second.granted()
+            path.chmod(0o600)
+            beside = threading.Thread(target=read_on, args=(second,))
+            before, same = counters()["optimistic_reads"], []
+            beside.start()
+            end = time.monotonic() + float(seconds)
+            while time.monotonic() < end:
+                # several READs of a user in turn are optimistic, unless the other one reads
+                same.append(first.read(0) == data[:BLOCK])
+                time.sleep(random.choice((0, 0, 0, 0.03)))  # noqa: S311 - no secret
+            over.set()
+            beside.join()
+            optimistic = counters()["optimistic_reads"] - before
+    return {"denied": denied, "reads": len(same), "same": all(same), "optimistic": optimistic,
+            "server": idle()}  # fmt: skip
+
+
+@contextmanager
+def _slow_disk() -> Iterator[Callable[[int], None]]:
+    """Export an ext4 file system; the function delays reads of its disk by milliseconds."""
+    image = Path("/srv/slow.img")
+    SLOW.mkdir(parents=True, exist_ok=True)
+    with image.open("wb") as file:
+        file.truncate(64 * MIB)
+    call("mkfs.ext4", "-q", image)
+    disk = call("losetup", "--find", "--show", image).strip()
+
+    def delay(milliseconds: int) -> None:
+        table = f"0 {64 * MIB // 512} delay {disk} 0 {milliseconds} {disk} 0 0"
+        call("dmsetup", "load", "slow", "--table", table)
+        call("dmsetup", "resume", "slow")
+
+    call("dmsetup", "create", "slow", "--notable")
+    delay(0)
+    call("mount", "/dev/mapper/slow", SLOW)
+    _export(SLOW, 79)
+    try:
+        yield delay
+    finally:
+        delay(0)
+        _unexport(SLOW)
+        until("unmounting", lambda: _unmounted(SLOW))
+        call("dmsetup", "remove", "slow")
+        call("losetup", "--detach", disk)
+        image.unlink()
+
+
+def withdrawn_meanwhile() -> Any:
+    """Withdraw access to a file while nfsd reads it for a user: later reads fail."""
+    with _slow_disk() as delay:
+        path = SLOW / "late"
+        data = made(path, 22, MIB)
+        made(EXPORT / "warm", 23, MIB)
+        os.sync()
+        with mounted(STRICT), mounted(STRICT, at=TCP, folder=SLOW), Reader("warm") as warm:
+            warm.granted()
+            with _as_user():
+                # both mounts have one transport
+                reader = Reader("late", at=TCP)
+            with reader:
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                delay(2000)
+                first = []
+                beside = threading.Thread(target=lambda: first.append(reader.said(0)))
+                before = rpc_reads()
+                beside.start()
+                until("a READ", lambda: rpc_reads() > before)
+                time.sleep(0.2)
+                path.chmod(0o600)
+                meanwhile = beside.is_alive()
+                beside.join()
+                # a grant would arrive behind the Reply
+                time.sleep(0.5)
+                later = [reader.said(0) for _ in range(5)]
+                found = {
+                    "meanwhile": meanwhile, "first": first[0], "later": later,
+                    "data": shown(data[:BLOCK]), "optimistic": counters()["optimistic_reads"],
+                }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+def opened_for_writing() -> Any:
+    """A process of the server has a file open for writing: grants, before, meanwhile and after."""
+    data = made(EXPORT / "opened", 7)
+    with mounted(), Reader("opened") as reader:
+        reader.granted()
+        with (EXPORT / "opened").open("r+b"):
+            left = granted()
+            meanwhile = [reader.is_optimistic(n * BLOCK) for n in range(50)]
+            same = reader.read(0, MIB) == data[:MIB]
+            pages = granted()
+        reader.granted()
+        found = {"left": left, "meanwhile": any(meanwhile), "same": same, "pages": pages}
+    return {**found, "server": idle()}
+
+
+# --- how long, and how much ---
+
+
+def expires() -> Any:
+    """Nobody reads: the grants end after their lifetime, and reading goes on by new ones."""
+    data = made(EXPORT / "expires", 8)
+    with parameters(optimistic_lifetime=1), mounted(), Reader("expires") as reader:
+        reader.granted()
+        before = granted()
+        until("the end of the grants", lambda: not granted())
+        same = reader.read(MIB) == data[MIB:][:BLOCK]
+        reader.granted(BLOCK)
+        found = {"before": before, "same": same, "revoked": served()["grants_revoked"]}
+    return {**found, "server": idle()}
+
+
+def renewed(seconds: str) -> Any:
+    """A file is read all the time: its grants are renewed."""
+    data, wrong, reads = made(EXPORT / "renewed", 9, MIB), 0, 0
+    with parameters(optimistic_lifetime=2), mounted(), Reader("renewed") as reader:
+        reader.granted()
+        rpcs, before = rpc_reads(), counters()["optimistic_reads"]
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            at = reads * BLOCK % MIB
+            wrong += reader.read(at) != data[at : at + BLOCK]
+            reads += 1
+        found = {
+            "reads": reads, "wrong": wrong, "rpcs": rpc_reads() - rpcs, "served": served(),
+            "optimistic": counters()["optimistic_reads"] - before,
+        }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+def bounded(mib: str) -> Any:
+    """Read more than the server may grant: the largest number of pages seen."""
+    data, most, over = made(EXPORT / "bounded", 10, 16 * MIB), [0], threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            most[0] = max(most[0], granted())
+
+    with parameters(optimistic_memory=mib), mounted(), Reader("bounded") as reader:
+        reader.granted()
+        beside = threading.Thread(target=watch)
+        beside.start()
+        chance = random.Random(11)  # noqa: S311 - no secret
+        places = [chance.randrange(len(data) // BLOCK) * BLOCK for _ in range(500)]
+        wrong = [at for at in places if reader.read(at) != data[at : at + BLOCK]]
+        over.set()
+        beside.join()
+        found = {"wrong": wrong, "most": most[0], "served": served(), "counters": counters()}
+    return {**found, "server": idle()}
+
+
+def pressure() -> Any:
+    """Drop caches while a file is read; a shrinker returns the pages of all grants."""
+    data, wrong = made(EXPORT / "pressure", 12), []
+    with mounted(), Reader("pressure") as reader:
+        for kind in "123":
+            reader.granted()
+            before = granted()
+            Path("/proc/sys/vm/drop_caches").write_text(kind)
+            # the write returns after all shrinkers have returned what they can
+            after = granted()
+            if reader.read(0, 2 * MIB) != data[: 2 * MIB]:
+                wrong.append(kind)
+        reader.granted()
+        found = {"wrong": wrong, "before": before, "after": after}
+    return {**found, "server": idle()}
+
+
+def hog() -> Any:
+    """A process takes nearly all memory: the server's grants shrink, and data is right."""
+    data = made(EXPORT / "hog", 13, 48 * MIB)
+    with parameters(optimistic_memory=256), mounted(), Reader("hog") as reader:
+        reader.granted()
+        for at in range(0, len(data), MIB):
+            until("a grant", lambda at=at: reader.is_optimistic(at))
+        before, least = granted(), [granted()]
+        limit = lines(Path("/proc/meminfo"))["MemAvailable:"].split()[0]
+        # more than there is: reclaim goes through all shrinkers before a cgroup's OOM killer comes
+        size = int(limit) // 1024 + 200
+        argv = ["stress-ng", "--vm", "1", "--vm-bytes", f"{size}m", "--vm-keep", "--oomable",
+                "--timeout", "20s"]  # fmt: skip
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            wrong = 0
+            while process.poll() is None:
+                at = random.randrange(len(data) // BLOCK) * BLOCK  # noqa: S311 - no secret
+                wrong += reader.read(at) != data[at : at + BLOCK]
+                least[0] = min(least[0], granted())
+        found = {"before": before, "least": least[0], "wrong": wrong}
+    (EXPORT / "hog").unlink()
+    return {**found, "server": idle()}
+
+
+# --- the end ---
+
+
+def make_huge() -> Any:
+    """Export a tmpfs with large folios."""
+    HUGE.mkdir(parents=True, exist_ok=True)
+    call("mount", "-t", "tmpfs", "-o", "huge=always,size=256m", "huge", HUGE)
+    HUGE.chmod(0o777)
+    _export(HUGE, 78)
+    return {}
+
+
+def make_disk() -> Any:
+    """Export an ext4 file system on a loop device."""
+    DISK.mkdir(parents=True, exist_ok=True)
+    image = Path("/srv/disk.img")
+    with image.open("wb") as file:
+        file.truncate(192 * MIB)
+    call("mkfs.ext4", "-q", image)
+    call("mount", "-o", "loop", image, DISK)
+    DISK.chmod(0o777)
+    _export(DISK, 77)
+    return {}
+
+
+def _exports(folder: Path) -> Path:
+    return Path(f"/etc/exports.d/{folder.name}.exports")
+
+
+def _export(folder: Path, number: int) -> None:
+    """Export a folder, and again whenever nfsd starts."""
+    file = _exports(folder)
+    file.parent.mkdir(exist_ok=True)
+    options = f"rw,no_root_squash,insecure,no_subtree_check,fsid={number}"
+    file.write_text(f"{folder} *({options})\n")
+    call("exportfs", "-r")
+
+
+def _unexport(folder: Path) -> None:
+    _exports(folder).unlink()
+    call("exportfs", "-u", f"*:{folder}")
+    # nfsd forgets what it knows of exports, and closes files
+    call("exportfs", "-f")
+
+
+def drop_disk() -> Any:
+    _unexport(DISK)
+    until("unmounting", lambda: not os.path.ismount(DISK) or _unmounted(DISK))
+    Path("/srv/disk.img").unlink()
+    return {}
+
+
+def _unmounted(folder: Path) -> bool:
+    return not subprocess.run(["umount", folder], check=False, capture_output=True).returncode
+
+
+def unmounts() -> Any:
+    """Unmount an exported file system whose pages are granted."""
+    make_disk()
+    data = made(DISK / "unmounts", 14)
+    with mounted(folder=DISK), Reader("unmounts") as reader:
+        reader.granted()
+        before = granted()
+        same = reader.read(0, MIB) == data[:MIB]
+        _unexport(DISK)
+        # the client has the file open, and grants
+        until("unmounting", lambda: _unmounted(DISK))
+        after = granted()
+        # one extent may be known to the client, none may be readable
+        said = [reader.said(n * BLOCK) for n in range(4)]
+    Path("/srv/disk.img").unlink()
+    return {"before": before, "after": after, "same": same, "said": said, "server": idle()}
+
+
+def killed(rounds: str) -> Any:
+    """Kill processes that read."""
+    data = made(EXPORT / "killed", 15)
+    chance = random.Random(16)  # noqa: S311 - no secret
+    with mounted(), Reader("killed") as reader:
+        reader.granted()
+        before = disconnects()
+        for _ in range(int(rounds)):
+            argv = (sys.executable, "-c", _READER, HERE / "killed")
+            with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
+                assert child.stdout
+                child.stdout.read(1)
+                time.sleep(chance.uniform(0, 0.05))
+                child.kill()
+        same = b"".join(reader.read(n * MIB, MIB) for n in range(4)) == data
+        found = {"same": same, "disconnects": disconnects() - before, "counters": counters()}
+    return {**found, "server": idle()}
+
+
+_READER = """
+import mmap, os, random, sys
+room = mmap.mmap(-1, 4096)
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+os.write(1, b".")
+while True:
+    os.preadv(file, [room], random.randrange(1024) * 4096)
+"""
+
+
+class Steady:
+    """A thread that reads a file all the time and counts blocks that are wrong."""
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self.name, self.data = name, data
+        self.over, self.reads, self.wrong = threading.Event(), 0, 0
+        self.errors: list[str] = []
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        chance = random.Random(17)  # noqa: S311 - no secret
+        with Reader(self.name) as reader:
+            while not self.over.is_set():
+                at = chance.randrange(len(self.data) // BLOCK) * BLOCK
+                try:
+                    self.wrong += reader.read(at) != self.data[at : at + BLOCK]
+                    self.reads += 1
+                except OSError as error:
+                    self.errors.append(errno.errorcode[error.errno or 0])
+
+    def __enter__(self) -> Steady:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+    def result(self) -> dict[str, Any]:
+        return {"reads": self.reads, "wrong": self.wrong, "errors": self.errors}
+
+
+def more_optimistic_reads(limit: float = LIMIT) -> None:
+    before = counters()["optimistic_reads"]
+    until("optimistic reads", lambda: counters()["optimistic_reads"] > before, limit)
+
+
+def restart(times: str) -> Any:
+    """Restart nfsd while a file is read."""
+    data = made(EXPORT / "restart", 18)
+    with mounted():
+        with Steady("restart", data) as steady:
+            for _ in range(int(times)):
+                more_optimistic_reads()
+                call("systemctl", "restart", "nfs-server")
+                with suppress(OSError):
+                    Path("/proc/fs/nfsd/v4_end_grace").write_text("Y\n")
+            more_optimistic_reads()
+        found = {**steady.result(), "counters": counters(), "state": state()}
+    return {**found, "server": idle()}
+
+
+def second_numbers() -> list[str]:
+    """The client's queue pairs but the first one of the mount, which is the oldest."""
+    rows = json.loads(call("rdma", "-j", "-d", "resource", "show", "qp"))
+    numbers = [
+        row["lqpn"] for row in rows
+        if row.get("ifname") == "card0" and row["type"] == "RC" and row["state"] == "RTS"
+    ]  # fmt: skip
+    return [str(number) for number in sorted(numbers)[1:]]
+
+
+def broken(times: str) -> Any:
+    """Break the second connection by force while a file is read."""
+    data, done = made(EXPORT / "broken", 19), 0
+    with mounted():
+        before = disconnects()
+        with Steady("broken", data) as steady:
+            for _ in range(int(times)):
+                more_optimistic_reads()
+                for number in until("a second queue pair", second_numbers):
+                    (CARDS / "card0" / "break").write_text(number)
+                    done += 1
+            more_optimistic_reads()
+        found = {
+            **steady.result(), "broken": done, "disconnects": disconnects() - before,
+            "counters": counters(), "state": state(),
+        }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+# --- staleness ---
+
+
+def _disturb(over: threading.Event, seed: int, faults: str) -> dict[str, int]:
+    """Do what must not harm, until the readers end."""
+    chance, done = random.Random(seed), dict.fromkeys(filter(None, faults.split(",")), 0)  # noqa: S311
+    while done and not over.wait(chance.uniform(0.5, 4)):
+        name = chance.choice(list(done))
+        FAULTS[name]()
+        done[name] += 1
+    return done
+
+
+def _restart_nfsd() -> None:
+    call("systemctl", "restart", "nfs-server")
+    with suppress(OSError):
+        Path("/proc/fs/nfsd/v4_end_grace").write_text("Y\n")
+
+
+def _remount() -> None:
+    """One more mount of the server comes, reads and goes."""
+    at = Path("/mnt/more")
+    with mounted("vers=3,noac,nosharecache", at=at), suppress(OSError):
+        (at / "more").read_bytes()
+
+
+def _break_second() -> None:
+    for number in second_numbers()[:1]:
+        (CARDS / "card0" / "break").write_text(number)
+
+
+def _squeeze() -> None:
+    """Allocate three quarters of the available memory and touch it."""
+    size = int(lines(Path("/proc/meminfo"))["MemAvailable:"].split()[0]) * 3 // 4
+    argv = ("stress-ng", "--vm", "1", "--vm-bytes", f"{size}k", "--vm-populate", "--timeout", "2s")
+    call(*argv, check=False)
+
+
+FAULTS: dict[str, Callable[[], Any]] = {
+    "drop caches": lambda: Path("/proc/sys/vm/drop_caches").write_text("3"),
+    "squeeze": _squeeze,
+    "remount": _remount,
+    "restart nfsd": _restart_nfsd,
+    "break": _break_second,
+    "sync": os.sync,
+}
+
+
+def staleness(
+    seconds: str, seed: str, folder: str, rest: str, faults: str, recoverable: str
+) -> Any:
+    """Run staleness.c; returns what it found, the faults, and the counters."""
+    root, over, done = Path(folder) / "stale", threading.Event(), dict[str, int]()
+    root.mkdir(exist_ok=True)
+    root.chmod(0o777)
+    for card in CARDS.iterdir():
+        (card / "recoverable").write_text(recoverable)
+    where = Path(folder)
+    with mounted(STRICT, folder=where), mounted(STRICT, at=TCP, folder=where, tcp=True):
+        before = counters(), rpc_reads()
+        argv = ["/run/staleness", seconds, seed, rest, "4", HERE / "stale", root, TCP / "stale"]
+        beside = threading.Thread(target=lambda: done.update(_disturb(over, int(seed), faults)))
+        beside.start()
+        try:
+            said = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout
+        finally:
+            over.set()
+            beside.join()
+        after = counters()
+        rpcs = rpc_reads() - before[1]
+        found = {
+            **json.loads(said), "faults": done, "rpcs": rpcs,
+            "optimistic": {
+                name: value - before[0].get(name, 0)
+                for name, value in after.items() if name.startswith("optimistic")
+            },
+            "served": {name: n for name, n in served().items() if name.startswith("grants")},
+            "state": state(),
+        }  # fmt: skip
+        pages = granted()
+    for file in root.iterdir():
+        file.unlink()
+    root.rmdir()
+    for card in CARDS.iterdir():
+        (card / "recoverable").write_text("N")
+    return {**found, "granted": pages, "server": idle()}
+
+
+# --- hostile servers ---
+
+
+def tricks(port: str, count: str) -> Any:
+    """Read each MiB of a file of a server whose notices play a trick behind the first READ."""
+    total = int(count)
+    wanted = made(EXPORT / "tricks", 20, total * MIB)
+    at, found = HERE, []
+    at.mkdir(exist_ok=True)
+    words = f"vers=3,proto=rdma,port={port},mountproto=tcp,rsize=65536,timeo=100,noac,nolock"
+    call("mount", "-t", "nfs", "-o", words, "server:/export", at)
+    try:
+        with Reader("tricks") as reader:
+            for number in range(total):
+                found.append(_tricked(reader, wanted, number * MIB))
+            same = reader.read(0, 8 * BLOCK) == wanted[: 8 * BLOCK]
+        end = {"disconnects": disconnects(), "counters": counters(), "state": state()}
+    finally:
+        call("umount", at)
+    (EXPORT / "tricks").unlink()
+    return {**end, "found": found, "same": same}
+
+
+def _is_ready() -> bool:
+    (one,) = state()
+    return one["optimistic_connection"] == "yes" and one["optimistic_paused"] == "no"
+
+
+def _tricked(reader: Reader, wanted: bytes, at: int) -> dict[str, Any]:
+    """Read around a place by RPC, and then again and again."""
+    place = at
+    # a READ, of another MiB that was played already, has a second connection made
+    until("a second connection", lambda: _is_ready() or not reader.read(0))
+    before, same = counters(), []
+    for number in range(12):
+        same.append(reader.read(place, BLOCK) == wanted[place : place + BLOCK])
+        # the last block of an extent, too
+        place = at + (0, BLOCK, MIB - BLOCK)[number % 3]
+        time.sleep(0.05)
+    after = counters()
+    names = ("optimistic_reads", "optimistic_refused", "optimistic_connects")
+    return {"same": all(same), **{name: after[name] - before[name] for name in names}}
+
+
+def main() -> Any:
+    return globals()[sys.argv[1]](*sys.argv[2:])
+
+
+print(json.dumps(main()))

@@ -1,0 +1,399 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimistic reads: data, changes that revoke, limits, the ends of things, and staleness."""
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cards import cards_lab
+from carriers import OURS, serve
+from peers import SERVER, argv_of, bring, damageable
+from storm import nothing_lost, set_to
+
+from nfsrdma_tools.lab.console import EmulatorFaultError
+from nfsrdma_tools.lab.lab import Lab
+
+FOLDER = Path(__file__).parent
+SCRIPT = (FOLDER / "optimistic_node.py").read_bytes()
+PROGRAM = (FOLDER / "staleness.c").read_bytes()
+MIB, PAGE = 1 << 20, 4096
+DISK, HUGE = "/srv/disk", "/srv/huge"
+Record = Callable[[str, object], None]
+# minutes of the campaign, one seed for all its rounds
+MINUTES = os.environ.get("MINUTES")
+SEED = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
+
+
+@pytest.fixture(scope="module")
+def cards(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """A solo lab with two modelled cards and their provider; both ends are optimistic."""
+    with cards_lab(pytestconfig, "optimistic", verbs=True) as lab:
+        prepare(lab)
+        yield lab
+
+
+def prepare(lab: Lab) -> None:
+    serve(lab, "server", OURS)
+    accept(lab)
+    on(lab, "make_disk")
+    on(lab, "make_huge")
+
+
+def accept(lab: Lab) -> None:
+    for name in ("personality", "server_personalities"):
+        set_to(lab, "client", name, "optimistic")
+
+
+def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
+    """The result of a function of optimistic_node.py, which runs in the node."""
+    output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
+    found = json.loads(output)
+    print(words, json.dumps(found)[:1500])
+    return found
+
+
+def nothing_in_use(found: dict[str, Any]) -> None:
+    assert found["server"] == {"connections": 0, "granted_pages": 0}
+
+
+def nothing_broke(found: dict[str, Any]) -> None:
+    """The client's Calls went well, and so did the connection that carries them."""
+    assert {each["disconnects"] for each in found["state"]} == {"0"}
+    counters = found["counters"]
+    assert (counters["bad_replies"], counters["failed_marshals"]) == (0, 0)
+
+
+# --- data ---
+
+
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_data_of_every_size_and_offset_is_right(cards: Lab, folder: str) -> None:
+    with nothing_lost(cards, "client"):
+        found = on(cards, "kinds", "vers=3,noac,rsize=65536", folder)
+    assert found["wrong"] == []
+    assert found["whole"]
+    assert {state["personality"] for state in found["state"]} == {"optimistic"}
+    # the rest are first reads of extents, reads that cross them, and reads of the end of the file
+    assert found["direct"]["optimistic_reads"] > 100
+    assert found["direct"]["optimistic_bytes"] > 5 * MIB
+    assert found["counters"]["optimistic_reads"] > found["direct"]["optimistic_reads"]
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_a_first_pass_needs_an_rpc_for_each_extent(cards: Lab, record_property: Record) -> None:
+    found = on(cards, "first_pass", str(16 * MIB))
+    record_property("first_pass", found)
+    assert found["wrong"] == []
+    assert found["rpcs"] + found["optimistic"] == found["reads"] == 4096
+    # a READ that is on its way before the grant arrives goes by RPC, too
+    assert 16 <= found["rpcs"] <= 32
+    nothing_in_use(found)
+
+
+def test_version_4_makes_no_optimistic_read(cards: Lab) -> None:
+    found = on(cards, "kinds", "vers=4.2,noac")
+    assert (found["wrong"], found["whole"]) == ([], True)
+    assert {state["personality"] for state in found["state"]} == {"optimistic"}
+    assert found["counters"]["optimistic_reads"] == 0
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
+    set_to(cards, "client", "server_personalities", "")
+    try:
+        found = on(cards, "kinds", "vers=3,noac")
+    finally:
+        accept(cards)
+    assert (found["wrong"], found["whole"]) == ([], True)
+    assert [state["personality"] for state in found["state"]] == ["read-write"]
+    assert found["counters"]["optimistic_reads"] == 0
+    nothing_in_use(found)
+
+
+# --- changes ---
+
+# what a reader who has the file open may find instead of new content
+KEPT = {"rename over": "old", "unlink and create": "old", "unlink": "old"}
+WITHDRAWN = ("chmod", "chown", "acl")
+
+
+@pytest.mark.parametrize("view", ["server", "tcp"])
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_each_change_revokes_before_it_returns(cards: Lab, folder: str, view: str) -> None:
+    found = on(cards, "changes", folder, view)
+    for name, change in found["changes"].items():
+        about = f"{name}: {change}"
+        assert change["granted"] > 0, about
+        assert change["left"] == 0, about
+        allowed = [[new] for new in change["new"]]
+        if name in WITHDRAWN:
+            allowed = [["EACCES"]] * len(allowed)
+        elif name in KEPT:
+            # nfsd may keep the old file open for a while
+            allowed = [[old, "ESTALE"] for old in change["old"]]
+        assert all(got in may for got, may in zip(change["got"], allowed, strict=True)), about
+        assert change["again"] in ("", change["there"]), about
+    assert len(found["changes"]) >= 13
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
+def test_a_grant_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool) -> None:
+    found = on(cards, "credentials", "60" if long else "5")
+    assert found["same"]
+    assert set(found["denied"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+def test_access_that_is_withdrawn_while_nfsd_reads(cards: Lab) -> None:
+    found = on(cards, "withdrawn_meanwhile")
+    assert found["meanwhile"], "the READ was faster than the disk"
+    assert found["first"] == found["data"]
+    assert set(found["later"]) == {"EACCES"}
+    assert found["optimistic"] > 0
+    nothing_in_use(found)
+
+
+def test_nothing_is_granted_while_the_file_is_open_for_writing(cards: Lab) -> None:
+    found = on(cards, "opened_for_writing")
+    assert (found["left"], found["pages"]) == (0, 0)
+    assert found["same"]
+    assert not found["meanwhile"]
+    nothing_in_use(found)
+
+
+# --- how long, and how much ---
+
+
+def test_grants_expire(cards: Lab) -> None:
+    found = on(cards, "expires")
+    assert found["same"]
+    assert found["before"] > 0
+    assert found["revoked"] > 0
+    nothing_in_use(found)
+
+
+def test_readers_renew_grants(cards: Lab) -> None:
+    found = on(cards, "renewed", "6")
+    assert found["wrong"] == 0
+    assert found["served"]["grants_renewed"] >= 2
+    assert found["optimistic"] > 0.9 * found["reads"]
+    assert found["optimistic"] + found["rpcs"] == found["reads"]
+    nothing_in_use(found)
+
+
+@pytest.mark.parametrize("mib", [1, 4])
+def test_grants_are_bounded(cards: Lab, mib: int) -> None:
+    found = on(cards, "bounded", str(mib))
+    assert found["wrong"] == []
+    assert 0 < found["most"] <= mib * MIB // PAGE
+    assert found["served"]["grants_revoked"] > 0
+    assert found["counters"]["optimistic_reads"] > 0
+    nothing_in_use(found)
+
+
+def test_dropped_caches_do_no_harm(cards: Lab) -> None:
+    found = on(cards, "pressure")
+    assert found["wrong"] == []
+    # writing 2 or 3 calls all shrinkers
+    assert found["before"] > found["after"]
+    nothing_in_use(found)
+
+
+@pytest.mark.nightly
+def test_grants_shrink_when_memory_is_short(cards: Lab) -> None:
+    found = on(cards, "hog")
+    assert found["wrong"] == 0
+    assert found["least"] < found["before"]
+    nothing_in_use(found)
+
+
+# --- the ends of things ---
+
+
+def test_an_exported_file_system_unmounts(cards: Lab) -> None:
+    on(cards, "drop_disk")
+    try:
+        found = on(cards, "unmounts")
+    finally:
+        on(cards, "make_disk")
+    assert found["same"]
+    assert found["before"] > found["after"] == 0
+    assert set(found["said"]) == {"ESTALE"}
+    nothing_in_use(found)
+
+
+def test_killed_readers_change_nothing(cards: Lab, long: bool) -> None:
+    with nothing_lost(cards, "client"):
+        found = on(cards, "killed", "200" if long else "10")
+    assert found["same"]
+    assert found["disconnects"] == 0
+    assert found["counters"]["optimistic_reads"] > 0
+    nothing_in_use(found)
+
+
+def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool) -> None:
+    with nothing_lost(cards, "client"):
+        found = on(cards, "restart", "30" if long else "2", timeout=3600)
+    assert (found["wrong"], found["errors"]) == (0, [])
+    assert found["reads"] > 0
+    nothing_in_use(found)
+
+
+def test_the_end_of_the_second_connection_does_not_end_the_first(cards: Lab, long: bool) -> None:
+    times = 50 if long else 5
+    with nothing_lost(cards, "client"):
+        found = on(cards, "broken", str(times), timeout=3600)
+    assert (found["wrong"], found["errors"]) == (0, [])
+    assert found["broken"] >= times
+    assert found["disconnects"] == 0
+    assert found["counters"]["optimistic_connects"] > 1
+    nothing_in_use(found)
+
+
+# --- hostile peers ---
+
+
+def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
+    mount = "mkdir -p /mnt/honest && mount -t nfs -o vers=3,proto=rdma,port=20049"
+    with nothing_lost(cards, "client"), damageable(cards):
+        bring(cards, "client")
+        cards.run("client", "sh", "-ec", f"{mount} server:/export /mnt/honest")
+        try:
+            words = (SERVER, "20049", "hostile", "/mnt/honest", "20000" if long else "100")
+            argv = argv_of("optimistic_client", *words)
+            said = cards.run("client", *argv, timeout=3600, check=False)
+        finally:
+            cards.run("client", "umount", "/mnt/honest")
+        assert not said.returncode, f"{said.stderr} after {said.stdout}"
+        answer = json.loads(said.stdout.splitlines()[-1])
+        assert answer["failures"] == []
+        assert answer["cases"] == len(said.stdout.splitlines()) - 1 > 25
+        assert answer["bystander"]["errors"] == []
+        assert answer["bystander"]["rounds"] > 0
+        nothing_in_use({"server": on(cards, "idle")})
+
+
+def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
+    bring(cards, "server")
+    argv = " ".join(argv_of("optimistic_server", "20050"))
+    start = f"{argv} > /run/optimistic_server 2>&1 & echo $!"
+    number = cards.run("server", "sh", "-c", start).stdout.strip()
+    until = "until grep -q listening /run/optimistic_server; do sleep 1; done"
+    try:
+        cards.run("server", "sh", "-c", until)
+        names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
+        with nothing_lost(cards, "client"):
+            found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
+        output = cards.run("server", "cat", "/run/optimistic_server").stdout
+        assert output == "listening\n"
+    finally:
+        cards.run("server", "kill", number, check=False)
+    by_name = dict(zip(names, found["found"], strict=True))
+    assert [name for name, each in by_name.items() if not each["same"]] == []
+    assert found["same"]
+    # nothing but the honest grant was of use
+    used = {name for name, each in by_name.items() if each["optimistic_reads"]}
+    assert used == {"honest"}
+    assert {name for name, each in by_name.items() if each["optimistic_refused"]} >= {"no memory"}
+    # what is no notice ends the second connection
+    assert found["counters"]["optimistic_connects"] > len(names) / 2
+    nothing_broke(found)
+
+
+# --- staleness ---
+
+FAULTS = "drop caches,squeeze,remount,restart nfsd,break,sync"
+
+
+def stale(
+    lab: Lab, seconds: float, seed: str, folder: str, rest: str, faults: str = "", **values: int
+) -> dict[str, Any]:
+    """Run staleness.c in a folder of the server; no byte that a reader got was out of date."""
+    build = "cat > /run/staleness.c && gcc -O2 -pthread -o /run/staleness /run/staleness.c"
+    lab.run("client", "sh", "-ec", build, stdin=PROGRAM)
+    for name, value in values.items():
+        set_to(lab, "client", name, str(value))
+    words = (str(int(seconds)), seed, folder, rest, faults, "Y")
+    found: dict[str, Any] = on(lab, "staleness", *words, timeout=seconds + 900)
+    about = f"seed {seed}: {found}"
+    assert (found["wrong"], found["failed"], found["writer_errors"]) == (0, 0, 0), about
+    # a copy that met a change half way is rare
+    assert found["torn"] < found["moving"] / 10 + 10, about
+    assert found["moving"] > 0, about
+    nothing_in_use(found)
+    return found
+
+
+def share(found: dict[str, Any]) -> float:
+    return float(found["optimistic"]["optimistic_reads"] / found["reads"])
+
+
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_no_reader_gets_bytes_that_are_out_of_date(
+    cards: Lab, long: bool, folder: str, record_property: Record
+) -> None:
+    found = stale(cards, 300 if long else 10, SEED, folder, "50000")
+    record_property("staleness", found)
+    assert share(found) > 0.3
+    every = found["changes_at_the_server"]
+    assert long is False or all(every.values()), every
+
+
+@pytest.mark.nightly
+def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
+    """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
+    print(f"seed {SEED}", flush=True)
+    chance = random.Random(SEED)  # noqa: S311 - no secret
+    end, sums, number = time.monotonic() + 60 * float(MINUTES or 10), dict[str, int](), 0
+    while time.monotonic() < end or number < 2:
+        folder = ("/export", DISK, HUGE)[number % 3]
+        values = {
+            "optimistic_lifetime": chance.choice((1, 2, 60)),
+            "optimistic_memory": chance.choice((2, 8, 256)),
+        }
+        seconds = min(120.0, max(20.0, end - time.monotonic()))
+        faults = chance.choice((FAULTS, FAULTS, "drop caches,squeeze", ""))
+        rest = chance.choice(("20000", "100000", "300000"))
+        try:
+            found = stale(cards, seconds, f"{SEED}{number:03}", folder, rest, faults, **values)
+        except EmulatorFaultError as error:
+            print(f"round {number} is void: {error}", flush=True)
+            cards.restart()
+            prepare(cards)
+            number += 1
+            continue
+        for name in ("reads", "sectors", "moving", "torn", "denied", "stale", "wrong", "rpcs"):
+            sums[name] = sums.get(name, 0) + found[name]
+        for name, value in found["optimistic"].items():
+            sums[name] = sums.get(name, 0) + value
+        print(time.strftime("%X"), f"round {number}", folder, values, faults, sums, flush=True)
+        number += 1
+        if number % 4 == 0:
+            cards.run("server", "systemctl", "stop", "nfs-server")
+            reload(cards)
+    record_property("campaign", sums)
+    assert sums["optimistic_reads"] > 0.3 * sums["reads"]
+
+
+def reload(lab: Lab) -> None:
+    """Load the module again."""
+    end = time.monotonic() + 60
+    while lab.run("client", "rmmod", "nfsrdma", check=False).returncode:
+        assert time.monotonic() < end, "the module is still in use"
+        time.sleep(1)
+    serve(lab, "server", OURS)
+    accept(lab)
+
+
+def test_the_module_unloads(cards: Lab) -> None:
+    on(cards, "kinds", "vers=3,noac")
+    cards.run("server", "systemctl", "stop", "nfs-server")
+    reload(cards)
