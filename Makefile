@@ -101,6 +101,9 @@ paper: dev image ## The figures of the 2003 paper with two TCPs and RDMA over th
 papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records padded near far exposed same direct ahead"
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
 
+optimistic: dev image ## Optimistic reads beside reads by RPC, after the FAST paper, into docs; an interrupted run continues: NIC=card|rxe KERNEL=6.12 ONLY="response wire first refused bursts files patient streams"
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.optimistic $(or $(KERNEL),6.12) $(or $(NIC),card) $(ONLY)
+
 wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s, into docs: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wires $(or $(KERNEL),6.12)
 

@@ -50,6 +50,7 @@ BUFFERED = (
 )
 DEEP = f"{FIO} --rw=randread --bs=64k --iodepth=48 --runtime="
 PAPERS = ("bench.papers", "1", "6.12")
+OPTIMISTIC = ("bench.optimistic", "6.12", "card")
 # a picture, and the benchmark that draws it
 DRAWN_BY = {
     "wires": ("bench.wires", "6.12"),
@@ -59,6 +60,9 @@ DRAWN_BY = {
     "papers-records": PAPERS,
     "papers-padded": PAPERS,
     "papers-why": PAPERS,
+    "optimistic-files": OPTIMISTIC,
+    "optimistic-refused": OPTIMISTIC,
+    "optimistic-streams": OPTIMISTIC,
 }
 CREDITS = "sysctl -qw sunrpc.svc_rdma.max_requests={}; systemctl restart nfs-server"
 FLAP = """

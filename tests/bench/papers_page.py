@@ -30,6 +30,7 @@ LOOKS = {
     "pre-posted": ("#6a3d9a", "P"),
     "cached": ("#b8860b", "X"),
     "padded": ("#d1495b", "p"),
+    "optimistic": ("#4d4d4d", "*"),
 }
 # the ways of small data
 WAYS = {
@@ -251,7 +252,9 @@ def checks(store: Store, one: Part) -> str:
     found = [each for name in one.curves for c in one.cells
              for each in store.rounds(one.name, name, c)]  # fmt: skip
     wire = [each["wire"] for each in found]
-    nfsd = [each["sides"]["nfsd"] / each["sides"]["server"] for each in found]
+    # the server does nothing for optimistic reads
+    sides = [each["sides"] for each in found if each["sides"]["nfsd"] and each["sides"]["server"]]
+    nfsd = [each["nfsd"] / each["server"] for each in sides]
     return (
         f"Devices counted {min(wire):.3f} to {max(wire):.3f} bytes for each byte that the program "
         f"read; by the scheduler, threads of nfsd ran for {min(nfsd):.2f} to {max(nfsd):.2f} of "

@@ -87,8 +87,9 @@ DESIGNS = tuple(
     for name in PERSONALITIES
     if name != DEFAULT
 )
+# with data, because a file without has no pages that a client could read by itself
 PREPARE = """
-fallocate -l 64M /export/bench-data; mkdir -p /export/bench-listed /mnt/bench /run/bench
+yes | head -c 64M > /export/bench-data; sync; mkdir -p /export/bench-listed /mnt/bench /run/bench
 seq -f /export/bench-listed/a-file-with-a-name-%g 10000 | xargs touch
 """
 REGISTRATIONS = """

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of optimistic reads: cells, commands, and what is drawn."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "lab"))
+
+from bench import optimistic, optimistic_page, page
+from bench.optimistic import DIRECT, INLINE, OURS_NAME, Store
+
+SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "samples": 99}
+
+
+def store(folder: Path, nic: str) -> Store:
+    found = Store(folder / f"6.12-{nic}")
+    found.describe(f"`make optimistic NIC={nic}`, made up.")
+    return found
+
+
+def result(curve: str) -> dict[str, Any]:
+    slow = optimistic.THREE.index(curve) if curve in optimistic.THREE else 2
+    return {
+        "operations": 1000,
+        "ns": 90000 - 20000 * slow,
+        "busy": 80000 - 20000 * slow,
+        "bytes": 4096.0,
+        "nfsd ns": 0.0 if slow == 2 else 9000.0,
+        "nfsd rpcs": 0.0 if slow == 2 else 1.0,
+        "nfsd reads": 0.0,
+        "optimistic_reads": 1.0,
+        "sides": SIDES | ({"server": 0} if slow == 2 else {}),
+        "layers": {"sunrpc": 300, "nfs": 200},
+        "then": {"ns": 70000},
+    }
+
+
+def fill(found: Store, nic: str) -> None:
+    """A result for each cell."""
+    for part in optimistic.parts():
+        for name in part.curves if nic in part.nics else ():
+            for cell in part.cells:
+                found.put(part.name, name, cell, result(name))
+
+
+def test_each_cell_has_a_file_of_its_own(tmp_path: Path) -> None:
+    found = store(tmp_path, "card")
+    paths = [
+        found.path(part.name, name, cell)
+        for part in optimistic.parts()
+        for name in part.curves
+        for cell in part.cells
+    ]
+    assert len(set(paths)) == len(paths)
+
+
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
+    found = store(tmp_path, "card")
+    jobs = optimistic.jobs(found, "card", ["response"])
+    assert [job.curve.name for job in jobs] == [INLINE, DIRECT, OURS_NAME]
+    found.put("response", INLINE, jobs[0].cells[0], {})
+    assert optimistic.jobs(found, "card", ["response"])[0].cells == jobs[0].cells[1:]
+    fill(found, "card")
+    assert optimistic.jobs(found, "card", []) == []
+
+
+def test_cells_of_a_mount_have_one_link_and_one_fault(tmp_path: Path) -> None:
+    for job in optimistic.jobs(store(tmp_path, "card"), "card", []):
+        for name in ("link", "refuse", "recoverable"):
+            assert len({cell.get(name) for cell in job.cells}) == 1
+
+
+def test_soft_roce_has_table_3_only(tmp_path: Path) -> None:
+    found = optimistic.jobs(store(tmp_path, "rxe"), "rxe", [])
+    assert {job.part.name for job in found} == {"response"}
+
+
+def test_the_reader_gets_as_many_words_as_it_reads() -> None:
+    for part in optimistic.parts():
+        for cell in part.cells:
+            asked = optimistic.request(part, cell)
+            for argv in (*asked["warm"], *asked["short"], *asked["long"]):
+                program, kind, *words = argv
+                if program.endswith("optimistic_reader"):
+                    assert len(words) == {"random": 6, "files": 5}[kind]
+
+
+def test_the_server_of_an_optimistic_read_takes_no_time() -> None:
+    found = result(OURS_NAME)
+    assert optimistic_page.of_side(found, "server") == 0
+    assert optimistic_page.of_side(found, "client") + optimistic_page.of_device(found) == 40.0
+
+
+def test_the_page_is_written_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimistic, "OUT", tmp_path)
+    monkeypatch.setattr("bench.paper.IMAGES", tmp_path)
+    target = tmp_path / "page.md"
+    target.write_text(optimistic_page.PAGE.read_text())
+    monkeypatch.setattr(optimistic_page, "PAGE", target)
+    for nic in ("card", "rxe"):
+        fill(store(tmp_path, nic), nic)
+    optimistic_page.write("6.12")
+    text = target.read_text()
+    assert "Not measured yet" not in text
+    assert "71%" in text
+    for name in ("files", "streams", "refused"):
+        assert (tmp_path / f"optimistic-{name}.png").stat().st_size > 10000
+    assert page.row(["paper: response, us", "128", "144", "92", ""]) in text
