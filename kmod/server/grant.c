@@ -108,12 +108,14 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 
 /* --- granting; callers hold the mutex --- */
 
+/* Check for what a READ needs in an extent, which it may exceed: another grant has no more of it. */
 static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
+	u64 limit = (grant->index + 1) << grant->side->notices->order << PAGE_SHIFT;
 	u64 end = grant->position + grant->segment.length;
 
 	return read->position >= grant->position && read->position < end &&
-	       (grant->ends || read->position + read->count <= end);
+	       (grant->ends || min(read->position + read->count, limit) <= end);
 }
 
 /* Register the pages of a grant unless they are registered, and tell the client. */
