@@ -31,7 +31,7 @@ static void nfr_client_side_detach(struct nfr_side_read *read, enum nfr_req_stat
 
 	read->req = NULL;
 	req->read = NULL;
-	/* pairs with nfr_client_side_abandon(), which takes the lock if it finds NFR_REQ_SENT */
+	/* pairs with nfr_client_optimist_abandon(), which takes the lock on NFR_REQ_SENT */
 	smp_store_release(&req->state, state);
 	list_move(&read->list, &read->side->free);
 }
