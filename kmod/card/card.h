@@ -146,7 +146,7 @@ struct card_wire {
  * @gone: the device failed, or is being freed: lookups skip it
  * @recoverable: a refused Read or Write leaves the queue pairs usable
  * @lose: number of messages to lose
- * @refuse: refuse one of so many Reads of a peer; 0: none
+ * @refuse: refuse each Nth Read of a peer; 0: none
  * @asked: number of Reads of peers since the last one that @refuse refused
  * @wire: model of time
  * @counts: counters

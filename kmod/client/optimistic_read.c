@@ -95,12 +95,12 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 
 	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
 	trace_nfsrdma_optimistic(conn, &read->req->rqst, read->handle, read->count, wc->status);
-	if (refused)
+	if (refused) {
 		nfr_conn_retire(conn, wc);
-	else
-		nfr_conn_check(conn, wc);
-	if (refused)
 		nfr_client_side_refused(read);
+	} else {
+		nfr_conn_check(conn, wc);
+	}
 	spin_lock(&optimist->lock);
 	read->status = wc->status == IB_WC_SUCCESS ? NFR_SIDE_READ : NFR_SIDE_REFUSED;
 	polled = read->polled;

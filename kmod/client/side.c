@@ -33,8 +33,8 @@
 #define NFR_SIDE_CREDIT_BYTES	128
 
 /*
- * Decide after so many Reads whether they pay, and pause if one in so many was refused: a
- * refused Read costs less than what the others save
+ * Reads pause if the server's device refused more than one of NFR_SIDE_REFUSALS in a window:
+ * a refused Read costs less than another one saves
  */
 #define NFR_SIDE_WINDOW		256
 #define NFR_SIDE_REFUSALS	2

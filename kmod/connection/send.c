@@ -12,6 +12,16 @@
 #include "connection/connection.h"
 #include "observe/trace.h"
 
+/* Retire the oldest signaled work request, and all before it. */
+static inline void nfr_conn_retire_oldest(struct nfr_conn *conn)
+{
+	struct nfr_send_queue *sq = &conn->sq;
+
+	spin_lock_bh(&conn->lock);
+	sq->retired = sq->marks[sq->marks_tail++ & (sq->ring - 1)];
+	spin_unlock_bh(&conn->lock);
+}
+
 /**
  * nfr_conn_retire - account for a signaled work request that the queue pair survived
  * @conn: connection
@@ -21,12 +31,8 @@
  */
 void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc)
 {
-	struct nfr_send_queue *sq = &conn->sq;
-
 	trace_nfsrdma_completion(conn, wc);
-	spin_lock_bh(&conn->lock);
-	sq->retired = sq->marks[sq->marks_tail++ & (sq->ring - 1)];
-	spin_unlock_bh(&conn->lock);
+	nfr_conn_retire_oldest(conn);
 }
 
 /**
@@ -40,16 +46,12 @@ void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc)
  */
 bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc)
 {
-	struct nfr_send_queue *sq = &conn->sq;
-
 	trace_nfsrdma_completion(conn, wc);
 	if (wc->status != IB_WC_SUCCESS) {
 		nfr_conn_failed(conn, wc);
 		return false;
 	}
-	spin_lock_bh(&conn->lock);
-	sq->retired = sq->marks[sq->marks_tail++ & (sq->ring - 1)];
-	spin_unlock_bh(&conn->lock);
+	nfr_conn_retire_oldest(conn);
 	return true;
 }
 

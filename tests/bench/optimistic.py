@@ -108,7 +108,7 @@ class Part:
 WAYS = ("direct", "buffered")
 HITS = (25, 50, 75)
 BLOCKS = tuple(size * KIB for size in (4, 8, 16, 32, 64))
-# one of so many RDMA Reads is refused; 0: none
+# N: each Nth RDMA Read is refused; 0: none
 REFUSED = (0, 100, 50, 20, 10)
 BURSTS = (0, 10, 5, 3, 2, 1)
 THREE = (INLINE, DIRECT, OURS_NAME)
