@@ -13,7 +13,7 @@
 /* --- Reads --- */
 
 /**
- * nfr_client_side_sent - allow the connection that the caller posted to to end
+ * nfr_client_side_sent - allow the connection of the last post to end
  * @nx: transport, which the caller has locked
  */
 void nfr_client_side_sent(struct nfr_xprt *nx)

@@ -91,7 +91,8 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 	nfr_mem_exposure_init(&grant->exposure);
 	grant->side = side;
 	grant->index = wanted >> order;
-	first = nfr_svc_grant_collect(grant, inode->i_mapping, wanted, DIV_ROUND_UP(size, PAGE_SIZE));
+	first = nfr_svc_grant_collect(grant, inode->i_mapping, wanted,
+				      DIV_ROUND_UP(size, PAGE_SIZE));
 	if (wanted < first || wanted - first >= grant->npages ||
 	    grant->pages[wanted - first] != page) {
 		nfr_svc_grant_drop_pages(grant);
@@ -108,7 +109,7 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 
 /* --- granting; callers hold the mutex --- */
 
-/* Check for what a READ needs in an extent, which it may exceed: another grant has no more of it. */
+/* Check for the part of a READ in its extent: another grant has no more of it. */
 static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
 	u64 limit = (grant->index + 1) << grant->side->notices->order << PAGE_SHIFT;

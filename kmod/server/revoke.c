@@ -25,6 +25,7 @@
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	10
 
+/* Protects all grants and watches, see optimistic.h */
 DEFINE_MUTEX(nfr_svc_grants_mutex);
 static DEFINE_HASHTABLE(nfr_svc_grants_table, NFR_SVC_GRANT_BITS);
 static LIST_HEAD(nfr_svc_grants_lru);

@@ -103,9 +103,11 @@ bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len)
 void nfr_wire_encode_read_reply(u8 *buf, u32 xid, u32 count, bool eof)
 {
 	/* accepted; verifier AUTH_NONE; success; NFS3_OK; no attributes */
-	const u32 words[] = { xid, RPC_REPLY, 0, 0, 0, 0, 0, 0, count, eof, count };
+	const u32 words[NFR_WIRE_READ_REPLY / 4] = {
+		xid, RPC_REPLY, 0, 0, 0, 0, 0, 0, count, eof, count,
+	};
 	u32 i;
 
-	for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+	for (i = 0; i < NFR_WIRE_READ_REPLY / 4; i++)
 		nfr_wire_store32(buf + 4 * i, words[i]);
 }

@@ -66,7 +66,8 @@ static int decode_grant(struct nfr_notice *notice, const u8 *buf, size_t len)
 	notice->extent.offset = load64(buf + 24);
 	notice->ends = nfr_wire_load32(buf + 32);
 	notice->fh_length = nfr_wire_load32(buf + 36);
-	if (nfr_wire_load32(buf + 32) > 1 || !notice->fh_length || notice->fh_length > NFR_WIRE_FH_MAX ||
+	if (nfr_wire_load32(buf + 32) > 1 || !notice->fh_length ||
+	    notice->fh_length > NFR_WIRE_FH_MAX ||
 	    len != GRANT_FIXED + padded(notice->fh_length))
 		return -EBADMSG;
 	/* the extent lies in the file, and in the address space of the peer */

@@ -45,7 +45,10 @@ typedef uint64_t u64;
 #define NFR_WIRE_EXTENSION	20
 #define NFR_WIRE_PRIVATE_MAX	(NFR_WIRE_PRIVATE + NFR_WIRE_EXTENSION)
 
-/* Notices, see notice.c: longest file handle (NFSv3: RFC 1813, section 2.3.3), most handles, bytes */
+/*
+ * Notices, see notice.c: longest file handle (RFC 1813, section 2.3.3), most handles, and
+ * bytes
+ */
 #define NFR_WIRE_FH_MAX		64
 #define NFR_WIRE_REVOKED_MAX	16
 #define NFR_WIRE_NOTICE_MAX	104
