@@ -159,7 +159,7 @@ struct nfr_cache {
  * @number: number of the owner in trace events
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
- * @max_entry: bytes per scatterlist entry
+ * @entry_pages: pages per scatterlist entry
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
@@ -173,7 +173,7 @@ struct nfr_pool {
 	u32 number;
 	u32 depth;
 	u32 room;
-	u32 max_entry;
+	u32 entry_pages;
 	u32 total;
 	u64 recycled;
 	u64 orphaned;
@@ -214,6 +214,8 @@ bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece
 void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
+u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 pages, bool gaps,
+		      struct scatterlist *sgl, u32 room);
 
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
@@ -343,7 +345,10 @@ static inline bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_pie
 	return true;
 }
 
-/* Consume @length bytes, at most those of the piece from nfr_mem_span_peek() */
+/*
+ * Consume @length bytes: at most those of the piece from nfr_mem_span_peek(), or, if the
+ * span starts in its pages, those of the pages
+ */
 static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
 {
 	if (!nfr_mem_span_is_in_pages(span)) {

@@ -30,7 +30,6 @@ static struct nfr_mr *nfr_mem_mr_alloc(struct nfr_pool *pool, struct ib_pd *pd)
 	mr->sgl = kcalloc(pool->room, sizeof(*mr->sgl), NFR_GFP_RETRIED);
 	if (!mr->sgl)
 		goto out_free;
-	sg_init_table(mr->sgl, pool->room);
 	mr->mr = ib_alloc_mr(pd, IB_MR_TYPE_MEM_REG, pool->depth);
 	if (IS_ERR(mr->mr))
 		goto out_free;
@@ -55,44 +54,19 @@ static void nfr_mem_mr_free(struct nfr_mr *mr)
 
 /* --- mapping --- */
 
-/* An MR has no gaps: only its first piece may start, and only its last may end, within a page. */
-static bool nfr_mem_piece_joins(const struct scatterlist *last, const struct nfr_piece *piece)
-{
-	return !piece->offset && !offset_in_page(last->offset + last->length);
-}
-
-static bool nfr_mem_piece_is_next(const struct scatterlist *last, const struct nfr_piece *piece)
-{
-	unsigned long after = page_to_pfn(sg_page((struct scatterlist *)last)) +
-			      ((last->offset + last->length) >> PAGE_SHIFT);
-
-	return page_to_pfn(piece->page) == after;
-}
-
 /* Fill the scatterlist from @span, as far as the MR reaches. Returns the number of bytes. */
 static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
-	struct scatterlist *last = NULL;
+	u32 length = nfr_mem_span_length(span);
 	struct nfr_piece piece;
-	u32 pages, bytes = 0;
+	u64 most;
 
-	mr->entries = 0;
-	for (pages = 0; pages < pool->depth && nfr_mem_span_peek(span, &piece); pages++) {
-		if (last && !nfr_mem_piece_joins(last, &piece))
-			break;
-		if (last && nfr_mem_piece_is_next(last, &piece) &&
-		    last->length + piece.length <= pool->max_entry) {
-			last->length += piece.length;
-		} else {
-			if (mr->entries == pool->room)
-				break;
-			last = &mr->sgl[mr->entries++];
-			sg_set_page(last, piece.page, piece.length, piece.offset);
-		}
-		bytes += piece.length;
-		nfr_mem_span_skip(span, piece.length);
-	}
-	return bytes;
+	if (!nfr_mem_span_peek(span, &piece))
+		return 0;
+	most = (u64)pool->depth * PAGE_SIZE - piece.offset;
+	mr->entries = nfr_mem_span_list(span, min_t(u64, length, most), pool->entry_pages, false,
+					mr->sgl, pool->room);
+	return length - nfr_mem_span_length(span);
 }
 
 /**
@@ -169,7 +143,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 	pool->device = device;
 	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
-	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
+	pool->entry_pages = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY) / PAGE_SIZE ?: 1;
 }
 
 /**

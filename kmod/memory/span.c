@@ -70,3 +70,82 @@ u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room)
 	return nfr_mem_kvec_regions(&span->head, room) + pages +
 	       nfr_mem_kvec_regions(&span->tail, room);
 }
+
+/* --- scatterlists --- */
+
+/* An MR has no gaps: only its first entry may start, and only its last may end, within a page. */
+static bool nfr_mem_span_joins(const struct scatterlist *last, const struct nfr_piece *piece)
+{
+	return !piece->offset && !offset_in_page(last->offset + last->length);
+}
+
+static inline void nfr_mem_span_entry(struct scatterlist *sg, struct page *page, u32 length,
+				      u32 offset)
+{
+	*sg = (struct scatterlist) { };
+	sg_set_page(sg, page, length, offset);
+}
+
+/*
+ * List pages, with one entry for those that follow each other in memory. Advances @at, up
+ * to @end. Returns the number of bytes, up to @length.
+ */
+static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 pages,
+				   struct scatterlist **at, const struct scatterlist *end)
+{
+	struct page **page = span->pages + (span->page_base >> PAGE_SHIFT);
+	u32 offset = offset_in_page(span->page_base), rest = length;
+	struct scatterlist *sg;
+
+	for (sg = *at; rest && sg < end; sg++) {
+		u32 most = min_t(u32, rest, pages * PAGE_SIZE - offset);
+		u32 n = PAGE_SIZE - offset;
+		struct page *first = *page++;
+		unsigned long pfn = page_to_pfn(first);
+
+		for (; n < most && page_to_pfn(*page) == ++pfn; page++)
+			n += PAGE_SIZE;
+		n = min(n, rest);
+		nfr_mem_span_entry(sg, first, n, offset);
+		rest -= n;
+		offset = 0;
+	}
+	*at = sg;
+	return length - rest;
+}
+
+/**
+ * nfr_mem_span_list - list memory in a scatterlist
+ * @span: memory; what is listed is consumed
+ * @length: maximum number of bytes
+ * @pages: maximum number of pages per entry
+ * @gaps: whether entries may start and end within pages
+ * @sgl: output array, without chains; the last entry is marked
+ * @room: number of elements in @sgl
+ *
+ * Return: number of entries.
+ */
+u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 pages, bool gaps,
+		      struct scatterlist *sgl, u32 room)
+{
+	struct scatterlist *sg = sgl;
+	struct nfr_piece piece;
+	u32 n;
+
+	while (length && sg < sgl + room && nfr_mem_span_peek(span, &piece)) {
+		if (!gaps && sg > sgl && !nfr_mem_span_joins(sg - 1, &piece))
+			break;
+		if (nfr_mem_span_is_in_pages(span)) {
+			n = nfr_mem_span_list_pages(span, min(length, span->page_len), pages,
+						    &sg, sgl + room);
+		} else {
+			n = min(length, piece.length);
+			nfr_mem_span_entry(sg++, piece.page, n, piece.offset);
+		}
+		nfr_mem_span_skip(span, n);
+		length -= n;
+	}
+	if (sg > sgl)
+		sg_mark_end(sg - 1);
+	return sg - sgl;
+}

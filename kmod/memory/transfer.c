@@ -33,38 +33,6 @@ static __always_inline void nfr_mem_transfer_pages(struct nfr_rw *rw,
 	}
 }
 
-/* Append a piece, or extend the last entry if it is contiguous. */
-static void nfr_mem_transfer_piece(struct nfr_rw *rw, const struct nfr_piece *piece,
-				   u32 length, u32 max)
-{
-	struct scatterlist *sg = rw->entries ? &rw->sg[rw->entries - 1] : NULL;
-
-	if (sg && page_to_phys(sg_page(sg)) + sg->offset + sg->length ==
-		  page_to_phys(piece->page) + piece->offset &&
-	    sg->length + length <= max) {
-		sg->length += length;
-		return;
-	}
-	/* initialized here, because few of many entries may be used */
-	sg = &rw->sg[rw->entries++];
-	*sg = (struct scatterlist) { };
-	sg_set_page(sg, piece->page, length, piece->offset);
-}
-
-static void nfr_mem_transfer_fill(struct nfr_rw *rw, struct nfr_span *span, u32 length, u32 max)
-{
-	struct nfr_piece piece;
-	u32 n;
-
-	while (length && nfr_mem_span_peek(span, &piece)) {
-		n = min(piece.length, length);
-		nfr_mem_transfer_piece(rw, &piece, n, max);
-		nfr_mem_span_skip(span, n);
-		length -= n;
-	}
-	sg_mark_end(&rw->sg[rw->entries - 1]);
-}
-
 /*
  * The RDMA core allocates with GFP_KERNEL, some bytes per page. If transfer->gfp
  * does not block, it must not reclaim either. The owner's limit on pages also
@@ -118,11 +86,12 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
 	rw = kvmalloc(struct_size(rw, sg, room), transfer->gfp);
 	if (!rw)
 		return -ENOMEM;
-	rw->entries = 0;
 	rw->direction = direction;
 	rw->length = length;
 	rw->holds = false;
-	nfr_mem_transfer_fill(rw, span, length, ib_dma_max_seg_size(transfer->id->device));
+	rw->entries = nfr_mem_span_list(span, length,
+					ib_dma_max_seg_size(transfer->id->device) / PAGE_SIZE ?: 1,
+					true, rw->sg, room);
 	rc = nfr_mem_transfer_prepare(transfer, rw, seg, at);
 	if (rc < 0) {
 		kvfree(rw);
