@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Walk the memory of an xdr_buf page by page: see struct nfr_span. */
+/* Walk the memory of an xdr_buf, or list it in a scatterlist: see struct nfr_span. */
 #include <linux/mm.h>
 
 #include "memory/memory.h"
