@@ -42,7 +42,7 @@ def lib_dir(root: Path = Path("/")) -> Path:
 
 
 def load(path: Path, make: Callable[[Any], _T]) -> _T | None:
-    """What ``make`` makes of the file's JSON; None when there is no file.
+    """Build an object from the file's JSON by ``make``; None when there is no file.
 
     Raises UserError for a damaged file: text that is not JSON, or that ``make`` cannot use.
     """

@@ -134,7 +134,7 @@ def _load(server: Server) -> str:
 
 
 def _exposed(memory: int | None, dones: int | None, lanes: int | None) -> list[str]:
-    """What personalities other than read-write have in use; nothing if that is nothing."""
+    """Resources that personalities other than read-write use, without those that are 0."""
     return [
         *([f"{format_size(memory)} exposed"] if memory else []),
         *([f"{dones} RDMA_DONEs outstanding"] if dones else []),

@@ -23,9 +23,9 @@ Records = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """What to count, and how often: ``interval`` in seconds, ``count`` of intervals (0: no end).
+    """Options of a watch: ``interval`` in seconds, ``count`` of intervals (0: until interrupted).
 
-    ``cpu`` adds the CPU time of what is counted, ``cost`` the CPU time of the probes themselves.
+    ``cpu`` adds the CPU time of the counted work, ``cost`` the CPU time of the probes themselves.
     """
 
     filter: Filter = field(default_factory=Filter)

@@ -22,7 +22,7 @@ _OPTIONS = {"mount": "--mount", "pid": "--pid", "procedures": "--procedure", "cl
 
 @dataclass(frozen=True)
 class Filter:
-    """What to count: a mount point, a process, procedures, a client's address or network."""
+    """The counted RPCs: of a mount point, a process, procedures, a client's address or network."""
 
     mount: Path | None = None
     pid: int = 0

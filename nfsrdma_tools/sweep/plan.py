@@ -89,7 +89,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep measures, and how; ``uid`` identifies one sweep in a store.
+    """Cells of a sweep, and the conditions of its trials; ``uid`` identifies one sweep in a store.
 
     Each pass over the grid has its own order: ``random``, so that drift affects all cells alike,
     or ``grouped`` by transport, which swaps modules least.

@@ -48,7 +48,7 @@ class ClientTransport:
     port: int
     requested: str
     personality: str
-    """What both sides agreed on; "" while it is not connected."""
+    """The personality that both sides agreed on; "" while the transport is not connected."""
     gauges: dict[str, int] = field(default_factory=dict)
     """Of GAUGES those that the personality in effect has; none for read-write."""
     counters: dict[str, int] = field(default_factory=dict)

@@ -13,7 +13,7 @@ PERSONALITIES = {
     "cached": "version 1; memory stays registered after its Call, for the next one",
     "optimistic": "version 1; the client reads the server's page cache by RDMA Read (NFSv3)",
 }
-"""What each personality is, in the order in which the module prints a list."""
+"""Description of each personality, in the order in which the module prints a list."""
 DEFAULT = "read-write"
 """The personality of a connection whose two sides agree on no other."""
 OPTIMISTIC = "optimistic"

@@ -111,7 +111,7 @@ def server(debug: Path = _DEBUG) -> Server | None:
 
 
 class PersonalityTotals(NamedTuple):
-    """What clients have in use beyond their Calls; None for what the module does not count."""
+    """Resources of clients beyond their Calls; None for one that the module does not count."""
 
     exposed: int | None
     """Bytes of Replies that they may read."""
