@@ -33,7 +33,7 @@ grep -oE '^(rpcrdma|nfsrdma) ' /proc/modules
 
 
 def traces(lab: Lab) -> list[str]:
-    """What tests may leave behind in the nodes of a lab, a text each."""
+    """List the state that tests may leave behind in the nodes of a lab, a text for each node."""
     return [lab.run(node, "sh", "-c", TRACES, check=False).stdout for node in lab.config.nodes]
 
 

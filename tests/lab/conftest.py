@@ -81,7 +81,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """What a long run measured is what it was made for."""
+    """Print the figures of a long run, which are its purpose."""
     for report in terminalreporter.getreports("passed") if config.getoption("--long") else ():
         figures = ", ".join(f"{name} {value}" for name, value in report.user_properties)
         terminalreporter.line(f"{config.getoption('--kernel')} {report.nodeid}: {figures}")

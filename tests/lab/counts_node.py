@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_module_counts.py does inside the client: ``python3 - read|write COUNT SIZE``.
+"""Part of test_module_counts.py that runs in the client: ``python3 - read|write COUNT SIZE``.
 
-Mounts, and leaves mounted. Prints what mountstats and the events counted of the transfers alone.
+Mounts, and leaves mounted. Prints the counts of the transfers alone, by mountstats and the events.
 """
 
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can break between a client and its server, each as a script for the node it happens on."""
+"""Faults between a client and its server, each as a script for the node where it happens."""
 
 from __future__ import annotations
 

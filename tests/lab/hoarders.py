@@ -54,7 +54,7 @@ done | sort -n | tail -n 1
 
 @dataclass(frozen=True)
 class Kept:
-    """What the server keeps for them, in MiB."""
+    """Memory that the server holds for the clients, in MiB."""
 
     limit: float
     """the limit that the parameter server_memory sets"""
@@ -156,7 +156,7 @@ def _steady(lab: Nodes, work: Future[Result], calls: int) -> tuple[float, float]
 
 
 def kept_for(lab: Nodes) -> tuple[float, float]:
-    """What all replies are charged with, and the limit."""
+    """Memory that all replies are charged with, and the limit, in MiB."""
     pages, limit = lab.run("server", "sh", "-c", CHARGED).stdout.split()
     return int(pages) / 256, int(limit) / 256
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_live.py does inside a client: ``nfsrdma top`` in a terminal of 80x24, then q."""
+"""Part of test_live.py that runs in a client: ``nfsrdma top`` in a terminal of 80x24, then q."""
 
 import fcntl
 import json

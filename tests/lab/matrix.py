@@ -59,7 +59,7 @@ OverTcp = dict[tuple[str, str], dict[str, str]]
 def cell(
     lab: Nodes, proto: str, vers: str, sec: str, wait: str = PATIENT, personality: str = ""
 ) -> dict[str, str]:
-    """What the client found, by kind of work; the words are those of matrix_node.py."""
+    """The client's results by kind of work, in the words of matrix_node.py."""
     words = (proto, vers, sec, wait, *([personality] if personality else []))
     said = lab.run("client", "python3", "-", *words, stdin=NODE, timeout=900).stdout
     found: dict[str, str] = json.loads(said)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client does in one cell of the interoperation matrix; runs in the node.
+"""Work of a client in one cell of the interoperation matrix; runs in the node.
 
 ``python3 - PROTO VERS SEC SECONDS [PERSONALITY]`` prints JSON: for data, metadata, locks and
-delegations "ok", or what went wrong.  SECONDS is how long to wait for a delegation, PERSONALITY
-what the connection must have.  Another client is played by an NFSv3 mount over TCP.  Never imported
-by the tests.
+delegations "ok", or the error.  SECONDS is how long to wait for a delegation; the connection must
+have PERSONALITY.  An NFSv3 mount over TCP plays another client.  Never imported by the tests.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What our module has to carry, and back: data, long messages, calls of the server.
+"""Transfers of our module, both ways: data, long messages, calls of the server.
 
-The tests ask for little of each, the campaign for all.  Each takes a lab whose client has the
-module loaded; AssertionError says what is wrong.
+The tests run a few of each, the campaign runs all.  Each function takes a lab whose client has the
+module loaded; AssertionError names the failure.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Noise:
         self.bytes = random.Random(seed).randbytes(LARGEST + SKEW)  # noqa: S311 - no secret
 
     def of(self, piece: Piece) -> memoryview:
-        """What a piece, an offset in the file and a size, contains."""
+        """The data of a piece, which is an offset in the file and a size."""
         offset, size = piece
         start = (offset // PAGE * 31 + size) % SKEW
         return memoryview(self.bytes)[start : start + size]
@@ -223,7 +223,7 @@ def carry(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def check(plan: dict[str, Any]) -> list[str]:
-    """On the server: the files are what the plan says, and go."""
+    """On the server: compare the files with the plan, and remove them."""
     noise, wrong = Noise(plan["seed"]), []
     for way in plan["ways"]:
         path = Path(plan["folder"], way)

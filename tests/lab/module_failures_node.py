@@ -43,7 +43,7 @@ def text() -> tuple[int, int]:
 
 
 def leak_finder() -> tuple[int, int]:
-    """What kmemleak remembers of an allocation is allocated under the same function of ours."""
+    """Address range of kmemleak, which allocates its records under the same function of ours."""
     with Path("/proc/kallsyms").open() as file:
         found = {row[2]: int(row[0], 16) for row in map(str.split, file) if "kmemleak" in row[2]}
     return found.get("kmemleak_free", 0), found.get("kmemleak_ignore_phys", 0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What our module has to get over: tasks that are killed, servers that are silent, devices that go.
+"""Faults that our module must survive: killed tasks, servers that do not answer, removed devices.
 
-Each takes a lab whose client has the module loaded; AssertionError says what is wrong.
+Each function takes a lab whose client has the module loaded; AssertionError names the failure.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNUSED = "until grep -qx 0 /sys/module/nfsrdma/refcnt; do sleep 0.2; done"
 
 
 def soft(lab: Nodes, vers: str) -> None:
-    """A soft mount gives up when nobody answers, and goes on when somebody does."""
+    """A soft mount fails while the server does not answer, and goes on when it does."""
     with mounted(lab, f"vers={vers},soft,timeo=20,retrans=1"):
         said = lab.run("client", "sh", "-c", SOFT, check=False, timeout=LIMIT)
         assert said.returncode == 1

@@ -79,9 +79,9 @@ def used() -> int:
 
 
 def settle() -> dict[str, int]:
-    """What is under way when nothing should be any more, and Calls that count as unanswered.
+    """Work under way when there should be none any more, and Calls that count as unanswered.
 
-    Those would end a connection that is well, after a minute.
+    Unanswered Calls would end a sound connection after a minute.
     """
     until = time.monotonic() + LIMIT
     while used() and time.monotonic() < until:

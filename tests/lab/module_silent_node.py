@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool]) -> bool:
 
 
 def got(answers: Queue[T], *processes: Process) -> T:
-    """Their next answer; TimeoutError says where they are in the kernel."""
+    """Their next answer; TimeoutError has their stacks in the kernel."""
     try:
         return answers.get(timeout=LIMIT)
     except Empty:
@@ -100,7 +100,7 @@ def write_little(ready: Any, begin: Any) -> None:
 
 
 def recall() -> dict[str, Any]:
-    """The server says nothing; the listing is killed, and what it offered is taken back.
+    """The server does not answer; a signal kills the listing, and the client revokes its memory.
 
     The READ, whose answer would come inline, times out before the device gives up. Only the first
     Call registers memory: soft RoCE registers again what it sends again, which ends its queue pair.
@@ -163,7 +163,7 @@ def read_all(path: Path, begin: Any, answers: Queue[str]) -> None:
 
 
 def work_over_tcp(counts: Queue[int], stop: Any) -> None:
-    """What has nothing to do with it: a file written, to the server's memory, and read."""
+    """Independent work over TCP: write a file, to the server's memory, and read it."""
     path, rounds = TCP / "beside", 0
     while not stop.is_set():
         path.write_bytes(str(rounds).encode())
@@ -176,7 +176,7 @@ def work_over_tcp(counts: Queue[int], stop: Any) -> None:
 
 
 def timeouts() -> dict[str, Any]:
-    """The server says nothing over RDMA until the Calls of all connections have timed out."""
+    """The server sends nothing over RDMA until the Calls of all connections have timed out."""
     begin, stop = Event(), Event()
     answers: Queue[str] = Queue()
     counts: Queue[int] = Queue()

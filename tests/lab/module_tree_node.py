@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes NFS' long messages: folders, links and attributes; runs in the node.
+"""Folders, links and attributes, for which NFS needs long messages; runs in the node.
 
-``python3 - NAME JSON`` calls the function NAME with what JSON says and prints its answer as JSON;
+``python3 - NAME JSON`` calls the function NAME with arguments from JSON and prints its result;
 /mnt/here is mounted by our module.  Never imported by the tests.
 """
 
@@ -113,7 +113,7 @@ def nfs4_acl(count: int) -> dict[str, Any]:
 
 
 def attribute(path: Path, name: str) -> bytes:
-    """Python asks with a small buffer first, for which the reply's room is too small."""
+    """Python tries a small buffer first, and the reply does not fit."""
     argv = ("getfattr", "--absolute-names", "--only-values", "-n", name, path)
     return subprocess.run(argv, capture_output=True, check=True).stdout
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_mount.py does inside a node: one function per test, each returns plain values.
+"""Parts of test_mount.py that run in a node: one function per test, each returns plain values.
 
 Runs as ``python3 - NAME``, prints its answer as JSON; never imported by the tests.
 """
@@ -156,7 +156,7 @@ def other_values() -> dict[str, object]:
 
 
 def failures() -> dict[str, object]:
-    """Every way a server or a machine says no."""
+    """Every way in which a server or a machine refuses a mount."""
     return {
         "unknown host": refused(target=Target("nowhere.invalid", "/x")),
         "tcp port": refused("tcp", port=4711),

@@ -121,7 +121,7 @@ def granted() -> int:
 
 
 def idle() -> dict[str, int]:
-    """What the server has when no client is connected any more, or after a limit."""
+    """Resources of the server when no client is connected any more, or after a limit."""
 
     def found() -> dict[str, int]:
         return {name: totals()[name] for name in ("connections", "granted_pages")}
@@ -164,7 +164,7 @@ class Reader:
         return self.room[:got]
 
     def said(self, offset: int, size: int = BLOCK) -> str:
-        """What a read returns, or its error; short enough to be printed."""
+        """Result of a read, or its error; short enough to be printed."""
         try:
             return shown(self.read(offset, size))
         except OSError as error:
@@ -344,7 +344,7 @@ def _may_read(path: Path) -> bool:
 
 
 def _again() -> str:
-    """What an open() after the change leads to."""
+    """Result of a read after an open() that follows the change."""
     with _as_user(), Reader("changed") as reader:
         return shown(reader.read(0, 2 * MIB))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of tests/hostile in the nodes of a lab, and what has to be true of what they say."""
+"""The programs of tests/hostile in the nodes of a lab, and checks of the results they print."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LAST = f"cd {THERE} && tail -n 20 said-* last-*"
 
 
 def hostile_server(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:
-    """Our client's mounts of servers that answer as they like; ``numbers`` are mutants."""
+    """Mount hostile servers with our client; ``numbers`` are mutants."""
     with nothing_lost(lab, "client"), serving(lab):
         bring(lab, "client")
         ports = ",".join(":".join(pair) for pair in PAIRS)
@@ -62,9 +62,9 @@ def hostile_server(lab: Nodes, seed: str, numbers: range, only: str = "") -> dic
 
 
 def hostile_client(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:
-    """A server, and a client that sends it what it likes; ``numbers`` are mutants.
+    """Send messages of a hostile client to a server; ``numbers`` are mutants.
 
-    The client's mount is carried by whose module is there.
+    The client's mount uses the module that is loaded.
     """
     kind = server_kind(lab)
     with nothing_lost(lab, "server"), damageable(lab), mounted(lab, "vers=3"):
@@ -127,7 +127,7 @@ def honest_work_went_on(said: dict[str, Any]) -> None:
 
 
 def server_kind(lab: Nodes) -> str:
-    """Whose server answers: "ours" or "kernel"."""
+    """The module of the server: "ours" or "kernel"."""
     there = lab.run("server", "test", "-e", "/sys/module/nfsrdma", check=False)
     return "kernel" if there.returncode else "ours"
 
@@ -135,7 +135,7 @@ def server_kind(lab: Nodes) -> str:
 def of_personality(
     lab: Nodes, name: str, words: tuple[str, ...], seed: str, count: int
 ) -> dict[str, Any]:
-    """What a program of a personality found with ``count`` mutated messages; none did harm."""
+    """Run a program of a personality with ``count`` mutated messages, of which none may do harm."""
     said = program(lab, "client", name, *words, seed, str(count))
     assert said["failures"] == [], f"seed {seed}"
     found = said.get("answers") or said["outcomes"]
@@ -162,7 +162,7 @@ def argv_of(name: str, *words: str) -> tuple[str, ...]:
 
 
 def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
-    """What a program that was brought there answers; on the way it says how far it is."""
+    """Run a program that ``bring`` put there, and print its progress; returns its result."""
     progress = Progress()
     limit = ("timeout", str(LIMIT * lab.config.patience))
     argv = lab.ssh(node).argv(*limit, *argv_of(name, *words))
@@ -178,7 +178,7 @@ def program(lab: Nodes, node: str, name: str, *words: str) -> dict[str, Any]:
 
 
 class Progress:
-    """What a program tells while it works; failures and how far it is are printed."""
+    """Lines that a program prints while it works; prints failures and progress."""
 
     def __init__(self) -> None:
         self.answer: dict[str, Any] = {}

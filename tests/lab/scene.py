@@ -41,7 +41,7 @@ fio --name=j --filename=watched --rw=read --bs=64k --direct=1 --ioengine=libaio 
 
 
 def until(true: Callable[[], Any], what: str, seconds: int = 300) -> Any:
-    """What ``true`` gives once it is something."""
+    """Wait until ``true`` returns a true value, and return it."""
     for _ in range(seconds * 2):
         if found := true():
             return found

@@ -32,7 +32,7 @@ STOP = "kill $(cat /run/wire.pid); tail --pid=$(cat /run/wire.pid) -f /dev/null"
 
 
 def listening(lab: Lab, work: Callable[[], object]) -> list[Send]:
-    """What was sent while ``work`` ran; the capture stays in the client as FILE."""
+    """Capture the Sends while ``work`` runs; the capture stays in the client as FILE."""
     if lab.config.nic != "rxe":
         pytest.skip("the filter and the reader of the capture know RoCE")
     lab.run("client", "sh", "-c", START)

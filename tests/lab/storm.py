@@ -64,19 +64,19 @@ def code(script: str) -> bytes:
 
 
 def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) -> Any:
-    """What ``module_SCRIPT_node.py`` answers in a node."""
+    """Run ``module_SCRIPT_node.py`` in a node; returns the result of its main()."""
     argv = ("python3", "-", *words)
     return json.loads(lab.run(node, *argv, stdin=code(script), timeout=timeout).stdout)
 
 
 def set_to(lab: Nodes, node: str, parameter: str, value: str) -> None:
-    """A parameter of our module, for connections made afterwards."""
+    """Set a parameter of our module; connections made afterwards use it."""
     lab.run(node, "tee", f"{PARAMETERS}/{parameter}", stdin=f"{value}\n".encode())
 
 
 @contextmanager
 def set_parameters(lab: Nodes, **values: int) -> Iterator[None]:
-    """The module's tunables are these for connections made meanwhile."""
+    """Set parameters of the module for a while; connections made meanwhile use them."""
     before = {
         name: lab.run("client", "cat", f"{PARAMETERS}/{name}").stdout.strip() for name in values
     }
@@ -105,7 +105,7 @@ def mounted(
 
 
 def connections(lab: Nodes, node: str = "client", folder: str = "nfsrdma") -> list[dict[str, str]]:
-    """What debugfs tells of each connection of our module: a name and a value per line."""
+    """The values in debugfs of each connection of our module, by name."""
     script = f"cd /sys/kernel/debug/{folder} && for n in */; do cat $n*; echo; done"
     said = lab.run(node, "sh", "-c", script).stdout
     # of a transport that is ending there may be a folder and no files

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is released, installed as a user does it: the wheel in a new venv, Debian's packages."""
+"""The released files, installed as a user does it: the wheel in a new venv, Debian's packages."""
 
 import json
 import os

@@ -58,7 +58,7 @@ def said(lab: Lab) -> list[str]:
 
 
 def counted(lab: Lab) -> dict[str, int]:
-    """What the intervals until now sum up to for READ."""
+    """Sum the intervals until now for READ."""
     rows = [row for line in said(lab) for row in json.loads(line)["rows"]]
     reads = [row for row in rows if (row["mount"], row["procedure"]) == (HERE, "READ")]
     return {name: sum(r[name] for r in reads) for name in ("rpcs", "replies_write", "write_bytes")}

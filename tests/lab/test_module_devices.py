@@ -49,7 +49,7 @@ def limited(both_ours: Lab, tmp_path: Path) -> Lab:
 
 @contextmanager
 def device(lab: Lab, node: str, *words: str) -> Iterator[None]:
-    """The device of a node is as these parameters say."""
+    """Give the device of a node these parameters."""
     lab.run(node, "insmod", THERE, f"name={lab.config.nic}0", *words)
     try:
         yield
@@ -58,7 +58,7 @@ def device(lab: Lab, node: str, *words: str) -> Iterator[None]:
 
 
 def refused(lab: Lab, node: str) -> str:
-    """What the log of a node says of a mount that could not be made."""
+    """Message in the log of a node about a mount that failed."""
     lab.run(node, "dmesg", "--clear")
     said = lab.run("client", "sh", "-c", MOUNT, check=False, timeout=LIMIT)
     if not said.returncode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real mounts: what is in effect, who else counts the same, and how each fault ends."""
+"""Real mounts: options in effect, counters that agree, and how each fault ends."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ HERE, THERE = "/mnt/here", "/mnt/there"
 
 
 def on(lab: Lab, name: str) -> Any:
-    """What the function ``name`` of mount_node.py answers in the node."""
+    """Run the function ``name`` of mount_node.py in the node; returns its result."""
     said = lab.run("client", "python3", "-", name, stdin=SCRIPT, timeout=300).stdout
     return json.loads(said)
 

@@ -150,7 +150,7 @@ dd if={HERE}/probed of=/dev/null bs=8k count=7 iflag=direct status=none
 
 
 def probed(lab: Lab, procedure: str) -> dict[str, int]:
-    """What the complete lines of ``nfsrdma trace`` sum up to; the first has no rows."""
+    """Sum the complete lines of ``nfsrdma trace``; the first has no rows."""
     rows = [row for row in said(lab, "client")
             if (row["mount"], row["procedure"]) == (HERE, procedure)]  # fmt: skip
     names = ("rpcs", "calls_inline", "calls_padded", "replies_padded", "replies_inline",

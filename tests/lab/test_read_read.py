@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Personality read-read: the client reads large results from its server, and says when it is done.
+"""Personality read-read: the client reads large results from its server, and sends RDMA_DONE.
 
 Over modelled cards, with client and server in one kernel, and our module on both ends.
 """
@@ -58,7 +58,7 @@ def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
 
 
 def totals(lab: Lab) -> dict[str, int]:
-    """What the server keeps for all connections."""
+    """Totals of the server for all connections."""
     rows = [line.split() for line in lab.run("server", "sh", "-c", TOTALS).stdout.splitlines()]
     return {row[0]: int(row[1]) for row in rows}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_ahead.py does inside a client: reads 4 MiB of 8, then drops the page cache."""
+"""Part of test_trace_ahead.py in a client: reads 4 MiB of 8, then drops the page cache."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_filters.py does in a client: two processes read, a trace counts one."""
+"""Part of test_trace_filters.py that runs in a client: two processes read, a trace counts one."""
 
 import json
 import subprocess

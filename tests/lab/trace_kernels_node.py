@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_kernels.py does inside a machine that is client and server."""
+"""Part of test_trace_kernels.py that runs in a machine that is client and server."""
 
 import json
 import mmap

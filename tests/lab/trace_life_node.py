@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What test_trace_life.py does inside a client: ``python3 - SESSIONS CYCLES KILLS``.
+"""Part of test_trace_life.py that runs in a client: ``python3 - SESSIONS CYCLES KILLS``.
 
-Accounts come and go, and are killed, while a file is read and written over a mount. A session is
-compiled, and then attached and detached CYCLES times. Prints what stayed: programs in the kernel
-before and after, and what the workers found.
+Traces start, end and are killed, while workers read and write a file over a mount. A session is
+compiled, and then attached and detached CYCLES times. Prints the programs in the kernel before and
+after, and the results of the workers.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ COUNTED = tuple(name for name in probe_sets.NAMES if name != "cpu")
 
 
 def work(number: int, stop: object, rounds: object) -> None:
-    """Writes a file and reads it back, until told to stop."""
+    """Write a file and read it back, until ``stop`` is set."""
     os.nice(5)  # compiling is not what is looked at
     path, turn = MOUNT / f"traced-{number}", 0
     while not stop.is_set():

@@ -66,7 +66,7 @@ def prepare() -> None:
 
 
 def work() -> None:
-    """What is counted: reads, writes, attributes, names."""
+    """The load for the counts: reads, writes, attributes, names."""
     folder, room = MOUNT / "traced", mmap.mmap(-1, READ_SIZE)
     file = os.open(folder / "data", os.O_RDWR | os.O_DIRECT)
     for turn in range(READS):
