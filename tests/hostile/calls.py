@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile client sends: one Case a line, each with the answers it may get.
+"""Messages of a hostile client: one Case a line, each with the answers it may get.
 
 The words for answers:
-    ok       an RPC reply that says the procedure was carried out (what NFS says of it is its own)
+    ok       an RPC reply with accept status SUCCESS (the NFS status may be an error)
     rpc      an RPC reply that refuses: garbage arguments, denied, no such program
     chunk    RDMA_ERROR with ERR_CHUNK (RFC 8166, section 4.5.2)
     vers     RDMA_ERROR with ERR_VERS, versions 1 to 1 (section 4.5.1)

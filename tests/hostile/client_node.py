@@ -101,7 +101,7 @@ def as_it_is(kind: str) -> list[Case]:
 
 
 class Client:
-    """What all of it needs."""
+    """The state that all cases share."""
 
     def __init__(self, server: str, port: int, folder: str, kind: str) -> None:
         self.host, self.server, self.port = Host(), server, port

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``hoard_node.py SERVER PORT FILE MOUNT CONNECTIONS CALLS STOP``: who acknowledges nothing.
+"""``hoard_node.py SERVER PORT FILE MOUNT CONNECTIONS CALLS STOP``: it sends no acknowledgements.
 
 Makes CONNECTIONS, and when STOP.go is there sends CALLS READs of 1 MiB over each, every one of
 another part of FILE, below /export.  No connection takes a reply but its first one, so the server
@@ -40,12 +40,12 @@ def reading(file: bytes, number: int, target: Memory) -> bytes:
 
 
 def asking() -> bytes:
-    """What is answered inline: the first answer is taken, the second one never is."""
+    """A Call with an inline Reply: the client receives the first Reply, never the second."""
     return encode(Header(calls.XID, calls.CREDITS, 0)) + rpc.call(calls.XID, rpc.NULL)
 
 
 def send(connection: Connection, messages: list[bytes]) -> int:
-    """How many of them the server had a receive for, before the connection ended."""
+    """Send messages; returns how many found a receive of the server before the connection ended."""
     for number, message in enumerate(messages):
         try:
             connection.finish(connection.send(message))
@@ -55,7 +55,7 @@ def send(connection: Connection, messages: list[bytes]) -> int:
 
 
 def until(host: Host, condition: Callable[[], bool]) -> None:
-    """Take in what happens until something is so that no event tells of."""
+    """Handle events until a condition is true for which there is no event."""
     end = time.monotonic() + LIMIT
     while not condition():
         if time.monotonic() > end:

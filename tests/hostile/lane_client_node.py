@@ -191,7 +191,7 @@ def short_receives(at: Home) -> bool:
 
 
 def no_receives(at: Home) -> bool:
-    """Fewer receives than the Call says."""
+    """Fewer receives than the Call states."""
     lane = at.lane(Wish(size=8192, receives=1, deaf=True, rnr_retry=0))
     xid = at.next_xid()
     lane.send(called(xid, read_call(xid, at.file, 0, 8192), rooms(2)))
@@ -264,7 +264,7 @@ def home_leaves(at: Home) -> bool:
 
 
 def mutant(lane: Connection, message: bytes) -> str:
-    """What becomes of a message: "answered", "ended" or "silent"."""
+    """Send a message; returns its outcome: "answered", "ended" or "silent"."""
     with suppress(GoneError, VerbsError):
         lane.finish(lane.send(message))
         if lane.next(PATIENCE):

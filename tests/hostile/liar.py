@@ -37,7 +37,7 @@ FORK = multiprocessing.get_context("fork")
 
 
 class Answer(Protocol):
-    """What is about to be sent for a READ."""
+    """The Reply to a READ."""
 
     connection: Connection
 
@@ -51,7 +51,7 @@ Trick = Callable[[Any], None]
 
 @dataclass
 class Story:
-    """What became of a trick."""
+    """Outcome of a trick."""
 
     outcome: str = ""
     dones: int = 0
@@ -169,7 +169,7 @@ def asking(server: Liar) -> Iterator[Callable[[int], str]]:
 
 
 def played(server: Liar, tricks: Mapping[Any, Want]) -> None:
-    """Read once for each trick; tells how each ended, and which not as it has to."""
+    """Read once for each trick; report how each read ended, and the unexpected ends as failures."""
     stories: dict[str, Story] = {}
     with asking(server) as ask:
         for number, (trick, want) in enumerate(tricks.items()):
@@ -191,7 +191,7 @@ def whole(header: Header, xid: int) -> bool:
 
 
 def believable(decode: Callable[[bytes], Header], message: bytes, xid: int) -> bool:
-    """Whether a client may take it for the answer: what RPC says in it is not looked at."""
+    """Whether a client may take it for the answer; the RPC message in it is not checked."""
     try:
         return whole(decode(message), xid)
     except RefusedError:

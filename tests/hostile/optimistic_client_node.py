@@ -179,7 +179,7 @@ def key_of_its_own_first(client: Client) -> bool:
 
 
 def after(change: Callable[[Client], object]) -> Callable[[Client], bool]:
-    """Whether a key is refused after the file has changed, and the server says so before."""
+    """Whether a key is refused after the file has changed, and a revocation comes before."""
 
     def play(client: Client) -> bool:
         side = client.side()
@@ -368,7 +368,7 @@ def no_credits(client: Client) -> bool:
 
 
 def pages_of_the_file(client: Client) -> int:
-    """What is granted beyond that of the honest mount, after a change of the file."""
+    """Pages granted beyond those of the honest mount, after a change of the file."""
     before = pages()
     overwrite(client)
     return before - pages()
@@ -412,7 +412,7 @@ CASES: dict[str, Callable[[Client], bool]] = {
 
 
 def played(case: Callable[[Client], bool], client: Client) -> list[str]:
-    """What went wrong in a case."""
+    """List the failures of a case."""
     wrong = []
     try:
         if not case(client):

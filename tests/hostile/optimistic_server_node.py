@@ -59,7 +59,7 @@ Trick = Callable[[Stage], None]
 
 
 def honest(x: Stage) -> None:
-    """What the READ returned is at its place in the memory."""
+    """The data that the READ returned is at its place in the memory."""
     at = x.read.position % MIB
     memory = x.side.memory(MIB, LOCAL_WRITE | REMOTE_READ)
     memory.view[at : at + len(x.data)] = x.data
@@ -99,7 +99,7 @@ def fh_length(length: int) -> Trick:
 
 
 def flood(x: Stage) -> None:
-    """More notices than the client has receives for, for extents that nobody reads."""
+    """More notices than the client has receives for, for extents that no application reads."""
     base = x.read.position + (1 << 40)
     x.say(*(x.grant(position=base + n * MIB) for n in range(400)))
 
@@ -118,7 +118,7 @@ def reaches(x: Stage) -> None:
 
 
 def private_memory(x: Stage) -> None:
-    """The key is valid, but nobody may read."""
+    """The key is valid, but gives no access to read."""
     memory = x.side.memory(LENGTH, LOCAL_WRITE)
     x.say(x.grant(extent=Segment(memory.key, LENGTH, memory.address)))
 
@@ -226,7 +226,7 @@ class Server(Proxy):
             side.ended = side.ended or "the client left"
 
     def _content(self, read: nfs3.Read) -> bytes:
-        """What the file has there: the server is on the host of nfsd."""
+        """Data of the file: the server is on the host of nfsd."""
         with open("/export/tricks", "rb") as file:  # noqa: PTH123 - seeks
             file.seek(read.position)
             return file.read(read.count)

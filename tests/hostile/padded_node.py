@@ -147,7 +147,7 @@ def honest() -> dict[str, Any]:
 
 
 def lies() -> dict[str, Any]:
-    """What the server says of messages that contradict themselves, and whether it goes on."""
+    """The server's answers to messages that contradict themselves, and whether it goes on."""
     before = of("written")
     first = Client()
     body, data = write_call(first), bytes(SIZE)
@@ -204,7 +204,7 @@ def lies() -> dict[str, Any]:
 
 
 def senseless() -> dict[str, Any]:
-    """Sound messages whose RPC says something else of its data."""
+    """Sound messages whose RPC states another size of its data."""
     client = Client()
     found = {}
     for name, size in {"more": 65536, "less": 4096}.items():

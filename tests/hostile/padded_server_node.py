@@ -32,7 +32,7 @@ ALIGN = 1024
 
 @dataclass
 class Answer:
-    """What is about to be sent for a READ: its RPC message without the data, and the data."""
+    """The Reply to a READ: its RPC message without the data, and the data."""
 
     xid: int
     rpc: bytes
@@ -121,7 +121,7 @@ def much_longer(answer: Answer) -> None:
 
 
 def shorter(answer: Answer) -> None:
-    """Half of the data that the RPC says there is."""
+    """Half of the data that the RPC message states."""
     answer.data = answer.data[: SIZE // 2]
     answer.told()
 

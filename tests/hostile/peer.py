@@ -26,7 +26,7 @@ _SEND = 1 << 32
 
 
 class GoneError(Exception):
-    """The connection ended, or never was; the text says how."""
+    """The connection ended, or was never made; the text has the reason."""
 
 
 class Memory:
@@ -50,7 +50,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a connection is made with."""
+    """Parameters of a connection."""
 
     private: bytes = b""
     receives: int = 64
@@ -70,7 +70,7 @@ class Wish:
 
 @dataclass
 class Message:
-    """What came by a Send."""
+    """A message that a Send brought."""
 
     data: bytes
     invalidated: int | None = None
@@ -86,7 +86,7 @@ class Connection:
     context: int = 0
     qp: int = 0
     private: bytes = b""
-    """what the peer said when it connected"""
+    """private data of the peer's connection request"""
     established: bool = False
     ended: str = ""
     """why it is over"""
@@ -141,7 +141,7 @@ class Connection:
             raise verbs.VerbsError(number, f"state {state}: {os.strerror(number)}")
 
     def _confirm(self) -> None:
-        """What librdmacm does for queue pairs of its own."""
+        """Establish the connection; librdmacm does so for queue pairs of its own only."""
         self._move(2)
         self._move(3, self.wish.reads)
         checked(self.host.cma.rdma_establish(self.id), "rdma_establish")
@@ -289,7 +289,7 @@ class Connection:
 
 @dataclass
 class Request:
-    """Somebody wants to connect."""
+    """A peer requests a connection."""
 
     id: Any
     private: bytes

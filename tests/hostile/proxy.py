@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An NFS/RDMA server that has a real one do the work, over TCP, and that may answer as it likes.
+"""An NFS/RDMA server that forwards Calls to a real one, over TCP, and may change each Reply.
 
 Calls are put together from what came inline and by chunk (RFC 8166, section 3.5), and the Replies
 of the real server are sent as a responder has to; one in between is what a Trick makes of it.
@@ -29,7 +29,7 @@ class Exchange:
     call: bytes
     reply: bytes
     notes: dict[str, Any]
-    """what a trick wants to be known"""
+    """values that a trick reports"""
 
     @property
     def xid(self) -> int:
@@ -81,7 +81,7 @@ Play = Callable[[Exchange], None]
 
 @dataclass
 class Armed:
-    """What is to happen at the next Call of a kind."""
+    """Action at the next Call of a kind."""
 
     matches: Callable[[rpc.Call], bool]
     play: Play
@@ -100,7 +100,7 @@ class Peer:
 
 
 class Proxy:
-    """All of it. ``accepts`` is how the next connections are accepted; None rejects them."""
+    """The server. ``accept`` accepts the next connections; it rejects one by returning None."""
 
     def __init__(self, host: Host, port: int, server: tuple[str, int]) -> None:
         self.host, self.server = host, server
@@ -118,7 +118,7 @@ class Proxy:
         return self.host.accept(self.host.requests.popleft(), wish)
 
     def run(self) -> None:
-        """For ever."""
+        """Serve for ever."""
         while True:
             self.host.turn(1.0)
             while self.host.requests:

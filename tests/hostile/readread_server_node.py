@@ -32,7 +32,7 @@ ROOM = 1 << 16
 
 @dataclass
 class Answer:
-    """What is about to be sent for a READ: a header, the inline part, and the exposed data."""
+    """The Reply to a READ: a header, the inline part, and the exposed data."""
 
     head: Header
     inline: bytes
@@ -82,7 +82,7 @@ def empty(answer: Answer) -> None:
 
 
 def shorter(answer: Answer) -> None:
-    """Half of the data that the RPC says there is."""
+    """Half of the data that the RPC message states."""
     answer.named(replace(answer.segment, length=SIZE // 2))
     answer.send()
 

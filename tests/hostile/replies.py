@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a hostile server answers: one Trick a line, and what may become of the application's call.
+"""Replies of a hostile server: one Trick a line, with the outcomes that a call may have.
 
-The application's call goes well ("ok") when the client may drop what came, or end the connection
-and call again, since what follows is honest.  It fails ("error") when the answer was one that ends
-an RPC.  Both are named where RFC 8166 leaves it to the client, or the RPC layer above it.
+The application's call succeeds ("ok") when the client may drop the message, or end the connection
+and call again, since the next Reply is honest.  It fails ("error") when the message ends an RPC.  A
+Trick names both where RFC 8166 leaves it to the client, or to the RPC layer above it.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def call(xid: int, procedure: int, arguments: bytes = b"", program: int = NFS) -
 
 
 class Call(NamedTuple):
-    """What a Call asks for."""
+    """The procedure that a Call requests."""
 
     xid: int
     program: int
@@ -61,7 +61,7 @@ def is_reply(rpc: bytes) -> bool:
 
 
 def accepted(rpc: bytes) -> bool:
-    """A Reply that says the procedure was carried out."""
+    """Whether a Reply has accept status SUCCESS."""
     return len(rpc) >= 24 and struct.unpack_from(">6I", rpc)[1:] == (REPLY, 0, 0, 0, 0)
 
 

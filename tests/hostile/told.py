@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program in a node tells while it works, a JSON object a line; the last is its answer."""
+"""Lines that a program in a node prints, a JSON object each; the last is its result."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["TEXT", "tell"]
 
-# so much of a message's hexadecimal text says what it was: header, lists and the RPC's beginning
+# enough of a message's hexadecimal text for its header, its lists and the beginning of the RPC
 TEXT = 400
 _ONE = threading.Lock()
 
 
 def tell(**what: Any) -> None:
-    """``did=`` for each thing done, ``failure=`` for each that went wrong; else the answer."""
+    """Print ``did=`` for each step, ``failure=`` for each failure; else the result."""
     with _ONE:
         print(json.dumps(what), flush=True)

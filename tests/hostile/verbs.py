@@ -98,7 +98,7 @@ class QpInitAttr(Structure):
 
 
 class QpAttr(Structure):
-    """What is of interest in struct ibv_qp_attr: its first word and one byte further on."""
+    """Used fields of struct ibv_qp_attr: its first word and one byte further on."""
 
     _fields_ = (("qp_state", c_int), ("between", c_ubyte * 122), ("max_rd_atomic", c_uint8))
     _fields_ = (*_fields_, ("rest", c_ubyte * 17))

@@ -118,7 +118,7 @@ class Trial:
         return True
 
     def honest(self, kind: str) -> tuple[str, str]:
-        """What becomes of a call that nobody meddles with."""
+        """Outcome of a call without interference."""
         found = self.outcome(kind)
         if found[0] == "stale":
             self.application.remount()
