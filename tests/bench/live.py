@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dashboard costs, and whether it grows: ``make live-bench``.
+"""Cost of the dashboard, and whether its memory grows: ``make live-bench``.
 
 On the instruction clock: one machine with many mounts, one of which is read from, a dashboard, and
-those who listen to it.  CPU time of the dashboard's process and all its threads is instructions.
+its clients.  CPU time of the dashboard's process and all its threads is instructions.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/live.py does inside a node; prints a line of JSON for each way of watching."""
+"""Part of bench/live.py that runs in a node; prints a line of JSON for each way of watching."""
 
 import contextlib
 import json

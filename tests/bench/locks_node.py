@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What locks.py runs in the node, beside module_node.py, with the mount in /mnt/bench.
+"""Part of locks.py that runs in the node, beside module_node.py, with the mount in /mnt/bench.
 
-Runs as ``python3 locks_node.py COUNT``: 16 processes read, while bpftrace watches who waits for a
-lock.  Prints JSON: operations per second, and by place the number of waits and their nanoseconds.
+Runs as ``python3 locks_node.py COUNT``: 16 processes read, while bpftrace traces waits for locks.
+Prints JSON: operations per second, and by place the number of waits and their nanoseconds.
 A place is the function that takes the lock, and its caller.
 """
 

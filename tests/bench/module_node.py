@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What module.py does inside a client: one round of each load over the mount in /mnt/bench.
+"""Part of module.py that runs in a client: one round of each load over the mount in /mnt/bench.
 
 Runs as ``python3 - LOAD=COUNT...``, for functions below that are named in LOADS. Prints JSON: for
 each load operations per second, microseconds of the clock and of this machine's CPU time for each
@@ -73,7 +73,7 @@ def queue(count: int) -> int:
 
 
 def attributes(count: int) -> None:
-    """A storm of stat(2) by four processes on a mount with noac: each one asks the server."""
+    """A storm of stat(2) by four processes on a mount with noac: each one needs an RPC."""
     _at_once(STORM, lambda: _stats(count // STORM))
 
 

@@ -196,7 +196,7 @@ def streams(block: int, total: int) -> list[list[str]]:
 
 
 def request(part: Part, cell: Cell) -> Found:
-    """What the node measures for a cell."""
+    """The commands that the node runs for a cell."""
     card = {name: cell[name] for name in ("recoverable", "refuse") if name in cell}
     asked: Found = {"drop": [], "warm": [], "card": card}
     if part.name in ("response", "wire"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What optimistic.py runs in the node: some cells, over mounts that exist.
+"""Part of optimistic.py that runs in the node: some cells, over mounts that exist.
 
 Runs as ``python3 optimistic_node.py REQUEST`` with JSON.  ``samples`` is the number of samples that
 divide the CPU time between the ends, or 0.  ``cells`` are the cells.  Their ``warm``, ``short``,
@@ -7,7 +7,7 @@ divide the CPU time between the ends, or 0.  ``cells`` are the cells.  Their ``w
 ``bytes`` and, unless a cell has a ``record`` size, ``operations``.  ``drop``: files whose pages
 leave the page cache before each run.  ``card``: settings of the server's card after the warm run.
 
-Prints JSON: what an operation of each cell takes and counts, as the difference of the long and the
+Prints JSON: time and counts of an operation of each cell, as the difference of the long and the
 short run.  The start of the readers is in both.  Without a short run, it is in the result.
 """
 
@@ -105,7 +105,7 @@ def drop(paths: list[str]) -> None:
 
 
 def run(cell: Cell, commands: Commands) -> Counter[str]:
-    """What the readers took and counted, all of them together."""
+    """Time and counts of all readers together."""
     drop(cell["drop"])
     before, since = state(), cpu_time.snapshot()
     readers = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for argv in commands]
@@ -124,7 +124,7 @@ def run(cell: Cell, commands: Commands) -> Counter[str]:
 
 
 def operation(cell: Cell, short: Commands, long: Commands) -> dict[str, float]:
-    """What an operation takes and counts."""
+    """Time and counts of an operation."""
     few, many = run(cell, short), run(cell, long)
     many.subtract(few)
     # papers_reader prints bytes only

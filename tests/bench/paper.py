@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What RDMA saves, against two TCPs: ``make paper``.
+"""CPU time that RDMA saves, against two TCPs: ``make paper``.
 
 After figures 15 to 18 of Callaghan and others, "NFS over RDMA" (NICELI 2003): sequential reads over
 TCP as a host of 2003 had it, over TCP with today's offloads, and over RDMA with the modelled card.

@@ -258,7 +258,7 @@ done
 
 @dataclass(frozen=True)
 class Job:
-    """What one call in the node measures."""
+    """The cells that one call in the node measures."""
 
     part: Part
     curve: Curve

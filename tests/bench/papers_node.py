@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What papers.py runs in the node: the cells of one transport, and where its CPU time goes.
+"""Part of papers.py that runs in the node: the cells of one transport, and its CPU time by layer.
 
 Runs as ``python3 papers_node.py REQUEST`` with JSON.  For each cell it mounts, verified, reads with
 papers_reader and unmounts.  Prints JSON: the results of the cells, in order.
@@ -122,7 +122,7 @@ def idle() -> mountstats.MountStats:
 
 
 def run(cell: Cell, total: int) -> Counter[str]:
-    """What a run of the reader took and counted, its last read-ahead included."""
+    """Time and counts of a run of the reader, its last read-ahead included."""
     stats, device, before = idle(), cards(), cpu_time.snapshot()
     found = Counter(read(cell, total))
     after = idle()

@@ -164,7 +164,7 @@ def draw_2003(store: Store) -> Drawing:
 
 
 def said_2003(store: Store) -> list[str]:
-    """What was found, and the table of the client's CPU time."""
+    """The results, and the table of the client's CPU time."""
     ranges = []
     for name in ("read-read", "read-write", KERNELS):
         values = [client_ratio(store, name, size) for size in papers.SIZES]
@@ -248,7 +248,7 @@ def said_blocks(store: Store) -> list[str]:
 
 
 def checks(store: Store, one: Part) -> str:
-    """What other counters say of the same cells."""
+    """Values of other counters for the same cells."""
     found = [each for name in one.curves for c in one.cells
              for each in store.rounds(one.name, name, c)]  # fmt: skip
     wire = [each["wire"] for each in found]
@@ -354,7 +354,7 @@ def trips(store: Store, name: str) -> float:
 
 
 def of_card(store: Store, name: str, what: str) -> float:
-    """What the cards counted for a read."""
+    """A count of both cards for a read."""
     records = (1 << 20) / papers.ONE["record"]
     return store.value("near", name, papers.ONE, lambda f: f.get(f"card {what}", 0) / records)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What bench/probes.py does inside a node: reads of 4 KiB, with and without who counts them.
+"""Part of bench/probes.py that runs in a node: reads of 4 KiB, with and without probes.
 
 Prints JSON: for each way of counting, pairs of microseconds per read: without it, with it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What layers.py runs in the node to find the modelled card's share of a load.
+"""Part of layers.py that runs in the node to find the modelled card's share of a load.
 
 Runs as ``python3 profile_node.py RATE,RATE... LOAD=COUNT...`` beside module_node.py, with the mount
 in /mnt/bench.  Samples the stacks during each load, once at each RATE (Hz): on the instruction

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What wires.py does in the node: direct reads of the file in /mnt/bench, eight at a time.
+"""Part of wires.py that runs in the node: direct reads of /mnt/bench/bench-data, eight at a time.
 
 Prints JSON: MB/s, and the busy share of the CPU.
 """
