@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Made-up throughput surfaces on the quick preset's grid, sweeps over them, and what these tell."""
+"""Made-up throughput surfaces on the quick preset's grid, sweeps over them, and their outcomes."""
 
 import math
 import random
@@ -96,7 +96,7 @@ class Outcome:
 
 
 def outcome(surface: Surface, trials: Sequence[Trial], transport: str = "") -> Outcome:
-    """What a sweep over ``surface`` concludes."""
+    """Outcome of a sweep over ``surface``."""
     speeds = {cell: v for cell, v in surface.items() if transport in ("", cell.transport)}
     choice = choose(trials, transport)
     assert choice

@@ -69,7 +69,7 @@ for words in others:
 
 @pytest.fixture(scope="module")
 def helps() -> dict[tuple[str, ...], tuple[str, str]]:
-    """What each command's --help prints, and the modules that are loaded then."""
+    """Output of each command's --help, and the modules that are loaded then."""
     commands = [*COMMANDS, ()]
     argv = (sys.executable, "-c", HELP, json.dumps(commands))
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.split("\0")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DKMS says of the module, and the list that takes an installation back."""
+"""DKMS' status of the module, and the list that reverts an installation."""
 
 import json
 from pathlib import Path

@@ -39,7 +39,7 @@ OF_EXTRA = {e: names(PROJECT["optional-dependencies"][e]) for e in ("report", "l
 
 
 def imported(path: Path) -> set[str]:
-    """What a file imports that is neither Python's own nor ours."""
+    """Packages that a file imports, without Python's own and ours."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     found = {alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names}
     found |= {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is released has one version, and Debian's packages name the libraries of pyproject.toml."""
+"""All released files have one version; Debian's packages name the libraries of pyproject.toml."""
 
 import re
 import tomllib

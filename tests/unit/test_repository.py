@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the project promises of its own files."""
+"""Rules for the files of the repository."""
 
 import ast
 import re

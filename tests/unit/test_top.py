@@ -39,7 +39,7 @@ def drawn(taken: list[Snapshot], *keys: str, size: tuple[int, int] = (80, 24)) -
 
 
 def letters(svg: str) -> str:
-    """What stands in a picture by textual, at its places."""
+    """Characters in a picture by textual, at their places."""
     found = re.findall(
         r'<text class="[^"]*-r\d+" x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>',
         svg,

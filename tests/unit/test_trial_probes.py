@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report computes from the probe sets of trials whose figures are known."""
+"""Values that a report computes from the probe sets of trials with known figures."""
 
 from dataclasses import replace
 from pathlib import Path

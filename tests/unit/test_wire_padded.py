@@ -39,7 +39,7 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> WirePadded:
 
 
 def outcome(judge: Callable[[bytes], object], message: bytes) -> object:
-    """What was found, or the error's number."""
+    """Result of a check, or the error's number."""
     try:
         return judge(message)
     except RefusedError as refused:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of kmod/wire/*.c stand on; docs/dev/testing-the-module.md says what they do."""
+"""Models and bindings for the tests of kmod/wire/*.c; see docs/dev/testing-the-module.md."""

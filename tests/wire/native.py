@@ -111,7 +111,7 @@ class Wire:
         return int(self._size(ctypes.byref(_to_c(header))))
 
     def encode(self, header: Header, room: int) -> bytes:
-        """What was written into ``room`` bytes; RefusedError when nothing was."""
+        """The message that was written into ``room`` bytes; RefusedError if none was."""
         buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
         # three bytes on: no alignment may be counted on
         size = self._encode(ctypes.byref(_to_c(header)), ctypes.byref(buffer, 3), c_size_t(room))
@@ -197,7 +197,7 @@ class WirePadded(Wire):
         return bool(self.lib.nfr_wire_is_padded(message, len(message)))
 
     def write(self, header: Header, align: int, thresh: int, room: int) -> bytes:
-        """What was written into ``room`` bytes; RefusedError when nothing was."""
+        """The message that was written into ``room`` bytes; RefusedError if none was."""
         buffer = (c_ubyte * (room + 6))(*[0xA5] * (room + 6))
         head, words = _to_c(header), CPadding(align, thresh)
         where = ctypes.byref(buffer, 3), c_size_t(room)
@@ -207,7 +207,7 @@ class WirePadded(Wire):
         return bytes(buffer[3 : 3 + _good(size)])
 
     def read(self, message: bytes) -> tuple[Header, int, int, int]:
-        """What ``rdma5666.decode`` returns."""
+        """Result of ``rdma5666.decode``."""
         head, words, size = self._read(message)
         # what a refused message left in the header is nothing to look at
         length = _good(size)
