@@ -20,44 +20,16 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PAGE	4096
+#include "reader.h"
+
 #define LARGEST	(2 * PAGE)
 
 /* Longer than optimistic reads pause, in seconds */
 #define PAUSE	11
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static int64_t now(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return at.tv_sec * 1000000000ll + at.tv_nsec;
-}
-
-static unsigned char *memory(size_t size)
-{
-	void *room = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	if (room == MAP_FAILED)
-		fail("mmap");
-	return room;
-}
 
 /* A permutation of the numbers below a power of two */
 static size_t scatter(size_t number, size_t records)

@@ -14,47 +14,19 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/aio_abi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#define PAGE		4096
+#include "reader.h"
+
 #define DEPTH_MAX	64
 
 static unsigned char *copied;
 static size_t record, part;
 static off_t records;
 static int fd;
-
-static void fail(const char *what)
-{
-	perror(what);
-	exit(1);
-}
-
-static int64_t now(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return at.tv_sec * 1000000000ll + at.tv_nsec;
-}
-
-static void *memory(size_t size)
-{
-	void *room = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-
-	if (room == MAP_FAILED)
-		fail("mmap");
-	return room;
-}
 
 /* Offset of a record; the file is read from its begin after its last record */
 static off_t place(size_t number)
