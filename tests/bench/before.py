@@ -105,8 +105,7 @@ def table(
 ) -> Iterator[str]:
     heads = ["thousands of instructions", *(f"{what}, {name}" for what in ("all", "of the module")
                                             for name in names)]  # fmt: skip
-    yield page.row(heads)
-    yield page.row(["---"] * len(heads))
+    yield from page.head(heads)
     for load in RUNS:
         cells = [LOADS[load][0]]
         for what in range(2):

@@ -149,7 +149,7 @@ def main() -> None:
     kernel = sys.argv[1]
     heads = ("", "transport", "guest's clock", "QEMU's count", "difference",
              "card without the copy", "share", "copy", "share")  # fmt: skip
-    lines, details = [page.row(heads), page.row(["---"] * len(heads))], []
+    lines, details = page.head(heads), []
     config = LabConfig(
         "bench-count", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
     )

@@ -49,7 +49,7 @@ class Profile:
 def layers(profiles: list[Profile], load: str) -> list[str]:
     """The table of all layers of a load, the most expensive first."""
     heads = [LOADS[load][0], *(one.name for one in profiles)]
-    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    lines = page.head(heads)
     known = {layer for one in profiles for layer in one.samples[load]}
     for layer in sorted(known, key=lambda name: -max(one.cost(load, name) for one in profiles)):
         lines.append(page.row([layer, *(f"{one.cost(load, layer):,.1f}" for one in profiles)]))

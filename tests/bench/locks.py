@@ -58,7 +58,7 @@ def places(turns: list[Found]) -> str:
 def main() -> None:
     heads = ("processors", "connections", "transport", "waits for each read",
              "microseconds of waiting for each read", "reads per second")  # fmt: skip
-    lines, details, about = [page.row(heads), page.row(["---"] * len(heads))], [], ""
+    lines, details, about = page.head(heads), [], ""
     for cpus in CPUS:
         config = LabConfig(
             "bench-locks", link="none", kernel=sys.argv[1], memory=4608, nic="card", cpus=cpus,

@@ -29,7 +29,7 @@ from bench.optimistic import (
     Store,
 )
 from bench.paper import picture
-from bench.papers_page import Lines, plot, sizes, table
+from bench.papers_page import Lines, plot, sizes
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
@@ -153,7 +153,7 @@ def said_response(stores: Stores) -> list[str]:
         about.append(stores.rxe)
     except KeyError as missing:
         print(f"response: {missing}", flush=True)
-    return [*shares(stores.card), "", *table(rows), "", stores.about(*about)]
+    return [*shares(stores.card), "", *page.table(rows), "", stores.about(*about)]
 
 
 def shares(store: Store) -> list[str]:
@@ -181,7 +181,7 @@ def said_layers(stores: Stores) -> list[str]:
     rows = [["thousands of instructions", *found]]
     for layer in sorted(known, key=lambda layer: -max(cost(name, layer) for name in found)):
         rows.append([layer, *(f"{cost(name, layer):.1f}" for name in found)])
-    return [*table(rows), "", stores.card.about]
+    return [*page.table(rows), "", stores.card.about]
 
 
 # --- the first pass ---
@@ -265,7 +265,7 @@ def said_refused(stores: Stores) -> list[str]:
             rows.append([text, f"{share_of(cell):.0f} %", f"{us(found):.1f}",
                          f"{found['optimistic_reads']:.1%}", *(f"{n:.0f}" for n in numbers),
                          f"{us(found['then']):.1f}"])  # fmt: skip
-    said = [f"A read by RPC takes {rpc_cost(store):.1f} us.", "", *table(rows)]
+    said = [f"A read by RPC takes {rpc_cost(store):.1f} us.", "", *page.table(rows)]
     more = [["share to refuse, recoverable", "us of a read", "optimistic", "pauses"]]
     for cell in measured(store, "bursts", "Y"):
         found = store.get("bursts", OURS_NAME, cell)
@@ -273,7 +273,7 @@ def said_refused(stores: Stores) -> list[str]:
         more.append([f"{share_of(cell):.0f} %", f"{us(found):.1f}",
                      f"{found['optimistic_reads']:.1%}", f"{pauses:.0f}"])  # fmt: skip
     if more[1:]:
-        said += ["", "In bursts that are too short for a pause:", "", *table(more)]
+        said += ["", "In bursts that are too short for a pause:", "", *page.table(more)]
     return [*said, "", store.about]
 
 
@@ -345,7 +345,7 @@ def said_files(stores: Stores) -> list[str]:
         f"{INLINE}, for {span(results[DIRECT], server_share)} with {DIRECT}, and for "
         f"{span([*results[OURS_NAME], *results[PATIENT]], server_share)} with optimistic reads. "
         f"{span(results[OURS_NAME], used)} of the misses are optimistic reads.",
-        *("", *table(rows), "", store.about),
+        *("", *page.table(rows), "", store.about),
     ]
 
 
@@ -420,7 +420,7 @@ def said_streams(stores: Stores) -> list[str]:
                       *(f"{of_side(found, side):.1f}" for side in ("client", "server")),
                       f"{bound(found, cell['block']):.0f}"]  # fmt: skip
         rows.append(cells)
-    return [*table(rows), "", store.about]
+    return [*page.table(rows), "", store.about]
 
 
 def plain(store: Store) -> str:

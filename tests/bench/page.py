@@ -11,7 +11,7 @@ from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.lab import Lab
 
-__all__ = ["conditions", "row", "update", "write"]
+__all__ = ["conditions", "head", "row", "table", "update", "write"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "dev" / "benchmarks.md"
 
@@ -19,6 +19,16 @@ PAGE = Path(__file__).parents[2] / "docs" / "dev" / "benchmarks.md"
 def row(cells: Sequence[object]) -> str:
     """A row of a table."""
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(cells: Sequence[object]) -> list[str]:
+    """The first row of a table, and the line below it."""
+    return [row(cells), row(["---"] * len(cells))]
+
+
+def table(rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table; the first row has the names of the columns."""
+    return [*head(rows[0]), *map(row, rows[1:])]
 
 
 def conditions(lab: Lab, nic: str, command: str) -> str:

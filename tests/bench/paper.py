@@ -177,7 +177,7 @@ def table(cached: Curves, direct: Curves) -> list[str]:
     """CPU per MiB of each curve, and the ratios."""
     heads = ["reads", "rsize", *(f"{name}, ms per MiB" for name, *_ in CURVES),
              *(f"RDMA : {name}" for name in (OLD, TODAY))]  # fmt: skip
-    found = [page.row(heads), page.row(["---"] * len(heads))]
+    found = page.head(heads)
     for kind, curves in (("cached, 4 ahead", cached), ("direct", direct)):
         for point in curves[RDMA]:
             size = point.cell.rsize

@@ -189,7 +189,7 @@ def said_2003(store: Store) -> list[str]:
         f"Here, the highest rates are: {'; '.join(peaks)}.",
         f"For direct reads, the client's CPU time is this share of that with {OLD}: "
         f"{'; '.join(ranges)}.",
-        "", *table(rows),
+        "", *page.table(rows),
     ]  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def said_blocks(store: Store) -> list[str]:
             f"{', '.join(said)}.",
             f"Here, with 64 KiB, rates and shares of the client's CPU are: {'; '.join(found)}.",
             checks(store, one),
-            "", *table(rows)]  # fmt: skip
+            "", *page.table(rows)]  # fmt: skip
 
 
 def checks(store: Store, one: Part) -> str:
@@ -294,7 +294,8 @@ def said_records(store: Store) -> list[str]:
     return ["The paper: without copies, all but NFS come close to the wire; with copies, the order "
             "is that of the client's CPU time for 64 KiB.",
             f"Here, from no copy to a copy of all: {'; '.join(falls)}.",
-            f"The order with a copy of all is {', '.join(order)}.", "", *table(rows)]  # fmt: skip
+            f"The order with a copy of all is {', '.join(order)}.",
+            "", *page.table(rows)]  # fmt: skip
 
 
 # --- 4: where padded pays ---
@@ -339,7 +340,7 @@ def said_padded(store: Store) -> list[str]:
         rows.append([style.size_label(size), *(f"{values[size]:.1f}" for _, _, values in lines)])
     found = "; ".join(cheapest(store, end) for end in ENDS)
     return [f"padded needs less CPU time than both others for these sizes: {found}.", "",
-            *table(rows)]  # fmt: skip
+            *page.table(rows)]  # fmt: skip
 
 
 # --- 5: why read-write replaced read-read ---
@@ -430,7 +431,7 @@ def said_why(store: Store) -> list[str]:
         rows.append([f"{what} of both cards", *values])
     means = [papers.mean_exposed(steps(store, name)) / KIB for name in papers.DESIGNS]
     rows.append(["exposed memory, mean, KiB (8 at a time)", *(f"{value:.0f}" for value in means)])
-    return table(rows)
+    return page.table(rows)
 
 
 # --- reads into the same memory ---
@@ -471,15 +472,10 @@ def said_same(store: Store) -> list[str]:
         if max(spent) >= 1:
             rows.append([f"of the first row: {layer}", *(f"{us:.1f}" for us in spent)])
     return ["Direct reads of 64 KiB into the same memory; in brackets, the share of read-write's.",
-            "", *table(rows)]  # fmt: skip
+            "", *page.table(rows)]  # fmt: skip
 
 
 # --- the page ---
-
-
-def table(rows: Sequence[Sequence[object]]) -> list[str]:
-    first, *rest = (page.row(row) for row in rows)
-    return [first, page.row(["---"] * len(rows[0])), *rest]
 
 
 # a name, what draws it, if anything, and describes it, and the alternative text of the picture

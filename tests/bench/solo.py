@@ -164,7 +164,7 @@ def costs(turns: dict[str, list[Turn]], names: Sequence[str], one: str) -> list[
     others = [name for name in names if name != one]
     pairs = [(one, name) if names[-1] == one else (name, one) for name in others]
     heads = ["thousands of instructions", *names, *(f"{a} : {b}" for a, b in pairs)]
-    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    lines = page.head(heads)
     for load, (text, _) in LOADS.items():
         values = [statistics.median(t[load]["us"] for t in turns[name]) for name in names]
         ratios = [ratio(turns, load, *pair) for pair in pairs]

@@ -94,7 +94,7 @@ def limit(values: dict[str, dict[str, float]]) -> float:
 
 def table(found: Measured) -> list[str]:
     heads = ["wire", *(f"{curve}, {what}" for curve in CURVES for what in ("MB/s", "CPU busy"))]
-    lines = [page.row(heads), page.row(["---"] * len(heads))]
+    lines = page.head(heads)
     for wire, rate in WIRES.items():
         cells = [f"{rate:g} Gb/s"]
         for curve in CURVES:
