@@ -11,7 +11,8 @@ from functools import partial
 
 from matplotlib.axes import Axes
 
-from bench import optimistic, page, papers
+from bench import figures, optimistic, page, papers
+from bench.figures import Lines, Place, Section, plot, sizes
 from bench.optimistic import (
     BLOCKS,
     DIRECT,
@@ -28,8 +29,6 @@ from bench.optimistic import (
     Part,
     Store,
 )
-from bench.paper import picture
-from bench.papers_page import Lines, plot, sizes
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
@@ -240,7 +239,7 @@ def draw_refused(stores: Stores) -> Drawing:
         lines["recoverable, without pauses"] = sorted(results)
     xs = [x for points in lines.values() for x, _ in points]
     lines["RPC"] = [(x, rpc_cost(store)) for x in (min(xs), max(xs))]
-    plot(ax, lines, looks=LOOKS)
+    plot(ax, lines, LOOKS)
     for text, results_ in found.items():
         for cell, one in results_:
             if one.get("optimistic_pauses"):
@@ -310,7 +309,7 @@ def draw_files(stores: Stores) -> Drawing:
         for cell in cells_of(link, "one"):
             for name, found in of_files(store, cell).items():
                 lines.setdefault(name, []).append((cell["hits"], per_second(found) / 1e3))
-        plot(ax, lines, looks=LOOKS)
+        plot(ax, lines, LOOKS)
         ax.set(xlabel="hits in the client's cache (%)", ylabel="thousands of transactions a second")
         ax.set_xticks(HITS)
     title = "6: files of 4 KiB, opened, read and closed"
@@ -389,10 +388,10 @@ def draw_streams(stores: Stores) -> Drawing:
     )
     figure, axes = panels(heads, one_scale=False)
     figure.subplots_adjust(wspace=0.75, hspace=0.4)
-    plot(axes[0], streams_of(store, lambda f, _: rate(f)), looks=LOOKS)
-    plot(axes[1], streams_of(store, bound), looks=LOOKS)
-    plot(axes[2], streams_of(store, lambda f, _: of_side(f, "server")), looks=LOOKS)
-    plot(axes[3], streams_of(store, lambda f, _: of_side(f, "client")), looks=LOOKS)
+    plot(axes[0], streams_of(store, lambda f, _: rate(f)), LOOKS)
+    plot(axes[1], streams_of(store, bound), LOOKS)
+    plot(axes[2], streams_of(store, lambda f, _: of_side(f, "server")), LOOKS)
+    plot(axes[3], streams_of(store, lambda f, _: of_side(f, "client")), LOOKS)
     for ax in axes:
         sizes(ax, BLOCKS, "block")
     for ax in axes[:2]:
@@ -430,10 +429,7 @@ def plain(store: Store) -> str:
 
 # --- the page ---
 
-# a name, what draws and describes it, and the alternative text of the picture
-BLOCKS_OF_PAGE: tuple[
-    tuple[str, Callable[[Stores], Drawing] | None, Callable[[Stores], list[str]], str], ...
-] = (
+FIGURES: tuple[Section[Stores], ...] = (
     ("response", None, said_response, ""),
     ("layers", None, said_layers, ""),
     ("files", draw_files, said_files,
@@ -447,16 +443,7 @@ BLOCKS_OF_PAGE: tuple[
 
 
 def write(kernel: str) -> None:
-    """Draw the figures whose cells are measured, and replace the generated texts of the page."""
+    """Write what the stores of a kernel have results for."""
     stores = Stores(kernel)
-    for name, draw, said, alt in BLOCKS_OF_PAGE:
-        try:
-            lines = said(stores)
-        except KeyError as missing:
-            print(f"{name}: {missing}", flush=True)
-            continue
-        if draw:
-            picture(partial(draw, stores), stores.card.folder)
-            lines = [f"![{alt}](../img/optimistic-{name}.png)", "", *lines]
-        page.write(f"optimistic {name}", lines, PAGE)
-        print("\n".join(lines), flush=True)
+    place = Place(PAGE, "optimistic", "../img")
+    figures.write(FIGURES, stores, stores.card.folder, place)

@@ -13,20 +13,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import matplotlib
 from matplotlib.axes import Axes
 
 from bench import page
+from bench.figures import picture, plot
 from bench.solo import offloads, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
-from nfsrdma_tools.report import captions, render, study, style
+from nfsrdma_tools.report import captions, study, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels, rsize_axis
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sweep.store import Store
 
 ROOT = Path(__file__).parents[2]
-OUT, IMAGES = ROOT / "out" / "paper", ROOT / "docs" / "img"
+OUT = ROOT / "out" / "paper"
 TODAY, OLD, RDMA = "TCP", "TCP as in 2003", "RDMA"
 # the name of a curve, its transport, the state of the offloads, its colour and marker
 CURVES = (
@@ -41,6 +41,7 @@ READS = {"cached": (*SIZES, "--read-ahead", str(AHEAD)), "direct": (*SIZES, "--d
 # the paper: section 7.3, and the range of figure 18
 PEAKS = {"paper: TCP": (60.0, 256 << 10), "paper: RDMA, 8 ahead": (102.0, 256 << 10)}
 RANGE = (0.3, 0.6)
+LOOKS = {name: (color, mark) for name, _, _, color, mark in CURVES}
 Curves = dict[str, list[Point]]
 
 
@@ -82,13 +83,7 @@ def per_mib(point: Point) -> float:
 def lines(
     ax: Axes, curves: Curves, x: Callable[[Point], float], y: Callable[[Point], float]
 ) -> None:
-    ends = []
-    for name, _, _, color, mark in CURVES:
-        xs, ys = ([of(p) for p in curves[name]] for of in (x, y))
-        ax.plot(xs, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
-        ends.append((xs[-1], ys[-1], name, color))
-    ax.set_ylim(0, 1.12 * max(y(p) for points in curves.values() for p in points))
-    label_ends(ax, ends)
+    plot(ax, {name: [(x(p), y(p)) for p in curves[name]] for name in LOOKS}, LOOKS)
 
 
 def rsize(point: Point) -> float:
@@ -164,13 +159,6 @@ def draw(one: Study, cached: Curves, direct: Curves) -> Drawing:
     title = "NFS over RDMA and two TCPs, after figures 15 to 18 of the 2003 paper"
     describe(figure, title, "Stars and the band: the paper's results", captions.small_print(one))
     return Drawing("paper-2003", title, "", "", figure)
-
-
-def picture(drawn: Callable[[], Drawing], folder: Path) -> None:
-    """Draw with the style of reports, into a folder and docs/img."""
-    with matplotlib.rc_context(style.RC):
-        png, _ = render.save(drawn(), folder)
-    (IMAGES / png.name).write_bytes(png.read_bytes())
 
 
 def table(cached: Curves, direct: Curves) -> list[str]:

@@ -6,18 +6,17 @@ Only the texts between the marks of the page are generated: what the papers and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
-from bench import page, papers
-from bench.paper import OLD, TODAY, picture
+from bench import figures, page, papers
+from bench.figures import Lines, Place, Point, Section, plot, sizes
+from bench.paper import OLD, TODAY
 from bench.papers import KERNELS, KIB, Cell, Found, Part, Steps, Store
 from nfsrdma_tools.report import style
-from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
+from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
 PAGE = papers.ROOT / "docs" / "papers.md"
 # colour and marker; other curves get those of style.INK
@@ -39,8 +38,6 @@ WAYS = {
     papers.PADDED: ("#d1495b", "s"),
 }
 ENDS = ("client", "server")
-Point = tuple[float, float]
-Lines = dict[str, list[Point]]
 
 
 def part(name: str) -> Part:
@@ -64,29 +61,6 @@ def share(found: Found) -> float:
 def latency(found: Found) -> float:
     """Microseconds of a read."""
     return float(found["us"])
-
-
-def plot(
-    ax: Axes, lines: Lines, *, looks: dict[str, tuple[str, str]] | None = None, room: float = 1.12
-) -> None:
-    """Lines with labels at their ends; the scale ends at ``room`` times the largest value."""
-    ends = []
-    for name, places in lines.items():
-        color, mark = (looks or LOOKS).get(name, (style.INK, "*"))
-        xs, ys = zip(*places, strict=True)
-        ax.plot(xs, ys, f"{mark}-", color=color, mec=style.PAPER, mew=0.7, clip_on=False)
-        ends.append((xs[-1], ys[-1], name, color))
-    ax.set_ylim(0, room * max(y for places in lines.values() for _, y in places))
-    label_ends(ax, ends)
-
-
-def sizes(ax: Axes, found: Iterable[float], label: str) -> None:
-    """A logarithmic axis of sizes."""
-    values = sorted(set(found))
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(values, [f"{value / KIB:g}" for value in values])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel(f"{label} (KiB)")
 
 
 def note(ax: Axes, text: str, place: Point, above: int = 4) -> None:
@@ -123,7 +97,7 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
         ]
         for count in papers.AHEAD
     }
-    plot(ax, lines, looks=looks)
+    plot(ax, lines, looks)
     sizes(ax, papers.SIZES, "rsize")
     ax.set_ylabel("MB/s")
     found = papers.point(figure, label)
@@ -149,13 +123,13 @@ def draw_2003(store: Store) -> Drawing:
         cells = ahead(4)
         values = [tuple(store.value("ahead", name, c, of) for of in (rate, share)) for c in cells]
         lines[name] = sorted((x, y) for x, y in values)
-    plot(axes[2], lines)
+    plot(axes[2], lines, LOOKS)
     axes[2].set(xlabel="MB/s", ylabel="CPU of both ends (%)", xlim=(0, None))
     low, high = papers.point("18", "RDMA : TCP")["ratio"]
     axes[3].axhspan(low, high, color=style.GRID, zorder=0)
     others = [name for name in part("direct").curves if name != OLD]
     plot(axes[3], {name: [(s, client_ratio(store, name, s)) for s in papers.SIZES]
-                   for name in others})  # fmt: skip
+                   for name in others}, LOOKS)  # fmt: skip
     sizes(axes[3], papers.SIZES, "direct reads, one at a time")
     note(axes[3], "the paper's range", (papers.SIZES[0], low))
     title = 'Figures 15 to 18 of "NFS over RDMA" (2003)'
@@ -202,10 +176,10 @@ def draw_blocks(store: Store) -> Drawing:
     figure.subplots_adjust(wspace=0.62)
     rates = {n: curve(store, one, n, "record", rate) for n in one.curves}
     # the labels of curves that end together need room
-    plot(axes[0], rates, room=1.35)
+    plot(axes[0], rates, LOOKS, room=1.35)
     cpu = {n: curve(store, one, n, "record", lambda f: 100 * papers.of_client(f))
            for n in one.curves}  # fmt: skip
-    plot(axes[1], cpu)
+    plot(axes[1], cpu, LOOKS)
     axes[0].set_ylabel("MB/s")
     axes[1].set_ylabel("CPU of the client (%)")
     for ax in axes:
@@ -273,7 +247,7 @@ def cell_of(one: Part, **fields: int) -> Cell:
 def draw_records(store: Store) -> Drawing:
     one = part("records")
     figure, (ax,) = panels([""])
-    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves}, room=1.3)
+    plot(ax, {n: curve(store, one, n, "copy", rate) for n in one.curves}, LOOKS, room=1.3)
     ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
     ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
     title = "An application that copies a part of each record"
@@ -314,7 +288,7 @@ def draw_padded(store: Store) -> Drawing:
     figure, axes = panels(("CPU of the client", "CPU of the server"), one_scale=False)
     figure.subplots_adjust(wspace=0.75)
     for ax, end in zip(axes, ENDS, strict=True):
-        plot(ax, ways_of_small_data(store, end), looks=WAYS)
+        plot(ax, ways_of_small_data(store, end), WAYS)
         sizes(ax, papers.SMALLS, "direct reads, one at a time")
         ax.set_ylabel("us for a read")
     title = "Where padded begins and ends to pay"
@@ -478,11 +452,7 @@ def said_same(store: Store) -> list[str]:
 # --- the page ---
 
 
-# a name, what draws it, if anything, and describes it, and the alternative text of the picture
-FIGURES: tuple[
-    tuple[str, Callable[[Store], Drawing] | None, Callable[[Store], list[str]], str], ...
-]
-FIGURES = (
+FIGURES: tuple[Section[Store], ...] = (
     ("2003", draw_2003, said_2003,
      "Throughput over rsize, CPU over throughput, and the client's CPU time over that with TCP"),
     ("blocks", draw_blocks, said_blocks,
@@ -498,15 +468,6 @@ FIGURES = (
 
 
 def write(store: Store) -> None:
-    """Draw the figures whose cells are measured, and replace the generated texts of the page."""
-    for name, draw, said, alt in FIGURES:
-        try:
-            lines = said(store)
-        except KeyError as missing:
-            print(f"{name}: {missing}", flush=True)
-            continue
-        if draw:
-            picture(partial(draw, store), store.folder)
-            lines = [f"![{alt}](img/papers-{name}.png)", "", *lines]
-        page.write(f"papers {name}", [*lines, "", store.about], PAGE)
-        print("\n".join(lines), flush=True)
+    """Write what the store has results for."""
+    place = Place(PAGE, "papers", "img")
+    figures.write(FIGURES, store, store.folder, place, ["", store.about])

@@ -15,7 +15,8 @@ from carriers import THEIRS, serve
 from matplotlib.ticker import NullLocator
 
 from bench import page
-from bench.paper import OLD, TODAY, picture
+from bench.figures import picture
+from bench.paper import OLD, TODAY
 from bench.paper import RDMA as OVER_RDMA
 from bench.solo import PREPARE, RDMA, TCP, mount, offloads, sh, unmount
 from nfsrdma_tools.lab.config import LabConfig

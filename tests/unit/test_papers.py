@@ -155,7 +155,7 @@ def test_all_figures_and_numbers_of_the_page_come_from_the_store(
     copy = tmp_path / "papers.md"
     copy.write_text(papers_page.PAGE.read_text())
     monkeypatch.setattr(papers_page, "PAGE", copy)
-    monkeypatch.setattr("bench.paper.IMAGES", tmp_path)
+    monkeypatch.setattr("bench.figures.IMAGES", tmp_path)
     papers_page.write(store)
     found = copy.read_text()
     for name, draw, *_ in papers_page.FIGURES:
