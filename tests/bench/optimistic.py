@@ -11,26 +11,20 @@ docs/explanation/optimistic-reads.md.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from carriers import OURS, serve
 
-from bench import page
-from bench.papers import MIB, NODE, ROOT, set_parameters
+from bench import node, page
+from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, with_progress
 from bench.solo import RDMA, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-HERE = Path(__file__).parent
-OUT = ROOT / "out" / "optimistic"
-KIB = 1 << 10
+RESULTS = OUT / "optimistic"
 RECORD = 4 * KIB
 NEAR, NONE = "2gbit/20us", "none"
 # two servers: two clients of NFS, each with a connection
@@ -65,8 +59,6 @@ ip neigh replace 10.9.1.2 lladdr $(cat /sys/class/net/v1/address) dev v0
 """
 # idle time takes no instructions, but ends references
 PARAMETERS = ("optimistic_lifetime=3600", "optimistic_memory=1024")
-Cell = dict[str, Any]
-Found = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -93,12 +85,9 @@ CURVES = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """The cells of a table or figure: the same for all its curves."""
+class Part(BasePart):
+    """Cells that take the same mounts and samples."""
 
-    name: str
-    curves: Sequence[str]
-    cells: Sequence[Cell]
     # number of samples that divide the CPU time between the ends; 0: it is not divided
     samples: int = 0
     nics: Sequence[str] = ("card",)
@@ -137,25 +126,14 @@ def parts() -> tuple[Part, ...]:
     )
 
 
-class Store:
-    """A JSON file for each result of a cell."""
+class Store(BaseStore):
+    """The results of the cells."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, part: str, curve: str, cell: Cell) -> Path:
-        words = "-".join(str(value).replace("/", "-") for value in cell.values())
-        return self.folder / part / curve.replace(", ", "-") / f"{words}.json"
-
-    def missing(self, part: Part, curve: str) -> list[Cell]:
-        return [c for c in part.cells if not self.path(part.name, curve, c).exists()]
-
-    def put(self, part: str, curve: str, cell: Cell, found: Found) -> None:
-        path = self.path(part, curve, cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # a file is whole or absent
-        path.with_suffix(".new").write_text(json.dumps(found))
-        path.with_suffix(".new").rename(path)
+    def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
+        # the first round has no number
+        words = [*cell.values(), *([number] if number else [])]
+        name = "-".join(str(word).replace("/", "-") for word in words)
+        return self.folder / part / curve.replace(", ", "-") / f"{name}.json"
 
     def get(self, part: str, curve: str, cell: Cell) -> Found:
         """The result of a cell; KeyError without one."""
@@ -165,15 +143,6 @@ class Store:
         found: Found = json.loads(path.read_text())
         return found
 
-    def describe(self, about: str) -> None:
-        """Keep the conditions of the measurement."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "about.json").write_text(json.dumps(about))
-
-    @property
-    def about(self) -> str:
-        return str(json.loads((self.folder / "about.json").read_text()))
-
 
 # --- the commands of a cell ---
 
@@ -181,18 +150,20 @@ class Store:
 def random_reads(count: int, first: int, way: str = "direct", burst: int = 0) -> list[str]:
     """The reader's random reads of 4 KiB; each record has its turn once in 16,384 reads."""
     words = (way, RECORD, count, first, burst)
-    return [f"{NODE}/optimistic_reader", "random", f"{MOUNTS[0]}/{FILE}", *map(str, words)]
+    return [f"{node.FOLDER}/optimistic_reader", "random", f"{MOUNTS[0]}/{FILE}", *map(str, words)]
 
 
 def transactions(cell: Cell, count: int) -> list[str]:
     folder = f"{MOUNTS[0]}/{cell['files']}"
     words = (NUMBER, count, cell["hits"], 0)
-    return [f"{NODE}/optimistic_reader", "files", folder, *map(str, words)]
+    return [f"{node.FOLDER}/optimistic_reader", "files", folder, *map(str, words)]
 
 
 def streams(block: int, total: int) -> list[list[str]]:
     words = ("direct", block, total, 8, 0)
-    return [[f"{NODE}/papers_reader", f"{folder}/{FILE}", *map(str, words)] for folder in MOUNTS]
+    return [
+        [f"{node.FOLDER}/papers_reader", f"{folder}/{FILE}", *map(str, words)] for folder in MOUNTS
+    ]
 
 
 def request(part: Part, cell: Cell) -> Found:
@@ -227,21 +198,14 @@ def request(part: Part, cell: Cell) -> Found:
 
 
 def prepare(lab: Lab) -> None:
-    """The readers, their files, and what runs in the node."""
-    sh(lab, f"mkdir -p {NODE} {' '.join(MOUNTS)}\n{SECOND}")
+    """Put the files to read, the readers and optimistic_node.py into the node."""
+    sh(lab, f"mkdir -p {' '.join(MOUNTS)}\n{SECOND}")
     sets = [f"/export/{name}:{least}:{most}" for name, (least, most) in SETS.items()]
     argv = ("python3", "-", f"/export/{FILE}", str(FILE_SIZE), str(NUMBER), *sets)
     lab.run("solo", *argv, stdin=DATA.encode(), timeout=1200)
-    with tempfile.TemporaryDirectory() as folder:
-        for name in ("optimistic_reader", "papers_reader"):
-            program = Path(folder) / name
-            source = HERE / f"{name}.c"
-            subprocess.run(("gcc", "-O2", "-Wall", "-o", program, source), check=True)
-            lab.run("solo", "tee", f"{NODE}/{name}", stdin=program.read_bytes())
-    node = HERE / "optimistic_node.py"
-    lab.run("solo", "tee", f"{NODE}/{node.name}", stdin=node.read_bytes())
+    node.install(lab, "optimistic_node.py", "optimistic_reader", "papers_reader")
     # writeback would take time of the CPU
-    sh(lab, f"chmod +x {NODE}/*_reader; sync")
+    sh(lab, "sync")
     serve(lab, "solo", OURS)
 
 
@@ -274,19 +238,17 @@ def measure(lab: Lab, job: Job) -> list[Found]:
     lab.set_link(job.cells[0]["link"])
     name = job.curve.personality
     sets = (f"personality={name}", f"server_personalities={name}", *PARAMETERS, *job.curve.sets)
-    before = set_parameters(lab, sets)
+    before = node.set_parameters(lab, sets)
     made = list(zip(SERVERS, MOUNTS, strict=True))[: job.part.mounts]
     for server, folder in made:
         sh(lab, f"mount -t nfs -o {OPTIONS} {server}:/export {folder}")
     try:
         prove(lab, job.curve)
-        argv = ("python3", f"{NODE}/optimistic_node.py", job.request)
-        found: list[Found] = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
+        return node.run(lab, "optimistic_node.py", job.request)
     finally:
-        set_parameters(lab, before)
+        node.set_parameters(lab, before)
         for _, folder in made:
             sh(lab, f"umount {folder}")
-    return found
 
 
 def jobs(store: Store, nic: str, only: Sequence[str]) -> list[Job]:
@@ -311,11 +273,8 @@ def work(store: Store, nic: str, kernel: str, todo: Sequence[Job]) -> None:
     with Lab(config) as lab:
         prepare(lab)
         command = "make optimistic" + ("" if nic == "card" else f" NIC={nic}")
-        about = page.conditions(lab, nic, command)
-        # cells have links of their own
-        store.describe(about.replace(f"link {lab.facts['link']}, ", ""))
-        for done, job in enumerate(todo):
-            print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}", flush=True)
+        store.describe(page.conditions(lab, nic, command, link=False))
+        for job in with_progress(todo):
             for cell, found in zip(job.cells, measure(lab, job), strict=True):
                 store.put(job.part.name, job.curve.name, cell, found)
         lab.check()
@@ -323,7 +282,7 @@ def work(store: Store, nic: str, kernel: str, todo: Sequence[Job]) -> None:
 
 def main() -> None:
     kernel, nic, only = sys.argv[1], sys.argv[2], sys.argv[3:]
-    store = Store(OUT / f"{kernel}-{nic}")
+    store = Store(RESULTS / f"{kernel}-{nic}")
     todo = jobs(store, nic, only)
     if todo:
         work(store, nic, kernel, todo)

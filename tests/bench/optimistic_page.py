@@ -8,31 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from bench import figures, optimistic, page, papers
+from bench import figures, optimistic, page, published
+from bench.cells import KIB, Cell, Found, named, own_work
 from bench.figures import Lines, Place, Section, plot, sizes
 from bench.optimistic import (
     BLOCKS,
     DIRECT,
     HITS,
     INLINE,
-    KIB,
     NEAR,
     NONE,
     OURS_NAME,
     PATIENT,
     SETS,
-    Cell,
-    Found,
     Part,
     Store,
 )
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
-PAGE = papers.ROOT / "docs" / "explanation" / "optimistic-reads.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "optimistic-reads.md"
 LOOKS = {
     INLINE: (style.transport("rdma"), "s"),
     DIRECT: (style.transport("tcp"), "o"),
@@ -54,15 +53,16 @@ class Stores:
     """The results over both devices; ``about`` has the conditions of those that exist."""
 
     def __init__(self, kernel: str) -> None:
-        self.card, self.rxe = (Store(optimistic.OUT / f"{kernel}-{nic}") for nic in ("card", "rxe"))
+        self.card, self.rxe = (
+            Store(optimistic.RESULTS / f"{kernel}-{nic}") for nic in ("card", "rxe")
+        )
 
     def about(self, *stores: Store) -> str:
         return " ".join(store.about for store in stores)
 
 
 def part(name: str) -> Part:
-    (found,) = (each for each in optimistic.parts() if each.name == name)
-    return found
+    return named(optimistic.parts(), name)
 
 
 def heads_of(store: Store, name: str) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def of_side(found: Found, side: str) -> float:
     """Microseconds of CPU time of a side for an operation, without the device's work."""
     if not found["sides"]["client"] + found["sides"]["server"]:
         return 0.0
-    return float(found["busy"]) / 1e3 * float(papers.own_work(found, side))
+    return float(found["busy"]) / 1e3 * float(own_work(found, side))
 
 
 def of_device(found: Found) -> float:
@@ -139,7 +139,7 @@ def rows_of(store: Store, name: str, link: str, heads: Sequence[str]) -> list[li
 
 def said_response(stores: Stores) -> list[str]:
     heads = heads_of(stores.card, "wire")
-    given = [papers.point("Table 3", PAPERS[name])["us"] for name in PAPERS]
+    given = [published.point("Table 3", PAPERS[name])["us"] for name in PAPERS]
     others = [""] * (len(heads) - len(given))
     rows: list[list[str]] = [["4 KiB read", *heads]]
     for at, text in enumerate(("response, us", "response, into the client's cache, us")):
@@ -163,7 +163,7 @@ def shares(store: Store) -> list[str]:
         direct, ours = (us(store.get(name, curve, one)) for curve in (DIRECT, OURS_NAME))
         said.append(f"{text}, an optimistic read takes {ours:.1f} us, {ours / direct:.0%} of the "
                     f"{direct:.1f} us of a direct RPC read.")  # fmt: skip
-    base, best = (papers.point("Table 3", PAPERS[name])["us"][0] for name in (DIRECT, OURS_NAME))
+    base, best = (published.point("Table 3", PAPERS[name])["us"][0] for name in (DIRECT, OURS_NAME))
     return [*said, f"In the paper, it is {best / base:.0%}."]
 
 
@@ -247,7 +247,7 @@ def draw_refused(stores: Stores) -> Drawing:
                 ax.plot(share_of(cell), us(one), mark, mfc=style.PAPER, mec=color, zorder=5)
     ax.set(xlabel="refused reads (%)", ylabel="thousands of instructions of a 4 KiB read")
     title = "What breaks it: refused optimistic reads"
-    describe(figure, title, "Hollow: the mount paused optimistic reads", plain(store))
+    describe(figure, title, "Hollow: the mount paused optimistic reads", store.small_print)
     return Drawing("optimistic-refused", title, "", "", figure)
 
 
@@ -313,7 +313,7 @@ def draw_files(stores: Stores) -> Drawing:
         ax.set(xlabel="hits in the client's cache (%)", ylabel="thousands of transactions a second")
         ax.set_xticks(HITS)
     title = "6: files of 4 KiB, opened, read and closed"
-    describe(figure, title, "One CPU of 1 GIPS is client and server", plain(store))
+    describe(figure, title, "One CPU of 1 GIPS is client and server", store.small_print)
     return Drawing("optimistic-files", title, "", "", figure)
 
 
@@ -335,8 +335,8 @@ def said_files(stores: Stores) -> list[str]:
                              *(f"{rates[n]:,.0f}" if n in rates else "" for n in heads),
                              *(f"{rates[n] / rates[DIRECT]:.2f}" if n in rates else ""
                                for n in heads[2:])])  # fmt: skip
-    given = papers.point("6", "ODAFS : DAFS")["ratio"]
-    busy = ", ".join(f"{share:.0%}" for share in papers.point("6", "DAFS")["cpu"])
+    given = published.point("6", "ODAFS : DAFS")["ratio"]
+    busy = ", ".join(f"{share:.0%}" for share in published.point("6", "DAFS")["cpu"])
     return [
         f"The paper: {given - 1:.0%} more transactions with each hit ratio; the CPU of the server "
         f"busy for {busy} with RPC, and idle without.",
@@ -398,7 +398,7 @@ def draw_streams(stores: Stores) -> Drawing:
         wire(ax)
         ax.set_ylabel("MB/s")
     title = "Two mounts that stream a file from the server's memory"
-    describe(figure, title, "Dashed: the rate of the wire", plain(store))
+    describe(figure, title, "Dashed: the rate of the wire", store.small_print)
     return Drawing("optimistic-streams", title, "", "", figure)
 
 
@@ -420,11 +420,6 @@ def said_streams(stores: Stores) -> list[str]:
                       f"{bound(found, cell['block']):.0f}"]  # fmt: skip
         rows.append(cells)
     return [*page.table(rows), "", store.about]
-
-
-def plain(store: Store) -> str:
-    """The conditions, for the small print of a figure."""
-    return store.about.replace("`", "")
 
 
 # --- the page ---

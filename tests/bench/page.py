@@ -31,13 +31,17 @@ def table(rows: Sequence[Sequence[object]]) -> list[str]:
     return [*head(rows[0]), *map(row, rows[1:])]
 
 
-def conditions(lab: Lab, nic: str, command: str) -> str:
-    """The conditions of a table: command, device, kernel, clock, link, QEMU, day."""
+def conditions(lab: Lab, nic: str, command: str, *, link: bool = True) -> str:
+    """The conditions of a table: command, device, kernel, clock, link, QEMU, day.
+
+    ``link=False`` omits the link, for cells with links of their own.
+    """
     facts = lab.facts
+    wire = f"link {facts['link']}, " if link else ""
     device = {"card": "modelled card", "rxe": "soft-RoCE"}[nic]
     return (
         f"`{command}`, {device}, Linux {kernels.find(lab.config.kernel).release}, "
-        f"{facts['clock']} clock, link {facts['link']}, QEMU {facts['qemu'].split()[0]}, "
+        f"{facts['clock']} clock, {wire}QEMU {facts['qemu'].split()[0]}, "
         f"{datetime.datetime.now(datetime.UTC).date()}."
     )
 

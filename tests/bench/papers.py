@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,19 +19,16 @@ from typing import Any
 
 from carriers import OURS, THEIRS, serve
 
-from bench import page
+from bench import node, page
+from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, own_work, with_progress
 from bench.paper import OLD, TODAY
 from bench.solo import offloads, sh
 from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-OUT = ROOT / "out" / "papers"
-NODE = "/run/bench"
+RESULTS = OUT / "papers"
 KERNELS = "the kernel's module"
-KIB, MIB = 1 << 10, 1 << 20
 # the ways of small data that padded competes with, and the largest data of each
 LARGEST = 60 * KIB
 COPIED, PADDED = "inline, copied", "padded, up to 60 KiB"
@@ -53,8 +46,6 @@ for size in map(int, sys.argv[1:]):
 """
 # samples per second of the CPU: a prime, so that operations do not run in step with them
 RATE = 3989
-Cell = dict[str, Any]
-Found = dict[str, Any]
 Steps = list[tuple[float, float]]
 
 
@@ -84,6 +75,7 @@ CURVES = {
     )
 }
 TCPS, DESIGNS = (OLD, TODAY), ("read-read", "read-write")
+NEAR, FAR, OF_2003 = "2gbit/20us", "2gbit/220us", "1gbit/100us"
 
 
 def cell(**given: Any) -> Cell:
@@ -94,13 +86,10 @@ def cell(**given: Any) -> Cell:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The cells of a figure: the same for all its curves."""
+class Part(BasePart):
+    """Cells over one wire."""
 
-    name: str
-    link: str
-    curves: Sequence[str]
-    cells: Sequence[Cell]
+    link: str = NEAR
     what: str = "measure"
     # samples per second; 0: the CPU time is not divided between the ends
     rate: int = 0
@@ -118,7 +107,6 @@ SMALL = ("read-write", COPIED, PADDED)
 SMALLS = tuple(size * KIB for size in (4, 8, 12, 16, 24, 32, 48, 60))
 # what cached is compared with, for reads into the same memory
 KEEPERS = ("read-write", "pre-posted", "cached")
-NEAR, FAR = "2gbit/20us", "2gbit/220us"
 ONE, DEEP = cell(), cell(depth=8, total=2 * MIB)
 
 
@@ -130,37 +118,24 @@ def parts() -> tuple[Part, ...]:
     blocks = [cell(record=size, depth=8) for size in BLOCKS]
     records = [cell(record=RECORD, depth=8, copy=size) for size in COPIES]
     return (
-        Part("blocks", NEAR, EVERY, blocks, rate=RATE),
-        Part("records", NEAR, EVERY, records),
-        Part("padded", NEAR, SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
-        Part("near", NEAR, DESIGNS, [ONE], rate=RATE),
-        Part("far", FAR, DESIGNS, [ONE]),
-        Part("exposed", NEAR, DESIGNS, [DEEP], what="trace"),
-        Part("same", NEAR, KEEPERS, [cell(depth=8), ONE], rate=RATE, samples=20000),
-        Part("direct", "1gbit/100us", early, direct, rate=RATE),
-        Part("ahead", "1gbit/100us", early, buffered),
+        Part("blocks", EVERY, blocks, rate=RATE),
+        Part("records", EVERY, records),
+        Part("padded", SMALL, [cell(record=size) for size in SMALLS], rate=RATE),
+        Part("near", DESIGNS, [ONE], rate=RATE),
+        Part("far", DESIGNS, [ONE], FAR),
+        Part("exposed", DESIGNS, [DEEP], what="trace"),
+        Part("same", KEEPERS, [cell(depth=8), ONE], rate=RATE, samples=20000),
+        Part("direct", early, direct, OF_2003, rate=RATE),
+        Part("ahead", early, buffered, OF_2003),
     )
 
 
-class Store:
-    """A JSON file for each result of a cell."""
+class Store(BaseStore):
+    """The results of the cells, in rounds."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def path(self, part: str, curve: str, one: Cell, number: int) -> Path:
-        words = "-".join(str(value) for value in one.values() if value is not None)
+    def path(self, part: str, curve: str, cell: Cell, number: int = 0) -> Path:
+        words = "-".join(str(value) for value in cell.values() if value is not None)
         return self.folder / part / curve.replace(" ", "-") / f"{words}-{number}.json"
-
-    def missing(self, part: Part, curve: str, number: int) -> list[Cell]:
-        return [c for c in part.cells if not self.path(part.name, curve, c, number).exists()]
-
-    def put(self, part: Part, curve: str, one: Cell, number: int, found: Found) -> None:
-        path = self.path(part.name, curve, one, number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # a file is whole or absent
-        path.with_suffix(".new").write_text(json.dumps(found))
-        path.with_suffix(".new").rename(path)
 
     def rounds(self, part: str, curve: str, one: Cell) -> list[Found]:
         """The results of a cell, of all rounds."""
@@ -175,26 +150,6 @@ class Store:
             raise KeyError(f"no result: {part}, {curve}, {one}")
         return statistics.median(map(of, found))
 
-    def describe(self, about: str) -> None:
-        """Keep the conditions of the measurement."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "about.json").write_text(json.dumps(about))
-
-    @property
-    def about(self) -> str:
-        return str(json.loads((self.folder / "about.json").read_text()))
-
-
-def own_work(found: Found, side: str) -> float:
-    """The share of a side in the busy time, without the modelled card's work.
-
-    Time that belongs to neither side (thread switches, interrupts) counts for both, in proportion.
-    """
-    sides = found["sides"]
-    ends = sides["client"] + sides["server"]
-    whole = ends + sides["neither"] + sides.get("card", 0)
-    return float((1 - sides.get("card", 0) / whole) * sides[side] / ends)
-
 
 def of_client(found: Found) -> float:
     """The busy share of a CPU that the client alone would need."""
@@ -206,34 +161,15 @@ def time_of(side: str) -> Callable[[Found], float]:
     return lambda found: float(found["ms"]) * own_work(found, side)
 
 
-def points() -> list[Found]:
-    """The papers' values, each with its paper."""
-    papers = tomllib.loads((HERE / "papers.toml").read_text())["paper"]
-    return [point | {"paper": one["title"]} for one in papers for point in one["point"]]
-
-
-def point(figure: str, curve: str) -> Found:
-    """A value of a paper."""
-    (found,) = (each for each in points() if (each["figure"], each["curve"]) == (figure, curve))
-    return found
-
-
 # --- measuring ---
 
 
 def prepare(lab: Lab) -> None:
-    """The reader, its file, and what runs in the node."""
-    sh(lab, f"mkdir -p {NODE}")
+    """Put the files to read, the reader and papers_node.py into the node."""
     cells = [each for part in parts() for each in part.cells if each["way"] == "buffered"]
     files = {FILE_SIZE, *(count * each["total"] for each in cells for count in (1, 3))}
     lab.run("solo", "python3", "-", *map(str, sorted(files)), stdin=DATA.encode())
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "papers_reader"
-        source = HERE / "papers_reader.c"
-        subprocess.run(("gcc", "-O2", "-Wall", "-o", program, source), check=True)
-        for file in (program, HERE / "papers_node.py"):
-            lab.run("solo", "tee", f"{NODE}/{file.name}", stdin=file.read_bytes())
-    sh(lab, f"chmod +x {NODE}/papers_reader")
+    node.install(lab, "papers_node.py", "papers_reader")
 
 
 def switch(lab: Lab, module: str) -> None:
@@ -241,19 +177,7 @@ def switch(lab: Lab, module: str) -> None:
     serve(lab, "solo", module)
     if module == OURS:
         names = ",".join(name for name in PERSONALITIES if name != DEFAULT)
-        set_parameters(lab, (f"server_personalities={names}",))
-
-
-def set_parameters(lab: Lab, sets: Sequence[str]) -> list[str]:
-    """Set parameters of our module; new connections use them. Returns those in effect before."""
-    script = """
-for one; do
-	file=/sys/module/nfsrdma/parameters/${one%%=*}
-	echo "${one%%=*}=$(cat $file)"
-	echo "${one#*=}" > $file
-done
-"""
-    return lab.run("solo", "sh", "-ec", script, "sh", *sets).stdout.split()
+        node.set_parameters(lab, (f"server_personalities={names}",))
 
 
 @dataclass(frozen=True)
@@ -295,9 +219,7 @@ def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
     config = LabConfig("papers", clock="instructions", kernel=kernel, memory=4608, nic="card")
     with Lab(config) as lab:
         prepare(lab)
-        about = page.conditions(lab, "card", "make papers")
-        # each part has a link of its own
-        store.describe(about.replace(f"link {lab.facts['link']}, ", ""))
+        store.describe(page.conditions(lab, "card", "make papers", link=False))
         work(lab, store, todo)
         lab.check()
 
@@ -305,19 +227,17 @@ def measure(store: Store, todo: Sequence[Job], kernel: str) -> None:
 def work(lab: Lab, store: Store, todo: Sequence[Job]) -> None:
     """Store each result as soon as its call in the node ends."""
     module = ""
-    for done, job in enumerate(todo):
-        print(f"{time.strftime('%H:%M:%S')} {done} of {len(todo)}: {job}", flush=True)
+    for job in with_progress(todo):
         if job.curve.module != module:
             module = job.curve.module
             switch(lab, module)
         lab.set_link(job.part.link)
         sh(lab, offloads(job.curve.offloads))
-        before = set_parameters(lab, job.curve.sets)
-        argv = ("python3", f"{NODE}/papers_node.py", job.request)
-        results = json.loads(lab.run("solo", *argv, timeout=7200).stdout)
-        set_parameters(lab, before)
+        before = node.set_parameters(lab, job.curve.sets)
+        results = node.run(lab, "papers_node.py", job.request)
+        node.set_parameters(lab, before)
         for one, found in zip(job.cells, results, strict=True):
-            store.put(job.part, job.curve.name, one, job.number, found)
+            store.put(job.part.name, job.curve.name, one, found, job.number)
 
 
 # --- exposed memory ---
@@ -352,7 +272,7 @@ def mean_exposed(steps: Steps) -> float:
 
 def main() -> None:
     rounds, kernel, only = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    store = Store(OUT / kernel)
+    store = Store(RESULTS / kernel)
     todo = jobs(store, rounds, only)
     if todo:
         measure(store, todo, kernel)

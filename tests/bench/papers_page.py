@@ -7,18 +7,20 @@ Only the texts between the marks of the page are generated: what the papers and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 from matplotlib.axes import Axes
 
-from bench import figures, page, papers
+from bench import figures, page, papers, published
+from bench.cells import KIB, Cell, Found, named
 from bench.figures import Lines, Place, Point, Section, plot, sizes
 from bench.paper import OLD, TODAY
-from bench.papers import KERNELS, KIB, Cell, Found, Part, Steps, Store
+from bench.papers import KERNELS, Part, Steps, Store
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
-PAGE = papers.ROOT / "docs" / "papers.md"
+PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 # colour and marker; other curves get those of style.INK
 LOOKS = {
     OLD: (style.transport("other"), "^"),
@@ -41,8 +43,7 @@ ENDS = ("client", "server")
 
 
 def part(name: str) -> Part:
-    (found,) = (each for each in papers.parts() if each.name == name)
-    return found
+    return named(papers.parts(), name)
 
 
 def curve(store: Store, one: Part, name: str, x: str, of: Callable[[Found], float]) -> list[Point]:
@@ -75,11 +76,6 @@ def star(ax: Axes, x: float, y: float, text: str) -> None:
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.2 * y))
 
 
-def plain(store: Store) -> str:
-    """The conditions, for the small print of a figure."""
-    return store.about.replace("`", "")
-
-
 # --- 1: figures 15 to 18 of 2003 ---
 
 
@@ -100,7 +96,7 @@ def over_ahead(ax: Axes, store: Store, name: str, figure: str, label: str) -> No
     plot(ax, lines, looks)
     sizes(ax, papers.SIZES, "rsize")
     ax.set_ylabel("MB/s")
-    found = papers.point(figure, label)
+    found = published.point(figure, label)
     star(ax, found["size"], found["rate"], f"paper, {found['ahead']} ahead")
 
 
@@ -125,7 +121,7 @@ def draw_2003(store: Store) -> Drawing:
         lines[name] = sorted((x, y) for x, y in values)
     plot(axes[2], lines, LOOKS)
     axes[2].set(xlabel="MB/s", ylabel="CPU of both ends (%)", xlim=(0, None))
-    low, high = papers.point("18", "RDMA : TCP")["ratio"]
+    low, high = published.point("18", "RDMA : TCP")["ratio"]
     axes[3].axhspan(low, high, color=style.GRID, zorder=0)
     others = [name for name in part("direct").curves if name != OLD]
     plot(axes[3], {name: [(s, client_ratio(store, name, s)) for s in papers.SIZES]
@@ -133,7 +129,7 @@ def draw_2003(store: Store) -> Drawing:
     sizes(axes[3], papers.SIZES, "direct reads, one at a time")
     note(axes[3], "the paper's range", (papers.SIZES[0], low))
     title = 'Figures 15 to 18 of "NFS over RDMA" (2003)'
-    describe(figure, title, "Stars and the band: the paper's results", plain(store))
+    describe(figure, title, "Stars and the band: the paper's results", store.small_print)
     return Drawing("papers-2003", title, "", "", figure)
 
 
@@ -155,8 +151,8 @@ def said_2003(store: Store) -> list[str]:
         times = [store.value("direct", n, one, papers.time_of(end))
                  for n in names for end in ("client", "server")]  # fmt: skip
         rows.append([style.size_label(one["record"]), *(f"{value:.3f}" for value in times)])
-    tcp, rdma = papers.point("15", "TCP"), papers.point("16", "RDMA")
-    low, high = papers.point("18", "RDMA : TCP")["ratio"]
+    tcp, rdma = published.point("15", "TCP"), published.point("16", "RDMA")
+    low, high = published.point("18", "RDMA : TCP")["ratio"]
     return [
         f"The paper: TCP reached {tcp['rate']:.0f} MB/s and RDMA {rdma['rate']:.0f} MB/s, and the "
         f"client needed {low:.0%} to {high:.0%} of TCP's CPU time.",
@@ -184,19 +180,19 @@ def draw_blocks(store: Store) -> Drawing:
     axes[1].set_ylabel("CPU of the client (%)")
     for ax in axes:
         sizes(ax, papers.BLOCKS, "block")
-    for found in papers.points():
+    for found in published.points():
         if found["figure"] == "3":
             ends = (found.get("from", papers.BLOCKS[0]), papers.BLOCKS[-1])
             axes[0].plot(ends, [found["rate"]] * 2, color=style.MUTED, ls=(0, (5, 3)), lw=1.1)
     # where no curve is; the values of two designs are close
     note(axes[0], "paper: pre-posting\nand hybrid", (64 * KIB, 230), -36)
-    note(axes[0], "paper: NFS", (64 * KIB, papers.point("3", "NFS")["rate"]))
-    dafs = papers.point("4", "DAFS")
+    note(axes[0], "paper: NFS", (64 * KIB, published.point("3", "NFS")["rate"]))
+    dafs = published.point("4", "DAFS")
     ends = (dafs["from"], papers.BLOCKS[-1])
     axes[1].fill_between(ends, 0, 100 * dafs["cpu"], color=style.GRID, zorder=0)
     note(axes[1], "paper: DAFS", (ends[0], 0))
     title = "Asynchronous direct reads over the block size, 8 at a time"
-    describe(figure, title, "Dashed and shaded: the paper's results", plain(store))
+    describe(figure, title, "Dashed and shaded: the paper's results", store.small_print)
     return Drawing("papers-blocks", title, "", "", figure)
 
 
@@ -213,8 +209,8 @@ def said_blocks(store: Store) -> list[str]:
     found = [f"{name} {store.value('blocks', name, middle, rate):.0f} MB/s with "
              f"{store.value('blocks', name, middle, papers.of_client):.1%}"
              for name in one.curves]  # fmt: skip
-    said = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in papers.points() if p["figure"] == "3"]
-    return [f"The paper, from {papers.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
+    said = [f"{p['curve']} {p['rate']:.0f} MB/s" for p in published.points() if p["figure"] == "3"]
+    return [f"The paper, from {published.point('3', 'NFS hybrid')['from'] // KIB} KiB on: "
             f"{', '.join(said)}.",
             f"Here, with 64 KiB, rates and shares of the client's CPU are: {'; '.join(found)}.",
             checks(store, one),
@@ -251,7 +247,7 @@ def draw_records(store: Store) -> Drawing:
     ax.set_xticks(papers.COPIES, [f"{value / KIB:g}" for value in papers.COPIES])
     ax.set(xlabel="copied of each record of 60 KiB (KiB)", ylabel="MB/s")
     title = "An application that copies a part of each record"
-    describe(figure, title, "One CPU is client and server", plain(store))
+    describe(figure, title, "One CPU is client and server", store.small_print)
     return Drawing("papers-records", title, "", "", figure)
 
 
@@ -292,7 +288,7 @@ def draw_padded(store: Store) -> Drawing:
         sizes(ax, papers.SMALLS, "direct reads, one at a time")
         ax.set_ylabel("us for a read")
     title = "Where padded begins and ends to pay"
-    describe(figure, title, "read-write: inline up to 8 KiB, then in a chunk", plain(store))
+    describe(figure, title, "read-write: inline up to 8 KiB, then in a chunk", store.small_print)
     return Drawing("papers-padded", title, "", "", figure)
 
 
@@ -383,7 +379,7 @@ def draw_why(store: Store) -> Drawing:
     times = {n: [store.value(p, n, papers.ONE, latency) for p in ("near", "far")] for n in names}
     grouped(axes[3], (papers.NEAR, papers.FAR), times)
     title = "Why read-write replaced read-read: direct reads of 64 KiB"
-    describe(figure, title, "Client and server are one machine", plain(store))
+    describe(figure, title, "Client and server are one machine", store.small_print)
     return Drawing("papers-why", title, "", "", figure)
 
 

@@ -95,7 +95,7 @@ def test_the_server_of_an_optimistic_read_takes_no_time() -> None:
 
 
 def test_the_page_is_written_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimistic, "OUT", tmp_path)
+    monkeypatch.setattr(optimistic, "RESULTS", tmp_path)
     monkeypatch.setattr("bench.figures.IMAGES", tmp_path)
     target = tmp_path / "page.md"
     target.write_text(optimistic_page.PAGE.read_text())

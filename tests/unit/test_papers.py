@@ -10,8 +10,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
-from bench import page, papers, papers_page
-from bench.papers import CURVES, OLD, Job, Part, Store, cell
+from bench import page, papers, papers_page, published
+from bench.cells import own_work
+from bench.papers import CURVES, OLD, Job, Store, cell
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip
@@ -51,7 +52,8 @@ def fill(store: Store, number: int = 0) -> None:
             for each in part.cells:
                 found = result(each["record"] / 4096 + 10 * at + 200 * (part.name == "far"))
                 events = {"events": EVENTS}
-                store.put(part, name, each, number, events if part.what == "trace" else found)
+                kept = events if part.what == "trace" else found
+                store.put(part.name, name, each, kept, number)
 
 
 def test_every_personality_is_a_curve() -> None:
@@ -79,7 +81,7 @@ def test_all_cells_of_one_module_follow_each_other(store: Store) -> None:
 def test_an_interrupted_run_continues(store: Store) -> None:
     part = next(each for each in papers.parts() if each.name == "blocks")
     first, *rest = part.cells
-    store.put(part, "cached", first, 0, result(1))
+    store.put(part.name, "cached", first, result(1))
     assert store.missing(part, "cached", 0) == rest
     assert store.missing(part, "cached", 1) == list(part.cells)
     assert store.missing(part, "read-write", 0) == list(part.cells)
@@ -90,11 +92,11 @@ def test_an_interrupted_run_continues(store: Store) -> None:
 
 
 def test_a_value_is_the_median_of_the_rounds(store: Store) -> None:
-    part, one = Part("p", "none", ["cached"], [cell()]), cell()
+    one = cell()
     with pytest.raises(KeyError, match="no result"):
         store.value("p", "cached", one, papers_page.rate)
     for number, speed in enumerate((5.0, 1.0, 3.0)):
-        store.put(part, "cached", one, number, result(speed))
+        store.put("p", "cached", one, result(speed), number)
     assert store.value("p", "cached", one, papers_page.rate) == 3.0
 
 
@@ -113,8 +115,8 @@ def test_a_request_names_the_personality() -> None:
 def test_the_card_is_no_end_and_shared_time_is_divided() -> None:
     found = result(1)
     # half of the time is the card's; three quarters of the rest are the client's
-    assert papers.own_work(found, "client") == pytest.approx(0.375)
-    assert papers.own_work(found, "server") == pytest.approx(0.125)
+    assert own_work(found, "client") == pytest.approx(0.375)
+    assert own_work(found, "server") == pytest.approx(0.125)
     assert papers.of_client(found) == pytest.approx(0.1875)
     assert papers.time_of("server")(found) == pytest.approx(0.25)
 
@@ -136,9 +138,9 @@ def test_exposed_memory_over_time() -> None:
 
 
 def test_the_papers_values() -> None:
-    assert papers.point("15", "TCP")["rate"] == 60
-    assert papers.point("3", "NFS pre-posting")["from"] == 32768
-    assert all(point["paper"] for point in papers.points())
+    assert published.point("15", "TCP")["rate"] == 60
+    assert published.point("3", "NFS pre-posting")["from"] == 32768
+    assert all(point["paper"] for point in published.points())
 
 
 def test_round_trips_are_what_a_longer_wire_adds(store: Store) -> None:
