@@ -20,7 +20,7 @@ from carriers import OURS, serve
 
 from bench import node, page
 from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, with_progress
-from bench.solo import RDMA, sh
+from bench.solo import RDMA, personalities, sh
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
@@ -211,8 +211,8 @@ def prepare(lab: Lab) -> None:
 
 def prove(lab: Lab, curve: Curve) -> None:
     """SystemExit unless all connections have the personality of the curve."""
-    found = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection")
-    if set(found.split()) != {"personality", curve.personality}:
+    found = personalities(lab)
+    if set(found) != {curve.personality}:
         raise SystemExit(f"{curve.name}: found {found}, expected {curve.personality}")
 
 

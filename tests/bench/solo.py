@@ -143,11 +143,17 @@ def turn(lab: Lab, column: Column) -> Turn:
     return found
 
 
+def personalities(lab: Lab) -> list[str]:
+    """The personality of each connection of our client."""
+    found = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection")
+    return [line.split()[1] for line in found.splitlines()]
+
+
 def prove(lab: Lab, column: Column) -> None:
     """SystemExit unless the mount's connection has the personality of the column."""
     expected = column.name if column in DESIGNS else DEFAULT
-    found = sh(lab, "grep -h '^personality ' /sys/kernel/debug/nfsrdma/[0-9]*/connection").split()
-    if found != ["personality", expected]:
+    found = personalities(lab)
+    if found != [expected]:
         raise SystemExit(f"{column.name}: found {found}, expected personality {expected}")
 
 
