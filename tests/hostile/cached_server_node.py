@@ -20,14 +20,11 @@ from pathlib import Path
 
 from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 
-from hostile import rpc
-from hostile.liar import Liar, believable, mutants, played
-from hostile.peer import Connection, GoneError, Wish
-from hostile.private import extended, told
+from hostile import liar, rpc
+from hostile.peer import Connection, GoneError
 from hostile.proxy import CREDITS, Peer
 from hostile.verbs import SEND_WITH_INV
 
-MESSAGE = 4096
 CLIENTS = Path("/sys/kernel/debug/nfsrdma")
 LIMIT = 60.0
 # statuses of an RDMA Write or Read that the client's card refuses
@@ -177,51 +174,28 @@ TRICKS = {
 }
 
 
-class Server(Liar):
+class Server(liar.Liar):
     """A server with the personality."""
 
     memory = mmap.MAP_PRIVATE
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
-        self.accept = self._agree
-
-    def _agree(self) -> Connection:
-        # the extension comes back, with the capability that the client requested
-        mine = extended(*told(self.host.requests[0].private), MESSAGE // 1024)
-        return self.take(Wish(private=mine, size=MESSAGE, receives=CREDITS * 2))
-
     def _received(self, peer: Peer, message: bytes) -> None:
         header, size = decode(message)
-        call = self._whole(peer.connection, header, message[size:])
-        about = rpc.parse_call(call)
-        assert about
-        peer.stream.send(call)
-        reply = self._reply(peer, about.xid)
-        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        xid, reply, place = self.forward(peer, header, message[size:])
         if not place or not header.writes:
             unused = tuple(replace(each, length=0) for each in header.reply or ())
-            head = Header(about.xid, CREDITS, RDMA_MSG, reply=unused if header.reply else None)
+            head = Header(xid, CREDITS, RDMA_MSG, reply=unused if header.reply else None)
             peer.connection.send(encode(head) + reply)
             return
         ((offer,),) = header.writes
-        at, length = place
-        rest = reply[:at] + reply[at + length + -length % 4 :]
-        self.play(Answer(about.xid, offer, rest, reply[at : at + length], peer.connection))
-
-
-def believed(message: bytes, answer: Answer) -> bool:
-    return believable(lambda each: decode(each)[0], message, answer.xid)
+        rest, data = rpc.split(reply, place)
+        self.play(Answer(xid, offer, rest, data, peer.connection))
 
 
 def main() -> None:
-    server = Server(int(sys.argv[2]))
-    if len(sys.argv) == 4:
-        played(server, TRICKS)
-        return
-    if sys.argv[4].endswith("slots"):
-        server.memory = mmap.MAP_SHARED
-    mutants(server, sys.argv[4], range(int(sys.argv[5])), believed)
+    if sys.argv[4:] and sys.argv[4].endswith("slots"):
+        Server.memory = mmap.MAP_SHARED
+    liar.main(Server, TRICKS)
 
 
 main()

@@ -2,7 +2,7 @@
 """A server of a personality that lies, and an application that reads from it, in one node.
 
 A program of a personality derives from ``Liar``, which plays a trick on the next READ, and calls
-``played`` with its tricks or ``mutants``.
+``main`` with its class and its tricks.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, RefusedError
+from wire.rdma5666 import RDMA_MSGP
+from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, RefusedError, decode
 
+from hostile import rpc
 from hostile.application import SIZE, Buffer
 from hostile.mutate import mutated
-from hostile.peer import Connection, GoneError, Host
-from hostile.proxy import Peer, Proxy
-from hostile.told import tell
+from hostile.peer import Connection, GoneError, Host, Wish
+from hostile.private import extended, told
+from hostile.proxy import CREDITS, Peer, Proxy
+from hostile.told import TEXT, tell
 from hostile.verbs import VerbsError
 
-__all__ = ["Answer", "Liar", "Story", "Want", "believable", "mutants", "played", "whole"]
+__all__ = ["Answer", "Liar", "Story", "Want", "main"]
 
-HERE = Path("/mnt/liar")
+HERE, MESSAGE = Path("/mnt/liar"), 4096
 OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
 FORK = multiprocessing.get_context("fork")
 
@@ -40,6 +43,9 @@ class Answer(Protocol):
     """The Reply to a READ."""
 
     connection: Connection
+
+    @property
+    def xid(self) -> int: ...
 
     def sound(self) -> bytes:
         """The message that is due."""
@@ -65,18 +71,48 @@ class Story:
         return self.played and (self.outcome, self.ended) == self.want
 
 
+class Forwarded(NamedTuple):
+    """The Reply of nfsd, and where the data of a READ is in it."""
+
+    xid: int
+    reply: bytes
+    place: rpc.Place | None
+
+
 class Liar(Proxy):
     """A server; the work is done by nfsd of its node, over TCP.
 
-    The application's buffer is ``memory``: flags of mmap(2).
+    The application's buffer is ``memory``: flags of mmap(2).  The server receives messages of up to
+    ``size`` bytes.
     """
 
     memory = mmap.MAP_SHARED
+    size = MESSAGE
 
     def __init__(self, port: int) -> None:
         super().__init__(Host(), port, ("127.0.0.1", 2049))
+        self.accept = self._agree
         self.trick: Trick | None = None
         self.story = Story()
+
+    def header(self, message: bytes) -> Header:
+        """The header of a Reply of the personality."""
+        return decode(message)[0]
+
+    def _agree(self) -> Connection:
+        # the extension comes back, with the capability that the client requested
+        mine = extended(*told(self.host.requests[0].private))
+        return self.take(Wish(private=mine, size=self.size, receives=CREDITS * 2))
+
+    def forward(self, peer: Peer, header: Header, inline: bytes) -> Forwarded:
+        """Have nfsd execute a Call."""
+        call = self._whole(peer.connection, header, inline)
+        about = rpc.parse_call(call)
+        assert about
+        peer.stream.send(call)
+        reply = self._reply(peer, about.xid)
+        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        return Forwarded(about.xid, reply, place)
 
     def play(self, answer: Any) -> None:
         """Play the trick on the answer, once; without one, send the answer."""
@@ -185,22 +221,16 @@ def played(server: Liar, tricks: Mapping[Any, Want]) -> None:
 # --- mutated messages ---
 
 
-def whole(header: Header, xid: int) -> bool:
-    """Whether a header can be that of the Reply to this Call."""
-    return header.xid == xid and header.proc in (RDMA_MSG, RDMA_NOMSG, 2)
-
-
-def believable(decode: Callable[[bytes], Header], message: bytes, xid: int) -> bool:
+def believable(server: Liar, message: bytes, xid: int) -> bool:
     """Whether a client may take it for the answer; the RPC message in it is not checked."""
     try:
-        return whole(decode(message), xid)
+        header = server.header(message)
     except RefusedError:
         return False
+    return header.xid == xid and header.proc in (RDMA_MSG, RDMA_NOMSG, RDMA_MSGP)
 
 
-def mutants(
-    server: Liar, seed: str, numbers: range, believed: Callable[[bytes, Any], bool]
-) -> None:
+def mutants(server: Liar, seed: str, numbers: range) -> None:
     """Send a mutated Reply and then the right one, for each number; an honest read follows.
 
     The read may fail; it may bring wrong data only if the message could be the answer.
@@ -209,9 +239,7 @@ def mutants(
     bases: list[bytes] = []
     with asking(server) as ask:
         for number in numbers:
-            server.trick = lambda answer, number=number: mutant(
-                server, seed, number, bases, believed, answer
-            )
+            server.trick = lambda answer, number=number: mutant(server, seed, number, bases, answer)
             server.story = story = Story()
             story.outcome = ask(number)
             server.trick = None
@@ -224,22 +252,25 @@ def mutants(
     tell(outcomes=dict(outcomes), failures=failures)
 
 
-def mutant(
-    server: Liar,
-    seed: str,
-    number: int,
-    bases: list[bytes],
-    believed: Callable[[bytes, Any], bool],
-    answer: Any,
-) -> None:
+def mutant(server: Liar, seed: str, number: int, bases: list[bytes], answer: Answer) -> None:
     sound = answer.sound()
     bases[:] = [sound, *bases[:7]]
     message = mutated(seed, number, [sound, *bases])
-    server.story.message, server.story.believable = message.hex(), believed(message, answer)
+    server.story.message = message.hex()
+    server.story.believable = believable(server, message, answer.xid)
     # the client may die of it
-    tell(sent=number, message=server.story.message[:400])
+    tell(sent=number, message=server.story.message[:TEXT])
     try:
         answer.connection.send(message)
         answer.connection.send(sound)
     except (GoneError, VerbsError) as error:
         answer.connection.ended = answer.connection.ended or str(error)
+
+
+def main(make: Callable[[int], Liar], tricks: Mapping[Any, Want]) -> None:
+    """``SERVER PORT FOLDER [SEED COUNT]``: play the tricks, or send COUNT mutated Replies."""
+    server = make(int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        played(server, tricks)
+    else:
+        mutants(server, sys.argv[4], range(int(sys.argv[5])))

@@ -10,7 +10,6 @@ With SEED it plays COUNT mutated Replies in place of the tricks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,14 +18,11 @@ from wire import rdma5666, rpcrdma
 from wire.rdma5666 import RDMA_MSGP
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
-from hostile import rpc
+from hostile import liar, rpc
 from hostile.application import SIZE
-from hostile.liar import Liar, believable, mutants, played
-from hostile.peer import Connection, Wish
-from hostile.private import extended, told
+from hostile.peer import Connection
 from hostile.proxy import CREDITS, Peer
 
-MESSAGE = 4096
 ALIGN = 1024
 
 
@@ -223,53 +219,26 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-class Server(Liar):
+class Server(liar.Liar):
     """A server with the personality."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
-        self.accept = self._agree
+    size = 65536
 
-    def _agree(self) -> Connection:
-        # the extension comes back, with the capability that the client requested
-        mine = extended(*told(self.host.requests[0].private), MESSAGE // 1024)
-        return self.take(Wish(private=mine, size=65536, receives=CREDITS * 2))
+    def header(self, message: bytes) -> Header:
+        padded = message[12:16] == rpc.words(RDMA_MSGP)
+        return rdma5666.decode(message)[0] if padded else super().header(message)
 
     def _received(self, peer: Peer, message: bytes) -> None:
         header, size = rpcrdma.decode(message)
-        call = message[size:]
-        about = rpc.parse_call(call)
-        assert about
-        peer.stream.send(call)
-        reply = self._reply(peer, about.xid)
-        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        xid, reply, place = self.forward(peer, header, message[size:])
         if not place or not header.writes:
-            head = Header(about.xid, CREDITS, RDMA_MSG)
+            head = Header(xid, CREDITS, RDMA_MSG)
             peer.connection.send(rpcrdma.encode(head) + reply)
             return
         ((offer,),) = header.writes
         assert offer.handle == 0, "the client names memory"
-        at, size = place
-        inline = reply[:at] + reply[at + size + -size % 4 :]
-        self.play(Answer(about.xid, inline, reply[at : at + size], peer.connection, at))
+        inline, data = rpc.split(reply, place)
+        self.play(Answer(xid, inline, data, peer.connection, place[0]))
 
 
-def main() -> None:
-    server = Server(int(sys.argv[2]))
-    if len(sys.argv) == 4:
-        played(server, TRICKS)
-    else:
-        mutants(server, sys.argv[4], range(int(sys.argv[5])), believed)
-
-
-def believed(message: bytes, answer: Answer) -> bool:
-    return believable(decode, message, answer.xid)
-
-
-def decode(message: bytes) -> Header:
-    """Either kind of header."""
-    padded = message[12:16] == rpc.words(RDMA_MSGP)
-    return rdma5666.decode(message)[0] if padded else rpcrdma.decode(message)[0]
-
-
-main()
+liar.main(Server, TRICKS)

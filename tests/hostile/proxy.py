@@ -46,17 +46,16 @@ class Exchange:
         head = Header(self.xid, CREDITS, RDMA_MSG, reply=empty if self.header.reply else None)
         place = self._read_data()
         if self.header.writes and place:
-            at, size = place
-            data, rest = self.reply[at : at + size], self.reply[at + size + -size % 4 :]
+            rest, data = rpc.split(self.reply, place)
             writes = tuple(self._fill(chunk, data) for chunk in self.header.writes)
-            return replace(head, writes=writes), self.reply[:at] + rest
+            return replace(head, writes=writes), rest
         writes = tuple(self._fill(chunk, b"") for chunk in self.header.writes)
         if self.header.reply and len(self.reply) + 500 > SIZE:
             filled = self._fill(self.header.reply, self.reply)
             return replace(head, proc=RDMA_NOMSG, writes=writes, reply=filled), b""
         return replace(head, writes=writes), self.reply
 
-    def _read_data(self) -> tuple[int, int] | None:
+    def _read_data(self) -> rpc.Place | None:
         about = rpc.parse_call(self.call)
         is_read = about and (about.version, about.procedure) == (3, rpc.READ)
         return rpc.read_data(self.reply) if is_read else None

@@ -10,7 +10,6 @@ the connection ended.  With SEED it plays COUNT mutated Replies in place of the 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,14 +18,12 @@ from wire import rdma2003
 from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
-from hostile import rpc
+from hostile import liar, rpc
 from hostile.application import SIZE
-from hostile.liar import Liar, believable, mutants, played
-from hostile.peer import Connection, Memory, Wish
+from hostile.peer import Connection, Memory
 from hostile.proxy import CREDITS, Peer
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 
-MESSAGE = 4096
 ROOM = 1 << 16
 
 
@@ -38,6 +35,10 @@ class Answer:
     inline: bytes
     memory: Memory
     connection: Connection
+
+    @property
+    def xid(self) -> int:
+        return self.head.xid
 
     @property
     def chunk(self) -> Read:
@@ -207,55 +208,27 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-class Server(Liar):
+class Server(liar.Liar):
     """A server of 2003."""
 
-    def __init__(self, port: int) -> None:
-        super().__init__(port)
-        self.accept = self._agree
-
-    def _agree(self) -> Connection:
-        private = self.host.requests[0].private
-        # the extension comes back, with the capability that the client asked for
-        sizes = bytes((1, 0, MESSAGE // 1024 - 1, MESSAGE // 1024 - 1))
-        mine = rpc.words(0xF6AB0E18) + sizes + private[8:28]
-        return self.take(Wish(private=mine, size=MESSAGE, receives=CREDITS * 2))
+    def header(self, message: bytes) -> Header:
+        return rdma2003.decode(message)[0]
 
     def _received(self, peer: Peer, message: bytes) -> None:
         header, size = rdma2003.decode(message)
         if header.proc == RDMA_DONE:
             self.story.dones += 1
             return
-        call = self._whole(peer.connection, header, message[size:])
-        about = rpc.parse_call(call)
-        assert about
-        peer.stream.send(call)
-        self._answer(peer, about, self._reply(peer, about.xid))
-
-    def _answer(self, peer: Peer, about: rpc.Call, reply: bytes) -> None:
-        head = Header(about.xid, CREDITS, RDMA_MSG)
-        place = rpc.read_data(reply) if about.procedure == rpc.READ else None
+        xid, reply, place = self.forward(peer, header, message[size:])
+        head = Header(xid, CREDITS, RDMA_MSG)
         if not place:
             peer.connection.send(rdma2003.encode(head) + reply)
             return
-        at, size = place
+        inline, data = rpc.split(reply, place)
         memory = peer.connection.memory(ROOM, LOCAL_WRITE | REMOTE_READ)
-        memory.view[:size] = reply[at : at + size]
-        chunk = Read(at, (Segment(memory.key, size, memory.address),))
-        inline = reply[:at] + reply[at + size + -size % 4 :]
+        memory.view[: len(data)] = data
+        chunk = Read(place[0], (Segment(memory.key, len(data), memory.address),))
         self.play(Answer(replace(head, reads=(chunk,)), inline, memory, peer.connection))
 
 
-def main() -> None:
-    server = Server(int(sys.argv[2]))
-    if len(sys.argv) == 4:
-        played(server, TRICKS)
-    else:
-        mutants(server, sys.argv[4], range(int(sys.argv[5])), believed)
-
-
-def believed(message: bytes, answer: Answer) -> bool:
-    return believable(lambda each: rdma2003.decode(each)[0], message, answer.head.xid)
-
-
-main()
+liar.main(Server, TRICKS)

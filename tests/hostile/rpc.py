@@ -14,6 +14,8 @@ CALL, REPLY = 0, 1
 NOBODY = struct.pack(">2I", 0, 0)
 ROOT = struct.pack(">2I", 1, 20) + struct.pack(">5I", 0, 0, 0, 0, 0)
 """AUTH_SYS: no stamp, no machine, root, in no groups"""
+# position and size of data
+Place = tuple[int, int]
 
 
 def words(*values: int) -> bytes:
@@ -65,7 +67,13 @@ def accepted(rpc: bytes) -> bool:
     return len(rpc) >= 24 and struct.unpack_from(">6I", rpc)[1:] == (REPLY, 0, 0, 0, 0)
 
 
-def read_data(reply: bytes) -> tuple[int, int] | None:
+def split(reply: bytes, place: Place) -> tuple[bytes, bytes]:
+    """The reply to a READ without its data and their padding, and the data."""
+    at, size = place
+    return reply[:at] + reply[at + size + -size % 4 :], reply[at : at + size]
+
+
+def read_data(reply: bytes) -> Place | None:
     """Where the data of an NFSv3 READ reply is, and its length; None when it failed."""
     if not accepted(reply) or struct.unpack_from(">I", reply, 24)[0]:
         return None
