@@ -11,7 +11,6 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from wire import rdma5666, rpcrdma
@@ -20,36 +19,24 @@ from wire.rpcrdma import RDMA_ERROR, RDMA_MSG, Header, Read, RefusedError, Segme
 
 from hostile import rpc
 from hostile.messages import mutants
-from hostile.peer import GoneError, Host, Wish
-from hostile.private import extended, told
+from hostile.peer import GoneError
 from hostile.site import handles
-from hostile.told import tell
+from hostile.token_client import HOST, TokenClient, contents, run_case
 
 CREDITS = 32
 PADDED, UNITS = 2, 4 << 8
 SIZE, ALIGN, THRESH = 8192, 1024, 4096
-HOST = Host()
-SERVER = Path("/sys/kernel/debug/nfsrdma-server")
-EXPORT = Path("/export")
 LIMIT = 20.0
 
 
-class Client:
-    """A connection of its own, known to the server by its token."""
+class Client(TokenClient):
+    """A client of padded."""
 
     def __init__(self, capabilities: int = PADDED | UNITS) -> None:
-        self.token = int.from_bytes(os.urandom(8), "big")
-        server, port = sys.argv[1:3]
-        wish = Wish(extended(capabilities, self.token), size=32768, receives=CREDITS * 2)
-        self.connection = HOST.connect(server, int(port), wish)
-        self.agreed, token = told(self.connection.private)
-        assert token == self.token
-        self.data, self.written = handles(server, f"/export/{sys.argv[3]}", "data", "written")
+        super().__init__(capabilities, size=32768, receives=CREDITS * 2)
+        self.data, self.written = handles(sys.argv[1], f"/export/{sys.argv[3]}", "data", "written")
 
     # --- what is sent ---
-
-    def raw(self, message: bytes) -> None:
-        self.connection.finish(self.connection.send(message))
 
     def read(self, xid: int, size: int, at: int, *chunks: Segment, **lists: Any) -> None:
         """A READ that offers ``chunks`` as its Write chunk."""
@@ -94,19 +81,6 @@ class Client:
             return self.answer() == "ok"
         return False
 
-    def says(self, *names: str) -> list[int]:
-        word = f"token {self.token:016x}"
-        (folder,) = (
-            path.parent for path in SERVER.glob("*/connection") if word in path.read_text()
-        )
-        texts = [(folder / name).read_text() for name in ("connection", "counters")]
-        rows = dict(line.split(" ", 1) for text in texts for line in text.splitlines())
-        return [int(rows[name]) for name in names]
-
-
-def of(name: str) -> bytes:
-    return (EXPORT / sys.argv[3] / name).read_bytes()
-
 
 def write_call(client: Client, size: int = SIZE, told: int | None = None, xid: int = 7) -> bytes:
     """The RPC message of a WRITE at offset 0 without its data."""
@@ -126,7 +100,7 @@ def honest() -> dict[str, Any]:
     odd, late = write_call(client, 4097, xid=8), os.urandom(4097)
     client.raw(rdma5666.call(8, odd, len(odd), late))
     wrote_odd = client.answer()
-    there = of("written")[:SIZE] == late + data[4097:]
+    there = contents("written")[:SIZE] == late + data[4097:]
     reads = {}
     for size, at in ((SIZE, 0), (16384, 4096), (5000, 777), (100, 3)):
         client.read(9, size, at, Segment(0, size, 0))
@@ -135,20 +109,21 @@ def honest() -> dict[str, Any]:
         assert inline is not None
         if not found:
             found = body[inline[0] : inline[0] + inline[1]]
-        reads[str(size)] = [head.proc, found == of("data")[at : at + size]]
+        reads[str(size)] = [head.proc, found == contents("data")[at : at + size]]
     # behind the end of the file
     client.read(10, SIZE, 1 << 30, Segment(0, SIZE, 0))
     empty = client.answer()
     names = ("padded_calls", "padded_replies", "padded_bytes", "read_chunks", "write_chunks")
     return {
         **{"agreed": client.agreed & 0xFF, "wrote": [wrote, wrote_odd], "there": there},
-        **{"reads": reads, "empty": empty, "counted": client.says(*names), "lives": client.lives()},
+        **{"reads": reads, "empty": empty, "counted": client.values(*names)},
+        "lives": client.lives(),
     }
 
 
 def lies() -> dict[str, Any]:
     """The server's answers to messages that contradict themselves, and whether it goes on."""
-    before = of("written")
+    before = contents("written")
     first = Client()
     body, data = write_call(first), bytes(SIZE)
     at, segment = len(body), Segment(0, SIZE, len(body))
@@ -200,7 +175,7 @@ def lies() -> dict[str, Any]:
         client.raw(message)
         found[name] = [client.answer(), client.lives()]
         client.connection.close()
-    return {"found": found, "same": of("written") == before}
+    return {"found": found, "same": contents("written") == before}
 
 
 def senseless() -> dict[str, Any]:
@@ -283,9 +258,4 @@ def mutated() -> dict[str, Any]:
 CASES = (honest, lies, senseless, long, offers, unasked, mutated)
 
 
-def main() -> None:
-    (case,) = (case for case in CASES if case.__name__ == sys.argv[4])
-    tell(**case())
-
-
-main()
+run_case(CASES)

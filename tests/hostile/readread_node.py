@@ -7,7 +7,6 @@ a file ``written`` of 64 KiB.  A case is a function of this file; prints what it
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from contextlib import suppress
@@ -18,42 +17,31 @@ from wire import rdma2003
 from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_NOMSG, Header, Read, Segment
 
-from hostile import private, rpc
+from hostile import rpc
 from hostile.messages import mutants
-from hostile.peer import GoneError, Host, Message, Wish
+from hostile.peer import GoneError, Message
 from hostile.site import handles
-from hostile.told import tell
+from hostile.token_client import HOST, SERVER, TokenClient, contents, run_case
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 
 CREDITS = 32
 READ_READ = 1
 SIZE = 65536
-HOST = Host()
-SERVER = Path("/sys/kernel/debug/nfsrdma-server")
 TIMEOUT = Path("/sys/module/nfsrdma/parameters/server_done_timeout")
-EXPORT = Path("/export")
 LIMIT = 60.0
 
 
-class Client:
-    """A connection of its own, known to the server by its token."""
+class Client(TokenClient):
+    """A client of 2003."""
 
     def __init__(self, **wish: Any) -> None:
-        self.token = int.from_bytes(os.urandom(8), "big")
-        server, port = sys.argv[1:3]
-        asked = private.extended(READ_READ, self.token)
-        self.connection = HOST.connect(server, int(port), Wish(asked, **wish))
-        self.agreed, token = private.told(self.connection.private)
-        assert token == self.token
-        (self.file,) = handles(server, f"/export/{sys.argv[3]}", "data")
+        super().__init__(READ_READ, **wish)
+        (self.file,) = handles(sys.argv[1], f"/export/{sys.argv[3]}", "data")
 
     # --- what is sent ---
 
     def send(self, head: Header, body: bytes = b"") -> None:
         self.raw(rdma2003.encode(head) + body)
-
-    def raw(self, message: bytes) -> None:
-        self.connection.finish(self.connection.send(message))
 
     def call(self, xid: int, procedure: int, arguments: bytes = b"") -> None:
         self.send(Header(xid, CREDITS, 0), rpc.call(xid, procedure, arguments))
@@ -108,28 +96,12 @@ class Client:
         head, body = self.take()
         return head.xid == 99 and rpc.accepted(body)
 
-    # --- what the server says of it ---
-
-    def folder(self) -> Path:
-        word = f"token {self.token:016x}"
-        (found,) = (path.parent for path in SERVER.glob("*/connection") if word in path.read_text())
-        return found
-
-    def says(self, *names: str) -> list[int]:
-        texts = [(self.folder() / name).read_text() for name in ("connection", "counters")]
-        rows = dict(line.split(" ", 1) for text in texts for line in text.splitlines())
-        return [int(rows[name]) for name in names]
-
     def until(self, name: str, value: int) -> bool:
         """Whether a figure of the server becomes this."""
         end = time.monotonic() + LIMIT
-        while self.says(name) != [value] and time.monotonic() < end:
+        while self.values(name) != [value] and time.monotonic() < end:
             HOST.wait(lambda: False, 0.05, late=False)
-        return self.says(name) == [value]
-
-
-def data() -> bytes:
-    return (EXPORT / sys.argv[3] / "data").read_bytes()
+        return self.values(name) == [value]
 
 
 # --- cases ---
@@ -138,12 +110,12 @@ def data() -> bytes:
 def honest() -> dict[str, Any]:
     client = Client()
     segments = client.exposed(7)
-    exposed = client.says("exposed_pages", "dones_outstanding")
-    same = client.fetch(segments) == data()[:SIZE]
-    again = client.fetch(segments) == data()[:SIZE]
+    exposed = client.values("exposed_pages", "dones_outstanding")
+    same = client.fetch(segments) == contents("data")[:SIZE]
+    again = client.fetch(segments) == contents("data")[:SIZE]
     client.done(7)
     gone = client.until("exposed_pages", 0)
-    counted = client.says("exposures", "dones", "stray_dones", "done_timeouts", "reply_pages")
+    counted = client.values("exposures", "dones", "stray_dones", "done_timeouts", "reply_pages")
     lives = client.lives()
     return {
         **{"agreed": client.agreed, "exposed": exposed, "same": same and again, "gone": gone},
@@ -154,11 +126,11 @@ def honest() -> dict[str, Any]:
 def never() -> dict[str, Any]:
     client = Client()
     segments = client.exposed(7)
-    same = client.fetch(segments) == data()[:SIZE]
+    same = client.fetch(segments) == contents("data")[:SIZE]
     began = time.monotonic()
     gone = client.until("exposed_pages", 0)
     waited = time.monotonic() - began
-    counted = client.says("dones", "done_timeouts", "reply_pages")
+    counted = client.values("dones", "done_timeouts", "reply_pages")
     lives = client.lives()
     client.done(7)
     stray = client.until("stray_dones", 1)
@@ -175,7 +147,7 @@ def twice() -> dict[str, Any]:
     for _ in range(3):
         client.done(7)
     return {"stray": client.until("stray_dones", 2), "lives": client.lives(),
-            "counted": client.says("exposures", "dones", "exposed_pages")}  # fmt: skip
+            "counted": client.values("exposures", "dones", "exposed_pages")}  # fmt: skip
 
 
 def other() -> dict[str, Any]:
@@ -184,8 +156,8 @@ def other() -> dict[str, Any]:
     segments = theirs.exposed(7)
     mine.done(7)
     stray = mine.until("stray_dones", 1)
-    still = theirs.says("dones_outstanding", "dones")
-    same = theirs.fetch(segments) == data()[:SIZE]
+    still = theirs.values("dones_outstanding", "dones")
+    same = theirs.fetch(segments) == contents("data")[:SIZE]
     # nor can its key be used on a connection that it was not given to
     foreign = mine.refused(segments[0])
     theirs.done(7)
@@ -212,7 +184,7 @@ def early() -> dict[str, Any]:
         assert head.xid == xid
         client.done(xid)
     gone = client.until("exposed_pages", 0)
-    done, stray = client.says("dones", "stray_dones")
+    done, stray = client.values("dones", "stray_dones")
     return {"gone": gone, "sum": (done, done + stray) == (rounds, 2 * rounds)}
 
 
@@ -224,10 +196,10 @@ def beyond() -> dict[str, Any]:
 
 def written() -> dict[str, Any]:
     """Exposed memory is for reading."""
-    client, before = Client(), data()
+    client, before = Client(), contents("data")
     segment = client.exposed(7)[0]
     status = client.connection.try_write(b"broken!!", segment.offset, segment.handle)
-    return {"status": status, "ended": client.ends(), "same": data() == before}
+    return {"status": status, "ended": client.ends(), "same": contents("data") == before}
 
 
 def ended_by(message: bytes) -> bool:
@@ -281,13 +253,13 @@ def hoard() -> dict[str, Any]:
         message = client.connection.next(0.2)
         if message:
             answers.append((time.monotonic() - began, message))
-        most = max(most, *client.says("exposed_pages"))
+        most = max(most, *client.values("exposed_pages"))
     timeout = float(TIMEOUT.read_text())
     first = [when for when, _ in answers if when < timeout / 2]
     gone = client.until("exposed_pages", 0)
     return {
         **{"answers": len(answers), "first": len(first), "most": most, "gone": gone},
-        **{"lives": client.lives(), "counted": client.says("exposures", "done_timeouts")},
+        **{"lives": client.lives(), "counted": client.values("exposures", "done_timeouts")},
     }
 
 
@@ -296,7 +268,7 @@ def left() -> dict[str, Any]:
     client = Client()
     for number in range(3):
         client.exposed(number, 1 << 18)
-    exposed = client.says("exposed_pages")
+    exposed = client.values("exposed_pages")
     client.connection.close()
     end = time.monotonic() + LIMIT
     while "exposed_pages 0\n" not in (SERVER / "totals").read_text():
@@ -354,9 +326,4 @@ CASES = (honest, never, twice, other, unknown, early, beyond, written, malformed
          left, unasked, mutated)  # fmt: skip
 
 
-def main() -> None:
-    (case,) = (case for case in CASES if case.__name__ == sys.argv[4])
-    tell(**case())
-
-
-main()
+run_case(CASES)
