@@ -10,7 +10,6 @@ honest Reply. ``lane_server_node.py names`` prints the names of the tricks.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from hostile import lanes, private, rpc
 from hostile.lanes import LANE, PRE_POSTED, first
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
-from hostile.proxy import SIZE, Peer, Proxy
+from hostile.proxy import SIZE, Peer, Proxy, main
 from hostile.verbs import VerbsError
 
 NFSD = ("127.0.0.1", 2049)
@@ -221,16 +220,11 @@ class Server(Proxy):
             raise GoneError(str(error)) from error
 
 
-def main() -> None:
-    if sys.argv[1] == "names":
-        print(json.dumps(list(TRICKS)))
-        return
+def server() -> Server:
     plays = list(TRICKS.values())
     if len(sys.argv) > 2:
         plays = [mutant(sys.argv[2], number) for number in range(int(sys.argv[3]))]
-    server = Server(Host(), int(sys.argv[1]), plays)
-    print("listening", flush=True)
-    server.run()
+    return Server(Host(), int(sys.argv[1]), plays)
 
 
-main()
+main(TRICKS, server)

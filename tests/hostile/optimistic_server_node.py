@@ -8,7 +8,6 @@ the honest grant. ``optimistic_server_node.py names`` prints the names of the tr
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from hostile import optimistic, private, rpc
 from hostile.lanes import LANE
 from hostile.optimistic import OPTIMISTIC
 from hostile.peer import Connection, GoneError, Host, Memory, Wish
-from hostile.proxy import SIZE, Peer, Proxy
+from hostile.proxy import SIZE, Peer, Proxy, main
 from hostile.verbs import LOCAL_WRITE, REMOTE_READ, VerbsError
 
 NFSD = ("127.0.0.1", 2049)
@@ -232,13 +231,4 @@ class Server(Proxy):
             return file.read(read.count)
 
 
-def main() -> None:
-    if sys.argv[1] == "names":
-        print(json.dumps(list(TRICKS)))
-        return
-    server = Server(Host(), int(sys.argv[1]))
-    print("listening", flush=True)
-    server.run()
-
-
-main()
+main(TRICKS, lambda: Server(Host(), int(sys.argv[1])))

@@ -7,7 +7,9 @@ of the real server are sent as a responder has to; one in between is what a Tric
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -211,3 +213,13 @@ def attempt(exchange: Exchange, kind: str, size: int, at: int, key: int) -> None
         exchange.notes.setdefault("gone", []).append(str(error))
         return
     exchange.notes.setdefault("reached", []).append(status)
+
+
+def main(tricks: Mapping[str, Any], make: Callable[[], Proxy]) -> None:
+    """``names``: print the names of the tricks.  Other arguments: make a server, and serve."""
+    if sys.argv[1] == "names":
+        print(json.dumps(list(tricks)))
+        return
+    server = make()
+    print("listening", flush=True)
+    server.run()
