@@ -266,7 +266,7 @@ def jobs(store: Store, nic: str, only: Sequence[str]) -> list[Job]:
 
 
 def work(store: Store, nic: str, kernel: str, todo: Sequence[Job]) -> None:
-    """Measure in a lab; store each result as soon as it is known."""
+    """Measure in a lab; store each result as soon as its call in the node ends."""
     # calls with other parts may run meanwhile
     name = f"optimistic-{nic}-{todo[0].part.name}"
     config = LabConfig(name, clock="instructions", link=NONE, kernel=kernel, memory=4608, nic=nic)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what papers.py measured, and writes the numbers of docs/papers.md.
 
-Only the texts between the marks of the page are generated: what the papers and the cells say.
+Only the texts between the marks of the page are generated: values of the papers and the cells.
 """
 
 from __future__ import annotations

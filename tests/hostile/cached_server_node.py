@@ -2,7 +2,7 @@
 """``cached_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server that abuses kept memory.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
-SERVER, asks for personality cached, and an application reads FOLDER/data over it, below /export,
+SERVER, requests personality cached, and an application reads FOLDER/data over it, below /export,
 into the same private memory each time: once for each trick, which the server plays on the first
 answer.  Prints a JSON object: for each trick how the read ended ("ok", "error" or "wrong"), and
 whether the connection ended.  With SEED it plays COUNT mutated Replies in place of the tricks, half

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of a personality that lies, and an application that reads from it, in one node.
+"""A hostile server of a personality, and an application that reads from it, in one node.
 
 A program of a personality derives from ``Liar``, which plays a trick on the next READ, and calls
 ``main`` with its class and its tricks.

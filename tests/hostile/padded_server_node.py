@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``padded_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server that lies of padding.
+"""``padded_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server with wrong padding.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
-SERVER, asks for personality padded, and an application reads FOLDER/data over it, below
+SERVER, requests personality padded, and an application reads FOLDER/data over it, below
 /export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
 for each trick how the read ended ("ok", "error" or "wrong"), and whether the connection ended.
 With SEED it plays COUNT mutated Replies in place of the tricks.

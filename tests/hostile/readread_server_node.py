@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``readread_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server of 2003 that lies.
+"""``readread_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a hostile server of 2003.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
-SERVER, asks for personality read-read, and an application reads FOLDER/data over it, below
+SERVER, requests personality read-read, and an application reads FOLDER/data over it, below
 /export: once for each trick, which the server plays on the first answer.  Prints a JSON object:
 for each trick how the read ended ("ok", "error" or "wrong"), how many RDMA_DONE came, and whether
 the connection ended.  With SEED it plays COUNT mutated Replies in place of the tricks.
@@ -89,7 +89,7 @@ def shorter(answer: Answer) -> None:
 
 
 def far(answer: Answer) -> None:
-    """The position lies behind the inline part."""
+    """The position is behind the inline part."""
     answer.named(answer.segment, position=len(answer.inline) + 4)
     answer.send()
 

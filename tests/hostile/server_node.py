@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``server_node.py PORT CONTROL``: a hostile server in a node, told what to do over TCP.
+"""``server_node.py PORT CONTROL``: a hostile server in a node, controlled over TCP.
 
-Each line that comes is a JSON object, and so is each answer.
+Each line of a command is a JSON object, and so is each answer.
 ``{"trick": NAME}`` or ``{"mutate": SEED, "number": N, "on": KIND}`` arms it for the next Call of
 its kind; ``{"over": true}`` when the application's call has ended; ``{"accept": NAME}`` ends all
-connections and says how those to come are accepted. The last mutated message is in last-CONTROL.
+connections and sets how the server accepts the next ones. The file last-CONTROL has the last
+mutated message.
 """
 
 from __future__ import annotations

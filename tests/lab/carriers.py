@@ -38,10 +38,10 @@ def traces(lab: Lab) -> list[str]:
 
 
 class Carriers:
-    """A pair, and whose module carries NFS over RDMA in its server and in its client.
+    """A pair, and the transport modules of its server and of its client.
 
     A test gets the modules that it needs and leaves them; they change only when the next test
-    needs others. What a lab is like with two modules is kept, for ``check``.
+    needs others. The state of a lab with two modules is kept, for ``check``.
     """
 
     def __init__(self, lab: Lab) -> None:

@@ -52,9 +52,9 @@ ip addr del "$here" dev eth1
 class Fault:
     """A fault: where it happens, what does it, and whether a reply sent before it may be lost.
 
-    A server that restarts forgets which Calls it has answered, and cannot tell a Call that is
-    sent again from a new one: its cache of replies is in memory, as are its sessions (RFC 8881,
-    section 2.10.6.5).
+    A server that restarts loses its record of answered Calls, and executes a Call that is sent
+    again as a new one: its cache of replies is in memory, as are its sessions (RFC 8881, section
+    2.10.6.5).
     """
 
     name: str

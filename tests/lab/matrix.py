@@ -107,7 +107,7 @@ def of_personalities(
     lab: Nodes, pair: tuple[str, str], over_tcp: OverTcp
 ) -> Iterator[tuple[Key, str]]:
     """Our client requests each personality, and our server accepts each: with a peer that does, and
-    with one that knows none, where the connection must be read-write.
+    with one that has none, where the connection must be read-write.
     """
     client, server = pair
     accepting = accepts_all(server)

@@ -143,10 +143,10 @@ def storm(
 ) -> dict[str, Any]:
     """Work over mounts of some clients while ``faults`` happen in turn, a second between them.
 
-    ``forgets`` says that the server may forget which Calls it has executed; see faults.py.
-    ``least`` of them happen where the machines are so slow that the time is over before.
-    Nothing fails, no byte differs on either side and nothing hangs, or AssertionError says what
-    did.  Returns what happened in order, what the workers did, and the connections' facts.
+    ``forgets``: the server may lose its record of executed Calls; see faults.py.
+    ``least`` faults happen even where the machines are so slow that the time is over before.
+    AssertionError names a failure, a byte that differs on either side, or a process that hangs.
+    Returns the faults in order, the results of the workers, and the connections' facts.
     """
     words = (seed, "forgets" if forgets else "remembers")
     with ExitStack() as mounts:

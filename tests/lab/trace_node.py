@@ -59,7 +59,7 @@ kretprobe:nfr_client_revoke, kretprobe:nfr_mem_release /@since[tid]/ {
 
 
 def prepare() -> None:
-    """The mount; what lies there was made on the server."""
+    """Mount; the server made the files."""
     subprocess.run(("mount", "-t", "nfs", "-o", OPTIONS, "10.9.1.1:/export", MOUNT), check=True)
     with (MOUNT / "traced/data").open("r+b") as file:
         file.truncate(READS * READ_SIZE)

@@ -122,7 +122,7 @@ class Wire:
     def decode(self, message: bytes, space: tuple[int, int] | None = None) -> tuple[Header, int]:
         """The header and its length; RefusedError when there is none.
 
-        ``space`` is for how many chunks and segments; without it, for all the bytes could say.
+        ``space`` is for how many chunks and segments; without it, for all that the bytes can hold.
         """
         enough = len(message) // 16
         head, size = self._decode(message, *(space or (enough, enough)))
