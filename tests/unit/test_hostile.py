@@ -8,7 +8,7 @@ from hostile import calls, kernel
 from hostile.accepts import ACCEPTS, PRIVATE
 from hostile.mutate import LARGEST, mutated
 from hostile.replies import TRICKS
-from hostile.rpc import accepted, call, opaque, parse_call, read_data, words
+from hostile.rpc import accepted, call, opaque, parse_call, read_data, split, words
 from hostile.site import HUGE
 from wire.rpcrdma import Segment, decode
 
@@ -83,4 +83,5 @@ def test_calls_and_replies_are_understood() -> None:
     assert not accepted(words(7, 1, 0, 0, 0, 4))
     data = reply + words(0, 0, 5, 1, 5) + b"hello\0\0\0"
     assert read_data(data) == (44, 5)
+    assert split(data + b"next", (44, 5)) == (data[:44] + b"next", b"hello")
     assert read_data(reply + words(70, 0)) is None
