@@ -2,10 +2,11 @@
 /*
  * The grants that exist, and what ends them.
  *
- * A grant ends when the file changes, when its lifetime is over, when optimistic_memory or a
- * client's share of it is reached (the oldest first), when memory is short, and with the
- * connection. If an invalidation fails or takes too long, the connection is fenced; its
- * grants are dead then, and keep their pages until the queue pair is drained.
+ * A grant ends when the file changes, when its lifetime is over, when another one needs its
+ * room in optimistic_memory or in the client's share of it (the oldest first, and none that is
+ * new), when memory is short, and with the connection. If an invalidation fails or takes too
+ * long, the connection is fenced; its grants are dead then, and keep their pages until the
+ * queue pair is drained.
  */
 #include <linux/completion.h>
 #include <linux/hashtable.h>
@@ -21,6 +22,12 @@
 
 /* Interval at which grants expire, and watches without grants end */
 #define NFR_SVC_GRANTS_CHECK	HZ
+
+/*
+ * Time for which a grant stays although another one needs its room: where clients read more
+ * than they can be granted, not each READ revokes a grant for a new one
+ */
+#define NFR_SVC_GRANT_STAYS	(HZ / 10)
 
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	10
@@ -84,6 +91,7 @@ void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 void nfr_svc_grant_renew(struct nfr_svc_grant *grant)
 {
 	list_move_tail(&grant->lru, &nfr_svc_grants_lru);
+	list_move_tail(&grant->of_side, &grant->side->notices->grants);
 }
 
 /**
@@ -263,14 +271,21 @@ static void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked wh
 	}
 }
 
+static bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
+{
+	return time_before(jiffies, grant->announced + NFR_SVC_GRANT_STAYS);
+}
+
 /* End the oldest grants until @pages are free below @limit. Returns false if that is impossible. */
 static bool nfr_svc_revoke_oldest(u32 pages, u32 limit)
 {
+	struct nfr_svc_grant *grant;
+
 	while (nfr_svc_grants_pages + pages > limit) {
-		if (list_empty(&nfr_svc_grants_lru))
+		grant = list_first_entry_or_null(&nfr_svc_grants_lru, struct nfr_svc_grant, lru);
+		if (!grant || nfr_svc_grant_stays(grant))
 			return false;
-		nfr_svc_revoke_one(list_first_entry(&nfr_svc_grants_lru, struct nfr_svc_grant,
-						    lru), NFR_REVOKED_LIMIT);
+		nfr_svc_revoke_one(grant, NFR_REVOKED_LIMIT);
 	}
 	return true;
 }
@@ -279,12 +294,13 @@ static bool nfr_svc_revoke_oldest(u32 pages, u32 limit)
 static bool nfr_svc_revoke_share(struct nfr_svc *side, u32 pages, u32 limit)
 {
 	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_grant *grant;
 
 	while (notices->pages + pages > limit) {
-		if (list_empty(&notices->grants) || !nfr_conn_is_up(side->conn))
+		grant = list_first_entry_or_null(&notices->grants, struct nfr_svc_grant, of_side);
+		if (!grant || nfr_svc_grant_stays(grant) || !nfr_conn_is_up(side->conn))
 			return false;
-		nfr_svc_revoke_one(list_first_entry(&notices->grants, struct nfr_svc_grant,
-						    of_side), NFR_REVOKED_LIMIT);
+		nfr_svc_revoke_one(grant, NFR_REVOKED_LIMIT);
 	}
 	return true;
 }
