@@ -420,6 +420,10 @@ def _slow_disk() -> Iterator[Callable[[int], None]]:
         image.unlink()
 
 
+def _nfsd_waits() -> bool:
+    return "D" in call("ps", "-C", "nfsd", "-o", "state=", check=False)
+
+
 def withdrawn_meanwhile() -> Any:
     """Withdraw access to a file while nfsd reads it for a user: later reads fail."""
     with _slow_disk() as delay:
@@ -441,7 +445,7 @@ def withdrawn_meanwhile() -> Any:
                 before = rpc_reads()
                 beside.start()
                 until("a READ", lambda: rpc_reads() > before)
-                time.sleep(0.2)
+                until("a thread of nfsd that waits for the disk", _nfsd_waits)
                 path.chmod(0o600)
                 meanwhile = beside.is_alive()
                 beside.join()

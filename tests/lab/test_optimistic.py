@@ -189,7 +189,7 @@ def test_readers_renew_grants(cards: Lab) -> None:
     nothing_in_use(found)
 
 
-@pytest.mark.parametrize("mib", [1, 4])
+@pytest.mark.parametrize("mib", [1, pytest.param(4, marks=pytest.mark.nightly)])
 def test_grants_are_bounded(cards: Lab, mib: int) -> None:
     found = on(cards, "bounded", str(mib))
     assert found["wrong"] == []

@@ -22,7 +22,11 @@ from nfsrdma_tools.lab.lab import Lab
 SCRIPT = Path(__file__).with_name("pre_posted_node.py").read_bytes()
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 KIB64 = 1 << 16
-VERSIONS = ("vers=3", "vers=4.0", "vers=4.2,nconnect=2")
+VERSIONS = (
+    "vers=3",
+    pytest.param("vers=4.0", marks=pytest.mark.nightly),
+    "vers=4.2,nconnect=2",
+)
 
 
 @pytest.fixture(scope="module")
