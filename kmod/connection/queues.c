@@ -158,8 +158,14 @@ static bool nfr_conn_may_poll_in_softirq(const struct nfr_conn *conn)
  */
 void nfr_conn_queues_init(struct nfr_conn *conn)
 {
-	conn->poll_queue = nfr_conn_may_poll_in_softirq(conn) ? nfr_work_softirq : nfr_work_poll;
-	INIT_WORK(&conn->poll_work, nfr_conn_poll);
+	/* each INIT_WORK() is a class of lockdep: one in softirq context, one in process context */
+	if (nfr_conn_may_poll_in_softirq(conn)) {
+		conn->poll_queue = nfr_work_softirq;
+		INIT_WORK(&conn->poll_work, nfr_conn_poll);
+	} else {
+		conn->poll_queue = nfr_work_poll;
+		INIT_WORK(&conn->poll_work, nfr_conn_poll);
+	}
 	INIT_WORK(&conn->sent_work, nfr_conn_sent_work);
 }
 
