@@ -159,7 +159,7 @@ struct nfr_cache {
  * @number: number of the owner in trace events
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
- * @entry_pages: pages per scatterlist entry
+ * @max_entry: bytes per scatterlist entry
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
@@ -173,7 +173,7 @@ struct nfr_pool {
 	u32 number;
 	u32 depth;
 	u32 room;
-	u32 entry_pages;
+	u32 max_entry;
 	u32 total;
 	u64 recycled;
 	u64 orphaned;
@@ -214,7 +214,7 @@ bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece
 void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
-u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 pages, bool gaps,
+u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
 		      struct scatterlist *sgl, u32 room);
 
 /* region.c */

@@ -58,13 +58,12 @@ static void nfr_mem_mr_free(struct nfr_mr *mr)
 static u32 nfr_mem_mr_fill(struct nfr_mr *mr, struct nfr_span *span, const struct nfr_pool *pool)
 {
 	u32 length = nfr_mem_span_length(span);
-	struct nfr_piece piece;
+	struct nfr_piece piece = { };
 	u64 most;
 
-	if (!nfr_mem_span_peek(span, &piece))
-		return 0;
+	nfr_mem_span_peek(span, &piece);
 	most = (u64)pool->depth * PAGE_SIZE - piece.offset;
-	mr->entries = nfr_mem_span_list(span, min_t(u64, length, most), pool->entry_pages, false,
+	mr->entries = nfr_mem_span_list(span, min_t(u64, length, most), pool->max_entry, false,
 					mr->sgl, pool->room);
 	return length - nfr_mem_span_length(span);
 }
@@ -143,7 +142,7 @@ void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wante
 	pool->device = device;
 	pool->depth = min(wanted ?: NFR_USEFUL_DEPTH, device->attrs.max_fast_reg_page_list_len);
 	pool->room = min(pool->depth, NFR_USEFUL_ROOM);
-	pool->entry_pages = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY) / PAGE_SIZE ?: 1;
+	pool->max_entry = min_t(u32, ib_dma_max_seg_size(device), NFR_MAX_ENTRY);
 }
 
 /**

@@ -118,19 +118,19 @@ static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 
  * nfr_mem_span_list - list memory in a scatterlist
  * @span: memory; what is listed is consumed
  * @length: maximum number of bytes
- * @pages: maximum number of pages per entry
+ * @max_entry: maximum number of bytes per entry; an entry has a page at least
  * @gaps: whether entries may start and end within pages
  * @sgl: output array, without chains; the last entry is marked
  * @room: number of elements in @sgl
  *
  * Return: number of entries.
  */
-u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 pages, bool gaps,
+u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
 		      struct scatterlist *sgl, u32 room)
 {
+	u32 pages = max_entry / PAGE_SIZE ?: 1, n;
 	struct scatterlist *sg = sgl;
 	struct nfr_piece piece;
-	u32 n;
 
 	while (length && sg < sgl + room && nfr_mem_span_peek(span, &piece)) {
 		if (!gaps && sg > sgl && !nfr_mem_span_joins(sg - 1, &piece))

@@ -89,8 +89,7 @@ static int nfr_mem_transfer_one(struct nfr_transfer *transfer, const struct nfr_
 	rw->direction = direction;
 	rw->length = length;
 	rw->holds = false;
-	rw->entries = nfr_mem_span_list(span, length,
-					ib_dma_max_seg_size(transfer->id->device) / PAGE_SIZE ?: 1,
+	rw->entries = nfr_mem_span_list(span, length, ib_dma_max_seg_size(transfer->id->device),
 					true, rw->sg, room);
 	rc = nfr_mem_transfer_prepare(transfer, rw, seg, at);
 	if (rc < 0) {
