@@ -438,7 +438,7 @@ FIGURES: tuple[Section[Stores], ...] = (
 
 
 def write(kernel: str) -> None:
-    """Write what the stores of a kernel have results for."""
+    """Draw and write the sections whose results are in the stores of a kernel."""
     stores = Stores(kernel)
     place = Place(PAGE, "optimistic", "../img")
     figures.write(FIGURES, stores, stores.card.folder, place)

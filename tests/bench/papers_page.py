@@ -464,6 +464,6 @@ FIGURES: tuple[Section[Store], ...] = (
 
 
 def write(store: Store) -> None:
-    """Write what the store has results for."""
+    """Draw and write the sections whose results are in the store."""
     place = Place(PAGE, "papers", "img")
     figures.write(FIGURES, store, store.folder, place, ["", store.about])

@@ -43,7 +43,10 @@ def text() -> tuple[int, int]:
 
 
 def leak_finder() -> tuple[int, int]:
-    """Address range of kmemleak, which allocates its records under the same function of ours."""
+    """First and last address of kmemleak, whose own allocations must not fail.
+
+    kmemleak allocates a record during each allocation of our module.
+    """
     with Path("/proc/kallsyms").open() as file:
         found = {row[2]: int(row[0], 16) for row in map(str.split, file) if "kmemleak" in row[2]}
     return found.get("kmemleak_free", 0), found.get("kmemleak_ignore_phys", 0)
