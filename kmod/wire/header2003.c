@@ -19,7 +19,7 @@
  * paper's chunks have one registration each. An RPC message that is itself a chunk
  * (NFR_NOMSG) is the first one, at position 0.
  */
-#include "wire/wire.h"
+#include "wire/source.h"
 
 /* Bytes per entry of the chunk list: discriminator, position, segment */
 #define ENTRY_BYTES	(8 + NFR_WIRE_SEGMENT)
@@ -101,96 +101,12 @@ int nfr_wire_2003_encode(const struct nfr_header *head, void *buf, size_t room)
 	return at - (u8 *)buf;
 }
 
-/* Decoder state: unread input, and the used part of the caller's arrays */
-struct source {
-	const u8 *at;
-	size_t left;			/* in bytes */
-	const struct nfr_space *space;
-	u32 nchunks;
-	u32 nsegs;
-	u32 length;			/* of the current chunk so far, in bytes */
-};
-
-static int get_word(struct source *from, u32 *value)
+static int get_body(struct source *from, struct nfr_header *head)
 {
-	if (from->left < 4)
-		return -EBADMSG;
-	*value = nfr_wire_load32(from->at);
-	from->at += 4;
-	from->left -= 4;
-	return 0;
-}
-
-/* Start a chunk at @position, or continue the current one, @chunk, which may be NULL. */
-static int get_chunk(struct source *from, u32 position, struct nfr_chunk **chunk)
-{
-	if (position % 4 || (*chunk && position < (*chunk)->position))
-		return -EBADMSG;
-	if (*chunk && position == (*chunk)->position)
-		return 0;
-	if (from->nchunks == from->space->nchunks)
-		return -E2BIG;
-	*chunk = &from->space->chunks[from->nchunks++];
-	**chunk = (struct nfr_chunk) {
-		.position = position, .segs = from->space->segs + from->nsegs,
-	};
-	from->length = 0;
-	return 0;
-}
-
-/* Append the next segment to @chunk, which is the current chunk */
-static int get_segment(struct source *from, struct nfr_chunk *chunk)
-{
-	struct nfr_segment *seg;
-
-	if (from->left < NFR_WIRE_SEGMENT)
-		return -EBADMSG;
-	if (from->nsegs == from->space->nsegs)
-		return -E2BIG;
-	seg = &from->space->segs[from->nsegs++];
-	seg->length = nfr_wire_load32(from->at);
-	seg->handle = nfr_wire_load32(from->at + 4);
-	seg->offset = (u64)nfr_wire_load32(from->at + 8) << 32 | nfr_wire_load32(from->at + 12);
-	from->at += NFR_WIRE_SEGMENT;
-	from->left -= NFR_WIRE_SEGMENT;
-	chunk->nsegs++;
-	from->length += seg->length;
-	return from->length < seg->length ? -EBADMSG : 0;	/* overflow */
-}
-
-static int get_list(struct source *from, struct nfr_header *head)
-{
-	struct nfr_chunk *chunk = NULL;
-	u32 more, position;
-	int err = 0;
-
-	head->reads = from->space->chunks;
-	while (!err) {
-		if (get_word(from, &more) || more > 1)
-			return -EBADMSG;
-		head->nreads = from->nchunks;
-		if (!more)
-			return 0;
-		if (get_word(from, &position))
-			return -EBADMSG;
-		err = get_chunk(from, position, &chunk);
-		if (!err)
-			err = get_segment(from, chunk);
-	}
-	return err;
-}
-
-static int get_header(struct source *from, struct nfr_header *head)
-{
-	if (get_word(from, &head->xid) || get_word(from, &head->version) ||
-	    get_word(from, &head->credits) || get_word(from, &head->proc))
-		return -EBADMSG;
-	if (head->version != NFR_WIRE_2003_VERSION)
-		return -EPROTONOSUPPORT;
 	switch (head->proc) {
 	case NFR_MSG:
 	case NFR_NOMSG:
-		return get_list(from, head);
+		return get_read_list(from, head);
 	case NFR_DONE:
 		return 0;
 	}
@@ -214,10 +130,12 @@ static int get_header(struct source *from, struct nfr_header *head)
 int nfr_wire_2003_decode(struct nfr_header *head, const struct nfr_space *space,
 			 const void *buf, size_t len)
 {
-	struct source from = { .at = buf, .left = len, .space = space };
+	struct source from = { .at = buf, .left = len, .space = space, .length_first = true };
 	int err;
 
 	*head = (struct nfr_header){ .reply = NULL };
-	err = get_header(&from, head);
+	err = get_start(&from, head, NFR_WIRE_2003_VERSION);
+	if (!err)
+		err = get_body(&from, head);
 	return err ? err : (int)(len - from.left);
 }
