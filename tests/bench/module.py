@@ -79,7 +79,8 @@ def main() -> None:
     found: dict[str, list[Round]] = {THEIRS: [], OURS: []}
     with Lab(LabConfig("module-bench", shape="pair", clock=clock)) as pair:
         large_blocks(pair)
-        pair.run("server", "fallocate", "-l", "64M", "/export/bench-data")
+        for name in ("bench-data", "bench-written"):
+            pair.run("server", "fallocate", "-l", "64M", f"/export/{name}")
         for turn in range(rounds):
             for which, mine in found.items():
                 mine.append(one(pair, which))

@@ -23,6 +23,8 @@ from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats
 
 FILE = Path("/mnt/bench/bench-data")
+# its own file: a reader of one that nfsd has just written gets no grants (optimistic)
+WRITTEN = FILE.with_name("bench-written")
 FILE_BYTES = 64 << 20
 LISTED = Path("/export/bench-listed")
 NAMES = 10_000
@@ -117,10 +119,10 @@ def small_writes(count: int) -> None:
 
 def _writes(count: int, size: int) -> None:
     room = mmap.mmap(-1, size)
-    file = os.open(FILE, os.O_WRONLY | os.O_DIRECT)
+    file = os.open(WRITTEN, os.O_WRONLY | os.O_DIRECT)
     for turn in range(count):
         if os.pwritev(file, [room], turn * size % FILE_BYTES) != size:
-            raise SystemExit(f"{FILE}: a write of {size} bytes came back short")
+            raise SystemExit(f"{WRITTEN}: a write of {size} bytes came back short")
     os.close(file)
 
 

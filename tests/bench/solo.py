@@ -89,7 +89,8 @@ DESIGNS = tuple(
 )
 # with data, because a file without has no pages that a client could read by itself
 PREPARE = """
-yes | head -c 64M > /export/bench-data; sync; mkdir -p /export/bench-listed /mnt/bench /run/bench
+yes | head -c 64M | tee /export/bench-data > /export/bench-written; sync
+mkdir -p /export/bench-listed /mnt/bench /run/bench
 seq -f /export/bench-listed/a-file-with-a-name-%g 10000 | xargs touch
 """
 REGISTRATIONS = """
