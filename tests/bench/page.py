@@ -47,17 +47,22 @@ def conditions(lab: Lab, nic: str, command: str, *, link: bool = True) -> str:
 
 
 def update(kernel: str, name: str, lines: Sequence[str]) -> None:
-    """Write a section of the page. It has one kernel: figures of another one are only printed."""
-    if kernel == KERNELS[0]:
-        write(name, lines, PAGE)
+    """Write a section of the page: that of this kernel, or print that there is none."""
+    section = name if kernel == KERNELS[0] else f"{name}, Linux {kernel}"
+    if _start(section) in PAGE.read_text():
+        write(section, lines, PAGE)
     else:
-        print(f"{name}: not written, because the page has Linux {KERNELS[0]}. {lines[0]}")
+        print(f"not written, because the page has no such section: {section}. {lines[0]}")
+
+
+def _start(name: str) -> str:
+    return f"<!-- begin: {name} -->\n"
 
 
 def write(name: str, lines: Sequence[str], path: Path = PAGE) -> None:
     """Replace the lines between the marks of a section of a page."""
     text = path.read_text()
-    start, end = f"<!-- begin: {name} -->\n", f"<!-- end: {name} -->"
+    start, end = _start(name), f"<!-- end: {name} -->"
     before, rest = text.split(start, 1)
     after = rest.split(end, 1)[1]
     path.write_text(
