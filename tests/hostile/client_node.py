@@ -70,9 +70,12 @@ def outcome(message: Message, sent: bytes) -> tuple[int, str]:
 
 
 def _version_1(answer: bytes, sent: bytes) -> bytes:
-    """RFC 8166, section 4.5: an error is in the version that the message it refuses was in."""
+    """RFC 8166, section 4.5: an error is in the version that the message it refuses was in.
+
+    A message of less than 8 bytes has none; its answer may have any.
+    """
     is_error = answer[12:16] == rpc.words(RDMA_ERROR)
-    echoed = answer[4:8] == sent[4:8].ljust(4, b"\0")
+    echoed = len(sent) < 8 or answer[4:8] == sent[4:8]
     return answer[:4] + rpc.words(1) + answer[8:] if is_error and echoed else answer
 
 
