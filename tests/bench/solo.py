@@ -20,7 +20,7 @@ from carriers import OURS, THEIRS, serve
 from bench import page
 from bench.module import SCRIPT
 from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
-from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 LOADS = {
@@ -35,6 +35,19 @@ LOADS = {
     "cached": ("64 MiB through the cache, 8 KiB calls, rsize 512 KiB", 1),
 }
 OUR_COLUMN = "nfsrdma"
+# ratios of nfsrdma to the kernel's module with its defaults, over the modelled card
+GOALS = {
+    "scattered": 0.58,
+    "sequential": 0.85,
+    "writes": 0.87,
+    "small_writes": 0.57,
+    # 1.6 times the operations per second of one CPU
+    "crowd": 1 / 1.6,
+    "queue": 0.80,
+    "attributes": 0.58,
+    "listing": 0.94,
+    "cached": 0.87,
+}
 RDMA, TCP = "proto=rdma,port=20049", "proto=tcp"
 MOUNT = f"vers=3,{RDMA},noac"
 OFFLOADS = "tso gso gro tx rx sg"
@@ -158,9 +171,14 @@ def prove(lab: Lab, column: Column) -> None:
         raise SystemExit(f"{column.name}: found {found}, expected personality {expected}")
 
 
-def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
+def ratios(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> list[float]:
+    """One column to another in each round, in order of size."""
     pairs = zip(turns[one], turns[other], strict=True)
-    found = sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
+    return sorted(a[load]["us"] / b[load]["us"] for a, b in pairs)
+
+
+def ratio(turns: dict[str, list[Turn]], load: str, one: str, other: str) -> str:
+    found = ratios(turns, load, one, other)
     return f"{statistics.median(found):.3f} ({found[0]:.3f} to {found[-1]:.3f})"
 
 
@@ -174,12 +192,22 @@ def costs(turns: dict[str, list[Turn]], names: Sequence[str], one: str) -> list[
     lines = page.head(heads)
     for load, (text, _) in LOADS.items():
         values = [statistics.median(t[load]["us"] for t in turns[name]) for name in names]
-        ratios = [ratio(turns, load, *pair) for pair in pairs]
-        lines.append(page.row([text, *(f"{value:,.1f}" for value in values), *ratios]))
+        ranges = [ratio(turns, load, *pair) for pair in pairs]
+        lines.append(page.row([text, *(f"{value:,.1f}" for value in values), *ranges]))
     counts = [turns[name][0]["sequential"].get("registrations") for name in names]
     cells = ["" if count is None else f"{count:g}" for count in counts]
     lines.append(page.row(["registrations for a 1 MiB read", *cells, *([""] * len(others))]))
     return lines
+
+
+def goals(turns: dict[str, list[Turn]]) -> list[str]:
+    """The table of goals, and what was measured."""
+    rows: list[Sequence[object]] = [("load", "goal", "measured", "")]
+    for load, goal in GOALS.items():
+        measured = statistics.median(ratios(turns, load, OUR_COLUMN, "kernel's"))
+        missed = "missed" if measured > goal else ""
+        rows.append((LOADS[load][0], f"{goal:.3g}", f"{measured:.3f}", missed))
+    return page.table(rows)
 
 
 def main() -> None:
@@ -201,6 +229,8 @@ def main() -> None:
     designs = costs(turns, [OUR_COLUMN, *(column.name for column in DESIGNS)], OUR_COLUMN)
     page.update(kernel, f"{nic} costs", [about, "", *table])
     page.update(kernel, f"{nic} personalities", [about, "", *designs])
+    if nic == "card" and kernel == KERNELS[0]:
+        page.write("card goals", [about, "", *goals(turns)])
     print("\n".join((*table, "", *designs)))
 
 
