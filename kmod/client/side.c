@@ -286,11 +286,12 @@ static int nfr_client_side_resolved(struct nfr_side *side)
 static int nfr_client_side_agree(struct nfr_side *side)
 {
 	u32 capabilities = side->conn.peer.capabilities;
+	u32 order = FIELD_GET(NFR_EXTENT_ORDER, capabilities);
 
-	side->order = FIELD_GET(NFR_EXTENT_ORDER, capabilities);
 	if (!(capabilities & NFR_LANE) || !(capabilities & nfr_variant_bit(NFR_OPTIMISTIC)) ||
-	    side->order > NFR_EXTENT_ORDER_MAX)
+	    order > NFR_EXTENT_ORDER_MAX)
 		return nfr_conn_unfit(&side->conn, "the server accepts no optimistic reads");
+	side->order = order;
 	return 0;
 }
 
@@ -363,8 +364,6 @@ static void nfr_client_side_free(struct nfr_side *side)
 	struct nfr_xprt *nx = side->nx;
 	struct nfr_optimist *optimist = nx->optimist;
 
-	kfree(side->credits);
-	kvfree(side);
 	rpc_wake_up(&optimist->waiting);
 	spin_lock(&optimist->lock);
 	nfr_client_references_clear(&optimist->references);
@@ -376,6 +375,9 @@ static void nfr_client_side_free(struct nfr_side *side)
 	optimist->delay = min_t(unsigned long, 2 * optimist->delay, NFR_SIDE_RETRY);
 	wake_up_all(&nx->detached);
 	spin_unlock(&optimist->lock);
+	/* what holds the lock finds no connection any more */
+	kfree(side->credits);
+	kvfree(side);
 }
 
 /* Become the one who ends a connection. */
