@@ -85,7 +85,8 @@ static void nfr_client_lane_detach(struct nfr_lane *lane)
 	}
 	spin_unlock(&lanes->lock);
 	spin_unlock(&xprt->queue_lock);
-	rpc_wake_up(&lane->waiting);
+	/* tasks of other lanes find that theirs still carry them, and try again */
+	rpc_wake_up(&lanes->waiting);
 	wake_up_all(&lane->nx->detached);
 }
 
@@ -248,7 +249,6 @@ static void nfr_client_lane_free(struct nfr_lane *lane)
 	struct nfr_lanes *lanes = nx->lanes;
 
 	kfree(lane->head);
-	rpc_destroy_wait_queue(&lane->waiting);
 	kfree(lane);
 	spin_lock(&lanes->lock);
 	nx->counters.lanes_ended++;
@@ -359,7 +359,6 @@ static struct nfr_lane *nfr_client_lane_alloc(struct nfr_conn *conn)
 	INIT_LIST_HEAD(&lane->idle);
 	INIT_WORK(&lane->open_work, nfr_client_lane_open_work);
 	INIT_WORK(&lane->end_work, nfr_client_lane_end_work);
-	rpc_init_wait_queue(&lane->waiting, "nfsrdma lane");
 	lane->conn.owner = lane;
 	lane->conn.ops = &nfr_client_lane_conn_ops;
 	lane->conn.id_number = conn->id_number;
@@ -508,7 +507,7 @@ bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task)
 	lane = nfr_client_req_of(task->tk_rqstp)->lane;
 	if (lane) {
 		/* nfr_client_lane_detach() wakes the task after it took the lock */
-		rpc_sleep_on(&lane->waiting, task, NULL);
+		rpc_sleep_on(&nx->lanes->waiting, task, NULL);
 		nfr_conn_break(&lane->conn, "a reply did not come in time");
 	}
 	spin_unlock(&nx->lanes->lock);
@@ -533,6 +532,7 @@ struct nfr_lanes *nfr_client_lanes_create(void)
 	spin_lock_init(&lanes->lock);
 	INIT_LIST_HEAD(&lanes->all);
 	INIT_LIST_HEAD(&lanes->idle);
+	rpc_init_wait_queue(&lanes->waiting, "nfsrdma lanes");
 	lanes->limit = params.lanes;
 	lanes->retry_at = jiffies;
 	return lanes;
@@ -544,6 +544,9 @@ struct nfr_lanes *nfr_client_lanes_create(void)
  */
 void nfr_client_lanes_destroy(struct nfr_lanes *lanes)
 {
+	if (!lanes)
+		return;
+	rpc_destroy_wait_queue(&lanes->waiting);
 	kfree(lanes);
 }
 

@@ -51,7 +51,6 @@ struct nfr_lane_recv {
  * @flags: NFR_LANE_ENDS
  * @pages: pages of data per message
  * @req: Call, or NULL; same lock
- * @waiting: the task of a Call that timed out
  * @xid: XID of @req
  * @head: buffer for the head of the Reply, mapped at @head_addr
  * @recvs: receives of @req; @nrecvs elements, @done of them complete
@@ -73,7 +72,6 @@ struct nfr_lane {
 	unsigned long flags;
 	u32 pages;
 	struct nfr_req *req;
-	struct rpc_wait_queue waiting;
 	u32 xid;
 	void *head;
 	u64 head_addr;
@@ -99,6 +97,7 @@ struct nfr_lane {
  * @busy: number of lanes with a Call
  * @limit: maximum of @count
  * @retry_at: time in jiffies before which no lane connects, after a failure
+ * @waiting: tasks of Calls that timed out
  */
 struct nfr_lanes {
 	spinlock_t lock;		/* see the comment above */
@@ -109,6 +108,7 @@ struct nfr_lanes {
 	u32 busy;
 	u32 limit;
 	unsigned long retry_at;
+	struct rpc_wait_queue waiting;
 };
 
 /* lane.c */
