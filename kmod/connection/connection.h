@@ -338,10 +338,16 @@ static inline u32 nfr_conn_mark(const struct nfr_conn *conn)
 	return READ_ONCE(conn->sq.posted);
 }
 
-/* Check whether all work requests before the position @mark are known to be complete */
+/*
+ * Check whether all work requests before the position @mark are known to be complete. Positions
+ * wrap: a mark that is not between those retired and those posted is an old one.
+ */
 static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
 {
-	return (s32)(READ_ONCE(conn->sq.retired) - mark) >= 0;
+	u32 retired = smp_load_acquire(&conn->sq.retired);
+	u32 posted = READ_ONCE(conn->sq.posted);
+
+	return posted - mark >= posted - retired;
 }
 
 #endif
