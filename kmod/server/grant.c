@@ -127,12 +127,16 @@ static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_
 		.ends = grant->ends, .position = grant->position, .extent = grant->segment,
 		.fh_length = read->fh_length,
 	};
+	int rc;
 
 	memcpy(notice.fh, read->fh, read->fh_length);
+	rc = nfr_svc_notice_grant(grant->side, &notice, &grant->exposure);
+	if (rc)
+		return rc;
 	/* the client counts from the arrival of the notice: give it a second more */
 	grant->expires = jiffies + (notice.lifetime + 1) * HZ;
 	grant->announced = jiffies;
-	return nfr_svc_notice_grant(grant->side, &notice, &grant->exposure);
+	return 0;
 }
 
 /* Map the pages of a grant. Returns 0 or a negative errno. */
@@ -213,6 +217,10 @@ static void nfr_svc_grant_extent(struct nfr_svc *side, const struct nfr_read *re
 
 	if (grant && nfr_svc_grant_covers(grant, read)) {
 		nfr_svc_grant_again(grant, read);
+		return;
+	}
+	if (grant && nfr_svc_grant_stays(grant)) {
+		nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
 		return;
 	}
 	if (grant)

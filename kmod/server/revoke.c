@@ -271,7 +271,13 @@ static void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked wh
 	}
 }
 
-static bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
+/**
+ * nfr_svc_grant_stays - check for a new grant, which no other one may replace
+ * @grant: grant that was announced
+ *
+ * Return: true in the first tenth of a second.
+ */
+bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
 {
 	return time_before(jiffies, grant->announced + NFR_SVC_GRANT_STAYS);
 }
@@ -322,7 +328,8 @@ bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages)
 
 static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
 {
-	if (mask & FS_IN_IGNORED)
+	/* at unmount, fsnotify reports the one before it ends the mark, the other then */
+	if (mask & (FS_UNMOUNT | FS_IN_IGNORED))
 		return NFR_REVOKED_UNMOUNTED;
 	if (mask & FS_MODIFY)
 		return NFR_REVOKED_MODIFIED;
@@ -354,14 +361,12 @@ static void nfr_svc_grants_changed(struct nfr_svc_watch *watch, u32 mask)
 
 static void nfr_svc_grants_expire(void)
 {
-	struct nfr_svc_grant *grant;
+	struct nfr_svc_grant *grant, *next;
 
-	while (!list_empty(&nfr_svc_grants_lru)) {
-		grant = list_first_entry(&nfr_svc_grants_lru, struct nfr_svc_grant, lru);
-		if (time_before(jiffies, grant->expires))
-			break;
-		nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED);
-	}
+	/* not in this order if optimistic_lifetime changed */
+	list_for_each_entry_safe(grant, next, &nfr_svc_grants_lru, lru)
+		if (!time_before(jiffies, grant->expires))
+			nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED);
 }
 
 /* Take a watch without grants from the list, with the reference of the list, or return NULL. */
