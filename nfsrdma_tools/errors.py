@@ -39,7 +39,7 @@ class UsageError(UserError):
 
 
 class MismatchError(UserError):
-    """The value in effect is not the requested one (law 1)."""
+    """The value in effect is not the requested one."""
 
     def __init__(self, what: str, asked: object, found: object, hint: str = "") -> None:
         self.what, self.asked, self.found = what, asked, found

@@ -51,7 +51,8 @@ def load(path: Path, make: Callable[[Any], _T]) -> _T | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is damaged: {error!r}", "mend it or move it away") from error
+        hint = "correct it, or move it away: the changes that it records cannot be undone then"
+        raise UserError(f"{path} is damaged: {error}", hint) from error
 
 
 def save(path: Path, data: object) -> None:

@@ -7,6 +7,7 @@ pyproject.toml names them as extras: ``pip install 'nfsrdma-tools[report]'``.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,4 +41,4 @@ def needed() -> Iterator[None]:
 def _install(library: str) -> str:
     if Path(__file__).is_relative_to(_DEBIAN):
         return f"apt install python3-{library.replace('_', '-')}"
-    return f"pip install 'nfsrdma-tools[{EXTRAS[library]}]'"
+    return f"{sys.executable} -m pip install 'nfsrdma-tools[{EXTRAS[library]}]'"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conditions of a measurement (law 3), as text for the store and for captions."""
+"""The conditions of a measurement as text for the store and for captions."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ def unload(name: str, journal: Journal) -> bool:
     journal.add(Run(("modprobe", "--", name)))
     run("rmmod", "--", name, hint="unmount NFS, stop nfsd or remove the RDMA links that use it")
     if _key(name) in loaded():
-        raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
+        raise MismatchError(f"module {name}", "unloaded", "still loaded after rmmod", "see: dmesg")
     return True
 
 

@@ -86,7 +86,7 @@ def figure(value: float) -> str:
 
 
 def small_print(study: Study) -> str:
-    """The conditions for each figure (law 3: a number carries its conditions)."""
+    """The conditions for each figure."""
     where = conditions.machine(study.conditions)
     return f"{workload(study)} {repeats(study)} {where}. Measured {study.date}."
 

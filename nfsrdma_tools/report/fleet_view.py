@@ -82,7 +82,8 @@ def _finding(fleet: Fleet, line: list[Crowd]) -> str:
     text = f"{cell}, aggregate MB/s by clients: {got} (fairness {line[-1].fairness:.2f})."
     if cell in fleet.enough:
         most = fleet.enough[cell]
-        return f"{text} From {most} clients on, each further client adds less than {GAIN:.0%}."
+        clients = f"{most} client{'s' * (most > 1)}"
+        return f"{text} With more than {clients}, each further client adds less than {GAIN:.0%}."
     return text if len(line) == 1 else f"{text} Each further client added {GAIN:.0%} or more."
 
 

@@ -197,6 +197,7 @@ def _uri(path: Path, read_only: bool) -> str:
 
 def _hint(message: str) -> str:
     hints = {
+        "not a database": "give a file that nfsrdma sweep wrote",
         "readonly": "the file or its folder cannot be written",
         "unable to open": "check that its folder exists and can be written",
         "locked": "another sweep writes to it; give another file",

@@ -212,6 +212,9 @@ def _explained(error: JobError, plan: Plan) -> JobError:
         what = f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
         return JobError(what, error.number, "free space there, or use a smaller --file-size")
     if error.number in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = "export it with rw,no_root_squash, or have the file made on the server"
+        hint = (
+            "the sweep writes as root, which root_squash maps to nobody: let nobody write to the "
+            "exported directory, or export it with rw,no_root_squash"
+        )
         return JobError(f"{name}: {error.message}", error.number, hint)
     return JobError(f"{name}: {error.message}", error.number, error.hint)

@@ -93,7 +93,7 @@ def test_a_command_names_the_extra_that_it_needs_in_one_line(tmp_path: Path) -> 
     assert done.stdout.split() == ["1"] * len(asked)
     assert done.stderr.splitlines() == [
         f"nfsrdma: this command needs {library}, which is not installed "
-        f"(pip install 'nfsrdma-tools[{EXTRAS[library]}]')"
+        f"({sys.executable} -m pip install 'nfsrdma-tools[{EXTRAS[library]}]')"
         for library, _ in asked
     ]
 

@@ -91,7 +91,7 @@ def test_the_page_lists_the_hosts(merged: Path, tmp_path: Path) -> None:
     text = " ".join(page(made).texts)
     for word in (
         "client3",
-        "From 2 clients on, each further client adds less than 5%",
+        "With more than 2 clients, each further client adds less than 5%",
         "fairness",
         "client1 80",
     ):

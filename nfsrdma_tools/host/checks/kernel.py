@@ -98,7 +98,9 @@ def headers(machine: Machine) -> Iterator[Finding]:
         yield Finding("headers", "ok", f"/{name}")
     else:
         found, remedy = f"no /{name}", packages.install("headers", machine.release, machine.root)
-        yield Finding("headers", "warning", found, "needed to build our module", remedy)
+        yield Finding(
+            "headers", "warning", found, "headers, for probes and for building nfsrdma", remedy
+        )
 
 
 def btf(machine: Machine) -> Iterator[Finding]:
@@ -107,4 +109,4 @@ def btf(machine: Machine) -> Iterator[Finding]:
         yield Finding("btf", "ok", "/sys/kernel/btf/vmlinux")
     else:
         remedy = "boot a kernel with CONFIG_DEBUG_INFO_BTF"
-        yield Finding("btf", "warning", "no type information", "needed by some probes", remedy)
+        yield Finding("btf", "warning", "no type information", "BTF, for some probes", remedy)

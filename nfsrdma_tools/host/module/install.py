@@ -106,7 +106,7 @@ def uninstall() -> Installed | None:
     left = [str(path) for path in (CONF, dkms.source_folder(here.version)) if path.exists()]
     left += [f"dkms {x.version}" for x in dkms.registered() or [] if x.version == here.version]
     if left:
-        raise MismatchError(f"{OURS} {here.version}", "gone", ", ".join(left))
+        raise UserError(f"not removed: {', '.join(left)}", "repeat nfsrdma module uninstall")
     return here
 
 

@@ -197,7 +197,7 @@ def _remove(name: str) -> None:
     refuse_used(name)
     run("rmmod", "--", name)
     if name in kernel_modules.loaded():
-        raise MismatchError(f"module {name}", "unloaded", "still in /proc/modules")
+        raise MismatchError(f"module {name}", "unloaded", "still loaded after rmmod", "see: dmesg")
 
 
 def _insert() -> None:

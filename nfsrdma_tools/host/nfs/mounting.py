@@ -42,7 +42,8 @@ __all__ = [
 
 _TIMEOUT = 60.0
 _SHOWN = 8
-_HINT = "the server, this kernel or the RDMA device limits it: request that value"
+_HINT = "the server or the kernel chose another value: run nfsrdma doctor"
+_LIMITED = "the server, the kernel or the RDMA device limits it: request {}"
 
 
 def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) -> Mount:
@@ -131,7 +132,8 @@ def _verified(request: MountRequest, directory: Path) -> tuple[Mount, list[Mount
     others = [other for other in mounts() if other.directory != directory]
     _verify_connections(request, made, others)
     for what in ("vers", "rsize", "wsize", "nconnect"):
-        _verify(what, getattr(request, what), getattr(made, what), _HINT)
+        found = getattr(made, what)
+        _verify(what, getattr(request, what), found, _LIMITED.format(found))
     if request.sets_read_ahead:
         _set_read_ahead(request, made, others)
     return made, others

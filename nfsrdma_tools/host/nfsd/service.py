@@ -28,8 +28,9 @@ def systemctl(verb: str) -> None:
     if active() != (verb != "stop"):
         raise MismatchError(
             UNIT,
-            f"it to {verb}",
+            "inactive" if verb == "stop" else "active",
             "active" if active() else "inactive",
+            f"see: journalctl -u {UNIT}",
         )
 
 
@@ -37,7 +38,8 @@ def set_boot(on: bool) -> None:
     """Enable or disable the NFS server at boot."""
     run("systemctl", "enable" if on else "disable", "--quiet", UNIT)
     if enabled() != on:
-        raise MismatchError(f"{UNIT} at boot", on, not on)
+        words = ("enabled", "disabled") if on else ("disabled", "enabled")
+        raise MismatchError(f"{UNIT} at boot", *words, f"see: systemctl status {UNIT}")
 
 
 def rdma_port() -> int:

@@ -108,7 +108,8 @@ def verify(export: Export, state: ServerState, hint: str = "") -> None:
         raise MismatchError("nfsd listeners", f"tcp and rdma {state.port}", shown, "see dmesg")
     offered = nfsctl.versions()
     if not set(state.versions) <= set(offered):
-        raise MismatchError("NFS versions", ", ".join(state.versions), ", ".join(offered))
+        hint = "see nfs.conf(5): another file may disable the version"
+        raise MismatchError("NFS versions", ", ".join(state.versions), ", ".join(offered), hint)
     exports.verify(export, hint)
 
 
@@ -226,4 +227,5 @@ def _restore(state: ServerState) -> None:
             directory.rmdir()
     found = nfsctl.listeners()
     if Listener("rdma", state.port) in found and state.needs_restart and not service.rdma_port():
-        raise MismatchError("nfsd listeners", "no RDMA", ", ".join(map(str, found)))
+        hint = "run: systemctl restart nfs-server"
+        raise MismatchError("RDMA listener of nfsd", "none", ", ".join(map(str, found)), hint)

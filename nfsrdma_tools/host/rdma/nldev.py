@@ -3,7 +3,7 @@
 
 The messages are those of include/uapi/rdma/rdma_netlink.h, client RDMA_NL_NLDEV; the kernel's side
 is drivers/infiniband/core/nldev.c.  Any user may read; adding and deleting soft links needs root.
-The undo of a new link is its deletion, and vice versa; both are verified (law 1).
+The undo of a new link is its deletion, and vice versa; both are verified.
 Importing this module takes 0.1 s (pyroute2 has no smaller parts), so import it when needed.
 """
 

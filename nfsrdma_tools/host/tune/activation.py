@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import MismatchError
+from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import mounting, readahead
 from nfsrdma_tools.host.tune import mount_unit
 from nfsrdma_tools.host.tune.state import Tuned
@@ -48,7 +48,7 @@ def check(tuned: Tuned) -> None:
     directory = Path(tuned.directory)
     found = mounting.find(directory)
     if found is None:
-        raise MismatchError(f"{directory}", "a mount", "none")
+        raise UserError(f"{directory} is not mounted after mount(8)", f"mount -v {directory}")
     values = {
         "rsize": found.rsize,
         "wsize": found.wsize,

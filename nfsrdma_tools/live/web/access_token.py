@@ -28,7 +28,9 @@ def read(file: Path) -> str:
         open_to_others = file.stat().st_mode & 0o077
         word = file.read_text().strip()
     except (OSError, ValueError) as error:
-        raise UserError(f"cannot read the token in {file}: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        make = f"openssl rand -hex 16 > {file}; chmod 600 {file}"
+        raise UserError(f"cannot read the token in {file}: {why}", make) from error
     if open_to_others:
         raise UserError(f"other users may read {file}", f"chmod 600 {file}")
     if len(word) < _SHORTEST or not word.isascii() or not word.isprintable() or " " in word:
