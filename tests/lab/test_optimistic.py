@@ -5,7 +5,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +315,14 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
 FAULTS = "drop caches,squeeze,remount,restart nfsd,break,sync"
 
 
+def whole(kernel: str, folders: Sequence[str]) -> list[str]:
+    """The folders that nfsd of a kernel reads right where files have holes.
+
+    6.1 returns wrong bytes of those in a tmpfs: docs/dev/faults-of-other-software.md.
+    """
+    return [each for each in folders if kernel != "6.1" or each == DISK]
+
+
 def stale(
     lab: Lab, seconds: float, seed: str, folder: str, rest: str, faults: str = "", **values: int
 ) -> dict[str, Any]:
@@ -342,6 +350,8 @@ def share(found: dict[str, Any]) -> float:
 def test_no_reader_gets_bytes_that_are_out_of_date(
     cards: Lab, long: bool, folder: str, record_property: Record
 ) -> None:
+    if not whole(cards.config.kernel, (folder,)):
+        pytest.skip(f"nfsd of {cards.config.kernel} misreads holes; missed: staleness in {folder}")
     found = stale(cards, 300 if long else 10, SEED, folder, "50000")
     record_property("staleness", found)
     assert share(found) > 0.3
@@ -352,11 +362,12 @@ def test_no_reader_gets_bytes_that_are_out_of_date(
 @pytest.mark.nightly
 def test_staleness_campaign(cards: Lab, record_property: Record) -> None:
     """MINUTES of rounds with faults, each with other parameters, and the module loaded again."""
-    print(f"seed {SEED}", flush=True)
+    folders = whole(cards.config.kernel, ("/export", DISK, HUGE))
+    print(f"seed {SEED}, in {', '.join(folders)}", flush=True)
     chance = random.Random(SEED)  # noqa: S311 - no secret
     end, sums, number = time.monotonic() + 60 * float(MINUTES or 10), dict[str, int](), 0
     while time.monotonic() < end or number < 2:
-        folder = ("/export", DISK, HUGE)[number % 3]
+        folder = folders[number % len(folders)]
         values = {
             "optimistic_lifetime": chance.choice((1, 2, 60)),
             "optimistic_memory": chance.choice((2, 8, 256)),
