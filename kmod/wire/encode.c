@@ -15,18 +15,12 @@
 
 /* Each put_ function writes at @at and returns the position after the last byte that it wrote. */
 
-static u8 *put_word(u8 *at, u32 value)
-{
-	nfr_wire_store32(at, value);
-	return at + 4;
-}
-
 static u8 *put_segment(u8 *at, const struct nfr_segment *seg)
 {
-	at = put_word(at, seg->handle);
-	at = put_word(at, seg->length);
-	at = put_word(at, seg->offset >> 32);
-	return put_word(at, seg->offset);
+	at = nfr_wire_put32(at, seg->handle);
+	at = nfr_wire_put32(at, seg->length);
+	at = nfr_wire_put32(at, seg->offset >> 32);
+	return nfr_wire_put32(at, seg->offset);
 }
 
 static u8 *put_read_chunk(u8 *at, const struct nfr_chunk *chunk)
@@ -34,8 +28,8 @@ static u8 *put_read_chunk(u8 *at, const struct nfr_chunk *chunk)
 	u32 i;
 
 	for (i = 0; i < chunk->nsegs; i++) {
-		at = put_word(at, 1);
-		at = put_word(at, chunk->position);
+		at = nfr_wire_put32(at, 1);
+		at = nfr_wire_put32(at, chunk->position);
 		at = put_segment(at, &chunk->segs[i]);
 	}
 	return at;
@@ -45,8 +39,8 @@ static u8 *put_write_chunk(u8 *at, const struct nfr_chunk *chunk)
 {
 	u32 i;
 
-	at = put_word(at, 1);
-	at = put_word(at, chunk->nsegs);
+	at = nfr_wire_put32(at, 1);
+	at = nfr_wire_put32(at, chunk->nsegs);
 	for (i = 0; i < chunk->nsegs; i++)
 		at = put_segment(at, &chunk->segs[i]);
 	return at;
@@ -58,22 +52,22 @@ static u8 *put_lists(u8 *at, const struct nfr_header *head)
 
 	for (i = 0; i < head->nreads; i++)
 		at = put_read_chunk(at, &head->reads[i]);
-	at = put_word(at, 0);
+	at = nfr_wire_put32(at, 0);
 	for (i = 0; i < head->nwrites; i++)
 		at = put_write_chunk(at, &head->writes[i]);
-	at = put_word(at, 0);
+	at = nfr_wire_put32(at, 0);
 	if (head->reply)
 		return put_write_chunk(at, head->reply);
-	return put_word(at, 0);
+	return nfr_wire_put32(at, 0);
 }
 
 static u8 *put_error(u8 *at, const struct nfr_header *head)
 {
-	at = put_word(at, head->error);
+	at = nfr_wire_put32(at, head->error);
 	if (head->error == NFR_ERR_CHUNK)
 		return at;
-	at = put_word(at, head->vers_low);
-	return put_word(at, head->vers_high);
+	at = nfr_wire_put32(at, head->vers_low);
+	return nfr_wire_put32(at, head->vers_high);
 }
 
 static size_t lists_size(const struct nfr_header *head)
@@ -140,10 +134,10 @@ int nfr_wire_encode(const struct nfr_header *head, void *buf, size_t room)
 		return -EINVAL;
 	if (size > room)
 		return -EMSGSIZE;
-	at = put_word(at, head->xid);
-	at = put_word(at, NFR_WIRE_VERSION);
-	at = put_word(at, head->credits);
-	at = put_word(at, head->proc);
+	at = nfr_wire_put32(at, head->xid);
+	at = nfr_wire_put32(at, NFR_WIRE_VERSION);
+	at = nfr_wire_put32(at, head->credits);
+	at = nfr_wire_put32(at, head->proc);
 	at = head->proc == NFR_ERROR ? put_error(at, head) : put_lists(at, head);
 	return at - (u8 *)buf;
 }

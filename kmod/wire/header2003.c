@@ -24,12 +24,6 @@
 /* Bytes per entry of the chunk list: discriminator, position, segment */
 #define ENTRY_BYTES	(8 + NFR_WIRE_SEGMENT)
 
-static u8 *put_word(u8 *at, u32 value)
-{
-	nfr_wire_store32(at, value);
-	return at + 4;
-}
-
 static u8 *put_chunk(u8 *at, const struct nfr_chunk *chunk)
 {
 	u32 i;
@@ -37,12 +31,12 @@ static u8 *put_chunk(u8 *at, const struct nfr_chunk *chunk)
 	for (i = 0; i < chunk->nsegs; i++) {
 		const struct nfr_segment *seg = &chunk->segs[i];
 
-		at = put_word(at, 1);
-		at = put_word(at, chunk->position);
-		at = put_word(at, seg->length);
-		at = put_word(at, seg->handle);
-		at = put_word(at, seg->offset >> 32);
-		at = put_word(at, seg->offset);
+		at = nfr_wire_put32(at, 1);
+		at = nfr_wire_put32(at, chunk->position);
+		at = nfr_wire_put32(at, seg->length);
+		at = nfr_wire_put32(at, seg->handle);
+		at = nfr_wire_put32(at, seg->offset >> 32);
+		at = nfr_wire_put32(at, seg->offset);
 	}
 	return at;
 }
@@ -89,15 +83,15 @@ int nfr_wire_2003_encode(const struct nfr_header *head, void *buf, size_t room)
 		return -EINVAL;
 	if (size > room)
 		return -EMSGSIZE;
-	at = put_word(at, head->xid);
-	at = put_word(at, NFR_WIRE_2003_VERSION);
-	at = put_word(at, head->credits);
-	at = put_word(at, head->proc);
+	at = nfr_wire_put32(at, head->xid);
+	at = nfr_wire_put32(at, NFR_WIRE_2003_VERSION);
+	at = nfr_wire_put32(at, head->credits);
+	at = nfr_wire_put32(at, head->proc);
 	if (head->proc == NFR_DONE)
 		return at - (u8 *)buf;
 	for (i = 0; i < head->nreads; i++)
 		at = put_chunk(at, &head->reads[i]);
-	at = put_word(at, 0);
+	at = nfr_wire_put32(at, 0);
 	return at - (u8 *)buf;
 }
 

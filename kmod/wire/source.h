@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the decoders of both transport headers share, see decode.c and header2003.c.
+ * Functions that the decoders of both transport headers use: decode.c and header2003.c.
  *
  * The peer is untrusted. A decoder checks the number of remaining bytes before each
  * read, and reads each byte once.
@@ -107,7 +107,7 @@ static inline int get_read_list(struct source *from, struct nfr_header *head)
 	return err;
 }
 
-/* The words that all versions share, RFC 8166, section 4.2; @version is the decoder's own */
+/* The words that all versions share, RFC 8166, section 4.2. The decoder accepts @version only. */
 static inline int get_start(struct source *from, struct nfr_header *head, u32 version)
 {
 	if (get_word(from, &head->xid) || get_word(from, &head->version) ||

@@ -210,4 +210,11 @@ static inline void nfr_wire_store32(u8 *at, u32 value)
 	at[3] = value & 0xff;
 }
 
+/* Returns the address behind the word */
+static inline u8 *nfr_wire_put32(u8 *at, u32 value)
+{
+	nfr_wire_store32(at, value);
+	return at + 4;
+}
+
 #endif
