@@ -85,7 +85,7 @@ static void nfr_client_lane_detach(struct nfr_lane *lane)
 	}
 	spin_unlock(&lanes->lock);
 	spin_unlock(&xprt->queue_lock);
-	/* tasks of other lanes find that theirs still carry them, and try again */
+	/* a task whose lane has not ended tries again */
 	rpc_wake_up(&lanes->waiting);
 	wake_up_all(&lane->nx->detached);
 }

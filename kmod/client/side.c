@@ -375,7 +375,7 @@ static void nfr_client_side_free(struct nfr_side *side)
 	optimist->delay = min_t(unsigned long, 2 * optimist->delay, NFR_SIDE_RETRY);
 	wake_up_all(&nx->detached);
 	spin_unlock(&optimist->lock);
-	/* what holds the lock finds no connection any more */
+	/* tasks that take the lock from now on find no connection */
 	kfree(side->credits);
 	kvfree(side);
 }

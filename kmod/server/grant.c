@@ -219,12 +219,13 @@ static void nfr_svc_grant_extent(struct nfr_svc *side, const struct nfr_read *re
 		nfr_svc_grant_again(grant, read);
 		return;
 	}
-	if (grant && nfr_svc_grant_stays(grant)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
-		return;
-	}
-	if (grant)
+	if (grant) {
+		if (nfr_svc_grant_stays(grant)) {
+			nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
+			return;
+		}
 		nfr_svc_revoke_one(grant, NFR_REVOKED_REPLACED);
+	}
 	nfr_svc_grant_new(side, read, watch, inode, page);
 }
 

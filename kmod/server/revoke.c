@@ -328,7 +328,7 @@ bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages)
 
 static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
 {
-	/* at unmount, fsnotify reports the one before it ends the mark, the other then */
+	/* an unmount reports FS_UNMOUNT, and then the end of the mark, FS_IN_IGNORED */
 	if (mask & (FS_UNMOUNT | FS_IN_IGNORED))
 		return NFR_REVOKED_UNMOUNTED;
 	if (mask & FS_MODIFY)
@@ -363,7 +363,7 @@ static void nfr_svc_grants_expire(void)
 {
 	struct nfr_svc_grant *grant, *next;
 
-	/* not in this order if optimistic_lifetime changed */
+	/* a change of optimistic_lifetime leaves grants in another order than that of expiry */
 	list_for_each_entry_safe(grant, next, &nfr_svc_grants_lru, lru)
 		if (!time_before(jiffies, grant->expires))
 			nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED);
