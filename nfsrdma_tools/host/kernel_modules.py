@@ -28,6 +28,7 @@ __all__ = [
     "parameters",
     "parse_loaded",
     "parse_modinfo",
+    "remove",
     "srcversion",
     "transport_owners",
     "unload",
@@ -214,10 +215,18 @@ def unload(name: str, journal: Journal) -> bool:
     if _key(name) not in loaded():
         return False
     journal.add(Run(("modprobe", "--", name)))
-    run("rmmod", "--", name, hint="unmount NFS, stop nfsd or remove the RDMA links that use it")
+    remove(name, "unmount NFS, stop nfsd or remove the RDMA links that use it")
+    return True
+
+
+def remove(name: str, hint: str = "") -> None:
+    """Remove a loaded module; ``hint`` is for a CommandError.
+
+    CommandError if it is in use, MismatchError if it is still in /proc/modules afterwards.
+    """
+    run("rmmod", "--", name, hint=hint)
     if _key(name) in loaded():
         raise MismatchError(f"module {name}", "unloaded", "still loaded after rmmod", "see: dmesg")
-    return True
 
 
 def _needed(name: str) -> list[str]:
