@@ -20,7 +20,7 @@ from carriers import OURS, THEIRS, serve
 from bench import page
 from bench.module import SCRIPT
 from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
-from nfsrdma_tools.lab.config import KERNELS, LabConfig
+from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 LOADS = {
@@ -229,8 +229,7 @@ def main() -> None:
     designs = costs(turns, [OUR_COLUMN, *(column.name for column in DESIGNS)], OUR_COLUMN)
     page.update(kernel, f"{nic} costs", [about, "", *table])
     page.update(kernel, f"{nic} personalities", [about, "", *designs])
-    if nic == "card" and kernel == KERNELS[0]:
-        page.write("card goals", [about, "", *goals(turns)])
+    page.update(kernel, f"{nic} goals", [about, "", *goals(turns)])
     print("\n".join((*table, "", *designs)))
 
 
