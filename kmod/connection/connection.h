@@ -344,6 +344,7 @@ static inline u32 nfr_conn_mark(const struct nfr_conn *conn)
  */
 static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
 {
+	/* read before @posted, which must not be the older value of the two */
 	u32 retired = smp_load_acquire(&conn->sq.retired);
 	u32 posted = READ_ONCE(conn->sq.posted);
 
