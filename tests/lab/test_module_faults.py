@@ -13,12 +13,6 @@ from storm import storm
 from nfsrdma_tools.lab.lab import Lab
 
 Record = Callable[[str, object], None]
-# lab-node would load rpcrdma, which fails where nfsrdma has its name
-HOME = """
-ip -4 addr flush dev eth1
-ip addr replace 10.9.1.11/24 dev eth1
-rdma link show rxe0/1 >/dev/null 2>&1 || rdma link add rxe0 type rxe netdev eth1
-"""
 V3, V4 = "vers=3", "vers=4.2,nconnect=4"
 SHORT = ((V4, ("client's device removed", "server's link down", "client moved"), 10),)
 # a server that restarts forgets which Calls of NFSv3 it has answered
@@ -55,7 +49,8 @@ def at_home(
     if set(names) & set(FORGETFUL) and pytestconfig.getoption("--server") == "kernel":
         pair_file.restart()
     else:
-        ours.run("client", "sh", "-ec", HOME)
+        ours.run("client", "ip", "-4", "addr", "flush", "dev", "eth1")
+        ours.run("client", "lab-node", "client", "1")
 
 
 @pytest.fixture
