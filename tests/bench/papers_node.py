@@ -140,6 +140,9 @@ def measure(curve: Cell, cell: Cell) -> Found:
     """Speed, CPU time of both ends and counts for each MiB of a cell."""
     read(cell, cell["total"])
     short, long = run(cell, cell["total"]), run(cell, 3 * cell["total"])
+    for one in (short, long):
+        if 8e9 * one["bytes"] > ASKED["wire"] * one["ns"]:
+            raise SystemExit(f"{curve}, {cell}: faster than the wire: {one}")
     long.subtract(short)
     over = long["card network" if curve["transport"] == "tcp" else "card bytes"] / long["bytes"]
     got = long["server"] / long["bytes"]
