@@ -3,15 +3,25 @@
 
 import errno
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wire import rpcrdma
+from wire.headers import (
+    READS,
+    SEGMENTS,
+    WORDS,
+    mutations,
+    outcome,
+    refusal,
+    refused_when_cut,
+    same_bytes,
+    same_header,
+)
 from wire.native import COMPILER, Private, Wire
-from wire.rpcrdma import Header, Read, RefusedError, Segment
+from wire.rpcrdma import Header
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 ALL = sorted((Path(__file__).parents[1] / "wire" / "seeds").iterdir())
@@ -19,16 +29,8 @@ OTHERS = ("2003", "padded", "private", "notice", "nfs3")
 SEEDS = [path for path in ALL if not any(name in path.name for name in OTHERS)]
 PRIVATE_SEEDS = [path for path in ALL if "private" in path.name]
 
-WORDS = st.one_of(st.integers(0, 9), st.integers(0, 2**32 - 1), st.just(2**32 - 1))
-# the sum of 16 stays within 32 bits
-LENGTHS = st.one_of(st.integers(0, 4096), st.integers(0, 2**28 - 1), st.just(2**28 - 1))
-SEGMENTS = st.builds(Segment, WORDS, LENGTHS, st.integers(0, 2**64 - 1))
-CHUNKS = st.lists(SEGMENTS, min_size=1, max_size=16).map(tuple)
 # Write and Reply chunks may be empty: their XDR is an array of any length, RFC 8166, section 4.2.2
 RESULTS = st.lists(SEGMENTS, max_size=16).map(tuple)
-READS = st.lists(st.tuples(st.integers(0, 2**30 - 1), CHUNKS), unique_by=lambda r: r[0]).map(
-    lambda reads: tuple(Read(4 * position, chunk) for position, chunk in sorted(reads))
-)
 WITH_LISTS = st.builds(
     Header,
     *(WORDS, WORDS, st.sampled_from((rpcrdma.RDMA_MSG, rpcrdma.RDMA_NOMSG)), READS),
@@ -50,44 +52,12 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Wire:
     return Wire(tmp_path_factory.mktemp("wire"))
 
 
-def outcome(decode: Callable[[bytes], tuple[Header, int]], message: bytes) -> object:
-    """The header and its length, or the error's number."""
-    try:
-        return decode(message)
-    except RefusedError as refused:
-        return refused.errno
-
-
-def refusal(function: Callable[..., object], *args: object) -> int:
-    with pytest.raises(RefusedError) as caught:
-        function(*args)
-    return caught.value.errno
-
-
 @given(HEADERS, st.binary(max_size=40))
 def test_both_write_and_read_the_same_bytes(wire: Wire, header: Header, rpc: bytes) -> None:
-    message = rpcrdma.encode(header)
-    assert wire.size(header) == len(message)
-    assert wire.encode(header, len(message)) == message
-    assert wire.encode(header, len(message) + 5) == message
-    assert rpcrdma.decode(message + rpc) == (header, len(message))
-    assert wire.decode(message + rpc) == (header, len(message))
+    same_bytes(wire, rpcrdma, header, rpc)
 
 
-@st.composite
-def mutations(draw: st.DrawFn) -> bytes:
-    """A header with words changed, left out or doubled, and cut anywhere."""
-    message = bytearray(rpcrdma.encode(draw(HEADERS)))
-    for _ in range(draw(st.integers(1, 3))):
-        at = 4 * draw(st.integers(0, len(message) // 4 - 1))
-        word = struct.pack(">I", draw(WORDS))
-        patch = draw(st.sampled_from((word, b"", word + message[at : at + 4])))
-        message[at : at + 4] = patch
-    end = draw(st.integers(0, len(message))) if draw(st.booleans()) else len(message)
-    return bytes(message[:end])
-
-
-@given(mutations())
+@given(mutations(rpcrdma, HEADERS))
 def test_both_judge_damaged_headers_alike(wire: Wire, message: bytes) -> None:
     assert outcome(wire.decode, message) == outcome(rpcrdma.decode, message)
 
@@ -101,10 +71,7 @@ def test_both_judge_noise_alike(wire: Wire, noise: bytes) -> None:
 
 @given(HEADERS, st.data())
 def test_every_header_cut_short_is_refused(wire: Wire, header: Header, data: st.DataObject) -> None:
-    message = rpcrdma.encode(header)
-    cut = message[: data.draw(st.integers(0, len(message) - 1) | st.just(len(message) - 1))]
-    assert refusal(wire.decode, cut) == errno.EBADMSG
-    assert refusal(wire.encode, header, len(cut)) == errno.EMSGSIZE
+    refused_when_cut(wire, rpcrdma, header, data)
 
 
 @given(WITH_LISTS)
@@ -170,10 +137,7 @@ def test_errors_nobody_knows(wire: Wire, number: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS, ids=lambda path: path.name)
 def test_both_read_what_was_captured(wire: Wire, seed: Path) -> None:
-    message = seed.read_bytes()
-    header, length = wire.decode(message)
-    assert (header, length) == rpcrdma.decode(message)
-    assert wire.encode(header, length) == message[:length]
+    same_header(wire, rpcrdma, seed.read_bytes())
 
 
 @pytest.mark.parametrize(
