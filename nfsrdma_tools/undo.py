@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -41,6 +42,10 @@ class Run:
         if wanted and not (self.unless and Path(self.unless).exists()):
             run(*self.argv)
 
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(self.argv)
+
 
 @dataclass(frozen=True)
 class Write:
@@ -52,6 +57,11 @@ class Write:
     def undo(self) -> None:
         """Write it."""
         Path(self.path).write_text(self.text)
+
+    def __str__(self) -> str:
+        """The change; a file can be long, so only one line of text is shown."""
+        text = self.text.removesuffix("\n")
+        return f"write {'its old content' if chr(10) in text else shlex.quote(text)} to {self.path}"
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,10 @@ class Remove:
             path.rmdir()
         else:
             path.unlink(missing_ok=True)
+
+    def __str__(self) -> str:
+        """The change, for a user who has to make it by hand."""
+        return f"remove {self.path}"
 
 
 Action = Run | Write | Remove
@@ -123,7 +137,7 @@ class Journal:
             try:
                 action.undo()
             except (UserError, OSError, ValueError) as error:
-                failures.append(f"cannot undo {action}: {error}")
+                failures.append(f"cannot undo a change ({action}): {_reason(error)}")
             # the last one: an equal action before it belongs to another change
             self.actions.pop()
             self._save()
@@ -147,7 +161,7 @@ class Journal:
             rows = json.loads(path.read_text())
             found.actions = [_action(**row) for row in _listed(rows)]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise UserError(f"{path} is not a journal of nfsrdma: {error!r}") from error
+            raise UserError(f"{path} is not a journal of nfsrdma: {_damage(error)}") from error
         return found
 
 
@@ -209,9 +223,20 @@ def _birth(pid: int) -> str:
     return stat.rsplit(")", 1)[1].split()[19]
 
 
+def _reason(error: Exception) -> str:
+    # str(OSError) has its number and the path in quotes
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, ValueError | RecursionError):
+        return "it is not JSON"
+    return "an entry does not describe a change to undo"
+
+
 def _listed(rows: object) -> list[Any]:
     if not isinstance(rows, list):
-        raise TypeError(f"expected a list, found {rows!r}")
+        raise TypeError("expected a list")
     return rows
 
 
@@ -220,5 +245,5 @@ def _action(kind: str, **fields: Any) -> Action:
         fields["argv"] = tuple(_listed(fields["argv"]))
     texts = [fields.get(name, "") for name in ("path", "text", "when", "unless")]
     if not all(isinstance(text, str) for text in (*texts, *fields.get("argv", ()))):
-        raise TypeError(f"expected texts, found {fields}")
+        raise TypeError("expected texts")
     return _KINDS[kind](**fields)

@@ -91,6 +91,24 @@ def test_a_user_without_write_permission_gets_an_error(
         pass
 
 
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (Run(("ls", "/no such")), "(ls '/no such')"),
+        (Write("/no such/file", "3\n"), "(write 3 to /no such/file): No such file or directory"),
+        (Write("/no such/file", "a\nb\n"), "(write its old content to /no such/file)"),
+        (Remove("/proc/1"), "(remove /proc/1)"),
+    ],
+)
+def test_a_failure_names_the_change_as_a_user_would_make_it(
+    action: Run | Write | Remove, message: str
+) -> None:
+    with pytest.raises(UserError) as failed, journal() as book:
+        book.add(action)
+    assert f"cannot undo a change {message}" in str(failed.value)
+    assert type(action).__name__ not in str(failed.value)
+
+
 GOOD = '[{"kind": "remove", "path": "%s"}]'
 
 
@@ -118,6 +136,8 @@ def test_a_damaged_journal_is_set_aside_once(
     said = capsys.readouterr().err
     assert str(aside) in said
     assert said.count("\n") == 1
+    assert "it is not JSON" in said or "an entry does not describe a change to undo" in said
+    assert not any(word in said for word in ("Error(", "Error:", "__init__"))
     assert recover() == []
 
 
