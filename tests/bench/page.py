@@ -38,10 +38,11 @@ def conditions(lab: Lab, nic: str, command: str, *, link: bool = True) -> str:
     """
     facts = lab.facts
     wire = f"link {facts['link']}, " if link else ""
+    clock = {"instructions": "instruction"}.get(facts["clock"], facts["clock"])
     device = {"card": "modelled card", "rxe": "soft-RoCE"}[nic]
     return (
         f"`{command}`, {device}, Linux {kernels.find(lab.config.kernel).release}, "
-        f"{facts['clock']} clock, {wire}QEMU {facts['qemu'].split()[0]}, "
+        f"{clock} clock, {wire}QEMU {facts['qemu'].split()[0]}, "
         f"{datetime.datetime.now(datetime.UTC).date()}."
     )
 

@@ -2,10 +2,13 @@
 """The page of benchmarks has the figures of one kernel."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from bench import page
 
+from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 
 BEFORE = "text\n<!-- begin: costs -->\n\nold\n\n<!-- end: costs -->\nmore\n"
@@ -32,3 +35,16 @@ def test_another_kernel_leaves_the_page(
     page.update(kernel, "costs", ["conditions of the run", "new"])
     assert file.read_text() == BEFORE
     assert capsys.readouterr().out.endswith("conditions of the run\n")
+
+
+@pytest.mark.parametrize(
+    ("clock", "printed"), [("instructions", "instruction clock"), ("counted", "counted clock")]
+)
+def test_conditions_name_the_clock(
+    clock: str, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "find", lambda _: SimpleNamespace(release="6.12.1"))
+    facts = {"clock": clock, "link": "none", "qemu": "10.0.2 (Debian)"}
+    lab: Any = SimpleNamespace(facts=facts, config=SimpleNamespace(kernel=KERNELS[0]))
+    text = page.conditions(lab, "rxe", "make bench")
+    assert f"`make bench`, soft-RoCE, Linux 6.12.1, {printed}, link none, QEMU 10.0.2, " in text
