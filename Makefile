@@ -77,7 +77,7 @@ debug-kernel: setup ## A kernel with KASAN, lockdep, kmemleak and more, from Deb
 MODULE_TESTS = $(filter-out %_warnings.py,$(wildcard tests/lab/test_module_*.py)) \
 	$(addprefix tests/lab/test_,module.py interoperation.py krb5.py wire_capture.py soak.py)
 
-test-debug: debug-kernel ## The module's tests on that kernel, over soft RoCE and soft iWARP; any report on a console fails: FLAVOUR
+test-debug: debug-kernel ## The module's tests on that kernel, over soft-RoCE and soft-iWARP; any report on a console fails: FLAVOUR
 	@failed=0; for nic in rxe siw; do \
 		$(BIN)/python -m pytest -q --kernel $(or $(FLAVOUR),debug) --nic $$nic --server ours $(MODULE_TESTS) || failed=1; \
 	done; exit $$failed

@@ -82,7 +82,7 @@ def up(
         str,
         option(
             "TYPE",
-            "RDMA device: rxe (soft RoCE), siw (soft iWARP) or card (modelled card; shape solo).",
+            "RDMA device: rxe (soft-RoCE), siw (soft-iWARP) or card (modelled card; shape solo).",
         ),
     ] = "rxe",
     cpus: Annotated[int, option("N", "CPUs of each machine (clock wall; else 1).")] = 2,

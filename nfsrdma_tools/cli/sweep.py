@@ -141,7 +141,7 @@ def sweep(
         str,
         option(
             "TYPE",
-            "RDMA device of the lab: card (modelled card) or rxe (soft RoCE) (default: card; "
+            "RDMA device of the lab: card (modelled card) or rxe (soft-RoCE) (default: card; "
             "with transport nfsrdma: rxe).",
         ),
     ] = _LAB["nic"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds soft iWARP in a node, because Debian's kernel packages have only soft RoCE."""
+"""Builds soft-iWARP in a node, because Debian's kernel packages have only soft-RoCE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def module(lab: Nodes, node: str, kernel: Kernel, step: Callable[[str], None]) -
     """
     file = kernel.folder / "siw.ko"
     if not file.exists():
-        step("compiling soft iWARP for this kernel, once (about two minutes)")
+        step("compiling soft-iWARP for this kernel, once (about two minutes)")
     return compiled(lab, node, "siw", file, lambda: _source(kernel), "CONFIG_RDMA_SIW=m")
 
 

@@ -13,7 +13,7 @@ device=$(ls /sys/class/infiniband)
 rdma link delete "$device"
 rdma link add "$device" type "${device%0}" netdev eth1
 """
-# Soft RoCE ends its queue pair for datagrams when one cannot be sent, for good (rxe_requester() in
+# Soft-RoCE ends its queue pair for datagrams when one cannot be sent, for good (rxe_requester() in
 # drivers/infiniband/sw/rxe/rxe_req.c): after that only a new device connects to anybody. It is not
 # made before the link is up: a network card that is down keeps packets that the old one waits for.
 LINK_DOWN = """

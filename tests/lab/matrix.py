@@ -43,7 +43,7 @@ class Place:
 
 
 PLACES = {kernel: Place(kernel) for kernel in KERNELS}
-# Debian builds no soft iWARP, the debug kernel has it, and is slow
+# Debian builds no soft-iWARP, the debug kernel has it, and is slow
 PLACES["siw"] = Place("debug", "siw", ("krb5p",), ("3", "4.2"))
 # the kernel's own client and server, without RDMA: what fails there too is no transport's fault
 TCP = "over TCP"

@@ -103,7 +103,7 @@ def recall() -> dict[str, Any]:
     """The server does not answer; a signal kills the listing, and the client revokes its memory.
 
     The READ, whose answer would come inline, times out before the device gives up. Only the first
-    Call registers memory: soft RoCE registers again what it sends again, which ends its queue pair.
+    Call registers memory: soft-RoCE registers again what it sends again, which ends its queue pair.
     """
     answers: Queue[str] = Queue()
     ready, begin = Semaphore(0), [Event() for _ in range(3)]
@@ -144,7 +144,7 @@ def hung(*processes: Process) -> list[str]:
 
 
 def given_up() -> int:
-    """How often soft RoCE has given a silent peer up."""
+    """How often soft-RoCE has given a silent peer up."""
     return sum(int(path.read_text()) for path in Path("/sys/class/infiniband").glob(GIVEN_UP))
 
 

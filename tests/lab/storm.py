@@ -36,7 +36,7 @@ WORKERS = ("buffered", "direct", "names", "buffered", "direct")
 LIMIT = 600.0
 # seconds of faults after which the storm waits until the server answers again
 UNSERVED = 40.0
-# statfs always asks the server; eight of them use each connection.  Soft RoCE that could not send
+# statfs always asks the server; eight of them use each connection.  Soft-RoCE that could not send
 # one datagram sends no other (see faults.LINK_DOWN), which an address that goes may cause, too.
 _ASK = f"""
 for n in 1 2 3 4 5 6 7 8; do stat -f {HERE} >/dev/null; done &
@@ -266,6 +266,6 @@ def inject(
 
 
 def ask(lab: Nodes, clients: Iterable[str]) -> None:
-    """Wait until the server answers each client, whose soft RoCE may have to be made again."""
+    """Wait until the server answers each client, whose soft-RoCE may have to be made again."""
     for client in clients:
         lab.run(client, "sh", "-ec", _ASK, timeout=LIMIT)

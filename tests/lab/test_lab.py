@@ -62,7 +62,7 @@ def test_a_pair_carries_data_between_two_kernels(pair: Lab) -> None:
 
 
 def test_packets_of_a_pair_arrive_in_order(pair: Lab) -> None:
-    """Soft RoCE takes a swap of two for a loss, and sends again all that came after."""
+    """Soft-RoCE takes a swap of two for a loss, and sends again all that came after."""
     script = (
         "set -e; mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export /mnt;"
         "truncate -s 64M /mnt/data; dd if=/mnt/data of=/dev/null bs=1M iflag=direct 2>/dev/null;"

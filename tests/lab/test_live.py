@@ -54,7 +54,7 @@ def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> 
 def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
     watched: Scene, browser: Browser
 ) -> None:
-    """Without load: soft RoCE does not always recover from a datagram that it cannot send."""
+    """Without load: soft-RoCE does not always recover from a datagram that it cannot send."""
     since = watched.now()
     watched.lab.run("client", "sh", "-ec", LINK_DOWN)
     try:

@@ -94,6 +94,6 @@ def test_user_attributes(ours: Lab) -> None:
 
 def test_the_server_calls_the_client_back(ours: Lab, pytestconfig: pytest.Config) -> None:
     delegation(ours, "vers=4.1")
-    # how a device goes is known of soft RoCE
+    # how a device goes is known of soft-RoCE
     if pytestconfig.getoption("--nic") == "rxe":
         delegation(ours, "vers=4.2,nconnect=4", "server's device removed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that can do less than soft RoCE, and what they report: refused with a message, or used.
+"""Devices that can do less than soft-RoCE, and what they report: refused with a message, or used.
 
 A module of the tests (``device``) has the node's device do less for as long as it is loaded.
 """

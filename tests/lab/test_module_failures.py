@@ -96,7 +96,7 @@ def test_nfsd_listens_or_says_that_it_does_not(both: Lab, record_property: Recor
 @pytest.mark.parametrize("options", ("vers=3", "vers=4.2,nconnect=4"))
 def test_work_goes_on(both: Lab, options: str, long: bool, record_property: Record) -> None:
     rxe = both.config.nic == "rxe"
-    # how a device goes is known of soft RoCE
+    # how a device goes is known of soft-RoCE
     gone = (FAULTS["client's device removed"],) if rxe else ()
     # fewer, and no connection would ever be made: some twenty of its allocations have to succeed,
     # and hundreds on a server whose device wants memory regions for RDMA Reads

@@ -37,7 +37,7 @@ def test_clients_that_acknowledge_nothing_cost_no_more_than_server_memory(
 ) -> None:
     if both_ours.config.nic == "siw":
         # RFC 5041, section 7: a message that finds no receive ends the connection
-        pytest.skip("soft iWARP has no clients without receives; missed: what they cost")
+        pytest.skip("soft-iWARP has no clients without receives; missed: what they cost")
     connections = 64 if long else 12
     found = hoard(both_ours, connections, calls=8, to_the_end=long)
     print(found)

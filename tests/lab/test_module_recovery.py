@@ -10,7 +10,7 @@ from storm import HERE, LIMIT, connections, mounted, on
 
 from nfsrdma_tools.lab.lab import Lab
 
-# seconds until its Calls time out, which is before soft RoCE gives a silent peer up
+# seconds until its Calls time out, which is before soft-RoCE gives a silent peer up
 TIMEOUT = 2
 # timeouts of Calls that a test wants
 MANY = 256
@@ -45,7 +45,7 @@ def test_a_broken_connection_does_not_wait_for_its_device(
     """A killed listing takes memory back, a sender needs a buffer, and a READ times out."""
     if both_ours.config.nic == "siw":
         # RFC 5040, section 5.5: a Send is done before the peer has it, so nothing waits behind it
-        pytest.skip("soft iWARP keeps no requests of a silent peer; missed: what waits for them")
+        pytest.skip("soft-iWARP keeps no requests of a silent peer; missed: what waits for them")
     events = {"nfsrdma/nfsrdma_disconnect/enable": "1"}
     options = f"{IMPATIENT},timeo={10 * TIMEOUT},retrans=10"
     with mounted(both_ours, options), recorded(both_ours, "client", events) as lines:
@@ -67,7 +67,7 @@ def test_tasks_that_time_out_leave_the_workers_to_others(
     """
     asleep = 'stacktrace if prev_state == 2 && prev_comm ~ "kworker*"'
     events = {"sched/sched_switch/trigger": asleep, "sunrpc/xprt_timer/enable": "1"}
-    # soft iWARP does not give up; with a kernel's checks its Calls take longer to be sent, and none
+    # soft-iWARP does not give up; with a kernel's checks its Calls take longer to be sent, and none
     # is after the first timeout: nothing connects
     timeout = TIMEOUT * (3 * both_ours.config.patience if both_ours.config.nic == "siw" else 1)
     options = f"{IMPATIENT},timeo={10 * timeout},retrans=1,nconnect=16,rsize=4096"
@@ -94,7 +94,7 @@ def test_tasks_that_time_out_leave_the_workers_to_others(
 def test_connecting_takes_no_longer_than_sunrpc_allows(both_ours: Lab) -> None:
     """NFSv4 sets a mount's connect timeout to the lease, which is less than our bound here."""
     if both_ours.config.nic != "rxe":
-        pytest.skip("how a device goes is known of soft RoCE; missed: the connect timeout")
+        pytest.skip("how a device goes is known of soft-RoCE; missed: the connect timeout")
     both_ours.run("server", "sh", "-ec", BRIEF_LEASE)
     try:
         with mounted(both_ours, "vers=4.2"):

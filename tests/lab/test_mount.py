@@ -61,7 +61,7 @@ def connections_count(run: dict[str, Any]) -> None:
     assert [proto for proto, _ in run["xprts"]] == [run["asked"][0]] * 4
     assert all(one["sends"] == one["recvs"] > 0 for one in counters)
     if run["asked"][0] == "rdma":
-        # as many chunks as there is data to place, and soft RoCE sends 4 KiB in a packet at most
+        # as many chunks as there is data to place, and soft-RoCE sends 4 KiB in a packet at most
         assert sum(one["write_chunk_count"] for one in counters) == READS
         assert sum(one["read_chunk_count"] for one in counters) == WRITES
         assert run["elsewhere"]["rdma_packets"] >= (READS + WRITES) * BLOCK // 4096

@@ -33,7 +33,7 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Open the ports of NFS over soft RoCE
+- name: Open the ports of NFS over soft-RoCE
   nfsrdma.tools.nfsrdma_nftables:
     ports: [2049/tcp, 4791/udp]
 """

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * An RDMA device that can do less than it could, for as long as this module is
- * loaded: soft RoCE has no parameters for that. Writing an event's number to
+ * loaded: soft-RoCE has no parameters for that. Writing an event's number to
  * the parameter "event" has the queue pair that was made last report it.
  */
 #include <linux/module.h>
