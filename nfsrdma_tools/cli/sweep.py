@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    Source = Callable[[Plan, Store], Generator[Event, None, None]]
+    Run = Callable[[Store], Generator[Event, None, None]]
+    # checks the plan, so call it before the store is created
+    Source = Callable[[Plan], Run]
 
 __all__ = ["OLD_OPTIONS", "sweep"]
 
@@ -182,23 +184,28 @@ def sweep(
     if resume:
         sweep_plan.check_resume(resume, target, changes)
         with Store(resume) as kept:
-            _run(kept.plan(), kept, source, as_json, again)
+            stored = kept.plan()
+            _run(stored, kept, source(stored), as_json, again)
         return
     plan = sweep_plan.plan(LAB_TARGET if lab else target, changes)
+    run = source(plan)
     with Store(store) as kept:
-        _run(plan, kept, source, as_json, again)
+        _run(plan, kept, run, as_json, again)
 
 
 def _here(options: Options) -> Source:
     from nfsrdma_tools.cli.module_view import build
     from nfsrdma_tools.sweep.runner import sweep
 
-    def run(plan: Plan, store: Store) -> Generator[Event, None, None]:
-        if "nfsrdma" in plan.transports:
-            build()
-        return sweep(plan, store, options)
+    def source(plan: Plan) -> Run:
+        def run(store: Store) -> Generator[Event, None, None]:
+            if "nfsrdma" in plan.transports:
+                build()
+            return sweep(plan, store, options)
 
-    return run
+        return run
+
+    return source
 
 
 def _in_lab(where: dict[str, str], probes: bool) -> Source:
@@ -221,13 +228,17 @@ def _in_lab(where: dict[str, str], probes: bool) -> Source:
     def step(text: str) -> None:
         print(f"lab: {text}", file=sys.stderr)
 
-    def run(plan: Plan, store: Store) -> Generator[Event, None, None]:
+    def source(plan: Plan) -> Run:
         lab = config(plan)
-        if lab.shape == "pair":
-            step("the node builds the nfsrdma module first; that takes minutes without KVM")
-        return sweep_in_lab(lab, plan, store, step, probes)
 
-    return run
+        def run(store: Store) -> Generator[Event, None, None]:
+            if lab.shape == "pair":
+                step("the node builds the nfsrdma module first; that takes minutes without KVM")
+            return sweep_in_lab(lab, plan, store, step, probes)
+
+        return run
+
+    return source
 
 
 def _again(options: Options, lab: dict[str, str]) -> list[str]:
@@ -239,9 +250,7 @@ def _again(options: Options, lab: dict[str, str]) -> list[str]:
     return words + ["--no-probes"] * (not options.accounts)
 
 
-def _run(
-    plan: Plan, store: Store, source: Source, as_json: bool, again: Sequence[str] = ()
-) -> None:
+def _run(plan: Plan, store: Store, run: Run, as_json: bool, again: Sequence[str] = ()) -> None:
     from contextlib import closing
 
     from nfsrdma_tools.cli.sweep_view import JsonEvents, Progress, conclusion
@@ -249,7 +258,7 @@ def _run(
     done, interrupted = False, False
     with (
         JsonEvents(plan) if as_json else Progress() as view,
-        closing(source(plan, store)) as events,
+        closing(run(store)) as events,
     ):
         try:
             for event in events:
