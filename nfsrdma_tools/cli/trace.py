@@ -19,9 +19,13 @@ _N = TypeVar("_N", int, float)
 
 
 def _complete(incomplete: str) -> list[str]:
+    return [name for name in _names() if name.startswith(incomplete)]
+
+
+def _names() -> tuple[str, ...]:
     from nfsrdma_tools.probes.probe_sets import NAMES
 
-    return [name for name in (*NAMES, NFSIOSTAT) if name.startswith(incomplete)]
+    return (*NAMES, NFSIOSTAT)
 
 
 def trace(
@@ -113,7 +117,7 @@ def trace(
     from nfsrdma_tools.probes.intervals import WatchOptions, watch
     from nfsrdma_tools.probes.probe_sets import probe_set
 
-    probes = probe_set(name)
+    probes = probe_set(name, _names())
     ended = writer(probes, folded) if folded else None
     shown = trace_view.JsonIntervals() if as_json else trace_view.Tables(name)
     asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)

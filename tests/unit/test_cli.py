@@ -142,6 +142,7 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("mount", "s:/x", "/mnt", "-o", "port=x"), 2, "port is 'x', not a number"),
         (("report", "/no/such\n\x1b[31mstore"), 1, "/no/such??[31mstore"),
         (("sweep", "server:/x", "--axis", "a.b"), 2, "has no values"),
+        (("trace", "nothing"), 2, "readahead, cpu, nfsiostat)"),
         (("trace", "nothing"), 2, "unknown probe set 'nothing'"),
         (("trace", "chunks", "2", "--interval", "3"), 2, "INTERVAL is given twice"),
         (("trace", "cpu", "--pid", "1"), 2, "trace cpu has no filter --pid"),
