@@ -75,6 +75,7 @@ def add(
         link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], changes)
         changes.keep()
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")
+    print(f"  lasts until a reboot; undo: nfsrdma link delete {link.device.name}")
 
 
 def _keywords(words: Sequence[str], given: dict[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,6 +140,7 @@ def _report(state: TuneState) -> None:
     if state.shares_with and tuned.read_ahead_kb is not None:
         others = ", ".join(map(str, state.shares_with))
         _print(f"  read-ahead is shared with {others}: mount with nosharecache to separate them")
+    _print(f"  undo: {shlex.join(('nfsrdma', 'tune', 'undo', tuned.directory))}")
 
 
 def _print_pending(tuned: Tuned) -> None:
