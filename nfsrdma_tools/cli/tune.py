@@ -26,6 +26,8 @@ from nfsrdma_tools.cli.output import print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from nfsrdma_tools.host.tune.state import Tuned
     from nfsrdma_tools.host.tune.tuning import TuneState
 
@@ -104,14 +106,21 @@ def undo(
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Restore the files and the read-ahead from before `tune apply`."""
+    """Restore the files and the read-ahead from before `tune apply`.
+
+    A mount whose definition has changed since keeps its tuning; the others are restored, and the
+    exit status is 1.
+    """
     from nfsrdma_tools.cli.tuning import place
     from nfsrdma_tools.host.tune import tuning
 
     _require_root()
-    for tuned in tuning.undo(place(directory) if directory else None):
-        _print(f"{tuned.directory}: restored")
-        _print_pending(tuned)
+    try:
+        undone = tuning.undo(place(directory) if directory else None)
+    except tuning.PartlyUndoneError as error:
+        _print_undone(error.undone)
+        raise
+    _print_undone(undone)
 
 
 def _require_root() -> None:
@@ -143,9 +152,11 @@ def _report(state: TuneState) -> None:
     _print(f"  undo: {shlex.join(('nfsrdma', 'tune', 'undo', tuned.directory))}")
 
 
-def _print_pending(tuned: Tuned) -> None:
-    if tuned.rsize or tuned.wsize:
-        _print("  rsize and wsize change at the next mount")
+def _print_undone(undone: Sequence[Tuned]) -> None:
+    for tuned in undone:
+        _print(f"{tuned.directory}: restored")
+        if tuned.rsize or tuned.wsize:
+            _print("  rsize and wsize change at the next mount")
 
 
 def _list(states: list[TuneState]) -> None:

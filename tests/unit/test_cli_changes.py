@@ -9,6 +9,7 @@ import pytest
 
 from nfsrdma_tools.cli import link as link_cli
 from nfsrdma_tools.cli import tune as tune_cli
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.nldev_parse import Device, Link
 from nfsrdma_tools.host.tune import tuning
@@ -49,3 +50,16 @@ def test_link_add_names_its_undo(
         "rxe0/1 ACTIVE LINK_UP on eth0",
         "  lasts until a reboot; undo: nfsrdma link delete rxe0",
     ]
+
+
+def test_tune_undo_prints_the_restored_mounts_before_the_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def undo(directory: Path | None) -> None:
+        raise tuning.PartlyUndoneError([tuned("/mnt/a")], {"/mnt/b": UserError("it has changed")})
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(tuning, "undo", undo)
+    with pytest.raises(UserError, match="/mnt/b is still tuned: it has changed; restored: /mnt/a"):
+        tune_cli.undo()
+    assert capsys.readouterr().out == "/mnt/a: restored\n"

@@ -111,6 +111,23 @@ def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
     assert (root / "etc/fstab").read_bytes() == changed
 
 
+def test_a_changed_line_does_not_keep_other_mounts_tuned(root: Path) -> None:
+    """The mount in the middle cannot be restored, the mounts before and after it can."""
+    others = (Path("/mnt/with blank\\"), Path("/mnt/last"))
+    for directory in (others[0], DATA, others[1]):
+        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead=4), root)
+    changed = (root / "etc/fstab").read_bytes().replace(b",hard", b",soft")
+    (root / "etc/fstab").write_bytes(changed)
+    with pytest.raises(tuning.PartlyUndoneError, match=r"/mnt/data is still tuned.*hard") as found:
+        tuning.undo(None, root)
+    assert [Path(one.directory) for one in found.value.undone] == [*others]
+    assert "restored: /mnt/with blank\\, /mnt/last" in str(found.value)
+    assert [Path(row.directory) for row in load(root)] == [DATA]
+    expected = FSTAB.replace(b",rsize=32768,hard", b",rsize=65536,soft")
+    assert (root / "etc/fstab").read_bytes() == expected
+    assert (root / RULE).exists()
+
+
 @pytest.mark.parametrize("wanted", [b"", FSTAB])
 def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, wanted: bytes) -> None:
     tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)

@@ -23,7 +23,7 @@ from nfsrdma_tools.host.tune import state as tune_state
 from nfsrdma_tools.host.tune.definition import Edit
 from nfsrdma_tools.host.tune.state import Tuned
 
-__all__ = ["TuneRequest", "TuneState", "apply", "show", "undo"]
+__all__ = ["PartlyUndoneError", "TuneRequest", "TuneState", "apply", "show", "undo"]
 
 SLASH = Path("/")
 
@@ -64,6 +64,16 @@ class TuneState:
         return tuple(n for n in names if getattr(self.tuned, n) not in (None, getattr(self, n)))
 
 
+class PartlyUndoneError(UserError):
+    """Some mounts keep their tuning: ``undone`` was reverted, ``failures`` are the other mounts."""
+
+    def __init__(self, undone: list[Tuned], failures: dict[str, UserError]) -> None:
+        self.undone, self.failures = undone, failures
+        kept = "; ".join(f"{directory} is still tuned: {e}" for directory, e in failures.items())
+        restored = ", ".join(one.directory for one in undone) or "none"
+        super().__init__(f"{kept}; restored: {restored}")
+
+
 def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
     """Save ``request``, put it in effect as far as possible, and return what is in effect.
 
@@ -102,7 +112,9 @@ def show(root: Path = SLASH) -> list[TuneState]:
 def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     """Revert the tuning of one mount, or of all (None); returns what was tuned.
 
-    Raises UserError if nothing was, MismatchError if the line was changed in the meantime.
+    Raises UserError if nothing was, MismatchError if the line was changed in the meantime.  With
+    several mounts, a mount that cannot be reverted does not keep the others from it:
+    PartlyUndoneError at the end.
     """
     with tune_state.locked(root):
         rows = tune_state.load(root)
@@ -110,8 +122,17 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
         if not mine:
             raise UserError(f"nothing is tuned{f' for {directory}' if directory else ''}",
                             "see `nfsrdma tune show`")  # fmt: skip
+        failures: dict[str, UserError] = {}
         for row in mine:
-            _take_back(row, root)
+            try:
+                _take_back(row, root)
+            except UserError as error:
+                if len(mine) == 1:
+                    raise
+                failures[row.directory] = error
+    if failures:
+        undone = [row for row in mine if row.directory not in failures]
+        raise PartlyUndoneError(undone, failures)
     return mine
 
 
