@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "DryRun",
     "Json",
     "ReadAhead",
     "ReadAheadKb",
@@ -95,6 +96,7 @@ def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 Json = Annotated[bool, flag("Print JSON.", "--json", "-j")]
+DryRun = Annotated[bool, flag("Print the changes that it would make, and make none.", "--dry-run")]
 Verbose = Annotated[
     bool,
     typer.Option(

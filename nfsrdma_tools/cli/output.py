@@ -6,7 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["SCHEMA_VERSION", "print_inventory", "print_json", "print_line", "print_table"]
+from nfsrdma_tools.errors import printable
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "print_changes",
+    "print_inventory",
+    "print_json",
+    "print_line",
+    "print_table",
+]
 
 SCHEMA_VERSION = 1
 """Version of all JSON output: raised when a key is renamed, removed or changes its meaning."""
@@ -20,6 +29,15 @@ def print_json(facts: Mapping[str, object]) -> None:
 def print_line(facts: Mapping[str, object]) -> None:
     """Print ``facts`` with the schema version as one line of JSON, at once."""
     print(_text(facts), flush=True)
+
+
+def print_changes(changes: Sequence[str], as_json: bool) -> None:
+    """Print what a command would change (--dry-run); each text begins with a verb."""
+    if as_json:
+        print_json({"dry_run": True, "changes": list(changes)})
+        return
+    for text in changes or ("change nothing",):
+        print(printable(f"would {text}"))
 
 
 def print_inventory(groups: Mapping[str, Any]) -> None:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, Verbose, argument, complete_vers, flag, option
-from nfsrdma_tools.cli.output import print_json, print_line
+from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, complete_vers, flag, option
+from nfsrdma_tools.cli.output import print_changes, print_json, print_line
 from nfsrdma_tools.cli.renamed import old_command
 
 __all__ = ["app"]
@@ -40,6 +40,8 @@ def enable(
         ),
     ] = None,
     read_only: Annotated[bool, flag("Export read-only.", "--read-only")] = False,
+    dry_run: DryRun = False,
+    as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Export a directory, now and after each boot.
@@ -53,9 +55,16 @@ def enable(
     from nfsrdma_tools.undo import journal
 
     export = Export(path, tuple(client), read_only)
+    if dry_run:
+        print_changes(serving.enabling(export, rdma_port, tuple(vers or ())), as_json)
+        return
     with journal() as changes:
         changed = serving.enable(export, changes, rdma_port, tuple(vers or ()))
         changes.keep()
+    if as_json:
+        where = {"path": str(path), "clients": client, "rdma_port": rdma_port}
+        print_json({"enabled": changed, **where, "file": str(file_of(path))})
+        return
     if not changed:
         print(f"{path} is already exported")
         return
@@ -67,7 +76,10 @@ def enable(
 
 @app.command()
 def disable(
-    path: Annotated[str, argument("EXPORT", "Exported directory.")], verbose: Verbose = False
+    path: Annotated[str, argument("EXPORT", "Exported directory.")],
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Stop exporting a directory that `server enable` exported.
 
@@ -76,7 +88,13 @@ def disable(
     """
     from nfsrdma_tools.host.nfsd import serving
 
+    if dry_run:
+        print_changes(serving.disabling(path), as_json)
+        return
     serving.disable(path)
+    if as_json:
+        print_json({"disabled": path})
+        return
     print(f"nfsrdma no longer exports {path}")
 
 

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that change the host: what they print about their undo."""
+"""Commands that change the host: their undo, their JSON, and --dry-run."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from nfsrdma_tools.cli import link as link_cli
+from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.nfsd import exports, nfsctl, service, serving
+from nfsrdma_tools.host.nfsd import state as server_state
+from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.nfsd.state import ServerState
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.nldev_parse import Device, Link
 from nfsrdma_tools.host.tune import tuning
@@ -63,3 +70,124 @@ def test_tune_undo_prints_the_restored_mounts_before_the_error(
     with pytest.raises(UserError, match="/mnt/b is still tuned: it has changed; restored: /mnt/a"):
         tune_cli.undo()
     assert capsys.readouterr().out == "/mnt/a: restored\n"
+
+
+@dataclass
+class Nfsd:
+    """The state of nfsd that ``serving`` reads."""
+
+    active: bool = False
+    boot: bool = False
+    port: int = 0
+    versions: tuple[str, ...] = ("3", "4.2")
+
+    def listeners(self) -> list[Listener]:
+        return [Listener("rdma", self.port), Listener("tcp", 2049)] if self.port else []
+
+
+@pytest.fixture
+def nfsd(monkeypatch: pytest.MonkeyPatch) -> Nfsd:
+    """An nfsd that a test can set, and that no test may change."""
+    fake = Nfsd()
+    monkeypatch.setattr(service, "active", lambda: fake.active)
+    monkeypatch.setattr(service, "enabled", lambda: fake.boot)
+    monkeypatch.setattr(service, "rdma_port", lambda: 0)
+    monkeypatch.setattr(service, "asks_for", lambda *_: False)
+    monkeypatch.setattr(nfsctl, "threads", lambda: 8 if fake.active else 0)
+    monkeypatch.setattr(nfsctl, "listeners", fake.listeners)
+    monkeypatch.setattr(nfsctl, "versions", lambda: list(fake.versions))
+    monkeypatch.setattr(exports, "effective", lambda *_: [])
+    for name in ("systemctl", "set_boot"):
+        monkeypatch.setattr(service, name, pytest.fail)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("found", "vers", "changes"),
+    [
+        (Nfsd(), [], ["start nfs-server.service", "enable nfs-server.service at boot"]),
+        (Nfsd(True, True), [], ["make nfsd listen on RDMA port 20049"]),
+        (Nfsd(True, True, 20049), [], []),
+        (
+            Nfsd(True, False, 20049),
+            ["4.0"],
+            [
+                "restart nfs-server.service: nfsd changes versions only when it starts",
+                "enable nfs-server.service at boot",
+            ],
+        ),
+    ],
+)
+def test_server_enable_dry_run_lists_the_changes(
+    found: Nfsd,
+    vers: list[str],
+    changes: list[str],
+    nfsd: Nfsd,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    vars(nfsd).update(vars(found))
+    path = tmp_path.resolve()
+    server_cli.enable(path, ["client"], vers=vers, dry_run=True)
+    files = [exports.file_of(path), serving.CONF]
+    steps = [*(f"write {file}" for file in files), "reread all exports: exportfs -r", *changes]
+    assert capsys.readouterr().out.splitlines() == [f"would {step}" for step in steps]
+    server_cli.enable(path, ["client"], vers=vers, dry_run=True, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"schema_version": 1, "dry_run": True, "changes": steps}
+    assert list(path.iterdir()) == []
+
+
+def test_server_enable_dry_run_has_the_errors_of_enable(nfsd: Nfsd, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a directory"):
+        server_cli.enable(tmp_path.resolve() / "none", ["client"], dry_run=True)
+    with pytest.raises(UserError, match=r"version '5'"):
+        server_cli.enable(tmp_path.resolve(), ["client"], vers=["5"], dry_run=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "changes"),
+    [
+        (
+            ServerState(False, False, 20049, writes_conf=True),
+            [
+                f"remove {serving.CONF}",
+                "stop nfs-server.service",
+                "disable nfs-server.service at boot",
+            ],
+        ),
+        (ServerState(True, True, 20049, needs_restart=True), ["restart nfs-server.service"]),
+    ],
+)
+def test_server_disable_dry_run_lists_the_changes(
+    before: ServerState, changes: list[str], nfsd: Nfsd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nfsd.active = True
+    state = replace(before, exports={"/srv/a": "/etc/exports.d/a.exports"})
+    server_state.save(state)
+    server_cli.disable("/srv/a", dry_run=True)
+    steps = ["remove /etc/exports.d/a.exports", "reread all exports: exportfs -r"]
+    assert capsys.readouterr().out.splitlines() == [f"would {step}" for step in steps + changes]
+    both = {**state.exports, "/srv/b": "/etc/exports.d/b.exports"}
+    server_state.save(replace(state, exports=both))
+    server_cli.disable("/srv/a", dry_run=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["changes"] == steps
+    kept = server_state.load()
+    assert kept is not None
+    assert kept.exports == both
+    with pytest.raises(UserError, match="not served by nfsrdma"):
+        server_cli.disable("/srv/c", dry_run=True)
+
+
+def test_server_enable_and_disable_print_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(serving, "enable", lambda *_: True)
+    monkeypatch.setattr(serving, "disable", lambda _: None)
+    server_cli.enable(tmp_path, ["a", "b"], as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["enabled"] is True
+    assert (said["path"], said["clients"], said["rdma_port"]) == (str(tmp_path), ["a", "b"], 20049)
+    assert said["file"] == str(exports.file_of(tmp_path))
+    server_cli.disable("/srv/a", as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "disabled": "/srv/a"}

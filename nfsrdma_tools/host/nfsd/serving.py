@@ -22,7 +22,7 @@ from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
 from nfsrdma_tools.host.nfsd.state import ServerState
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["CONF", "Serving", "disable", "enable", "serving", "verify"]
+__all__ = ["CONF", "Serving", "disable", "disabling", "enable", "enabling", "serving", "verify"]
 
 CONF = Path("/etc/nfs.conf.d/nfsrdma.conf")
 _VERSIONS = ("3", "4.0", "4.1", "4.2")
@@ -66,9 +66,7 @@ def enable(
     on success.
     Raises UserError for an export that cannot be served, MismatchError if the result differs.
     """
-    export.check()
-    if unknown := set(versions) - set(_VERSIONS):
-        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+    _check(export, versions)
     with server_state.locked():
         before = server_state.load()
         state = _planned(before, export, port, versions)
@@ -82,15 +80,57 @@ def enable(
         return True
 
 
+def _check(export: Export, versions: tuple[str, ...]) -> None:
+    export.check()
+    if unknown := set(versions) - set(_VERSIONS):
+        raise UserError(f"NFS version {min(unknown)!r}: expected one of {', '.join(_VERSIONS)}")
+
+
+def enabling(export: Export, port: int = RDMA_PORT, versions: tuple[str, ...] = ()) -> list[str]:
+    """The changes that ``enable`` would make, in order; none if all of it is in effect.
+
+    Raises the errors of ``enable`` that the present state causes.
+    """
+    _check(export, versions)
+    try:
+        before = server_state.load()
+        state = _planned(before, export, port, versions)
+        if state == before and _in_effect(export, state):
+            return []
+        return [*_file_changes(export, state), *_service_changes(state)]
+    except PermissionError as error:
+        raise UserError(f"cannot read {error.filename}", "run this as root") from error
+
+
+def _file_changes(export: Export, state: ServerState) -> list[str]:
+    wanted = {exports.file_of(export.path): exports.render(export)}
+    if state.writes_conf:
+        wanted[CONF] = service.render(state.port, state.versions)
+    return [
+        f"write {path}"
+        for path, text in wanted.items()
+        if not path.exists() or path.read_text() != text
+    ]
+
+
+def _service_changes(state: ServerState) -> list[str]:
+    changes = ["reread all exports: exportfs -r"]
+    if not service.active():
+        changes.append(f"start {service.UNIT}")
+    elif not set(state.versions) <= set(nfsctl.versions()):
+        changes.append(f"restart {service.UNIT}: nfsd changes versions only when it starts")
+    elif Listener("rdma", state.port) not in nfsctl.listeners():
+        changes.append(f"make nfsd listen on RDMA port {state.port}")
+    return changes if service.enabled() else [*changes, f"enable {service.UNIT} at boot"]
+
+
 def disable(path: str) -> None:
     """Stop serving ``path``; after the last one, restore nfsd, its listeners and its files.
 
     Call it again after a failure.  UserError if ``enable`` did not export ``path``.
     """
     with server_state.locked():
-        state = server_state.load()
-        if state is None or path not in state.exports:
-            raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
+        state = _serving_state(path)
         Path(state.exports[path]).unlink(missing_ok=True)
         if service.active():
             exports.refresh()
@@ -98,6 +138,30 @@ def disable(path: str) -> None:
         if not rest:
             _restore(state)
         server_state.save(replace(state, exports=rest) if rest else None)
+
+
+def _serving_state(path: str) -> ServerState:
+    state = server_state.load()
+    if state is None or path not in state.exports:
+        raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
+    return state
+
+
+def disabling(path: str) -> list[str]:
+    """The changes that ``disable`` would make, in order."""
+    state = _serving_state(path)
+    changes = [f"remove {state.exports[path]}"]
+    if service.active():
+        changes.append("reread all exports: exportfs -r")
+    if len(state.exports) > 1:
+        return changes
+    if state.writes_conf:
+        changes.append(f"remove {CONF}")
+    if not state.was_active:
+        changes.append(f"stop {service.UNIT}")
+    elif state.needs_restart:
+        changes.append(f"restart {service.UNIT}")
+    return changes if state.was_enabled else [*changes, f"disable {service.UNIT} at boot"]
 
 
 def verify(export: Export, state: ServerState, hint: str = "") -> None:
