@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, argument, option
-from nfsrdma_tools.cli.output import print_json, print_table
+from nfsrdma_tools.cli.options import DryRun, Json, argument, option
+from nfsrdma_tools.cli.output import print_changes, print_json, print_table
 from nfsrdma_tools.cli.renamed import old_command
 from nfsrdma_tools.errors import UsageError, UserError
 
@@ -54,6 +54,8 @@ def add(
         str,
         option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card); default: rxe.", "--type"),
     ] = "",
+    dry_run: DryRun = False,
+    as_json: Json = False,
 ) -> None:
     """Add a soft RDMA link to a network device.
 
@@ -69,13 +71,36 @@ def add(
     asked = _keywords(words or [], {"type": kind, "netdev": netdev})
     if not asked["netdev"]:
         raise UsageError("the network device is missing", "add: netdev NETDEV")
+    wanted = (asked["type"] or "rxe", name, asked["netdev"])
+    if dry_run:
+        nldev.check_link(*wanted)
+        print_changes(_adding(*wanted), as_json)
+        return
     with journal() as changes:
         if asked["type"] == "card":
             card.load(changes)
-        link = nldev.add_link(asked["type"] or "rxe", name, asked["netdev"], changes)
+        link = nldev.add_link(*wanted, changes)
         changes.keep()
+    if as_json:
+        print_json(_facts(link, nldev.resources(), nldev.statistics(link)))
+        return
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")
     print(f"  lasts until a reboot; undo: nfsrdma link delete {link.device.name}")
+
+
+def _adding(kind: str, name: str, netdev: str) -> list[str]:
+    """The changes of `add`; UserError if there is no such network device."""
+    from pathlib import Path
+
+    from nfsrdma_tools.host import kernel_modules
+    from nfsrdma_tools.host.module.source import CARD
+
+    if not Path("/sys/class/net", netdev).exists():
+        raise UserError(f"there is no network device {netdev}", "see: ip link")
+    module = [f"build and load the module {CARD}"] if kind == "card" else []
+    if CARD in kernel_modules.loaded():
+        module = []
+    return [*module, f"add the {kind} link {name} on {netdev}"]
 
 
 def _keywords(words: Sequence[str], given: dict[str, str]) -> dict[str, str]:

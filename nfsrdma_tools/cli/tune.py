@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nfsrdma_tools.cli.options import (
+    DryRun,
     Json,
     ReadAhead,
     ReadAheadKb,
@@ -22,11 +23,11 @@ from nfsrdma_tools.cli.options import (
     flag,
     option,
 )
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.output import print_changes, print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nfsrdma_tools.host.tune.state import Tuned
     from nfsrdma_tools.host.tune.tuning import TuneState
@@ -104,6 +105,8 @@ def undo(
         Path | None,
         argument("DIR", "Mount point (default: all tuned mounts).", complete=complete_mount),
     ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Restore the files and the read-ahead from before `tune apply`.
@@ -114,13 +117,22 @@ def undo(
     from nfsrdma_tools.cli.tuning import place
     from nfsrdma_tools.host.tune import tuning
 
+    where = place(directory) if directory else None
+    if dry_run:
+        changes, failures = tuning.undoing(where)
+        print_changes(changes, as_json)
+        if failures:
+            kept = (f"{mount} would stay tuned: {error}" for mount, error in failures.items())
+            raise UserError("; ".join(kept))
+        return
     _require_root()
+    show = _print_undone_json if as_json else _print_undone
     try:
-        undone = tuning.undo(place(directory) if directory else None)
+        undone = tuning.undo(where)
     except tuning.PartlyUndoneError as error:
-        _print_undone(error.undone)
+        show(error.undone, error.failures)
         raise
-    _print_undone(undone)
+    show(undone, {})
 
 
 def _require_root() -> None:
@@ -152,7 +164,14 @@ def _report(state: TuneState) -> None:
     _print(f"  undo: {shlex.join(('nfsrdma', 'tune', 'undo', tuned.directory))}")
 
 
-def _print_undone(undone: Sequence[Tuned]) -> None:
+def _print_undone_json(undone: Sequence[Tuned], failures: Mapping[str, UserError]) -> None:
+    from dataclasses import asdict
+
+    kept = [{"directory": mount, "error": str(error)} for mount, error in failures.items()]
+    print_json({"undone": [asdict(each) for each in undone], "still_tuned": kept})
+
+
+def _print_undone(undone: Sequence[Tuned], _: Mapping[str, UserError]) -> None:
     for tuned in undone:
         _print(f"{tuned.directory}: restored")
         if tuned.rsize or tuned.wsize:

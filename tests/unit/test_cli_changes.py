@@ -191,3 +191,82 @@ def test_server_enable_and_disable_print_json(
     assert said["file"] == str(exports.file_of(tmp_path))
     server_cli.disable("/srv/a", as_json=True)
     assert json.loads(capsys.readouterr().out) == {"schema_version": 1, "disabled": "/srv/a"}
+
+
+def test_tune_undo_prints_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(tuning, "undo", lambda _: [tuned("/mnt/a")])
+    tune_cli.undo(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert [one["directory"] for one in said["undone"]] == ["/mnt/a"]
+    assert said["still_tuned"] == []
+
+    def undo(_: Path | None) -> None:
+        raise tuning.PartlyUndoneError([tuned("/mnt/a")], {"/mnt/b": UserError("it has changed")})
+
+    monkeypatch.setattr(tuning, "undo", undo)
+    with pytest.raises(UserError):
+        tune_cli.undo(as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["still_tuned"] == [{"directory": "/mnt/b", "error": "it has changed"}]
+
+
+def test_tune_undo_dry_run_needs_no_root_and_undoes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = (["remove /a\nb"], {"/mnt/b": UserError("it has changed")})
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(tuning, "undo", pytest.fail)
+    monkeypatch.setattr(tuning, "undoing", lambda _: found)
+    with pytest.raises(UserError, match="/mnt/b would stay tuned: it has changed"):
+        tune_cli.undo(dry_run=True)
+    assert capsys.readouterr().out == "would remove /a?b\n"
+    monkeypatch.setattr(tuning, "undoing", lambda _: ([], {}))
+    tune_cli.undo(dry_run=True)
+    assert capsys.readouterr().out == "would change nothing\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        (["type", "rxe", "netdev", "lo"], ["add the rxe link new0 on lo"]),
+        (
+            ["type", "card", "netdev", "lo"],
+            ["build and load the module nfsrdma_card", "add the card link new0 on lo"],
+        ),
+    ],
+)
+def test_link_add_dry_run_checks_and_adds_nothing(
+    words: list[str],
+    changes: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(nldev, "links", lambda: [RXE])
+    monkeypatch.setattr(nldev, "add_link", pytest.fail)
+    link_cli.add("new0", words, dry_run=True)
+    assert capsys.readouterr().out.splitlines() == [f"would {each}" for each in changes]
+    link_cli.add("new0", words, dry_run=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["changes"] == changes
+    with pytest.raises(UserError, match="rxe0 already exists"):
+        link_cli.add("rxe0", words, dry_run=True)
+    with pytest.raises(UserError, match="no network device none0"):
+        link_cli.add("new0", netdev="none0", dry_run=True)
+    with pytest.raises(UserError, match="expected rxe, siw, card"):
+        link_cli.add("new0", kind="mlx5", netdev="lo", dry_run=True)
+
+
+def test_link_add_prints_json_as_link_show_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(nldev, "add_link", lambda *_: RXE)
+    monkeypatch.setattr(nldev, "links", lambda: [RXE])
+    monkeypatch.setattr(nldev, "resources", lambda: {"rxe0": {"pd": 1}})
+    monkeypatch.setattr(nldev, "statistics", lambda _: {"sent_pkts": 0})
+    link_cli.add("rxe0", netdev="eth0", as_json=True)
+    added = json.loads(capsys.readouterr().out)
+    link_cli.show(as_json=True)
+    (shown,) = json.loads(capsys.readouterr().out)["links"]
+    assert added == {"schema_version": 1, **shown}

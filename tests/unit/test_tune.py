@@ -128,6 +128,29 @@ def test_a_changed_line_does_not_keep_other_mounts_tuned(root: Path) -> None:
     assert (root / RULE).exists()
 
 
+def test_undoing_lists_what_undo_changes_and_changes_nothing(root: Path) -> None:
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), rsize=65536, read_ahead=4), root)
+    before = everything(root)
+    lines_before = [line.decode(errors="surrogateescape") for line in FSTAB.split(b"\n")]
+    changes, failures = tuning.undoing(None, root)
+    assert changes == [
+        f"restore in {root}/etc/fstab: {lines_before[3]}",
+        f"restore in {root}/etc/fstab: {lines_before[7]}",
+        f"remove {root / RULE}",
+        f"remove {root / HELPER}",
+    ]
+    assert not failures
+    assert tuning.undoing(DATA, root)[0] == changes[:1]
+    (root / "etc/fstab").write_bytes((root / "etc/fstab").read_bytes().replace(b",hard", b",soft"))
+    changes, failures = tuning.undoing(None, root)
+    assert (len(changes), [*failures]) == (3, [str(DATA)])
+    (root / "etc/fstab").write_bytes(FSTAB)
+    assert tuning.undoing(DATA, root) == ([], {})
+    (root / "etc/fstab").write_bytes(before[str(root / "etc/fstab")][1])
+    assert everything(root) == before
+
+
 @pytest.mark.parametrize("wanted", [b"", FSTAB])
 def test_nothing_to_put_back_when_the_line_is_gone_or_as_before(root: Path, wanted: bytes) -> None:
     tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)

@@ -25,6 +25,7 @@ __all__ = [
     "line_with_sizes",
     "nfs_lines",
     "replace",
+    "require",
     "with_sizes",
 ]
 
@@ -109,12 +110,18 @@ def replace(path: Path, before: str, after: str) -> None:
 
     Raises MismatchError unless the file contains the line exactly once.
     """
+    require(path, before)
     lines = read(path).split("\n")
-    hint = "the file has changed: restore that line by hand and try again"
-    if lines.count(before) != 1:
-        raise MismatchError(f"a line of {path}", repr(before), _nearest(lines, before), hint)
     lines[lines.index(before)] = after
     write_atomically(path, "\n".join(lines))
+
+
+def require(path: Path, line: str) -> None:
+    """MismatchError unless the file contains ``line`` exactly once."""
+    lines = read(path).split("\n")
+    hint = "the file has changed: restore that line by hand and try again"
+    if lines.count(line) != 1:
+        raise MismatchError(f"a line of {path}", repr(line), _nearest(lines, line), hint)
 
 
 def _nearest(lines: list[str], wanted: str) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "Link",
     "NoRdmaError",
     "add_link",
+    "check_link",
     "devices",
     "links",
     "remove_link",
@@ -95,9 +96,7 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
     The kernel loads the driver itself.  UserError if the kernel refuses, MismatchError if the new
     link differs from the request.
     """
-    _check_names(kind, name, netdev)
-    if _find(name):
-        raise UserError(f"RDMA device {name} already exists", "choose another name")
+    check_link(kind, name, netdev)
     journal.add(undo := Run(("rdma", "link", "delete", name)))
     try:
         _change(Command.NEWLINK, DEV_NAME=name, LINK_TYPE=_type(kind), NDEV_NAME=netdev)
@@ -109,6 +108,13 @@ def add_link(kind: str, name: str, netdev: str, journal: Journal) -> Link:
         found = f"a link on {link.netdev or 'nothing'}" if link else "no link"
         raise MismatchError(f"RDMA link {name}", f"a link on {netdev}", found)
     return link
+
+
+def check_link(kind: str, name: str, netdev: str) -> None:
+    """UserError if ``add_link`` cannot add this link: an invalid or used name, an unknown type."""
+    _check_names(kind, name, netdev)
+    if _find(name):
+        raise UserError(f"RDMA device {name} already exists", "choose another name")
 
 
 def remove_link(name: str, journal: Journal) -> Link:

@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit
 
-__all__ = ["Edit", "plan", "put", "put_back"]
+__all__ = ["Edit", "plan", "put", "put_back", "reverting"]
 
 
 @dataclass(frozen=True)
@@ -71,24 +71,33 @@ def put_back(edit: Edit) -> None:
 
     Raises MismatchError if the line or the file was changed in the meantime.
     """
+    if not reverting(edit):
+        return
     if edit.before is not None:
-        _put_line_back(edit.file, edit.before, edit.after)
-    elif edit.file.exists():
-        _remove(edit)
+        fstab.replace(edit.file, edit.after, edit.before)
+        return
+    edit.file.unlink()
+    with contextlib.suppress(OSError):
+        edit.file.parent.rmdir()
 
 
-def _put_line_back(file: Path, before: str, after: str) -> None:
-    lines = list(fstab.nfs_lines(files.read(file)))
-    ours = {line.directory for line in fstab.nfs_lines(after)}
-    if before not in [line.text for line in lines] and any(x.directory in ours for x in lines):
-        fstab.replace(file, after, before)
-
-
-def _remove(edit: Edit) -> None:
+def reverting(edit: Edit) -> list[str]:
+    """The change that ``put_back`` would make, none if it has nothing to do; same errors."""
+    if edit.before is not None:
+        if not _has_our_line(edit.file, edit.before, edit.after):
+            return []
+        fstab.require(edit.file, edit.after)
+        return [f"restore in {edit.file}: {edit.before}"]
+    if not edit.file.exists():
+        return []
     found = files.read(edit.file)
     if found != edit.after:
         raise MismatchError(f"{edit.file}", repr(edit.after), repr(found),
                             "it has changed; remove it by hand and try again")  # fmt: skip
-    edit.file.unlink()
-    with contextlib.suppress(OSError):
-        edit.file.parent.rmdir()
+    return [f"remove {edit.file}"]
+
+
+def _has_our_line(file: Path, before: str, after: str) -> bool:
+    lines = list(fstab.nfs_lines(files.read(file)))
+    ours = {line.directory for line in fstab.nfs_lines(after)}
+    return before not in [line.text for line in lines] and any(x.directory in ours for x in lines)

@@ -23,7 +23,7 @@ from nfsrdma_tools.host.tune import state as tune_state
 from nfsrdma_tools.host.tune.definition import Edit
 from nfsrdma_tools.host.tune.state import Tuned
 
-__all__ = ["PartlyUndoneError", "TuneRequest", "TuneState", "apply", "show", "undo"]
+__all__ = ["PartlyUndoneError", "TuneRequest", "TuneState", "apply", "show", "undo", "undoing"]
 
 SLASH = Path("/")
 
@@ -117,11 +117,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     PartlyUndoneError at the end.
     """
     with tune_state.locked(root):
-        rows = tune_state.load(root)
-        mine = [row for row in rows if directory in (None, Path(row.directory))]
-        if not mine:
-            raise UserError(f"nothing is tuned{f' for {directory}' if directory else ''}",
-                            "see `nfsrdma tune show`")  # fmt: skip
+        mine = _tuned(directory, root)
         failures: dict[str, UserError] = {}
         for row in mine:
             try:
@@ -133,6 +129,37 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     if failures:
         undone = [row for row in mine if row.directory not in failures]
         raise PartlyUndoneError(undone, failures)
+    return mine
+
+
+def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict[str, UserError]]:
+    """The changes that ``undo`` would make, and an error for each mount that stays tuned."""
+    mine = _tuned(directory, root)
+    changes: list[str] = []
+    failures: dict[str, UserError] = {}
+    for row in mine:
+        edit = _edit(row)
+        try:
+            changes += tune_definition.reverting(edit) if edit else []
+        except UserError as error:
+            failures[row.directory] = error
+            continue
+        was = row.read_ahead_was_kb
+        if row.read_ahead_kb is not None and was is not None and _mount(Path(row.directory), root):
+            changes.append(f"set read_ahead_kb of {row.directory} to {was}")
+    undone = {row.directory for row in mine} - set(failures)
+    rest = [row for row in tune_state.load(root) if row.directory not in undone]
+    if undone and all(row.read_ahead_kb is None for row in rest):
+        changes += [f"remove {path}" for path in udev_rule.installed(root)]
+    return changes, failures
+
+
+def _tuned(directory: Path | None, root: Path) -> list[Tuned]:
+    rows = tune_state.load(root)
+    mine = [row for row in rows if directory in (None, Path(row.directory))]
+    if not mine:
+        raise UserError(f"nothing is tuned{f' for {directory}' if directory else ''}",
+                        "see `nfsrdma tune show`")  # fmt: skip
     return mine
 
 

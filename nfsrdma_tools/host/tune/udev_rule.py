@@ -15,7 +15,7 @@ from pathlib import Path
 from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host.tune import udev_helper
 
-__all__ = ["HELPER", "RULE", "install", "remove", "rule_text"]
+__all__ = ["HELPER", "RULE", "install", "installed", "remove", "rule_text"]
 
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
 HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
@@ -50,9 +50,14 @@ def install(root: Path) -> list[Path]:
     return changed
 
 
+def installed(root: Path) -> list[Path]:
+    """Those of the rule and its helper that exist below ``root``."""
+    return [root / path for path in (RULE, HELPER) if (root / path).exists()]
+
+
 def remove(root: Path) -> list[Path]:
     """Remove both; returns the removed files."""
-    there = [root / path for path in (RULE, HELPER) if (root / path).exists()]
+    there = installed(root)
     for path in there:
         path.unlink()
     if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
