@@ -22,7 +22,9 @@ _SYMBOLS = {"ok": "+", "warning": "!", "error": "x", "unknown": "?"}
 
 
 def doctor(
-    server: Annotated[str, argument("SERVER", "Also check the route to this server.")] = "",
+    server: Annotated[
+        str, argument("SERVER", "Also check the route to this server (default: no route).")
+    ] = "",
     strict: Annotated[
         bool, flag("Also exit with 1 for warnings and unknown results.", "--strict")
     ] = False,

@@ -26,7 +26,9 @@ _Device = Annotated[str, argument("DEV", "RDMA device, such as rxe0.")]
 
 @app.command()
 def show(
-    device: Annotated[str, argument("DEV[/PORT]", "Restrict to this device or port.")] = "",
+    device: Annotated[
+        str, argument("DEV[/PORT]", "Restrict to this device or port (default: all).")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """List RDMA links with state, driver and resources in use."""
@@ -47,12 +49,17 @@ def show(
 def add(
     name: Annotated[str, argument("DEV", "Name of the new RDMA device.")],
     words: Annotated[
-        list[str] | None, argument("KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8).")
+        list[str] | None,
+        argument(
+            "KEYWORD VALUE", "type TYPE or netdev NETDEV, as in rdma(8) (default: the options)."
+        ),
     ] = None,
-    netdev: Annotated[str, option("NETDEV", "Network device to add the link to.")] = "",
+    netdev: Annotated[
+        str, option("NETDEV", "Network device to add the link to; required, here or as a word.")
+    ] = "",
     kind: Annotated[
         str,
-        option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card); default: rxe.", "--type"),
+        option("TYPE", "rxe (RoCE), siw (iWARP) or card (modelled card) (default: rxe).", "--type"),
     ] = "",
     dry_run: DryRun = False,
     as_json: Json = False,

@@ -28,18 +28,27 @@ _Interval = Annotated[
     float, option("SECONDS", "Time between snapshots.", "--interval", "-i", min=0.1)
 ]
 _Stall = Annotated[float, option("SECONDS", "Age of an RPC that is reported as a stall.", min=1)]
-_Probes = Annotated[bool, flag("Attach the eBPF probes.", "--probes/--no-probes")]
-_Record = Annotated[Path | None, option("FILE", "Write all snapshots to a new FILE.")]
-_Replay = Annotated[Path | None, option("FILE", "Show the snapshots in FILE, not this host.")]
+_Probes = Annotated[bool, flag("Attach the eBPF probes (default: on).", "--probes/--no-probes")]
+_Record = Annotated[
+    Path | None, option("FILE", "Write all snapshots to a new FILE (default: none).")
+]
+_Replay = Annotated[
+    Path | None, option("FILE", "Show the snapshots in FILE (default: those of this host).")
+]
 _Token = Annotated[
-    Path | None, option("FILE", "Require the token in FILE, which only its owner may read.")
+    Path | None,
+    option(
+        "FILE",
+        "Require the token in FILE, which only its owner may read (default: on loopback no "
+        "token, else a random one that the command prints).",
+    ),
 ]
 _Config = Annotated[
     Path | None,
     option(
         "FILE",
         "Use TLS and basic authentication as configured in FILE, in the format of "
-        "Prometheus' exporter toolkit. It is read once, at the start.",
+        "Prometheus' exporter toolkit. It is read once, at the start (default: no TLS).",
         "--web.config.file",
     ),
 ]
@@ -95,7 +104,9 @@ def _with_collectors(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     parameters = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
     for name, content in COLLECTORS.items():
-        option = flag(f"Export {content}.", f"--collector.{name}/--no-collector.{name}")
+        option = flag(
+            f"Export {content} (default: on).", f"--collector.{name}/--no-collector.{name}"
+        )
         annotation = Annotated[bool | None, option]
         kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(

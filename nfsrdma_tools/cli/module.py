@@ -45,7 +45,10 @@ def load(
         Path | None, argument("MODULE", "Module file (default: build this source).")
     ] = None,
     setting: Annotated[
-        list[str] | None, option("NAME=VALUE", "Module parameter; repeatable.", "--set")
+        list[str] | None,
+        option(
+            "NAME=VALUE", "Module parameter; repeatable (default: those of the module).", "--set"
+        ),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,

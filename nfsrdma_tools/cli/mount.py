@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import (
     Json,
-    ReadAhead,
-    ReadAheadKb,
-    Rsize,
     Timeout,
     Verbose,
-    Wsize,
     argument,
     complete_mount,
     complete_personality,
     complete_transport,
     flag,
     option,
+    read_ahead_kb_option,
+    read_ahead_option,
+    rsize_option,
     vers_option,
+    wsize_option,
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["mount", "mounts", "umount"]
 
+_NEGOTIATED = "the largest that client and server support"
+_UNSET = "that of the kernel or of a udev rule"
+
 
 def mount(
     target: Annotated[str, argument("SERVER:/PATH", "Export to mount.")],
@@ -42,7 +45,8 @@ def mount(
         list[str] | None,
         option(
             "A,B=C,...",
-            "Mount options of mount(8) and nfs(5), separated by commas; repeatable.",
+            "Mount options of mount(8) and nfs(5), separated by commas; repeatable "
+            "(default: none).",
             "--options",
             "-o",
         ),
@@ -57,13 +61,13 @@ def mount(
         ),
     ] = None,
     vers: Annotated[str | None, vers_option("4.2; 3 with personality optimistic")] = None,
-    rsize: Rsize = None,
-    wsize: Wsize = None,
+    rsize: Annotated[str | None, rsize_option(_NEGOTIATED)] = None,
+    wsize: Annotated[str | None, wsize_option(_NEGOTIATED)] = None,
     nconnect: Annotated[
         int | None, option("N", "Number of connections, 1 to 16 (default: 1).")
     ] = None,
-    read_ahead: ReadAhead = None,
-    read_ahead_kb: ReadAheadKb = None,
+    read_ahead: Annotated[int | None, read_ahead_option(_UNSET)] = None,
+    read_ahead_kb: Annotated[int | None, read_ahead_kb_option(_UNSET)] = None,
     personality: Annotated[
         str | None,
         option(
@@ -82,7 +86,12 @@ def mount(
         ),
     ] = False,
     port: Annotated[
-        int | None, option("PORT", "Port of the server (default: 20049 for RDMA).")
+        int | None,
+        option(
+            "PORT",
+            "Port of the server (default: 20049 for RDMA; for TCP 2049, with NFSv3 the port "
+            "that the server's rpcbind reports).",
+        ),
     ] = None,
     timeout: Timeout = 60,
     as_json: Json = False,

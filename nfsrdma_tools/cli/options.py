@@ -11,12 +11,8 @@ import typer
 __all__ = [
     "DryRun",
     "Json",
-    "ReadAhead",
-    "ReadAheadKb",
-    "Rsize",
     "Timeout",
     "Verbose",
-    "Wsize",
     "argument",
     "complete_mount",
     "complete_personality",
@@ -25,7 +21,11 @@ __all__ = [
     "flag",
     "log_programs",
     "option",
+    "read_ahead_kb_option",
+    "read_ahead_option",
+    "rsize_option",
     "vers_option",
+    "wsize_option",
 ]
 
 _Complete = Callable[[str], list[str]]
@@ -33,19 +33,32 @@ _Complete = Callable[[str], list[str]]
 
 def argument(metavar: str, text: str, complete: _Complete | None = None, **limits: Any) -> Any:
     """An argument with its help text; ``limits`` are min and max of a number."""
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **limits)
+    shown = _states_no_default(text)
+    return typer.Argument(
+        metavar=metavar, help=text, autocompletion=complete, show_default=shown, **limits
+    )
 
 
 def option(
     metavar: str, text: str, *names: str, complete: _Complete | None = None, **limits: Any
 ) -> Any:
-    """An option with a value; without ``names`` it has the name of its parameter."""
-    return typer.Option(*names, metavar=metavar, help=text, autocompletion=complete, **limits)
+    """An option with a value; without ``names`` it has the name of its parameter.
+
+    A ``text`` that states the default replaces the one that typer prints.
+    """
+    shown = _states_no_default(text)
+    return typer.Option(
+        *names, metavar=metavar, help=text, autocompletion=complete, show_default=shown, **limits
+    )
 
 
 def flag(text: str, *names: str) -> Any:
     """An option without a value."""
-    return typer.Option(*names, help=text)
+    return typer.Option(*names, help=text, show_default=_states_no_default(text))
+
+
+def _states_no_default(text: str) -> bool:
+    return "(default:" not in text
 
 
 def log_programs(enabled: bool) -> None:
@@ -106,10 +119,27 @@ Verbose = Annotated[
         help="Print each program that is run, and its exit status, on standard error.",
     ),
 ]
-Timeout = Annotated[float, option("SECONDS", "Stop waiting after SECONDS.", "--timeout", min=1)]
-Rsize = Annotated[str | None, option("SIZE", "Size of a READ in bytes: 65536, 64k, 1M.")]
-Wsize = Annotated[str | None, option("SIZE", "Size of a WRITE in bytes: 65536, 64k, 1M.")]
-ReadAhead = Annotated[int | None, option("N", "Read-ahead in blocks of rsize; 0 turns it off.")]
-ReadAheadKb = Annotated[
-    int | None, option("KIB", "Read-ahead in KiB, as in read_ahead_kb; 0 turns it off.")
+Timeout = Annotated[
+    float, option("SECONDS", "Stop waiting after SECONDS (default: 60 s).", "--timeout", min=1)
 ]
+
+
+def rsize_option(default: str) -> Any:
+    """The option --rsize of a command with this default."""
+    return option("SIZE", f"Size of a READ in bytes: 65536, 64k, 1M (default: {default}).")
+
+
+def wsize_option(default: str) -> Any:
+    """The option --wsize of a command with this default."""
+    return option("SIZE", f"Size of a WRITE in bytes: 65536, 64k, 1M (default: {default}).")
+
+
+def read_ahead_option(default: str) -> Any:
+    """The option --read-ahead of a command with this default."""
+    return option("N", f"Read-ahead in blocks of rsize; 0 turns it off (default: {default}).")
+
+
+def read_ahead_kb_option(default: str) -> Any:
+    """The option --read-ahead-kb of a command with this default."""
+    text = "Read-ahead in KiB, as in read_ahead_kb; 0 turns it off"
+    return option("KIB", f"{text} (default: {default}).")

@@ -55,7 +55,9 @@ def merge(
     stores: Annotated[list[Path], argument("STORE...", "Stores of sweeps.")],
     server_cpu: Annotated[
         list[str] | None,
-        option("SERVER=FILE", "Output of `nfsrdma server cpu` on SERVER; repeatable."),
+        option(
+            "SERVER=FILE", "Output of `nfsrdma server cpu` on SERVER; repeatable (default: none)."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -41,7 +41,10 @@ _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us", "nic":
 
 
 def sweep(
-    target: Annotated[str | None, argument("SERVER:/PATH", "Export to measure.")] = None,
+    target: Annotated[
+        str | None,
+        argument("SERVER:/PATH", "Export to measure; required without --lab and --resume."),
+    ] = None,
     preset: Annotated[
         str | None, option("NAME", "Grid: quick, full or paper2003 (default: quick).")
     ] = None,
@@ -54,17 +57,21 @@ def sweep(
         ),
     ] = None,
     rsize: Annotated[
-        str | None, option("LIST", "Transfer sizes in bytes: 8k,32k or 4k..1M (doubling).")
+        str | None,
+        option(
+            "LIST", "Transfer sizes in bytes: 8k,32k or doubling 4k..1M (default: the preset's)."
+        ),
     ] = None,
     read_ahead: Annotated[
-        str | None, option("LIST", "Read-ahead in blocks of rsize: 0,4 or 0..16.")
+        str | None,
+        option("LIST", "Read-ahead in blocks of rsize: 0,4 or 0..16 (default: the preset's)."),
     ] = None,
     read_ahead_kb: Annotated[
         str | None,
         option(
             "LIST",
             "Read-ahead in KiB: 0,128 or 128..4096; each rsize gets the windows that are "
-            "whole blocks of it.",
+            "whole blocks of it (default: blocks of --read-ahead).",
         ),
     ] = None,
     runs: Annotated[int | None, option("N", "Runs per cell (default: 3).", min=1)] = None,
@@ -77,7 +84,7 @@ def sweep(
         option(
             "NAME=V,V",
             "Also vary a sysctl or module parameter, server:NAME on the server, or the "
-            "personality of transport nfsrdma; repeatable.",
+            "personality of transport nfsrdma; repeatable (default: none).",
         ),
     ] = None,
     write: Annotated[bool, flag("Measure writes instead of reads.", "--write")] = False,
@@ -87,7 +94,14 @@ def sweep(
     exhaustive: Annotated[
         bool, flag("Do all runs of all cells (default: racing).", "--exhaustive")
     ] = False,
-    file_size: Annotated[str | None, option("SIZE", "Size of the test file (quick: 32M).")] = None,
+    file_size: Annotated[
+        str | None,
+        option(
+            "SIZE",
+            "Size of the test file in bytes (default: that of the preset: quick 32M, full 256M, "
+            "paper2003 1G).",
+        ),
+    ] = None,
     whole_file: Annotated[
         bool,
         flag(
@@ -97,7 +111,7 @@ def sweep(
         ),
     ] = False,
     block_size: Annotated[
-        str | None, option("SIZE", "Size of a read(2) or write(2) (default: 8k).")
+        str | None, option("SIZE", "Size of a read(2) or write(2) in bytes (default: 8k).")
     ] = None,
     order: Annotated[
         str | None,
@@ -114,21 +128,25 @@ def sweep(
         "sweep.db"
     ),
     resume: Annotated[
-        Path | None, option("STORE", "Continue the newest sweep of this store.")
+        Path | None,
+        option("STORE", "Continue the newest sweep of this store (default: begin one)."),
     ] = None,
     keep_file: Annotated[bool, flag("Keep the test file on the server.", "--keep-file")] = False,
     probes: Annotated[
-        bool, flag("Attach the probe sets and store their counts with each trial.")
+        bool, flag("Attach the probe sets and store their counts with each trial (default: on).")
     ] = True,
     start_at: Annotated[
         float | None,
-        option("TIME", "Start the first run at TIME (Unix time, s), for several clients at once."),
+        option("TIME", "Start the first run of several clients at TIME (Unix s) (default: now)."),
     ] = None,
     interval: Annotated[
-        float | None, option("SECONDS", "Time from run to run with --start-at.", "--interval", "-i")
+        float | None,
+        option("SECONDS", "Time from run to run; required with --start-at.", "--interval", "-i"),
     ] = None,
     in_step: Annotated[str | None, typer.Option(hidden=True)] = None,
-    server_ssh: Annotated[str, option("HOST", "Host for ssh that sets server: tunables.")] = "",
+    server_ssh: Annotated[
+        str, option("HOST", "Host for ssh that sets server: tunables (default: none).")
+    ] = "",
     lab: Annotated[bool, flag("Measure in a temporary lab instead of a target.", "--lab")] = False,
     lab_clock: Annotated[
         str, option("CLOCK", "Clock of the lab: wall, instructions or counted.")

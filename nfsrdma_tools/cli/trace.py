@@ -47,10 +47,18 @@ def trace(
         argument("COUNT", "Stop after COUNT reports (default: run until Ctrl-C).", min=1),
     ] = None,
     interval_option: Annotated[
-        float | None, option("SECONDS", "The same as INTERVAL.", "--interval", "-i", min=0.1)
+        float | None,
+        option(
+            "SECONDS",
+            "The same as INTERVAL (default: that of INTERVAL).",
+            "--interval",
+            "-i",
+            min=0.1,
+        ),
     ] = None,
     count_option: Annotated[
-        int | None, option("N", "The same as COUNT.", "--count", "-c", min=0)
+        int | None,
+        option("N", "The same as COUNT (default: that of COUNT).", "--count", "-c", min=0),
     ] = None,
     mount: Annotated[
         Path | None,
@@ -63,7 +71,7 @@ def trace(
         option(
             "PID",
             "Restrict to RPCs that process PID issues, without writeback by kernel threads "
-            "(chunks, latency).",
+            "(chunks, latency) (default: all processes).",
             min=1,
         ),
     ] = None,
@@ -72,11 +80,15 @@ def trace(
         option(
             "NAME,...",
             "Restrict to NFS procedures such as READ (chunks, latency, server, nfsiostat); "
-            "repeatable.",
+            "repeatable (default: all).",
         ),
     ] = None,
     client: Annotated[
-        str, option("ADDRESS", "Restrict to the client or network ADDRESS (server, connections).")
+        str,
+        option(
+            "ADDRESS",
+            "Restrict to the client or network ADDRESS (server, connections) (default: all).",
+        ),
     ] = "",
     as_json: Annotated[bool, flag("Print a line of JSON per report.", "--json", "-j")] = False,
     cost: Annotated[
@@ -88,7 +100,10 @@ def trace(
     ] = False,
     folded: Annotated[
         Path | None,
-        option("FILE", "Write the stacks of all reports for flame graph programs (cpu)."),
+        option(
+            "FILE",
+            "Write the stacks of all reports for flame graph programs (cpu) (default: none).",
+        ),
     ] = None,
 ) -> None:
     """Count NFS/RDMA events in the kernel, per interval.

@@ -12,16 +12,16 @@ import typer
 from nfsrdma_tools.cli.options import (
     DryRun,
     Json,
-    ReadAhead,
-    ReadAheadKb,
-    Rsize,
     Verbose,
-    Wsize,
     argument,
     complete_mount,
     complete_transport,
     flag,
     option,
+    read_ahead_kb_option,
+    read_ahead_option,
+    rsize_option,
+    wsize_option,
 )
 from nfsrdma_tools.cli.output import print_changes, print_json
 from nfsrdma_tools.errors import UsageError, UserError, printable
@@ -38,10 +38,15 @@ app = typer.Typer(
     help="Make rsize, wsize and read-ahead of a mount permanent.", no_args_is_help=True
 )
 
+_UNCHANGED = "unchanged"
+
 
 @app.command()
 def apply(
-    store: Annotated[Path | None, argument("STORE", "Sweep whose best cell to apply.")] = None,
+    store: Annotated[
+        Path | None,
+        argument("STORE", "Sweep whose best cell to apply (default: the values of options)."),
+    ] = None,
     directory: Annotated[
         Path | None,
         argument(
@@ -59,12 +64,15 @@ def apply(
         ),
     ] = "",
     mount: Annotated[
-        Path | None, option("DIR", "Mount point, without a STORE.", complete=complete_mount)
+        Path | None,
+        option(
+            "DIR", "Mount point of the values; required without STORE.", complete=complete_mount
+        ),
     ] = None,
-    rsize: Rsize = None,
-    wsize: Wsize = None,
-    read_ahead: ReadAhead = None,
-    read_ahead_kb: ReadAheadKb = None,
+    rsize: Annotated[str | None, rsize_option(_UNCHANGED)] = None,
+    wsize: Annotated[str | None, wsize_option(_UNCHANGED)] = None,
+    read_ahead: Annotated[int | None, read_ahead_option(_UNCHANGED)] = None,
+    read_ahead_kb: Annotated[int | None, read_ahead_kb_option(_UNCHANGED)] = None,
     remount: Annotated[
         bool, flag("Unmount and mount now, and verify the new values.", "--remount")
     ] = False,

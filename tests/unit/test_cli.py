@@ -22,6 +22,8 @@ from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_inventory
 from nfsrdma_tools.host import checks
 from nfsrdma_tools.host.checks import Finding
 from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.sizes import format_size
+from nfsrdma_tools.sweep.plan import PRESETS, preset
 
 HEAVY = (
     "matplotlib",
@@ -237,6 +239,33 @@ def commands(
         yield from commands(inner, (*words, name))
     if not hasattr(command, "commands"):
         yield words, command
+
+
+VALUES = [
+    pytest.param(words, each, id=f"{' '.join(words)} {(*each.opts, each.name)[0]}")
+    for words, command in commands()
+    for each in command.params
+    if not getattr(each, "hidden", False)
+    and not each.required
+    and not (getattr(each, "is_flag", False) and not each.secondary_opts)
+]
+
+
+@pytest.mark.parametrize(("words", "param"), VALUES)
+def test_the_help_of_a_value_states_its_default(words: tuple[str, ...], param: Any) -> None:
+    """In the text, or behind it, where typer prints a plain default."""
+    text = param.help or ""
+    plain = param.default not in (None, "") and param.show_default is not False
+    assert "default:" in text or "required" in text or plain, words
+    assert not ("(default:" in text and param.show_default), "two defaults"
+
+
+def test_the_help_of_a_sweep_has_the_presets_file_sizes(
+    helps: dict[tuple[str, ...], tuple[str, str]],
+) -> None:
+    text = " ".join(helps["sweep",][0].split())
+    for name in PRESETS:
+        assert f"{name} {format_size(preset(name, 's:/e').file_size).replace(' ', '')}" in text
 
 
 # all commands with --json that only read the host; the others need a mount, a store or root
