@@ -14,9 +14,12 @@ from nfsrdma_tools import __version__
 from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES, needed_probes
 from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
+from nfsrdma_tools.live.prometheus.xprt_columns import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
 from nfsrdma_tools.probes import probe_sets
 
+# of xprt_columns.py: messages, objects, or bytes
+UNITS = ("RPC", "Segments", "Bytes", "Calls", "Replies", "Memory", "Times")
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 
 
@@ -47,6 +50,14 @@ def test_names_follow_prometheus_conventions(name: str) -> None:
         assert name.endswith(("_seconds", "_bytes"))
     assert family.help.endswith(".")
     assert not re.search(r"_(ms|us|ns|kb)(_|$)", name)
+
+
+@pytest.mark.parametrize("column", XPRT_COLUMNS)
+def test_the_help_of_a_column_says_what_it_counts(column: str) -> None:
+    name, text = XPRT_COLUMNS[column]
+    assert text.split()[0] in UNITS, "begins with the unit: what is counted"
+    assert ("_bytes" in f"_{name}") <= text.startswith("Bytes ")
+    assert FAMILIES[f"nfsrdma_xprt_{name}_total"].help.endswith(f"(mountstats: {column}).")
 
 
 def test_counters_add_up() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nfsrdma_tools.live.connections import connections
-from nfsrdma_tools.live.prometheus.metric_names import COLUMNS
+from nfsrdma_tools.live.prometheus.xprt_columns import COLUMNS
 from nfsrdma_tools.live.snapshot import Snapshot, Xprt
 
 __all__ = ["Connections"]
@@ -38,7 +38,7 @@ def _added(sums: Counter[str], xprt: Xprt) -> Counter[str]:
     sums["connects"] += xprt.connects
     for column, value in xprt.counters.items():
         if column in COLUMNS:
-            sums[COLUMNS[column]] += value
+            sums[COLUMNS[column].name] += value
     for name, value in (xprt.personality.counters if xprt.personality else {}).items():
         sums[name] += value
     return sums

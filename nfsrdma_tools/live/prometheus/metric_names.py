@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COLUMNS", "FAMILIES", "Family"]
+from nfsrdma_tools.live.prometheus.xprt_columns import COLUMNS
+
+__all__ = ["FAMILIES", "Family"]
 
 
 class Family(NamedTuple):
@@ -210,31 +212,6 @@ FAMILIES: dict[str, Family] = {
     ),
 }  # fmt: skip
 
-COLUMNS = {
-    "sends": "sends",
-    "recvs": "receives",
-    "bad_xids": "unknown_replies",
-    # the kernel calls segments chunks (rpcrdma_encode_write_list in xprtrdma/rpc_rdma.c)
-    "read_chunk_count": "read_segments",
-    "write_chunk_count": "write_segments",
-    "reply_chunk_count": "reply_segments",
-    "total_rdma_request": "chunk_request_bytes",
-    "total_rdma_reply": "chunk_reply_bytes",
-    "pullup_copy_count": "pullup_bytes",
-    "fixup_copy_count": "fixup_bytes",
-    "hardway_register_count": "slow_registrations",
-    "failed_marshal_count": "marshal_failures",
-    "bad_reply_count": "bad_replies",
-    "nomsg_call_count": "long_calls",
-    "mrs_recycled": "regions_recycled",
-    "mrs_orphaned": "regions_orphaned",
-    "mrs_allocated": "regions_allocated",
-    "local_inv_needed": "local_invalidations",
-    "empty_sendctx_q": "send_queue_full",
-    "reply_waits_for_send": "replies_waited_for_send",
-}
-"""mountstats' columns of a connection: each is the counter ``nfsrdma_xprt_NAME_total``."""
-
 PERSONALITY = {
     "fetches": "Replies that the client read from the server's memory (read-read).",
     "dones": "RDMA_DONEs that the client sent (read-read).",
@@ -259,7 +236,7 @@ PERSONALITY = {
 for _name, _help in PERSONALITY.items():
     FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family("counter", _help, _XPRT, "xprt")
 
-for _column, _name in COLUMNS.items():
+for _column, (_name, _help) in COLUMNS.items():
     FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family(
-        "counter", f"The column {_column} of mountstats.", _XPRT, "xprt"
+        "counter", f"{_help.removesuffix('.')} (mountstats: {_column}).", _XPRT, "xprt"
     )
