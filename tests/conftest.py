@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import datetime
 import os
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def pytest_terminal_summary(
     """The state of the machine goes with the durations that stand above it."""
     first, last = config.stash[LOAD], os.getloadavg()[0]
     load = f"load average {first:.1f} at the start, {last:.1f} at the end"
-    terminalreporter.line(f"machine: {os.cpu_count()} processors, {load}")
+    day = datetime.datetime.now(datetime.UTC).date()
+    terminalreporter.line(f"machine: {os.cpu_count()} processors, {load}, {day}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
