@@ -8,8 +8,8 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 LOG = """\
-1.20s call     tests/unit/test_b.py::test_one[x]
-0.60s setup    tests/unit/test_b.py::test_one[x]
+1.20s call     tests/unit/test_undo.py::test_one[x]
+0.60s setup    tests/unit/test_undo.py::test_one[x]
 machine: 2 processors, load average 1.0 at the start, 1.0 at the end, 2026-11-25
 """
 OLD = f"""\
@@ -20,8 +20,8 @@ text
 
 | file | `make test` | `make test-lab` | `make test-nightly` |
 | --- | --- | --- | --- |
-| tests/lab/test_gone.py |  | 9.00 |  |
-| tests/unit/test_a.py | 0.50 | 2.00 | not measured |
+| tests/lab/test_link.py |  | 9.00 |  |
+| tests/unit/test_cli.py | 0.50 | 2.00 | not measured |
 | in all | 0.5 | 11.0 |  |
 {minutes.END}
 more
@@ -40,7 +40,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "testing.md"
     file.write_text(OLD)
     monkeypatch.setattr(minutes, "PAGE", file)
-    both = {"tests/unit/test_a.py", "tests/unit/test_b.py"}
+    both = {"tests/unit/test_cli.py", "tests/unit/test_undo.py"}
     monkeypatch.setattr(minutes, "files", lambda *words: both if "--long" not in words else set())
     return file
 
@@ -48,10 +48,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_log_the_files_change_and_the_minutes_stay(page: Path) -> None:
     minutes.main([])
     text = page.read_text()
-    assert "| tests/unit/test_a.py | 0.50 | 2.00 |  |\n" in text
-    assert "| tests/unit/test_b.py | not measured | not measured |  |\n" in text
+    assert "| tests/unit/test_cli.py | 0.50 | 2.00 |  |\n" in text
+    assert "| tests/unit/test_undo.py | not measured | not measured |  |\n" in text
     assert "| in all | 0.5 | 2.0 |  |\n" in text
-    assert "test_gone" not in text
+    assert "test_link" not in text
     assert "machine: 4 processors\n" in text
     assert "machine: 8 processors\n" in text
 
@@ -67,8 +67,8 @@ def test_a_log_replaces_the_minutes_of_its_tests(
     log.write_text(LOG)
     minutes.main([f"{target}={log}"])
     text = page.read_text()
-    assert f"| tests/unit/test_a.py | {other} | 2.00 |  |\n" in text
-    assert "| tests/unit/test_b.py | 0.03 | not measured |  |\n" in text
+    assert f"| tests/unit/test_cli.py | {other} | 2.00 |  |\n" in text
+    assert "| tests/unit/test_undo.py | 0.03 | not measured |  |\n" in text
     assert ("machine: 4 processors" in text) is command
     assert f"* `make {target} DURATIONS=0`, machine: 2 processors, load" in text
     assert text.startswith("text\n")
