@@ -13,6 +13,9 @@
  * allocated. The lane ends when it breaks: it withdraws its Calls from its home, and drops the
  * reference that sunrpc holds for other connections. When a home breaks, so do its lanes.
  *
+ * A client has one second connection of the personality optimistic: a new one ends the
+ * earlier one. Each has a share of the grants, and a task that revokes waits for each.
+ *
  * Locking: nfr_svc_lane_lock protects who may be joined, and which lanes joined. It does not
  * nest inside other locks; nfr_conn_break() of lanes runs under it.
  */
@@ -219,6 +222,15 @@ static const struct nfr_conn_ops nfr_svc_lane_conn_ops = {
 
 /* --- joining --- */
 
+/* Break all lanes of a connection. Caller holds the lock. */
+static void nfr_svc_lanes_break_locked(struct nfr_svc *home, const char *reason)
+{
+	struct nfr_svc *lane;
+
+	list_for_each_entry(lane, &home->lanes, joined)
+		nfr_conn_break(lane->conn, reason);
+}
+
 static struct nfr_svc *nfr_svc_lane_find_home(const struct nfr_svc *lane,
 					      const struct sockaddr *peer)
 {
@@ -266,6 +278,8 @@ bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer)
 		     !kref_get_unless_zero(&home->xprt.xpt_ref)))
 		home = NULL;
 	if (home) {
+		if (lane->notices)
+			nfr_svc_lanes_break_locked(home, "replaced by a new second connection");
 		home->nlanes++;
 		nfr_svc_lane_count++;
 		list_add_tail(&lane->joined, &home->lanes);
@@ -340,11 +354,8 @@ void nfr_svc_lanes_refuse(struct nfr_svc *svc)
  */
 void nfr_svc_lanes_break(struct nfr_svc *svc)
 {
-	struct nfr_svc *lane;
-
 	spin_lock_bh(&nfr_svc_lane_lock);
-	list_for_each_entry(lane, &svc->lanes, joined)
-		nfr_conn_break(lane->conn, "the connection of this lane broke");
+	nfr_svc_lanes_break_locked(svc, "the connection of this lane broke");
 	spin_unlock_bh(&nfr_svc_lane_lock);
 }
 
