@@ -180,6 +180,7 @@ static bool nfr_mem_slot_map(struct nfr_mr *mr, struct page *memory)
 	span = (struct nfr_span) { .pages = mr->pages, .page_len = NFR_SLOT_SIZE };
 	if (nfr_mem_map(mr, &span, DMA_FROM_DEVICE)) {
 		kfree(mr->pages);
+		mr->pages = NULL;
 		return false;
 	}
 	split_page(memory, NFR_SLOT_ORDER);
