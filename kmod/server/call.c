@@ -118,7 +118,7 @@ static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
 	nfr_svc_advance(req);
-	nfr_svc_writable(conn);
+	conn->ops->writable(conn);
 }
 
 /*
@@ -162,7 +162,7 @@ static void nfr_svc_revoke_done(struct ib_cq *cq, struct ib_wc *wc)
 		return;
 	nfr_svc_expose_end(req);
 	nfr_svc_advance(req);
-	nfr_svc_writable(conn);
+	conn->ops->writable(conn);
 }
 
 /* End the client's access to a Reply. The send queue has passed the Reply when that is done. */
