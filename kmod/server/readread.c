@@ -112,20 +112,6 @@ static void nfr_svc_readread_learn(struct nfr_svc *svc, u32 pages)
 	WRITE_ONCE(svc->longest, count % NFR_SVC_LEARN ? longest : 0);
 }
 
-static int nfr_svc_readread_span(const struct xdr_buf *res, u32 offset, u32 length,
-				 struct nfr_span *span)
-{
-	struct xdr_buf part;
-
-	if (xdr_buf_subsegment(res, &part, offset, length))
-		return -EIO;
-	*span = (struct nfr_span) {
-		.head = part.head[0], .pages = part.pages, .page_base = part.page_base,
-		.page_len = part.page_len, .tail = part.tail[0],
-	};
-	return 0;
-}
-
 /* Check whether @length inline bytes fit, with a chunk of @span. */
 static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span,
 				  u32 length)
@@ -164,7 +150,7 @@ static int nfr_svc_readread_choose(struct nfr_svc_req *req, const struct xdr_buf
 		plan->length -= min_t(u32, xdr_align_size(result->length),
 				      res->len - result->offset);
 		plan->chunk.position = result->offset;
-		rc = nfr_svc_readread_span(res, result->offset, result->length, &plan->span);
+		rc = nfr_svc_reply_span(res, result->offset, result->length, &plan->span);
 		if (rc || nfr_svc_readread_fits(req->svc, &plan->span, plan->length))
 			return rc;
 	}
@@ -173,7 +159,7 @@ static int nfr_svc_readread_choose(struct nfr_svc_req *req, const struct xdr_buf
 	plan->head.proc = NFR_NOMSG;
 	plan->chunk.position = 0;
 	plan->length = 0;
-	return nfr_svc_readread_span(res, 0, res->len, &plan->span);
+	return nfr_svc_reply_span(res, 0, res->len, &plan->span);
 }
 
 /* Copy the inline part behind the header of @size bytes. */

@@ -138,8 +138,16 @@ static int nfr_svc_part_copy(struct nfr_svc_req *req, const struct xdr_buf *res,
 	return rc;
 }
 
-static int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length,
-			      struct nfr_span *span)
+/**
+ * nfr_svc_reply_span - get the memory of a part of a Reply
+ * @res: Reply
+ * @offset: offset of the part in the Reply, in bytes
+ * @length: its length in bytes
+ * @span: output
+ *
+ * Return: 0, or -EIO if the Reply is shorter.
+ */
+int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span)
 {
 	struct xdr_buf part;
 

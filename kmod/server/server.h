@@ -396,6 +396,7 @@ void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const v
 int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
 void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
 int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span);
 int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest);
 int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset);
 int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
