@@ -290,8 +290,9 @@ int nfr_conn_accept(struct nfr_conn *conn)
 	if (atomic_cmpxchg(&conn->state, NFR_CONN_OPENING, NFR_CONN_UP) != NFR_CONN_OPENING)
 		return -ENOTCONN;
 	rc = nfr_conn_cm_accept(conn);
+	/* lanes may have joined: the owner has to end them */
 	if (rc)
-		atomic_set(&conn->state, NFR_CONN_BROKEN);
+		nfr_conn_break(conn, "accepting failed");
 	return rc;
 }
 
