@@ -448,7 +448,10 @@ void nfr_svc_grants_destroy(struct nfr_svc *side)
 		nfr_svc_grant_forget(grant);
 		nfr_mem_detach(&grant->exposure, &mrs);
 	}
+	mutex_unlock(&nfr_svc_grants_mutex);
+	/* the device may take its time; others grant and revoke meanwhile */
 	nfr_mem_destroy(&mrs);
+	mutex_lock(&nfr_svc_grants_mutex);
 	list_for_each_entry_safe(grant, next, &grants, of_side)
 		nfr_svc_grant_free(grant);
 	mutex_unlock(&nfr_svc_grants_mutex);
