@@ -192,16 +192,19 @@ static bool nfr_svc_revoke_post(struct nfr_svc *side, struct list_head *grants)
 	       notices->revoke_ok;
 }
 
-/* The registrations are valid, but the client cannot reach them through a fenced queue pair. */
+/*
+ * The registrations are valid, but the client cannot reach them through a fenced queue pair.
+ * That ends all grants of the connection: their lists lose more than the caller asked for.
+ */
 static void nfr_svc_revoke_by_fence(struct nfr_svc *side, struct list_head *grants)
 {
 	struct nfr_svc_grant *grant;
 
 	nfr_conn_break(side->conn, "an invalidation failed");
 	nfr_conn_fence(side->conn);
-	list_for_each_entry(grant, grants, of_side)
-		nfr_svc_grant_forget(grant);
 	list_splice_init(grants, &side->notices->grants);
+	list_for_each_entry(grant, &side->notices->grants, of_side)
+		nfr_svc_grant_forget(grant);
 }
 
 static void nfr_svc_revoke_count(const struct nfr_svc_grant *grant, enum nfr_revoked why)
@@ -212,8 +215,8 @@ static void nfr_svc_revoke_count(const struct nfr_svc_grant *grant, enum nfr_rev
 				 nfr_observe_revoked(why));
 }
 
-/* End the grants of one connection that are in @grants by @of_side. */
-static void nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
+/* End grants of one connection, linked by @of_side. Returns false if the connection is fenced. */
+static bool nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
 				 enum nfr_revoked why)
 {
 	struct nfr_svc_grant *grant, *next;
@@ -223,7 +226,7 @@ static void nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
 		nfr_svc_revoke_count(grant, why);
 	if (!revoked) {
 		nfr_svc_revoke_by_fence(side, grants);
-		return;
+		return false;
 	}
 	list_for_each_entry_safe(grant, next, grants, of_side) {
 		local_bh_disable();
@@ -233,6 +236,7 @@ static void nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
 		list_del(&grant->of_side);
 		nfr_svc_grant_free(grant);
 	}
+	return true;
 }
 
 /**
@@ -241,13 +245,15 @@ static void nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
  * @why: reason
  *
  * Context: Sleeps until the registration is invalid, or the connection fenced.
+ *
+ * Return: false if the connection is fenced, which ends its other grants, too.
  */
-void nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why)
+bool nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why)
 {
 	LIST_HEAD(batch);
 
 	list_move(&grant->of_side, &batch);
-	nfr_svc_revoke_batch(grant->side, &batch, why);
+	return nfr_svc_revoke_batch(grant->side, &batch, why);
 }
 
 /* End all grants of a file, connection by connection. */
@@ -363,10 +369,13 @@ static void nfr_svc_grants_expire(void)
 {
 	struct nfr_svc_grant *grant, *next;
 
+restart:
 	/* a change of optimistic_lifetime leaves grants in another order than that of expiry */
 	list_for_each_entry_safe(grant, next, &nfr_svc_grants_lru, lru)
-		if (!time_before(jiffies, grant->expires))
-			nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED);
+		/* a fence may take @next from the list */
+		if (!time_before(jiffies, grant->expires) &&
+		    !nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED))
+			goto restart;
 }
 
 /* Take a watch without grants from the list, with the reference of the list, or return NULL. */
