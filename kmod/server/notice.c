@@ -178,7 +178,9 @@ int nfr_svc_notice_init(struct nfr_svc *side)
 	side->notices = kzalloc(sizeof(*side->notices), NFR_GFP_RETRIED);
 	if (!side->notices)
 		return -ENOMEM;
+	side->notices->side = side;
 	INIT_LIST_HEAD(&side->notices->grants);
+	INIT_LIST_HEAD(&side->notices->batch);
 	init_completion(&side->notices->revoke_done);
 	side->notices->credits = NFR_NOTICES;
 	side->variant = NFR_OPTIMISTIC;

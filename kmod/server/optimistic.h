@@ -7,7 +7,8 @@
  * learns that a file changes, notice.c has the connection that all of this uses.
  *
  * Locking: nfr_svc_grants_mutex protects all grants, and the lists of a watch. Its holder may
- * wait for an invalidation, for NFR_SVC_REVOKE_TIMEOUT at most.
+ * sleep until invalidations are complete, NFR_SVC_REVOKE_TIMEOUT per connection at most.
+ * nfr_conn.lock nests inside it.
  */
 #ifndef NFSRDMA_SERVER_OPTIMISTIC_H
 #define NFSRDMA_SERVER_OPTIMISTIC_H
@@ -24,6 +25,7 @@
 
 /**
  * struct nfr_svc_notices - what the second connection of a client has
+ * @side: the connection
  * @credits: notices that the client has receives for; the lock of the connection protects
  *	the members up to @marks
  * @sent: number of notices sent
@@ -32,11 +34,18 @@
  * @order: pages of an extent, as a power of two
  * @grants: grants, oldest first; nfr_svc_grants_mutex protects it, and @pages
  * @pages: number of pages that they pin
- * @revoke_cqe: completion of the last of a batch of invalidations
+ * @batch: grants that are being revoked, @nbatch elements; same lock
+ * @revoking: link in the list of connections that a task revokes grants of; same lock
+ * @posted: the invalidations of @batch were posted
+ * @began: time at which they were, in jiffies
+ * @ended: time of the last completion, in jiffies
+ * @left: time that the connection has left for the grants of a file, in jiffies
+ * @revoke_cqe: completion of the last invalidation of @batch
  * @revoke_done: wait for it
  * @revoke_ok: whether they succeeded
  */
 struct nfr_svc_notices {
+	struct nfr_svc *side;
 	u32 credits;
 	u32 sent;
 	u8 *ring;
@@ -45,6 +54,13 @@ struct nfr_svc_notices {
 	u32 order;
 	struct list_head grants;
 	u32 pages;
+	struct list_head batch;
+	u32 nbatch;
+	struct list_head revoking;
+	bool posted;
+	unsigned long began;
+	unsigned long ended;
+	long left;
 	struct ib_cqe revoke_cqe;
 	struct completion revoke_done;
 	bool revoke_ok;

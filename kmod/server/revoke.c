@@ -17,7 +17,7 @@
 #include "observe/trace_server.h"
 #include "server/optimistic.h"
 
-/* Maximum duration of a batch of invalidations: then the connection is fenced */
+/* Time that a connection has for the invalidations of a file: then it is fenced */
 #define NFR_SVC_REVOKE_TIMEOUT	(HZ / 10)
 
 /* Interval at which grants expire, and watches without grants end */
@@ -148,12 +148,25 @@ static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
 		container_of(wc->wr_cqe, struct nfr_svc_notices, revoke_cqe);
 
 	notices->revoke_ok = nfr_conn_check(cq->cq_context, wc);
+	notices->ended = jiffies;
 	complete(&notices->revoke_done);
 }
 
-/* Chain the invalidations of @grants. Returns their number. */
-static u32 nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *notice,
-				struct ib_send_wr **first, struct ib_send_wr **last)
+/* Put a grant into the batch of its connection. @sides gets the connection of the first one. */
+static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, struct list_head *sides)
+{
+	struct nfr_svc_notices *notices = grant->side->notices;
+
+	if (notices->nbatch == NFR_SVC_REVOKED_MAX)
+		return;
+	list_move_tail(&grant->of_side, &notices->batch);
+	if (!notices->nbatch++)
+		list_add_tail(&notices->revoking, sides);
+}
+
+/* Chain the invalidations of a batch. */
+static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *notice,
+				 struct ib_send_wr **first, struct ib_send_wr **last)
 {
 	struct ib_send_wr **link = first, *begin, *end;
 	struct nfr_svc_grant *grant;
@@ -167,43 +180,51 @@ static u32 nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *not
 		notice->handles[notice->count++] = grant->segment.handle;
 	}
 	*link = NULL;
-	return notice->count;
 }
 
-/*
- * Invalidate up to NFR_SVC_REVOKED_MAX grants of one connection. Returns false if that failed, or
- * did not complete in time; then the caller must not post another batch.
- */
-static bool nfr_svc_revoke_post(struct nfr_svc *side, struct list_head *grants)
+/* Post the invalidations of a batch; nfr_svc_revoke_wait() has the result. */
+static void nfr_svc_revoke_post(struct nfr_svc *side)
 {
 	struct nfr_svc_notices *notices = side->notices;
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
 	struct ib_send_wr *first, *last;
 
+	notices->posted = false;
 	if (!nfr_conn_is_up(side->conn))
-		return false;
-	nfr_svc_revoke_chain(grants, &notice, &first, &last);
+		return;
+	nfr_svc_revoke_chain(&notices->batch, &notice, &first, &last);
 	notices->revoke_cqe.done = nfr_svc_revocation_done;
 	reinit_completion(&notices->revoke_done);
 	last->wr_cqe = &notices->revoke_cqe;
-	if (nfr_svc_notice_revoke(side, &notice, first, last))
+	notices->began = jiffies;
+	notices->posted = !nfr_svc_notice_revoke(side, &notice, first, last);
+}
+
+/* Returns false if posting or an invalidation failed, or if they are not complete in time. */
+static bool nfr_svc_revoke_wait(struct nfr_svc_notices *notices)
+{
+	long left = max_t(long, notices->began + notices->left - jiffies, 0);
+
+	if (!notices->posted || !wait_for_completion_timeout(&notices->revoke_done, left))
 		return false;
-	return wait_for_completion_timeout(&notices->revoke_done, NFR_SVC_REVOKE_TIMEOUT) &&
-	       notices->revoke_ok;
+	/* the task may have waited for another connection meanwhile */
+	notices->left -= notices->ended - notices->began;
+	return notices->revoke_ok;
 }
 
 /*
  * The registrations are valid, but the client cannot reach them through a fenced queue pair.
  * That ends all grants of the connection: their lists lose more than the caller asked for.
  */
-static void nfr_svc_revoke_by_fence(struct nfr_svc *side, struct list_head *grants)
+static void nfr_svc_revoke_by_fence(struct nfr_svc *side)
 {
+	struct nfr_svc_notices *notices = side->notices;
 	struct nfr_svc_grant *grant;
 
 	nfr_conn_break(side->conn, "an invalidation failed");
 	nfr_conn_fence(side->conn);
-	list_splice_init(grants, &side->notices->grants);
-	list_for_each_entry(grant, &side->notices->grants, of_side)
+	list_splice_init(&notices->batch, &notices->grants);
+	list_for_each_entry(grant, &notices->grants, of_side)
 		nfr_svc_grant_forget(grant);
 }
 
@@ -215,20 +236,22 @@ static void nfr_svc_revoke_count(const struct nfr_svc_grant *grant, enum nfr_rev
 				 nfr_observe_revoked(why));
 }
 
-/* End grants of one connection, linked by @of_side. Returns false if the connection is fenced. */
-static bool nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
-				 enum nfr_revoked why)
+/* End the grants of a batch that was posted. Returns false if the connection is fenced. */
+static bool nfr_svc_revoke_finish(struct nfr_svc *side, enum nfr_revoked why)
 {
+	struct nfr_svc_notices *notices = side->notices;
 	struct nfr_svc_grant *grant, *next;
-	bool revoked = nfr_svc_revoke_post(side, grants);
+	bool revoked = nfr_svc_revoke_wait(notices);
 
-	list_for_each_entry(grant, grants, of_side)
+	list_del(&notices->revoking);
+	notices->nbatch = 0;
+	list_for_each_entry(grant, &notices->batch, of_side)
 		nfr_svc_revoke_count(grant, why);
 	if (!revoked) {
-		nfr_svc_revoke_by_fence(side, grants);
+		nfr_svc_revoke_by_fence(side);
 		return false;
 	}
-	list_for_each_entry_safe(grant, next, grants, of_side) {
+	list_for_each_entry_safe(grant, next, &notices->batch, of_side) {
 		local_bh_disable();
 		nfr_mem_release(&grant->exposure);
 		local_bh_enable();
@@ -250,30 +273,40 @@ static bool nfr_svc_revoke_batch(struct nfr_svc *side, struct list_head *grants,
  */
 bool nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why)
 {
-	LIST_HEAD(batch);
+	struct nfr_svc *side = grant->side;
+	LIST_HEAD(sides);
 
-	list_move(&grant->of_side, &batch);
-	return nfr_svc_revoke_batch(grant->side, &batch, why);
+	side->notices->left = NFR_SVC_REVOKE_TIMEOUT;
+	nfr_svc_revoke_add(grant, &sides);
+	nfr_svc_revoke_post(side);
+	return nfr_svc_revoke_finish(side, why);
 }
 
-/* End all grants of a file, connection by connection. */
+/* Post a batch of each connection that has grants of a file. */
+static void nfr_svc_revoke_begin(struct nfr_svc_watch *watch, struct list_head *sides)
+{
+	struct nfr_svc_notices *notices;
+	struct nfr_svc_grant *grant;
+
+	list_for_each_entry(grant, &watch->grants, of_file)
+		nfr_svc_revoke_add(grant, sides);
+	list_for_each_entry(notices, sides, revoking)
+		nfr_svc_revoke_post(notices->side);
+}
+
+/* End all grants of a file: of all connections at the same time, a batch of each after another. */
 static void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why)
 {
-	while (!list_empty(&watch->grants)) {
-		struct nfr_svc_grant *grant, *next;
-		struct nfr_svc *side =
-			list_first_entry(&watch->grants, struct nfr_svc_grant, of_file)->side;
-		LIST_HEAD(batch);
-		u32 count = 0;
+	struct nfr_svc_notices *notices, *next;
+	struct nfr_svc_grant *grant;
+	LIST_HEAD(sides);
 
-		list_for_each_entry_safe(grant, next, &watch->grants, of_file) {
-			if (grant->side != side)
-				continue;
-			list_move_tail(&grant->of_side, &batch);
-			if (++count == NFR_SVC_REVOKED_MAX)
-				break;
-		}
-		nfr_svc_revoke_batch(side, &batch, why);
+	list_for_each_entry(grant, &watch->grants, of_file)
+		grant->side->notices->left = NFR_SVC_REVOKE_TIMEOUT;
+	while (!list_empty(&watch->grants)) {
+		nfr_svc_revoke_begin(watch, &sides);
+		list_for_each_entry_safe(notices, next, &sides, revoking)
+			nfr_svc_revoke_finish(notices->side, why);
 	}
 }
 
