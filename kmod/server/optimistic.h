@@ -33,7 +33,7 @@
  * @marks: position of the send queue after each of them
  * @order: pages of an extent, as a power of two
  * @grants: grants, oldest first; nfr_svc_grants_mutex protects it, and @pages
- * @pages: number of pages that they pin
+ * @pages: number of pages that they count for: those that they pin, or more for small ones
  * @batch: grants that are being revoked, @nbatch elements; same lock
  * @revoking: link in the list of connections that a task revokes grants of; same lock
  * @posted: the invalidations of @batch were posted

@@ -29,6 +29,12 @@
  */
 #define NFR_SVC_GRANT_STAYS	(HZ / 10)
 
+/*
+ * Pages that a small grant counts for: its MR, scatterlist and list of pages take about 15 KiB
+ * of memory, however few pages it has
+ */
+#define NFR_SVC_GRANT_COST	4u
+
 /* Buckets of the table, as a power of two */
 #define NFR_SVC_GRANT_BITS	10
 
@@ -115,14 +121,22 @@ static void nfr_svc_grant_forget(struct nfr_svc_grant *grant)
 	list_del_init(&grant->of_file);
 }
 
+/* Pages that a grant counts for. */
+static u32 nfr_svc_grant_cost(const struct nfr_svc_grant *grant)
+{
+	return max(grant->npages, NFR_SVC_GRANT_COST);
+}
+
 /**
  * nfr_svc_grant_charge - account for the pages of a new grant
  * @grant: grant
  */
 void nfr_svc_grant_charge(struct nfr_svc_grant *grant)
 {
-	grant->side->notices->pages += grant->npages;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages + grant->npages);
+	u32 cost = nfr_svc_grant_cost(grant);
+
+	grant->side->notices->pages += cost;
+	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages + cost);
 }
 
 /**
@@ -131,12 +145,12 @@ void nfr_svc_grant_charge(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_free(struct nfr_svc_grant *grant)
 {
-	u32 i;
+	u32 i, cost = nfr_svc_grant_cost(grant);
 
 	for (i = 0; i < grant->npages; i++)
 		put_page(grant->pages[i]);
-	grant->side->notices->pages -= grant->npages;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages - grant->npages);
+	grant->side->notices->pages -= cost;
+	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages - cost);
 	kvfree(grant);
 }
 

@@ -530,6 +530,28 @@ def bounded(mib: str) -> Any:
     return {**found, "server": idle()}
 
 
+def small_files(mib: str, count: str) -> Any:
+    """Read files of one page: the number of grants that the server has, and what they count for."""
+    names = [f"small{number}" for number in range(int(count))]
+    data, wrong = [made(EXPORT / name, 14, BLOCK) for name in names], []
+    with parameters(optimistic_memory=mib), mounted():
+        made(EXPORT / "first", 15, BLOCK)
+        with Reader("first") as reader:
+            # the second connection is there
+            reader.granted()
+        for name, content in zip(names, data, strict=True):
+            with Reader(name) as reader:
+                wrong += [name] * (reader.read(0) != content)
+        counts = served()
+        found = {
+            "wrong": wrong, "grants": counts["grants"] - counts["grants_revoked"],
+            "pages": granted(),
+        }  # fmt: skip
+    for name in names:
+        (EXPORT / name).unlink()
+    return {**found, "server": idle()}
+
+
 def pressure() -> Any:
     """Drop caches while a file is read; a shrinker returns the pages of all grants."""
     data, wrong = made(EXPORT / "pressure", 12), []

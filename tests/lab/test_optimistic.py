@@ -199,6 +199,15 @@ def test_grants_are_bounded(cards: Lab, mib: int) -> None:
     nothing_in_use(found)
 
 
+def test_the_number_of_grants_is_bounded(cards: Lab) -> None:
+    """A grant of one page counts for four: its memory region takes memory, too."""
+    found = on(cards, "small_files", "8", "150")
+    assert found["wrong"] == []
+    # a client's quarter, in which a grant of a whole extent has to fit
+    assert 10 < found["grants"] <= found["pages"] / 4 <= 2 * MIB // PAGE / 4
+    nothing_in_use(found)
+
+
 def test_dropped_caches_do_no_harm(cards: Lab) -> None:
     found = on(cards, "pressure")
     assert found["wrong"] == []
