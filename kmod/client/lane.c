@@ -273,12 +273,15 @@ static bool nfr_client_lane_claim(struct nfr_lane *lane)
 static void nfr_client_lane_end_work(struct work_struct *work)
 {
 	struct nfr_lane *lane = container_of(work, struct nfr_lane, end_work);
+	/* writeback of dirty pages may depend on this work */
+	unsigned int noio = memalloc_noio_save();
 
 	cancel_work_sync(&lane->open_work);
-	if (!nfr_client_lane_claim(lane))
-		return;
-	nfr_client_lane_stop(lane);
-	nfr_client_lane_free(lane);
+	if (nfr_client_lane_claim(lane)) {
+		nfr_client_lane_stop(lane);
+		nfr_client_lane_free(lane);
+	}
+	memalloc_noio_restore(noio);
 }
 
 /* Break all lanes, also those that are connecting. */

@@ -115,11 +115,16 @@ static void nfr_client_side_check_work(struct work_struct *work)
 {
 	struct nfr_side *side = container_of(work, struct nfr_side, check_work);
 	struct nfr_optimist *optimist = side->nx->optimist;
+	/* the end of the connection waits for this work, and writeback may wait for that */
+	unsigned int noio = memalloc_noio_save();
 	struct ib_qp_init_attr init;
 	struct ib_qp_attr attr;
+	bool works;
 
-	if (!ib_query_qp(side->conn.id->qp, &attr, IB_QP_STATE, &init) &&
-	    attr.qp_state == IB_QPS_RTS)
+	works = !ib_query_qp(side->conn.id->qp, &attr, IB_QP_STATE, &init) &&
+		attr.qp_state == IB_QPS_RTS;
+	memalloc_noio_restore(noio);
+	if (works)
 		return;
 	spin_lock(&optimist->lock);
 	optimist->refused += NFR_SIDE_ENDED;
@@ -397,12 +402,15 @@ static bool nfr_client_side_claim(struct nfr_side *side)
 static void nfr_client_side_end_work(struct work_struct *work)
 {
 	struct nfr_side *side = container_of(work, struct nfr_side, end_work);
+	/* writeback of dirty pages may depend on this work */
+	unsigned int noio = memalloc_noio_save();
 
 	cancel_work_sync(&side->open_work);
-	if (!nfr_client_side_claim(side))
-		return;
-	nfr_client_side_stop(side);
-	nfr_client_side_free(side);
+	if (nfr_client_side_claim(side)) {
+		nfr_client_side_stop(side);
+		nfr_client_side_free(side);
+	}
+	memalloc_noio_restore(noio);
 }
 
 static bool nfr_client_side_is_gone(struct nfr_optimist *optimist)

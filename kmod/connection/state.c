@@ -7,6 +7,8 @@
  * to the error state. From then on the peer cannot access memory and pending
  * work requests are flushed, however late the owner closes.
  */
+#include <linux/sched/mm.h>
+
 #include "connection/connection.h"
 #include "observe/trace.h"
 
@@ -91,9 +93,12 @@ void nfr_conn_fence(struct nfr_conn *conn)
 static void nfr_conn_fence_work(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, fence_work);
+	/* the end of the connection waits for this work, and writeback may wait for that */
+	unsigned int noio = memalloc_noio_save();
 
 	if (!READ_ONCE(conn->queues_end))
 		nfr_conn_fence(conn);
+	memalloc_noio_restore(noio);
 }
 
 /**
