@@ -318,7 +318,7 @@ void nfr_conn_drain(struct nfr_conn *conn)
 	nfr_conn_sq_close(conn);
 	if (conn->id && conn->id->qp) {
 		rdma_disconnect(conn->id);
-		ib_drain_qp(conn->id->qp);
+		nfr_conn_queues_drain(conn);
 	}
 	nfr_conn_queues_quiesce(conn);
 }

@@ -277,6 +277,7 @@ void nfr_conn_abandoned_destroy(struct nfr_conn *conn);
 /* queues.c */
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);
+void nfr_conn_queues_drain(struct nfr_conn *conn);
 void nfr_conn_queues_quiesce(struct nfr_conn *conn);
 void nfr_conn_sends_poll(struct nfr_conn *conn);
 bool nfr_conn_sends_arm(struct nfr_conn *conn);

@@ -98,8 +98,12 @@ static void nfr_conn_sent_work(struct work_struct *work)
 {
 	struct nfr_conn *conn = container_of(work, struct nfr_conn, sent_work);
 
-	if (!READ_ONCE(conn->queues_end))
+	if (READ_ONCE(conn->queues_end))
+		return;
+	do {
 		conn->ops->sent(conn);
+		/* the last completion of a drain is one that the owner does not wait for */
+	} while (READ_ONCE(conn->sq.closed) && nfr_conn_sends_arm(conn));
 }
 
 /**
@@ -290,6 +294,20 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	while (conn->recv_total < conn->profile.receives && !rc)
 		rc = nfr_conn_recv_more(conn, NFR_GFP_RETRIED);
 	return rc;
+}
+
+/**
+ * nfr_conn_queues_drain - wait until the device has flushed all work requests
+ * @conn: connection with a queue pair, to which nothing else posts
+ *
+ * ib_drain_qp() polls a completion queue of nfr_conn_create_send_cq() only after 100 ms. The
+ * worker handles its completion sooner.
+ */
+void nfr_conn_queues_drain(struct nfr_conn *conn)
+{
+	if (conn->send_cq != conn->cq)
+		queue_work(nfr_work_poll, &conn->sent_work);
+	ib_drain_qp(conn->id->qp);
 }
 
 /**
