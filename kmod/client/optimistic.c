@@ -183,16 +183,15 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 	struct nfr_optimist *optimist = req->nx->optimist;
 	struct nfr_side_read *read = NULL;
 	struct nfr_side *side;
-	bool add, eof, paused, found = false;
+	bool add, eof, paused, found;
 
 	spin_lock(&optimist->lock);
 	side = optimist->side;
 	paused = time_before(jiffies, optimist->paused_until);
 	add = !side && !paused && time_after_eq(jiffies, optimist->retry_at);
-	if (side && side->up && nfr_conn_is_up(&side->conn))
-		found = nfr_client_reference_find(&optimist->references, side->order, wanted,
-						  target, &eof);
-	if (found && !paused)
+	/* also without a connection: the grant for this READ may come on the next one */
+	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
+	if (found && !paused && side && side->up && nfr_conn_is_up(&side->conn))
 		read = list_first_entry_or_null(&side->free, struct nfr_side_read, list);
 	if (read) {
 		list_move_tail(&read->list, &side->busy);
@@ -242,6 +241,7 @@ void nfr_client_optimist_destroy(struct nfr_optimist *optimist)
 	if (!optimist)
 		return;
 	rpc_destroy_wait_queue(&optimist->waiting);
+	nfr_client_references_destroy(&optimist->references);
 	kvfree(optimist);
 }
 

@@ -31,12 +31,14 @@ struct nfr_side;
  * @by_handle: by handle of the memory, while there is one
  * @lru: last used first
  * @count: number of them
+ * @order: pages of an extent, as a power of two
  */
 struct nfr_references {
 	struct hlist_head by_file[1 << NFR_REFERENCE_BITS];
 	struct hlist_head by_handle[1 << NFR_REFERENCE_BITS];
 	struct list_head lru;
 	u32 count;
+	u32 order;
 };
 
 /**
@@ -46,6 +48,7 @@ struct nfr_references {
  * @count: in bytes
  * @position: in bytes
  * @cred: credentials of the reader
+ * @timeout: time in jiffies after which the connection breaks if a READ by RPC gets no Reply
  */
 struct nfr_wanted {
 	const u8 *fh;
@@ -53,6 +56,7 @@ struct nfr_wanted {
 	u32 count;
 	u64 position;
 	const struct cred *cred;
+	unsigned long timeout;
 };
 
 /* State of an RDMA Read */
@@ -169,13 +173,13 @@ struct nfr_optimist {
 	struct nfr_references references;
 };
 
-/* reference.c; callers hold the lock */
+/* reference.c; callers of the functions for one reference hold the lock */
 void nfr_client_references_init(struct nfr_references *references);
-void nfr_client_references_clear(struct nfr_references *references);
-bool nfr_client_reference_find(struct nfr_references *references, u32 order,
-			       const struct nfr_wanted *wanted, struct nfr_segment *found,
-			       bool *eof);
-void nfr_client_reference_grant(struct nfr_references *references, u32 order,
+void nfr_client_references_end(struct nfr_optimist *optimist);
+void nfr_client_references_destroy(struct nfr_references *references);
+bool nfr_client_reference_find(struct nfr_references *references, const struct nfr_wanted *wanted,
+			       struct nfr_segment *found, bool *eof);
+void nfr_client_reference_grant(struct nfr_references *references,
 				const struct nfr_notice *notice);
 void nfr_client_reference_drop(struct nfr_references *references, u32 handle);
 

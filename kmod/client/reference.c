@@ -7,6 +7,10 @@
  * entry belongs to the credentials that read by RPC, because the server has checked only
  * those. An extent that others read, too, gets no reference. Half way to the end of a
  * reference, one READ goes by RPC again and renews it.
+ *
+ * A grant may come late, even on the next connection. Therefore READs leave entries behind
+ * without a connection, too, and an entry stays until no grant for its last READ can come: an
+ * entry of other credentials must not take its place.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -33,6 +37,7 @@
  * @renew_at: time of a READ that renews it, in jiffies
  * @expires: in jiffies
  * @cred: credentials
+ * @kept_until: time in jiffies until which a grant for the last READ may come
  * @shared: others have read the extent, too: the server may have refused one of them
  * @fh_length: length of @fh in bytes
  * @fh: file handle
@@ -48,6 +53,7 @@ struct nfr_reference {
 	unsigned long renew_at;
 	unsigned long expires;
 	const struct cred *cred;
+	unsigned long kept_until;
 	bool shared;
 	u32 fh_length;
 	u8 fh[NFR_WIRE_FH_MAX];
@@ -99,19 +105,33 @@ static void nfr_client_reference_free(struct nfr_references *references,
 	references->count--;
 }
 
+/* Make room for an entry. Returns false if a grant may come for each that exists. */
+static bool nfr_client_reference_evict(struct nfr_references *references)
+{
+	struct nfr_reference *oldest;
+
+	if (references->count < NFR_REFERENCES)
+		return true;
+	oldest = list_last_entry(&references->lru, struct nfr_reference, lru);
+	if (time_before(jiffies, oldest->kept_until))
+		return false;
+	nfr_client_reference_free(references, oldest);
+	return true;
+}
+
 /* Add an entry without memory. */
 static void nfr_client_reference_add(struct nfr_references *references, struct hlist_head *bucket,
 				     const struct nfr_wanted *wanted, u64 index)
 {
-	struct nfr_reference *reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
+	struct nfr_reference *reference;
 
+	if (!nfr_client_reference_evict(references))
+		return;
+	reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
 	if (!reference)
 		return;
-	if (references->count == NFR_REFERENCES)
-		nfr_client_reference_free(references,
-					  list_last_entry(&references->lru, struct nfr_reference,
-							  lru));
 	reference->index = index;
+	reference->kept_until = jiffies + wanted->timeout;
 	reference->cred = get_cred(wanted->cred);
 	reference->fh_length = wanted->fh_length;
 	memcpy(reference->fh, wanted->fh, wanted->fh_length);
@@ -149,7 +169,6 @@ static u32 nfr_client_reference_covers(const struct nfr_reference *reference,
 /**
  * nfr_client_reference_find - find the memory that a READ can read
  * @references: references
- * @order: pages of an extent, as a power of two
  * @wanted: READ
  * @found: output, the memory
  * @eof: output, whether the file ends with it
@@ -158,11 +177,10 @@ static u32 nfr_client_reference_covers(const struct nfr_reference *reference,
  *
  * Return: whether there is memory.
  */
-bool nfr_client_reference_find(struct nfr_references *references, u32 order,
-			       const struct nfr_wanted *wanted, struct nfr_segment *found,
-			       bool *eof)
+bool nfr_client_reference_find(struct nfr_references *references, const struct nfr_wanted *wanted,
+			       struct nfr_segment *found, bool *eof)
 {
-	u64 index = wanted->position >> PAGE_SHIFT >> order;
+	u64 index = wanted->position >> PAGE_SHIFT >> references->order;
 	struct hlist_head *bucket = nfr_client_reference_bucket(references, wanted->fh,
 								wanted->fh_length, index);
 	struct nfr_reference *reference;
@@ -174,6 +192,7 @@ bool nfr_client_reference_find(struct nfr_references *references, u32 order,
 		return false;
 	}
 	list_move(&reference->lru, &references->lru);
+	reference->kept_until = jiffies + wanted->timeout;
 	if (reference->cred != wanted->cred && cred_fscmp(reference->cred, wanted->cred)) {
 		/* a grant does not name the READ that it follows, and so not the credentials */
 		reference->shared = true;
@@ -192,14 +211,14 @@ bool nfr_client_reference_find(struct nfr_references *references, u32 order,
 /**
  * nfr_client_reference_grant - accept a grant, if a READ has prepared for it
  * @references: references
- * @order: pages of an extent, as a power of two
  * @notice: grant
  */
-void nfr_client_reference_grant(struct nfr_references *references, u32 order,
+void nfr_client_reference_grant(struct nfr_references *references,
 				const struct nfr_notice *notice)
 {
-	u64 index = notice->position >> PAGE_SHIFT >> order;
-	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >> order;
+	u64 index = notice->position >> PAGE_SHIFT >> references->order;
+	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >>
+		   references->order;
 	unsigned long lifetime = min(notice->lifetime, 3600u) * HZ;
 	struct nfr_reference *reference;
 
@@ -236,10 +255,31 @@ void nfr_client_reference_drop(struct nfr_references *references, u32 handle)
 }
 
 /**
- * nfr_client_references_clear - forget all references
- * @references: references
+ * nfr_client_references_end - do not use any memory any more; the entries remain
+ * @optimist: optimistic reads whose connection is drained, so that no grant comes meanwhile
+ *
+ * Context: The function takes the lock for a few entries at a time.
  */
-void nfr_client_references_clear(struct nfr_references *references)
+void nfr_client_references_end(struct nfr_optimist *optimist)
+{
+	struct nfr_references *references = &optimist->references;
+	struct nfr_reference *reference;
+	struct hlist_node *next;
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(references->by_handle); i++) {
+		spin_lock(&optimist->lock);
+		hlist_for_each_entry_safe(reference, next, &references->by_handle[i], by_handle)
+			nfr_client_reference_end(reference);
+		spin_unlock(&optimist->lock);
+	}
+}
+
+/**
+ * nfr_client_references_destroy - free all entries
+ * @references: references, which nothing else uses
+ */
+void nfr_client_references_destroy(struct nfr_references *references)
 {
 	struct nfr_reference *reference, *next;
 
@@ -256,4 +296,6 @@ void nfr_client_references_init(struct nfr_references *references)
 	hash_init(references->by_file);
 	hash_init(references->by_handle);
 	INIT_LIST_HEAD(&references->lru);
+	/* until a server states another one */
+	references->order = NFR_EXTENT_ORDER_MAX;
 }

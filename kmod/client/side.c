@@ -195,7 +195,7 @@ static void nfr_client_side_receive(struct nfr_conn *conn, struct nfr_recv *recv
 	}
 	spin_lock(&optimist->lock);
 	if (notice.kind == NFR_NOTICE_GRANT)
-		nfr_client_reference_grant(&optimist->references, side->order, &notice);
+		nfr_client_reference_grant(&optimist->references, &notice);
 	for (i = 0; notice.kind == NFR_NOTICE_REVOKE && i < notice.count; i++)
 		nfr_client_reference_drop(&optimist->references, notice.handles[i]);
 	spin_unlock(&optimist->lock);
@@ -332,6 +332,7 @@ static void nfr_client_side_open_work(struct work_struct *work)
 	} else {
 		side->nx->counters.optimistic_connects++;
 		side->since = jiffies;
+		optimist->references.order = side->order;
 		side->up = true;
 	}
 	spin_unlock(&optimist->lock);
@@ -370,8 +371,8 @@ static void nfr_client_side_free(struct nfr_side *side)
 	struct nfr_optimist *optimist = nx->optimist;
 
 	rpc_wake_up(&optimist->waiting);
+	nfr_client_references_end(optimist);
 	spin_lock(&optimist->lock);
-	nfr_client_references_clear(&optimist->references);
 	optimist->side = NULL;
 	if (worked || !optimist->delay)
 		optimist->delay = NFR_SIDE_AGAIN;
