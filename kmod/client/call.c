@@ -451,8 +451,7 @@ int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req)
 	u32 fixed = NFR_WIRE_MIN + nfr_client_chunk_bytes(conn, &rqst->rq_rcv_buf, reply);
 	enum nfr_way call = nfr_client_call_way(conn, rqst, fixed);
 	struct nfr_header head = {
-		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
-		.credits = conn->wanted.credits,
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = conn->wanted.credits,
 		.proc = call == NFR_LONG ? NFR_NOMSG : NFR_MSG,
 	};
 	int rc;

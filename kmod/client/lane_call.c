@@ -263,7 +263,7 @@ static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
 	struct nfr_conn *conn = &lane->conn;
 	struct nfr_chunk chunk = { .nsegs = lane->nrecvs, .segs = lane->segs };
 	struct nfr_header head = {
-		.xid = lane->xid, .version = NFR_WIRE_VERSION, .credits = 1, .proc = NFR_MSG,
+		.xid = lane->xid, .credits = 1, .proc = NFR_MSG,
 		.nwrites = 1, .writes = &chunk,
 	};
 	const struct ib_recv_wr *bad;

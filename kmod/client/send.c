@@ -61,8 +61,8 @@ static int nfr_client_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqs
 {
 	struct nfr_req *req = nfr_client_req_of(rqst);
 	struct nfr_header head = {
-		.xid = be32_to_cpu(rqst->rq_xid), .version = NFR_WIRE_VERSION,
-		.credits = NFR_CALLBACK_CREDITS, .proc = NFR_MSG,
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_CALLBACK_CREDITS,
+		.proc = NFR_MSG,
 	};
 	int rc;
 
