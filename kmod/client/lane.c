@@ -175,7 +175,8 @@ static int nfr_client_lane_agree(struct nfr_lane *lane)
 	u32 capabilities = lane->conn.peer.capabilities;
 	u32 pages = FIELD_GET(NFR_LANE_PAGES, capabilities);
 
-	if (!(capabilities & NFR_LANE) || !pages || pages > lane->pages)
+	if (!(capabilities & NFR_LANE) || !(capabilities & nfr_variant_bit(NFR_PRE_POSTED)) ||
+	    !pages || pages > lane->pages)
 		return nfr_conn_unfit(&lane->conn, "the server accepts no lanes");
 	lane->pages = pages;
 	return 0;
