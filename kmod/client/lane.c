@@ -230,8 +230,11 @@ static void nfr_client_lane_stop(struct nfr_lane *lane)
 	struct nfr_lanes *lanes = lane->nx->lanes;
 	struct nfr_conn *conn = &lane->conn;
 
-	/* a sender that took the lane before it broke still posts to it */
-	wait_event(lane->nx->detached, READ_ONCE(lanes->sending) != lane);
+	/*
+	 * A sender that took the lane before it broke still posts to it. Pairs with
+	 * nfr_client_lane_sent().
+	 */
+	wait_event(lane->nx->detached, smp_load_acquire(&lanes->sending) != lane);
 	if (!lane->begun)
 		return;
 	nfr_conn_drain(conn);
@@ -338,7 +341,7 @@ void nfr_client_lanes_close(struct nfr_xprt *nx)
 	while ((lane = nfr_client_lanes_claim_first(lanes))) {
 		cancel_work_sync(&lane->open_work);
 		nfr_client_lane_stop(lane);
-		/* only nfr_conn_break() queues it, which no context calls any more */
+		/* it finds that this context ends the lane; nothing queues it again */
 		cancel_work_sync(&lane->end_work);
 		nfr_client_lane_free(lane);
 	}
@@ -454,8 +457,9 @@ struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req
  */
 void nfr_client_lane_sent(struct nfr_xprt *nx)
 {
-	WRITE_ONCE(nx->lanes->sending, NULL);
-	/* includes the barrier that nfr_client_lane_stop() needs */
+	/* pairs with nfr_client_lane_stop(): the lane may end after the last access to it */
+	smp_store_release(&nx->lanes->sending, NULL);
+	/* includes the barrier between this store and the look for a waiter */
 	if (wq_has_sleeper(&nx->detached))
 		wake_up_all(&nx->detached);
 }

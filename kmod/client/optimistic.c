@@ -18,8 +18,9 @@
  */
 void nfr_client_side_sent(struct nfr_xprt *nx)
 {
-	WRITE_ONCE(nx->optimist->sending, NULL);
-	/* includes the barrier that nfr_client_side_stop() needs */
+	/* pairs with nfr_client_side_stop(): the connection may end after the last access to it */
+	smp_store_release(&nx->optimist->sending, NULL);
+	/* includes the barrier between this store and the look for a waiter */
 	if (wq_has_sleeper(&nx->detached))
 		wake_up_all(&nx->detached);
 }

@@ -48,21 +48,23 @@
 
 /* --- completions --- */
 
-/* Check for Reads that no sender polls for. */
-static bool nfr_client_side_waits(struct nfr_side *side)
+/* Check whether the device has Reads to complete. */
+static bool nfr_client_side_is_busy(struct nfr_side *side)
 {
 	struct nfr_optimist *optimist = side->nx->optimist;
-	bool waits;
+	bool busy;
 
 	spin_lock(&optimist->lock);
-	waits = !list_empty(&side->busy);
+	busy = !list_empty(&side->busy);
 	spin_unlock(&optimist->lock);
-	return waits;
+	return busy;
 }
 
 /**
- * nfr_client_side_poll - handle completions that no sender polls for
+ * nfr_client_side_poll - handle the completions of sends, and have the next one reported
  * @conn: second connection
+ *
+ * While no Read is in flight, nobody needs the next completion.
  *
  * Context: Worker, or a sender that stops polling.
  */
@@ -70,7 +72,7 @@ void nfr_client_side_poll(struct nfr_conn *conn)
 {
 	do {
 		nfr_conn_sends_poll(conn);
-	} while (nfr_client_side_waits(conn->owner) && nfr_conn_sends_arm(conn));
+	} while (nfr_client_side_is_busy(conn->owner) && nfr_conn_sends_arm(conn));
 }
 
 /* --- refused Reads --- */
@@ -349,8 +351,11 @@ static void nfr_client_side_stop(struct nfr_side *side)
 	struct nfr_optimist *optimist = side->nx->optimist;
 	struct nfr_conn *conn = &side->conn;
 
-	/* a sender that took a Read before the connection broke still posts it */
-	wait_event(side->nx->detached, READ_ONCE(optimist->sending) != side);
+	/*
+	 * A sender that took a Read before the connection broke still posts it. Pairs with
+	 * nfr_client_side_sent().
+	 */
+	wait_event(side->nx->detached, smp_load_acquire(&optimist->sending) != side);
 	if (!side->begun)
 		return;
 	nfr_conn_drain(conn);
@@ -447,7 +452,7 @@ void nfr_client_optimist_close(struct nfr_xprt *nx)
 	if (side) {
 		cancel_work_sync(&side->open_work);
 		nfr_client_side_stop(side);
-		/* only nfr_conn_break() queues it, which no context calls any more */
+		/* it finds that this context ends the connection; nothing queues it again */
 		cancel_work_sync(&side->end_work);
 		nfr_client_side_free(side);
 	}
