@@ -119,8 +119,6 @@ static int nfr_client_lane_fit(struct nfr_lane *lane)
 	u32 sges = min_t(u32, conn->device->attrs.max_recv_sge, NFR_LANE_SGES);
 	int rc;
 
-	if (conn->device != lane->device)
-		return nfr_conn_unfit(conn, "a lane leads to another device");
 	if (sges <= NFR_LANE_SPARE_SGES)
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	rc = nfr_conn_fit_queue(conn, 1);
@@ -138,15 +136,15 @@ static int nfr_client_lane_fit(struct nfr_lane *lane)
 	return 0;
 }
 
-static int nfr_client_lane_map_head(struct nfr_lane *lane)
+static int nfr_client_lane_map_buffer(struct nfr_lane *lane)
 {
 	struct nfr_conn *conn = &lane->conn;
 	u64 addr;
 
-	lane->head = kmalloc_node(NFR_LANE_INLINE, NFR_GFP_RETRIED, ibdev_to_node(conn->device));
+	lane->head = kmalloc_node(NFR_LANE_BUFFER, NFR_GFP_RETRIED, ibdev_to_node(conn->device));
 	if (!lane->head)
 		return -ENOMEM;
-	addr = ib_dma_map_single(conn->device, lane->head, NFR_LANE_INLINE, DMA_FROM_DEVICE);
+	addr = ib_dma_map_single(conn->device, lane->head, NFR_LANE_BUFFER, DMA_BIDIRECTIONAL);
 	if (!ib_dma_mapping_error(conn->device, addr)) {
 		lane->head_addr = addr;
 		return 0;
@@ -191,7 +189,7 @@ static int nfr_client_lane_open(struct nfr_lane *lane)
 	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
 	rc = rc ?: nfr_client_lane_resolved(lane);
 	rc = rc ?: nfr_client_lane_fit(lane);
-	rc = rc ?: nfr_client_lane_map_head(lane);
+	rc = rc ?: nfr_client_lane_map_buffer(lane);
 	rc = rc ?: nfr_conn_queues_create(conn);
 	rc = rc ?: nfr_conn_connect(conn);
 	return rc ?: nfr_client_lane_agree(lane);
@@ -241,8 +239,8 @@ static void nfr_client_lane_stop(struct nfr_lane *lane)
 	trace_nfsrdma_lane_end(conn, lane->req ? lane->xid : 0);
 	nfr_client_lane_detach(lane);
 	if (lane->head)
-		ib_dma_unmap_single(conn->device, lane->head_addr, NFR_LANE_INLINE,
-				    DMA_FROM_DEVICE);
+		ib_dma_unmap_single(conn->device, lane->head_addr, NFR_LANE_BUFFER,
+				    DMA_BIDIRECTIONAL);
 	nfr_conn_free(conn);
 }
 
@@ -361,7 +359,6 @@ static struct nfr_lane *nfr_client_lane_alloc(struct nfr_conn *conn)
 	if (!lane)
 		return NULL;
 	lane->nx = nx;
-	lane->device = conn->device;
 	INIT_LIST_HEAD(&lane->list);
 	INIT_LIST_HEAD(&lane->idle);
 	INIT_WORK(&lane->open_work, nfr_client_lane_open_work);

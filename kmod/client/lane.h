@@ -16,6 +16,10 @@
 /* Elements of all receives of a Call: 1 MiB at any offset, a page more each, and the head */
 #define NFR_LANE_ENTRIES	((1024 * 1024 >> PAGE_SHIFT) + 1 + NFR_LANE_MESSAGES + 1)
 
+/* Buffer of a lane: the head of the Reply, then the Call */
+#define NFR_LANE_CALL		NFR_LANE_INLINE
+#define NFR_LANE_BUFFER		(NFR_LANE_CALL + NFR_LANE_INLINE)
+
 struct nfr_lane;
 
 /**
@@ -42,7 +46,6 @@ struct nfr_lane_recv {
  * @nx: transport
  * @list: link in nfr_lanes.all, until the lane ends
  * @idle: link in nfr_lanes.idle, while the lane has no Call
- * @device: device of the transport's connection, which the lane must use, too
  * @open_work: work that connects
  * @end_work: work that ends the lane after it broke
  * @begun: @open_work has run
@@ -52,7 +55,8 @@ struct nfr_lane_recv {
  * @pages: pages of data per message
  * @req: Call, or NULL; same lock
  * @xid: XID of @req
- * @head: buffer for the head of the Reply, mapped at @head_addr
+ * @head: buffer for the head of the Reply, and for the Call; mapped at @head_addr
+ * @head_addr: see @head
  * @recvs: receives of @req; @nrecvs elements, @done of them complete
  * @sges: their entries; @nsges elements
  * @chunks: chunk of the Reply being decoded
@@ -63,7 +67,6 @@ struct nfr_lane {
 	struct nfr_xprt *nx;
 	struct list_head list;
 	struct list_head idle;
-	struct ib_device *device;
 	struct work_struct open_work;
 	struct work_struct end_work;
 	bool begun;

@@ -123,7 +123,7 @@ static void nfr_client_lane_answered(struct nfr_lane *lane)
 	struct nfr_req *req = lane->req;
 	int data;
 
-	/* pairs with nfr_client_post(): a Reply counts only after its Call is posted */
+	/* pairs with nfr_client_lane_post_call(): a Reply counts only after its Call is posted */
 	if (!req || smp_load_acquire(&req->state) != NFR_REQ_SENT) {
 		nfr_client_lane_contradicts(lane, "a message on a lane without a Call");
 		return;
@@ -257,21 +257,65 @@ static bool nfr_client_lane_suits(const struct nfr_conn *conn, const struct rpc_
 	return !(rcv->flags & XDRBUF_SPARSE_PAGES) && nfr_client_may_reduce(rqst);
 }
 
+/*
+ * Copy a Call behind its header to the buffer of the lane. The buffers of the request belong to
+ * the transport's own connection: they may be freed while the lane still sends. Returns the
+ * length of the message.
+ */
+static u32 nfr_client_lane_encode(struct nfr_lane *lane, const struct xdr_buf *snd)
+{
+	struct nfr_chunk chunk = { .nsegs = lane->nrecvs, .segs = lane->segs };
+	struct nfr_header head = {
+		.xid = lane->xid, .credits = 1, .proc = NFR_MSG, .nwrites = 1, .writes = &chunk,
+	};
+	u8 *call = lane->head + NFR_LANE_CALL, *at = call;
+
+	at += nfr_wire_encode(&head, at, NFR_LANE_INLINE);
+	memcpy(at, snd->head[0].iov_base, snd->head[0].iov_len);
+	at += snd->head[0].iov_len;
+	memcpy(at, snd->tail[0].iov_base, snd->tail[0].iov_len);
+	return at + snd->tail[0].iov_len - call;
+}
+
+/* Post the Call. Returns 0, -EAGAIN or -ENOTCONN. */
+static int nfr_client_lane_post_call(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct nfr_conn *conn = &lane->conn;
+	struct ib_sge sge = {
+		.addr = lane->head_addr + NFR_LANE_CALL,
+		.length = nfr_client_lane_encode(lane, &req->rqst.rq_snd_buf),
+		.lkey = conn->pd->local_dma_lkey,
+	};
+	struct ib_send_wr send = {
+		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+	};
+	int rc;
+
+	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
+	spin_lock_bh(&conn->lock);
+	rc = nfr_conn_sq_admit(&conn->sq, 1);
+	if (!rc) {
+		/* from now on a Reply counts */
+		smp_store_release(&req->state, NFR_REQ_SENT);
+		nfr_conn_sq_take(&conn->sq, 1, &send, false);
+		trace_nfsrdma_post(conn, lane->xid, 0, sge.length,
+				   send.send_flags & IB_SEND_SIGNALED);
+		rc = nfr_conn_submit(conn, &send);
+	}
+	spin_unlock_bh(&conn->lock);
+	return rc;
+}
+
 /* Post the receives, then the Call. After an error, the lane is broken. */
 static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
 {
 	struct nfr_conn *conn = &lane->conn;
-	struct nfr_chunk chunk = { .nsegs = lane->nrecvs, .segs = lane->segs };
-	struct nfr_header head = {
-		.xid = lane->xid, .credits = 1, .proc = NFR_MSG,
-		.nwrites = 1, .writes = &chunk,
-	};
 	const struct ib_recv_wr *bad;
 	int rc;
 
 	rc = ib_post_recv(conn->id->qp, &lane->recvs[0].wr, &bad);
 	if (!rc)
-		rc = nfr_client_send(conn, req, &head, &req->rqst.rq_snd_buf, false);
+		rc = nfr_client_lane_post_call(lane, req);
 	if (rc)
 		nfr_conn_break(conn, "posting to a lane failed");
 	return rc;
@@ -284,9 +328,10 @@ static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
 static int nfr_client_lane_send(struct nfr_lane *lane, struct nfr_req *req)
 {
 	struct rpc_rqst *rqst = &req->rqst;
-	u32 length = nfr_client_lane_header(nfr_client_lane_messages(lane,
-								     rqst->rq_rcv_buf.page_len)) +
-		     rqst->rq_snd_buf.len;
+	const struct xdr_buf *snd = &rqst->rq_snd_buf;
+	u32 messages = nfr_client_lane_messages(lane, rqst->rq_rcv_buf.page_len);
+	u32 length = nfr_client_lane_header(messages) + snd->head[0].iov_len +
+		     snd->tail[0].iov_len;
 
 	if (length > lane->conn.send_size || nfr_client_lane_prepare(lane, &rqst->rq_rcv_buf)) {
 		nfr_client_lane_finish(lane, req, NFR_REQ_IDLE, 0);
