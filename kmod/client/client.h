@@ -34,6 +34,7 @@
 #define NFR_DECODE_SEGS		64
 
 struct dentry;
+struct nfr_branches;
 struct nfr_lane;
 struct nfr_lanes;
 struct nfr_optimist;
@@ -250,6 +251,7 @@ struct nfr_scratch {
  * @closing: sunrpc tasks that wait for the same, after a timeout
  * @held_lock: protects @held
  * @held: requests whose Reply waits for the connection to be closed
+ * @branches: connections beside @conn, or NULL if the personality has none
  * @lanes: lanes, or NULL if the personality is not pre-posted
  * @optimist: optimistic reads, or NULL if the personality is another one
  * @scratch: work area for marshaling
@@ -277,6 +279,7 @@ struct nfr_xprt {
 	struct rpc_wait_queue closing;
 	spinlock_t held_lock;		/* protects @held */
 	struct list_head held;
+	struct nfr_branches *branches;
 	struct nfr_lanes *lanes;
 	struct nfr_optimist *optimist;
 	struct nfr_scratch scratch;
@@ -389,10 +392,12 @@ extern const struct nfr_personality nfr_client_version0;
 /* padded.c */
 extern const struct nfr_personality nfr_client_padded;
 
+/* branch.c */
+void nfr_client_branches_close(struct nfr_branches *of);
+
 /* lane.c */
-struct nfr_lanes *nfr_client_lanes_create(void);
+struct nfr_lanes *nfr_client_lanes_create(struct nfr_xprt *nx);
 void nfr_client_lanes_destroy(struct nfr_lanes *lanes);
-void nfr_client_lanes_close(struct nfr_xprt *nx);
 bool nfr_client_lane_abandon(struct nfr_req *req);
 bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task);
 void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq);
@@ -400,11 +405,8 @@ void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq);
 /* lane_call.c */
 int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req);
 
-/* side.c */
-void nfr_client_optimist_close(struct nfr_xprt *nx);
-
 /* optimistic.c */
-struct nfr_optimist *nfr_client_optimist_create(void);
+struct nfr_optimist *nfr_client_optimist_create(struct nfr_xprt *nx);
 void nfr_client_optimist_destroy(struct nfr_optimist *optimist);
 bool nfr_client_optimist_abandon(struct nfr_req *req);
 bool nfr_client_optimist_timeout(struct nfr_xprt *nx, struct rpc_task *task);

@@ -469,10 +469,8 @@ void nfr_client_close(struct rpc_xprt *xprt)
 	struct nfr_link *link;
 	LIST_HEAD(mrs);
 
-	if (nx->lanes)
-		nfr_client_lanes_close(nx);
-	if (nx->optimist)
-		nfr_client_optimist_close(nx);
+	if (nx->branches)
+		nfr_client_branches_close(nx->branches);
 	if (conn) {
 		link = nfr_client_link_of(conn);
 		nfr_client_drain(link);

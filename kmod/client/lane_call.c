@@ -21,8 +21,8 @@
 
 static void nfr_client_lane_contradicts(struct nfr_lane *lane, const char *what)
 {
-	trace_nfsrdma_error(&lane->conn, lane->xid, what, -EBADMSG);
-	nfr_conn_break(&lane->conn, what);
+	trace_nfsrdma_error(&lane->branch.conn, lane->xid, what, -EBADMSG);
+	nfr_conn_break(&lane->branch.conn, what);
 }
 
 /* Check one message against what the Reply states. @full: the messages before it were full. */
@@ -71,14 +71,15 @@ static int nfr_client_lane_read(struct nfr_lane *lane, struct nfr_req *req)
 	struct nfr_header head = { };
 	int header;
 
-	ib_dma_sync_single_for_cpu(lane->conn.device, lane->head_addr, length, DMA_FROM_DEVICE);
-	header = nfr_wire_decode(&head, &space, lane->head, length);
+	ib_dma_sync_single_for_cpu(lane->branch.conn.device, lane->branch.addr, length,
+				   DMA_FROM_DEVICE);
+	header = nfr_wire_decode(&head, &space, lane->branch.buffer, length);
 	if (header < 0 || head.proc != NFR_MSG || head.xid != lane->xid ||
 	    head.nreads || head.nwrites != 1 || head.reply)
 		return -EBADMSG;
 	if (!lane->segs[0].offset || lane->segs[0].offset > length - header)
 		return -EBADMSG;
-	req->rpc = lane->head + header;
+	req->rpc = lane->branch.buffer + header;
 	req->rpc_length = lane->segs[0].offset;
 	return nfr_client_lane_measure(lane, &head.writes[0], header + req->rpc_length);
 }
@@ -86,7 +87,7 @@ static int nfr_client_lane_read(struct nfr_lane *lane, struct nfr_req *req)
 /* Pin the Call of a lane. Returns false if its task is ending. */
 static bool nfr_client_lane_pin(struct nfr_lane *lane, struct nfr_req *req)
 {
-	struct rpc_xprt *xprt = &lane->nx->xprt;
+	struct rpc_xprt *xprt = &lane->branch.of->nx->xprt;
 	bool found;
 
 	spin_lock(&xprt->queue_lock);
@@ -114,7 +115,7 @@ static void nfr_client_lane_place(struct nfr_lane *lane, struct nfr_req *req, u3
 		req->rqst.rq_private_buf.head[0].iov_len = rcv->head[0].iov_len;
 		req->result = req->rpc_length + xdr_align_size(data);
 	}
-	trace_nfsrdma_reply(&lane->conn, req, req->result);
+	trace_nfsrdma_reply(&lane->branch.conn, req, req->result);
 }
 
 /* All messages of a Reply have arrived. */
@@ -149,13 +150,13 @@ static void nfr_client_lane_recv_done(struct ib_cq *cq, struct ib_wc *wc)
 	struct nfr_lane *lane = recv->lane;
 
 	if (wc->status != IB_WC_SUCCESS) {
-		trace_nfsrdma_completion(&lane->conn, wc);
-		nfr_conn_failed(&lane->conn, wc);
+		trace_nfsrdma_completion(&lane->branch.conn, wc);
+		nfr_conn_failed(&lane->branch.conn, wc);
 		return;
 	}
 	/* RDMA Write With Immediate completes a receive too */
 	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->head + recv->data) {
-		nfr_conn_break(&lane->conn, "unexpected completion of a receive");
+		nfr_conn_break(&lane->branch.conn, "unexpected completion of a receive");
 		return;
 	}
 	recv->length = wc->byte_len;
@@ -174,7 +175,7 @@ static u32 nfr_client_lane_header(u32 messages)
 /* Number of messages that convey @length bytes of data */
 static u32 nfr_client_lane_messages(const struct nfr_lane *lane, u32 length)
 {
-	return DIV_ROUND_UP(length, lane->pages << PAGE_SHIFT);
+	return DIV_ROUND_UP(length, lane->branch.pages << PAGE_SHIFT);
 }
 
 static void nfr_client_lane_recv_init(struct nfr_lane *lane, struct nfr_lane_recv *recv)
@@ -188,7 +189,7 @@ static void nfr_client_lane_recv_init(struct nfr_lane *lane, struct nfr_lane_rec
 static int nfr_client_lane_add(struct nfr_lane *lane, struct nfr_span *span, u32 head, u32 data)
 {
 	struct nfr_lane_recv *recv = &lane->recvs[lane->nrecvs];
-	struct nfr_conn *conn = &lane->conn;
+	struct nfr_conn *conn = &lane->branch.conn;
 	u32 first = head ? 0 : lane->nsges;
 	int count;
 
@@ -218,18 +219,19 @@ static int nfr_client_lane_prepare(struct nfr_lane *lane, const struct xdr_buf *
 	struct nfr_span span = {
 		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = rcv->page_len,
 	};
-	u32 room = lane->pages << PAGE_SHIFT;
+	u32 room = lane->branch.pages << PAGE_SHIFT;
 	u32 head, data;
 	int rc = 0;
 
 	head = nfr_client_lane_header(nfr_client_lane_messages(lane, rcv->page_len)) +
 	       xdr_align_size(rcv->buflen - rcv->page_len);
-	if (head > lane->conn.recv_size)
+	if (head > lane->branch.conn.recv_size)
 		return -EMSGSIZE;
 	lane->nrecvs = 0;
 	lane->done = 0;
 	lane->sges[0] = (struct ib_sge) {
-		.addr = lane->head_addr, .length = head, .lkey = lane->conn.pd->local_dma_lkey,
+		.addr = lane->branch.addr, .length = head,
+		.lkey = lane->branch.conn.pd->local_dma_lkey,
 	};
 	lane->nsges = 1;
 	while (span.page_len && !rc) {
@@ -268,7 +270,7 @@ static u32 nfr_client_lane_encode(struct nfr_lane *lane, const struct xdr_buf *s
 	struct nfr_header head = {
 		.xid = lane->xid, .credits = 1, .proc = NFR_MSG, .nwrites = 1, .writes = &chunk,
 	};
-	u8 *call = lane->head + NFR_LANE_CALL, *at = call;
+	u8 *call = lane->branch.buffer + NFR_LANE_CALL, *at = call;
 
 	at += nfr_wire_encode(&head, at, NFR_LANE_INLINE);
 	memcpy(at, snd->head[0].iov_base, snd->head[0].iov_len);
@@ -280,9 +282,9 @@ static u32 nfr_client_lane_encode(struct nfr_lane *lane, const struct xdr_buf *s
 /* Post the Call. Returns 0, -EAGAIN or -ENOTCONN. */
 static int nfr_client_lane_post_call(struct nfr_lane *lane, struct nfr_req *req)
 {
-	struct nfr_conn *conn = &lane->conn;
+	struct nfr_conn *conn = &lane->branch.conn;
 	struct ib_sge sge = {
-		.addr = lane->head_addr + NFR_LANE_CALL,
+		.addr = lane->branch.addr + NFR_LANE_CALL,
 		.length = nfr_client_lane_encode(lane, &req->rqst.rq_snd_buf),
 		.lkey = conn->pd->local_dma_lkey,
 	};
@@ -309,7 +311,7 @@ static int nfr_client_lane_post_call(struct nfr_lane *lane, struct nfr_req *req)
 /* Post the receives, then the Call. After an error, the lane is broken. */
 static int nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
 {
-	struct nfr_conn *conn = &lane->conn;
+	struct nfr_conn *conn = &lane->branch.conn;
 	const struct ib_recv_wr *bad;
 	int rc;
 
@@ -333,13 +335,14 @@ static int nfr_client_lane_send(struct nfr_lane *lane, struct nfr_req *req)
 	u32 length = nfr_client_lane_header(messages) + snd->head[0].iov_len +
 		     snd->tail[0].iov_len;
 
-	if (length > lane->conn.send_size || nfr_client_lane_prepare(lane, &rqst->rq_rcv_buf)) {
+	if (length > lane->branch.conn.send_size ||
+	    nfr_client_lane_prepare(lane, &rqst->rq_rcv_buf)) {
 		nfr_client_lane_finish(lane, req, NFR_REQ_IDLE, 0);
 		return -EMSGSIZE;
 	}
 	lane->xid = be32_to_cpu(rqst->rq_xid);
-	req->generation = lane->conn.generation;
-	trace_nfsrdma_marshal(&lane->conn, rqst, NFR_INLINE, NFR_BY_LANE, 0);
+	req->generation = lane->branch.conn.generation;
+	trace_nfsrdma_marshal(&lane->branch.conn, rqst, NFR_INLINE, NFR_BY_LANE, 0);
 	if (!nfr_client_lane_post(lane, req))
 		return 0;
 	/* the device may write to the Call's memory until the lane is drained: try again later */
@@ -367,7 +370,7 @@ int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req)
 	rc = -EMSGSIZE;
 	if (lane) {
 		rc = nfr_client_lane_send(lane, req);
-		nfr_client_lane_sent(req->nx);
+		nfr_client_branch_sent(&req->nx->lanes->branches);
 	}
 	if (rc == -EMSGSIZE)
 		return nfr_client_marshal(conn, req);

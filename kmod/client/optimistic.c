@@ -12,19 +12,6 @@
 
 /* --- Reads --- */
 
-/**
- * nfr_client_side_sent - allow the connection of the last post to end
- * @nx: transport, which the caller has locked
- */
-void nfr_client_side_sent(struct nfr_xprt *nx)
-{
-	/* pairs with nfr_client_side_stop(): the connection may end after the last access to it */
-	smp_store_release(&nx->optimist->sending, NULL);
-	/* includes the barrier between this store and the look for a waiter */
-	if (wq_has_sleeper(&nx->detached))
-		wake_up_all(&nx->detached);
-}
-
 /* End the relation of a Read and its Call. Caller holds the lock. */
 static void nfr_client_side_detach(struct nfr_side_read *read, enum nfr_req_state state)
 {
@@ -44,16 +31,16 @@ static void nfr_client_side_detach(struct nfr_side_read *read, enum nfr_req_stat
  */
 void nfr_client_side_release(struct nfr_side_read *read, enum nfr_req_state state)
 {
-	struct nfr_xprt *nx = read->side->nx;
+	struct nfr_xprt *nx = read->side->branch.of->nx;
 
-	spin_lock(&nx->optimist->lock);
+	spin_lock(&nx->optimist->branches.lock);
 	if (state == NFR_REQ_ANSWERED) {
 		nx->counters.optimistic_reads++;
 		nx->counters.optimistic_bytes += read->count;
 		nx->counters.optimistic_polled += read->polled;
 	}
 	nfr_client_side_detach(read, state);
-	spin_unlock(&nx->optimist->lock);
+	spin_unlock(&nx->optimist->branches.lock);
 	if (wq_has_sleeper(&nx->detached))
 		wake_up_all(&nx->detached);
 }
@@ -64,13 +51,13 @@ void nfr_client_side_release(struct nfr_side_read *read, enum nfr_req_state stat
  */
 void nfr_client_side_resend(struct nfr_side_read *read)
 {
-	struct nfr_xprt *nx = read->side->nx;
+	struct nfr_xprt *nx = read->side->branch.of->nx;
 
 	spin_lock(&nx->xprt.queue_lock);
-	spin_lock(&nx->optimist->lock);
+	spin_lock(&nx->optimist->branches.lock);
 	nfr_client_resend(read->req);
 	nfr_client_side_detach(read, NFR_REQ_IDLE);
-	spin_unlock(&nx->optimist->lock);
+	spin_unlock(&nx->optimist->branches.lock);
 	spin_unlock(&nx->xprt.queue_lock);
 	wake_up_all(&nx->detached);
 }
@@ -82,9 +69,9 @@ static bool nfr_client_side_has_left(struct nfr_req *req)
 	struct nfr_optimist *optimist = req->nx->optimist;
 	bool left;
 
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	left = !req->read;
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	return left;
 }
 
@@ -93,7 +80,7 @@ static bool nfr_client_side_break(struct nfr_req *req, const char *why)
 {
 	if (!req->read)
 		return false;
-	nfr_conn_break(&req->read->side->conn, why);
+	nfr_conn_break(&req->read->side->branch.conn, why);
 	return true;
 }
 
@@ -113,9 +100,9 @@ bool nfr_client_optimist_abandon(struct nfr_req *req)
 		return false;
 	if (wait_event_timeout(req->nx->detached, nfr_client_side_has_left(req), NFR_SIDE_ABANDON))
 		return true;
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	nfr_client_side_break(req, "an optimistic read was abandoned");
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	wait_event(req->nx->detached, nfr_client_side_has_left(req));
 	return true;
 }
@@ -134,12 +121,12 @@ bool nfr_client_optimist_timeout(struct nfr_xprt *nx, struct rpc_task *task)
 	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
 	bool broken;
 
-	spin_lock(&nx->optimist->lock);
+	spin_lock(&nx->optimist->branches.lock);
 	broken = nfr_client_side_break(req, "an optimistic read did not complete in time");
-	/* nfr_client_side_free() wakes the task, and takes the lock afterwards */
+	/* nfr_client_branch_stop() wakes the task after the last Read has left its Call */
 	if (broken)
-		rpc_sleep_on(&nx->optimist->waiting, task, NULL);
-	spin_unlock(&nx->optimist->lock);
+		rpc_sleep_on(&nx->optimist->branches.waiting, task, NULL);
+	spin_unlock(&nx->optimist->branches.lock);
 	return broken;
 }
 
@@ -154,14 +141,14 @@ bool nfr_client_optimist_again(struct nfr_req *req)
 	struct nfr_optimist *optimist = req->nx->optimist;
 	bool reads;
 
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	reads = nfr_client_side_break(req, "a Call has to be retransmitted");
 	if (reads) {
 		/* nfr_client_send_call() reset both */
 		req->state = NFR_REQ_SENT;
-		req->generation = req->read->side->conn.generation;
+		req->generation = req->read->side->branch.conn.generation;
 	}
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	return reads;
 }
 
@@ -186,13 +173,14 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 	struct nfr_side *side;
 	bool add, eof, paused, found;
 
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	side = optimist->side;
 	paused = time_before(jiffies, optimist->paused_until);
-	add = !side && !paused && time_after_eq(jiffies, optimist->retry_at);
+	add = !optimist->branches.count && !paused &&
+	      time_after_eq(jiffies, optimist->branches.retry_at);
 	/* also without a connection: the grant for this READ may come on the next one */
 	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
-	if (found && !paused && side && side->up && nfr_conn_is_up(&side->conn))
+	if (found && !paused && side && nfr_conn_is_up(&side->branch.conn))
 		read = list_first_entry_or_null(&side->free, struct nfr_side_read, list);
 	if (read) {
 		list_move_tail(&read->list, &side->busy);
@@ -203,32 +191,31 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 		read->count = target->length;
 		read->eof = eof;
 		req->read = read;
-		optimist->sending = side;
+		WRITE_ONCE(optimist->branches.sending, &side->branch);
 		optimist->tried++;
 	} else {
 		req->nx->counters.optimistic_misses++;
 	}
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	if (add)
-		nfr_client_side_add(conn);
+		nfr_client_branch_add(&optimist->branches, conn);
 	return read;
 }
 
 /**
  * nfr_client_optimist_create - allocate what the optimistic reads of a transport need
+ * @nx: transport
  *
  * Return: structure, or NULL if the allocation failed.
  */
-struct nfr_optimist *nfr_client_optimist_create(void)
+struct nfr_optimist *nfr_client_optimist_create(struct nfr_xprt *nx)
 {
 	struct nfr_optimist *optimist = kvzalloc(sizeof(*optimist), GFP_KERNEL);
 
 	if (!optimist)
 		return NULL;
-	spin_lock_init(&optimist->lock);
-	optimist->retry_at = jiffies;
+	nfr_client_branches_init(&optimist->branches, nx, &nfr_client_side_kind);
 	optimist->paused_until = jiffies;
-	rpc_init_wait_queue(&optimist->waiting, "nfsrdma optimistic");
 	nfr_client_references_init(&optimist->references);
 	return optimist;
 }
@@ -241,7 +228,7 @@ void nfr_client_optimist_destroy(struct nfr_optimist *optimist)
 {
 	if (!optimist)
 		return;
-	rpc_destroy_wait_queue(&optimist->waiting);
+	nfr_client_branches_destroy(&optimist->branches);
 	nfr_client_references_destroy(&optimist->references);
 	kvfree(optimist);
 }
@@ -256,9 +243,9 @@ void nfr_client_optimist_show(struct nfr_xprt *nx, struct seq_file *seq)
 	struct nfr_optimist *optimist = nx->optimist;
 	bool up;
 
-	spin_lock(&optimist->lock);
-	up = optimist->side && optimist->side->up;
-	spin_unlock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
+	up = optimist->side;
+	spin_unlock(&optimist->branches.lock);
 	seq_printf(seq, "optimistic_connection %s\n", up ? "yes" : "no");
 	seq_printf(seq, "optimistic_paused %s\n",
 		   time_before(jiffies, READ_ONCE(optimist->paused_until)) ? "yes" : "no");

@@ -7,17 +7,20 @@
  * its RDMA Read, reference.c the references, optimistic_read.c the way of a READ.
  *
  * A Call and its RDMA Read refer to each other until the Read is complete. As long as they
- * do, the device may write to the memory of the Call. The lock of struct nfr_optimist
+ * do, the device may write to the memory of the Call. The lock of the branches
  * protects both pointers, and the references.
  */
 #ifndef NFSRDMA_CLIENT_OPTIMISTIC_H
 #define NFSRDMA_CLIENT_OPTIMISTIC_H
 
-#include "client/client.h"
+#include "client/branch.h"
 
 /* RDMA Reads in flight, and scatter-gather elements of each */
 #define NFR_SIDE_READS		64
 #define NFR_SIDE_SGES		32u
+
+/* Messages in flight that return credits */
+#define NFR_SIDE_CREDIT_SLOTS	4
 
 /* Buckets of the tables of references, as a power of two */
 #define NFR_REFERENCE_BITS	10
@@ -96,82 +99,54 @@ struct nfr_side_read {
 
 /**
  * struct nfr_side - second connection of a transport
- * @conn: connection; its owner is this
- * @nx: transport
- * @open_work: work that connects
- * @end_work: work that ends the connection after it broke
+ * @branch: connection; its pages are those of an extent, its buffer is for returning credits
  * @check_work: work that checks whether a refused Read ended the queue pair
- * @begun: @open_work has run
- * @up: Reads may be posted; the lock protects it and the following members
- * @stopped: the connection must not be established any more
- * @resolved: nfr_conn_break() may be called
- * @claimed: somebody ends the connection
  * @since: time in jiffies at which the connection was established
- * @flags: NFR_SIDE_ENDS
- * @order: pages of an extent, as a power of two
- * @free: unused Reads
+ * @free: unused Reads; the lock protects the lists
  * @busy: Reads that belong to a Call
  * @skip: number of Reads that the sender does not wait for, because the last one was slow
  * @handled: notices that were handled, and whose credits were not returned
- * @credits: buffers for returning credits, mapped at @addr; @ncredits were sent
- * @addr: see @credits
- * @ncredits: see @credits
- * @marks: position of the send queue after each of them
+ * @ncredits: number of messages that returned credits
+ * @marks: position of the send queue after the last ones
  * @reads: Reads
  */
 struct nfr_side {
-	struct nfr_conn conn;
-	struct nfr_xprt *nx;
-	struct work_struct open_work;
-	struct work_struct end_work;
+	struct nfr_branch branch;
 	struct work_struct check_work;
-	bool begun;
-	bool up;
-	bool stopped;
-	bool resolved;
-	bool claimed;
 	unsigned long since;
-	unsigned long flags;
-	u32 order;
 	struct list_head free;
 	struct list_head busy;
 	u32 skip;
 	u32 handled;
-	u8 *credits;
-	u64 addr;
 	u32 ncredits;
-	u32 marks[4];
+	u32 marks[NFR_SIDE_CREDIT_SLOTS];
 	struct nfr_side_read reads[NFR_SIDE_READS];
 };
 
-/* Bit of nfr_side.flags: @end_work was queued */
-#define NFR_SIDE_ENDS	0
-
 /**
  * struct nfr_optimist - optimistic reads of a transport
- * @lock: see the comment above
- * @side: second connection, or NULL
- * @sending: connection to which a sender posts, or NULL; it must not end meanwhile
- * @retry_at: time in jiffies before which no connection is established
+ * @branches: second connection, and the lock of the members
+ * @side: the same when it is connected, or NULL
  * @delay: time between the end of a connection and the next one, in jiffies
  * @paused_until: time in jiffies before which Reads do not pay
  * @tried: number of Reads since the last decision
  * @refused: number of them that were refused
- * @waiting: tasks of Calls that timed out
  * @references: references
  */
 struct nfr_optimist {
-	spinlock_t lock;		/* see the comment above */
+	struct nfr_branches branches;
 	struct nfr_side *side;
-	struct nfr_side *sending;
-	unsigned long retry_at;
 	unsigned long delay;
 	unsigned long paused_until;
 	u32 tried;
 	u32 refused;
-	struct rpc_wait_queue waiting;
 	struct nfr_references references;
 };
+
+static inline struct nfr_optimist *nfr_client_optimist_of(const struct nfr_side *side)
+{
+	return container_of(side->branch.of, struct nfr_optimist, branches);
+}
 
 /* reference.c; callers of the functions for one reference hold the lock */
 void nfr_client_references_init(struct nfr_references *references);
@@ -184,14 +159,13 @@ void nfr_client_reference_grant(struct nfr_references *references,
 void nfr_client_reference_drop(struct nfr_references *references, u32 handle);
 
 /* side.c */
-void nfr_client_side_add(struct nfr_conn *conn);
+extern const struct nfr_branch_kind nfr_client_side_kind;
 void nfr_client_side_poll(struct nfr_conn *conn);
 void nfr_client_side_refused(struct nfr_side_read *read);
 
 /* optimistic.c, and its functions in client.h */
 bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 			  const struct nfr_wanted *wanted, struct nfr_segment *target);
-void nfr_client_side_sent(struct nfr_xprt *nx);
 void nfr_client_side_release(struct nfr_side_read *read, enum nfr_req_state state);
 void nfr_client_side_resend(struct nfr_side_read *read);
 

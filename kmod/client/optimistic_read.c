@@ -90,8 +90,8 @@ static void nfr_client_optimistic_finish(struct nfr_side_read *read)
 static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_side_read *read = container_of(wc->wr_cqe, struct nfr_side_read, cqe);
-	struct nfr_optimist *optimist = read->side->nx->optimist;
-	struct nfr_conn *conn = &read->side->conn;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(read->side);
+	struct nfr_conn *conn = &read->side->branch.conn;
 	bool refused = wc->status == IB_WC_REM_ACCESS_ERR, polled;
 
 	nfr_mem_scatter_unmap(conn->device, read->sges, read->nsges, DMA_FROM_DEVICE);
@@ -102,10 +102,10 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 	} else {
 		nfr_conn_check(conn, wc);
 	}
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	read->status = wc->status == IB_WC_SUCCESS ? NFR_SIDE_READ : NFR_SIDE_REFUSED;
 	polled = read->polled;
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	if (polled)
 		return;
 	if (wc->status == IB_WC_SUCCESS)
@@ -120,7 +120,7 @@ static void nfr_client_optimistic_done(struct ib_cq *cq, struct ib_wc *wc)
 static int nfr_client_optimistic_post(struct nfr_side_read *read, const struct nfr_segment *target)
 {
 	const struct xdr_buf *rcv = &read->req->rqst.rq_rcv_buf;
-	struct nfr_conn *conn = &read->side->conn;
+	struct nfr_conn *conn = &read->side->branch.conn;
 	struct nfr_span span = {
 		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = target->length,
 	};
@@ -158,7 +158,7 @@ static bool nfr_client_optimistic_may_spin(struct nfr_side *side)
 		side->skip--;
 		return false;
 	}
-	return !READ_ONCE(side->nx->xprt.sending.qlen);
+	return !READ_ONCE(side->branch.of->nx->xprt.sending.qlen);
 }
 
 /* Poll until a Read is complete, for a short time. */
@@ -167,17 +167,17 @@ static void nfr_client_optimistic_spin(struct nfr_side_read *read)
 	struct nfr_side *side = read->side;
 	ktime_t end;
 
-	nfr_conn_sends_poll(&side->conn);
+	nfr_conn_sends_poll(&side->branch.conn);
 	if (READ_ONCE(read->status) != NFR_SIDE_POSTED || !nfr_client_optimistic_may_spin(side))
 		return;
-	end = ktime_add_us(ktime_get(), side->conn.wanted.optimistic_spin_us);
+	end = ktime_add_us(ktime_get(), side->branch.conn.wanted.optimistic_spin_us);
 	do {
 		if (need_resched() || ktime_after(ktime_get(), end)) {
 			side->skip = NFR_OPTIMISTIC_SKIP;
 			return;
 		}
 		cpu_relax();
-		nfr_conn_sends_poll(&side->conn);
+		nfr_conn_sends_poll(&side->branch.conn);
 	} while (READ_ONCE(read->status) == NFR_SIDE_POSTED);
 }
 
@@ -185,19 +185,19 @@ static void nfr_client_optimistic_spin(struct nfr_side_read *read)
 static enum nfr_side_status nfr_client_optimistic_wait(struct nfr_side_read *read)
 {
 	struct nfr_side *side = read->side;
-	struct nfr_optimist *optimist = side->nx->optimist;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 	enum nfr_side_status status;
 
 	nfr_client_optimistic_spin(read);
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	status = read->status;
 	if (status == NFR_SIDE_POSTED)
 		read->polled = false;
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	if (status != NFR_SIDE_POSTED)
 		return status;
-	if (nfr_conn_sends_arm(&side->conn))
-		nfr_client_side_poll(&side->conn);
+	if (nfr_conn_sends_arm(&side->branch.conn))
+		nfr_client_side_poll(&side->branch.conn);
 	return NFR_SIDE_POSTED;
 }
 
@@ -236,7 +236,7 @@ static int nfr_client_optimistic_marshal(struct nfr_conn *conn, struct nfr_req *
 	if (req->lost != be32_to_cpu(req->rqst.rq_xid) &&
 	    nfr_client_side_take(conn, req, &wanted, &target)) {
 		rc = nfr_client_optimistic_send(req, &target);
-		nfr_client_side_sent(req->nx);
+		nfr_client_branch_sent(&req->nx->optimist->branches);
 	}
 	if (rc == -EMSGSIZE) {
 		/* the request belongs to no RDMA Read */

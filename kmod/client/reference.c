@@ -268,10 +268,10 @@ void nfr_client_references_end(struct nfr_optimist *optimist)
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(references->by_handle); i++) {
-		spin_lock(&optimist->lock);
+		spin_lock(&optimist->branches.lock);
 		hlist_for_each_entry_safe(reference, next, &references->by_handle[i], by_handle)
 			nfr_client_reference_end(reference);
-		spin_unlock(&optimist->lock);
+		spin_unlock(&optimist->branches.lock);
 	}
 }
 

@@ -11,9 +11,6 @@
 #include "client/optimistic.h"
 #include "observe/trace.h"
 
-/* Upper limit for one step of connecting */
-#define NFR_SIDE_STEP_TIMEOUT	(5 * HZ)
-
 /*
  * Delay after the end of a connection: the first is for one that worked for NFR_SIDE_WORKED,
  * later ones grow to the last, which follows a failed attempt, too
@@ -51,12 +48,12 @@
 /* Check whether the device has Reads to complete. */
 static bool nfr_client_side_is_busy(struct nfr_side *side)
 {
-	struct nfr_optimist *optimist = side->nx->optimist;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 	bool busy;
 
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	busy = !list_empty(&side->busy);
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	return busy;
 }
 
@@ -70,21 +67,21 @@ static bool nfr_client_side_is_busy(struct nfr_side *side)
  */
 void nfr_client_side_poll(struct nfr_conn *conn)
 {
+	struct nfr_side *side = container_of(conn, struct nfr_side, branch.conn);
+
 	do {
 		nfr_conn_sends_poll(conn);
-	} while (nfr_client_side_is_busy(conn->owner) && nfr_conn_sends_arm(conn));
+	} while (nfr_client_side_is_busy(side) && nfr_conn_sends_arm(conn));
 }
 
 /* --- refused Reads --- */
 
 /* Pause if too many of the last Reads were refused. Caller holds the lock. */
-static void nfr_client_side_decide(struct nfr_xprt *nx)
+static void nfr_client_side_decide(struct nfr_optimist *optimist)
 {
-	struct nfr_optimist *optimist = nx->optimist;
-
 	if (optimist->refused * NFR_SIDE_REFUSALS > max_t(u32, optimist->tried, NFR_SIDE_WINDOW)) {
 		optimist->paused_until = jiffies + NFR_SIDE_PAUSE;
-		nx->counters.optimistic_pauses++;
+		optimist->branches.nx->counters.optimistic_pauses++;
 		optimist->tried = 0;
 		optimist->refused = 0;
 	}
@@ -101,14 +98,14 @@ static void nfr_client_side_decide(struct nfr_xprt *nx)
  */
 void nfr_client_side_refused(struct nfr_side_read *read)
 {
-	struct nfr_xprt *nx = read->side->nx;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(read->side);
 
-	spin_lock(&nx->optimist->lock);
-	nfr_client_reference_drop(&nx->optimist->references, read->handle);
-	nx->counters.optimistic_refused++;
-	nx->optimist->refused++;
-	nfr_client_side_decide(nx);
-	spin_unlock(&nx->optimist->lock);
+	spin_lock(&optimist->branches.lock);
+	nfr_client_reference_drop(&optimist->references, read->handle);
+	optimist->branches.nx->counters.optimistic_refused++;
+	optimist->refused++;
+	nfr_client_side_decide(optimist);
+	spin_unlock(&optimist->branches.lock);
 	queue_work(nfr_work_slow, &read->side->check_work);
 }
 
@@ -116,23 +113,23 @@ void nfr_client_side_refused(struct nfr_side_read *read)
 static void nfr_client_side_check_work(struct work_struct *work)
 {
 	struct nfr_side *side = container_of(work, struct nfr_side, check_work);
-	struct nfr_optimist *optimist = side->nx->optimist;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 	/* the end of the connection waits for this work, and writeback may wait for that */
 	unsigned int noio = memalloc_noio_save();
 	struct ib_qp_init_attr init;
 	struct ib_qp_attr attr;
 	bool works;
 
-	works = !ib_query_qp(side->conn.id->qp, &attr, IB_QP_STATE, &init) &&
+	works = !ib_query_qp(side->branch.conn.id->qp, &attr, IB_QP_STATE, &init) &&
 		attr.qp_state == IB_QPS_RTS;
 	memalloc_noio_restore(noio);
 	if (works)
 		return;
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	optimist->refused += NFR_SIDE_ENDED;
-	nfr_client_side_decide(side->nx);
-	spin_unlock(&optimist->lock);
-	nfr_conn_break(&side->conn, "the server refused an optimistic read");
+	nfr_client_side_decide(optimist);
+	spin_unlock(&optimist->branches.lock);
+	nfr_conn_break(&side->branch.conn, "the server refused an optimistic read");
 }
 
 /* --- notices --- */
@@ -141,9 +138,9 @@ static void nfr_client_side_check_work(struct work_struct *work)
 static int nfr_client_side_post_credits(struct nfr_side *side)
 {
 	struct nfr_notice notice = { .kind = NFR_NOTICE_CREDIT, .count = side->handled };
-	u32 slot = side->ncredits % ARRAY_SIZE(side->marks);
-	u64 addr = side->addr + slot * NFR_SIDE_CREDIT_BYTES;
-	struct nfr_conn *conn = &side->conn;
+	u32 slot = side->ncredits % NFR_SIDE_CREDIT_SLOTS;
+	u64 addr = side->branch.addr + slot * NFR_SIDE_CREDIT_BYTES;
+	struct nfr_conn *conn = &side->branch.conn;
 	struct ib_sge sge = { .addr = addr, .lkey = conn->pd->local_dma_lkey };
 	struct ib_send_wr send = {
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
@@ -151,9 +148,9 @@ static int nfr_client_side_post_credits(struct nfr_side *side)
 	int rc = -EAGAIN;
 
 	spin_lock_bh(&conn->lock);
-	if (side->ncredits < ARRAY_SIZE(side->marks) ||
+	if (side->ncredits < NFR_SIDE_CREDIT_SLOTS ||
 	    nfr_conn_is_retired(conn, side->marks[slot])) {
-		sge.length = nfr_wire_encode_notice(&notice, side->credits +
+		sge.length = nfr_wire_encode_notice(&notice, side->branch.buffer +
 						    slot * NFR_SIDE_CREDIT_BYTES);
 		ib_dma_sync_single_for_device(conn->device, addr, sge.length, DMA_TO_DEVICE);
 		rc = nfr_conn_post(conn, &send, &send, 1, true);
@@ -174,18 +171,18 @@ static void nfr_client_side_handled(struct nfr_side *side)
 	if (++side->handled < NFR_SIDE_CREDITS)
 		return;
 	/* earlier messages may be complete */
-	nfr_conn_sends_poll(&side->conn);
+	nfr_conn_sends_poll(&side->branch.conn);
 	rc = nfr_client_side_post_credits(side);
 	if (!rc)
 		side->handled = 0;
 	else if (rc != -EAGAIN)
-		nfr_conn_break(&side->conn, "returning credits failed");
+		nfr_conn_break(&side->branch.conn, "returning credits failed");
 }
 
 static void nfr_client_side_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	struct nfr_side *side = conn->owner;
-	struct nfr_optimist *optimist = side->nx->optimist;
+	struct nfr_side *side = container_of(conn, struct nfr_side, branch.conn);
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 	struct nfr_notice notice;
 	u32 i;
 
@@ -195,54 +192,42 @@ static void nfr_client_side_receive(struct nfr_conn *conn, struct nfr_recv *recv
 		nfr_conn_break(conn, "malformed notice");
 		return;
 	}
-	spin_lock(&optimist->lock);
+	spin_lock(&optimist->branches.lock);
 	if (notice.kind == NFR_NOTICE_GRANT)
 		nfr_client_reference_grant(&optimist->references, &notice);
 	for (i = 0; notice.kind == NFR_NOTICE_REVOKE && i < notice.count; i++)
 		nfr_client_reference_drop(&optimist->references, notice.handles[i]);
-	spin_unlock(&optimist->lock);
+	spin_unlock(&optimist->branches.lock);
 	nfr_conn_recv_return(conn, recv);
 	nfr_client_side_handled(side);
 }
 
-/* --- connecting --- */
+/* --- the connection --- */
 
-static void nfr_client_side_schedule_end(struct nfr_side *side)
+static void nfr_client_side_init(struct nfr_branch *branch)
 {
-	if (!test_and_set_bit(NFR_SIDE_ENDS, &side->flags))
-		queue_work(nfr_work_slow, &side->end_work);
+	struct nfr_side *side = container_of(branch, struct nfr_side, branch);
+	u32 i;
+
+	branch->conn.wanted.busy_poll_us = 0;
+	INIT_LIST_HEAD(&side->free);
+	INIT_LIST_HEAD(&side->busy);
+	INIT_WORK(&side->check_work, nfr_client_side_check_work);
+	for (i = 0; i < NFR_SIDE_READS; i++) {
+		side->reads[i].side = side;
+		list_add_tail(&side->reads[i].list, &side->free);
+	}
 }
 
-static void nfr_client_side_broken(struct nfr_conn *conn)
+static int nfr_client_side_fit(struct nfr_branch *branch)
 {
-	nfr_client_side_schedule_end(conn->owner);
-}
-
-static void nfr_client_side_writable(struct nfr_conn *conn)
-{
-}
-
-static const struct nfr_conn_ops nfr_client_side_conn_ops = {
-	.receive	= nfr_client_side_receive,
-	.writable	= nfr_client_side_writable,
-	.broken		= nfr_client_side_broken,
-	.sent		= nfr_client_side_poll,
-};
-
-/* Set the profile of the connection. Returns -EOPNOTSUPP if the device is unsuitable. */
-static int nfr_client_side_fit(struct nfr_side *side)
-{
-	struct nfr_conn *conn = &side->conn;
+	struct nfr_conn *conn = &branch->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
-	int rc;
 
 	/* an RDMA Read would need a registration of the memory that it writes to */
 	if (rdma_protocol_iwarp(conn->device, conn->id->port_num))
 		return nfr_conn_unfit(conn, "optimistic reads do not work on iWARP");
-	rc = nfr_conn_fit_queue(conn, 1);
-	if (rc)
-		return rc;
 	profile->receives = NFR_NOTICES + 2 * NFR_BATCH;
 	profile->sends = NFR_SIDE_SENDS;
 	profile->send_sges = min3((u32)attrs->max_send_sge, (u32)attrs->max_sge_rd ?: NFR_SIDE_SGES,
@@ -250,263 +235,74 @@ static int nfr_client_side_fit(struct nfr_side *side)
 	profile->recv_sges = 1;
 	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 	profile->polled_sends = true;
-	profile->private = (struct nfr_private) {
-		.extended = true, .token = side->nx->token,
-		.capabilities = nfr_variant_bit(NFR_OPTIMISTIC) | NFR_LANE,
-	};
 	return 0;
 }
 
-static int nfr_client_side_map_credits(struct nfr_side *side)
+/* The server states the size of its extents. */
+static int nfr_client_side_agree(struct nfr_branch *branch)
 {
-	size_t size = ARRAY_SIZE(side->marks) * NFR_SIDE_CREDIT_BYTES;
-	struct ib_device *device = side->conn.device;
-	u64 addr;
+	u32 order = FIELD_GET(NFR_EXTENT_ORDER, branch->conn.peer.capabilities);
 
-	side->credits = kmalloc(size, NFR_GFP_RETRIED);
-	if (!side->credits)
-		return -ENOMEM;
-	addr = ib_dma_map_single(device, side->credits, size, DMA_TO_DEVICE);
-	if (!ib_dma_mapping_error(device, addr)) {
-		side->addr = addr;
-		return 0;
-	}
-	kfree(side->credits);
-	side->credits = NULL;
-	return -ENOMEM;
-}
-
-/* Allow nfr_client_optimist_close() to interrupt the connection attempt. */
-static int nfr_client_side_resolved(struct nfr_side *side)
-{
-	struct nfr_optimist *optimist = side->nx->optimist;
-	int rc;
-
-	spin_lock(&optimist->lock);
-	side->resolved = true;
-	rc = side->stopped ? -ENOTCONN : 0;
-	spin_unlock(&optimist->lock);
-	return rc;
-}
-
-/* The server returns what it accepts: the connection, and the size of its extents. */
-static int nfr_client_side_agree(struct nfr_side *side)
-{
-	u32 capabilities = side->conn.peer.capabilities;
-	u32 order = FIELD_GET(NFR_EXTENT_ORDER, capabilities);
-
-	if (!(capabilities & NFR_LANE) || !(capabilities & nfr_variant_bit(NFR_OPTIMISTIC)) ||
-	    order > NFR_EXTENT_ORDER_MAX)
-		return nfr_conn_unfit(&side->conn, "the server accepts no optimistic reads");
-	side->order = order;
+	if (order > NFR_EXTENT_ORDER_MAX)
+		return nfr_conn_unfit(&branch->conn, "the server accepts no optimistic reads");
+	branch->pages = 1 << order;
 	return 0;
 }
 
-static int nfr_client_side_open(struct nfr_side *side)
+static void nfr_client_side_opened(struct nfr_branch *branch)
 {
-	struct nfr_conn *conn = &side->conn;
-	struct rpc_xprt *xprt = &side->nx->xprt;
-	int rc;
+	struct nfr_side *side = container_of(branch, struct nfr_side, branch);
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 
-	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
-	rc = rc ?: nfr_client_side_resolved(side);
-	rc = rc ?: nfr_client_side_fit(side);
-	rc = rc ?: nfr_client_side_map_credits(side);
-	rc = rc ?: nfr_conn_queues_create(conn);
-	rc = rc ?: nfr_conn_connect(conn);
-	return rc ?: nfr_client_side_agree(side);
+	branch->of->nx->counters.optimistic_connects++;
+	optimist->references.order = ilog2(branch->pages);
+	optimist->side = side;
+	side->since = jiffies;
 }
 
-static void nfr_client_side_open_work(struct work_struct *work)
-{
-	struct nfr_side *side = container_of(work, struct nfr_side, open_work);
-	struct nfr_optimist *optimist = side->nx->optimist;
-	/* writeback of dirty pages may depend on this work */
-	unsigned int noio = memalloc_noio_save();
-	int rc;
-
-	side->begun = true;
-	rc = nfr_client_side_open(side);
-	trace_nfsrdma_lane(&side->conn, 1 << side->order, rc);
-	spin_lock(&optimist->lock);
-	if (rc) {
-		optimist->retry_at = jiffies + NFR_SIDE_RETRY;
-	} else {
-		side->nx->counters.optimistic_connects++;
-		side->since = jiffies;
-		optimist->references.order = side->order;
-		side->up = true;
-	}
-	spin_unlock(&optimist->lock);
-	if (rc)
-		nfr_client_side_schedule_end(side);
-	memalloc_noio_restore(noio);
-}
-
-/* --- the end --- */
-
-/* Drain a claimed connection. Reads in flight are sent again by RPC. */
-static void nfr_client_side_stop(struct nfr_side *side)
-{
-	struct nfr_optimist *optimist = side->nx->optimist;
-	struct nfr_conn *conn = &side->conn;
-
-	/*
-	 * A sender that took a Read before the connection broke still posts it. Pairs with
-	 * nfr_client_side_sent().
-	 */
-	wait_event(side->nx->detached, smp_load_acquire(&optimist->sending) != side);
-	if (!side->begun)
-		return;
-	nfr_conn_drain(conn);
-	cancel_work_sync(&side->check_work);
-	trace_nfsrdma_lane_end(conn, 0);
-	if (side->credits)
-		ib_dma_unmap_single(conn->device, side->addr,
-				    ARRAY_SIZE(side->marks) * NFR_SIDE_CREDIT_BYTES,
-				    DMA_TO_DEVICE);
-	nfr_conn_free(conn);
-}
-
-/* Free a stopped connection. Nothing refers to the transport afterwards. */
-static void nfr_client_side_free(struct nfr_side *side)
+/* Delay the next connection. Caller holds the lock. */
+static void nfr_client_side_delay(struct nfr_side *side)
 {
 	bool worked = side->since && time_after(jiffies, side->since + NFR_SIDE_WORKED);
-	struct nfr_xprt *nx = side->nx;
-	struct nfr_optimist *optimist = nx->optimist;
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
+	struct nfr_branches *of = &optimist->branches;
 
-	rpc_wake_up(&optimist->waiting);
-	nfr_client_references_end(optimist);
-	spin_lock(&optimist->lock);
-	optimist->side = NULL;
 	if (worked || !optimist->delay)
 		optimist->delay = NFR_SIDE_AGAIN;
-	if (time_before(optimist->retry_at, jiffies + optimist->delay))
-		optimist->retry_at = jiffies + optimist->delay;
+	if (time_before(of->retry_at, jiffies + optimist->delay))
+		of->retry_at = jiffies + optimist->delay;
 	optimist->delay = min_t(unsigned long, 2 * optimist->delay, NFR_SIDE_RETRY);
-	wake_up_all(&nx->detached);
-	spin_unlock(&optimist->lock);
-	/* tasks that take the lock from now on find no connection */
-	kfree(side->credits);
-	kvfree(side);
 }
 
-/* Become the one who ends a connection. */
-static bool nfr_client_side_claim(struct nfr_side *side)
+/* No Read is in flight any more: those that failed are sent again by RPC. */
+static void nfr_client_side_ended(struct nfr_branch *branch)
 {
-	struct nfr_optimist *optimist = side->nx->optimist;
-	bool claimed;
+	struct nfr_side *side = container_of(branch, struct nfr_side, branch);
+	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
 
-	spin_lock(&optimist->lock);
-	claimed = !side->claimed;
-	side->claimed = true;
-	side->up = false;
-	spin_unlock(&optimist->lock);
-	return claimed;
+	cancel_work_sync(&side->check_work);
+	trace_nfsrdma_lane_end(&branch->conn, 0);
+	nfr_client_references_end(optimist);
+	spin_lock(&branch->of->lock);
+	optimist->side = NULL;
+	nfr_client_side_delay(side);
+	spin_unlock(&branch->of->lock);
 }
 
-static void nfr_client_side_end_work(struct work_struct *work)
-{
-	struct nfr_side *side = container_of(work, struct nfr_side, end_work);
-	/* writeback of dirty pages may depend on this work */
-	unsigned int noio = memalloc_noio_save();
-
-	cancel_work_sync(&side->open_work);
-	if (nfr_client_side_claim(side)) {
-		nfr_client_side_stop(side);
-		nfr_client_side_free(side);
-	}
-	memalloc_noio_restore(noio);
-}
-
-static bool nfr_client_side_is_gone(struct nfr_optimist *optimist)
-{
-	return !READ_ONCE(optimist->side);
-}
-
-/**
- * nfr_client_optimist_close - end the second connection
- * @nx: transport, locked, so that no READ starts another one
- *
- * When this function returns, no Call has a Read.
- *
- * Context: Sleeps.
- */
-void nfr_client_optimist_close(struct nfr_xprt *nx)
-{
-	struct nfr_optimist *optimist = nx->optimist;
-	struct nfr_side *side;
-
-	spin_lock(&optimist->lock);
-	side = optimist->side;
-	if (side) {
-		side->stopped = true;
-		if (side->resolved)
-			nfr_conn_break(&side->conn, "the transport closes");
-		if (side->claimed)
-			side = NULL;
-		else
-			side->claimed = true;
-	}
-	spin_unlock(&optimist->lock);
-	if (side) {
-		cancel_work_sync(&side->open_work);
-		nfr_client_side_stop(side);
-		/* it finds that this context ends the connection; nothing queues it again */
-		cancel_work_sync(&side->end_work);
-		nfr_client_side_free(side);
-	}
-	/* a worker may be ending it */
-	wait_event(nx->detached, nfr_client_side_is_gone(optimist));
-	/* the worker holds the lock when it wakes this context */
-	spin_lock(&optimist->lock);
-	optimist->retry_at = jiffies;
-	spin_unlock(&optimist->lock);
-}
-
-/* --- creation --- */
-
-static void nfr_client_side_init_conn(struct nfr_side *side, const struct nfr_conn *conn)
-{
-	struct nfr_params *wanted = &side->conn.wanted;
-
-	side->conn.owner = side;
-	side->conn.ops = &nfr_client_side_conn_ops;
-	side->conn.id_number = conn->id_number;
-	side->conn.generation = ++side->nx->generation;
-	side->conn.step_timeout = min_t(unsigned long, conn->step_timeout, NFR_SIDE_STEP_TIMEOUT);
-	*wanted = conn->wanted;
-	wanted->inline_send = NFR_SIDE_INLINE;
-	wanted->inline_recv = NFR_SIDE_INLINE;
-	wanted->credits = NFR_NOTICES;
-	wanted->busy_poll_us = 0;
-}
-
-/**
- * nfr_client_side_add - connect once more
- * @conn: connection of the transport, which the caller has locked
- */
-void nfr_client_side_add(struct nfr_conn *conn)
-{
-	struct nfr_xprt *nx = conn->owner;
-	struct nfr_side *side = kvzalloc(sizeof(*side), NFR_GFP_RETRIED);
-	u32 i;
-
-	if (!side)
-		return;
-	side->nx = nx;
-	INIT_LIST_HEAD(&side->free);
-	INIT_LIST_HEAD(&side->busy);
-	INIT_WORK(&side->open_work, nfr_client_side_open_work);
-	INIT_WORK(&side->end_work, nfr_client_side_end_work);
-	INIT_WORK(&side->check_work, nfr_client_side_check_work);
-	for (i = 0; i < NFR_SIDE_READS; i++) {
-		side->reads[i].side = side;
-		list_add_tail(&side->reads[i].list, &side->free);
-	}
-	nfr_client_side_init_conn(side, conn);
-	spin_lock(&nx->optimist->lock);
-	nx->optimist->side = side;
-	spin_unlock(&nx->optimist->lock);
-	queue_work(nfr_work_slow, &side->open_work);
-}
+const struct nfr_branch_kind nfr_client_side_kind = {
+	.ops = {
+		.receive	= nfr_client_side_receive,
+		.writable	= nfr_client_branch_writable,
+		.broken		= nfr_client_branch_broken,
+		.sent		= nfr_client_side_poll,
+	},
+	.size		= sizeof(struct nfr_side),
+	.buffer		= NFR_SIDE_CREDIT_SLOTS * NFR_SIDE_CREDIT_BYTES,
+	.inline_size	= NFR_SIDE_INLINE,
+	.credits	= NFR_NOTICES,
+	.init		= nfr_client_side_init,
+	.fit		= nfr_client_side_fit,
+	.agree		= nfr_client_side_agree,
+	.opened		= nfr_client_side_opened,
+	.ended		= nfr_client_side_ended,
+};

@@ -390,9 +390,9 @@ static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *
 		return true;
 	nx->xprt.ops = &nfr_client_resend_ops;
 	if (nx->variant == NFR_PRE_POSTED)
-		nx->lanes = nfr_client_lanes_create();
+		nx->lanes = nfr_client_lanes_create(nx);
 	else
-		nx->optimist = nfr_client_optimist_create();
+		nx->optimist = nfr_client_optimist_create(nx);
 	return nx->lanes || nx->optimist;
 }
 

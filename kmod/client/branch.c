@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The life of a branch: a worker connects it, another one ends it after it broke, and the end
+ * of the first connection ends all branches. No failure of a branch breaks the first connection.
+ */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "client/branch.h"
+#include "observe/trace.h"
+
+/* Upper limit for one step of connecting */
+#define NFR_BRANCH_STEP_TIMEOUT	(5 * HZ)
+
+/* Delay after a failed attempt */
+#define NFR_BRANCH_RETRY	(5 * HZ)
+
+/* --- connecting --- */
+
+static void nfr_client_branch_schedule_end(struct nfr_branch *branch)
+{
+	if (!test_and_set_bit(NFR_BRANCH_ENDS, &branch->flags))
+		queue_work(nfr_work_slow, &branch->end_work);
+}
+
+/**
+ * nfr_client_branch_broken - see nfr_conn_ops.broken
+ * @conn: connection of a branch
+ */
+void nfr_client_branch_broken(struct nfr_conn *conn)
+{
+	nfr_client_branch_schedule_end(conn->owner);
+}
+
+/**
+ * nfr_client_branch_writable - see nfr_conn_ops.writable; no Call waits for room on a branch
+ * @conn: connection of a branch
+ */
+void nfr_client_branch_writable(struct nfr_conn *conn)
+{
+}
+
+/* Allow nfr_client_branches_close() to interrupt the connection attempt. */
+static int nfr_client_branch_resolved(struct nfr_branch *branch)
+{
+	int rc;
+
+	spin_lock(&branch->of->lock);
+	branch->resolved = true;
+	rc = branch->stopped ? -ENOTCONN : 0;
+	spin_unlock(&branch->of->lock);
+	return rc;
+}
+
+static int nfr_client_branch_fit(struct nfr_branch *branch)
+{
+	const struct nfr_xprt *nx = branch->of->nx;
+	struct nfr_conn *conn = &branch->conn;
+	int rc = nfr_conn_fit_queue(conn, 1);
+
+	conn->profile.private = (struct nfr_private) {
+		.extended = true, .token = nx->token,
+		.capabilities = nfr_variant_bit(nx->variant) | NFR_LANE,
+	};
+	return rc ?: branch->of->kind->fit(branch);
+}
+
+static int nfr_client_branch_map(struct nfr_branch *branch)
+{
+	struct ib_device *device = branch->conn.device;
+	size_t size = branch->of->kind->buffer;
+	void *buffer;
+
+	buffer = kmalloc_node(size, NFR_GFP_RETRIED, ibdev_to_node(device));
+	if (!buffer)
+		return -ENOMEM;
+	branch->addr = ib_dma_map_single(device, buffer, size, DMA_BIDIRECTIONAL);
+	if (ib_dma_mapping_error(device, branch->addr)) {
+		kfree(buffer);
+		return -ENOBUFS;
+	}
+	branch->buffer = buffer;
+	return 0;
+}
+
+/* The server returns the capabilities that it accepts. */
+static int nfr_client_branch_agree(struct nfr_branch *branch)
+{
+	u32 asked = nfr_variant_bit(branch->of->nx->variant) | NFR_LANE;
+
+	if ((branch->conn.peer.capabilities & asked) != asked)
+		return nfr_conn_unfit(&branch->conn, "the server accepts no second connection");
+	return branch->of->kind->agree(branch);
+}
+
+static int nfr_client_branch_open(struct nfr_branch *branch)
+{
+	struct rpc_xprt *xprt = &branch->of->nx->xprt;
+	struct nfr_conn *conn = &branch->conn;
+	int rc;
+
+	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
+	rc = rc ?: nfr_client_branch_resolved(branch);
+	rc = rc ?: nfr_client_branch_fit(branch);
+	rc = rc ?: nfr_client_branch_map(branch);
+	rc = rc ?: nfr_conn_queues_create(conn);
+	rc = rc ?: nfr_conn_connect(conn);
+	return rc ?: nfr_client_branch_agree(branch);
+}
+
+static void nfr_client_branch_open_work(struct work_struct *work)
+{
+	struct nfr_branch *branch = container_of(work, struct nfr_branch, open_work);
+	struct nfr_branches *of = branch->of;
+	/* writeback of dirty pages may depend on this work */
+	unsigned int noio = memalloc_noio_save();
+	int rc;
+
+	branch->begun = true;
+	rc = nfr_client_branch_open(branch);
+	trace_nfsrdma_lane(&branch->conn, branch->pages, rc);
+	spin_lock(&of->lock);
+	if (rc)
+		of->retry_at = jiffies + NFR_BRANCH_RETRY;
+	else
+		of->kind->opened(branch);
+	spin_unlock(&of->lock);
+	if (rc)
+		nfr_client_branch_schedule_end(branch);
+	memalloc_noio_restore(noio);
+}
+
+/* --- the end --- */
+
+/* Drain a claimed branch, and return the memory of its Calls. */
+static void nfr_client_branch_stop(struct nfr_branch *branch)
+{
+	struct nfr_branches *of = branch->of;
+	struct nfr_conn *conn = &branch->conn;
+
+	/*
+	 * A sender that took the branch before it broke still posts to it. Pairs with
+	 * nfr_client_branch_sent().
+	 */
+	wait_event(of->nx->detached, smp_load_acquire(&of->sending) != branch);
+	if (!branch->begun)
+		return;
+	nfr_conn_drain(conn);
+	of->kind->ended(branch);
+	/* a task whose branch has not ended tries again */
+	rpc_wake_up(&of->waiting);
+	wake_up_all(&of->nx->detached);
+	if (branch->buffer)
+		ib_dma_unmap_single(conn->device, branch->addr, of->kind->buffer,
+				    DMA_BIDIRECTIONAL);
+	nfr_conn_free(conn);
+}
+
+/* Free a stopped branch. Nothing refers to the transport afterwards. */
+static void nfr_client_branch_free(struct nfr_branch *branch)
+{
+	struct nfr_branches *of = branch->of;
+
+	kfree(branch->buffer);
+	kvfree(branch);
+	spin_lock(&of->lock);
+	of->count--;
+	wake_up_all(&of->nx->detached);
+	spin_unlock(&of->lock);
+}
+
+/* Take a branch from the list, which entitles the caller to end it. */
+static bool nfr_client_branch_claim(struct nfr_branch *branch)
+{
+	bool claimed;
+
+	spin_lock(&branch->of->lock);
+	claimed = !list_empty(&branch->list);
+	list_del_init(&branch->list);
+	spin_unlock(&branch->of->lock);
+	return claimed;
+}
+
+static void nfr_client_branch_end_work(struct work_struct *work)
+{
+	struct nfr_branch *branch = container_of(work, struct nfr_branch, end_work);
+	/* writeback of dirty pages may depend on this work */
+	unsigned int noio = memalloc_noio_save();
+
+	cancel_work_sync(&branch->open_work);
+	if (nfr_client_branch_claim(branch)) {
+		nfr_client_branch_stop(branch);
+		nfr_client_branch_free(branch);
+	}
+	memalloc_noio_restore(noio);
+}
+
+/* Break all branches, also those that are connecting. */
+static void nfr_client_branches_break(struct nfr_branches *of)
+{
+	struct nfr_branch *branch;
+
+	spin_lock(&of->lock);
+	list_for_each_entry(branch, &of->list, list) {
+		branch->stopped = true;
+		if (branch->resolved)
+			nfr_conn_break(&branch->conn, "the transport closes");
+	}
+	spin_unlock(&of->lock);
+}
+
+static struct nfr_branch *nfr_client_branches_claim_first(struct nfr_branches *of)
+{
+	struct nfr_branch *branch;
+
+	spin_lock(&of->lock);
+	branch = list_first_entry_or_null(&of->list, struct nfr_branch, list);
+	if (branch)
+		list_del_init(&branch->list);
+	spin_unlock(&of->lock);
+	return branch;
+}
+
+static bool nfr_client_branches_are_gone(struct nfr_branches *of)
+{
+	bool gone;
+
+	spin_lock(&of->lock);
+	gone = !of->count;
+	spin_unlock(&of->lock);
+	return gone;
+}
+
+/**
+ * nfr_client_branches_close - end all branches
+ * @of: branches of a transport that is locked, so that no Call starts another one
+ *
+ * When this function returns, no branch works for a Call.
+ *
+ * Context: Sleeps.
+ */
+void nfr_client_branches_close(struct nfr_branches *of)
+{
+	struct nfr_branch *branch;
+
+	nfr_client_branches_break(of);
+	while ((branch = nfr_client_branches_claim_first(of))) {
+		cancel_work_sync(&branch->open_work);
+		nfr_client_branch_stop(branch);
+		/* it finds that this context ends the branch; nothing queues it again */
+		cancel_work_sync(&branch->end_work);
+		nfr_client_branch_free(branch);
+	}
+	/* those that a worker ends */
+	wait_event(of->nx->detached, nfr_client_branches_are_gone(of));
+	of->retry_at = jiffies;
+}
+
+/* --- creation --- */
+
+static struct nfr_branch *nfr_client_branch_alloc(struct nfr_branches *of,
+						  const struct nfr_conn *first)
+{
+	const struct nfr_branch_kind *kind = of->kind;
+	struct nfr_branch *branch = kvzalloc(kind->size, NFR_GFP_RETRIED);
+	struct nfr_conn *conn;
+
+	if (!branch)
+		return NULL;
+	branch->of = of;
+	INIT_WORK(&branch->open_work, nfr_client_branch_open_work);
+	INIT_WORK(&branch->end_work, nfr_client_branch_end_work);
+	conn = &branch->conn;
+	conn->owner = branch;
+	conn->ops = &kind->ops;
+	conn->id_number = first->id_number;
+	conn->generation = ++of->nx->generation;
+	conn->step_timeout = min_t(unsigned long, first->step_timeout, NFR_BRANCH_STEP_TIMEOUT);
+	conn->wanted = first->wanted;
+	conn->wanted.inline_send = kind->inline_size;
+	conn->wanted.inline_recv = kind->inline_size;
+	conn->wanted.credits = kind->credits;
+	kind->init(branch);
+	return branch;
+}
+
+/**
+ * nfr_client_branch_add - connect one more branch
+ * @of: branches of a transport
+ * @first: connection of the transport, which the caller has locked
+ */
+void nfr_client_branch_add(struct nfr_branches *of, const struct nfr_conn *first)
+{
+	struct nfr_branch *branch = nfr_client_branch_alloc(of, first);
+
+	if (!branch)
+		return;
+	spin_lock(&of->lock);
+	list_add_tail(&branch->list, &of->list);
+	of->count++;
+	spin_unlock(&of->lock);
+	queue_work(nfr_work_slow, &branch->open_work);
+}
+
+/**
+ * nfr_client_branches_init - initialize the branches of a transport, none of which connects yet
+ * @of: zeroed structure
+ * @nx: transport, which gets them
+ * @kind: kind of its branches
+ */
+void nfr_client_branches_init(struct nfr_branches *of, struct nfr_xprt *nx,
+			      const struct nfr_branch_kind *kind)
+{
+	of->kind = kind;
+	of->nx = nx;
+	spin_lock_init(&of->lock);
+	INIT_LIST_HEAD(&of->list);
+	of->retry_at = jiffies;
+	rpc_init_wait_queue(&of->waiting, "nfsrdma branches");
+	nx->branches = of;
+}
+
+/**
+ * nfr_client_branches_destroy - undo nfr_client_branches_init()
+ * @of: branches of a closed transport
+ */
+void nfr_client_branches_destroy(struct nfr_branches *of)
+{
+	rpc_destroy_wait_queue(&of->waiting);
+}
