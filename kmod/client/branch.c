@@ -12,7 +12,11 @@
 /* Upper limit for one step of connecting */
 #define NFR_BRANCH_STEP_TIMEOUT	(5 * HZ)
 
-/* Delay after a failed attempt */
+/*
+ * Delay after the end of a branch: the first is for a useful one, later ones grow to the last,
+ * which follows a failed attempt, too
+ */
+#define NFR_BRANCH_AGAIN	(HZ / 100 ?: 1)
 #define NFR_BRANCH_RETRY	(5 * HZ)
 
 /* --- connecting --- */
@@ -132,6 +136,20 @@ static void nfr_client_branch_open_work(struct work_struct *work)
 
 /* --- the end --- */
 
+/* A server may end each branch at once: connect less often then. */
+static void nfr_client_branch_delay_next(struct nfr_branch *branch)
+{
+	struct nfr_branches *of = branch->of;
+
+	spin_lock(&of->lock);
+	if (branch->useful || !of->delay)
+		of->delay = NFR_BRANCH_AGAIN;
+	if (time_before(of->retry_at, jiffies + of->delay))
+		of->retry_at = jiffies + of->delay;
+	of->delay = min_t(unsigned long, 2 * of->delay, NFR_BRANCH_RETRY);
+	spin_unlock(&of->lock);
+}
+
 /* Drain a claimed branch, and return the memory of its Calls. */
 static void nfr_client_branch_stop(struct nfr_branch *branch)
 {
@@ -147,6 +165,7 @@ static void nfr_client_branch_stop(struct nfr_branch *branch)
 		return;
 	nfr_conn_drain(conn);
 	of->kind->ended(branch);
+	nfr_client_branch_delay_next(branch);
 	/* a task whose branch has not ended tries again */
 	rpc_wake_up(&of->waiting);
 	wake_up_all(&of->nx->detached);
@@ -254,6 +273,7 @@ void nfr_client_branches_close(struct nfr_branches *of)
 	/* those that a worker ends */
 	wait_event(of->nx->detached, nfr_client_branches_are_gone(of));
 	of->retry_at = jiffies;
+	of->delay = 0;
 }
 
 /* --- creation --- */

@@ -25,7 +25,8 @@ struct nfr_branch;
  * @fit: set the profile of the connection; -EOPNOTSUPP if the device is unsuitable
  * @agree: check what the server accepts; -EOPNOTSUPP if that is too little
  * @opened: use a connected branch; called with the lock
- * @ended: take back what the device may have used; the branch is drained
+ * @ended: take back what the device may have used; the branch is drained, and @useful is final
+ *	afterwards
  */
 struct nfr_branch_kind {
 	struct nfr_conn_ops ops;
@@ -49,6 +50,7 @@ struct nfr_branch_kind {
  * @count: number of branches, including those that are ending
  * @sending: branch to which a sender posts, or NULL; it must not end meanwhile
  * @retry_at: time in jiffies before which no branch connects
+ * @delay: time between the end of a branch and the next one, in jiffies
  * @waiting: tasks of Calls that timed out
  */
 struct nfr_branches {
@@ -59,6 +61,7 @@ struct nfr_branches {
 	u32 count;
 	struct nfr_branch *sending;
 	unsigned long retry_at;
+	unsigned long delay;
 	struct rpc_wait_queue waiting;
 };
 
@@ -72,6 +75,7 @@ struct nfr_branches {
  * @begun: @open_work has run
  * @stopped: the branch must not connect any more; the lock protects it
  * @resolved: nfr_conn_break() may be called; the lock protects it
+ * @useful: the branch was worth connecting
  * @flags: NFR_BRANCH_ENDS
  * @pages: pages of a message or of an extent, as the server accepted
  * @buffer: memory for messages, mapped at @addr; or NULL
@@ -86,6 +90,7 @@ struct nfr_branch {
 	bool begun;
 	bool stopped;
 	bool resolved;
+	bool useful;
 	unsigned long flags;
 	u32 pages;
 	void *buffer;

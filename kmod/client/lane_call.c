@@ -134,6 +134,7 @@ static void nfr_client_lane_answered(struct nfr_lane *lane)
 		nfr_client_lane_contradicts(lane, "lengths on a lane contradict each other");
 		return;
 	}
+	lane->branch.useful = true;
 	nfr_client_lane_unmap(lane);
 	if (!nfr_client_lane_pin(lane, req)) {
 		nfr_client_lane_finish(lane, req, NFR_REQ_IDLE, 0);

@@ -127,7 +127,6 @@ struct nfr_side {
  * struct nfr_optimist - optimistic reads of a transport
  * @branches: second connection, and the lock of the members
  * @side: the same when it is connected, or NULL
- * @delay: time between the end of a connection and the next one, in jiffies
  * @paused_until: time in jiffies before which Reads do not pay
  * @tried: number of Reads since the last decision
  * @refused: number of them that were refused
@@ -136,7 +135,6 @@ struct nfr_side {
 struct nfr_optimist {
 	struct nfr_branches branches;
 	struct nfr_side *side;
-	unsigned long delay;
 	unsigned long paused_until;
 	u32 tried;
 	u32 refused;

@@ -11,12 +11,7 @@
 #include "client/optimistic.h"
 #include "observe/trace.h"
 
-/*
- * Delay after the end of a connection: the first is for one that worked for NFR_SIDE_WORKED,
- * later ones grow to the last, which follows a failed attempt, too
- */
-#define NFR_SIDE_AGAIN		(HZ / 100 ?: 1)
-#define NFR_SIDE_RETRY		(5 * HZ)
+/* A connection was useful if it lasted for so long */
 #define NFR_SIDE_WORKED		(10 * HZ)
 
 /* Largest message, in bytes */
@@ -260,20 +255,6 @@ static void nfr_client_side_opened(struct nfr_branch *branch)
 	side->since = jiffies;
 }
 
-/* Delay the next connection. Caller holds the lock. */
-static void nfr_client_side_delay(struct nfr_side *side)
-{
-	bool worked = side->since && time_after(jiffies, side->since + NFR_SIDE_WORKED);
-	struct nfr_optimist *optimist = nfr_client_optimist_of(side);
-	struct nfr_branches *of = &optimist->branches;
-
-	if (worked || !optimist->delay)
-		optimist->delay = NFR_SIDE_AGAIN;
-	if (time_before(of->retry_at, jiffies + optimist->delay))
-		of->retry_at = jiffies + optimist->delay;
-	optimist->delay = min_t(unsigned long, 2 * optimist->delay, NFR_SIDE_RETRY);
-}
-
 /* No Read is in flight any more: those that failed are sent again by RPC. */
 static void nfr_client_side_ended(struct nfr_branch *branch)
 {
@@ -283,9 +264,9 @@ static void nfr_client_side_ended(struct nfr_branch *branch)
 	cancel_work_sync(&side->check_work);
 	trace_nfsrdma_lane_end(&branch->conn, 0);
 	nfr_client_references_end(optimist);
+	branch->useful = side->since && time_after(jiffies, side->since + NFR_SIDE_WORKED);
 	spin_lock(&branch->of->lock);
 	optimist->side = NULL;
-	nfr_client_side_delay(side);
 	spin_unlock(&branch->of->lock);
 }
 

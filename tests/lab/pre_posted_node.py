@@ -273,6 +273,18 @@ def outcome_of(
     return "right" if got == BLOCK else "short", file
 
 
+def leaving(port: str, block: str, seconds: str) -> Any:
+    """Read one block, whose Reply ends its lane, for some time."""
+    at, same = int(block) * BLOCK, []
+    with hostile(port, int(block) + 1) as (path, wanted):
+        file, room = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, BLOCK)
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end:
+            same.append(os.preadv(file, [room], at) == BLOCK and room[:] == wanted[at:])
+        os.close(file)
+        return {"same": same, "counters": counters()}
+
+
 def ends(before: int, seconds: float) -> int:
     """Number of lanes that ended since; a worker ends them."""
     end = time.monotonic() + seconds

@@ -181,6 +181,16 @@ def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
     assert found["disconnects"] == 0
 
 
+def test_lanes_that_end_at_once_connect_less_and_less_often(cards: Lab) -> None:
+    with serving(cards):
+        names = json.loads(cards.run("server", *argv_of("lane_server", "names")).stdout)
+        found = on(cards, "leaving", "20050", str(names.index("leaves")), "5")
+    assert set(found["same"]) == {True}
+    # the delays are 10 ms, 20 ms, and so on
+    assert 1 < found["counters"]["lanes_connected"] <= 10
+    assert found["counters"]["lane_fallbacks"] > found["counters"]["lanes_connected"]
+
+
 @pytest.mark.nightly
 def test_a_client_that_sends_what_it_likes_on_lanes(cards: Lab, mutants: int) -> None:
     with nothing_lost(cards, "server"), damageable(cards):
