@@ -20,6 +20,9 @@
 /* Attempts to find MRs for a Reply, between which other Replies may take them */
 #define NFR_SVC_EXPOSE_TRIES	8
 
+/* Time in which at least one of the invalidations that were begun has to complete */
+#define NFR_SVC_REVOKE_LIMIT	(10 * HZ)
+
 static struct lock_class_key nfr_svc_pool_key;
 static atomic_t nfr_svc_exposed_total;
 static atomic_t nfr_svc_dones_total;
@@ -173,12 +176,16 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 	nfr_work_queue(&svc->expire, nfr_params_server_done_timeout());
 }
 
-/* Caller holds the lock of the connection. */
+/* Begin the end of an access. Caller holds the lock of the connection. */
 static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
 {
+	struct nfr_svc *svc = req->svc;
+
 	list_del(&req->list);
-	req->svc->nexposed--;
+	svc->nexposed--;
 	atomic_dec(&nfr_svc_dones_total);
+	if (!svc->nrevoking++)
+		svc->revoked_at = jiffies;
 }
 
 /**
@@ -207,7 +214,7 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
 
 /**
  * nfr_svc_expose_late - collect the requests whose client is too late
- * @svc: connection
+ * @svc: connection; breaks if no invalidation completes, because only that ends an access
  * @late: output
  *
  * Return: whether the client may read other Replies, whose time will be over later.
@@ -216,18 +223,21 @@ bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
 {
 	unsigned long timeout = nfr_params_server_done_timeout();
 	struct nfr_svc_req *req, *next;
-	bool more;
+	bool more, stuck;
 
 	spin_lock_bh(&svc->conn->lock);
+	stuck = svc->nrevoking && time_after(jiffies, svc->revoked_at + NFR_SVC_REVOKE_LIMIT);
 	list_for_each_entry_safe(req, next, &svc->exposed, list) {
 		if (time_before(jiffies, req->exposed_since + timeout))
 			break;
 		nfr_svc_expose_unlist(req);
 		list_add_tail(&req->list, late);
 	}
-	more = !list_empty(&svc->exposed);
+	more = !list_empty(&svc->exposed) || svc->nrevoking;
 	spin_unlock_bh(&svc->conn->lock);
-	return more;
+	if (stuck)
+		nfr_conn_break(svc->conn, "an invalidation does not complete");
+	return more && !stuck;
 }
 
 /* --- end of the access --- */
@@ -253,10 +263,16 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req)
  */
 void nfr_svc_expose_end(struct nfr_svc_req *req)
 {
+	struct nfr_svc *svc = req->svc;
+
 	local_bh_disable();
 	nfr_mem_release(&req->exposure);
 	local_bh_enable();
 	nfr_svc_expose_uncount(req);
+	spin_lock_bh(&svc->conn->lock);
+	svc->nrevoking--;
+	svc->revoked_at = jiffies;
+	spin_unlock_bh(&svc->conn->lock);
 }
 
 /**

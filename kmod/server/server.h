@@ -205,6 +205,8 @@ struct nfr_svc_req {
  * @pool: MRs for Replies that the client reads
  * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
  *	nfr_conn.lock protects both
+ * @nrevoking: number of Replies whose invalidations were begun and are not complete; same lock
+ * @revoked_at: time in jiffies of the first of them, or of the last completion; same lock
  * @exposed_pages: number of pages that MRs of @pool expose
  * @expire: work that ends exposures without a Done
  * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
@@ -270,6 +272,8 @@ struct nfr_svc {
 	struct nfr_pool pool;
 	struct list_head exposed;
 	u32 nexposed;
+	u32 nrevoking;
+	unsigned long revoked_at;
 	atomic_t exposed_pages;
 	struct delayed_work expire;
 	u32 room;
