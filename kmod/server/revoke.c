@@ -381,8 +381,8 @@ bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages)
 
 static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
 {
-	/* an unmount reports FS_UNMOUNT, and then the end of the mark, FS_IN_IGNORED */
-	if (mask & (FS_UNMOUNT | FS_IN_IGNORED))
+	/* the module ends marks without grants only */
+	if (mask & FS_IN_IGNORED)
 		return NFR_REVOKED_UNMOUNTED;
 	if (mask & FS_MODIFY)
 		return NFR_REVOKED_MODIFIED;

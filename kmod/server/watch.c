@@ -10,19 +10,21 @@
 #include <linux/fsnotify.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/wait_bit.h>
 
 #include "compat/compat.h"
 #include "server/optimistic.h"
 
 /*
  * FS_MODIFY: written, truncated, or allocated (fallocate(2)). FS_ATTRIB: owner, mode, ACL, or
- * number of links. FS_MOVE_SELF: it may have left the exported tree. FS_OPEN: somebody may be
- * going to write past the page cache.
+ * number of links. FS_MOVE_SELF: it may have left the exported tree. FS_OPEN: a process may
+ * write past the page cache. An unmount ends the mark.
  */
-#define NFR_SVC_WATCHED	(FS_MODIFY | FS_ATTRIB | FS_OPEN | FS_MOVE_SELF | FS_DELETE_SELF | \
-			 FS_UNMOUNT)
+#define NFR_SVC_WATCHED	(FS_MODIFY | FS_ATTRIB | FS_OPEN | FS_MOVE_SELF | FS_DELETE_SELF)
 
 static struct fsnotify_group *nfr_svc_watch_group;
+/* watches that fsnotify has not freed */
+static atomic_t nfr_svc_watch_count;
 static void (*nfr_svc_watch_changed)(struct nfr_svc_watch *watch, u32 mask);
 
 static struct nfr_svc_watch *nfr_svc_watch_of(struct fsnotify_mark *mark)
@@ -49,6 +51,8 @@ static void nfr_svc_watch_freeing(struct fsnotify_mark *mark, struct fsnotify_gr
 static void nfr_svc_watch_free(struct fsnotify_mark *mark)
 {
 	kfree(nfr_svc_watch_of(mark));
+	if (atomic_dec_and_test(&nfr_svc_watch_count))
+		wake_up_var(&nfr_svc_watch_count);
 }
 
 static const struct fsnotify_ops nfr_svc_watch_ops = {
@@ -65,6 +69,7 @@ static struct nfr_svc_watch *nfr_svc_watch_create(struct inode *inode)
 		return NULL;
 	INIT_LIST_HEAD(&watch->list);
 	INIT_LIST_HEAD(&watch->grants);
+	atomic_inc(&nfr_svc_watch_count);
 	fsnotify_init_mark(&watch->mark, nfr_svc_watch_group);
 	watch->mark.mask = NFR_SVC_WATCHED;
 	if (!fsnotify_add_inode_mark(&watch->mark, inode, 0))
@@ -141,10 +146,13 @@ int nfr_svc_watch_start(void (*changed)(struct nfr_svc_watch *watch, u32 mask))
 /**
  * nfr_svc_watch_stop - undo nfr_svc_watch_start()
  *
- * Context: No watch exists; sleeps until fsnotify has freed the last ones.
+ * Context: No watch is in use; sleeps until fsnotify, which may be ending some of them because
+ * of an unmount, has freed all.
  */
 void nfr_svc_watch_stop(void)
 {
+	wait_var_event(&nfr_svc_watch_count, !atomic_read(&nfr_svc_watch_count));
+	/* fsnotify uses its reference to the group after it freed a mark */
 	fsnotify_wait_marks_destroyed();
 	fsnotify_put_group(nfr_svc_watch_group);
 }
