@@ -119,6 +119,15 @@ static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct
 	       (grant->ends || min(read->position + read->count, limit) <= end);
 }
 
+/* Check whether the page of a READ has taken the place of a page of the grant. */
+static bool nfr_svc_grant_is_stale(const struct nfr_svc_grant *grant, const struct nfr_read *read,
+				   const struct page *page)
+{
+	u64 at = (read->position - grant->position) >> PAGE_SHIFT;
+
+	return read->position >= grant->position && at < grant->npages && grant->pages[at] != page;
+}
+
 /* Register the pages of a grant unless they are registered, and tell the client. */
 static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
@@ -215,6 +224,11 @@ static void nfr_svc_grant_extent(struct nfr_svc *side, const struct nfr_read *re
 	u64 index = read->position >> PAGE_SHIFT >> side->notices->order;
 	struct nfr_svc_grant *grant = nfr_svc_grant_find(watch, side, index);
 
+	if (grant && nfr_svc_grant_is_stale(grant, read, page)) {
+		/* a change that fsnotify did not report */
+		nfr_svc_revoke_file(watch, NFR_REVOKED_MODIFIED);
+		grant = NULL;
+	}
 	if (grant && nfr_svc_grant_covers(grant, read)) {
 		nfr_svc_grant_again(grant, read);
 		return;
@@ -248,12 +262,15 @@ static void nfr_svc_grant_watched(struct nfr_svc *side, const struct nfr_read *r
 	nfr_svc_grants_list(watch);
 	/* a change that the watch does not report precedes what follows */
 	smp_mb();
-	if (inode_is_open_for_write(inode))
+	if (inode_is_open_for_write(inode)) {
+		/* kernel code may open files without a report of fsnotify */
+		nfr_svc_revoke_file(watch, NFR_REVOKED_OPENED);
 		nfr_svc_count(side, refused[NFR_REFUSED_OPEN], 1);
-	else if (nfr_svc_grant_is_late(inode, began))
+	} else if (nfr_svc_grant_is_late(inode, began)) {
 		nfr_svc_count(side, refused[NFR_REFUSED_CHANGED], 1);
-	else if (!watch->ended && nfr_conn_is_up(side->conn))
+	} else if (!watch->ended && nfr_conn_is_up(side->conn)) {
 		nfr_svc_grant_extent(side, read, watch, inode, page);
+	}
 }
 
 /**

@@ -142,6 +142,7 @@ void nfr_svc_grants_list(struct nfr_svc_watch *watch);
 void nfr_svc_grant_charge(struct nfr_svc_grant *grant);
 void nfr_svc_grant_free(struct nfr_svc_grant *grant);
 bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant);
+void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why);
 bool nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why);
 bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages);
 

@@ -308,8 +308,16 @@ static void nfr_svc_revoke_begin(struct nfr_svc_watch *watch, struct list_head *
 		nfr_svc_revoke_post(notices->side);
 }
 
-/* End all grants of a file: of all connections at the same time, a batch of each after another. */
-static void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why)
+/**
+ * nfr_svc_revoke_file - end all grants of a file
+ * @watch: watch of the file
+ * @why: reason
+ *
+ * The grants of all connections end at the same time, a batch of each after another.
+ *
+ * Context: Sleeps until the registrations are invalid, or their connections fenced.
+ */
+void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why)
 {
 	struct nfr_svc_notices *notices, *next;
 	struct nfr_svc_grant *grant;
