@@ -24,16 +24,21 @@
 
 /* --- the pages of an extent --- */
 
-/* Find a page of a file that is up to date. Returns it with a reference, or NULL. */
+/*
+ * Find a page of a file that is up to date. Returns it with a reference, or NULL. A page in the
+ * movable zone has to stay movable.
+ */
 static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
+	struct page *page;
 
 	/* NULL before Linux 6.3, 66dabbb65d67 ("mm: return an ERR_PTR from __filemap_get_folio") */
 	if (IS_ERR_OR_NULL(folio))
 		return NULL;
-	if (folio_test_uptodate(folio))
-		return folio_file_page(folio, index);
+	page = folio_file_page(folio, index);
+	if (folio_test_uptodate(folio) && !is_zone_movable_page(page))
+		return page;
 	folio_put(folio);
 	return NULL;
 }
