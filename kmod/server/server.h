@@ -8,7 +8,7 @@
  * starts RDMA Reads, an nfsd thread takes the request when the Call is
  * complete, and the send queue keeps it after the Reply is posted or queued.
  *
- * Locking: nfr_conn.lock protects the send queue, @sent and @pending.
+ * Locking: nfr_conn.lock protects the send queue, @sent, @pending and @exposed.
  * nfr_svc.lock protects @late, @deferred, @ready, @free, @all and @spares. They do not
  * nest. The lock of memory.c nests inside nfr_svc.lock and is a leaf.
  *
