@@ -6,7 +6,8 @@
  * The registrations of a Reply's memory precede its Send in one chain. From then on
  * the client may read, until it says that it is done or the time for that is over.
  * Then the server invalidates the registrations, and the pages return to their owners
- * when that is complete: a Read that comes later fails, and breaks the connection.
+ * when that is complete: a Read that comes later fails, and breaks the connection. A
+ * client that delays the invalidation for too long loses its connection.
  * The pages are charged to the budget of memory.c meanwhile.
  *
  * nfsd threads take MRs from the pool, completion handlers return them: its lock
@@ -17,11 +18,11 @@
 #include "observe/trace_server.h"
 #include "server/server.h"
 
+/* Maximum duration of an invalidation, which waits for the messages before it */
+#define NFR_SVC_REVOKING_MAX	(10 * HZ)
+
 /* Attempts to find MRs for a Reply, between which other Replies may take them */
 #define NFR_SVC_EXPOSE_TRIES	8
-
-/* Time in which at least one of the invalidations that were begun has to complete */
-#define NFR_SVC_REVOKE_LIMIT	(10 * HZ)
 
 static struct lock_class_key nfr_svc_pool_key;
 static atomic_t nfr_svc_exposed_total;
@@ -43,6 +44,7 @@ void nfr_svc_expose_init(struct nfr_svc *svc)
 	lockdep_set_class(&svc->pool.lock, &nfr_svc_pool_key);
 	svc->pool.done = nfr_svc_mr_done;
 	INIT_LIST_HEAD(&svc->exposed);
+	INIT_LIST_HEAD(&svc->revoking);
 }
 
 /**
@@ -176,16 +178,12 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 	nfr_work_queue(&svc->expire, nfr_params_server_done_timeout());
 }
 
-/* Begin the end of an access. Caller holds the lock of the connection. */
+/* Caller holds the lock of the connection. */
 static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
 {
-	struct nfr_svc *svc = req->svc;
-
 	list_del(&req->list);
-	svc->nexposed--;
+	req->svc->nexposed--;
 	atomic_dec(&nfr_svc_dones_total);
-	if (!svc->nrevoking++)
-		svc->revoked_at = jiffies;
 }
 
 /**
@@ -214,30 +212,45 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
 
 /**
  * nfr_svc_expose_late - collect the requests whose client is too late
- * @svc: connection; breaks if no invalidation completes, because only that ends an access
+ * @svc: connection
  * @late: output
  *
- * Return: whether the client may read other Replies, whose time will be over later.
+ * Return: false if the client could not read any Reply: there is nothing to check later.
  */
 bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
 {
 	unsigned long timeout = nfr_params_server_done_timeout();
 	struct nfr_svc_req *req, *next;
-	bool more, stuck;
+	bool more;
 
 	spin_lock_bh(&svc->conn->lock);
-	stuck = svc->nrevoking && time_after(jiffies, svc->revoked_at + NFR_SVC_REVOKE_LIMIT);
+	more = !list_empty(&svc->exposed) || !list_empty(&svc->revoking);
 	list_for_each_entry_safe(req, next, &svc->exposed, list) {
 		if (time_before(jiffies, req->exposed_since + timeout))
 			break;
 		nfr_svc_expose_unlist(req);
 		list_add_tail(&req->list, late);
 	}
-	more = !list_empty(&svc->exposed) || svc->nrevoking;
 	spin_unlock_bh(&svc->conn->lock);
-	if (stuck)
-		nfr_conn_break(svc->conn, "an invalidation does not complete");
-	return more && !stuck;
+	return more;
+}
+
+/**
+ * nfr_svc_expose_is_stuck - check whether an invalidation takes too long
+ * @svc: connection
+ *
+ * Return: true if the oldest one began more than NFR_SVC_REVOKING_MAX ago.
+ */
+bool nfr_svc_expose_is_stuck(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	bool stuck;
+
+	spin_lock_bh(&svc->conn->lock);
+	req = list_first_entry_or_null(&svc->revoking, struct nfr_svc_req, revoking);
+	stuck = req && time_after(jiffies, req->exposed_since + NFR_SVC_REVOKING_MAX);
+	spin_unlock_bh(&svc->conn->lock);
+	return stuck;
 }
 
 /* --- end of the access --- */
@@ -248,11 +261,16 @@ bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
  */
 void nfr_svc_expose_revoke(struct nfr_svc_req *req)
 {
+	struct nfr_svc *svc = req->svc;
 	struct ib_send_wr *last = NULL;
 
 	nfr_mem_revoke(&req->exposure, &req->first, &last);
 	last->wr_cqe = &req->revoke_cqe;
 	req->signal = true;
+	spin_lock_bh(&svc->conn->lock);
+	req->exposed_since = jiffies;
+	list_add_tail(&req->revoking, &svc->revoking);
+	spin_unlock_bh(&svc->conn->lock);
 }
 
 /**
@@ -263,16 +281,13 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req)
  */
 void nfr_svc_expose_end(struct nfr_svc_req *req)
 {
-	struct nfr_svc *svc = req->svc;
-
+	spin_lock_bh(&req->svc->conn->lock);
+	list_del(&req->revoking);
+	spin_unlock_bh(&req->svc->conn->lock);
 	local_bh_disable();
 	nfr_mem_release(&req->exposure);
 	local_bh_enable();
 	nfr_svc_expose_uncount(req);
-	spin_lock_bh(&svc->conn->lock);
-	svc->nrevoking--;
-	svc->revoked_at = jiffies;
-	spin_unlock_bh(&svc->conn->lock);
 }
 
 /**

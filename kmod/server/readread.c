@@ -249,7 +249,7 @@ const struct nfr_svc_personality nfr_svc_version0 = {
 /* --- the end of the client's time --- */
 
 /**
- * nfr_svc_readread_expire - end the exposure of Replies without a Done
+ * nfr_svc_readread_expire - end the exposure of Replies without a Done, or the connection
  * @work: nfr_svc.expire
  */
 void nfr_svc_readread_expire(struct work_struct *work)
@@ -265,4 +265,6 @@ void nfr_svc_readread_expire(struct work_struct *work)
 		nfr_svc_count(svc, done_timeouts, 1);
 		nfr_svc_advance(req);
 	}
+	if (nfr_svc_expose_is_stuck(svc))
+		nfr_conn_break(svc->conn, "an invalidation takes too long");
 }

@@ -125,7 +125,8 @@ enum nfr_svc_state {
  * @mark: end of the chain in the send queue, if it ends with the Reply
  * @exposure: memory that the client reads, see expose.c
  * @exposed_pages: number of its pages
- * @exposed_since: jiffies when the Reply was posted
+ * @exposed_since: jiffies when the Reply was posted, and later when its revocation began
+ * @revoking: link in nfr_svc.revoking
  * @revoke_cqe: completion of the last invalidation
  * @gather: messages that the device takes from pages, or NULL, see gather.c
  * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
@@ -173,6 +174,7 @@ struct nfr_svc_req {
 	struct nfr_exposure exposure;
 	u32 exposed_pages;
 	unsigned long exposed_since;
+	struct list_head revoking;
 	struct ib_cqe revoke_cqe;
 	struct nfr_padded padded;
 
@@ -204,9 +206,8 @@ struct nfr_svc_req {
  * @callbacks: rpc_xprt for callbacks, or NULL
  * @pool: MRs for Replies that the client reads
  * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
- *	nfr_conn.lock protects both
- * @nrevoking: number of Replies whose invalidations were begun and are not complete; same lock
- * @revoked_at: time in jiffies of the first of them, or of the last completion; same lock
+ *	nfr_conn.lock protects both, and @revoking
+ * @revoking: requests whose registrations are being invalidated, oldest first
  * @exposed_pages: number of pages that MRs of @pool expose
  * @expire: work that ends exposures without a Done
  * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
@@ -272,8 +273,7 @@ struct nfr_svc {
 	struct nfr_pool pool;
 	struct list_head exposed;
 	u32 nexposed;
-	u32 nrevoking;
-	unsigned long revoked_at;
+	struct list_head revoking;
 	atomic_t exposed_pages;
 	struct delayed_work expire;
 	u32 room;
@@ -460,6 +460,7 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req);
 void nfr_svc_expose_end(struct nfr_svc_req *req);
 struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid);
 bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late);
+bool nfr_svc_expose_is_stuck(struct nfr_svc *svc);
 void nfr_svc_expose_destroy(struct nfr_svc *svc);
 u32 nfr_svc_expose_total(void);
 u32 nfr_svc_expose_dones(void);
