@@ -66,7 +66,10 @@ static const struct nfr_conn_ops nfr_svc_notice_conn_ops = {
 
 /* --- sending --- */
 
-/* Take a buffer of the ring for @notice. Returns false if all are in use. Caller holds the lock. */
+/*
+ * Encode @notice into the next buffer of the ring. Returns false if the client has no receive for
+ * it (no credit), or the buffer is in use. Caller holds the lock.
+ */
 static bool nfr_svc_notice_encode(struct nfr_svc *side, const struct nfr_notice *notice,
 				  struct ib_sge *sge)
 {

@@ -8,9 +8,10 @@
  * starts RDMA Reads, an nfsd thread takes the request when the Call is
  * complete, and the send queue keeps it after the Reply is posted or queued.
  *
- * Locking: nfr_conn.lock protects the send queue, @sent, @pending and @exposed.
- * nfr_svc.lock protects @late, @deferred, @ready, @free, @all and @spares. They do not
- * nest. The lock of memory.c nests inside nfr_svc.lock and is a leaf.
+ * Locking: nfr_conn.lock protects the send queue, @sent, @pending, @exposed and @revoking.
+ * nfr_svc.lock protects @late, @deferred, @ready, @free, @all and @spares. The two do not
+ * nest. memory.c has a lock for RDMA Reads, which nests in neither, and one for Replies, which
+ * nests inside nfr_svc.lock; sunrpc's locks nest inside the latter.
  *
  * Completions are handled in softirq context where the kernel has a workqueue
  * for that, so that a Call needs no thread before nfsd's. Locks of sunrpc's
