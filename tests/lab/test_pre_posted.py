@@ -96,7 +96,9 @@ def test_data_of_every_size_is_what_it_was(cards: Lab, long: bool) -> None:
         carried(cards, options, sizes, seed, WAYS if long else ("buffered", "direct-skewed"))
 
 
-@pytest.mark.parametrize("options", VERSIONS)
+@pytest.mark.parametrize(
+    "options", (pytest.param("vers=3", marks=pytest.mark.nightly), *VERSIONS[1:])
+)
 def test_abandoned_calls_end_their_lanes_only(cards: Lab, long: bool, options: str) -> None:
     seconds = 600 if long else 15
     with nothing_lost(cards, "client"):
