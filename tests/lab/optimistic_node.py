@@ -440,7 +440,7 @@ def withdrawn_meanwhile() -> Any:
             with reader:
                 with path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                delay(2000)
+                delay(60_000)
                 first = []
                 beside = threading.Thread(target=lambda: first.append(reader.said(0)))
                 before = rpc_reads()
@@ -449,6 +449,8 @@ def withdrawn_meanwhile() -> Any:
                 until("a thread of nfsd that waits for the disk", _nfsd_waits)
                 path.chmod(0o600)
                 meanwhile = beside.is_alive()
+                # ends the delay of what waits, too
+                delay(0)
                 beside.join()
                 # a grant would arrive behind the Reply
                 time.sleep(0.5)
