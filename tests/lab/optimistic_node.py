@@ -578,19 +578,20 @@ def hog() -> Any:
         reader.granted()
         for at in range(0, len(data), MIB):
             until("a grant", lambda at=at: reader.is_optimistic(at))
-        before, least = granted(), [granted()]
+        before = least = granted()
         limit = lines(Path("/proc/meminfo"))["MemAvailable:"].split()[0]
-        # more than there is: reclaim goes through all shrinkers before a cgroup's OOM killer comes
+        # more than there is: reclaim goes through all shrinkers before the OOM killer comes, which
+        # kills a worker of stress-ng; another one takes its place
         size = int(limit) // 1024 + 200
-        argv = ["stress-ng", "--vm", "1", "--vm-bytes", f"{size}m", "--vm-keep", "--oomable",
-                "--timeout", "20s"]  # fmt: skip
+        argv = ["stress-ng", "--vm", "1", "--vm-bytes", f"{size}m", "--vm-keep", "--vm-populate"]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            wrong = 0
-            while process.poll() is None:
+            wrong, end = 0, time.monotonic() + LIMIT
+            while least == before and time.monotonic() < end:
                 at = random.randrange(len(data) // BLOCK) * BLOCK  # noqa: S311 - no secret
                 wrong += reader.read(at) != data[at : at + BLOCK]
-                least[0] = min(least[0], granted())
-        found = {"before": before, "least": least[0], "wrong": wrong}
+                least = min(least, granted())
+            process.terminate()
+        found = {"before": before, "least": least, "wrong": wrong}
     (EXPORT / "hog").unlink()
     return {**found, "server": idle()}
 
