@@ -403,7 +403,8 @@ def _slow_disk() -> Iterator[Callable[[int], None]]:
     def delay(milliseconds: int) -> None:
         table = f"0 {64 * MIB // 512} delay {disk} 0 {milliseconds} {disk} 0 0"
         call("dmsetup", "load", "slow", "--table", table)
-        call("dmsetup", "resume", "slow")
+        # udev reads the device, too: do not wait for it while reads are slow
+        call("dmsetup", "resume", *(["--noudevsync"] if milliseconds else []), "slow")
 
     call("modprobe", "dm-delay")
     call("dmsetup", "create", "slow", "--notable")
