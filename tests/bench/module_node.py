@@ -140,7 +140,10 @@ def cached(count: int) -> None:
     for _ in range(count):
         with FILE.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        subprocess.run(("dd", f"if={FILE}", "of=/dev/null", "bs=8k", "status=none"), check=True)
+        argv = ("dd", f"if={FILE}", "of=/dev/null", "bs=8k", "status=none")
+        done = subprocess.run(argv, check=False, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise SystemExit(done.stderr)
 
 
 def events() -> Counter[str]:
