@@ -180,7 +180,7 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 	      time_after_eq(jiffies, optimist->branches.retry_at);
 	/* also without a connection: the grant for this READ may come on the next one */
 	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
-	if (found && !paused && side && nfr_conn_is_up(&side->branch.conn))
+	if (found && wanted->measured && !paused && side && nfr_conn_is_up(&side->branch.conn))
 		read = list_first_entry_or_null(&side->free, struct nfr_side_read, list);
 	if (read) {
 		list_move_tail(&read->list, &side->busy);

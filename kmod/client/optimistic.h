@@ -52,6 +52,9 @@ struct nfr_references {
  * @position: in bytes
  * @cred: credentials of the reader
  * @timeout: time in jiffies after which the connection breaks if a READ by RPC gets no Reply
+ * @measured: the NFS client knows how long the header of a READ's reply is. It learns that from
+ *	the first reply of a mount, and sizes buffers accordingly; the header of an optimistic read
+ *	is shorter than that of a server's reply, which would not fit.
  */
 struct nfr_wanted {
 	const u8 *fh;
@@ -60,6 +63,7 @@ struct nfr_wanted {
 	u64 position;
 	const struct cred *cred;
 	unsigned long timeout;
+	bool measured;
 };
 
 /* State of an RDMA Read */
