@@ -107,7 +107,7 @@ void nfr_client_branch_add(struct nfr_branches *of, const struct nfr_conn *first
 void nfr_client_branch_broken(struct nfr_conn *conn);
 void nfr_client_branch_writable(struct nfr_conn *conn);
 
-/* Allow the branch to end that the caller, who has locked the transport, marked as @sending */
+/* Clear @sending, so that the branch may end. The caller has locked the transport. */
 static inline void nfr_client_branch_sent(struct nfr_branches *of)
 {
 	/* pairs with nfr_client_branch_stop(): the branch may end after the last access to it */

@@ -8,9 +8,9 @@
  * in the first one, its length and its direction. One Call uses an MR at a time.
  *
  * The cache holds references to the pages, so that they cannot become other
- * memory while the peer may access them. It keeps anonymous memory of processes only,
- * never pages of a file, of shared memory or of the kernel, and
- * returns the pages, least recently used first, when
+ * memory while the peer may access them. It keeps anonymous memory of processes
+ * only, never pages of a file, of shared memory or of the kernel, and returns the
+ * pages, least recently used first, when
  *
  *  - all caches together reach cache_memory,
  *  - an MR has not been used for NFR_CACHE_AGE,
