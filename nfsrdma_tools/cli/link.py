@@ -104,9 +104,8 @@ def _adding(kind: str, name: str, netdev: str) -> list[str]:
 
     if not Path("/sys/class/net", netdev).exists():
         raise UserError(f"there is no network device {netdev}", "see: ip link")
-    module = [f"build and load the module {CARD}"] if kind == "card" else []
-    if CARD in kernel_modules.loaded():
-        module = []
+    missing = kind == "card" and CARD not in kernel_modules.loaded()
+    module = [f"build and load the module {CARD}"] if missing else []
     return [*module, f"add the {kind} link {name} on {netdev}"]
 
 

@@ -110,18 +110,18 @@ def replace(path: Path, before: str, after: str) -> None:
 
     Raises MismatchError unless the file contains the line exactly once.
     """
-    require(path, before)
-    lines = read(path).split("\n")
+    lines = require(path, before)
     lines[lines.index(before)] = after
     write_atomically(path, "\n".join(lines))
 
 
-def require(path: Path, line: str) -> None:
-    """MismatchError unless the file contains ``line`` exactly once."""
+def require(path: Path, line: str) -> list[str]:
+    """The lines of a file; MismatchError unless it contains ``line`` exactly once."""
     lines = read(path).split("\n")
     hint = "the file has changed: restore that line by hand and try again"
     if lines.count(line) != 1:
         raise MismatchError(f"a line of {path}", repr(line), _nearest(lines, line), hint)
+    return lines
 
 
 def _nearest(lines: list[str], wanted: str) -> str:

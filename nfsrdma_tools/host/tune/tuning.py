@@ -10,6 +10,7 @@ change and holds all that ``undo`` needs; on failure, ``apply`` reverts all chan
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     PartlyUndoneError at the end.
     """
     with tune_state.locked(root):
-        mine = _tuned(directory, root)
+        mine = _tuned(directory, tune_state.load(root))
         failures: dict[str, UserError] = {}
         for row in mine:
             try:
@@ -134,7 +135,8 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
 
 def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict[str, UserError]]:
     """The changes that ``undo`` would make, and an error for each mount that stays tuned."""
-    mine = _tuned(directory, root)
+    rows = tune_state.load(root)
+    mine = _tuned(directory, rows)
     changes: list[str] = []
     failures: dict[str, UserError] = {}
     for row in mine:
@@ -148,14 +150,13 @@ def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict
         if row.read_ahead_kb is not None and was is not None and _mount(Path(row.directory), root):
             changes.append(f"set read_ahead_kb of {row.directory} to {was}")
     undone = {row.directory for row in mine} - set(failures)
-    rest = [row for row in tune_state.load(root) if row.directory not in undone]
+    rest = [row for row in rows if row.directory not in undone]
     if undone and all(row.read_ahead_kb is None for row in rest):
         changes += [f"remove {path}" for path in udev_rule.installed(root)]
     return changes, failures
 
 
-def _tuned(directory: Path | None, root: Path) -> list[Tuned]:
-    rows = tune_state.load(root)
+def _tuned(directory: Path | None, rows: Sequence[Tuned]) -> list[Tuned]:
     mine = [row for row in rows if directory in (None, Path(row.directory))]
     if not mine:
         raise UserError(f"nothing is tuned{f' for {directory}' if directory else ''}",
