@@ -107,6 +107,12 @@ void nfr_client_branch_add(struct nfr_branches *of, const struct nfr_conn *first
 void nfr_client_branch_broken(struct nfr_conn *conn);
 void nfr_client_branch_writable(struct nfr_conn *conn);
 
+/* Whether one more branch may connect. The caller holds the lock. */
+static inline bool nfr_client_branches_may_add(const struct nfr_branches *of, u32 limit)
+{
+	return of->count < limit && time_after_eq(jiffies, of->retry_at);
+}
+
 /* Clear @sending, so that the branch may end. The caller has locked the transport. */
 static inline void nfr_client_branch_sent(struct nfr_branches *of)
 {

@@ -190,8 +190,7 @@ struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req
 	} else if (!lane) {
 		req->nx->counters.lane_fallbacks++;
 		add = !lost && list_empty(&lanes->idle) &&
-		      lanes->branches.count < lanes->limit &&
-		      time_after_eq(jiffies, lanes->branches.retry_at);
+		      nfr_client_branches_may_add(&lanes->branches, lanes->limit);
 	}
 	spin_unlock(&lanes->branches.lock);
 	if (add)

@@ -176,8 +176,7 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 	spin_lock(&optimist->branches.lock);
 	side = optimist->side;
 	paused = time_before(jiffies, optimist->paused_until);
-	add = !optimist->branches.count && !paused &&
-	      time_after_eq(jiffies, optimist->branches.retry_at);
+	add = !paused && nfr_client_branches_may_add(&optimist->branches, 1);
 	/* also without a connection: the grant for this READ may come on the next one */
 	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
 	if (found && wanted->measured && !paused && side && nfr_conn_is_up(&side->branch.conn))

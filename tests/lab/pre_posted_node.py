@@ -275,14 +275,15 @@ def outcome_of(
 
 def leaving(port: str, block: str, seconds: str) -> Any:
     """Read one block, whose Reply ends its lane, for some time."""
-    at, same = int(block) * BLOCK, []
+    at, same, began = int(block) * BLOCK, [], time.monotonic()
     with hostile(port, int(block) + 1) as (path, wanted):
         file, room = os.open(path, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, BLOCK)
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             same.append(os.preadv(file, [room], at) == BLOCK and room[:] == wanted[at:])
         os.close(file)
-        return {"same": same, "counters": counters()}
+        counted = counters()
+        return {"same": same, "counters": counted, "seconds": time.monotonic() - began}
 
 
 def ends(before: int, seconds: float) -> int:
