@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-HERE, TCP = Path("/mnt/here"), Path("/mnt/tcp")
+HERE, THERE, TCP = Path("/mnt/here"), Path("/mnt/there"), Path("/mnt/tcp")
 EXPORT, DISK, HUGE = Path("/export"), Path("/srv/disk"), Path("/srv/huge")
 SLOW = Path("/srv/slow")
 CLIENTS = Path("/sys/kernel/debug/nfsrdma")
@@ -165,10 +165,7 @@ class Reader:
 
     def said(self, offset: int, size: int = BLOCK) -> str:
         """Result of a read, or its error; short enough to be printed."""
-        try:
-            return shown(self.read(offset, size))
-        except OSError as error:
-            return errno.errorcode[error.errno or 0]
+        return said(lambda: self.read(offset, size))
 
     def is_optimistic(self, offset: int, size: int = BLOCK) -> bool:
         before = counters()["optimistic_reads"]
@@ -182,6 +179,14 @@ class Reader:
 
 def shown(data: bytes) -> str:
     return f"{len(data)} bytes, {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def said(read: Callable[[], bytes]) -> str:
+    """Result of a read, or its error; short enough to be printed."""
+    try:
+        return shown(read())
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
 
 
 # --- data ---
@@ -229,6 +234,25 @@ def first_pass(size: str) -> Any:
             }  # fmt: skip
     (EXPORT / "pass").unlink()
     return {**found, "server": idle()}
+
+
+def second_mount() -> Any:
+    """Reads of a mount for whose first READ the transport already has a grant.
+
+    The mount shares the transport of another one, but not what the NFS client has learned.
+    """
+    data, rest = made(EXPORT / "first", 7, MIB), made(EXPORT / "rest", 8)
+    options = "vers=3,rsize=524288,nosharecache"
+    with mounted(options), Reader("first") as reader:
+        reader.granted()
+        with mounted(options, at=THERE), Reader("first", THERE) as other:
+            found = {
+                "state": state(),
+                "optimistic": [other.is_optimistic(0), other.is_optimistic(0)],
+                "same": other.read(BLOCK) == data[BLOCK : 2 * BLOCK],
+                "rest": said((THERE / "rest").read_bytes),
+            }
+    return {**found, "wanted": shown(rest), "server": idle()}
 
 
 # --- changes ---

@@ -105,6 +105,16 @@ def test_version_4_makes_no_optimistic_read(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+def test_the_first_read_of_a_mount_goes_by_rpc(cards: Lab) -> None:
+    """The NFS client learns from it how long the header of a READ's reply is."""
+    found = on(cards, "second_mount")
+    assert len(found["state"]) == 1, "the mounts have no transport in common"
+    assert found["optimistic"] == [False, True]
+    assert found["same"]
+    assert found["rest"] == found["wanted"]
+    nothing_in_use(found)
+
+
 def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
     set_to(cards, "client", "server_personalities", "")
     try:
