@@ -39,6 +39,12 @@ def mounts(cards: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
     serve(cards, "server", THEIRS)
 
 
+# the kernel's module is there to compare with: its long tests run nightly
+OURS_FIRST = pytest.mark.parametrize(
+    "mounts", (pytest.param("rpcrdma", marks=pytest.mark.nightly), "nfsrdma"), indirect=True
+)
+
+
 def on(lab: Lab, *words: str, timeout: float = 900) -> Any:
     """The result of a function of card_node.py, which runs in the node."""
     output = lab.run("client", "python3", "-", *words, stdin=SCRIPT, timeout=timeout).stdout
@@ -137,6 +143,7 @@ def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRe
         assert max(found.values()) < data / 4
 
 
+@OURS_FIRST
 def test_deferred_calls_take_no_pages_of_other_threads(
     mounts: Lab, request: pytest.FixtureRequest
 ) -> None:
@@ -164,6 +171,7 @@ def test_a_mount_survives_each_failure_of_its_card(mounts: Lab) -> None:
     assert [state["same"] for state in found.values()] == [True] * 4
 
 
+@OURS_FIRST
 def test_a_mount_survives_a_storm_of_failures(mounts: Lab, long: bool) -> None:
     rounds = 100 if long else 8
     found = on(mounts, "storm", str(rounds), timeout=60 * rounds + 600)

@@ -323,8 +323,9 @@ def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
     assert used == {"honest"}
     assert {name for name, each in by_name.items() if each["optimistic_refused"]} >= {"no memory"}
     # what is no notice ends the second connection
-    assert found["counters"]["optimistic_connects"] > len(names) / 2
-    nothing_broke(found)
+    ends = found["ends"]
+    assert ends["optimistic_connects"] > len(names) / 2
+    assert (ends["disconnects"], ends["bad_replies"], ends["failed_marshals"]) == (0, 0, 0)
 
 
 # --- staleness ---
