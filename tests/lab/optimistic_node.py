@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -380,8 +381,8 @@ def _again() -> str:
 
 
 @contextmanager
-def _as_user() -> Iterator[None]:
-    os.seteuid(USER)
+def _as_user(user: int = USER) -> Iterator[None]:
+    os.seteuid(user)
     try:
         yield
     finally:
@@ -505,6 +506,82 @@ def opened_for_writing() -> Any:
             pages = granted()
         reader.granted()
         found = {"left": left, "meanwhile": any(meanwhile), "same": same, "pages": pages}
+    return {**found, "server": idle()}
+
+
+@contextmanager
+def _unreported(path: Path) -> Iterator[int]:
+    """A file, open for writing, of which fsnotify reports neither the open nor writes.
+
+    fanotify gives such a file to the process that receives an event: fanotify(7).
+    """
+    # FAN_CLASS_NOTIF, FAN_MARK_ADD, FAN_OPEN, and AT_FDCWD
+    group = LIBC.fanotify_init(0, os.O_RDWR)
+    mark = LIBC.fanotify_mark(group, 1, ctypes.c_uint64(0x20), -100, os.fsencode(path))
+    assert group >= 0 == mark, os.strerror(ctypes.get_errno())
+    with path.open("rb"):
+        # length, version, reserved, length of this header; mask, file, process
+        fd = int(struct.unpack("=IBBHQii", os.read(group, 24))[5])
+    os.close(group)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def unreported() -> Any:
+    """A writer that fsnotify does not report: what the next READ by RPC finds of its changes."""
+    path, new = DISK / "unreported", bytes(range(256)) * 16
+    data = made(path, 24, MIB)
+    with mounted(folder=DISK), ExitStack() as stack:
+        readers = [stack.enter_context(Reader("unreported"))]
+        for user in (USER, USER + 1):
+            with _as_user(user):
+                readers.append(stack.enter_context(Reader("unreported")))
+        first, second, third = readers
+        first.granted()
+        with _unreported(path) as fd:
+            os.pwrite(fd, new, 0)
+            reported = not granted()
+            optimistic = first.is_optimistic(0)
+            through = first.read(0) == new
+            # other users have no reference
+            opened = second.read(BLOCK) == data[BLOCK : 2 * BLOCK]
+            left = granted()
+        first.granted()
+        with _unreported(path) as fd:
+            # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
+            offset, length = ctypes.c_int64(0), ctypes.c_int64(BLOCK)
+            assert not LIBC.fallocate(fd, 3, offset, length), os.strerror(ctypes.get_errno())
+        pages = granted()
+        found = {
+            "reported": reported, "optimistic": optimistic, "through": through,
+            "opened": opened, "left": left, "pages": pages,
+            "punched": third.read(0) == bytes(BLOCK), "later": first.read(0) == bytes(BLOCK),
+        }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+def slow_invalidation() -> Any:
+    """The server's card completes invalidations too late: the change does not wait for them."""
+    path = EXPORT / "slow"
+    data, delay = made(path, 25, MIB), CARDS / "card1" / "completion_delay"
+    with mounted(), Reader("slow") as reader:
+        reader.granted()
+        before = counters()["optimistic_connects"]
+        # 3 s, in nanoseconds
+        delay.write_text("3000000000")
+        try:
+            os.truncate(path, BLOCK)
+        finally:
+            delay.write_text("0")
+        said = [reader.said(0), reader.said(BLOCK)]
+        reader.granted()
+        found = {
+            "said": said, "wanted": [shown(data[:BLOCK]), shown(b"")],
+            "connects": counters()["optimistic_connects"] - before, "state": state(),
+            "counters": counters(),
+        }  # fmt: skip
     return {**found, "server": idle()}
 
 
@@ -699,6 +776,28 @@ def unmounts() -> Any:
         said = [reader.said(n * BLOCK) for n in range(4)]
     Path("/srv/disk.img").unlink()
     return {"before": before, "after": after, "same": same, "said": said, "server": idle()}
+
+
+def unloads() -> Any:
+    """Unload the module while an exported file system, whose files are watched, is unmounted."""
+    names = [f"unloads{number}" for number in range(8)]
+    for number, name in enumerate(names):
+        made(DISK / name, number, MIB)
+    with mounted(folder=DISK):
+        for name in names:
+            with Reader(name) as reader:
+                reader.granted()
+    _unexport(DISK)
+    # systemd would take longer than the watches last
+    Path("/proc/fs/nfsd/threads").write_text("0")
+    unmount = threading.Thread(
+        target=until, args=("unmounting", lambda: _unmounted(DISK)), daemon=True
+    )
+    unmount.start()
+    until("unloading", lambda: not subprocess.run(["rmmod", "nfsrdma"], check=False).returncode)
+    unmount.join(LIMIT)
+    Path("/srv/disk.img").unlink()
+    return {"unmounted": not os.path.ismount(DISK)}
 
 
 def killed(rounds: str) -> Any:

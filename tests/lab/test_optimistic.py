@@ -179,6 +179,26 @@ def test_nothing_is_granted_while_the_file_is_open_for_writing(cards: Lab) -> No
     nothing_in_use(found)
 
 
+def test_a_writer_that_is_not_reported_is_found_by_the_next_rpc(cards: Lab) -> None:
+    found = on(cards, "unreported")
+    assert not found["reported"], "fsnotify reported the writer"
+    # the pages are the file's own
+    assert (found["optimistic"], found["through"]) == (True, True)
+    assert (found["opened"], found["left"]) == (True, 0)
+    assert found["pages"] > 0, "fsnotify reported the hole"
+    assert (found["punched"], found["later"]) == (True, True)
+    nothing_in_use(found)
+
+
+def test_a_change_does_not_wait_for_a_slow_card(cards: Lab) -> None:
+    """The server fences the connection whose invalidation takes more than 100 ms."""
+    found = on(cards, "slow_invalidation")
+    assert found["said"] == found["wanted"]
+    assert found["connects"] > 0, "the invalidation was fast"
+    nothing_broke(found)
+    nothing_in_use(found)
+
+
 # --- how long, and how much ---
 
 
@@ -426,3 +446,13 @@ def test_the_module_unloads(cards: Lab) -> None:
     on(cards, "kinds", "vers=3,noac")
     cards.run("server", "systemctl", "stop", "nfs-server")
     reload(cards)
+
+
+@pytest.mark.nightly
+def test_it_unloads_while_a_file_system_unmounts(cards: Lab, long: bool) -> None:
+    for _ in range(20 if long else 3):
+        assert on(cards, "unloads") == {"unmounted": True}
+        cards.run("server", "systemctl", "stop", "nfs-server")
+        serve(cards, "server", OURS)
+        accept(cards)
+        on(cards, "make_disk")
