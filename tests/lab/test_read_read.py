@@ -185,6 +185,24 @@ rm /run/equal /export/restarts
     nothing_exposed(lab)
 
 
+@pytest.mark.nightly
+def test_a_slow_invalidation_ends_the_connection(lab: Lab) -> None:
+    """The server waits 10 s for its card to invalidate what the client has read."""
+    delay = "/sys/kernel/debug/nfsrdma_card/card1/completion_delay"
+    lab.run("server", "sh", "-ec", "head -c 4194304 /dev/urandom > /export/slow")
+    with set_parameters(lab, server_done_timeout=2), mounted(lab, "vers=3"):
+        lab.run("server", "tee", delay, stdin=str(60 * 10**9).encode())
+        try:
+            words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
+            lab.run("client", "dd", *words, timeout=LIMIT)
+            until(lambda: summed(lab, "nfsrdma", "disconnects") == [1], "the server disconnected")
+        finally:
+            lab.run("server", "tee", delay, stdin=b"0")
+        lab.run("client", "cmp", "/export/slow", f"{HERE}/slow", timeout=LIMIT)
+    lab.run("server", "rm", "/export/slow")
+    nothing_exposed(lab)
+
+
 def test_without_permission_a_mount_is_read_write(lab: Lab) -> None:
     names = f"{PARAMETERS}/server_personalities"
     lab.run("server", "tee", names, stdin=b"cached")
