@@ -92,11 +92,12 @@ def up(
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
     from nfsrdma_tools.lab import supervisor
-    from nfsrdma_tools.lab.config import LabConfig
+    from nfsrdma_tools.lab.config import LabConfig, clock_name
 
     config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
     state = supervisor.up(config, _step)
-    print(f"{name} is up ({state['accel']}, {clock} clock); log in: nfsrdma lab ssh {name}")
+    how = f"{state['accel']}, {clock_name(clock)}"
+    print(f"{name} is up ({how}); log in: nfsrdma lab ssh {name}")
 
 
 # the command that runs in the node may have an option -h

@@ -9,7 +9,7 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError
 
-__all__ = ["CHECKING", "KERNELS", "LabConfig", "Link"]
+__all__ = ["CHECKING", "KERNELS", "LabConfig", "Link", "clock_name"]
 
 KERNELS = ("6.12", "6.1", "7.2")
 # kernels built from Debian's source (kernels.py), with KASAN and more, or with KCSAN
@@ -18,6 +18,11 @@ _NICS = ("rxe", "siw", "card")
 _SHAPES = ("solo", "pair")
 _CLOCKS = ("wall", "instructions", "counted")
 _LINK = re.compile(r"(\d{1,4}[kmg]bit)/(\d{1,6})(us|ms)")
+
+
+def clock_name(clock: str) -> str:
+    """Words for messages: the clock ``instructions`` is the instruction clock."""
+    return f"{clock.removesuffix('s')} clock"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.config import CHECKING
+from nfsrdma_tools.lab.config import CHECKING, clock_name
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
@@ -59,7 +59,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     with file_lock(disk.with_suffix(".lock")):
         if not disk.exists():
             seconds = 20 if hardware.clock == "wall" else 30
-            what = f"{role}, {hardware.kernel}, {hardware.clock} clock"
+            what = f"{role}, {hardware.kernel}, {clock_name(hardware.clock)}"
             step(f"booting a node once ({what}; about {seconds} s)")
             _boot_again(lambda: _boot(role, hardware, image, disk, script), step)
     return disk

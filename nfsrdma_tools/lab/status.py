@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from nfsrdma_tools.lab import accel, image, paths
+from nfsrdma_tools.lab.config import clock_name
 from nfsrdma_tools.lab.nodes import read_state
 
 __all__ = ["status", "table"]
@@ -31,7 +32,7 @@ def table(status: dict[str, Any]) -> str:
         words = [lab["name"], lab["phase"], *(str(config.get(k)) for k in ("shape", "kernel"))]
         words += [
             lab.get("accel", ""),
-            f"{config.get('clock')} clock",
+            clock_name(str(config.get("clock"))),
             config.get("link") or "default link",
         ]
         lines.append("  ".join(words) + (f"  REPORT: {lab['report']}" if "report" in lab else ""))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nfsrdma_tools.lab import kernels
-from nfsrdma_tools.lab.config import KERNELS
+from nfsrdma_tools.lab.config import KERNELS, clock_name
 from nfsrdma_tools.lab.lab import Lab
 
 __all__ = ["conditions", "head", "row", "table", "update", "write"]
@@ -38,11 +38,10 @@ def conditions(lab: Lab, nic: str, command: str, *, link: bool = True) -> str:
     """
     facts = lab.facts
     wire = f"link {facts['link']}, " if link else ""
-    clock = {"instructions": "instruction"}.get(facts["clock"], facts["clock"])
     device = {"card": "modelled card", "rxe": "soft-RoCE"}[nic]
     return (
         f"`{command}`, {device}, Linux {kernels.find(lab.config.kernel).release}, "
-        f"{clock} clock, {wire}QEMU {facts['qemu'].split()[0]}, "
+        f"{clock_name(facts['clock'])}, {wire}QEMU {facts['qemu'].split()[0]}, "
         f"{datetime.datetime.now(datetime.UTC).date()}."
     )
 
