@@ -529,37 +529,39 @@ def _unreported(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
+@contextmanager
+def _two_readers(name: str) -> Iterator[tuple[Reader, Reader]]:
+    """A reader with a grant, and one with other credentials, whose READ goes by RPC."""
+    with mounted(folder=DISK), Reader(name) as first:
+        with _as_user():
+            second = Reader(name)
+        with second:
+            first.granted()
+            yield first, second
+
+
 def unreported() -> Any:
     """A writer that fsnotify does not report: what the next READ by RPC finds of its changes."""
-    path, new = DISK / "unreported", bytes(range(256)) * 16
+    new, path, punched = bytes(range(256)) * 16, DISK / "unreported", DISK / "punched"
     data = made(path, 24, MIB)
-    with mounted(folder=DISK), ExitStack() as stack:
-        readers = [stack.enter_context(Reader("unreported"))]
-        for user in (USER, USER + 1):
-            with _as_user(user):
-                readers.append(stack.enter_context(Reader("unreported")))
-        first, second, third = readers
-        first.granted()
-        with _unreported(path) as fd:
-            os.pwrite(fd, new, 0)
-            reported = not granted()
-            optimistic = first.is_optimistic(0)
-            through = first.read(0) == new
-            # other users have no reference
-            opened = second.read(BLOCK) == data[BLOCK : 2 * BLOCK]
-            left = granted()
-        first.granted()
-        with _unreported(path) as fd:
+    made(punched, 25, MIB)
+    with _two_readers("unreported") as (first, second), _unreported(path) as fd:
+        os.pwrite(fd, new, 0)
+        found = {
+            "open": granted(),
+            "optimistic": first.is_optimistic(0),
+            "through": first.read(0) == new,
+            "second": second.read(BLOCK) == data[BLOCK : 2 * BLOCK],
+            "left": granted(),
+        }
+    with _two_readers("punched") as (first, second):
+        with _unreported(punched) as fd:
             # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
             offset, length = ctypes.c_int64(0), ctypes.c_int64(BLOCK)
             assert not LIBC.fallocate(fd, 3, offset, length), os.strerror(ctypes.get_errno())
-        pages = granted()
-        found = {
-            "reported": reported, "optimistic": optimistic, "through": through,
-            "opened": opened, "left": left, "pages": pages,
-            "punched": third.read(0) == bytes(BLOCK), "later": first.read(0) == bytes(BLOCK),
-        }  # fmt: skip
-    return {**found, "server": idle()}
+        found["punched"] = granted()
+        holes = [reader.read(0) == bytes(BLOCK) for reader in (second, first)]
+    return {**found, "holes": holes, "server": idle()}
 
 
 def slow_invalidation() -> Any:
