@@ -21,7 +21,7 @@ from nfsrdma_tools.command import stream
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops",
-           "of_personality", "races"]  # fmt: skip
+           "listens", "of_personality", "races"]  # fmt: skip
 
 TESTS = Path(__file__).parents[1]
 WIRE_FILES = ("__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py", "notices.py", "nfs3.py")
@@ -59,6 +59,28 @@ def hostile_server(lab: Nodes, seed: str, numbers: range, only: str = "") -> dic
         said = program(lab, "client", "victim", SERVER, ports, seed, *_numbers(numbers), only)
     nothing_failed(said, seed)
     return said
+
+
+@contextmanager
+def listens(lab: Nodes, program: str, *words: str) -> Iterator[None]:
+    """A program of tests/hostile in the server, which prints nothing but that it listens."""
+    bring(lab, "server")
+    output = f"/run/{program}"
+    start = f"{' '.join(argv_of(program, *words))} > {output} 2>&1 & echo $!"
+    number = lab.run("server", "sh", "-c", start).stdout.strip()
+    wait = f"until grep -q listening {output}; do kill -0 {number} || break; sleep 1; done"
+
+    def prints_that() -> None:
+        said = lab.run("server", "cat", output).stdout
+        assert said == "listening\n", said
+
+    try:
+        lab.run("server", "sh", "-c", wait)
+        prints_that()
+        yield
+        prints_that()
+    finally:
+        lab.run("server", "kill", number, check=False)
 
 
 def hostile_client(lab: Nodes, seed: str, numbers: range, only: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from cards import cards_lab
 from carriers import OURS, serve
 from module_data import WAYS, around, carried
-from peers import SEED, SERVER, argv_of, bring, damageable
+from peers import SEED, SERVER, argv_of, bring, damageable, listens
 from scene import until
 from storm import nothing_lost, set_parameters
 from tracing import said, tracing
@@ -156,18 +156,8 @@ def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
 @contextmanager
 def serving(lab: Lab, *words: str) -> Iterator[None]:
     """A server whose lanes break the rules, on port 20050."""
-    bring(lab, "server")
-    argv = " ".join(argv_of("lane_server", "20050", *words))
-    start = f"{argv} > /run/lane_server 2>&1 & echo $!"
-    number = lab.run("server", "sh", "-c", start).stdout.strip()
-    try:
-        lab.run("server", "sh", "-c", "until grep -q listening /run/lane_server; do sleep 1; done")
-        with nothing_lost(lab, "client"):
-            yield
-        output = lab.run("server", "cat", "/run/lane_server").stdout
-        assert output == "listening\n"
-    finally:
-        lab.run("server", "kill", number, check=False)
+    with listens(lab, "lane_server", "20050", *words), nothing_lost(lab, "client"):
+        yield
 
 
 def test_a_server_whose_lanes_break_the_rules(cards: Lab) -> None:
