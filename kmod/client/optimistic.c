@@ -215,7 +215,7 @@ struct nfr_optimist *nfr_client_optimist_create(struct nfr_xprt *nx)
 		return NULL;
 	nfr_client_branches_init(&optimist->branches, nx, &nfr_client_side_kind);
 	optimist->paused_until = jiffies;
-	nfr_client_references_init(&optimist->references);
+	nfr_client_references_init(&optimist->references, nx->token);
 	return optimist;
 }
 

@@ -35,6 +35,7 @@ struct nfr_side;
  * @lru: last used first
  * @count: number of them
  * @order: pages of an extent, as a power of two
+ * @token: token of the transport
  */
 struct nfr_references {
 	struct hlist_head by_file[1 << NFR_REFERENCE_BITS];
@@ -42,6 +43,7 @@ struct nfr_references {
 	struct list_head lru;
 	u32 count;
 	u32 order;
+	u64 token;
 };
 
 /**
@@ -51,7 +53,7 @@ struct nfr_references {
  * @count: in bytes
  * @position: in bytes
  * @cred: credentials of the reader
- * @timeout: time in jiffies after which the connection breaks if a READ by RPC gets no Reply
+ * @call: encoded Call
  * @measured: the NFS client knows how long the header of a READ's reply is. It learns that from
  *	the first reply of a mount, and sizes buffers accordingly; the header of an optimistic read
  *	is shorter than that of a server's reply, which would not fit.
@@ -62,7 +64,7 @@ struct nfr_wanted {
 	u32 count;
 	u64 position;
 	const struct cred *cred;
-	unsigned long timeout;
+	const struct kvec *call;
 	bool measured;
 };
 
@@ -151,7 +153,7 @@ static inline struct nfr_optimist *nfr_client_optimist_of(const struct nfr_side 
 }
 
 /* reference.c; callers of the functions for one reference hold the lock */
-void nfr_client_references_init(struct nfr_references *references);
+void nfr_client_references_init(struct nfr_references *references, u64 token);
 void nfr_client_references_end(struct nfr_optimist *optimist);
 void nfr_client_references_destroy(struct nfr_references *references);
 bool nfr_client_reference_find(struct nfr_references *references, const struct nfr_wanted *wanted,

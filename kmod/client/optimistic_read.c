@@ -36,7 +36,7 @@ static bool nfr_client_optimistic_wants(const struct rpc_rqst *rqst, struct nfr_
 	*wanted = (struct nfr_wanted) {
 		.fh = args->fh->data, .fh_length = args->fh->size, .count = args->count,
 		.position = args->offset, .cred = rqst->rq_cred->cr_cred,
-		.timeout = rqst->rq_timeout, .measured = args->replen,
+		.call = &rqst->rq_snd_buf.head[0], .measured = args->replen,
 	};
 	return args->count && args->count <= rcv->page_len && wanted->cred &&
 	       args->fh->size <= NFR_WIRE_FH_MAX &&

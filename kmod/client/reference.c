@@ -5,12 +5,8 @@
  * A READ without a reference goes by RPC, and leaves an entry for its extent behind. The
  * server's grant fills the entry: a server cannot add references that nobody asked for. An
  * entry belongs to the credentials that read by RPC, because the server has checked only
- * those. An extent that others read, too, gets no reference. Half way to the end of a
- * reference, one READ goes by RPC again and renews it.
- *
- * A grant may come late, even on the next connection. Therefore READs leave entries behind
- * without a connection, too, and an entry stays until no grant for its last READ can come: an
- * entry of other credentials must not take its place.
+ * those; a grant names them by a digest. Half way to the end of a reference, one READ goes by
+ * RPC again and renews it.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -18,6 +14,7 @@
 #include <linux/slab.h>
 
 #include "client/optimistic.h"
+#include "connection/credential.h"
 
 /* Maximum number of entries */
 #define NFR_REFERENCES		8192
@@ -37,8 +34,7 @@
  * @renew_at: time of a READ that renews it, in jiffies
  * @expires: in jiffies
  * @cred: credentials
- * @kept_until: time in jiffies until which a grant for the last READ may come
- * @shared: others have read the extent, too: the server may have refused one of them
+ * @credential: digest of them, as RPC transmits them
  * @fh_length: length of @fh in bytes
  * @fh: file handle
  */
@@ -53,8 +49,7 @@ struct nfr_reference {
 	unsigned long renew_at;
 	unsigned long expires;
 	const struct cred *cred;
-	unsigned long kept_until;
-	bool shared;
+	u64 credential;
 	u32 fh_length;
 	u8 fh[NFR_WIRE_FH_MAX];
 };
@@ -73,14 +68,22 @@ static struct hlist_head *nfr_client_reference_handles(struct nfr_references *re
 	return &references->by_handle[hash_32(handle, NFR_REFERENCE_BITS)];
 }
 
-static struct nfr_reference *nfr_client_reference_search(struct hlist_head *bucket, const u8 *fh,
-							 u32 length, u64 index)
+static bool nfr_client_reference_is_of(const struct nfr_reference *reference, const u8 *fh,
+				       u32 length, u64 index)
+{
+	return reference->index == index && reference->fh_length == length &&
+	       !memcmp(reference->fh, fh, length);
+}
+
+/* Find the entry for a READ, or return NULL. */
+static struct nfr_reference *nfr_client_reference_search(struct hlist_head *bucket,
+							 const struct nfr_wanted *wanted, u64 index)
 {
 	struct nfr_reference *reference;
 
 	hlist_for_each_entry(reference, bucket, by_file)
-		if (reference->index == index && reference->fh_length == length &&
-		    !memcmp(reference->fh, fh, length))
+		if (nfr_client_reference_is_of(reference, wanted->fh, wanted->fh_length, index) &&
+		    (reference->cred == wanted->cred || !cred_fscmp(reference->cred, wanted->cred)))
 			return reference;
 	return NULL;
 }
@@ -105,18 +108,11 @@ static void nfr_client_reference_free(struct nfr_references *references,
 	references->count--;
 }
 
-/* Make room for an entry. Returns false if a grant may come for each that exists. */
-static bool nfr_client_reference_evict(struct nfr_references *references)
+static void nfr_client_reference_evict(struct nfr_references *references)
 {
-	struct nfr_reference *oldest;
-
-	if (references->count < NFR_REFERENCES)
-		return true;
-	oldest = list_last_entry(&references->lru, struct nfr_reference, lru);
-	if (time_before(jiffies, oldest->kept_until))
-		return false;
-	nfr_client_reference_free(references, oldest);
-	return true;
+	if (references->count >= NFR_REFERENCES)
+		nfr_client_reference_free(references, list_last_entry(&references->lru,
+								      struct nfr_reference, lru));
 }
 
 /* Add an entry without memory. */
@@ -124,15 +120,17 @@ static void nfr_client_reference_add(struct nfr_references *references, struct h
 				     const struct nfr_wanted *wanted, u64 index)
 {
 	struct nfr_reference *reference;
+	struct nfr_read read;
 
-	if (!nfr_client_reference_evict(references))
+	if (!nfr_wire_decode_read(&read, wanted->call->iov_base, wanted->call->iov_len))
 		return;
+	nfr_client_reference_evict(references);
 	reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
 	if (!reference)
 		return;
 	reference->index = index;
-	reference->kept_until = jiffies + wanted->timeout;
 	reference->cred = get_cred(wanted->cred);
+	reference->credential = nfr_conn_credential_digest(&read, references->token);
 	reference->fh_length = wanted->fh_length;
 	memcpy(reference->fh, wanted->fh, wanted->fh_length);
 	hlist_add_head(&reference->by_file, bucket);
@@ -186,18 +184,12 @@ bool nfr_client_reference_find(struct nfr_references *references, const struct n
 	struct nfr_reference *reference;
 	u32 count;
 
-	reference = nfr_client_reference_search(bucket, wanted->fh, wanted->fh_length, index);
+	reference = nfr_client_reference_search(bucket, wanted, index);
 	if (!reference) {
 		nfr_client_reference_add(references, bucket, wanted, index);
 		return false;
 	}
 	list_move(&reference->lru, &references->lru);
-	reference->kept_until = jiffies + wanted->timeout;
-	if (reference->cred != wanted->cred && cred_fscmp(reference->cred, wanted->cred)) {
-		/* a grant does not name the READ that it follows, and so not the credentials */
-		reference->shared = true;
-		nfr_client_reference_end(reference);
-	}
 	count = nfr_client_reference_covers(reference, wanted, eof);
 	if (!count || !nfr_client_reference_is_fresh(reference))
 		return false;
@@ -206,6 +198,21 @@ bool nfr_client_reference_find(struct nfr_references *references, const struct n
 		.offset = reference->extent.offset + (wanted->position - reference->position),
 	};
 	return true;
+}
+
+/* Find the entry for a grant, or return NULL. */
+static struct nfr_reference *nfr_client_reference_asked(struct nfr_references *references,
+							const struct nfr_notice *notice, u64 index)
+{
+	struct hlist_head *bucket = nfr_client_reference_bucket(references, notice->fh,
+								notice->fh_length, index);
+	struct nfr_reference *reference;
+
+	hlist_for_each_entry(reference, bucket, by_file)
+		if (reference->credential == notice->credential &&
+		    nfr_client_reference_is_of(reference, notice->fh, notice->fh_length, index))
+			return reference;
+	return NULL;
 }
 
 /**
@@ -220,13 +227,9 @@ void nfr_client_reference_grant(struct nfr_references *references,
 	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >>
 		   references->order;
 	unsigned long lifetime = min(notice->lifetime, 3600u) * HZ;
-	struct nfr_reference *reference;
+	struct nfr_reference *reference = nfr_client_reference_asked(references, notice, index);
 
-	reference = nfr_client_reference_search(nfr_client_reference_bucket(references, notice->fh,
-									    notice->fh_length,
-									    index),
-						notice->fh, notice->fh_length, index);
-	if (!reference || reference->shared || index != last)
+	if (!reference || index != last)
 		return;
 	nfr_client_reference_end(reference);
 	reference->position = notice->position;
@@ -290,12 +293,14 @@ void nfr_client_references_destroy(struct nfr_references *references)
 /**
  * nfr_client_references_init - initialize an empty directory
  * @references: references
+ * @token: token of the transport
  */
-void nfr_client_references_init(struct nfr_references *references)
+void nfr_client_references_init(struct nfr_references *references, u64 token)
 {
 	hash_init(references->by_file);
 	hash_init(references->by_handle);
 	INIT_LIST_HEAD(&references->lru);
+	references->token = token;
 	/* until a server states another one */
 	references->order = NFR_EXTENT_ORDER_MAX;
 }

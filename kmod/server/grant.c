@@ -16,6 +16,7 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
+#include "connection/credential.h"
 #include "observe/trace_server.h"
 #include "server/optimistic.h"
 
@@ -139,6 +140,7 @@ static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_
 	struct nfr_notice notice = {
 		.kind = NFR_NOTICE_GRANT, .lifetime = nfr_params_optimistic_lifetime(),
 		.ends = grant->ends, .position = grant->position, .extent = grant->segment,
+		.credential = nfr_conn_credential_digest(read, grant->side->conn->peer.token),
 		.fh_length = read->fh_length,
 	};
 	int rc;

@@ -54,8 +54,8 @@ static const u8 *take_opaque(struct reader *reader, u32 max, u32 *length)
 	return take(reader, (*length + 3) & ~3u);
 }
 
-/* Take the header of a Call of NFSv3 READ with AUTH_SYS. */
-static bool take_read_header(struct reader *reader)
+/* Take the header of a Call of NFSv3 READ with AUTH_SYS. Sets the credential of @read. */
+static bool take_read_header(struct reader *reader, struct nfr_read *read)
 {
 	u32 length;
 
@@ -64,7 +64,7 @@ static bool take_read_header(struct reader *reader)
 	    take32(reader) != NFS_PROGRAM_NUMBER || take32(reader) != NFS_VERSION_3 ||
 	    take32(reader) != NFS3_READ || take32(reader) != AUTH_SYS_FLAVOR)
 		return false;
-	take_opaque(reader, AUTH_BYTES_MAX, &length);
+	read->credential = take_opaque(reader, AUTH_BYTES_MAX, &read->credential_length);
 	take32(reader);
 	take_opaque(reader, AUTH_BYTES_MAX, &length);
 	return !reader->failed;
@@ -72,7 +72,7 @@ static bool take_read_header(struct reader *reader)
 
 /**
  * nfr_wire_decode_read - find the arguments of an NFSv3 READ with AUTH_SYS
- * @read: output; @fh points into @rpc
+ * @read: output; @credential and @fh point into @rpc
  * @rpc: start of an RPC message
  * @len: its length in bytes
  *
@@ -82,7 +82,7 @@ bool nfr_wire_decode_read(struct nfr_read *read, const u8 *rpc, size_t len)
 {
 	struct reader reader = { .at = rpc, .left = len };
 
-	if (!take_read_header(&reader))
+	if (!take_read_header(&reader, read))
 		return false;
 	read->fh = take_opaque(&reader, NFR_WIRE_FH_MAX, &read->fh_length);
 	read->position = (u64)take32(&reader) << 32;

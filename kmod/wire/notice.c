@@ -6,13 +6,14 @@
  *   a server grants a reference   1, lifetime in seconds, position of the extent in the
  *                                 file (2 words), segment (handle, length, offset in
  *                                 2 words), 1 if the file ends with the extent, else 0,
- *                                 file handle (length, bytes, padding)
+ *                                 digest of the credential of the READ (2 words), file
+ *                                 handle (length, bytes, padding)
  *   a server revokes references   2, number of handles, handles
  *   a client returns credits      3, number of notices that it has handled
  */
 #include "wire/wire.h"
 
-#define GRANT_FIXED	40	/* bytes of a grant before the file handle */
+#define GRANT_FIXED	48	/* bytes of a grant before the file handle */
 
 static u32 padded(u32 length)
 {
@@ -48,7 +49,8 @@ static size_t encode_grant(const struct nfr_notice *notice, u8 *buf)
 	nfr_wire_store32(buf + 20, notice->extent.length);
 	store64(buf + 24, notice->extent.offset);
 	nfr_wire_store32(buf + 32, notice->ends);
-	nfr_wire_store32(buf + 36, length);
+	store64(buf + 36, notice->credential);
+	nfr_wire_store32(buf + 44, length);
 	copy(buf + GRANT_FIXED, notice->fh, length);
 	for (i = length; i < padded(length); i++)
 		buf[GRANT_FIXED + i] = 0;
@@ -65,7 +67,8 @@ static int decode_grant(struct nfr_notice *notice, const u8 *buf, size_t len)
 	notice->extent.length = nfr_wire_load32(buf + 20);
 	notice->extent.offset = load64(buf + 24);
 	notice->ends = nfr_wire_load32(buf + 32);
-	notice->fh_length = nfr_wire_load32(buf + 36);
+	notice->credential = load64(buf + 36);
+	notice->fh_length = nfr_wire_load32(buf + 44);
 	if (nfr_wire_load32(buf + 32) > 1 || !notice->fh_length ||
 	    notice->fh_length > NFR_WIRE_FH_MAX ||
 	    len != GRANT_FIXED + padded(notice->fh_length))

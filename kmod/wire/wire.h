@@ -51,7 +51,7 @@ typedef uint64_t u64;
  */
 #define NFR_WIRE_FH_MAX		64
 #define NFR_WIRE_REVOKED_MAX	16
-#define NFR_WIRE_NOTICE_MAX	104
+#define NFR_WIRE_NOTICE_MAX	112
 
 /* Reply to an NFSv3 READ without attributes, up to its data: see nfs3.c */
 #define NFR_WIRE_READ_REPLY	44
@@ -156,6 +156,7 @@ struct nfr_notice {
 	bool ends;			/* the file ends with the granted extent */
 	u64 position;			/* of the granted extent in the file */
 	struct nfr_segment extent;	/* memory that the client may read */
+	u64 credential;			/* digest, see connection/credential.h */
 	u32 fh_length;
 	u8 fh[NFR_WIRE_FH_MAX];		/* file handle */
 	u32 count;			/* of @handles, or of notices that were handled */
@@ -164,6 +165,8 @@ struct nfr_notice {
 
 /* Arguments of an NFSv3 READ (RFC 1813, section 3.3.6) */
 struct nfr_read {
+	const u8 *credential;	/* body of AUTH_SYS (RFC 5531, appendix A) */
+	u32 credential_length;
 	const u8 *fh;
 	u32 fh_length;
 	u32 count;		/* bytes */

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from wire import nfs3
 from wire.notices import Credit, Grant, Notice, Revoke, encode
 from wire.rpcrdma import Segment, decode
+from wire.siphash import siphash
 
 from hostile import optimistic, private, rpc
 from hostile.lanes import LANE
@@ -34,6 +35,7 @@ class Stage:
     """Where a trick is played: the second connection, and the READ before it."""
 
     side: Connection
+    token: int
     memory: Memory
     read: nfs3.Read
     data: bytes
@@ -41,10 +43,14 @@ class Stage:
     def extent(self, length: int = LENGTH, at: int = 0) -> Segment:
         return Segment(self.memory.key, length, self.memory.address + at)
 
+    def user(self) -> int:
+        """Digest of the credential of the READ."""
+        return siphash(self.read.credential, (self.token, 0))
+
     def grant(self, lifetime: int = 60, **changes: object) -> Grant:
         """A grant of poison for the extent of the READ."""
         position = self.read.position // MIB * MIB
-        grant = Grant(lifetime, position, self.extent(), self.read.fh)
+        grant = Grant(lifetime, position, self.extent(), self.read.fh, False, self.user())
         return grant._replace(**changes)  # type: ignore[arg-type]
 
     def say(self, *notices: Notice | bytes) -> None:
@@ -64,7 +70,7 @@ def honest(x: Stage) -> None:
     memory.view[at : at + len(x.data)] = x.data
     position = x.read.position // MIB * MIB + at
     extent = Segment(memory.key, len(x.data), memory.address + at)
-    x.say(Grant(60, position, extent, x.read.fh))
+    x.say(Grant(60, position, extent, x.read.fh, False, x.user()))
 
 
 def granting(**changes: object) -> Trick:
@@ -92,7 +98,7 @@ def fh_length(length: int) -> Trick:
 
     def play(x: Stage) -> None:
         message = encode(x.grant())
-        x.say(message[:32] + rpc.words(length) + message[36:])
+        x.say(message[:44] + rpc.words(length) + message[48:])
 
     return play
 
@@ -141,6 +147,7 @@ def revoked_before(x: Stage) -> None:
 
 TRICKS: dict[str, Trick] = {
     "honest": honest,
+    "another user": lambda x: x.say(x.grant(credential=x.user() ^ 1)),
     "another file": with_fh(lambda fh: fh[:-1] + bytes((fh[-1] ^ 1,))),
     "a longer file handle": with_fh(lambda fh: fh + bytes(4)),
     "a shorter file handle": with_fh(lambda fh: fh[:-4]),
@@ -218,7 +225,8 @@ class Server(Proxy):
         self.played.add(number)
         poison = side.memory(4 * MIB, LOCAL_WRITE | REMOTE_READ)
         poison.view[:] = b"\x66" * poison.size
-        stage = Stage(side, poison, read, self._content(read))
+        _, token = private.told(side.wish.private)
+        stage = Stage(side, token, poison, read, self._content(read))
         try:
             list(TRICKS.values())[number](stage)
         except (GoneError, VerbsError):

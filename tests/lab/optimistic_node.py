@@ -411,7 +411,6 @@ def credentials(seconds: str) -> Any:
             beside.start()
             end = time.monotonic() + float(seconds)
             while time.monotonic() < end:
-                # several READs of a user in turn are optimistic, unless the other one reads
                 same.append(first.read(0) == data[:BLOCK])
                 time.sleep(random.choice((0, 0, 0, 0.03)))  # noqa: S311 - no secret
             over.set()
@@ -419,6 +418,24 @@ def credentials(seconds: str) -> Any:
             optimistic = counters()["optimistic_reads"] - before
     return {"denied": denied, "reads": len(same), "same": all(same), "optimistic": optimistic,
             "server": idle()}  # fmt: skip
+
+
+def shared() -> Any:
+    """Users read one extent, each with a reference of its own."""
+    data, users = made(EXPORT / "shared", 26, MIB), (0, USER, USER + 1)
+    with mounted(), ExitStack() as stack:
+        readers = []
+        for user in users:
+            with _as_user(user):
+                readers.append(stack.enter_context(Reader("shared")))
+        for reader in readers:
+            reader.granted()
+        before, same = counters()["optimistic_reads"], []
+        for at in range(0, MIB, 4 * BLOCK):
+            same += [reader.read(at) == data[at : at + BLOCK] for reader in readers]
+        optimistic = counters()["optimistic_reads"] - before
+        found = {"same": all(same), "reads": len(same), "served": served()}
+    return {**found, "optimistic": optimistic, "server": idle()}
 
 
 @contextmanager

@@ -24,7 +24,10 @@ __all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_sto
            "listens", "of_personality", "races"]  # fmt: skip
 
 TESTS = Path(__file__).parents[1]
-WIRE_FILES = ("__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py", "notices.py", "nfs3.py")
+WIRE_FILES = (
+    "__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py", "notices.py", "nfs3.py",
+    "siphash.py",
+)  # fmt: skip
 WIRE = tuple(TESTS / "wire" / name for name in WIRE_FILES)
 THERE = "/run/hostile"
 LIMIT = 14400.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
-from peers import SERVER, argv_of, bring, damageable
+from peers import SERVER, argv_of, bring, damageable, listens
 from storm import nothing_lost, set_to
 
 from nfsrdma_tools.lab.console import EmulatorFaultError
@@ -159,6 +159,15 @@ def test_a_grant_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool) 
     found = on(cards, "credentials", "60" if long else "5")
     assert found["same"]
     assert set(found["denied"]) == {"EACCES"}
+    assert found["optimistic"] > found["reads"] / 2
+    nothing_in_use(found)
+
+
+def test_each_user_of_an_extent_has_a_reference(cards: Lab) -> None:
+    found = on(cards, "shared")
+    assert found["same"]
+    assert found["optimistic"] > 0.9 * found["reads"]
+    assert found["served"]["grants"] == 1
     nothing_in_use(found)
 
 
@@ -321,20 +330,9 @@ def test_a_client_that_reads_too_much(cards: Lab, long: bool) -> None:
 
 
 def test_a_server_whose_notices_break_the_rules(cards: Lab) -> None:
-    bring(cards, "server")
-    argv = " ".join(argv_of("optimistic_server", "20050"))
-    start = f"{argv} > /run/optimistic_server 2>&1 & echo $!"
-    number = cards.run("server", "sh", "-c", start).stdout.strip()
-    until = "until grep -q listening /run/optimistic_server; do sleep 1; done"
-    try:
-        cards.run("server", "sh", "-c", until)
+    with listens(cards, "optimistic_server", "20050"), nothing_lost(cards, "client"):
         names = json.loads(cards.run("server", *argv_of("optimistic_server", "names")).stdout)
-        with nothing_lost(cards, "client"):
-            found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
-        output = cards.run("server", "cat", "/run/optimistic_server").stdout
-        assert output == "listening\n"
-    finally:
-        cards.run("server", "kill", number, check=False)
+        found = on(cards, "tricks", "20050", str(len(names)), timeout=1800)
     by_name = dict(zip(names, found["found"], strict=True))
     assert [name for name, each in by_name.items() if not each["same"]] == []
     assert found["same"]

@@ -261,7 +261,7 @@ static void check_private(const uint8_t *data, size_t size)
 /* Bytes of a notice that count: padding of a file handle may have any value */
 static size_t meaning(const struct nfr_notice *notice, size_t len)
 {
-	return notice->kind == NFR_NOTICE_GRANT ? 40 + notice->fh_length : len;
+	return notice->kind == NFR_NOTICE_GRANT ? 48 + notice->fh_length : len;
 }
 
 /* A notice encodes to its bytes again, and its numbers are within their limits */
@@ -291,7 +291,7 @@ static void check_notice(const uint8_t *data, size_t size)
 	free(buf);
 }
 
-/* The file handle of a READ lies in the message, with what follows it */
+/* Credential and file handle of a READ lie in the message, with what follows them */
 static void check_read(const uint8_t *data, size_t size)
 {
 	struct nfr_read read;
@@ -300,6 +300,9 @@ static void check_read(const uint8_t *data, size_t size)
 	if (!nfr_wire_decode_read(&read, data, size))
 		return;
 	check(nfr_wire_is_call(data, size));
+	check(read.credential == data + 32 && read.credential_length <= 400);
+	check(nfr_wire_load32(data + 28) == read.credential_length);
+	check(read.credential + read.credential_length < read.fh);
 	check(read.fh_length && read.fh_length <= NFR_WIRE_FH_MAX);
 	check(read.fh > data && read.fh < data + size);
 	at = read.fh - data;

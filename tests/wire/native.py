@@ -55,7 +55,7 @@ class CPadded(Structure):
 class CNotice(Structure):
     _fields_ = (
         *(("kind", c_uint32), ("lifetime", c_uint32), ("ends", c_bool)),
-        *(("position", c_uint64), ("extent", CSegment)),
+        *(("position", c_uint64), ("extent", CSegment), ("credential", c_uint64)),
         *(("fh_length", c_uint32), ("fh", c_ubyte * 64)),
         *(("count", c_uint32), ("handles", c_uint32 * 16)),
     )
@@ -63,6 +63,7 @@ class CNotice(Structure):
 
 class CRead(Structure):
     _fields_ = (
+        *(("credential", POINTER(c_ubyte)), ("credential_length", c_uint32)),
         *(("fh", POINTER(c_ubyte)), ("fh_length", c_uint32), ("count", c_uint32)),
         ("position", c_uint64),
     )
@@ -242,7 +243,7 @@ class WireOptimistic(Wire):
 
     def write(self, notice: Notice) -> bytes:
         """The message that the C code encodes."""
-        buffer = (c_ubyte * 110)(*[0xA5] * 110)
+        buffer = (c_ubyte * 118)(*[0xA5] * 118)
         size = int(
             self.lib.nfr_wire_encode_notice(
                 ctypes.byref(_notice_to_c(notice)), ctypes.byref(buffer, 3)
@@ -260,7 +261,8 @@ class WireOptimistic(Wire):
         if found.kind == 1:
             extent = Segment(found.extent.handle, found.extent.length, found.extent.offset)
             fh = bytes(found.fh[: found.fh_length])
-            return Grant(found.lifetime, found.position, extent, fh, found.ends)
+            how = found.lifetime, found.position, extent, fh, found.ends, found.credential
+            return Grant(*how)
         return (
             Revoke(tuple(found.handles[: found.count])) if found.kind == 2 else Credit(found.count)
         )
@@ -272,7 +274,9 @@ class WireOptimistic(Wire):
         where = ctypes.byref(buffer, 1), c_size_t(len(message))
         if not self.lib.nfr_wire_decode_read(ctypes.byref(found), *where):
             return None
-        return Nfs3Read(bytes(found.fh[: found.fh_length]), found.position, found.count)
+        fh = bytes(found.fh[: found.fh_length])
+        credential = bytes(found.credential[: found.credential_length])
+        return Nfs3Read(fh, found.position, found.count, credential=credential)
 
     def reply(self, xid: int, count: int, eof: bool) -> bytes:
         """A Reply up to its data."""
@@ -285,9 +289,10 @@ class WireOptimistic(Wire):
 
 def _notice_to_c(notice: Notice) -> CNotice:
     match notice:
-        case Grant(lifetime, position, extent, fh, ends):
+        case Grant(lifetime, position, extent, fh, ends, credential):
             segment = CSegment(extent.handle, extent.length, extent.offset)
-            return CNotice(1, lifetime, ends, position, segment, len(fh), (c_ubyte * 64)(*fh))
+            words = 1, lifetime, ends, position, segment, credential
+            return CNotice(*words, len(fh), (c_ubyte * 64)(*fh))
         case Revoke(handles):
             return CNotice(2, count=len(handles), handles=(c_uint32 * 16)(*handles))
         case Credit(count):

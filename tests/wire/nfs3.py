@@ -21,6 +21,8 @@ class Read:
     fh: bytes
     position: int
     count: int
+    credential: bytes = field(default=bytes(24), kw_only=True)
+    """Body of AUTH_SYS in the Call."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Call:
     read: Read
     header: tuple[int, ...] = (7, 0, 2, 100003, 3, 6)
     """xid, msg_type, rpcvers, prog, vers and proc."""
-    credential: tuple[int, bytes] = field(default=(AUTH_SYS, bytes(24)))
+    flavor: int = AUTH_SYS
     verifier: tuple[int, bytes] = field(default=(AUTH_NONE, b""))
 
     def encode(self) -> bytes:
@@ -40,7 +42,7 @@ class Call:
                 struct.pack(">6I", *self.header),
                 *(
                     struct.pack(">I", flavor) + _opaque(body)
-                    for flavor, body in (self.credential, self.verifier)
+                    for flavor, body in ((self.flavor, self.read.credential), self.verifier)
                 ),
                 _opaque(self.read.fh),
                 struct.pack(">QI", self.read.position, self.read.count),
@@ -70,14 +72,14 @@ def _arguments(message: bytes) -> Read:
     _, *words = struct.unpack_from(">7I", message)
     if words != [0, 2, 100003, 3, 6, AUTH_SYS]:
         raise ValueError(words)
-    _, at = _taken(message, 28, 400)
+    credential, at = _taken(message, 28, 400)
     # the flavor of the verifier does not matter
     _, at = _taken(message, at + 4, 400)
     fh, at = _taken(message, at, 64)
     position, count = struct.unpack_from(">QI", message, at)
     if not fh:
         raise ValueError(fh)
-    return Read(fh, position, count)
+    return Read(fh, position, count, credential=credential)
 
 
 def _taken(message: bytes, at: int, most: int) -> tuple[bytes, int]:

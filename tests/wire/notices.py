@@ -29,6 +29,8 @@ class Grant(NamedTuple):
     fh: bytes
     ends: bool = False
     """Whether the file ends with the extent."""
+    credential: int = 0
+    """Digest of the credential of the READ."""
 
 
 class Revoke(NamedTuple):
@@ -49,10 +51,11 @@ Notice = Grant | Revoke | Credit
 def encode(notice: Notice) -> bytes:
     """The message."""
     match notice:
-        case Grant(lifetime, position, extent, fh, ends):
+        case Grant(lifetime, position, extent, fh, ends, credential):
             words = struct.pack(">IIQ", _GRANT, lifetime, position)
             segment = struct.pack(">IIQ", extent.handle, extent.length, extent.offset)
-            return words + segment + struct.pack(">2I", ends, len(fh)) + fh + bytes(-len(fh) % 4)
+            user = struct.pack(">IQI", ends, credential, len(fh))
+            return words + segment + user + fh + bytes(-len(fh) % 4)
         case Revoke(handles):
             return struct.pack(f">{2 + len(handles)}I", _REVOKE, len(handles), *handles)
         case Credit(count):
@@ -76,12 +79,12 @@ def decode(message: bytes) -> Notice:
 
 
 def _grant(message: bytes, lifetime: int) -> Grant:
-    _need(len(message) >= 40)
-    position, handle, length, offset, ends, size = struct.unpack_from(">QIIQ2I", message, 8)
-    _need(ends <= 1 <= size <= _MOST_FH and len(message) == 40 + size + -size % 4)
-    _need(length > 0 and max(position, offset) + length < 1 << 64)
-    extent, fh = Segment(handle, length, offset), message[40 : 40 + size]
-    return Grant(lifetime, position, extent, fh, bool(ends))
+    _need(len(message) >= 48)
+    position, *words, ends, user, size = struct.unpack_from(">QIIQIQI", message, 8)
+    extent = Segment(*words)
+    _need(ends <= 1 <= size <= _MOST_FH and len(message) == 48 + size + -size % 4)
+    _need(extent.length > 0 and max(position, extent.offset) + extent.length < 1 << 64)
+    return Grant(lifetime, position, extent, message[48 : 48 + size], bool(ends), user)
 
 
 def _need(condition: bool) -> None:
