@@ -125,7 +125,8 @@ class Wire:
 
         ``space`` is for how many chunks and segments; without it, for all that the bytes can hold.
         """
-        enough = len(message) // 16
+        # an empty chunk takes two words
+        enough = len(message) // 8
         head, size = self._decode(message, *(space or (enough, enough)))
         _good(size)
         return self._from_c(head), size
@@ -222,7 +223,8 @@ class WirePadded(Wire):
         return Padded(*(getattr(data, name) for name in Padded._fields))
 
     def _read(self, message: bytes) -> tuple[CHeader, CPadding, int]:
-        enough = len(message) // 16
+        # an empty chunk takes two words
+        enough = len(message) // 8
         head, words = CHeader(), CPadding()
         space = CSpace((CChunk * enough)(), enough, (CSegment * enough)(), enough)
         buffer = (c_ubyte * (len(message) + 1))(0, *message)
