@@ -87,12 +87,12 @@ def test_data_of_every_size_and_offset_is_right(cards: Lab, folder: str) -> None
 
 
 def test_a_first_pass_needs_an_rpc_for_each_extent(cards: Lab, record_property: Record) -> None:
-    found = on(cards, "first_pass", str(16 * MIB))
+    found = on(cards, "first_pass", str(4 * MIB))
     record_property("first_pass", found)
     assert found["wrong"] == []
-    assert found["rpcs"] + found["optimistic"] == found["reads"] == 4096
+    assert found["rpcs"] + found["optimistic"] == found["reads"] == 1024
     # a READ that is on its way before the grant arrives goes by RPC, too
-    assert 16 <= found["rpcs"] <= 32
+    assert 4 <= found["rpcs"] <= 8
     nothing_in_use(found)
 
 
