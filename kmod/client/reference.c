@@ -6,7 +6,8 @@
  * server's grant fills the entry: a server cannot add references that nobody asked for. An
  * entry belongs to the credentials that read by RPC, because the server has checked only
  * those; a grant names them by a digest. Half way to the end of a reference, one READ goes by
- * RPC again and renews it.
+ * RPC again and renews it. References that are in use take no room from each other: if there
+ * are too many, further READs go by RPC.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -28,6 +29,7 @@
  * @by_handle: link in nfr_references.by_handle, if @extent has a length
  * @lru: link in nfr_references.lru
  * @index: number of the extent in the file
+ * @user: file-system user ID of @cred; what a search compares first is in one cache line
  * @position: position of the memory in the file, in bytes
  * @extent: memory; its length is 0 if the server has granted nothing
  * @ends: whether the file ends with the memory
@@ -43,6 +45,7 @@ struct nfr_reference {
 	struct hlist_node by_handle;
 	struct list_head lru;
 	u64 index;
+	kuid_t user;
 	u64 position;
 	struct nfr_segment extent;
 	bool ends;
@@ -82,7 +85,8 @@ static struct nfr_reference *nfr_client_reference_search(struct hlist_head *buck
 	struct nfr_reference *reference;
 
 	hlist_for_each_entry(reference, bucket, by_file)
-		if (nfr_client_reference_is_of(reference, wanted->fh, wanted->fh_length, index) &&
+		if (uid_eq(reference->user, wanted->cred->fsuid) &&
+		    nfr_client_reference_is_of(reference, wanted->fh, wanted->fh_length, index) &&
 		    (reference->cred == wanted->cred || !cred_fscmp(reference->cred, wanted->cred)))
 			return reference;
 	return NULL;
@@ -108,11 +112,18 @@ static void nfr_client_reference_free(struct nfr_references *references,
 	references->count--;
 }
 
-static void nfr_client_reference_evict(struct nfr_references *references)
+/* Make room for an entry. Returns false if all references may be in use. */
+static bool nfr_client_reference_evict(struct nfr_references *references)
 {
-	if (references->count >= NFR_REFERENCES)
-		nfr_client_reference_free(references, list_last_entry(&references->lru,
-								      struct nfr_reference, lru));
+	struct nfr_reference *oldest;
+
+	if (references->count < NFR_REFERENCES)
+		return true;
+	oldest = list_last_entry(&references->lru, struct nfr_reference, lru);
+	if (oldest->extent.length && time_before(jiffies, oldest->expires))
+		return false;
+	nfr_client_reference_free(references, oldest);
+	return true;
 }
 
 /* Add an entry without memory. */
@@ -124,11 +135,13 @@ static void nfr_client_reference_add(struct nfr_references *references, struct h
 
 	if (!nfr_wire_decode_read(&read, wanted->call->iov_base, wanted->call->iov_len))
 		return;
-	nfr_client_reference_evict(references);
+	if (!nfr_client_reference_evict(references))
+		return;
 	reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
 	if (!reference)
 		return;
 	reference->index = index;
+	reference->user = wanted->cred->fsuid;
 	reference->cred = get_cred(wanted->cred);
 	reference->credential = nfr_conn_credential_digest(&read, references->token);
 	reference->fh_length = wanted->fh_length;
@@ -200,19 +213,20 @@ bool nfr_client_reference_find(struct nfr_references *references, const struct n
 	return true;
 }
 
-/* Find the entry for a grant, or return NULL. */
-static struct nfr_reference *nfr_client_reference_asked(struct nfr_references *references,
-							const struct nfr_notice *notice, u64 index)
+static void nfr_client_reference_fill(struct nfr_references *references,
+				      struct nfr_reference *reference,
+				      const struct nfr_notice *notice)
 {
-	struct hlist_head *bucket = nfr_client_reference_bucket(references, notice->fh,
-								notice->fh_length, index);
-	struct nfr_reference *reference;
+	unsigned long lifetime = min(notice->lifetime, 3600u) * HZ;
 
-	hlist_for_each_entry(reference, bucket, by_file)
-		if (reference->credential == notice->credential &&
-		    nfr_client_reference_is_of(reference, notice->fh, notice->fh_length, index))
-			return reference;
-	return NULL;
+	nfr_client_reference_end(reference);
+	reference->position = notice->position;
+	reference->extent = notice->extent;
+	reference->ends = notice->ends;
+	reference->renew_at = jiffies + lifetime / 2;
+	reference->expires = jiffies + lifetime;
+	hlist_add_head(&reference->by_handle,
+		       nfr_client_reference_handles(references, notice->extent.handle));
 }
 
 /**
@@ -226,19 +240,17 @@ void nfr_client_reference_grant(struct nfr_references *references,
 	u64 index = notice->position >> PAGE_SHIFT >> references->order;
 	u64 last = (notice->position + notice->extent.length - 1) >> PAGE_SHIFT >>
 		   references->order;
-	unsigned long lifetime = min(notice->lifetime, 3600u) * HZ;
-	struct nfr_reference *reference = nfr_client_reference_asked(references, notice, index);
+	struct hlist_head *bucket = nfr_client_reference_bucket(references, notice->fh,
+								notice->fh_length, index);
+	struct nfr_reference *reference;
 
-	if (!reference || index != last)
+	if (index != last)
 		return;
-	nfr_client_reference_end(reference);
-	reference->position = notice->position;
-	reference->extent = notice->extent;
-	reference->ends = notice->ends;
-	reference->renew_at = jiffies + lifetime / 2;
-	reference->expires = jiffies + lifetime;
-	hlist_add_head(&reference->by_handle,
-		       nfr_client_reference_handles(references, notice->extent.handle));
+	/* RPC transmits 16 groups: credentials that differ only in others have one digest */
+	hlist_for_each_entry(reference, bucket, by_file)
+		if (reference->credential == notice->credential &&
+		    nfr_client_reference_is_of(reference, notice->fh, notice->fh_length, index))
+			nfr_client_reference_fill(references, reference, notice);
 }
 
 /**

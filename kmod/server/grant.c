@@ -20,7 +20,7 @@
 #include "observe/trace_server.h"
 #include "server/optimistic.h"
 
-/* Minimum interval between two notices of one grant */
+/* Minimum interval between two notices of one grant to the same user */
 #define NFR_SVC_GRANT_AGAIN	(HZ / 50)
 
 /* --- the pages of an extent --- */
@@ -96,6 +96,7 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 		return NULL;
 	nfr_mem_exposure_init(&grant->exposure);
 	grant->side = side;
+	grant->created = jiffies;
 	grant->index = wanted >> order;
 	first = nfr_svc_grant_collect(grant, inode->i_mapping, wanted,
 				      DIV_ROUND_UP(size, PAGE_SIZE));
@@ -134,13 +135,18 @@ static bool nfr_svc_grant_is_stale(const struct nfr_svc_grant *grant, const stru
 	return read->position >= grant->position && at < grant->npages && grant->pages[at] != page;
 }
 
+static u64 nfr_svc_grant_credential(const struct nfr_svc_grant *grant, const struct nfr_read *read)
+{
+	return nfr_conn_credential_digest(read, grant->side->conn->peer.token);
+}
+
 /* Register the pages of a grant unless they are registered, and tell the client. */
 static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
 	struct nfr_notice notice = {
 		.kind = NFR_NOTICE_GRANT, .lifetime = nfr_params_optimistic_lifetime(),
 		.ends = grant->ends, .position = grant->position, .extent = grant->segment,
-		.credential = nfr_conn_credential_digest(read, grant->side->conn->peer.token),
+		.credential = nfr_svc_grant_credential(grant, read),
 		.fh_length = read->fh_length,
 	};
 	int rc;
@@ -152,6 +158,7 @@ static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_
 	/* the client counts from the arrival of the notice: give it a second more */
 	grant->expires = jiffies + (notice.lifetime + 1) * HZ;
 	grant->announced = jiffies;
+	grant->credential = notice.credential;
 	return 0;
 }
 
@@ -213,10 +220,14 @@ static void nfr_svc_grant_new(struct nfr_svc *side, const struct nfr_read *read,
 				grant->segment.length);
 }
 
-/* Announce a grant again, to a client that renews it or has lost it, but not for each READ. */
+/*
+ * Announce a grant again, for another user, or to a client that renews it or has lost it, but not
+ * for each READ.
+ */
 static void nfr_svc_grant_again(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	if (time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN))
+	if (grant->credential == nfr_svc_grant_credential(grant, read) &&
+	    time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN))
 		return;
 	if (nfr_svc_grant_announce(grant, read))
 		return;

@@ -94,7 +94,9 @@ struct nfr_svc_watch {
  * @segment: handle and length in the notice
  * @ends: whether the file ends with the extent: a change of its size revokes the grant
  * @expires: in jiffies
+ * @created: in jiffies
  * @announced: time of the last notice, in jiffies
+ * @credential: digest in the last notice
  * @npages: number of @pages, to which the grant holds references
  * @pages: pages of the file
  */
@@ -111,7 +113,9 @@ struct nfr_svc_grant {
 	struct nfr_segment segment;
 	bool ends;
 	unsigned long expires;
+	unsigned long created;
 	unsigned long announced;
+	u64 credential;
 	u32 npages;
 	struct page *pages[];
 };

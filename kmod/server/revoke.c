@@ -340,7 +340,7 @@ void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why)
  */
 bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
 {
-	return time_before(jiffies, grant->announced + NFR_SVC_GRANT_STAYS);
+	return time_before(jiffies, grant->created + NFR_SVC_GRANT_STAYS);
 }
 
 /* End the oldest grants until @pages are free below @limit. Returns false if that is impossible. */

@@ -166,8 +166,9 @@ def test_a_grant_belongs_to_the_credentials_of_a_reader(cards: Lab, long: bool) 
 def test_each_user_of_an_extent_has_a_reference(cards: Lab) -> None:
     found = on(cards, "shared")
     assert found["same"]
-    assert found["optimistic"] > 0.9 * found["reads"]
-    assert found["served"]["grants"] == 1
+    # the first READ of each user goes by RPC, and has the extent announced to the user
+    assert found["optimistic"] > 0.8 * found["reads"]
+    assert found["grants"] == 4
     nothing_in_use(found)
 
 
