@@ -48,6 +48,7 @@ static bool nfr_svc_optimistic_suits(const struct inode *inode, const struct nfr
 static struct inode *nfr_svc_optimistic_file(struct page *page, const struct nfr_read *read)
 {
 	struct folio *folio = page_folio(page);
+	struct super_block *sb = NULL;
 	struct inode *inode = NULL;
 	struct address_space *mapping;
 
@@ -56,13 +57,17 @@ static struct inode *nfr_svc_optimistic_file(struct page *page, const struct nfr
 	mapping = folio_test_anon(folio) ? NULL : folio->mapping;
 	if (!mapping || folio->index + folio_page_idx(folio, page) != read->position >> PAGE_SHIFT)
 		goto out;
-	if (nfr_svc_optimistic_suits(mapping->host, read) &&
-	    atomic_inc_not_zero(&mapping->host->i_sb->s_active)) {
-		inode = mapping->host;
-		ihold(inode);
-	}
+	if (!nfr_svc_optimistic_suits(mapping->host, read) ||
+	    !atomic_inc_not_zero(&mapping->host->i_sb->s_active))
+		goto out;
+	/* nfsd has closed the file: the inode may be unused, or its eviction waits for the folio */
+	inode = igrab(mapping->host);
+	if (!inode)
+		sb = mapping->host->i_sb;
 out:
 	folio_unlock(folio);
+	if (sb)
+		deactivate_super(sb);
 	return inode;
 }
 
