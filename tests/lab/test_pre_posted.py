@@ -111,9 +111,10 @@ def test_abandoned_calls_end_their_lanes_only(cards: Lab, long: bool, options: s
     assert found["counters"]["lanes_ended"] > 0
     assert found["right"] + sum(found["failed"].values()) == found["all"]
     assert found["same"] is True
-    # a READ that found no idle lane offered memory, which the server writes to after it is revoked
+    # a READ that found no idle lane offered memory, which the server writes to after it is revoked:
+    # the device of the client or the server reports that first
     reasons = {state["last_disconnect"] for state in found["state"]}
-    assert reasons <= {"none", "QP access error"}, found
+    assert reasons <= {"none", "QP access error", "disconnected by the peer"}, found
     assert found["disconnects"] <= found["counters"]["lane_fallbacks"]
     nothing_in_use(found)
 
