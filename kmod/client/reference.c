@@ -273,7 +273,7 @@ void nfr_client_reference_drop(struct nfr_references *references, u32 handle)
  * nfr_client_references_end - do not use any memory any more; the entries remain
  * @optimist: optimistic reads whose connection is drained, so that no grant comes meanwhile
  *
- * Context: The function takes the lock for a few entries at a time.
+ * Context: The function takes the lock for a bucket at a time.
  */
 void nfr_client_references_end(struct nfr_optimist *optimist)
 {

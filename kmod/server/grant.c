@@ -20,7 +20,7 @@
 #include "observe/trace_server.h"
 #include "server/optimistic.h"
 
-/* Minimum interval between two notices of one grant to the same user */
+/* Minimum interval between two notices in a row of one grant to the same user */
 #define NFR_SVC_GRANT_AGAIN	(HZ / 50)
 
 /* --- the pages of an extent --- */
@@ -226,8 +226,8 @@ static void nfr_svc_grant_new(struct nfr_svc *side, const struct nfr_read *read,
  */
 static void nfr_svc_grant_again(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	if (grant->credential == nfr_svc_grant_credential(grant, read) &&
-	    time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN))
+	if (time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN) &&
+	    grant->credential == nfr_svc_grant_credential(grant, read))
 		return;
 	if (nfr_svc_grant_announce(grant, read))
 		return;
