@@ -184,6 +184,13 @@ class Reader:
         until("an optimistic read", lambda: self.is_optimistic(offset))
 
 
+def connect_second() -> None:
+    """Have the mount make its second connection, as it does when a READ could use it."""
+    made(EXPORT / "before", 5)
+    with Reader("before") as reader:
+        reader.granted()
+
+
 def shown(data: bytes) -> str:
     return f"{len(data)} bytes, {hashlib.sha256(data).hexdigest()[:16]}"
 
@@ -227,11 +234,9 @@ def first_pass(size: str) -> Any:
     data = made(EXPORT / "pass", 3, int(size))
     blocks = list(range(len(data) // BLOCK))
     random.Random(4).shuffle(blocks)  # noqa: S311 - no secret
-    made(EXPORT / "before", 5)
     # on a slow machine, READs that renew references would count, too
-    with parameters(optimistic_lifetime=3600), mounted(), Reader("before") as before:
-        # the second connection is made when a READ could use it
-        before.granted()
+    with parameters(optimistic_lifetime=3600), mounted():
+        connect_second()
         with Reader("pass") as reader:
             count, start = rpc_reads(), counters()
             wrong = [n for n in blocks if reader.read(n * BLOCK) != data[n * BLOCK :][:BLOCK]]
@@ -424,10 +429,8 @@ def credentials(seconds: str) -> Any:
 def shared() -> Any:
     """Users read one extent, each with a reference of its own."""
     data, users = made(EXPORT / "shared", 26), (0, USER, USER + 1)
-    made(EXPORT / "before", 5)
     with mounted(), ExitStack() as stack:
-        # the second connection is made when a READ could use it
-        stack.enter_context(Reader("before")).granted()
+        connect_second()
         grants, readers = served()["grants"], []
         for user in users:
             with _as_user(user):
@@ -482,10 +485,9 @@ def withdrawn_meanwhile() -> Any:
     with _slow_disk() as delay:
         path = SLOW / "late"
         data = made(path, 22, MIB)
-        made(EXPORT / "warm", 23, MIB)
         os.sync()
-        with mounted(STRICT), mounted(STRICT, at=TCP, folder=SLOW), Reader("warm") as warm:
-            warm.granted()
+        with mounted(STRICT), mounted(STRICT, at=TCP, folder=SLOW):
+            connect_second()
             with _as_user():
                 # both mounts have one transport
                 reader = Reader("late", at=TCP)
@@ -561,7 +563,7 @@ def _two_readers(name: str) -> Iterator[tuple[Reader, Reader]]:
 
 
 def unreported() -> Any:
-    """A writer that fsnotify does not report: what the next READ by RPC finds of its changes."""
+    """A writer that fsnotify does not report: what READs by RPC find of its changes."""
     new, path, punched = bytes(range(256)) * 16, DISK / "unreported", DISK / "punched"
     data = made(path, 24, MIB)
     made(punched, 25, MIB)

@@ -282,8 +282,7 @@ def leaving(port: str, block: str, seconds: str) -> Any:
         while time.monotonic() < end:
             same.append(os.preadv(file, [room], at) == BLOCK and room[:] == wanted[at:])
         os.close(file)
-        counted = counters()
-        return {"same": same, "counters": counted, "seconds": time.monotonic() - began}
+        return {"same": same, "counters": counters(), "seconds": time.monotonic() - began}
 
 
 def ends(before: int, seconds: float) -> int:

@@ -40,7 +40,7 @@ def mounts(cards: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 
 # the kernel's module is there to compare with: its long tests run nightly
-OURS_FIRST = pytest.mark.parametrize(
+THEIRS_NIGHTLY = pytest.mark.parametrize(
     "mounts", (pytest.param("rpcrdma", marks=pytest.mark.nightly), "nfsrdma"), indirect=True
 )
 
@@ -143,7 +143,7 @@ def test_threads_of_nfsd_keep_their_pages(mounts: Lab, request: pytest.FixtureRe
         assert max(found.values()) < data / 4
 
 
-@OURS_FIRST
+@THEIRS_NIGHTLY
 def test_deferred_calls_take_no_pages_of_other_threads(
     mounts: Lab, request: pytest.FixtureRequest
 ) -> None:
@@ -171,7 +171,7 @@ def test_a_mount_survives_each_failure_of_its_card(mounts: Lab) -> None:
     assert [state["same"] for state in found.values()] == [True] * 4
 
 
-@OURS_FIRST
+@THEIRS_NIGHTLY
 def test_a_mount_survives_a_storm_of_failures(mounts: Lab, long: bool) -> None:
     rounds = 100 if long else 8
     found = on(mounts, "storm", str(rounds), timeout=60 * rounds + 600)

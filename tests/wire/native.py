@@ -125,8 +125,7 @@ class Wire:
 
         ``space`` is for how many chunks and segments; without it, for all that the bytes can hold.
         """
-        # an empty chunk takes two words
-        enough = len(message) // 8
+        enough = _most_chunks(message)
         head, size = self._decode(message, *(space or (enough, enough)))
         _good(size)
         return self._from_c(head), size
@@ -223,8 +222,7 @@ class WirePadded(Wire):
         return Padded(*(getattr(data, name) for name in Padded._fields))
 
     def _read(self, message: bytes) -> tuple[CHeader, CPadding, int]:
-        # an empty chunk takes two words
-        enough = len(message) // 8
+        enough = _most_chunks(message)
         head, words = CHeader(), CPadding()
         space = CSpace((CChunk * enough)(), enough, (CSegment * enough)(), enough)
         buffer = (c_ubyte * (len(message) + 1))(0, *message)
@@ -263,8 +261,7 @@ class WireOptimistic(Wire):
         if found.kind == 1:
             extent = Segment(found.extent.handle, found.extent.length, found.extent.offset)
             fh = bytes(found.fh[: found.fh_length])
-            how = found.lifetime, found.position, extent, fh, found.ends, found.credential
-            return Grant(*how)
+            return Grant(found.lifetime, found.position, extent, fh, found.ends, found.credential)
         return (
             Revoke(tuple(found.handles[: found.count])) if found.kind == 2 else Credit(found.count)
         )
@@ -287,6 +284,11 @@ class WireOptimistic(Wire):
         self.lib.nfr_wire_encode_read_reply(*where)
         assert set(buffer[:3]) | set(buffer[47:]) == {0xA5}
         return bytes(buffer[3:47])
+
+
+def _most_chunks(message: bytes) -> int:
+    """Number of chunks that the bytes can hold: an empty one takes two words."""
+    return len(message) // 8
 
 
 def _notice_to_c(notice: Notice) -> CNotice:
