@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["raw", "read", "readable", "write_atomically"]
+__all__ = ["opened_regular", "raw", "read", "readable", "write_atomically"]
 
 _AT_ONCE = 16 << 10
 
@@ -35,6 +39,19 @@ def readable(path: Path | str) -> str:
         return read(path)
     except OSError:
         return ""
+
+
+@contextlib.contextmanager
+def opened_regular(path: Path, flags: int) -> Iterator[int]:
+    """Open a file that others can replace: OSError for a link, a FIFO or a device."""
+    # O_NONBLOCK: opening a FIFO waits for its other end
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from nfsrdma_tools.files import opened_regular
+
 __all__ = ["Content", "holds", "remember"]
 
 _BLOCK = 1 << 20
@@ -41,11 +43,8 @@ def _same(block: bytes, known: bytes | int) -> bool:
 
 
 def _blocks(path: Path, direct: bool = False) -> Iterator[bytes]:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | (os.O_DIRECT if direct else 0))
-    try:
-        # page-aligned, as O_DIRECT requires
-        with mmap.mmap(-1, _BLOCK) as room:
-            while done := os.readv(file, [room]):
-                yield room[:done]
-    finally:
-        os.close(file)
+    flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+    # page-aligned, as O_DIRECT requires
+    with opened_regular(path, flags) as file, mmap.mmap(-1, _BLOCK) as room:
+        while done := os.readv(file, [room]):
+            yield room[:done]

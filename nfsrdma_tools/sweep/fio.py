@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run fio, which makes and verifies the test file, and parse its report.
 
-fio runs in the target directory, so its parser sees no path from the user.  The kernel kills it
-when this process dies, so that it doesn't keep a mount busy after a kill -9.
+fio gets an open file and no path: fio itself would follow a symbolic link that another writer of
+the export puts in place of the file, and its parser gives some characters of a path a meaning.  The
+kernel kills it when this process dies, so that it doesn't keep a mount busy after a kill -9.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.command import Result, run
@@ -24,15 +24,16 @@ _COMMON = (
     # fio's POSIX_FADV_SEQUENTIAL would double the read-ahead under test
     # (generic_fadvise in mm/fadvise.c)
     "--fadvise_hint=0",
+    # otherwise fio unlinks a file that is shorter than the job
+    "--create_on_open=1",
 )  # fmt: skip
 
 
-def run_job(directory: Path, *options: str, size: int) -> Job:
-    """Run one job of ``size`` bytes in ``directory``, timed in whole ms; raises JobError."""
-    argv = ("env", "-C", os.fspath(directory.absolute()), "setpriv", "--pdeathsig", "KILL", "--")
-    limit = 120 + size / SLOWEST
-    words = (*_COMMON, f"--size={size}", *options)
-    job = parse(run(*argv, "fio", *words, check=False, timeout=limit))
+def run_job(file: int, *options: str, size: int) -> Job:
+    """Run one job of ``size`` bytes on an open file, timed in whole ms; raises JobError."""
+    argv = ("setpriv", "--pdeathsig", "KILL", "--", "fio", *_COMMON)
+    words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={size}", *options)
+    job = parse(run(*argv, *words, check=False, timeout=120 + size / SLOWEST))
     if job.bytes != size:
         raise JobError(f"fio moved {job.bytes} bytes instead of {size}")
     return job

@@ -16,12 +16,14 @@ import contextlib
 import errno
 import math
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep import file_checksums, fio
 from nfsrdma_tools.sweep.file_checksums import Content
@@ -57,27 +59,26 @@ def is_there(directory: Path, plan: Plan) -> bool:
     """Whether the file exists; UserError when its size is not the plan's."""
     path = directory / file_name(plan)
     try:
-        found = path.lstat().st_size
+        found = path.lstat()
     except FileNotFoundError:
         return False
     except OSError as error:
         raise UserError(f"{path.name} cannot be checked: {error.strerror}") from error
-    if found != plan.file_size:
-        what = f"{path.name}: expected {plan.file_size} bytes, found {found}"
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path.name} is not a regular file", "remove it on the server")
+    if found.st_size != plan.file_size:
+        what = f"{path.name}: expected {plan.file_size} bytes, found {found.st_size}"
         raise UserError(what, "remove it on the server")
     return True
 
 
 def make(directory: Path, plan: Plan) -> None:
-    """Make the file under a temporary name and rename it, so that it is complete or absent.
-
-    The temporary name is random: nobody can place a symbolic link there for fio to follow.
-    """
+    """Make the file under a temporary name and rename it, so that it is complete or absent."""
     path = directory / file_name(plan)
     draft = path.with_name(f"{path.name}.{plan.uid}")
     try:
         with _explaining(plan):
-            _write(directory, draft.name, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
+            _write(draft, plan.file_size, math.gcd(plan.file_size, 1 << 20), BLOCK)
         draft.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -106,11 +107,12 @@ def read(directory: Path, plan: Plan, cell: Cell) -> Job:
 
 
 def write(directory: Path, plan: Plan, cell: Cell) -> Job:
-    """Write the whole file once, to a new name, with an fsync at the end."""
+    """Write the whole file once, to a new file, with an fsync at the end."""
+    path = directory / file_name(plan)
     remove(directory, plan)
     size, checked = plan.request_size(cell), _checked_size(plan, cell)
     with _explaining(plan):
-        return _write(directory, file_name(plan), plan.file_size, size, checked, *_direct(plan))
+        return _write(path, plan.file_size, size, checked, *_direct(plan))
 
 
 def remember(directory: Path, plan: Plan) -> Content:
@@ -139,9 +141,10 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
     if plan.direct and cell:
         size = max(cell.rsize, BLOCK)
     checks = (*_checks(_checked_size(plan, cell)), "--verify_fatal=1")
-    options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}", _named(plan))
-    with _explaining(plan):
-        fio.run_job(directory, *options, size=plan.file_size)
+    options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}")
+    path = directory / file_name(plan)
+    with _explaining(plan), _errors(), opened_regular(path, os.O_RDONLY) as file:
+        fio.run_job(file, *options, size=plan.file_size)
 
 
 @contextlib.contextmanager
@@ -161,12 +164,10 @@ def _failed(stderr: str) -> JobError:
 
 def _discard(path: Path) -> None:
     # data in flight would be kept as .nfs...: let it be dropped first
-    with contextlib.suppress(OSError):
-        file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
-        try:
+    with contextlib.suppress(OSError), opened_regular(path, os.O_WRONLY) as file:
+        # another writer of the export can link a different file here
+        if os.fstat(file).st_nlink == 1:
             os.ftruncate(file, 0)
-        finally:
-            os.close(file)
     path.unlink(missing_ok=True)
 
 
@@ -181,14 +182,11 @@ def _checks(size: int) -> tuple[str, ...]:
     return ("--verify=crc32c", f"--verify_interval={size}")
 
 
-def _write(directory: Path, name: str, size: int, request: int, checked: int, *more: str) -> Job:
+def _write(path: Path, size: int, request: int, checked: int, *more: str) -> Job:
     options = ("--rw=write", "--end_fsync=1", "--do_verify=0", f"--bs={request}")
-    words = (f"--filename={name}", *options, *_checks(checked), *more)
-    return fio.run_job(directory, *words, size=size)
-
-
-def _named(plan: Plan) -> str:
-    return f"--filename={file_name(plan)}"
+    new = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    with _errors(), opened_regular(path, new) as file:
+        return fio.run_job(file, *options, *_checks(checked), *more, size=size)
 
 
 def _direct(plan: Plan) -> tuple[str, ...]:
@@ -211,6 +209,9 @@ def _explained(error: JobError, plan: Plan) -> JobError:
     if error.number in (errno.ENOSPC, errno.EDQUOT):
         what = f"no space on the server for {name}, {format_size(plan.file_size)}: {error.message}"
         return JobError(what, error.number, "free space there, or use a smaller --file-size")
+    if error.number in (errno.ELOOP, errno.EEXIST, errno.EINVAL):
+        hint = "another program made it: remove it on the server"
+        return JobError(f"{name}: {error.message}", error.number, hint)
     if error.number in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = (
             "the sweep writes as root, which root_squash maps to nobody: let nobody write to the "

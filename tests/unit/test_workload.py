@@ -201,3 +201,70 @@ def test_a_file_that_cannot_be_made_leaves_nothing(folder: Path) -> None:
     (folder / f"{workload.file_name(PLAN)}.{PLAN.uid}").mkdir()
     with pytest.raises(UserError, match=r"\.nfsrdma-sweep-1M"):
         workload.make(folder, PLAN)
+
+
+@pytest.fixture
+def hostile_fio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Before fio starts, another writer of the export puts a link in place of each test file."""
+    precious, folder = tmp_path / "precious", tmp_path / "programs"
+    precious.write_text("kept")
+    folder.mkdir()
+    script = folder / "fio"
+    swap = f'for file in "{tmp_path}"/export/.nfs*; do ln -sfn "{precious}" "$file"; done'
+    script.write_text(f'#!/bin/sh\n{swap}\nexec {shutil.which("fio")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    (tmp_path / "export").mkdir()
+    return precious
+
+
+@needs_fio
+def test_writing_follows_no_link(tmp_path: Path, hostile_fio: Path) -> None:
+    export, plan = tmp_path / "export", replace(PLAN, direction="write")
+    assert workload.write(export, plan, CELL).bytes == 1 << 20
+    assert (export / workload.file_name(plan)).is_symlink()
+    assert hostile_fio.read_text() == "kept"
+    with pytest.raises(JobError, match="symbolic links"):
+        workload.verify(export, plan, CELL)
+
+
+@needs_fio
+def test_making_follows_no_link(tmp_path: Path, hostile_fio: Path) -> None:
+    export = tmp_path / "export"
+    workload.make(export, PLAN)
+    assert hostile_fio.read_text() == "kept"
+    with pytest.raises(UserError, match="not a regular file"):
+        workload.is_there(export, PLAN)
+
+
+@needs_fio
+def test_verifying_follows_no_link(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload.make(folder, PLAN)
+    other = tmp_path / "other"
+    (folder / workload.file_name(PLAN)).rename(other)
+    (folder / workload.file_name(PLAN)).symlink_to(other)
+    with pytest.raises(JobError, match="symbolic links"):
+        workload.verify(folder, PLAN)
+
+
+def test_removing_keeps_the_content_of_a_linked_file(tmp_path: Path) -> None:
+    """The server lets any writer of the export link any file of it."""
+    precious, path = tmp_path / "precious", tmp_path / workload.file_name(PLAN)
+    precious.write_text("kept")
+    path.hardlink_to(precious)
+    workload.remove(tmp_path, PLAN)
+    assert not path.exists()
+    assert precious.read_text() == "kept"
+
+
+def test_a_fifo_in_place_of_the_file_blocks_nothing(tmp_path: Path) -> None:
+    path = tmp_path / workload.file_name(PLAN)
+    os.mkfifo(path)
+    with pytest.raises(UserError, match="not a regular file"):
+        workload.is_there(tmp_path, PLAN)
+    with pytest.raises(JobError, match="not a regular file"):
+        workload.remember(tmp_path, PLAN)
+    workload.remove(tmp_path, PLAN)
+    assert not path.exists()
