@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of the state before a role, and sweeps that an interrupted play left running."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import run_module
+from ansible_modules import PLAYBOOKS, run_module
 
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
@@ -110,7 +111,7 @@ def test_an_interrupted_sweep_is_stopped_and_resumed(host: Path) -> None:
 
 
 def test_a_sweep_interrupted_before_its_plan_starts_again(host: Path) -> None:
-    (host / "first").mkdir()
+    (host / "first").mkdir(mode=0o700)
     (host / "first/a.db").touch()
     assert sweep(host)["changed"]
     (line,) = ran(host)
@@ -125,3 +126,46 @@ def test_absent_stops_units_and_removes_stores(host: Path) -> None:
     assert run_module(host, "nfsrdma_sweep", state="absent")["changed"]
     assert not (host / "nfsrdma-load.service").exists()
     assert run_module(host, "nfsrdma_sweep", state="absent")["changed"] is False
+
+
+def test_stores_are_not_below_a_directory_that_users_write_to() -> None:
+    play = (PLAYBOOKS / "playbooks/sweep.yml").read_text()
+    assert "sweep_folder: /var/lib/nfsrdma-sweeps/" in play
+    module = (PLAYBOOKS / "plugins/modules/nfsrdma_sweep.py").read_text()
+    assert 'FOLDER = "/var/lib/nfsrdma-sweeps"' in module
+
+
+def test_a_link_in_place_of_the_directory_of_stores_is_refused(host: Path) -> None:
+    (host / "theirs").mkdir(mode=0o700)
+    (host / "first").symlink_to(host / "theirs")
+    said = sweep(host)
+    assert "first: expected a directory, found a link" in said["msg"]
+    assert not list((host / "theirs").iterdir())
+    assert not (host / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "mode", "expected"),
+    [("first", 0o755, "mode 0700"), (".", 0o777, "mode 0755"), (".", 0o775, "mode 0755")],
+)
+def test_a_directory_that_others_reach_is_refused(
+    host: Path, folder: str, mode: int, expected: str
+) -> None:
+    (host / folder).mkdir(exist_ok=True)
+    (host / folder).chmod(mode)
+    said = sweep(host)
+    host.chmod(0o700)
+    assert f"{expected}, found uid {os.geteuid()} and mode {mode:04o}" in said["msg"]
+    assert not (host / "ran").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+@pytest.mark.parametrize("folder", [".", "first"])
+def test_a_directory_of_another_user_is_refused(host: Path, folder: str) -> None:
+    (host / folder).mkdir(mode=0o700, exist_ok=True)
+    os.chown(host / folder, 1000, 1000)
+    said = sweep(host)
+    os.chown(host, 0, 0)
+    assert "expected owner root" in said["msg"]
+    assert "found uid 1000" in said["msg"]
+    assert not (host / "ran").exists()

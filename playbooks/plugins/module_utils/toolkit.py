@@ -7,8 +7,10 @@ the toolkit is installed in a directory of its own.  No command goes through a s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 import tempfile
 
 OPTION = {"type": "str", "default": "/usr/local/bin/nfsrdma"}
@@ -84,6 +86,28 @@ def write(module, path, text):
     module.atomic_move(draft, path)
     if new:
         os.chmod(path, 0o644)
+
+
+def create_private(module, path):
+    """Create a directory with mode 0700; fail if another user can read it or replace it."""
+    path, folder = os.path.abspath(path), ""
+    for part in path.strip("/").split("/"):
+        folder += "/" + part
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            module.fail_json(
+                msg=folder + ": expected a directory, found a link or a file: remove it"
+            )
+        # users replace only what they own in a sticky directory
+        allowed = 0o777 if found.st_mode & stat.S_ISVTX else 0o755
+        allowed = 0o700 if folder == path else allowed
+        mode = found.st_mode & 0o777
+        if found.st_uid not in (0, os.geteuid()) or mode & ~allowed:
+            expected = "expected owner root and at most mode %04o" % allowed
+            module.fail_json(msg="%s: %s, found uid %d and mode %04o: correct or remove it"
+                             % (folder, expected, found.st_uid, mode))  # fmt: skip
 
 
 def missing(path):

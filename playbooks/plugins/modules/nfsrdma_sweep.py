@@ -15,7 +15,7 @@ description:
 extends_documentation_fragment: [nfsrdma.tools.nfsrdma, nfsrdma.tools.nfsrdma.program]
 options:
   store:
-    description: The SQLite file for the trials. The module creates its directory.
+    description: The SQLite file for the trials. The module creates its directory with mode 0700, and fails if another user can read or replace it.
     type: str
   target:
     description: The export to measure, as SERVER:/PATH. Required unless O(state=absent).
@@ -43,7 +43,7 @@ attributes:
 EXAMPLES = r"""
 - name: Measure
   nfsrdma.tools.nfsrdma_sweep:
-    store: /var/tmp/nfsrdma-fleet/first/step-1.db
+    store: /var/lib/nfsrdma-sweeps/first/step-1.db
     target: server:/srv/data
     options: [--transport, rdma, --runs, "3"]
 """
@@ -63,9 +63,13 @@ import sqlite3
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
-from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import OPTION, run
+from ansible_collections.nfsrdma.tools.plugins.module_utils.toolkit import (
+    OPTION,
+    create_private,
+    run,
+)
 
-FOLDER = "/var/tmp/nfsrdma-fleet"  # noqa: S108
+FOLDER = "/var/lib/nfsrdma-sweeps"
 SWEEP = "nfsrdma-sweep.service"
 LOAD = "nfsrdma-load.service"
 
@@ -95,6 +99,8 @@ def main():
     p = module.params
     if p["state"] == "absent":
         _end(module)
+    if not module.check_mode:
+        create_private(module, os.path.dirname(p["store"]))
     done = os.path.exists(_done(p["store"]))
     if not done and not module.check_mode:
         _stop(module, SWEEP)
@@ -134,7 +140,6 @@ def _stop(module, unit):
 
 def _measure(module):
     p = module.params
-    os.makedirs(os.path.dirname(p["store"]), 0o700, exist_ok=True)
     begun = _planned(p["store"])
     if os.path.exists(p["store"]) and not begun:
         os.unlink(p["store"])
