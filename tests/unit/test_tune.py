@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import ast
 import json
 import math
 import subprocess
@@ -13,7 +14,7 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
 from nfsrdma_tools.host.tune.state import load, state_file
-from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE, rule_text
+from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE
 
 FSTAB = (
     b"# /etc/fstab: static file system information\n"
@@ -31,9 +32,10 @@ DATA = Path("/mnt/data")
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NFSRDMA_LIB", raising=False)
-    for folder in ("etc", "var/lib", "usr/local/lib", "etc/udev/rules.d"):
+    for folder in ("etc", "var/lib", "usr/local/lib", "usr/bin", "etc/udev/rules.d"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "etc/fstab").write_bytes(FSTAB)
+    (tmp_path / "usr/bin/python3").touch()
     return tmp_path
 
 
@@ -202,11 +204,21 @@ def test_damaged_state_is_named(root: Path) -> None:
         tuning.show(root)
 
 
-def test_rule_outlives_a_new_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    usual = Path("/usr/bin/python3")
-    (tmp_path / "python").symlink_to(usual.resolve())
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    assert f'PROGRAM="{usual} -IS' in rule_text()
+def test_root_runs_the_systems_python_only(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `uv tool install` by a user, this interpreter and its folder belong to the user."""
+    monkeypatch.setattr("sys.executable", str(root / "home/user/bin/python3"))
+    tuning.apply(tuning.TuneRequest(DATA, read_ahead_kb=64), root)
+    assert 'PROGRAM="/usr/bin/python3 -IS /' in (root / RULE).read_text()
+    # Python 3.9, of RHEL 9, is the oldest of a supported distribution
+    ast.parse((root / HELPER).read_text(), feature_version=(3, 9))
+
+
+def test_the_rule_needs_a_python_of_the_system(root: Path) -> None:
+    (root / "usr/bin/python3").unlink()
+    before = everything(root)
+    with pytest.raises(UserError, match=r"usr/bin/python3 does not exist.*install"):
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
+    assert everything(root) == before
 
 
 def test_rule_names_no_mount_and_sorts_after_nfs_utils(root: Path) -> None:

@@ -8,10 +8,9 @@ sets the same attribute: udev writes attributes in the order of the rules, so ou
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host.tune import udev_helper
 
@@ -19,7 +18,8 @@ __all__ = ["HELPER", "RULE", "install", "installed", "remove", "rule_text"]
 
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
 HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
-USUAL = Path("/usr/bin/python3")
+# not the interpreter of this process: that may belong to a user, and udev runs the helper as root
+PYTHON = Path("usr/bin/python3")
 
 
 def rule_text() -> str:
@@ -27,21 +27,18 @@ def rule_text() -> str:
     return (
         "# Made by nfsrdma tune, removed by `nfsrdma tune undo`.\n"
         'ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="0:*", '
-        f'PROGRAM="{_python()} -IS /{HELPER} %k", ATTR{{read_ahead_kb}}="%c"\n'
+        f'PROGRAM="/{PYTHON} -IS /{HELPER} %k", ATTR{{read_ahead_kb}}="%c"\n'
     )
 
 
-def _python() -> str:
-    # the base interpreter: a virtual environment may be deleted
-    path = Path(sys.executable).resolve()
-    # /usr/bin/python3.13 disappears with the next release of the distribution
-    if path == USUAL.resolve() or not re.fullmatch(r"[\w/.+-]+", str(path), re.ASCII):
-        return str(USUAL)
-    return str(path)
-
-
 def install(root: Path) -> list[Path]:
-    """Install the rule and its helper below ``root``; returns the new or changed files."""
+    """Install the rule and its helper below ``root``; returns the new or changed files.
+
+    UserError if the system has no Python to run the helper.
+    """
+    if not (root / PYTHON).exists():
+        what = f"{root / PYTHON} does not exist, and the udev rule needs it"
+        raise UserError(what, "install the distribution's package python3")
     wanted = {HELPER: Path(udev_helper.__file__).read_text(), RULE: rule_text()}
     changed = [root / path for path, text in wanted.items() if read(root / path) != text]
     for path in changed:
