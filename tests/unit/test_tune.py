@@ -2,6 +2,7 @@
 import ast
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -352,3 +353,65 @@ def test_helper_waits_for_nfs_alone(
     monkeypatch.setattr(udev_helper.os.path, "exists", lambda _: True)
     assert udev_helper.wait_for(device, str(mountinfo), str(listed)) == found
     assert poll.now == seconds
+
+
+@pytest.fixture
+def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files below ``root`` are those of the host, whose udev and systemd fail on request."""
+    monkeypatch.setattr(tuning, "SLASH", root)
+    monkeypatch.setattr(mount_unit, "SYSTEMD", root)
+    programs = root.parent / f"{root.name}-programs"
+    programs.mkdir()
+    for name in ("udevadm", "systemctl"):
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "$@" >> {programs}/ran\ntest ! -e {programs}/broken-{name}\n'
+        )
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    return programs
+
+
+@pytest.mark.parametrize("broken", ["udevadm", "systemctl"])
+def test_a_refused_reload_reverts_apply(root: Path, refused: Path, broken: str) -> None:
+    before = everything(root)
+    (refused / f"broken-{broken}").touch()
+    with pytest.raises(UserError, match=rf"{broken} .*exited with status 1") as caught:
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), root)
+    assert str(caught.value).count("exited with status 1") == 1
+    assert everything(root) == before
+    with pytest.raises(UserError, match="nothing is tuned"):
+        tuning.undo(None, root)
+
+
+@pytest.mark.parametrize("broken", ["udevadm", "systemctl"])
+def test_a_refused_reload_does_not_keep_a_mount_tuned(
+    root: Path, refused: Path, broken: str
+) -> None:
+    before = everything(root)
+    for directory in (DATA, Path("/mnt/last")):
+        tuning.apply(tuning.TuneRequest(directory, rsize=65536, read_ahead_kb=64), root)
+    (refused / f"broken-{broken}").touch()
+    with pytest.raises(tuning.PartlyUndoneError, match=rf"{broken} .*status 1.*restored") as caught:
+        tuning.undo(None, root)
+    assert [row.directory for row in caught.value.undone] == ["/mnt/data", "/mnt/last"]
+    assert not caught.value.failures
+    assert everything(root) == before
+    with pytest.raises(UserError, match="nothing is tuned"):
+        tuning.undo(None, root)
+
+
+@pytest.mark.parametrize("broken", ["udevadm", "systemctl"])
+def test_a_refused_reload_keeps_the_first_values(root: Path, refused: Path, broken: str) -> None:
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead_kb=64), root)
+    tuned = everything(root)
+    (refused / f"broken-{broken}").touch()
+    with pytest.raises(UserError, match=f"{broken} "):
+        tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead_kb=128), root)
+    assert everything(root) == tuned
+
+
+def test_only_what_reads_a_changed_file_reloads(root: Path, refused: Path) -> None:
+    tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+    assert (refused / "ran").read_text() == "daemon-reload\n"
+    tuning.apply(tuning.TuneRequest(Path("/mnt/last"), read_ahead_kb=64), root)
+    assert (refused / "ran").read_text() == "daemon-reload\ncontrol --reload\n"

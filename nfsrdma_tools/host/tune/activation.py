@@ -11,13 +11,25 @@ from nfsrdma_tools.host.nfs import mounting, readahead
 from nfsrdma_tools.host.tune import mount_unit
 from nfsrdma_tools.host.tune.state import Tuned
 
-__all__ = ["check", "mount", "reload", "set_read_ahead", "shares_with", "unmount"]
+__all__ = [
+    "check",
+    "mount",
+    "reload_systemd",
+    "reload_udev",
+    "set_read_ahead",
+    "shares_with",
+    "unmount",
+]
 
 
-def reload() -> None:
-    """Have udev reload its rules, and systemd reload fstab and its units."""
+def reload_udev() -> None:
+    """Have udev reload its rules."""
     run("udevadm", "control", "--reload")
-    if Path("/run/systemd/system").is_dir():
+
+
+def reload_systemd() -> None:
+    """Have systemd reload fstab and its units."""
+    if mount_unit.SYSTEMD.is_dir():
         run("systemctl", "daemon-reload")
 
 

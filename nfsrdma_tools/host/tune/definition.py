@@ -40,7 +40,7 @@ def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> E
 
 
 def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
-    if root != Path("/") or not Path("/run/systemd/system").is_dir():
+    if root != Path("/") or not mount_unit.SYSTEMD.is_dir():
         return None
     unit = mount_unit.name(directory)
     text = mount_unit.cat(unit)

@@ -14,6 +14,8 @@ from nfsrdma_tools.host.nfs.fstab import with_sizes
 __all__ = ["cat", "dropin", "dropin_text", "is_written_by_hand", "name", "options"]
 
 DROPIN = "90-nfsrdma.conf"
+# exists while systemd is the init system: sd_booted(3)
+SYSTEMD = Path("/run/systemd/system")
 
 
 def name(directory: Path) -> str:

@@ -10,8 +10,9 @@ change and holds all that ``undo`` needs; on failure, ``apply`` reverts all chan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
@@ -66,13 +67,19 @@ class TuneState:
 
 
 class PartlyUndoneError(UserError):
-    """Some mounts keep their tuning: ``undone`` was reverted, ``failures`` are the other mounts."""
+    """``undone`` was reverted; ``failures`` are mounts that stay tuned.
 
-    def __init__(self, undone: list[Tuned], failures: dict[str, UserError]) -> None:
+    ``pending`` are commands that failed after the files were restored.
+    """
+
+    def __init__(
+        self, undone: list[Tuned], failures: dict[str, UserError], pending: Sequence[str] = ()
+    ) -> None:
         self.undone, self.failures = undone, failures
-        kept = "; ".join(f"{directory} is still tuned: {e}" for directory, e in failures.items())
+        kept = [f"{directory} is still tuned: {e}" for directory, e in failures.items()]
         restored = ", ".join(one.directory for one in undone) or "none"
-        super().__init__(f"{kept}; restored: {restored}")
+        what = "; ".join([*kept, *dict.fromkeys(pending), f"restored: {restored}"])
+        super().__init__(what, "the files are restored: reboot or remount" if pending else "")
 
 
 def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> TuneState:
@@ -90,17 +97,20 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
             if remount:
                 # unmount first: a busy mount fails before anything is changed
                 activation.unmount(request.directory)
-            if old:
-                _take_back(old, root)
+            if old and (pending := _take_back(old, root)):
+                raise UserError("; ".join(pending))
             tuned = _plan(request, mount, was, root)
             _put(tuned, root)
             if remount:
                 activation.mount(request.directory)
                 activation.check(tuned)
-        except BaseException:
-            _revert(request.directory, old, root)
+        except BaseException as error:
+            failures = _revert(request.directory, old, root)
             if remount:
-                _mount_as_before(request.directory, mount)
+                failures += _failure(_mount_as_before, request.directory, mount)
+            more = [text for text in dict.fromkeys(failures) if text != str(error)]
+            if more and isinstance(error, UserError):
+                raise UserError("; ".join([error.message, *more]), error.hint) from error
             raise
     return _state(tuned, root)
 
@@ -115,21 +125,22 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
 
     Raises UserError if nothing was, MismatchError if the line was changed in the meantime.  With
     several mounts, a mount that cannot be reverted does not keep the others from it:
-    PartlyUndoneError at the end.
+    PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
     with tune_state.locked(root):
         mine = _tuned(directory, tune_state.load(root))
         failures: dict[str, UserError] = {}
+        pending: list[str] = []
         for row in mine:
             try:
-                _take_back(row, root)
+                pending += _take_back(row, root)
             except UserError as error:
                 if len(mine) == 1:
                     raise
                 failures[row.directory] = error
-    if failures:
+    if failures or pending:
         undone = [row for row in mine if row.directory not in failures]
-        raise PartlyUndoneError(undone, failures)
+        raise PartlyUndoneError(undone, failures, pending)
     return mine
 
 
@@ -207,18 +218,43 @@ def _put(tuned: Tuned, root: Path) -> None:
         tune_definition.put(edit)
     if tuned.read_ahead_kb is not None:
         udev_rule.install(root)
-    if root == SLASH:
-        activation.reload()
-        if tuned.read_ahead_kb is not None:
-            activation.set_read_ahead(Path(tuned.directory), tuned.read_ahead_kb)
+    for activate in _activations(tuned, root, tuned.read_ahead_kb):
+        activate()
 
 
-def _revert(directory: Path, old: Tuned | None, root: Path) -> None:
+def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[Callable[[], None]]:
+    """The steps that put changed files of a mount into effect, and this read-ahead."""
+    if root != SLASH:
+        return []
+    steps: list[Callable[[], None]] = [activation.reload_systemd] if tuned.file else []
+    if tuned.read_ahead_kb is not None:
+        steps.append(activation.reload_udev)
+        if kb is not None:
+            steps.append(partial(activation.set_read_ahead, Path(tuned.directory), kb))
+    return steps
+
+
+def _revert(directory: Path, old: Tuned | None, root: Path) -> list[str]:
+    """Return to ``old`` as far as possible; a message per failure."""
     current = _known(directory, root)
-    if current and current != old:
-        _take_back(current, root)
-    if old and current != old:
-        _put(old, root)
+    if current == old:
+        return []
+    failures: list[str] = []
+    if current:
+        try:
+            failures += _take_back(current, root)
+        except (UserError, OSError) as error:
+            return [str(error)]
+    return [*failures, *(_failure(_put, old, root) if old else [])]
+
+
+def _failure(step: Callable[..., None], *arguments: object) -> list[str]:
+    """Call ``step``; its error message, in a list, if it fails."""
+    try:
+        step(*arguments)
+    except (UserError, OSError) as error:
+        return [str(error)]
+    return []
 
 
 def _mount_as_before(directory: Path, before: mounting.Mount | None) -> None:
@@ -230,18 +266,21 @@ def _mount_as_before(directory: Path, before: mounting.Mount | None) -> None:
             activation.mount(directory)
 
 
-def _take_back(tuned: Tuned, root: Path) -> None:
+def _take_back(tuned: Tuned, root: Path) -> list[str]:
+    """Revert the files; returns a message per failure to put them into effect.
+
+    Such a failure does not keep the mount tuned: the next attempt would fail in the same way.
+    """
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
     rest = [row for row in tune_state.load(root) if row.directory != tuned.directory]
     if all(row.read_ahead_kb is None for row in rest):
         udev_rule.remove(root)
-    if root == SLASH:
-        activation.reload()
-        if tuned.read_ahead_kb is not None and tuned.read_ahead_was_kb is not None:
-            activation.set_read_ahead(Path(tuned.directory), tuned.read_ahead_was_kb)
+    steps = _activations(tuned, root, tuned.read_ahead_was_kb)
+    failures = [text for step in steps for text in _failure(step)]
     tune_state.save(root, rest)
+    return failures
 
 
 def _edit(tuned: Tuned) -> Edit | None:
