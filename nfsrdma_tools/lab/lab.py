@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -129,11 +128,11 @@ class Lab(Nodes):
         stale_labs.remove()
         for folder in (self.folder, self._disks):
             # remove what a killed owner left
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+            stale_labs.remove_folder(folder)
+            paths.create_lab_folder(folder)
             # marks the disks as in use for stale_labs of other run folders
             stack.enter_context(try_folder_lock(folder))
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(_remove, folder)
 
     @property
     def _disks(self) -> Path:
@@ -173,6 +172,12 @@ class Lab(Nodes):
         self.run(node, "lab-nic", "card", stdin=module)
         # new cards have an infinite rate and no delay: give them netem's
         self.set_link(str(self.config.wire))
+
+
+def _remove(folder: Path) -> None:
+    # the next start removes what cannot be removed now
+    with contextlib.suppress(OSError, UserError):
+        stale_labs.remove_folder(folder)
 
 
 def _lock(name: str, stack: contextlib.ExitStack) -> None:

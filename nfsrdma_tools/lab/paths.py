@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,29 +14,55 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 
 __all__ = [
+    "MARK",
     "cache_dir",
+    "create_lab_folder",
     "disks_dir",
     "draft_of",
+    "is_lab_folder",
     "lab_dir",
     "lab_lock",
     "labs_dir",
 ]
 
+MARK = ".nfsrdma-lab"
+"""A file in each folder of a lab: folders without it are never removed."""
+
 
 def cache_dir() -> Path:
-    """Images and snapshots: $XDG_CACHE_HOME/nfsrdma, or ~/.cache/nfsrdma."""
+    """Images and snapshots: $XDG_CACHE_HOME/nfsrdma, or ~/.cache/nfsrdma.
+
+    UserError if another user can change it.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return _made(Path(base) / "nfsrdma")
+    path = _made(Path(base) / "nfsrdma")
+    _refuse_shared(path, path.stat(), 0o022, "XDG_CACHE_HOME")
+    return path
 
 
 def labs_dir() -> Path:
-    """The running labs, one folder each. Short, because socket paths are limited to 107 bytes."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or ("/run" if os.geteuid() == 0 else "")
-    path = Path(base) / "nfsrdma-labs" if base else Path(f"/tmp/nfsrdma-labs-{os.geteuid()}")  # noqa: S108
-    made = _made(path)
-    if made.stat().st_uid != os.geteuid():
-        raise UserError(f"{path} belongs to another user", "remove it, or set XDG_RUNTIME_DIR")
-    return made
+    """The running labs, one folder each. Short, because socket paths are limited to 107 bytes.
+
+    UserError if another user can read, change or replace it.
+    """
+    variable = "XDG_RUNTIME_DIR"
+    base = Path(os.environ.get(variable) or ("/run" if os.geteuid() == 0 else "/tmp"))  # noqa: S108
+    own = os.environ.get(variable) or os.geteuid() == 0
+    path = _made(base / ("nfsrdma-labs" if own else f"nfsrdma-labs-{os.geteuid()}"))
+    # anyone may make the name first in /tmp, as a link to a folder of this user
+    _refuse_shared(path, path.lstat(), 0o077, variable)
+    parent = base.stat()
+    # users replace only what they own in a sticky folder
+    _refuse_shared(base, parent, 0 if parent.st_mode & stat.S_ISVTX else 0o022, variable)
+    return path
+
+
+def _refuse_shared(path: Path, found: os.stat_result, forbidden: int, variable: str) -> None:
+    owned = found.st_uid in (0, os.geteuid())
+    if not (owned and stat.S_ISDIR(found.st_mode)) or found.st_mode & forbidden:
+        what = f"expected a directory that only uid {os.geteuid()} can change"
+        mode = f"{stat.filemode(found.st_mode)} of uid {found.st_uid}"
+        raise UserError(f"{path}: {what}, found {mode}", f"correct it, or set {variable}")
 
 
 def lab_dir(name: str) -> Path:
@@ -53,8 +80,23 @@ def disks_dir() -> Path:
     return cache_dir() / "labs"
 
 
+def create_lab_folder(folder: Path) -> None:
+    """Create a lab's folder with the mark by which ``is_lab_folder`` recognizes it."""
+    folder.mkdir(mode=0o700, parents=True)
+    (folder / MARK).touch()
+
+
+def is_lab_folder(folder: Path) -> bool:
+    """Whether a lab made this folder; an empty one counts, as a lab may not have marked it yet."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    return (folder / MARK).is_file() or not any(folder.iterdir())
+
+
 def _made(path: Path) -> Path:
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # a link without a target exists, too
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700, parents=True)
     return path
 
 

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import attach, paths, qemu_binary, snapshot, stale_labs
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
@@ -418,7 +419,7 @@ def test_what_killed_owners_left_goes_and_nothing_else(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name in ("dead", "alive", "elsewhere"):
         for folder in (paths.lab_dir(name), paths.disks_dir() / name):
-            folder.mkdir(parents=True)
+            paths.create_lab_folder(folder)
             (folder / "disk").write_bytes(bytes(8192))
     # brought up with another XDG_RUNTIME_DIR
     shutil.rmtree(paths.lab_dir("elsewhere"))
@@ -434,3 +435,94 @@ def test_what_killed_owners_left_goes_and_nothing_else(
         assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
     assert stale_labs.remove() >= 8192
     assert list(paths.labs_dir().iterdir()) == []
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "home/thesis").mkdir(parents=True)
+    (tmp_path / "home/thesis/text").write_text("kept")
+    return tmp_path
+
+
+def test_a_link_in_place_of_the_labs_is_refused(homes: Path) -> None:
+    """Anyone can make the name first in /tmp."""
+    (homes / "nfsrdma-labs").symlink_to(homes / "home")
+    for use in (paths.labs_dir, stale_labs.remove, lambda: paths.lab_lock("x")):
+        with pytest.raises(UserError, match=r"nfsrdma-labs: expected a directory .*found lrwx"):
+            use()
+    assert (homes / "home/thesis/text").read_text() == "kept"
+    (homes / "nfsrdma-labs").unlink()
+    (homes / "nfsrdma-labs").symlink_to(homes / "nothing")
+    with pytest.raises(UserError, match="found lrwx"):
+        paths.labs_dir()
+
+
+def test_a_folder_of_labs_that_others_reach_is_refused(homes: Path) -> None:
+    labs = paths.labs_dir()
+    assert labs.stat().st_mode & 0o777 == 0o700
+    labs.chmod(0o750)
+    with pytest.raises(UserError, match="found drwxr-x---"):
+        paths.labs_dir()
+    labs.chmod(0o700)
+    homes.chmod(0o777)
+    with pytest.raises(UserError, match="found drwxrwxrwx"):
+        paths.labs_dir()
+    homes.chmod(0o1777)
+    assert paths.labs_dir() == labs
+    paths.cache_dir().chmod(0o777)
+    with pytest.raises(UserError, match=r"found drwxrwxrwx .*set XDG_CACHE_HOME"):
+        paths.cache_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_a_folder_of_labs_of_another_user_is_refused(homes: Path) -> None:
+    for folder in (paths.labs_dir(), homes, paths.cache_dir()):
+        os.chown(folder, 1000, 1000)
+        with pytest.raises(UserError, match="of uid 1000"):
+            stale_labs.remove()
+        os.chown(folder, 0, 0)
+    assert stale_labs.remove() == 0
+
+
+def test_only_folders_of_labs_are_removed(homes: Path) -> None:
+    other, link = paths.labs_dir() / "thesis", paths.disks_dir() / "link"
+    paths.disks_dir().mkdir()
+    shutil.copytree(homes / "home/thesis", other)
+    link.symlink_to(homes / "home")
+    (paths.labs_dir() / "empty").mkdir()
+    assert stale_labs.remove() == 0
+    assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["thesis"]
+    assert link.is_symlink()
+    for folder in (other, link):
+        with pytest.raises(UserError, match="expected a folder of a lab"):
+            stale_labs.remove_folder(folder)
+    assert (other / "text").read_text() == (homes / "home/thesis/text").read_text() == "kept"
+
+
+def test_a_link_in_a_cache_is_removed_but_not_its_target(homes: Path) -> None:
+    (homes / "link").symlink_to(homes / "home")
+    stale_labs.removed(homes / "link")
+    assert not (homes / "link").is_symlink()
+    assert (homes / "home/thesis/text").read_text() == "kept"
+
+
+def test_a_folder_that_is_still_written_to_stays_a_folder_of_a_lab(
+    homes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = paths.lab_dir("x")
+    paths.create_lab_folder(folder)
+    rmdir = Path.rmdir
+
+    def write_while_removing(path: Path) -> None:
+        (path / "console").touch()
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "rmdir", write_while_removing)
+    with pytest.raises(OSError, match="not empty"):
+        stale_labs.remove_folder(folder)
+    monkeypatch.undo()
+    assert paths.is_lab_folder(folder)
+    stale_labs.remove_folder(folder)
+    assert not folder.exists()
