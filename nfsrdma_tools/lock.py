@@ -1,53 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks between processes: flock(2) on a folder or a file.
+"""Locks between processes: flock(2) on a file that only its owner can open.
 
-The kernel releases a lock when its holder ends, however it ends.  A folder that exists is locked
-itself, so that no lock file remains.
+Any user who can open a file or a folder for reading can hold its lock, for ever.  Lock files
+therefore have mode 0600; a folder is locked itself only where no other user reaches it.  The
+kernel releases a lock when its holder ends, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.state_files import state_dir
 
-__all__ = ["file_lock", "folder_lock", "try_file_lock", "try_folder_lock"]
+__all__ = ["file_lock", "host_lock", "try_file_lock", "try_folder_lock"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path, busy: UserError | None = None) -> Iterator[None]:
-    """Lock a folder in the block: wait for another holder, or raise ``busy`` if there is one.
+def host_lock(kind: str, name: str | Path = "", busy: UserError | None = None) -> Iterator[None]:
+    """Lock something on this host in the block, such as kind "mount" with a directory as name.
 
-    Raises UserError if the folder cannot be opened.
+    Wait for another holder, or raise ``busy`` if there is one.  Raises UserError without the right
+    to write to the folder of locks.
     """
-    with _opened(folder, _FOLDER) as handle:
-        if busy is None:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        elif not _take(handle):
+    end = f"-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}" if name else ""
+    with file_lock(state_dir() / f"{kind}{end}.lock", busy):
+        yield
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, busy: UserError | None = None) -> Iterator[None]:
+    """Lock a file in the block: wait for another holder, or raise ``busy`` if there is one.
+
+    The file exists only while it is locked.
+    """
+    with _locked_file(path, wait=busy is None) as taken:
+        if busy and not taken:
             raise busy
         yield
-
-
-@contextlib.contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Lock a file in the block, and wait for another holder.  The file is created, and remains."""
-    with _opened(path, _FILE) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def try_folder_lock(folder: Path) -> Iterator[bool]:
-    """Lock a folder in the block; False if another process holds the lock."""
-    with _opened(folder, _FOLDER) as handle:
-        yield _take(handle)
 
 
 @contextlib.contextmanager
@@ -56,9 +54,22 @@ def try_file_lock(path: Path) -> Iterator[bool]:
 
     The file exists only while it is locked.
     """
+    with _locked_file(path, wait=False) as taken:
+        yield taken
+
+
+@contextlib.contextmanager
+def try_folder_lock(folder: Path) -> Iterator[bool]:
+    """Lock a folder in the block; False if another process holds the lock."""
+    with _opened(folder, _FOLDER) as handle:
+        yield _take(handle, wait=False)
+
+
+@contextlib.contextmanager
+def _locked_file(path: Path, wait: bool) -> Iterator[bool]:
     while True:
         with _opened(path, _FILE) as handle:
-            taken = _take(handle)
+            taken = _take(handle, wait)
             if taken and not _is_at(path, handle):
                 # its holder removed the file after it was opened here
                 continue
@@ -82,9 +93,9 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         os.close(handle)
 
 
-def _take(handle: int) -> bool:
+def _take(handle: int, wait: bool) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     return True

@@ -9,7 +9,6 @@ that from the journal, and the store has the state to resume from.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Callable, Generator, Iterator
@@ -24,7 +23,7 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS
-from nfsrdma_tools.lock import try_file_lock
+from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.state_files import state_dir
 from nfsrdma_tools.sweep import duration_estimate
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -100,15 +99,10 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         yield Finished(plan.uid, len(store.trials(plan)))
 
 
-@contextlib.contextmanager
-def _only_one(what: str) -> Iterator[None]:
-    """Hold the lock named ``what``; UserError at once when another sweep has it."""
-    name = hashlib.sha256(os.fsencode(what)).hexdigest()[:16]
-    with try_file_lock(state_dir() / f"sweep-{name}.lock") as taken:
-        if not taken:
-            hint = "wait for it, or sweep on another mount point"
-            raise UserError(f"another sweep uses {what}", hint)
-        yield
+def _only_one(what: str) -> AbstractContextManager[None]:
+    """The lock named ``what``; UserError on entry when another sweep has it."""
+    hint = "wait for it, or sweep on another mount point"
+    return host_lock("sweep", what, UserError(f"another sweep uses {what}", hint))
 
 
 def _conditions(plan: Plan, changes: Journal) -> dict[str, str]:

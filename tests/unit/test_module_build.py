@@ -13,6 +13,7 @@ from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.build import build, checked_release, first_error
 from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, known
 from nfsrdma_tools.host.module.source import Source
+from nfsrdma_tools.lock import try_folder_lock
 
 MAKE = """#!/bin/sh
 echo "$@" >> {log}
@@ -143,6 +144,14 @@ def test_what_a_killed_build_left_is_removed_by_the_next(source: Source, tmp_pat
     left.mkdir(parents=True)
     build("6.12.1-x", source=source)
     assert not left.exists()
+
+
+@pytest.mark.usefixtures("made")
+def test_a_lock_on_the_cache_blocks_nothing(source: Source) -> None:
+    first = build("6.12.1-x", source=source)
+    with try_folder_lock(first.path.parents[1]):
+        assert build("6.12.1-x", force=True, source=source).fresh
+    assert not (first.path.parents[1] / "lock").exists()
 
 
 def test_a_kernel_without_headers_names_the_package() -> None:

@@ -108,7 +108,6 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
     patch.setattr(module_users.nfsctl, "listeners", list)
     patch.setattr(module_users, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
-    patch.setattr(module_state, "_LOCK", tmp_path)
     return kernel
 
 

@@ -12,6 +12,7 @@ from nfsrdma_tools.host.nfs.mount_nfs import MountError
 from nfsrdma_tools.host.nfs.mounting import find, mount, undo_for, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, MountState, states
 from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 from tests.unit.requests_made import asks
 
@@ -47,6 +48,19 @@ def test_mount_points_that_cannot_be_used(
     with journal() as book, pytest.raises(UserError, match=why):
         mount(asks(directory=tmp_path / directory), book)
     assert list(state.glob("*.undo")) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root comes this far")
+def test_a_lock_on_the_mount_point_blocks_nothing(
+    state: Path, stand_in: Path, tmp_path: Path
+) -> None:
+    stand_in.write_text("#!/bin/sh\necho mount.nfs: access denied by server >&2\nexit 32\n")
+    with (
+        try_folder_lock(tmp_path),
+        journal() as book,
+        pytest.raises(MountError, match="does not export"),
+    ):
+        mount(asks(directory=tmp_path), book)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root comes this far")

@@ -15,6 +15,7 @@ from nfsrdma_tools.host.module.client_debugfs import ClientTransport, in_effect,
 from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.host.nfs import connection_sharing, mount_personality
 from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 from tests.unit.requests_made import HERE
 
@@ -75,6 +76,18 @@ def test_an_entry_that_did_not_take_effect_is_an_error(
         personality_table.requested_for(["fe80::1%2"], "cached", changes, table),
     ):
         raise AssertionError
+
+
+def test_a_lock_on_the_parameters_blocks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    with (
+        try_folder_lock(tmp_path),
+        journal() as changes,
+        personality_table.requested_for([], "cached", changes, tmp_path / "personality_for"),
+    ):
+        pass
 
 
 def test_the_transports_are_read(tmp_path: Path) -> None:

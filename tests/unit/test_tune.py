@@ -16,6 +16,7 @@ from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
 from nfsrdma_tools.host.tune.state import load, state_file
 from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE
+from nfsrdma_tools.lock import try_folder_lock
 
 FSTAB = (
     b"# /etc/fstab: static file system information\n"
@@ -33,6 +34,7 @@ DATA = Path("/mnt/data")
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NFSRDMA_LIB", raising=False)
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path.parent / f"{tmp_path.name}-state"))
     for folder in ("etc", "var/lib", "usr/local/lib", "usr/bin", "etc/udev/rules.d"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "etc/fstab").write_bytes(FSTAB)
@@ -415,3 +417,9 @@ def test_only_what_reads_a_changed_file_reloads(root: Path, refused: Path) -> No
     assert (refused / "ran").read_text() == "daemon-reload\n"
     tuning.apply(tuning.TuneRequest(Path("/mnt/last"), read_ahead_kb=64), root)
     assert (refused / "ran").read_text() == "daemon-reload\ncontrol --reload\n"
+
+
+def test_a_lock_on_etc_blocks_nothing(root: Path) -> None:
+    with try_folder_lock(root / "etc"):
+        tuning.apply(tuning.TuneRequest(DATA, rsize=65536), root)
+        tuning.undo(DATA, root)

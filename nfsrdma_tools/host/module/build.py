@@ -22,7 +22,7 @@ from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.source import OURS, Source
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import file_lock
 
 __all__ = [
     "Build",
@@ -71,7 +71,10 @@ def build(
     if known and not force:
         return Build(release, known, fresh=False)
     headers = _headers(release)
-    with folder_lock(_made(_place(release, source).parent)), _draft(release, source) as draft:
+    with (
+        file_lock(_made(_place(release, source).parent) / "lock"),
+        _draft(release, source) as draft,
+    ):
         # another process may have built it while this one waited for the lock
         if force or not cached(release, source):
             source.copy(draft)

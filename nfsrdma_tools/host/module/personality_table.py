@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.module.source import OURS
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.undo import Journal, Write
 
 __all__ = ["TABLE", "entries", "requested_for", "require"]
@@ -52,7 +52,7 @@ def requested_for(
     Another process that requests a personality waits.  Raises UserError if the module refuses the
     name or has no room, MismatchError if the table does not have the entry afterwards.
     """
-    with folder_lock(table.parent), contextlib.ExitStack() as undos:
+    with host_lock("personality"), contextlib.ExitStack() as undos:
         for address in addresses:
             undo = Write(str(table), _entry(address, entries(table).get(_plain(address))))
             journal.add(undo)

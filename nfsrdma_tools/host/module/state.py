@@ -10,11 +10,9 @@ from pathlib import Path
 
 from nfsrdma_tools import state_files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import host_lock
 
 __all__ = ["ModuleState", "load", "locked", "path", "save"]
-
-_LOCK = Path("/sys/module")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ def save(state: ModuleState | None) -> None:
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """Hold the lock for changing the transport module; UserError if another process holds it."""
-    with folder_lock(
-        _LOCK, UserError("another nfsrdma is changing modules", "wait until it has finished")
-    ):
+    busy = UserError("another nfsrdma is changing modules", "wait until it has finished")
+    with host_lock("module", busy=busy):
         yield

@@ -25,7 +25,7 @@ from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_transport_module
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
@@ -60,7 +60,7 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) ->
         why = os.strerror(errno.ENOTDIR if directory.exists() else errno.ENOENT)
         raise UserError(f"mount point {directory}: {why}", "create the directory")
     busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
-    with folder_lock(directory, busy):
+    with host_lock("mount", directory, busy):
         _free_directory(directory)
         check_transport_module(request.transport)
         with mount_personality.requested(

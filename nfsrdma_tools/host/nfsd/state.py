@@ -15,7 +15,7 @@ from typing import Any
 
 from nfsrdma_tools import state_files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import host_lock
 
 __all__ = ["ServerState", "load", "locked", "save", "state_file"]
 
@@ -66,5 +66,5 @@ def save(state: ServerState | None) -> None:
 def locked() -> Iterator[None]:
     """Hold the lock for changes of the server; UserError if another process holds it."""
     busy = UserError("another nfsrdma server command is running", "wait until it has finished")
-    with folder_lock(state_files.state_dir(), busy):
+    with host_lock("server", busy=busy):
         yield

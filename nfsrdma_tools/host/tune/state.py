@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools import state_files
-from nfsrdma_tools.lock import folder_lock
+from nfsrdma_tools.lock import host_lock
 
 __all__ = ["Tuned", "load", "locked", "save", "state_file"]
 
@@ -59,7 +59,7 @@ def save(root: Path, rows: list[Tuned]) -> None:
 
 
 @contextlib.contextmanager
-def locked(root: Path) -> Iterator[None]:
+def locked() -> Iterator[None]:
     """Hold the lock: only one tune runs at a time, others wait."""
-    with folder_lock(root / "etc"):
+    with host_lock("tune"):
         yield

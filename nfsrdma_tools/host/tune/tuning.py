@@ -90,7 +90,7 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
     On any error (nothing defines the mount, it is busy, the kernel rounds) all changes are
     reverted.
     """
-    with tune_state.locked(root):
+    with tune_state.locked():
         old, mount = _known(request.directory, root), _mount(request.directory, root)
         was = old.read_ahead_was_kb if old else _read_ahead(mount)
         try:
@@ -127,7 +127,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     several mounts, a mount that cannot be reverted does not keep the others from it:
     PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
-    with tune_state.locked(root):
+    with tune_state.locked():
         mine = _tuned(directory, tune_state.load(root))
         failures: dict[str, UserError] = {}
         pending: list[str] = []
