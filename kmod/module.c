@@ -10,53 +10,17 @@
 #include <linux/module.h>
 
 #include "client/client.h"
-#include "compat/compat.h"
 #include "memory/memory.h"
-#include "module.h"
 #include "observe/observe.h"
+#include "params.h"
 #include "server/server.h"
-
-#define CREATE_TRACE_POINTS
-#include "observe/trace.h"
-#include "observe/trace_server.h"
-
-struct workqueue_struct *nfr_work_poll;
-struct workqueue_struct *nfr_work_softirq;
-struct workqueue_struct *nfr_work_slow;
-
-static void nfr_module_destroy_work(void)
-{
-	/* draining a connection on the slow workqueue needs the others */
-	if (nfr_work_slow)
-		destroy_workqueue(nfr_work_slow);
-	if (nfr_work_softirq)
-		destroy_workqueue(nfr_work_softirq);
-	if (nfr_work_poll)
-		destroy_workqueue(nfr_work_poll);
-}
-
-static int nfr_module_create_work(void)
-{
-	nfr_work_slow = alloc_workqueue("nfsrdma_slow", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
-	nfr_work_poll = alloc_workqueue("nfsrdma_poll",
-					WQ_MEM_RECLAIM | WQ_HIGHPRI | NFR_WQ_BOUND, 0);
-#ifdef NFR_WQ_SOFTIRQ
-	nfr_work_softirq = alloc_workqueue("nfsrdma_softirq", NFR_WQ_SOFTIRQ, 0);
-	if (nfr_work_slow && nfr_work_poll && nfr_work_softirq)
-		return 0;
-#else
-	if (nfr_work_slow && nfr_work_poll)
-		return 0;
-#endif
-	nfr_module_destroy_work();
-	return -ENOMEM;
-}
+#include "work.h"
 
 static int __init nfr_module_init(void)
 {
 	int rc;
 
-	rc = nfr_module_create_work();
+	rc = nfr_work_create();
 	if (rc)
 		return rc;
 	rc = nfr_mem_cache_start();
@@ -82,7 +46,7 @@ out_stop:
 out_cache:
 	nfr_mem_cache_stop();
 out_destroy:
-	nfr_module_destroy_work();
+	nfr_work_destroy();
 	return rc;
 }
 
@@ -94,7 +58,7 @@ static void __exit nfr_module_exit(void)
 	nfr_observe_stop();
 	nfr_svc_grants_stop();
 	nfr_mem_cache_stop();
-	nfr_module_destroy_work();
+	nfr_work_destroy();
 }
 
 module_init(nfr_module_init);

@@ -9,7 +9,8 @@
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
-#include "module.h"
+#include "params.h"
+
 
 /* Numeric parameter: a multiple of @step from @low to @high, or 0 if @zero is set */
 struct nfr_number {

@@ -16,7 +16,8 @@
 #include <linux/sunrpc/addr.h>
 #include <net/net_namespace.h>
 
-#include "module.h"
+#include "variants.h"
+
 
 /* Servers that personality_for can name */
 #define NFR_VARIANT_SERVERS	64

@@ -9,7 +9,13 @@
 #include <linux/slab.h>
 #include <linux/sunrpc/clnt.h>
 
+#include "client/call.h"
 #include "client/client.h"
+#include "client/slots.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/exposure.h"
 
 /* Maximum duration of an invalidation before the connection is broken */
 #define NFR_RECALL_TIMEOUT	(10 * HZ)

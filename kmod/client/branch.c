@@ -7,7 +7,11 @@
 #include <linux/slab.h>
 
 #include "client/branch.h"
+#include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
+#include "variants.h"
+#include "work.h"
 
 /* Upper limit for one step of connecting */
 #define NFR_BRANCH_STEP_TIMEOUT	(5 * HZ)

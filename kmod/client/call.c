@@ -22,7 +22,13 @@
 #include <linux/slab.h>
 #include <linux/sunrpc/clnt.h>
 
+#include "client/call.h"
 #include "client/client.h"
+#include "client/slots.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/exposure.h"
+#include "memory/span.h"
 #include "observe/trace.h"
 
 /*

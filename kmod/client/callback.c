@@ -11,8 +11,12 @@
 #include <linux/sunrpc/bc_xprt.h>
 
 #include "client/client.h"
+#include "client/slots.h"
 #include "compat/compat.h"
+#include "connection/send.h"
+#include "connection/state.h"
 #include "observe/trace.h"
+#include "params.h"
 
 /* Maximum size of a callback and of its reply; announced when a session is created */
 #define NFR_CALLBACK_SIZE	4096u

@@ -18,9 +18,11 @@
 #include <linux/sunrpc/xprt.h>
 
 #include "connection/connection.h"
+#include "memory/exposure.h"
 #include "memory/memory.h"
-#include "module.h"
+#include "memory/transfer.h"
 #include "observe/observe.h"
+#include "variants.h"
 #include "wire/wire.h"
 
 /* Segments of one chunk: 1 MiB in MRs of minimum depth, plus one each for head and tail */
@@ -338,44 +340,11 @@ void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reas
 void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
 void nfr_client_buf_free(struct rpc_task *task);
 
-/* slots.c */
-int nfr_client_buf_alloc(struct rpc_task *task);
-bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp);
-int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);
-void nfr_client_buffer_abandon(struct nfr_req *req, struct nfr_conn *conn, int which);
-void nfr_client_free_abandoned(struct nfr_xprt *nx, struct nfr_conn *conn, bool all);
-void nfr_client_alloc_slot(struct rpc_xprt *xprt, struct rpc_task *task);
-void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst);
-struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp);
-void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struct list_head *mrs);
-void nfr_client_req_destroy_all(struct nfr_xprt *nx);
-void nfr_client_req_destroy(struct nfr_req *req);
-
-/* call.c */
-int nfr_client_send(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
-		    const struct xdr_buf *message, bool signal);
-int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
-			 const struct xdr_buf *message, bool signal);
-int nfr_client_send_bounce(struct nfr_conn *conn, struct nfr_req *req, u32 xid, u32 length);
-int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
-int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
-int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
-
 /* send.c */
 int nfr_client_send_request(struct rpc_rqst *rqst);
 void nfr_client_wait_for_reply(struct rpc_task *task);
 void nfr_client_wait_or_resend(struct rpc_task *task);
 void nfr_client_resend(struct nfr_req *req);
-
-/* reply.c */
-struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid);
-void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req);
-void nfr_client_reply_apart(struct nfr_req *req);
-void nfr_client_reply_hold(struct nfr_req *req);
-void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid);
-void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc);
-void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
 
 /* fetch.c */
 int nfr_client_fetch_create(struct nfr_conn *conn);

@@ -11,8 +11,19 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
+#include "client/call.h"
 #include "client/client.h"
+#include "client/reply.h"
+#include "client/slots.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
+#include "memory/exposure.h"
 #include "observe/trace.h"
+#include "params.h"
+#include "variants.h"
+#include "work.h"
 
 /* Initial reconnect delay; sunrpc doubles it up to max_reconnect_timeout */
 #define NFR_RECONNECT_MIN	HZ

@@ -16,7 +16,14 @@
 #include <linux/slab.h>
 
 #include "client/client.h"
+#include "client/reply.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
+#include "memory/span.h"
+#include "memory/transfer.h"
 #include "observe/trace.h"
+#include "work.h"
 
 /* Done messages under way, and the bytes that each occupies: a cache line of the largest */
 #define NFR_DONES		64

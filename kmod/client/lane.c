@@ -10,7 +10,10 @@
 #include <linux/slab.h>
 
 #include "client/lane.h"
+#include "connection/state.h"
 #include "observe/trace.h"
+#include "params.h"
+#include "variants.h"
 
 /* Size of the send queue; one Call is in flight */
 #define NFR_LANE_SENDS		32

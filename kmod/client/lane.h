@@ -12,6 +12,7 @@
 #define NFSRDMA_CLIENT_LANE_H
 
 #include "client/branch.h"
+#include "variants.h"
 
 /* Elements of all receives of a Call: 1 MiB at any offset, a page more each, and the head */
 #define NFR_LANE_ENTRIES	((1024 * 1024 >> PAGE_SHIFT) + 1 + NFR_LANE_MESSAGES + 1)

@@ -14,8 +14,15 @@
  * device received. A contradiction breaks the lane, and the Call is sent again on the
  * transport's own connection.
  */
+#include "client/call.h"
 #include "client/lane.h"
+#include "client/reply.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/span.h"
 #include "observe/trace.h"
+#include "variants.h"
 
 /* --- receiving --- */
 

@@ -6,6 +6,7 @@
 #include <linux/slab.h>
 
 #include "client/optimistic.h"
+#include "connection/state.h"
 
 /* Time for a Read to complete after its task ended, before the connection breaks */
 #define NFR_SIDE_ABANDON	HZ

@@ -12,7 +12,13 @@
 #include <linux/nfs_xdr.h>
 #include <linux/sunrpc/clnt.h>
 
+#include "client/call.h"
 #include "client/optimistic.h"
+#include "client/reply.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/span.h"
 #include "observe/trace.h"
 
 /* Reads that the sender does not wait for after one that was slow */

@@ -13,8 +13,13 @@
 #include <linux/highmem.h>
 #include <linux/log2.h>
 
+#include "client/call.h"
 #include "client/client.h"
+#include "client/reply.h"
+#include "client/slots.h"
+#include "connection/receive.h"
 #include "observe/trace.h"
+#include "variants.h"
 
 /* Header of a message with padding: one chunk of one segment, in the Read or Write list */
 #define NFR_PADDED_HEADER	(NFR_WIRE_MIN + 8 + 8 + NFR_WIRE_SEGMENT)

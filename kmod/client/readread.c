@@ -4,7 +4,10 @@
  * memory for its Reply. A Reply that does not fit inline stays with the server and
  * names its data, or all of it, in a chunk. The client reads it and sends a Done.
  */
+#include "client/call.h"
 #include "client/client.h"
+#include "client/reply.h"
+#include "connection/receive.h"
 
 /* --- checks --- */
 

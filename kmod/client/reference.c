@@ -16,6 +16,8 @@
 
 #include "client/optimistic.h"
 #include "connection/credential.h"
+#include "gfp.h"
+#include "variants.h"
 
 /* Maximum number of entries */
 #define NFR_REFERENCES		8192

@@ -10,7 +10,13 @@
 #include <linux/highmem.h>
 #include <linux/sunrpc/clnt.h>
 
+#include "client/call.h"
 #include "client/client.h"
+#include "client/reply.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/exposure.h"
 #include "observe/trace.h"
 
 /* --- inline part --- */

@@ -7,7 +7,11 @@
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
 #include "observe/trace.h"
+#include "work.h"
 
 /* Make sunrpc wait for room in the send queue, and for a @credit. Returns -EAGAIN. */
 static int nfr_client_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn, bool credit)

@@ -9,7 +9,12 @@
 #include <linux/slab.h>
 
 #include "client/optimistic.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
 #include "observe/trace.h"
+#include "variants.h"
+#include "work.h"
 
 /* A connection was useful if it lasted for so long */
 #define NFR_SIDE_WORKED		(10 * HZ)

@@ -11,6 +11,10 @@
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
+#include "client/slots.h"
+#include "connection/send.h"
+#include "memory/exposure.h"
+#include "memory/transfer.h"
 
 /* --- buffers --- */
 

@@ -13,7 +13,10 @@
 #include <linux/sunrpc/clnt.h>
 
 #include "client/client.h"
+#include "client/slots.h"
 #include "observe/observe.h"
+#include "params.h"
+#include "variants.h"
 
 /* Timeouts as in rpcrdma: one minute for a reply, five minutes for an idle connection */
 #define NFR_REPLY_TIMEOUT	(60 * HZ)

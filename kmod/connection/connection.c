@@ -10,6 +10,9 @@
  * the connection.
  */
 #include "connection/connection.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
 #include "observe/trace.h"
 
 /* --- rdma_cm --- */

@@ -19,8 +19,9 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "module.h"
+#include "params.h"
 #include "wire/wire.h"
+#include "work.h"
 
 /* Receives reserved for Calls of the server: RFC 8167, section 4 */
 #define NFR_CALLBACK_CREDITS	8
@@ -241,39 +242,6 @@ static inline bool nfr_conn_polls_in_softirq(const struct nfr_conn *conn)
 	return conn->poll_queue == nfr_work_softirq;
 }
 
-/* state.c */
-void nfr_conn_state_init(struct nfr_conn *conn);
-void nfr_conn_state_end(struct nfr_conn *conn);
-void nfr_conn_break(struct nfr_conn *conn, const char *reason);
-void nfr_conn_break_later(struct nfr_conn *conn, const char *reason);
-void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc);
-void nfr_conn_fence(struct nfr_conn *conn);
-
-/* send.c */
-int nfr_conn_sq_create(struct nfr_conn *conn, u32 size);
-void nfr_conn_sq_close(struct nfr_conn *conn);
-void nfr_conn_sq_destroy(struct nfr_conn *conn);
-void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc);
-bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
-bool nfr_conn_has_room(struct nfr_conn *conn, bool credit);
-int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_send_wr *last,
-		  u32 count, bool signal);
-
-/* receive.c */
-void nfr_conn_recv_align(struct nfr_conn *conn);
-int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp);
-void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved);
-void nfr_conn_recv_free_all(struct nfr_conn *conn);
-int nfr_conn_credit(struct nfr_conn *conn);
-void nfr_conn_credit_back(struct nfr_conn *conn);
-void nfr_conn_grant(struct nfr_conn *conn, u32 credits);
-void nfr_conn_abandon(struct nfr_conn *conn, u32 xid);
-void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid);
-void nfr_conn_abandoned_init(struct nfr_conn *conn);
-int nfr_conn_abandoned_create(struct nfr_conn *conn);
-void nfr_conn_abandoned_destroy(struct nfr_conn *conn);
-
 /* queues.c */
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);
@@ -293,63 +261,5 @@ void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);
 int nfr_conn_accept(struct nfr_conn *conn);
 void nfr_conn_drain(struct nfr_conn *conn);
 void nfr_conn_free(struct nfr_conn *conn);
-
-/* --- the send queue: each operation of an RPC takes these steps --- */
-
-static inline u32 nfr_conn_sq_free(const struct nfr_send_queue *sq)
-{
-	return sq->size - (sq->posted - sq->retired) - sq->reserved;
-}
-
-/* Check for room for @need work requests. Returns 0, -EAGAIN or -ENOTCONN. */
-static inline int nfr_conn_sq_admit(struct nfr_send_queue *sq, u32 need)
-{
-	if (sq->closed)
-		return -ENOTCONN;
-	sq->needed = nfr_conn_sq_free(sq) < need ? need : 0;
-	return sq->needed ? -EAGAIN : 0;
-}
-
-/* Account for a chain of @count work requests that ends with @wr. Signal it if needed. */
-static inline void nfr_conn_sq_take(struct nfr_send_queue *sq, u32 count, struct ib_send_wr *wr,
-				    bool must)
-{
-	sq->posted += count;
-	must |= sq->posted - sq->last_signaled >= NFR_SIGNAL_EVERY;
-	/* a caller may have to wait for room: make sure that a completion ends the wait */
-	must |= nfr_conn_sq_free(sq) < sq->size / 2;
-	if (!must)
-		return;
-	wr->send_flags |= IB_SEND_SIGNALED;
-	sq->last_signaled = sq->posted;
-	sq->marks[sq->marks_head++ & (sq->ring - 1)] = sq->posted;
-}
-
-/* Post a chain that the accounting includes. Returns 0 or -ENOTCONN. Caller holds the lock. */
-static inline int nfr_conn_submit(struct nfr_conn *conn, struct ib_send_wr *first)
-{
-	const struct ib_send_wr *bad;
-
-	return ib_post_send(conn->id->qp, first, &bad) ? -ENOTCONN : 0;
-}
-
-/* Get the current position of the send queue, for nfr_conn_is_retired() */
-static inline u32 nfr_conn_mark(const struct nfr_conn *conn)
-{
-	return READ_ONCE(conn->sq.posted);
-}
-
-/*
- * Check whether all work requests before the position @mark are known to be complete. Positions
- * wrap: a mark that is not between those retired and those posted is an old one.
- */
-static inline bool nfr_conn_is_retired(const struct nfr_conn *conn, u32 mark)
-{
-	/* read before @posted, which must not be the older value of the two */
-	u32 retired = smp_load_acquire(&conn->sq.retired);
-	u32 posted = READ_ONCE(conn->sq.posted);
-
-	return posted - mark >= posted - retired;
-}
 
 #endif

@@ -11,6 +11,11 @@
 #include <linux/slab.h>
 
 #include "connection/connection.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
+#include "work.h"
 
 /* Completions to handle before the worker requeues itself */
 #define NFR_POLL_LIMIT		256

@@ -16,7 +16,12 @@
 #include <linux/slab.h>
 
 #include "connection/connection.h"
+#include "connection/receive.h"
+#include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
+#include "variants.h"
+#include "work.h"
 
 /* Receives to repost in one batch, with one doorbell */
 #define NFR_REPOST	8

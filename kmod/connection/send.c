@@ -10,6 +10,9 @@
 #include <linux/slab.h>
 
 #include "connection/connection.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace.h"
 
 /* Retire the oldest signaled work request, and all before it. */

@@ -10,7 +10,9 @@
 #include <linux/sched/mm.h>
 
 #include "connection/connection.h"
+#include "connection/state.h"
 #include "observe/trace.h"
+#include "work.h"
 
 /* Default reason of a queue pair failure; a specific reason replaces it */
 static const char nfr_conn_flushed[] = "the queue pair failed";

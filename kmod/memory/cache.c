@@ -29,9 +29,13 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
+#include "gfp.h"
+#include "memory/exposure.h"
 #include "memory/memory.h"
-#include "module.h"
+#include "memory/span.h"
 #include "observe/trace.h"
+#include "params.h"
+#include "work.h"
 
 /* Maximum time without use, in jiffies */
 #define NFR_CACHE_AGE	(30 * HZ)

@@ -15,7 +15,9 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "memory/exposure.h"
 #include "memory/memory.h"
+#include "memory/span.h"
 #include "observe/trace.h"
 
 /* --- taking and destroying an MR --- */

@@ -14,38 +14,18 @@
 #define NFSRDMA_MEMORY_H
 
 #include <linux/list.h>
-#include <linux/mm.h>
 #include <linux/scatterlist.h>
-#include <linux/uio.h>
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
-#include <rdma/rw.h>
 
+#include "memory/span.h"
 #include "wire/wire.h"
 
 /* Minimum number of pages per MR */
 #define NFR_MIN_DEPTH	16
 
-/*
- * Memory described by an xdr_buf: head, pages, tail. Lengths are in bytes.
- * Functions that walk a span consume it.
- */
-struct nfr_span {
-	struct kvec head;
-	struct page **pages;
-	u32 page_base;
-	u32 page_len;
-	struct kvec tail;
-};
-
-/* Part of a span within one page; @offset and @length are in bytes */
-struct nfr_piece {
-	struct page *page;
-	u32 offset;
-	u32 length;
-};
-
+struct nfr_exposure;
 struct nfr_pool;
 
 /**
@@ -90,25 +70,6 @@ struct nfr_mr {
 	struct page **pages;
 	struct hlist_node node;
 	unsigned long used;
-};
-
-/**
- * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
- * @mrs: MRs, in the order of their segments
- * @count: number of @mrs
- * @valid: number of @mrs that the peer may access, as far as this side knows, and
- *	that have to be invalidated before the memory returns to its owner
- * @kept: number of @mrs that stay valid instead
- * @found: number of @mrs that were valid before, a part of @kept
- * @slot: start of the slot that the Reply arrives in; otherwise NULL
- */
-struct nfr_exposure {
-	struct list_head mrs;
-	u32 count;
-	u32 valid;
-	u32 kept;
-	u32 found;
-	void *slot;
 };
 
 /* Buckets of a cache, as a power of two */
@@ -179,44 +140,6 @@ struct nfr_pool {
 	u64 orphaned;
 };
 
-/* RDMA Read or Write between local pages and one segment of the peer, see transfer.c */
-struct nfr_rw {
-	struct list_head list;
-	struct rdma_rw_ctx ctx;
-	enum dma_data_direction direction;
-	u32 length;		/* in bytes */
-	u32 entries;
-	bool holds;		/* references to its pages */
-	struct scatterlist sg[];
-};
-
-/**
- * struct nfr_transfer - RDMA Reads or Writes of one RPC
- * @rws: operations
- * @id: rdma_cm id of the connection
- * @gfp: allocation flags for the context that prepares the operations
- */
-struct nfr_transfer {
-	struct list_head rws;
-	struct rdma_cm_id *id;
-	gfp_t gfp;
-};
-
-/* Position in a chunk of the peer */
-struct nfr_cursor {
-	const struct nfr_chunk *chunk;
-	u32 seg;
-	u32 offset;
-};
-
-/* span.c */
-bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece);
-void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
-u32 nfr_mem_span_length(const struct nfr_span *span);
-u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
-u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
-		      struct scatterlist *sgl, u32 room);
-
 /* region.c */
 void nfr_mem_pool_init(struct nfr_pool *pool);
 void nfr_mem_pool_fit(struct nfr_pool *pool, struct ib_device *device, u32 wanted);
@@ -234,19 +157,6 @@ int nfr_mem_scatter_map(struct ib_device *device, u32 lkey, struct nfr_span *spa
 void nfr_mem_scatter_unmap(struct ib_device *device, const struct ib_sge *sges, u32 count,
 			   enum dma_data_direction direction);
 
-/* exposure.c */
-int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
-		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
-struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);
-bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk *chunk);
-bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle);
-u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
-		   struct ib_send_wr **last);
-void nfr_mem_release(struct nfr_exposure *exposure);
-void nfr_mem_forget(struct nfr_exposure *exposure);
-void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
-void nfr_mem_destroy(struct list_head *mrs);
-
 /* cache.c */
 int nfr_mem_cache_start(void);
 void nfr_mem_cache_stop(void);
@@ -261,51 +171,6 @@ void nfr_mem_cache_unpin(struct nfr_mr *mr);
 u32 nfr_mem_cache_evict(struct nfr_pool *pool, u32 pages);
 bool nfr_mem_cache_victims(struct nfr_pool *pool, struct nfr_exposure *exposure, u32 most);
 u32 nfr_mem_cache_pages_held(void);
-
-/* transfer.c */
-u32 nfr_mem_transfer_read_max(const struct ib_device *device, u32 offset);
-int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *cursor,
-			 struct nfr_span *span, u32 length, enum dma_data_direction direction);
-struct ib_send_wr *nfr_mem_transfer_chain(struct nfr_transfer *transfer, struct ib_cqe *cqe,
-					  struct ib_send_wr *last);
-void nfr_mem_transfer_hold(struct nfr_transfer *transfer);
-u32 nfr_mem_transfer_bytes(const struct nfr_transfer *transfer);
-void nfr_mem_transfer_destroy_all(struct nfr_transfer *transfer);
-
-static inline void nfr_mem_transfer_init(struct nfr_transfer *transfer, struct rdma_cm_id *id)
-{
-	INIT_LIST_HEAD(&transfer->rws);
-	transfer->id = id;
-}
-
-static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
-{
-	INIT_LIST_HEAD(&exposure->mrs);
-	exposure->count = 0;
-	exposure->valid = 0;
-	exposure->kept = 0;
-	exposure->found = 0;
-	exposure->slot = NULL;
-}
-
-/* Check for MRs while another context may remove them. */
-static inline bool nfr_mem_is_exposed(const struct nfr_exposure *exposure)
-{
-	return !list_empty_careful(&exposure->mrs);
-}
-
-/*
- * Give the memory back if the peer cannot access it. Returns false if it may: then
- * the caller has to revoke the exposure, and release it afterwards.
- */
-static inline bool nfr_mem_settle(struct nfr_exposure *exposure)
-{
-	if (exposure->valid)
-		return false;
-	if (exposure->count)
-		nfr_mem_release(exposure);
-	return true;
-}
 
 /* --- memory that the processor and the device use in turn, under one mapping --- */
 
@@ -325,38 +190,6 @@ static inline void nfr_mem_sync_for_cpu(struct nfr_mr *mr)
 	if (!ib_uses_virt_dma(mr->pool->device))
 		dma_sync_sg_for_cpu(mr->pool->device->dma_device, mr->sgl, mr->entries,
 				    mr->direction);
-}
-
-/* --- walking a span: each page of an RPC takes these steps --- */
-
-static inline bool nfr_mem_span_is_in_pages(const struct nfr_span *span)
-{
-	return !span->head.iov_len && span->page_len;
-}
-
-/* Get the first piece of a span, within one page. Returns false if the span is empty. */
-static inline bool nfr_mem_span_peek(const struct nfr_span *span, struct nfr_piece *piece)
-{
-	if (!nfr_mem_span_is_in_pages(span))
-		return nfr_mem_span_peek_kvec(span, piece);
-	piece->page = span->pages[span->page_base >> PAGE_SHIFT];
-	piece->offset = offset_in_page(span->page_base);
-	piece->length = min_t(u32, span->page_len, PAGE_SIZE - piece->offset);
-	return true;
-}
-
-/*
- * Consume @length bytes: at most those of the piece from nfr_mem_span_peek(), or, if the
- * span starts in its pages, those of the pages
- */
-static inline void nfr_mem_span_skip(struct nfr_span *span, u32 length)
-{
-	if (!nfr_mem_span_is_in_pages(span)) {
-		nfr_mem_span_skip_kvec(span, length);
-		return;
-	}
-	span->page_base += length;
-	span->page_len -= length;
 }
 
 #endif

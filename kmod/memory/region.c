@@ -5,8 +5,9 @@
  */
 #include <linux/slab.h>
 
+#include "gfp.h"
 #include "memory/memory.h"
-#include "module.h"
+#include "memory/span.h"
 #include "observe/trace.h"
 
 /* Swiotlb and IOMMUs can map at least this many contiguous bytes */

@@ -3,6 +3,7 @@
 #include <linux/mm.h>
 
 #include "memory/memory.h"
+#include "memory/span.h"
 
 /**
  * nfr_mem_span_peek_kvec - get the first piece of a span that starts outside its pages

@@ -12,6 +12,8 @@
 #include <linux/slab.h>
 
 #include "memory/memory.h"
+#include "memory/span.h"
+#include "memory/transfer.h"
 
 /* Partial pages: at both ends of head, pages and tail */
 #define NFR_RW_ENDS	6

@@ -16,7 +16,7 @@
 
 #include <linux/tracepoint.h>
 
-/* Only module.c, which creates the events, has to know what these are */
+/* Only trace.c, which creates the events, has to know what these are */
 struct ib_wc;
 struct nfr_chunk;
 struct nfr_conn;

@@ -9,8 +9,20 @@
  * to answer or drop malformed messages.
  */
 #include "compat/compat.h"
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
+#include "memory/transfer.h"
 #include "observe/trace_server.h"
+#include "server/call.h"
+#include "server/expose.h"
+#include "server/memory.h"
+#include "server/pages.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "work.h"
 
 /* --- states --- */
 

@@ -10,8 +10,11 @@
 #include <linux/sunrpc/svc_xprt.h>
 #include <linux/sunrpc/xprt.h>
 
-#include "server/server.h"
+#include "connection/state.h"
+#include "gfp.h"
 #include "observe/trace_server.h"
+#include "server/request.h"
+#include "server/server.h"
 
 /* Concurrent callbacks per connection: the number that Linux clients post receives for */
 #define NFR_SVC_CALLBACKS	2

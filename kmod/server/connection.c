@@ -11,9 +11,20 @@
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
 #include "observe/observe.h"
-#include "server/server.h"
 #include "observe/trace_server.h"
+#include "params.h"
+#include "server/call.h"
+#include "server/expose.h"
+#include "server/memory.h"
+#include "server/pages.h"
+#include "server/request.h"
+#include "server/server.h"
+#include "variants.h"
+#include "work.h"
 
 /* Work requests beyond one per credit: for the longest chains of one Call */
 #define NFR_SVC_SENDS	256

@@ -15,8 +15,15 @@
  */
 #include <linux/sched/mm.h>
 
+#include "connection/send.h"
+#include "memory/exposure.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "params.h"
+#include "server/expose.h"
+#include "server/memory.h"
 #include "server/server.h"
+#include "work.h"
 
 /* Maximum duration of an invalidation, which waits for the messages before it */
 #define NFR_SVC_REVOKING_MAX	(10 * HZ)

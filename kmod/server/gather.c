@@ -9,6 +9,11 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "gfp.h"
+#include "memory/span.h"
+#include "server/memory.h"
+#include "server/pages.h"
+#include "server/request.h"
 #include "server/server.h"
 
 /*

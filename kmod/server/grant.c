@@ -17,7 +17,12 @@
 
 #include "compat/compat.h"
 #include "connection/credential.h"
+#include "gfp.h"
+#include "memory/exposure.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "params.h"
+#include "server/expose.h"
 #include "server/optimistic.h"
 
 /* Minimum interval between two notices in a row of one grant to the same user */

@@ -21,8 +21,15 @@
  */
 #include <linux/sunrpc/addr.h>
 
+#include "connection/receive.h"
+#include "connection/state.h"
 #include "observe/trace_server.h"
+#include "server/call.h"
+#include "server/memory.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "variants.h"
+#include "work.h"
 
 /* Size of the send queue: messages of a Reply, and of earlier ones that did not complete */
 #define NFR_SVC_LANE_SENDS	64

@@ -13,8 +13,13 @@
  */
 #include <linux/mm.h>
 
+#include "connection/state.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "variants.h"
 
 /* Number of elements that a Reply may need: pages of its data, one more each, and the head */
 static u32 nfr_svc_lane_entries(const struct nfr_svc_req *req)

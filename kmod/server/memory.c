@@ -24,7 +24,12 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
+#include "gfp.h"
+#include "params.h"
+#include "server/memory.h"
+#include "server/pages.h"
 #include "server/server.h"
+#include "work.h"
 
 /* Delay after an allocation failure */
 #define NFR_SINK_RETRY	(HZ / 10)

@@ -12,8 +12,15 @@
 #include <linux/log2.h>
 #include <linux/slab.h>
 
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "gfp.h"
+#include "memory/exposure.h"
 #include "observe/trace_server.h"
+#include "server/expose.h"
 #include "server/optimistic.h"
+#include "variants.h"
 
 /* Size of the send queue: registrations, notices, and a batch of invalidations */
 #define NFR_SVC_NOTICE_SENDS	256

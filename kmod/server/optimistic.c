@@ -11,7 +11,10 @@
 #include <linux/magic.h>
 #include <linux/pagemap.h>
 
+#include "server/call.h"
 #include "server/optimistic.h"
+#include "server/reply.h"
+#include "server/request.h"
 
 /* Type of a file handle of nfsd, see fs/nfsd/nfsfh.h: the fourth byte */
 #define NFR_SVC_FH_TYPE		3

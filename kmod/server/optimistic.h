@@ -15,7 +15,9 @@
 
 #include <linux/fsnotify_backend.h>
 
+#include "memory/exposure.h"
 #include "server/server.h"
+#include "variants.h"
 
 /* Grants that one batch of invalidations ends */
 #define NFR_SVC_REVOKED_MAX	NFR_WIRE_REVOKED_MAX

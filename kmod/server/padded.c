@@ -15,8 +15,15 @@
  */
 #include <linux/sunrpc/xdr.h>
 
+#include "connection/receive.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "params.h"
+#include "server/call.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "variants.h"
 
 /* Longest header of a Reply: one Write chunk of one segment */
 #define NFR_SVC_PADDED_HEADER	(NFR_WIRE_MIN + 8 + 8 + NFR_WIRE_SEGMENT)

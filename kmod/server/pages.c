@@ -16,6 +16,11 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "gfp.h"
+#include "memory/span.h"
+#include "memory/transfer.h"
+#include "params.h"
+#include "server/pages.h"
 #include "server/server.h"
 
 /* --- Replies --- */

@@ -12,6 +12,9 @@
 #include <linux/highmem.h>
 #include <linux/sunrpc/xdr.h>
 
+#include "memory/span.h"
+#include "memory/transfer.h"
+#include "server/memory.h"
 #include "server/server.h"
 
 /* Length of an RPC Call with empty credentials: RFC 5531, section 9 */

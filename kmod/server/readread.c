@@ -10,8 +10,17 @@
  */
 #include <linux/sunrpc/xdr.h>
 
+#include "connection/state.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "server/call.h"
+#include "server/expose.h"
+#include "server/memory.h"
+#include "server/pages.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "work.h"
 
 /* Segments of a chunk; the client of this module accepts 64 */
 #define NFR_SVC_EXPOSE_SEGS	32

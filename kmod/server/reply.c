@@ -10,7 +10,12 @@
  */
 #include <linux/sunrpc/xdr.h>
 
+#include "memory/span.h"
+#include "memory/transfer.h"
 #include "observe/trace_server.h"
+#include "server/pages.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
 
 /* --- results --- */

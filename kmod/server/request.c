@@ -9,6 +9,15 @@
  */
 #include <linux/slab.h>
 
+#include "connection/receive.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/exposure.h"
+#include "memory/transfer.h"
+#include "server/expose.h"
+#include "server/memory.h"
+#include "server/pages.h"
+#include "server/request.h"
 #include "server/server.h"
 
 /* Allowance for requests whose Reply was sent, but is not retired yet */

@@ -14,8 +14,13 @@
 #include <linux/slab.h>
 
 #include "compat/compat.h"
+#include "connection/send.h"
+#include "connection/state.h"
+#include "memory/exposure.h"
 #include "observe/trace_server.h"
+#include "params.h"
 #include "server/optimistic.h"
+#include "work.h"
 
 /* Time that a connection has for the invalidations of a file: then it is fenced */
 #define NFR_SVC_REVOKE_TIMEOUT	(HZ / 10)

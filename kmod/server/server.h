@@ -26,9 +26,11 @@
 #include <linux/sunrpc/xprt.h>
 
 #include "connection/connection.h"
+#include "memory/exposure.h"
 #include "memory/memory.h"
-#include "module.h"
+#include "memory/transfer.h"
 #include "observe/observe.h"
+#include "variants.h"
 #include "wire/wire.h"
 
 /* Offset of connection numbers in trace events, to tell them from client transports */
@@ -332,18 +334,6 @@ void nfr_svc_destroy(struct nfr_svc *svc);
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener);
 void nfr_svc_observe_totals(void);
 
-/* call.c */
-extern const struct nfr_svc_personality nfr_svc_version1;
-void nfr_svc_version1_receive(struct nfr_svc_req *req);
-void nfr_svc_work_init(struct nfr_svc *svc);
-void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-void nfr_svc_writable(struct nfr_conn *conn);
-void nfr_svc_advance(struct nfr_svc_req *req);
-void nfr_svc_dispatch(struct nfr_svc_req *req);
-void nfr_svc_reject(struct nfr_svc_req *req);
-int nfr_svc_recvfrom(struct svc_rqst *rqstp);
-int nfr_svc_sendto(struct svc_rqst *rqstp);
-
 /* lane.c */
 void nfr_svc_lane_init(struct nfr_svc *lane);
 bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer);
@@ -397,74 +387,9 @@ void nfr_svc_callback_failed(struct nfr_svc *svc);
 void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
 			      u32 length);
 
-/* reply.c */
-int nfr_svc_result_payload(struct svc_rqst *rqstp, unsigned int offset, unsigned int length);
-void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp);
-int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
-int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span);
-int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest);
-int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset);
-int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
-		       struct nfr_span *span);
-int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
-
-/* pages.c */
-void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 room);
-void nfr_svc_pages_drop(struct nfr_svc_req *req);
-void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp);
-int nfr_svc_pages_lend(struct nfr_svc_req *req, struct svc_rqst *rqstp, struct nfr_span *span);
-void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count);
-u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count);
-void nfr_svc_pages_free(struct nfr_svc *svc);
-
 /* read.c */
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
 int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
-
-/* request.c */
-struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
-void nfr_svc_req_put(struct nfr_svc_req *req);
-void nfr_svc_req_destroy_all(struct nfr_svc *svc);
-int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-void nfr_svc_req_received(struct nfr_svc_req *req);
-void nfr_svc_posted(struct nfr_conn *conn, int rc);
-void nfr_svc_post(struct nfr_svc_req *req);
-void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
-
-/* memory.c */
-int nfr_svc_sink_get(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
-int nfr_svc_sink_again(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
-void nfr_svc_sink_put(struct nfr_svc_req *req);
-void nfr_svc_sink_kick(void);
-void nfr_svc_sink_stop(void);
-u32 nfr_svc_sink_in_use(void);
-void nfr_svc_sink_count_shortage(void);
-u32 nfr_svc_sink_shortages(void);
-u32 nfr_svc_budget_room(const struct nfr_svc_req *req);
-bool nfr_svc_budget_charge(struct nfr_svc_req *req, u32 pages);
-void nfr_svc_budget_keep(struct nfr_svc_req *req, u32 bytes);
-void nfr_svc_budget_raise(struct nfr_svc_req *req, u32 pages);
-void nfr_svc_budget_leave(struct nfr_svc *svc);
-u32 nfr_svc_budget_in_use(void);
-
-/* expose.c */
-void nfr_svc_expose_init(struct nfr_svc *svc);
-bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device);
-int nfr_svc_expose_memory(struct nfr_svc *svc, struct nfr_exposure *exposure,
-			  const struct nfr_span *span, struct nfr_segment *segs, u32 room);
-int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct nfr_chunk *chunk,
-		   u32 room);
-void nfr_svc_expose_undo(struct nfr_svc_req *req);
-void nfr_svc_expose_posted(struct nfr_svc_req *req);
-void nfr_svc_expose_revoke(struct nfr_svc_req *req);
-void nfr_svc_expose_end(struct nfr_svc_req *req);
-struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid);
-bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late);
-bool nfr_svc_expose_is_stuck(struct nfr_svc *svc);
-void nfr_svc_expose_destroy(struct nfr_svc *svc);
-u32 nfr_svc_expose_total(void);
-u32 nfr_svc_expose_dones(void);
 
 /* readread.c */
 extern const struct nfr_svc_personality nfr_svc_version0;

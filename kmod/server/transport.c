@@ -13,7 +13,15 @@
 #include <linux/sunrpc/addr.h>
 
 #include "compat/compat.h"
+#include "connection/receive.h"
+#include "connection/state.h"
+#include "params.h"
+#include "server/call.h"
+#include "server/memory.h"
+#include "server/reply.h"
+#include "server/request.h"
 #include "server/server.h"
+#include "work.h"
 
 /* Limit of /proc/fs/nfsd/portlist */
 #define NFR_SVC_NAME_MAX	15

@@ -13,6 +13,7 @@
 #include <linux/wait_bit.h>
 
 #include "compat/compat.h"
+#include "gfp.h"
 #include "server/optimistic.h"
 
 /*

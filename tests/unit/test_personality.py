@@ -34,7 +34,7 @@ def transport(number: int, personality: str, requested: str = "cached") -> Clien
 
 
 def test_the_names_are_those_of_the_module_in_its_order() -> None:
-    values = re.findall(r"^\t(NFR_\w+)\s*= (\d+),", (KMOD / "module.h").read_text(), re.M)
+    values = re.findall(r"^\t(NFR_\w+)\s*= (\d+),", (KMOD / "variants.h").read_text(), re.M)
     order = {name: int(value) for name, value in values}
     named = re.findall(r'^\t\[(NFR_\w+)\]\s*= "([^"]+)",', (KMOD / "variants.c").read_text(), re.M)
     names = [text for _, text in sorted(named, key=lambda each: order[each[0]])]

@@ -36,16 +36,13 @@ def test_there_are_sources() -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_each_file_names_its_licence_and_stays_short(path: Path) -> None:
+def test_each_file_names_its_licence(path: Path) -> None:
     lines = path.read_text().splitlines()
     # what becomes part of a kernel or of QEMU
     parts, folder = path.relative_to(ROOT).parts, path.parent
     gpl = {"bpf", "kmod"} & set(parts) or (folder / "Kbuild").exists() or folder.name == "bench"
     wanted = "GPL-2.0-only" if gpl and path.suffix != ".py" else "Apache-2.0"
     assert any(f"SPDX-License-Identifier: {wanted}" in line for line in lines[:3])
-    if "tests" not in parts:
-        # the module: one subject a file, a READ in two files on each side
-        assert len(lines) <= (600 if "kmod" in parts else 300)
 
 
 @pytest.mark.parametrize("room", ALLOWED)

@@ -1,45 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What all rooms use: module parameters, personalities, workqueues and allocation flags. */
-#ifndef NFSRDMA_MODULE_H
-#define NFSRDMA_MODULE_H
+/* Personalities: protocol variants, and what both ends of a connection have to agree on. */
+#ifndef NFSRDMA_VARIANTS_H
+#define NFSRDMA_VARIANTS_H
 
 #include <linux/bitfield.h>
 #include <linux/bits.h>
-#include <linux/gfp.h>
 #include <linux/minmax.h>
 #include <linux/types.h>
-#include <linux/workqueue.h>
-
-/* --- parameters: a connection reads them when it is created --- */
-
-/*
- * Snapshot of the parameters. @inline_send, @inline_recv, @min_chunk and @padded_max
- * are in bytes, @mr_depth is in pages (0: maximum of the device).
- */
-struct nfr_params {
-	u32 inline_send;
-	u32 inline_recv;
-	u32 min_chunk;
-	u32 credits;
-	u32 mr_depth;
-	u32 busy_poll_us;
-	u32 lanes;
-	u32 padded_max;
-	u32 optimistic_spin_us;
-	bool remote_invalidation;
-};
-
-void nfr_params_read(struct nfr_params *params);
-bool nfr_params_client(void);
-const char *nfr_params_server_name(void);
-u32 nfr_params_server_connections(void);
-u32 nfr_params_server_pages(void);
-u32 nfr_params_cache_pages(void);
-unsigned long nfr_params_server_done_timeout(void);
-u32 nfr_params_optimistic_pages(void);
-u32 nfr_params_optimistic_lifetime(void);
-
-/* --- personalities: protocol variants, see variants.c --- */
 
 struct sockaddr;
 
@@ -124,38 +91,5 @@ static inline u32 nfr_padded_limit(u32 capabilities)
 const char *nfr_variant_name(enum nfr_variant variant);
 enum nfr_variant nfr_variant_for(const struct sockaddr *server);
 enum nfr_variant nfr_variant_agree(u32 capabilities);
-
-/* --- workqueues, which module.c creates --- */
-
-/* Completions and fences: work that does not sleep */
-extern struct workqueue_struct *nfr_work_poll;
-/* Completions that can be handled in softirq context; NULL where the kernel cannot do that */
-extern struct workqueue_struct *nfr_work_softirq;
-/* Work that sleeps (connecting, allocating, freeing), or that is deferred from interrupts */
-extern struct workqueue_struct *nfr_work_slow;
-
-/* Queue sleeping work; @delay is in jiffies */
-static inline void nfr_work_queue(struct delayed_work *work, unsigned long delay)
-{
-	queue_delayed_work(nfr_work_slow, work, delay);
-}
-
-/* Run sleeping work immediately, queued or not */
-static inline void nfr_work_hurry(struct delayed_work *work)
-{
-	mod_delayed_work(nfr_work_slow, work, 0);
-}
-
-/*
- * Allocation flags. The page allocator retries small blocking allocations
- * forever, and may reclaim dirty pages of a mount whose server is this host.
- * Allocations here have to be able to fail instead.
- */
-/* Completion handlers must not block: their connection depends on them */
-#define NFR_GFP_COMPLETION	(GFP_NOWAIT | __GFP_NOWARN)
-/* Failure costs a delay: the caller or sunrpc retries */
-#define NFR_GFP_RETRIED		(GFP_NOIO | __GFP_NORETRY | __GFP_NOWARN)
-/* Failure costs the connection */
-#define NFR_GFP_ONCE		(GFP_NOIO | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
 #endif

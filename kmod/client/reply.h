@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The way of a Reply. */
+#ifndef NFSRDMA_CLIENT_REPLY_H
+#define NFSRDMA_CLIENT_REPLY_H
+
+#include "client/client.h"
+
+struct nfr_req *nfr_client_reply_find(struct nfr_conn *conn, u32 xid);
+void nfr_client_reply_finish(struct nfr_conn *conn, struct nfr_req *req);
+void nfr_client_reply_apart(struct nfr_req *req);
+void nfr_client_reply_hold(struct nfr_req *req);
+void nfr_client_reply_discard(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid);
+void nfr_client_reply_malformed(struct nfr_conn *conn, struct nfr_recv *recv, u32 xid, int rc);
+void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv);
+void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn);
+
+#endif

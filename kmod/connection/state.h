@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* State of a connection: the reason of its end, the fence. */
+#ifndef NFSRDMA_CONNECTION_STATE_H
+#define NFSRDMA_CONNECTION_STATE_H
+
+#include "connection/connection.h"
+
+void nfr_conn_state_init(struct nfr_conn *conn);
+void nfr_conn_state_end(struct nfr_conn *conn);
+void nfr_conn_break(struct nfr_conn *conn, const char *reason);
+void nfr_conn_break_later(struct nfr_conn *conn, const char *reason);
+void nfr_conn_failed(struct nfr_conn *conn, const struct ib_wc *wc);
+void nfr_conn_fence(struct nfr_conn *conn);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the peer may access for one RPC, and until when. */
+#ifndef NFSRDMA_MEMORY_EXPOSURE_H
+#define NFSRDMA_MEMORY_EXPOSURE_H
+
+#include "memory/memory.h"
+
+/**
+ * struct nfr_exposure - memory that one RPC exposes to the peer, see exposure.c
+ * @mrs: MRs, in the order of their segments
+ * @count: number of @mrs
+ * @valid: number of @mrs that the peer may access, as far as this side knows, and
+ *	that have to be invalidated before the memory returns to its owner
+ * @kept: number of @mrs that stay valid instead
+ * @found: number of @mrs that were valid before, a part of @kept
+ * @slot: start of the slot that the Reply arrives in; otherwise NULL
+ */
+struct nfr_exposure {
+	struct list_head mrs;
+	u32 count;
+	u32 valid;
+	u32 kept;
+	u32 found;
+	void *slot;
+};
+
+int nfr_mem_prepare(struct nfr_exposure *exposure, struct nfr_pool *pool, struct nfr_span *span,
+		    enum dma_data_direction direction, struct nfr_segment *segs, u32 room);
+struct ib_send_wr *nfr_mem_post(struct nfr_exposure *exposure, struct ib_send_wr *last);
+bool nfr_mem_covers(const struct nfr_exposure *exposure, const struct nfr_chunk *chunk);
+bool nfr_mem_invalidated(struct nfr_exposure *exposure, u32 handle);
+u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
+		   struct ib_send_wr **last);
+void nfr_mem_release(struct nfr_exposure *exposure);
+void nfr_mem_forget(struct nfr_exposure *exposure);
+void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
+void nfr_mem_destroy(struct list_head *mrs);
+
+static inline void nfr_mem_exposure_init(struct nfr_exposure *exposure)
+{
+	INIT_LIST_HEAD(&exposure->mrs);
+	exposure->count = 0;
+	exposure->valid = 0;
+	exposure->kept = 0;
+	exposure->found = 0;
+	exposure->slot = NULL;
+}
+
+/* Check for MRs while another context may remove them. */
+static inline bool nfr_mem_is_exposed(const struct nfr_exposure *exposure)
+{
+	return !list_empty_careful(&exposure->mrs);
+}
+
+/*
+ * Give the memory back if the peer cannot access it. Returns false if it may: then
+ * the caller has to revoke the exposure, and release it afterwards.
+ */
+static inline bool nfr_mem_settle(struct nfr_exposure *exposure)
+{
+	if (exposure->valid)
+		return false;
+	if (exposure->count)
+		nfr_mem_release(exposure);
+	return true;
+}
+
+#endif
