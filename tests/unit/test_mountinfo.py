@@ -68,6 +68,24 @@ def test_bytes_beyond_ascii_are_one_name_in_fstab(written: str) -> None:
     assert definition["fstab_entry"](line, str(directory)) == (line.rstrip("\n"), 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "transport"),
+    [
+        ("defaults", "tcp"),
+        ("udp", "udp"),
+        ("udp,vers=3", "udp"),
+        ("proto=udp6", "udp"),
+        ("rdma,port=20049", "rdma"),
+        # mount.nfs uses the last one
+        ("rdma,proto=tcp", "tcp"),
+        ("proto=tcp,rdma", "rdma"),
+        ('context="a:c1,udp"', "tcp"),
+    ],
+)
+def test_the_transport_of_a_line_is_the_one_that_mount_uses(options: str, transport: str) -> None:
+    assert asked_transports(f"server:/x /mnt nfs {options} 0 0\n") == {Path("/mnt"): transport}
+
+
 # a file's name is bytes, and Python decodes each of them
 NAMES = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1),

@@ -55,8 +55,15 @@ def asked_transports(text: str) -> dict[Path, str]:
 
 
 def _transport(text: str) -> str:
-    options = mountinfo.options(text)
-    return "rdma" if "rdma" in options else family(options.get("proto", "tcp"))
+    # mount.nfs uses the last of several (nfs_nfs_protocol in nfs-utils' utils/mount/network.c)
+    found = "tcp"
+    for option in mountinfo.split_options(text):
+        name, _, value = mountinfo.unescape(option).partition("=")
+        if name in ("tcp", "udp", "rdma"):
+            found = name
+        elif name == "proto":
+            found = family(value)
+    return found
 
 
 def family(proto: str) -> str:
