@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nfsrdma_tools.errors import UsageError
+from nfsrdma_tools.host.nfs.mountinfo import split_options
 
 __all__ = ["parse"]
 
@@ -28,7 +29,7 @@ def parse(
     """
     values = {name: value for name, value in given.items() if value is not None}
     others = []
-    for word in (word for text in lists for word in text.split(",") if word):
+    for word in (word for text in lists for word in split_options(text)):
         name, equals, value = word.partition("=")
         same = (_SAME if equals else _FLAGS).get(name)
         if not same:

@@ -18,9 +18,11 @@ NONE: dict[str, str | None] = {"vers": None, "rsize": None, "transport": None}
         (("rdma,port=20049", "sec=krb5"), {"transport": "rdma", "port": "20049"}, ("sec=krb5",)),
         (("nfsvers=3", "proto=tcp,soft"), {"vers": "3", "transport": "tcp"}, ("soft",)),
         (("ro,,",), {}, ("ro",)),
+        (('ro,context="u:r:t:s0:c1,c2",vers=3',), {"vers": "3"},
+         ("ro", 'context="u:r:t:s0:c1,c2"')),
         (("vers=3,vers=3",), {"vers": "3"}, ()),
     ],
-)
+)  # fmt: skip
 def test_known_options_become_values_and_others_stay(
     lists: tuple[str, ...], values: dict[str, str], others: tuple[str, ...]
 ) -> None:

@@ -95,10 +95,15 @@ def test_what_cannot_be_is_refused(words: dict[str, object]) -> None:
         asks(**words)
 
 
+def test_a_label_with_categories_is_one_option() -> None:
+    label = 'context="system_u:object_r:nfs_t:s0:c1,c2"'
+    assert asks(options=(label,)).mount_options("rdma").endswith(f",{label}")
+
+
 @pytest.mark.parametrize(
     "option",
     [
-        "ro,exec", "a\nb", "", "x y", 'context="a"', "a\\054b", "a\0b", "\u2028", "proto=tcp",
+        "ro,exec", "a\nb", "", "x y", 'context="a', 'context="a"b', 'a="b c"', '"', "a\\054b", "a\0b", "\u2028", "proto=tcp",
         "tcp", "vers=3", "v4.1", "rsize=4096", "nconnect=2", "port=1", "bg", "remount", "bind",
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ TRANSPORTS = ("tcp", "rdma", "nfsrdma")
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 _MAX_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/super.c
 _MIN_SIZE = 1024  # NFS_MIN_FILE_IO_SIZE in include/linux/nfs_xdr.h
+# mount.nfs and the kernel do not split at commas between quotes: a security label with categories
+# is context="user:role:type:s0:c1,c2"
+_ONE_OPTION = re.compile(r'[^ ,"\\]+(="[^ "\\]+")?')
 _VERSION_OPTIONS = ("vers", "nfsvers", "minorversion", "v3", "v4", "v4.0", "v4.1", "v4.2")
 _OWN = {
     **dict.fromkeys(("proto", "tcp", "udp", "rdma"), "--transport"),
@@ -139,7 +143,7 @@ def _check_size(what: str, size: int | None) -> None:
 
 def _check_option(option: str) -> None:
     name = option.partition("=")[0]
-    if not option or not option.isprintable() or any(c in option for c in ', "\\'):
+    if not option.isprintable() or not _ONE_OPTION.fullmatch(option):
         raise UsageError(f"mount option {option!r} is not one option", "use -o once per option")
     if name in _OWN:
         raise UsageError(f"mount option {option!r} is not supported", f"use {_OWN[name]}")
