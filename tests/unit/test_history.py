@@ -8,6 +8,7 @@ from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.host import body
+from nfsrdma_tools.live.web.broadcast import Hub
 from nfsrdma_tools.live.web.history import History, frame, merged
 
 
@@ -52,7 +53,7 @@ def test_the_history_keeps_one_hour() -> None:
     history = History()
     for number in range(5000):
         taken = snapshot(number)
-        history.add(taken.time, json.dumps(frame(taken)))
+        history.add(taken.seconds, json.dumps(frame(taken)))
     found = [json.loads(each) for each in history.frames()]
     assert found[-1]["t"] - found[0]["t"] <= 3610
     assert len(found) < 1000
@@ -70,6 +71,14 @@ SENDS = replace(
     ),
 )
 """Replies to 40 Calls; the server requested the completion of 10 of them."""
+
+
+def test_a_clock_that_steps_back_does_not_make_the_history_longer() -> None:
+    hub, long = Hub(), 9000
+    for number in range(long):
+        taken = snapshot(number, ())
+        hub.deliver(replace(taken, time=taken.time - 86400) if number > long // 2 else taken)
+    assert len(json.loads(hub.past())["frames"]) < 1000
 
 
 def test_a_send_phase_is_a_mean_over_sends() -> None:

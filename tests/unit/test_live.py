@@ -86,7 +86,8 @@ def test_an_invalid_snapshot_is_an_error(plain: object) -> None:
 
 
 def test_a_recording_replays_at_its_intervals(tmp_path: Path) -> None:
-    taken = [snapshot(number) for number in (1, 2, 4)]
+    # the clock was set between the second and the third
+    taken = [snapshot(1), snapshot(2), replace(snapshot(4), seconds=2.0, time=86400.0)]
     recorder = recording.Recorder(tmp_path / "r")
     for each in taken:
         recorder.add(each)
@@ -493,7 +494,9 @@ def test_a_feed_reports_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_replay_that_is_stopped_delivers_no_more() -> None:
     seen: list[Snapshot] = []
     recording.replayed(
-        [snapshot(1), snapshot(2), snapshot(9)], seen.append, lambda seconds: seconds > 1
+        [snapshot(1), snapshot(2), replace(snapshot(3), seconds=7.0)],
+        seen.append,
+        lambda seconds: seconds > 1,
     )
     assert [each.number for each in seen] == [1, 2]
 

@@ -103,7 +103,8 @@ def test_a_label_with_categories_is_one_option() -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        "ro,exec", "a\nb", "", "x y", 'context="a', 'context="a"b', 'a="b c"', '"', "a\\054b", "a\0b", "\u2028", "proto=tcp",
+        "ro,exec", "a\nb", "", "x y", "a\\054b", "a\0b", "\u2028", '"', 'a="b c"',
+        'context="a', 'context="a"b', "proto=tcp",
         "tcp", "vers=3", "v4.1", "rsize=4096", "nconnect=2", "port=1", "bg", "remount", "bind",
     ],
 )  # fmt: skip

@@ -46,9 +46,12 @@ class Finder:
         self.patience = patience
         self._mounts: dict[str, _Memory] = {}
         self._ports: dict[str, Port] = {}
+        # of the snapshots: the time of day may be set meanwhile
+        self._elapsed = 0.0
 
     def look(self, snapshot: Snapshot) -> tuple[Event, ...]:
         """The new events of this snapshot."""
+        self._elapsed += snapshot.seconds
         there = {mount.device for mount in snapshot.mounts}
         self._mounts = {d: memory for d, memory in self._mounts.items() if d in there}
         found = [*self._links(snapshot)]
@@ -59,7 +62,7 @@ class Finder:
             if memory and up is not None and up == memory.well and _is_well(mount):
                 continue
             memory = self._mounts.setdefault(mount.device, memory or _Memory())
-            for look in (self._stall, _loop, _connection, _credits, _transport):
+            for look in (self._stall, self._loop, _connection, _credits, _transport):
                 found += look(mount, memory, snapshot)
             memory.well = up if memory.is_empty else None
         return tuple(found)
@@ -86,6 +89,20 @@ class Finder:
             return
         if _begins("stall", memory):
             yield _stalled(mount, oldest, now.time)
+
+    def _loop(self, mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
+        made = sum(xprt.connects for xprt in mount.xprts)
+        if made:
+            memory.connects.append((self._elapsed, made))
+        while memory.connects and memory.connects[0][0] < self._elapsed - _LOOP_SECONDS:
+            memory.connects.popleft()
+        times = sum(count for _, count in memory.connects)
+        if times < _LOOP_CONNECTS * max(len(mount.xprts), 1):
+            memory.reported.discard("loop")
+        elif _begins("loop", memory):
+            what = f"{times} connects in {_LOOP_SECONDS:.0f} s"
+            advice = "nfsrdma trace connections shows the reason of each disconnect"
+            yield Event(now.time, "reconnect loop", mount.directory, what, advice, "error")
 
 
 def _is_silent(xprt: Xprt) -> bool:
@@ -134,21 +151,6 @@ def _stalled(mount: Mount, seconds: float, time: float) -> Event:
         what += f"; the connection is down ({' '.join(down[0].states)})"
         advice = "find the reason: nfsrdma trace connections, and nfsrdma link show on both hosts"
     return Event(time, "stall", mount.directory, what, advice, "error")
-
-
-def _loop(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
-    made = sum(xprt.connects for xprt in mount.xprts)
-    if made:
-        memory.connects.append((now.time, made))
-    while memory.connects and memory.connects[0][0] < now.time - _LOOP_SECONDS:
-        memory.connects.popleft()
-    times = sum(count for _, count in memory.connects)
-    if times < _LOOP_CONNECTS * max(len(mount.xprts), 1):
-        memory.reported.discard("loop")
-    elif _begins("loop", memory):
-        what = f"{times} connects in {_LOOP_SECONDS:.0f} s"
-        advice = "nfsrdma trace connections shows the reason of each disconnect"
-        yield Event(now.time, "reconnect loop", mount.directory, what, advice, "error")
 
 
 def _connection(mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:

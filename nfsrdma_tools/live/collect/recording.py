@@ -79,9 +79,8 @@ def replayed(
     wait: Callable[[float], object] = time.sleep,
 ) -> None:
     """Deliver snapshots at their original intervals; end when ``wait`` returns true."""
-    last = 0.0
-    for snapshot in snapshots:
-        if last and wait(max(snapshot.time - last, 0.0)):
+    for number, snapshot in enumerate(snapshots):
+        # not the difference of two times of day, which may be set between them
+        if number and wait(max(snapshot.seconds, 0.0)):
             return
-        last = snapshot.time
         deliver(snapshot)

@@ -51,7 +51,7 @@ class Hub:
         """Keep a snapshot and send it to all listeners."""
         small, events = text(frame(snapshot)), to_plain(snapshot.events)
         with self._lock:
-            self._history.add(snapshot.time, small)
+            self._history.add(snapshot.seconds, small)
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, small, snapshot)

@@ -27,21 +27,26 @@ _TOGETHER = 10
 
 
 class History:
-    """Frames of the last hour as JSON; those of the last ten minutes are not merged."""
+    """Frames of the last hour as JSON; those of the last ten minutes are not merged.
+
+    An hour of snapshots, not of the time of day, which may be set meanwhile.
+    """
 
     def __init__(self) -> None:
+        self._elapsed = 0.0
         self._recent: deque[tuple[float, str]] = deque()
         self._old: deque[tuple[float, str]] = deque()
 
-    def add(self, time: float, new: str) -> None:
-        """Add a frame, and drop frames older than an hour."""
-        self._recent.append((time, new))
+    def add(self, seconds: float, new: str) -> None:
+        """Add the frame of an interval of ``seconds``, and drop frames older than an hour."""
+        self._elapsed += seconds
+        self._recent.append((self._elapsed, new))
         full = len(self._recent) > _TOGETHER
-        if full and time - self._recent[_TOGETHER - 1][0] > _RECENT:
+        if full and self._elapsed - self._recent[_TOGETHER - 1][0] > _RECENT:
             several = [self._recent.popleft() for _ in range(_TOGETHER)]
             whole = merged(json.loads(each) for _, each in several)
             self._old.append((several[-1][0], text(whole)))
-        while self._old and time - self._old[0][0] > _HOUR:
+        while self._old and self._elapsed - self._old[0][0] > _HOUR:
             self._old.popleft()
 
     def frames(self) -> list[str]:

@@ -90,8 +90,14 @@ function options() {
   select.value = state.who;
 }
 
-function take({ frame, now }) {
+// the time axis ascends: if the host's clock was set back, the frames of the time to come again go
+function add(frame) {
+  while (state.frames.length && state.frames.at(-1).t >= frame.t) state.frames.pop();
   state.frames.push(frame);
+}
+
+function take({ frame, now }) {
+  add(frame);
   if (state.frames.length > KEPT || frame.t - state.frames[0].t > HOUR) state.frames.shift();
   state.events.push(...(now.events || []));
   state.events.splice(0, Math.max(state.events.length - EVENTS, 0));
@@ -111,7 +117,8 @@ function status(text, kind) {
 async function past() {
   const answer = await fetch("/past");
   const { frames, events } = await answer.json();
-  Object.assign(state, { frames, events });
+  Object.assign(state, { frames: [], events });
+  frames.forEach(add);
   soon();
 }
 
