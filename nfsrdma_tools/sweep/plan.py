@@ -28,8 +28,9 @@ BLOCK = 8192
 PERSONALITY = "personality"
 """The axis of our module's protocol variants; the other axes in ``axes`` are tunables."""
 
-# without read-ahead the client reads one page at a time
-_PAGE = 4096
+# The window of a cell without read-ahead, as of a client with the smallest pages.  Not the page of
+# this machine: a report made on another one derives the same number of bytes from the plan.
+_LEAST_WINDOW = 4096
 _MAY_BE_EMPTY = ("axes", "read_ahead_kbs")
 _VALUES = {
     "transports": ("tcp", "rdma", "nfsrdma"),
@@ -167,7 +168,7 @@ class Plan:
 
     def bytes_moved(self, cell: Cell) -> int:
         """Bytes that each trial of ``cell`` reads from the start of the file, or writes."""
-        window = cell.rsize if self.direct else max(cell.read_ahead * cell.rsize, _PAGE)
+        window = cell.rsize if self.direct else max(cell.read_ahead * cell.rsize, _LEAST_WINDOW)
         if self.direction == "write" or window >= self.whole_from:
             return self.file_size
         request = self.request_size(cell)

@@ -2,6 +2,7 @@
 """The modules of the collection, run as Ansible runs them, with a stand-in for nfsrdma."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 from ansible_modules import program, run_module
+
+from nfsrdma_tools.host.nfs.readahead import kb_for
 
 Run = Callable[..., dict[str, Any]]
 SRC, PATH = "server:/export", "/mnt/nfsrdma-test-of-modules"
@@ -277,6 +280,18 @@ def test_tuning_is_idempotent(root: Path, run: Run) -> None:
     assert (root / "ran").read_text() == "mount --target /mnt\n"
     assert run("nfsrdma_tune", path="/mnt", state="absent")["changed"] is False
     assert "nothing to tune" in run("nfsrdma_tune", path="/mnt")["msg"]
+
+
+@pytest.mark.parametrize("kib", [4, 16, 64])
+def test_tuning_is_idempotent_with_any_page_size(
+    root: Path, run: Run, kib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.sysconf
+    pages = {"SC_PAGE_SIZE": kib << 10}
+    monkeypatch.setattr("os.sysconf", lambda name: pages.get(name) or real(name))
+    row = {"directory": "/mnt", "rsize": None, "wsize": None, "read_ahead_kb": kb_for(1, 8192)}
+    put(root, tuned=[{**row, "in_effect": row, "pending": []}], mounts=[row | {"rsize": 8192}])
+    assert run("nfsrdma_tune", path="/mnt", read_ahead=1)["changed"] is False
 
 
 def test_a_busy_mount_keeps_its_tuning(root: Path, run: Run) -> None:

@@ -54,6 +54,8 @@ tuned:
   type: dict
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
@@ -111,8 +113,9 @@ def differs(p, tuned, rsize):
     if tuned is None:
         return True
     blocks = p["read_ahead"]
-    # the kernel rounds up to whole pages
-    kb = None if blocks is None else -(-blocks * rsize // 4096) * 4
+    # nfsrdma rounds up to whole pages, which are 4, 16 or 64 KiB
+    page = os.sysconf("SC_PAGE_SIZE")
+    kb = None if blocks is None else -(-blocks * rsize // page) * page // 1024
     if (tuned["rsize"], tuned["wsize"], tuned["read_ahead_kb"]) != (p["rsize"], p["wsize"], kb):
         return True
     mounted = tuned["in_effect"]["rsize"] is not None
