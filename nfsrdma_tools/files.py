@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read system files, and replace files atomically."""
+"""Read system files; replace files atomically, and remove them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["opened_regular", "raw", "read", "readable", "write_atomically"]
+from nfsrdma_tools.errors import UserError
+
+__all__ = ["opened_regular", "raw", "read", "readable", "remove", "write_atomically"]
 
 _AT_ONCE = 16 << 10
 
@@ -55,8 +57,26 @@ def opened_regular(path: Path, flags: int) -> Iterator[int]:
 
 
 def write_atomically(path: Path, text: str, mode: int = 0o644) -> None:
-    """Replace a file by rename, with fsync; keep owner, mode and labels of the old file."""
-    path = path.resolve()
+    """Replace a file by rename, with fsync; keep owner, mode and labels of the old file.
+
+    Makes missing folders.  UserError if the file cannot be written, as on a read-only filesystem.
+    """
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _replace(path.resolve(), text, mode)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it exists; UserError if it cannot be removed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def _replace(path: Path, text: str, mode: int) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     draft = Path(name)
     try:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import write_atomically
 
 __all__ = ["lib_dir", "load", "save", "state_dir"]
 
@@ -61,10 +61,9 @@ def save(path: Path, data: object) -> None:
     The folder of journals stays: another process may be about to use it.
     """
     if data is not None:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(data, indent=1) + "\n")
+        files.write_atomically(path, json.dumps(data, indent=1) + "\n")
         return
-    path.unlink(missing_ok=True)
+    files.remove(path)
     if path.parent != _state_dir():
         with contextlib.suppress(OSError):
             path.parent.rmdir()

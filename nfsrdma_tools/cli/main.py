@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import sys
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -91,7 +91,10 @@ app.command()(live.exporter)
 
 
 def main() -> None:
-    """Run a command; a UserError ends it with one line and its exit status."""
+    """Run a command; a UserError ends it with one line and its exit status.
+
+    So does an error of a file, such as on a full or read-only filesystem; --verbose adds where.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         # nohup(1) sets SIGHUP to ignored
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -101,8 +104,18 @@ def main() -> None:
         with extras.needed():
             app(prog_name="nfsrdma")
     except UserError as error:
-        print(f"nfsrdma: {printable(str(error))}", file=sys.stderr)
-        sys.exit(error.status)
+        _fail(str(error), error.status)
+    except OSError as error:
+        import logging
+
+        logging.getLogger("nfsrdma_tools").debug("failed", exc_info=True)
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", UserError.status)
+
+
+def _fail(message: str, status: int) -> NoReturn:
+    print(f"nfsrdma: {printable(message)}", file=sys.stderr)
+    sys.exit(status)
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

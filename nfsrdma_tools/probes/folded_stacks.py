@@ -59,11 +59,4 @@ def writer(probe_set: ProbeSet, file: Path) -> Callable[[Any], None]:
         raise UsageError(f"trace {probe_set.name} has no option --folded", "use trace cpu --folded")
     if not file.parent.is_dir():
         raise UserError(f"{file.parent} is not a directory", "create it first")
-    return lambda snapshot: _write(file, folded(snapshot))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_atomically(file, text)
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {error.strerror}") from error
+    return lambda snapshot: write_atomically(file, folded(snapshot))

@@ -387,3 +387,10 @@ def test_the_completion_script_of_a_shell_calls_nfsrdma(shell: str, tmp_path: Pa
     done = nfsrdma(cwd=tmp_path, env=env)
     assert done.returncode == 0
     assert f"_NFSRDMA_COMPLETE=complete_{shell}" in done.stdout
+
+
+def test_an_error_of_a_file_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = nfsrdma("tune", "show", cwd=tmp_path, env={"NFSRDMA_LIB": f"{tmp_path}/file"})
+    assert done.returncode == 1
+    assert done.stderr == f"nfsrdma: {tmp_path}/file/tune.json: Not a directory\n"

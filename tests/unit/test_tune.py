@@ -185,10 +185,49 @@ def test_failure_on_the_way_takes_everything_back(root: Path) -> None:
     before = everything(root)
     (root / "etc/udev/rules.d").rmdir()
     (root / "etc/udev/rules.d").write_text("a file in the way")
-    with pytest.raises(OSError, match=r"rules\.d"):
+    with pytest.raises(UserError, match=r"cannot write .*rules\.d/99-zz-nfsrdma.rules: "):
         tuning.apply(tuning.TuneRequest(DATA, rsize=65536, read_ahead=4), root)
     (root / "etc/udev/rules.d").unlink()
     (root / "etc/udev/rules.d").mkdir()
+    assert everything(root) == before
+
+
+READ_ONLY = """
+import sys
+from pathlib import Path
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host.tune import tuning
+root, mount = map(Path, sys.argv[1:])
+values = tuning.TuneRequest(mount, rsize=65536, read_ahead=4)
+for change in (lambda: tuning.apply(values, root), lambda: tuning.undo(None, root)):
+    try:
+        change()
+    except UserError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("tuned", [False, True])
+def test_a_read_only_etc_is_one_line(root: Path, tuned: bool) -> None:
+    other = Path("/mnt/last")
+    if tuned:
+        for mount in (DATA, other):
+            tuning.apply(tuning.TuneRequest(mount, rsize=131072, read_ahead=4), root)
+    before = everything(root)
+    bind = 'mount --bind "$1/etc" "$1/etc"; mount -o remount,ro,bind "$1/etc"; '
+    bind += 'exec "$0" -c "$3" "$1" "$2"'
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespace of mounts here")
+    words = ("unshare", "-rm", "sh", "-ec", bind, sys.executable, root, DATA, READ_ONLY)
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert done.stderr == ""
+    applied, undone = done.stdout.splitlines()
+    assert applied == f"cannot write {root}/etc/fstab: Read-only file system"
+    if tuned:
+        assert f"{DATA} is still tuned: cannot write" in undone
+        assert f"{other} is still tuned: cannot write" in undone
+    else:
+        assert "nothing is tuned" in undone
     assert everything(root) == before
 
 

@@ -88,7 +88,6 @@ def install(build: Build, journal: Journal) -> bool:
     _write(here)
     source.copy(dkms.source_folder(here.version))
     dkms.add_and_install(here.version, build.release)
-    CONF.parent.mkdir(exist_ok=True)
     write_atomically(CONF, _TEXT)
     _verify(build)
     return True

@@ -62,7 +62,6 @@ def put(edit: Edit) -> None:
     if edit.before is not None:
         fstab.replace(edit.file, edit.before, edit.after)
     else:
-        edit.file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         files.write_atomically(edit.file, edit.after)
 
 
@@ -76,7 +75,7 @@ def put_back(edit: Edit) -> None:
     if edit.before is not None:
         fstab.replace(edit.file, edit.after, edit.before)
         return
-    edit.file.unlink()
+    files.remove(edit.file)
     with contextlib.suppress(OSError):
         edit.file.parent.rmdir()
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.files import read, write_atomically
 from nfsrdma_tools.host.tune import udev_helper
 
 __all__ = ["HELPER", "RULE", "install", "installed", "remove", "rule_text"]
@@ -40,10 +40,9 @@ def install(root: Path) -> list[Path]:
         what = f"{root / PYTHON} does not exist, and the udev rule needs it"
         raise UserError(what, "install the distribution's package python3")
     wanted = {HELPER: Path(udev_helper.__file__).read_text(), RULE: rule_text()}
-    changed = [root / path for path, text in wanted.items() if read(root / path) != text]
+    changed = [root / path for path, text in wanted.items() if files.readable(root / path) != text]
     for path in changed:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        write_atomically(path, wanted[path.relative_to(root)])
+        files.write_atomically(path, wanted[path.relative_to(root)])
     return changed
 
 
@@ -56,7 +55,7 @@ def remove(root: Path) -> list[Path]:
     """Remove both; returns the removed files."""
     there = installed(root)
     for path in there:
-        path.unlink()
+        files.remove(path)
     if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
         (root / HELPER.parent).rmdir()
     return there
