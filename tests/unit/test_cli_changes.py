@@ -179,6 +179,16 @@ def test_server_disable_dry_run_lists_the_changes(
         server_cli.disable("/srv/c", dry_run=True)
 
 
+@pytest.mark.parametrize("spelled", ["/srv/a/", "/srv//./a", "/srv/b/../a", "//srv/a"])
+def test_server_disable_takes_any_spelling_of_the_path(
+    spelled: str, nfsd: Nfsd, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = ServerState(True, True, 20049, exports={"/srv/a": "/etc/exports.d/a.exports"})
+    server_state.save(state)
+    server_cli.disable(spelled, dry_run=True)
+    assert "would remove /etc/exports.d/a.exports" in capsys.readouterr().out
+
+
 def test_server_enable_and_disable_print_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -260,7 +260,8 @@ def test_exporting_is_idempotent(root: Path, run: Run) -> None:
     ]  # fmt: skip
     assert run("nfsrdma_export", **args)["changed"] is False
     assert run("nfsrdma_export", **{**args, "read_only": True}, check=True)["changed"]
-    assert run("nfsrdma_export", path="/srv/a b", state="absent")["changed"]
+    assert run("nfsrdma_export", **{**args, "path": "/srv/a b/"})["changed"] is False
+    assert run("nfsrdma_export", path="/srv/a b/", state="absent")["changed"]
     assert run("nfsrdma_export", path="/srv/a b", state="absent")["changed"] is False
     assert "clients" in run("nfsrdma_export", path="/srv")["msg"]
 
@@ -273,6 +274,7 @@ def test_tuning_is_idempotent(root: Path, run: Run) -> None:
         "tune", "apply", "--mount", "/mnt", "--rsize", "131072", "--read-ahead", "4", "--remount",
     ]  # fmt: skip
     assert run("nfsrdma_tune", **args)["changed"] is False
+    assert run("nfsrdma_tune", **{**args, "path": "/mnt/"})["changed"] is False
     assert run("nfsrdma_tune", **{**args, "rsize": 65536}, check=True)["changed"]
     assert run("nfsrdma_tune", path="/mnt", state="absent")["changed"]
     # only a new mount has the previous size

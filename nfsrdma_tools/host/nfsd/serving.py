@@ -10,11 +10,12 @@ kernel removes a listener only when the server stops, so ``disable`` may restart
 from __future__ import annotations
 
 import contextlib
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service
 from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
@@ -130,8 +131,8 @@ def disable(path: str) -> None:
     Call it again after a failure.  UserError if ``enable`` did not export ``path``.
     """
     with server_state.locked():
-        state = _serving_state(path)
-        Path(state.exports[path]).unlink(missing_ok=True)
+        state, path = _serving_state(path)
+        files.remove(Path(state.exports[path]))
         if service.active():
             exports.refresh()
         rest = {key: file for key, file in state.exports.items() if key != path}
@@ -140,16 +141,19 @@ def disable(path: str) -> None:
         server_state.save(replace(state, exports=rest) if rest else None)
 
 
-def _serving_state(path: str) -> ServerState:
+def _serving_state(path: str) -> tuple[ServerState, str]:
+    """The state, and ``path`` as ``enable`` was given it: /srv/data for /srv/data/."""
     state = server_state.load()
-    if state is None or path not in state.exports:
-        raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
-    return state
+    # the directory may no longer exist, or be a link by now: compare the text first
+    for name in (os.path.abspath(path), os.path.realpath(path)):  # noqa: PTH100 -- with ".."
+        if state is not None and name in state.exports:
+            return state, name
+    raise UserError(f"{path} is not served by nfsrdma", "run: nfsrdma server status")
 
 
 def disabling(path: str) -> list[str]:
     """The changes that ``disable`` would make, in order."""
-    state = _serving_state(path)
+    state, path = _serving_state(path)
     changes = [f"remove {state.exports[path]}"]
     if service.active():
         changes.append("reread all exports: exportfs -r")
@@ -255,11 +259,9 @@ def _put_back(path: Path) -> Write | Remove:
 
 
 def _write_files(export: Export, state: ServerState) -> None:
-    EXPORTS_D.mkdir(exist_ok=True)
-    write_atomically(exports.file_of(export.path), exports.render(export))
+    files.write_atomically(exports.file_of(export.path), exports.render(export))
     if state.writes_conf:
-        CONF.parent.mkdir(exist_ok=True)
-        write_atomically(CONF, service.render(state.port, state.versions))
+        files.write_atomically(CONF, service.render(state.port, state.versions))
         if not service.asks_for(state.port, state.versions):
             hint = f"another file of {CONF.parent} overrides {CONF.name}"
             raise MismatchError("nfs.conf", f"rdma-port={state.port}", service.rdma_port(), hint)
@@ -279,7 +281,7 @@ def _serve(state: ServerState) -> None:
 
 def _restore(state: ServerState) -> None:
     if state.writes_conf:
-        CONF.unlink(missing_ok=True)
+        files.remove(CONF)
     if not state.was_active:
         service.systemctl("stop")
     elif state.needs_restart:

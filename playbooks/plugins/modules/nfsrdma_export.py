@@ -67,6 +67,8 @@ server:
   type: dict
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 # isort: split
@@ -82,6 +84,8 @@ def main():
     module = AnsibleModule(argument_spec=_spec(), supports_check_mode=True,
                            required_if=[("state", "present", ["clients"])])  # fmt: skip
     p, toolkit = module.params, Toolkit(module)
+    # nfsrdma and the kernel name /srv/data/ without the last slash
+    p["path"] = os.path.normpath(p["path"])
     if p["state"] == "present" and not p["clients"]:
         module.fail_json(msg="clients is empty: list the hosts that may mount the export")
     if not toolkit.installed:

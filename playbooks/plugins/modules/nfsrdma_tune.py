@@ -71,6 +71,8 @@ def main():
     """Bring the mount's tuning into its state."""
     module = AnsibleModule(argument_spec=_spec(), supports_check_mode=True)
     p, toolkit = module.params, Toolkit(module)
+    # nfsrdma and the kernel name /srv/data/ without the last slash
+    p["path"] = os.path.normpath(p["path"])
     wanted = p["state"] == "present"
     if wanted and (p["rsize"], p["wsize"], p["read_ahead"]) == (None, None, None):
         module.fail_json(msg="nothing to tune: give rsize, wsize or read_ahead")
