@@ -108,8 +108,8 @@ def cpu(
     """Print samples of CPU time, for a sweep of several clients.
 
     Each line is a JSON object: "time" (Unix time, s) and "busy_s", the busy time of all CPUs
-    together since boot (s).  `nfsrdma results merge --server-cpu` adds the samples to the clients'
-    results.
+    together (s), of which only differences count.  `nfsrdma results merge --server-cpu` adds the
+    samples to the clients' results.
     """
     from nfsrdma_tools.sweep.server_cpu import to_facts, watch
 

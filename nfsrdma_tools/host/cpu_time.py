@@ -11,6 +11,11 @@
   kernel/time/tick-sched.c).  All other time is busy time, interrupts included.  A CPU whose tick
   is stopped is idle now, since idle_entrytime.
 
+Both list the CPUs that are online.  A CPU that comes online may have counted nothing while it was
+offline, and Linux before 6.8 also restarts its idle time at 0 (commit 71fee48fb772, "tick/sched:
+Fix idle and iowait sleeptime accounting vs CPU hotplug").  Differences therefore have only the
+CPUs that were online at both ends.
+
 psutil provides the modes (user, system, softirq, steal, ...), in ticks.
 """
 
@@ -20,18 +25,21 @@ import os
 import re
 import resource
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import readable
 
 __all__ = [
+    "CpuCounters",
     "CpuTimes",
     "accounting",
     "busy",
+    "busy_between",
     "difference",
-    "not_idle",
+    "idle_ticks",
     "own_ns",
     "parse_idle",
     "parse_tasks",
@@ -44,10 +52,30 @@ _IDLE = ("tick_stopped", "idle_entrytime", "idle_sleeptime", "iowait_sleeptime")
 
 
 @dataclass(frozen=True)
-class CpuTimes:
-    """Time of all CPUs together, in ns: busy, and running tasks; ``modes`` in seconds.
+class CpuCounters:
+    """Counters at one time; subtract two with ``difference``.
 
-    ``wall_ns`` is the monotonic clock, ``cpus`` the number of CPUs.
+    ``wall_ns`` is the monotonic clock, ``idle_ns`` and ``task_ns`` have each online CPU, ``modes``
+    are seconds of all CPUs.  What the kernel does not report is empty.
+    """
+
+    wall_ns: int
+    idle_ns: Mapping[int, int] = field(default_factory=dict)
+    task_ns: Mapping[int, int] = field(default_factory=dict)
+    modes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def busy_since_boot_ns(self) -> int:
+        """Busy time of the CPUs that are online now; it jumps when CPUs come or go."""
+        idle, tasks = dict.fromkeys(self.idle_ns, 0), dict.fromkeys(self.task_ns, 0)
+        return difference(self, CpuCounters(0, idle, tasks, dict.fromkeys(self.modes, 0))).busy_ns
+
+
+@dataclass(frozen=True)
+class CpuTimes:
+    """Time of all CPUs in an interval, in ns: busy, and running tasks; ``modes`` in seconds.
+
+    ``wall_ns`` is the length of the interval, ``cpus`` the number of CPUs.
     """
 
     busy_ns: int
@@ -64,54 +92,63 @@ def accounting(proc: Path = _PROC) -> str:
     return "schedstat" if readable(proc / "schedstat") else "ticks"
 
 
-def snapshot(proc: Path = _PROC) -> CpuTimes:
-    """The current counters, from the best available source; subtract two with ``difference``."""
+def snapshot(proc: Path = _PROC) -> CpuCounters:
+    """The current counters, from all available sources."""
     import psutil
 
     # the kernel updates a task's time when it switches the task out: have it switch us out
     time.sleep(1e-6)
     tasks = parse_tasks(readable(proc / "schedstat"))
     idle = parse_idle(readable(proc / "timer_list"))
-    wall = time.monotonic_ns()
-    modes = psutil.cpu_times()._asdict()
-    cpus = len(idle or tasks) or psutil.cpu_count() or 1
-    ticks = round(sum(modes.get(mode, 0.0) for mode in _BUSY) * 1e9)
-    task_ns = sum(tasks) if tasks else ticks
-    busy_ns = wall * cpus - sum(idle) if idle else task_ns
-    return CpuTimes(busy_ns, task_ns, wall, cpus, modes)
+    return CpuCounters(time.monotonic_ns(), idle, tasks, psutil.cpu_times()._asdict())
 
 
-def busy(proc: Path = _PROC) -> CpuTimes:
+def busy(proc: Path = _PROC) -> CpuCounters:
     """Like ``snapshot`` without tasks and modes: a third of the cost if idle time is available."""
     idle = parse_idle(readable(f"{proc}/timer_list"))
-    wall = time.monotonic_ns()
-    if not idle:
-        return snapshot(proc)
-    busy_ns = wall * len(idle) - sum(idle)
-    return CpuTimes(busy_ns, busy_ns, wall, len(idle), {})
+    return CpuCounters(time.monotonic_ns(), idle) if idle else snapshot(proc)
 
 
-def difference(after: CpuTimes, before: CpuTimes) -> CpuTimes:
-    """The time between two snapshots; ticks that went backwards count as 0."""
-    modes = {mode: max(after.modes[mode] - before.modes[mode], 0.0) for mode in after.modes}
+def difference(after: CpuCounters, before: CpuCounters) -> CpuTimes:
+    """The time between two snapshots, of CPUs that were online at both."""
+    wall = after.wall_ns - before.wall_ns
+    modes = {m: max(s - before.modes.get(m, s), 0.0) for m, s in after.modes.items()}
+    ticks = round(sum(modes.get(mode, 0.0) for mode in _BUSY) * 1e9)
+    tasks = _grown(after.task_ns, before.task_ns)
+    task_ns = sum(tasks.values()) if tasks else ticks
+    idle_cpus, idle_busy = busy_between(after.idle_ns, before.idle_ns, wall)
     return CpuTimes(
-        busy_ns=after.busy_ns - before.busy_ns,
-        task_ns=after.task_ns - before.task_ns,
-        wall_ns=after.wall_ns - before.wall_ns,
-        cpus=after.cpus,
+        busy_ns=idle_busy if idle_cpus else task_ns,
+        task_ns=task_ns if tasks or modes else idle_busy,
+        wall_ns=wall,
+        cpus=idle_cpus or len(tasks) or os.cpu_count() or 1,
         modes=modes,
     )
 
 
-def not_idle(proc: Path = _PROC) -> tuple[int, int]:
-    """The monotonic clock, and the time since boot that /proc/stat does not count as idle, in ns.
+def busy_between(
+    after: Mapping[int, int], before: Mapping[int, int], wall_ns: int
+) -> tuple[int, int]:
+    """The number of CPUs that were online at both ends, and their busy time, from idle times."""
+    grown = _grown(after, before)
+    # restarted at 0 with the CPU: the time for which it was online is unknown
+    known = [idle for cpu, idle in grown.items() if not (idle < 0 and after[cpu] <= wall_ns)]
+    return len(known), wall_ns * len(known) - sum(known)
 
-    Computed from idle ticks, because the kernel can lose ticks of a busy CPU.
+
+def _grown(after: Mapping[int, int], before: Mapping[int, int]) -> dict[int, int]:
+    return {cpu: count - before[cpu] for cpu, count in after.items() if cpu in before}
+
+
+def idle_ticks(proc: Path = _PROC) -> tuple[int, dict[int, int]]:
+    """The monotonic clock, and the idle time of each CPU by /proc/stat, in ns.
+
+    Busy time is computed from idle ticks, because the kernel can lose ticks of a busy CPU.
     """
     now = time.monotonic_ns()
     rows = [row.split() for row in readable(proc / "stat").splitlines() if re.match(r"cpu\d", row)]
-    ticks = sum(int(row[4]) + int(row[5]) for row in rows)
-    return now, now * len(rows) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    tick = 10**9 // os.sysconf("SC_CLK_TCK")
+    return now, {int(row[0][3:]): (int(row[4]) + int(row[5])) * tick for row in rows}
 
 
 def own_ns() -> int:
@@ -120,25 +157,26 @@ def own_ns() -> int:
     return time.process_time_ns() + round((children.ru_utime + children.ru_stime) * 1e9)
 
 
-def parse_tasks(schedstat: str) -> list[int]:
-    """Nanoseconds that tasks ran, per CPU.  UserError if the format is unknown."""
+def parse_tasks(schedstat: str) -> dict[int, int]:
+    """Nanoseconds that tasks ran, by CPU.  UserError if the format is unknown."""
     rows = [line.split() for line in schedstat.splitlines() if line.startswith("cpu")]
     try:
-        return [int(row[7]) for row in rows]
+        return {int(row[0][3:]): int(row[7]) for row in rows}
     except (IndexError, ValueError) as error:
         raise UserError(f"unknown format of /proc/schedstat: {error}") from error
 
 
-def parse_idle(timer_list: str) -> list[int]:
-    """Idle nanoseconds since boot, per CPU; [] if the text does not contain them."""
+def parse_idle(timer_list: str) -> dict[int, int]:
+    """Idle nanoseconds since boot, by CPU; {} if the text does not contain them."""
+    cpus = [int(part.partition("\n")[0]) for part in timer_list.split("\ncpu: ")[1:]]
     found = [_numbers(timer_list, name) for name in _IDLE]
     now = timer_list.partition("now at ")[2].partition(" nsecs")[0]
-    if not now.isdigit() or len({len(values) for values in found}) != 1:
-        return []
-    return [
-        slept + waited + (max(int(now) - since, 0) if stopped else 0)
-        for stopped, since, slept, waited in zip(*found, strict=True)
-    ]
+    if not now.isdigit() or {len(values) for values in found} != {len(cpus)}:
+        return {}
+    return {
+        cpu: slept + waited + (max(int(now) - since, 0) if stopped else 0)
+        for cpu, stopped, since, slept, waited in zip(cpus, *found, strict=True)
+    }
 
 
 def _numbers(text: str, name: str) -> list[int]:

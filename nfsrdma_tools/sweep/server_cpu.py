@@ -13,29 +13,30 @@ from typing import NamedTuple
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
 
-__all__ = ["Sample", "as_sample", "busy", "read", "sample", "to_facts", "watch"]
+__all__ = ["Sample", "as_sample", "busy", "read", "to_facts", "watch"]
 
 
 class Sample(NamedTuple):
-    """A time (Unix time, s) and the busy time of all CPUs together so far (s)."""
+    """A time (Unix time, s) and the busy time of all CPUs together (s), from any start."""
 
     at: float
     busy: float
 
 
-def sample() -> Sample:
-    """A sample of this machine, now."""
-    busy_ns = cpu_time.snapshot().busy_ns
-    return Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
-
-
 def watch(seconds: float, interval: float = 1.0) -> Iterator[Sample]:
     """Yield a sample now, per interval, and at the end."""
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        yield sample()
+    before = cpu_time.snapshot()
+    busy_ns = before.busy_since_boot_ns
+    while True:
+        after = cpu_time.snapshot()
+        # not since boot again: that jumps when a CPU comes online
+        busy_ns, before = busy_ns + cpu_time.difference(after, before).busy_ns, after
+        yield Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
+        left = end - time.monotonic()
+        if left <= 0:
+            return
         time.sleep(min(interval, left))
-    yield sample()
 
 
 def as_sample(pair: Sequence[object]) -> Sample:

@@ -130,9 +130,9 @@ def _accounts(bench: Bench, cell: Cell) -> dict[str, Any]:
     """Run the workload once, with probe sets read before and after it."""
     probed = bench.accounts.begin()
     stats = mountstats.read(bench.directory)
-    began, times, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
+    began, counters, own = _now(), cpu_time.snapshot(), cpu_time.own_ns()
     job = _work(bench, cell)
-    own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), times)
+    own, times = cpu_time.own_ns() - own, cpu_time.difference(cpu_time.snapshot(), counters)
     stats = mountstats.difference(mountstats.read(bench.directory), stats)
     return {
         **_of_job(job),

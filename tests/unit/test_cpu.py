@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import time
 from pathlib import Path
 
@@ -6,10 +7,13 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import (
+    CpuCounters,
     CpuTimes,
     accounting,
     busy,
+    busy_between,
     difference,
+    idle_ticks,
     own_ns,
     parse_idle,
     parse_tasks,
@@ -46,7 +50,7 @@ cpu: 1
 
 
 def test_task_time_is_the_seventh_number() -> None:
-    assert parse_tasks(SCHEDSTAT) == [5_000_000_000, 1_500_000_000]
+    assert parse_tasks(SCHEDSTAT) == {0: 5_000_000_000, 1: 1_500_000_000}
 
 
 @pytest.mark.parametrize("text", ["cpu0 1 2 3\n", "cpu0 a b c d e f g h i\n"])
@@ -56,17 +60,19 @@ def test_an_unknown_form_is_a_clear_error(text: str) -> None:
 
 
 def test_a_cpu_with_a_stopped_tick_is_idle_until_now() -> None:
-    assert parse_idle(TIMER_LIST) == [4500, 8000]
+    assert parse_idle(TIMER_LIST) == {0: 4500, 1: 8000}
 
 
 def test_a_kernel_that_does_not_tell_idle_time() -> None:
-    assert parse_idle("") == []
-    assert parse_idle(TIMER_LIST.replace("iowait_sleeptime", "other", 1)) == []
+    assert parse_idle("") == {}
+    assert parse_idle(TIMER_LIST.replace("iowait_sleeptime", "other", 1)) == {}
 
 
 def test_difference() -> None:
-    before = CpuTimes(1_000, 900, 0, 2, {"user": 1.0, "idle": 5.0})
-    after = CpuTimes(601_000, 500_900, 1_000_000, 2, {"user": 1.25, "idle": 4.9})
+    before = CpuCounters(0, {0: 0, 1: 0}, {0: 400, 1: 500}, {"user": 1.0, "idle": 5.0})
+    after = CpuCounters(
+        1_000_000, {0: 600_000, 1: 800_000}, {0: 400, 1: 500_500}, {"user": 1.25, "idle": 4.9}
+    )
     spent = CpuTimes(600_000, 500_000, 1_000_000, 2, {"user": 0.25, "idle": 0.0})
     assert difference(after, before) == spent
 
@@ -74,24 +80,79 @@ def test_difference() -> None:
 def test_the_best_source_is_taken(tmp_path: Path) -> None:
     assert accounting(tmp_path) == "ticks"
     ticks = snapshot(tmp_path)
-    assert ticks.busy_ns == ticks.task_ns > 0
+    seconds = sum(ticks.modes[mode] for mode in ("user", "nice", "system", "irq", "softirq"))
+    assert ticks.busy_since_boot_ns == round(seconds * 1e9) > 0
     (tmp_path / "schedstat").write_text(SCHEDSTAT)
     assert accounting(tmp_path) == "schedstat"
-    assert snapshot(tmp_path).busy_ns == 6_500_000_000
+    assert snapshot(tmp_path).busy_since_boot_ns == 6_500_000_000
     (tmp_path / "timer_list").write_text(TIMER_LIST)
     assert accounting(tmp_path) == "idle time"
-    times = snapshot(tmp_path)
-    assert times.busy_ns == times.wall_ns * 2 - 12_500
-    assert times.task_ns == 6_500_000_000
+    counters = snapshot(tmp_path)
+    assert counters.busy_since_boot_ns == counters.wall_ns * 2 - 12_500
+    assert counters.task_ns == {0: 5_000_000_000, 1: 1_500_000_000}
 
 
 def test_busy_time_alone_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "timer_list").write_text(TIMER_LIST)
     found = busy(tmp_path)
-    assert found.wall_ns * found.cpus - found.busy_ns == sum(parse_idle(TIMER_LIST))
-    assert found.cpus == len(parse_idle(TIMER_LIST))
+    assert found.idle_ns == parse_idle(TIMER_LIST)
+    assert found.busy_since_boot_ns == found.wall_ns * 2 - 12_500
     (tmp_path / "timer_list").write_text("")
-    assert busy(tmp_path).cpus >= 1
+    assert difference(busy(tmp_path), busy(tmp_path)).cpus >= 1
+
+
+DAY = 86_400 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "cpus", "busy_ns"),
+    [
+        # a CPU comes online; it was offline for a day, or since boot
+        ({0: DAY}, {0: DAY + 400, 1: 100}, 1, 600),
+        ({0: DAY}, {0: DAY + 400, 1: DAY - 5}, 1, 600),
+        # a CPU goes offline
+        ({0: DAY, 1: DAY}, {0: DAY + 400}, 1, 600),
+        # a CPU was offline in between, on a kernel that restarts or keeps its idle time
+        ({0: DAY, 1: DAY}, {0: DAY + 400, 1: 100}, 1, 600),
+        ({0: DAY, 1: DAY}, {0: DAY + 400, 1: DAY + 100}, 2, 1500),
+        # another one takes its place
+        ({0: DAY, 1: DAY}, {0: DAY + 400, 2: DAY}, 1, 600),
+        # a reading that was not of one moment
+        ({0: DAY, 1: DAY}, {0: DAY + 1010, 1: DAY - 10}, 2, 1000),
+    ],
+)
+def test_cpus_that_come_and_go_do_not_count(
+    before: dict[int, int], after: dict[int, int], cpus: int, busy_ns: int
+) -> None:
+    found = difference(CpuCounters(DAY + 1000, after), CpuCounters(DAY, before))
+    assert (found.cpus, found.busy_ns, found.task_ns) == (cpus, busy_ns, busy_ns)
+
+
+def test_a_cpu_that_comes_online_adds_no_days(tmp_path: Path) -> None:
+    """As `nfsrdma top` sees it: /proc/timer_list lists the CPUs that are online."""
+    first, second = TIMER_LIST.split("cpu: 1\n")
+    (tmp_path / "timer_list").write_text(first)
+    (tmp_path / "schedstat").write_text("".join(SCHEDSTAT.splitlines(True)[:4]))
+    before = snapshot(tmp_path)
+    (tmp_path / "timer_list").write_text(f"{first}cpu: 1\n{second}")
+    (tmp_path / "schedstat").write_text(SCHEDSTAT)
+    for spent in (
+        difference(snapshot(tmp_path), before),
+        difference(before, CpuCounters(0, snapshot(tmp_path).idle_ns, snapshot(tmp_path).task_ns)),
+    ):
+        assert spent.cpus == 1
+        assert spent.busy_ns == spent.wall_ns
+        assert spent.task_ns == 0
+
+
+def test_idle_ticks_are_read_by_cpu(tmp_path: Path) -> None:
+    tick = os.sysconf("SC_CLK_TCK")
+    row = f"1 2 3 {2 * tick} {tick} 6 7 8 9 10"
+    (tmp_path / "stat").write_text(f"cpu  {row}\ncpu0 {row}\ncpu7 {row}\nintr 1 2 3\n")
+    now, idle = idle_ticks(tmp_path)
+    assert now > 0
+    assert idle == {0: 3 * 10**9, 7: 3 * 10**9}
+    assert busy_between(idle, {0: 3 * 10**9 - 10}, 100) == (1, 90)
 
 
 def test_own_time_counts_what_this_process_computes() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import thread_time
-from nfsrdma_tools.host.cpu_time import CpuTimes, not_idle
+from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes
 from nfsrdma_tools.host.thread_time import Ran
 from nfsrdma_tools.probes.cpu import samples as cpu_reader
 from nfsrdma_tools.probes.cpu import symbols
@@ -27,8 +27,8 @@ S = 10**9
 MODES = {"idle": 2.0, "user": 0.0}
 
 
-def host(busy: int, wall: int = 5 * S) -> CpuTimes:
-    return CpuTimes(busy, busy, wall, 2, MODES)
+def host(busy: int) -> CpuTimes:
+    return CpuTimes(busy, busy, 5 * S, 2, MODES)
 
 
 def cpu(
@@ -149,8 +149,10 @@ def test_the_rows_end_with_their_sum_and_what_proc_stat_says() -> None:
 
 def test_a_difference_is_of_the_time_between() -> None:
     def reading(busy: int, wall: int, ran: dict[int, Ran], samples: dict[Any, int]) -> Reading:
-        stat = (2 * wall, 3 * wall)
-        return Reading(host(busy, wall), stat, ran, {}, samples, Counter(), 499, 0)
+        # two CPUs
+        stat = 2 * wall, {0: wall // 2, 1: wall // 2}
+        counters = CpuCounters(wall, {0: 2 * wall - busy, 1: 0}, {}, MODES)
+        return Reading(counters, stat, ran, {}, samples, Counter(), 499, 0)
 
     before = reading(S, S, {7: Ran(S, 0), 8: Ran(5 * S, 0)}, {(7, "nfs", "client"): 2})
     after = reading(4 * S, 3 * S, {7: Ran(2 * S, 4 * S)}, {(7, "nfs", "client"): 2})
@@ -190,14 +192,6 @@ def test_threads_are_read_where_there_are_any(tmp_path: Path) -> None:
     assert thread_time.name(7, tmp_path) == "kworker/0:1"
     assert thread_time.name(8, tmp_path) == ""
     assert thread_time.snapshot(tmp_path / "none") == {}
-
-
-def test_what_proc_stat_has_not_as_idle_is_busy(tmp_path: Path) -> None:
-    ticks = os.sysconf("SC_CLK_TCK")
-    row = f"1 2 3 {2 * ticks} {ticks} 6 7 8 9 10"
-    (tmp_path / "stat").write_text(f"cpu  {row}\ncpu0 {row}\ncpu1 {row}\nintr 1 2 3\n")
-    now, busy = not_idle(tmp_path)
-    assert busy == 2 * now - 6 * S
 
 
 def test_workers_and_threads_of_nfsd_are_groups() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfsrdma_tools.host.cpu_time import CpuCounters
 from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
 from nfsrdma_tools.sweep.merge import merge
@@ -156,6 +157,18 @@ def test_watching_gives_a_sample_at_both_ends() -> None:
     found = list(server_cpu.watch(0.05, 0.02))
     assert len(found) >= 2
     assert found == sorted(found)
+
+
+def test_a_cpu_that_comes_online_adds_no_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    day = 86_400 * 10**9
+    read = [
+        CpuCounters(day, {0: day}),
+        CpuCounters(day, {0: day}),
+        CpuCounters(day + 2 * 10**9, {0: day, 1: 5}),
+    ]
+    monkeypatch.setattr(server_cpu.cpu_time, "snapshot", lambda: read.pop(0))
+    found = server_cpu.watch(3600, 0.0)
+    assert -next(found).busy + next(found).busy == 2.0
 
 
 def a_store(path: Path, host: str, *, plan: str = "", trials: int = 2, rate: float = 100) -> Path:

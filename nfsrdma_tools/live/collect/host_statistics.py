@@ -57,7 +57,7 @@ class Readings:
 
     mounts: Mapping[str, mountstats.MountStats] = field(default_factory=dict)
     """By mount point."""
-    cpu: cpu_time.CpuTimes | None = None
+    cpu: cpu_time.CpuCounters | None = None
     nfsd: nfsd_stats.Served | None = None
     transports: Mapping[int, client_debugfs.ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""

@@ -35,8 +35,8 @@ _TRACING: Where = names.TRACING, layers.NEITHER
 class Reading(NamedTuple):
     """Sums since the session began; ``groups`` and ``stacks`` grow with it."""
 
-    host: host.CpuTimes
-    stat: tuple[int, int]
+    host: host.CpuCounters
+    stat: tuple[int, dict[int, int]]
     threads: dict[int, Ran]
     groups: dict[int, str]
     samples: dict[Placed, int]
@@ -74,7 +74,7 @@ class Reader:
 
     def read(self) -> Reading:
         """The current sums since the session began."""
-        now, stat, ran = host.snapshot(), host.not_idle(), thread_time.snapshot()
+        now, stat, ran = host.snapshot(), host.idle_ticks(), thread_time.snapshot()
         for thread in ran.keys() - self.groups.keys():
             self.groups[thread] = group(thread_time.name(thread))
         self._drain()

@@ -96,7 +96,8 @@ def difference(after: Reading, before: Reading) -> Cpu:
 
 def _stat(after: Reading, before: Reading, wall_ns: int) -> int:
     # read slightly later than the others: scale it to their interval, as for threads
-    went_by, busy = (after.stat[i] - before.stat[i] for i in range(2))
+    went_by = after.stat[0] - before.stat[0]
+    _, busy = host.busy_between(after.stat[1], before.stat[1], went_by)
     return busy * wall_ns // went_by if went_by else 0
 
 
