@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots: JSON, recordings, and the parts of the sampler."""
 
+import errno
 import json
 import math
+import operator
+import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -306,15 +309,99 @@ def test_hostile_names_survive(tmp_path: Path) -> None:
     assert next(recording.read(tmp_path / "r")).mounts[1].directory == HOSTILE
 
 
-def test_the_sampler_continues_without_probes_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def read(self) -> None:
-            raise TypeError("expected LP_c_uint")
+class Faulty:
+    """Probe sets of which latency counts 1 per reading; ``fails`` are the readings that fail."""
 
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *fails: int) -> None:
+        self.fails, self.counts = fails, {"latency": 0, "chunks": 0}
+        monkeypatch.setattr(probe_sets, "probe_set", self._probe_set)
+
+    def counted(self) -> probe_statistics.Counted:
+        session = SimpleNamespace(table=lambda _: {}, missing=())
+        return probe_statistics.Counted(session, tuple(self.counts))
+
+    def _probe_set(self, name: str) -> object:
+        def read(_: object) -> int:
+            self.counts[name] += 1
+            if name == "latency" and self.counts[name] in self.fails:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            return self.counts[name]
+
+        return SimpleNamespace(read=read, difference=operator.sub, forget=lambda *_: None)
+
+
+def test_counts_survive_a_reading_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Faulty(monkeypatch, 3, 4).counted()
+    assert counted.read() == {"latency": 1, "chunks": 1, "lost": {}}
+    for _ in range(2):
+        assert counted.read() == {"chunks": 1, "lost": {}}
+        assert list(counted.failed) == ["latency"]
+        assert "Invalid argument" in counted.failed["latency"]
+    assert counted.read() == {"latency": 3, "chunks": 1, "lost": {}}
+    assert not counted.failed
+    assert not counted.is_broken
+
+
+def test_a_reading_that_fails_does_not_turn_the_probes_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sampler = Sampler()
-    sampler._counted = Broken()  # type: ignore[assignment]
-    assert "expected LP_c_uint" in sampler.take().missing["probes"]
-    assert sampler.take().number == 2
+    sampler._counted = Faulty(monkeypatch, 2).counted()
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.on_mounts", lambda mounts, *_: mounts)
+    assert "Invalid argument" in sampler.take().missing["latency"]
+    assert "latency" not in sampler.take().missing
+
+
+def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: queue.Queue[str] = queue.Queue()
+
+    @contextmanager
+    def counting(_: object, names: object) -> Iterator[probe_statistics.Counted]:
+        log.put("attached")
+        try:
+            yield Faulty(monkeypatch, *range(2, 1000)).counted()
+        finally:
+            log.put("detached")
+
+    sampler = Sampler(interval=0.01, sets=("latency", "chunks"))
+    for name, value in (
+        ("counting", counting),
+        ("_RETRY", 0.0),
+        ("on_mounts", lambda mounts, *_: mounts),
+    ):
+        monkeypatch.setattr(f"nfsrdma_tools.live.collect.sampler.{name}", value)
+    taken: list[Snapshot] = []
+    thread = threading.Thread(target=sampler.run, args=(taken.append,))
+    thread.start()
+    try:
+        said = [log.get(timeout=60) for _ in range(3)]
+    finally:
+        sampler.stop()
+        thread.join(60)
+    assert said == ["attached", "detached", "attached"]
+    failed = [each for each in taken if "latency" in each.missing]
+    assert len(failed) >= 10
+
+
+def test_probes_that_cannot_be_attached_are_attached_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: queue.Queue[int] = queue.Queue()
+
+    def counting(_: object, names: object) -> object:
+        tries.put(1)
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.counting", counting)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.sampler._RETRY", 0.0)
+    sampler = Sampler(interval=0.01, sets=("latency",))
+    thread = threading.Thread(target=sampler.run, args=(lambda _: None,))
+    thread.start()
+    try:
+        assert [tries.get(timeout=60) for _ in range(2)] == [1, 1]
+    finally:
+        sampler.stop()
+        thread.join(60)
 
 
 def test_probes_attach_again_when_a_module_is_loaded(
@@ -347,7 +434,7 @@ def test_losses_of_probes_add_up_in_missing() -> None:
     lost = iter([{}, {"rpcs": 3}, {"rpcs": 4, "windows": 1}, {}])
     sampler = Sampler()
     found = {**counted_found(), "server": server.Server({}, {})}
-    counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)})
+    counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)}, failed={})
     sampler._counted = counted  # type: ignore[assignment]
     first, *others, last = (sampler.take() for _ in range(4))
     assert not any(name.startswith("lost") for name in first.missing)
@@ -456,7 +543,7 @@ def test_any_probe_set_may_be_absent(attached: str) -> None:
 
 def test_a_snapshot_needs_no_probe_set() -> None:
     sampler = Sampler()
-    sampler._counted = SimpleNamespace(read=lambda: {"lost": {}})  # type: ignore[assignment]
+    sampler._counted = SimpleNamespace(read=lambda: {"lost": {}}, failed={})  # type: ignore[assignment]
     assert "probes" not in sampler.take().missing
 
 

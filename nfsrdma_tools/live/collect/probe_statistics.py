@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -39,10 +40,16 @@ __all__ = [
 # resolving stacks costs more than all other probe sets: sample less, and read less often
 CPU_EVERY, CPU_RATE = 10.0, 97
 FREE_EVERY = 60.0
+# readings in a row that may fail before the probes are attached anew
+_PATIENCE = 10
 
 
 class Counted:
-    """The probe sets of one session; ``read`` returns the counts since the last ``read``."""
+    """The probe sets of one session; ``read`` returns the counts since the last ``read``.
+
+    A set that cannot be read is absent from that interval, and the next reading includes its
+    counts.  ``failed`` has the reason by set.
+    """
 
     def __init__(self, session: Any, names: Sequence[str]) -> None:
         self.session = session
@@ -54,14 +61,37 @@ class Counted:
         self._cpu: dict[str, Any] = {}
         self._lost = lost(session)
         self._freed_at = time.monotonic()
+        self.failed: dict[str, str] = {}
+        self._failures: Counter[str] = Counter()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a set could not be read several times in a row."""
+        return any(count >= _PATIENCE for count in self._failures.values())
 
     def read(self) -> dict[str, Any]:
         """The new counts by probe set; "lost" has the numbers of uncounted events by kind."""
-        found = {name: self._added(name) for name in self._sets if name != "cpu"}
-        if "cpu" in self._sets:
-            found["cpu"] = self._layers()
-        self._free()
-        return {**found, "lost": self._missed(found)}
+        self.failed = {}
+        found: dict[str, Any] = {}
+        for name in self._sets:
+            with self._noting(name):
+                found[name] = self._layers() if name == "cpu" else self._added(name)
+        with self._noting("idle rows"):
+            self._free()
+        missed: dict[str, int] = {}
+        with self._noting("losses"):
+            missed = self._missed(found)
+        return {**found, "lost": missed}
+
+    @contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        try:
+            yield
+            del self._failures[what]
+        # bcc raises anything, and an error may be gone at the next reading
+        except Exception as error:
+            self.failed[what] = f"reading the probes failed: {error!r}"
+            self._failures[what] += 1
 
     def _missed(self, found: Mapping[str, Any]) -> dict[str, int]:
         before, self._lost = self._lost, lost(self.session)

@@ -30,7 +30,7 @@ from nfsrdma_tools.live.collect.probe_statistics import (
 )
 from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
-from nfsrdma_tools.probes.program import present
+from nfsrdma_tools.probes.program import Pair, present
 from nfsrdma_tools.probes.sets.server import granted
 
 __all__ = ["Sampler"]
@@ -38,6 +38,8 @@ __all__ = ["Sampler"]
 Deliver = Callable[[Snapshot], None]
 _ATTACHING = "attaching, this takes some seconds"
 _DISABLED = "disabled by an option"
+_RETRY = 300.0
+"""Seconds until probes that failed are attached again: an attempt computes for seconds."""
 
 
 class Sampler:
@@ -62,6 +64,7 @@ class Sampler:
         self._counted: Counted | None = None
         self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
+        self._unread: dict[str, str] = {}
         self._lost: Counter[str] = Counter()
         self._name = host_name()
 
@@ -104,7 +107,7 @@ class Sampler:
         snapshot = self._with_limits(snapshot)
         events = (*snapshot.events, *self._finder.look(snapshot))
         self._lost.update(snapshot.lost)
-        missing = {**self._facts.missing, **self._missing, **_lost(self._lost)}
+        missing = {**self._facts.missing, **self._missing, **self._unread, **_lost(self._lost)}
         cost = time.thread_time_ns() - spent
         return replace(snapshot, events=events, missing=missing, cost_ns=cost)
 
@@ -130,12 +133,9 @@ class Sampler:
     def _found(self) -> dict[str, Any] | None:
         # the other thread detaches them under this lock
         with self._lock:
-            try:
-                return self._counted.read() if self._counted else None
-            except Exception as error:
-                self._counted = None
-                self._missing["probes"] = f"reading them failed: {error!r}"
-                return None
+            found = self._counted.read() if self._counted else None
+            self._unread = self._counted.failed if self._counted else {}
+            return found
 
     def _with_limits(self, snapshot: Snapshot) -> Snapshot:
         def with_limit(mount: Mount) -> Mount:
@@ -148,18 +148,36 @@ class Sampler:
         return replace(snapshot, mounts=tuple(map(with_limit, snapshot.mounts)))
 
     def _probe(self) -> None:
-        """Attach the probes, and again when a module with their events is loaded or unloaded."""
+        """Attach the probes, and again when a module with their events is loaded or unloaded.
+
+        Also again some time after they could not be attached or read.
+        """
         while not self._stop.is_set():
-            there = present(self._sets)
-            self._missing = {"probes": _ATTACHING}
-            missing: dict[str, str] = {}
-            with ExitStack() as stack:
-                counted = self._attached(stack, missing)
-                self._missing, self._counted = missing, counted
-                while present(self._sets) == there and not self._stop.wait(1.0):
+            events = present(self._sets)
+            if not self._attach_while(events):
+                due = time.monotonic() + _RETRY
+                while time.monotonic() < due and self._unchanged(events):
                     pass
-                with self._lock:
-                    self._counted = None
+
+    def _attach_while(self, events: Sequence[Pair]) -> bool:
+        """Attach the probes until the kernel's events differ; False if they fail."""
+        self._missing, missing = {"probes": _ATTACHING}, dict[str, str]()
+        with ExitStack() as stack:
+            counted = self._attached(stack, missing)
+            self._missing, self._counted = missing, counted
+            if not counted:
+                return False
+            while not counted.is_broken and self._unchanged(events):
+                pass
+            with self._lock:
+                self._counted = None
+        if counted.is_broken:
+            self._missing = {**missing, "probes": "; ".join(counted.failed.values())}
+        return not counted.is_broken
+
+    def _unchanged(self, events: Sequence[Pair]) -> bool:
+        """Wait a second; False if the sampler stops, or if the kernel's events differ."""
+        return not self._stop.wait(1.0) and present(self._sets) == events
 
     def _attached(self, stack: ExitStack, missing: dict[str, str]) -> Counted | None:
         try:
