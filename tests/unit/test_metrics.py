@@ -17,9 +17,11 @@ from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.prometheus.xprt_columns import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
 from nfsrdma_tools.probes import probe_sets
+from nfsrdma_tools.probes.maps import IDLE
 
 # of xprt_columns.py: messages, objects, or bytes
 UNITS = ("RPC", "Segments", "Bytes", "Calls", "Replies", "Memory", "Times")
+IDLE_INTERVALS = int(IDLE)
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
 
 
@@ -175,6 +177,48 @@ def test_series_of_an_unmounted_mount_disappear() -> None:
     # its events happened nevertheless
     assert left == {"nfsrdma_events_total"}
     assert value(metrics, "nfsrdma_rpc_requests_total", op="READ") == 200
+
+
+def test_a_mount_with_another_transport_has_no_old_label() -> None:
+    """After unmounting and mounting by TCP within an interval, for example."""
+    metrics = Metrics()
+    metrics.add(snapshot())
+    metrics.add(snapshot(2, (replace(mount(), transport="tcp"),)))
+    assert {dict(labels).get("transport") for _, labels in samples(metrics)} == {None, "tcp"}
+    assert value(metrics, "nfsrdma_rpc_requests_total", op="READ", transport="tcp") == 100
+
+
+def serving(number: int, *peers: str, seconds: float = 1.0) -> Snapshot:
+    """Clients with these addresses sent Calls, and one event concerned each of them."""
+    (row,) = served().clients
+    rows = tuple(replace(row, peer=peer) for peer in peers)
+    events = tuple(Event(1e9, "accept", peer, "done") for peer in peers)
+    there = replace(served(), clients=rows)
+    return replace(snapshot(number, events=events), server=there, seconds=seconds)
+
+
+def of_clients(metrics: Metrics) -> set[str]:
+    found = {
+        dict(labels).get("client") or dict(labels).get("where") for _, labels in samples(metrics)
+    }
+    return {each for each in found if each and each.startswith("10.")}
+
+
+def test_series_of_idle_clients_end() -> None:
+    metrics, steady = Metrics(), "10.9.9.9"
+    peers = [f"10.9.{n // 250}.{n % 250}" for n in range(1000)]
+    for number, peer in enumerate(peers):
+        metrics.add(serving(number, peer, steady))
+    assert of_clients(metrics) == {steady, *peers[-IDLE_INTERVALS:]}
+    for step in range(3):
+        metrics.add(serving(1000 + step, steady, seconds=IDLE_INTERVALS / 2))
+    assert of_clients(metrics) == {steady}
+    calls = value(metrics, "nfsrdma_server_client_calls_total", client=steady, op="READ")
+    assert calls == 40 * 1003
+    # a client that comes back begins at 0
+    metrics.add(serving(2000, peers[0]))
+    assert value(metrics, "nfsrdma_server_client_calls_total", client=peers[0], op="READ") == 40
+    assert metrics._counted["client"].keys() == {(steady,), (peers[0],)}
 
 
 def test_hostile_names_are_valid_labels() -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prometheus metrics (metric_names.py) from snapshots: a scrape does not read the host.
 
-Series of unmounted mounts and of removed ports disappear.  Needs prometheus-client.
+Series end with their mount or port, and those of a client or an event after some time without
+a count.  Needs prometheus-client.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -29,6 +30,7 @@ from nfsrdma_tools.live.prometheus.connection_totals import Connections
 from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
 from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
 from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
+from nfsrdma_tools.probes.maps import IDLE
 from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = ["Metrics"]
@@ -54,6 +56,8 @@ _EDGES: dict[str, Callable[[int], float]] = {
     _COARSE: lambda slot: (1 << slot) * 1024 / 1e9,
     _SIZES: lambda slot: float((1 << slot) - 1),
 }
+# series end with these first labels of theirs; the name of the first, and how many there are
+_ENDING = {"mount": 2, "client": 1, "kind": 2}
 _LAST = {_FINE: 107, _MICRO: 24, _COARSE: 24, _SIZES: 24}
 
 
@@ -93,7 +97,11 @@ class Metrics:
         self._connections = Connections()
         self._last: Snapshot | None = None
         self._histograms: defaultdict[str, dict[Labels, _Histogram]] = defaultdict(dict)
-        self._mounts: set[str] = set()
+        self._mounts: set[Labels] = set()
+        # of the snapshots: the time of day may be set meanwhile
+        self._elapsed = 0.0
+        # when a client or an event was last counted, by the first labels of its series
+        self._counted: dict[str, dict[Labels, float]] = {"client": {}, "kind": {}}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -117,24 +125,33 @@ class Metrics:
         with self._lock:
             self._last = snapshot
             self._connections.add(snapshot)
-            new = {mount.directory for mount in snapshot.mounts} - self._mounts
-            self._forget({mount.directory for mount in snapshot.mounts})
+            self._elapsed += snapshot.seconds
+            before, self._mounts = self._mounts, {*map(_own, snapshot.mounts)}
+            self._remove("mount", before - self._mounts)
+            for kind in self._counted:
+                self._remove(kind, self._idle(kind))
             for mount in snapshot.mounts:
-                if mount.did_something or mount.directory in new:
+                if mount.did_something or _own(mount) not in before:
                     self._mount(mount)
             if snapshot.server:
                 self._server(snapshot.server)
             self._host(snapshot)
 
-    def _forget(self, there: set[str]) -> None:
-        gone, self._mounts = {*map(_clean, self._mounts - there)}, there
-        if not gone:
-            return
-        for name, family in FAMILIES.items():
-            if family.labels[:1] == ("mount",):
-                for kept in (self._counters.get(name), self._histograms.get(name)):
-                    for labels in [each for each in kept or () if each[0] in gone]:
-                        del kept[labels]  # type: ignore[union-attr]
+    def _idle(self, kind: str) -> set[Labels]:
+        counted = self._counted[kind]
+        idle = {key for key, last in counted.items() if self._elapsed - last >= IDLE}
+        for key in idle:
+            del counted[key]
+        return idle
+
+    def _remove(self, kind: str, keys: Collection[Labels]) -> None:
+        """Remove all series that begin with these labels, the first of which is named ``kind``."""
+        width = _ENDING[kind]
+        for name, family in FAMILIES.items() if keys else ():
+            if family.labels[:1] == (kind,):
+                for kept in (self._counters.get(name, {}), self._histograms.get(name, {})):
+                    for labels in [each for each in kept if each[:width] in keys]:
+                        del kept[labels]
 
     def _count(self, name: str, amount: float, *labels: str) -> None:
         if name not in self._wanted:
@@ -151,7 +168,7 @@ class Metrics:
         found[key].add(slots, total)
 
     def _mount(self, mount: Mount) -> None:
-        own = (mount.directory, mount.transport)
+        own = _own(mount)
         self._count("nfsrdma_mount_read_bytes_total", mount.read, *own)
         self._count("nfsrdma_mount_written_bytes_total", mount.written, *own)
         if any(x.credits.granted for x in mount.xprts):
@@ -207,6 +224,7 @@ class Metrics:
 
     def _client(self, client: Client, own: Labels) -> None:
         counts = client.counts
+        self._counted["client"][_cleaned(own[:1])] = self._elapsed
         self._count("nfsrdma_server_client_calls_total", counts.get("calls", 0), *own)
         self._count("nfsrdma_server_client_sends_total", counts.get("sends", 0), *own)
         for direction, name in (("fetched", "read_bytes"), ("written", "written")):
@@ -225,6 +243,7 @@ class Metrics:
                 spent = getattr(layer, side) / 1e9
                 self._count("nfsrdma_cpu_layer_seconds_total", spent, layer.name, side)
         for event in snapshot.events:
+            self._counted["kind"][_cleaned((event.kind, event.where))] = self._elapsed
             self._count("nfsrdma_events_total", 1, event.kind, event.where)
         for what, count in snapshot.lost.items():
             self._count("nfsrdma_probes_lost_total", count, what)
@@ -237,6 +256,10 @@ class Metrics:
         for labels, each in sorted(self._histograms[name].items()):
             made.add_metric(labels, each.buckets(), each.sum)
         return made
+
+
+def _own(mount: Mount) -> Labels:
+    return _cleaned((mount.directory, mount.transport))
 
 
 def _by_name(
