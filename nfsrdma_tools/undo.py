@@ -4,8 +4,8 @@
 A change writes its undo to the journal *before* it is made.  The undo runs at the end of the
 block, after success, error and Ctrl-C alike; after a kill -9 the next start finds the journal of
 the dead process and runs it (``recover``).  An undo is data, never code: run an argv, write a file,
-remove a file.  Journals are below /run, because the changes (mounts, sysctls) do not survive a
-reboot either.  A second undo does no harm: an undo that fails is reported and dropped.
+remove a file, unmount.  Journals are below /run, because the changes (mounts, sysctls) do not
+survive a reboot either.  A second undo does no harm: an undo that fails is reported and dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.mount_identity import MountIdentity, mounts_on
 from nfsrdma_tools.state_files import state_dir
 
-__all__ = ["Journal", "Remove", "Run", "Write", "journal", "recover"]
+__all__ = ["Journal", "Remove", "Run", "Unmount", "Write", "journal", "recover"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,41 @@ class Remove:
         return f"remove {self.path}"
 
 
-Action = Run | Write | Remove
-_KINDS: dict[str, type[Run] | type[Write] | type[Remove]] = {
-    "run": Run, "write": Write, "remove": Remove,
+@dataclass(frozen=True)
+class Unmount:
+    """Undo by unmounting what was mounted on ``directory``, and no later mount there.
+
+    ``line`` and ``unique`` identify the mount (``MountIdentity``).  They are empty until mount.nfs
+    returns; if the process was killed before, a mount of ``source`` is the one that it made.
+    """
+
+    directory: str
+    source: str
+    line: str = ""
+    unique: int = 0
+
+    def undo(self) -> None:
+        """Unmount it; UserError if another mount covers it."""
+        mounts = mounts_on(self.directory)
+        if mounts and self._made(mounts[-1]):
+            # umount.nfs, not umount(8): it can only unmount NFS
+            run("umount.nfs", self.directory)
+        elif any(map(self._made, mounts)):
+            raise UserError(f"a mount of {mounts[-1].source} covers it")
+
+    def _made(self, mount: MountIdentity) -> bool:
+        if not self.line:
+            return mount.source == self.source
+        return mount.is_same(MountIdentity(self.line, self.unique))
+
+    def __str__(self) -> str:
+        """The command, for a user who has to run it by hand."""
+        return shlex.join(("umount.nfs", self.directory))
+
+
+Action = Run | Write | Remove | Unmount
+_KINDS: dict[str, type[Action]] = {
+    "run": Run, "write": Write, "remove": Remove, "unmount": Unmount,
 }  # fmt: skip
 
 
@@ -108,6 +141,11 @@ class Journal:
     def drop(self, action: Action) -> None:
         """Forget ``action``: the change is undone, or is permanent."""
         self.actions.remove(action)
+        self._save()
+
+    def replace(self, old: Action, new: Action) -> None:
+        """Record more about a change that has been made."""
+        self.actions[self.actions.index(old)] = new
         self._save()
 
     def keep(self) -> None:
@@ -243,7 +281,9 @@ def _listed(rows: object) -> list[Any]:
 def _action(kind: str, **fields: Any) -> Action:
     if kind == "run":
         fields["argv"] = tuple(_listed(fields["argv"]))
-    texts = [fields.get(name, "") for name in ("path", "text", "when", "unless")]
-    if not all(isinstance(text, str) for text in (*texts, *fields.get("argv", ()))):
+    values = [value for name, value in fields.items() if name not in ("argv", "unique")]
+    if not all(isinstance(text, str) for text in (*values, *fields.get("argv", ()))):
         raise TypeError("expected texts")
+    if not isinstance(fields.get("unique", 0), int):
+        raise TypeError("expected a number")
     return _KINDS[kind](**fields)

@@ -13,7 +13,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
-from nfsrdma_tools.host.nfs.mounting import mount, undo_for, unmount
+from nfsrdma_tools.host.nfs.mounting import drop_undo, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -99,4 +99,4 @@ def _take_off(made: Mount, changes: Journal) -> None:
         run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
         if find(made.directory):
             raise
-        changes.drop(undo_for(made.directory))
+        drop_undo(made.directory, changes)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
 from nfsrdma_tools.host.nfs.mount_nfs import MountError
-from nfsrdma_tools.host.nfs.mounting import find, mount, undo_for, unmount
+from nfsrdma_tools.host.nfs.mounting import find, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, MountState, states
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
@@ -74,8 +76,64 @@ def test_a_mount_that_failed_leaves_nothing_to_undo(
         assert book.actions == []
 
 
-def test_the_undo_is_an_argv_that_ends_nfs_only() -> None:
-    assert undo_for(Path("/mnt/a b")).argv == ("umount.nfs", "/mnt/a b")
+# mounts a tmpfs by a stand-in for mount.nfs, and is killed as soon as it exists
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from nfsrdma_tools.host.nfs import mounting
+from nfsrdma_tools.undo import journal
+killed = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+vars(mounting)["_verified"] = killed
+target = mounting.Target.parse("127.0.0.1:/export")
+request = mounting.MountRequest(target, Path(sys.argv[1]), transport="tcp")
+with journal() as changes:
+    mounting.mount(request, changes)
+"""
+RECOVER = "from nfsrdma_tools.undo import recover; print(*recover())"
+
+
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    ("meanwhile", "left", "message"),
+    [
+        ("true", [], ""),
+        ("umount {0}", [], ""),
+        ("umount {0}; mount -t tmpfs foreign {0}", ["foreign"], ""),
+        ("umount {0}; mount -t tmpfs 127.0.0.1:/export {0}", ["127.0.0.1:/export"], ""),
+        ("mount -t tmpfs foreign {0}", ["127.0.0.1:/export", "foreign"], "foreign covers it"),
+    ],
+)
+def test_recovery_unmounts_the_mount_that_was_made_and_no_other(
+    early: bool, meanwhile: str, left: list[str], message: str,
+    state: Path, stand_in: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    """``early``: the process is killed before mount.nfs returns."""
+    if early and "umount {0}; mount -t tmpfs 127" in meanwhile:
+        pytest.skip("nothing distinguishes the two mounts")
+    if subprocess.run(["unshare", "-rm", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespace of mounts here")
+    kill = "kill -9 $(ps -o ppid= $$)" if early else ""
+    stand_in.write_text(f'#!/bin/sh -e\nmount -t tmpfs "$1" "$2"\n{kill}\n')
+    umount = stand_in.with_name("umount.nfs")
+    umount.write_text('#!/bin/sh\nexec umount "$1"\n')
+    umount.chmod(0o755)
+    directory = tmp_path / "mount point"
+    directory.mkdir()
+    steps = f"""
+        '{sys.executable}' -c "$KILLED" '{directory}' || test $? = 137
+        {meanwhile.format(f"'{directory}'")}
+        '{sys.executable}' -c "$RECOVER"
+        exec cat /proc/self/mountinfo
+    """
+    env = {**os.environ, "KILLED": KILLED, "RECOVER": RECOVER}
+    words = ("unshare", "-rm", "sh", "-ec", steps)
+    done = subprocess.run(words, check=False, capture_output=True, text=True, env=env)
+    said, _, mounts = done.stdout.partition("\n")
+    entries = mountinfo.parse(mounts)
+    assert [e.source for e in entries if e.directory == directory] == left, done.stderr
+    assert message in said
+    assert bool(message) == bool(said)
+    assert list(state.glob("*.undo")) == []
 
 
 LINE = "{id} 25 {device} / {where} rw - nfs4 server:/x rw,vers=4.2,rsize=524288,proto=rdma\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
@@ -26,17 +27,18 @@ from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_transport_module
 from nfsrdma_tools.lock import host_lock
-from nfsrdma_tools.undo import Journal, Run
+from nfsrdma_tools.mount_identity import mounts_on
+from nfsrdma_tools.undo import Journal, Unmount
 
 __all__ = [
     "Mount",
     "MountError",
     "MountRequest",
     "Target",
+    "drop_undo",
     "find",
     "mount",
     "mounts",
-    "undo_for",
     "unmount",
 ]
 
@@ -79,16 +81,22 @@ def unmount(where: Mount | Path, journal: Journal | None = None, timeout: float 
     if not entry or not find(directory):
         raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
     _require_root("unmount")
-    result = run(*undo_for(entry.directory).argv, check=False, timeout=timeout)
+    result = _umount(entry.directory, timeout)
     if entry.id in {other.id for other in mountinfo.read()}:
         raise _still_there(entry, result, timeout)
-    if journal and undo_for(entry.directory) in journal.actions:
-        journal.drop(undo_for(entry.directory))
+    if journal:
+        drop_undo(entry.directory, journal)
 
 
-def undo_for(directory: Path) -> Run:
-    """The journal entry that unmounts the NFS mount on ``directory``."""
-    return Run(("umount.nfs", str(directory)))
+def drop_undo(directory: Path, journal: Journal) -> None:
+    """Drop the undo of a mount on ``directory``, which is unmounted, from ``journal``."""
+    for action in tuple(journal.actions):
+        if isinstance(action, Unmount) and action.directory == str(directory):
+            journal.drop(action)
+
+
+def _umount(directory: Path, timeout: float) -> Result:
+    return run("umount.nfs", directory, check=False, timeout=timeout)
 
 
 def _require_root(what: str) -> None:
@@ -112,16 +120,18 @@ def _make(
     timeout: float,
     verify_personality: mount_personality.Verify,
 ) -> Mount:
-    undo = undo_for(directory)
+    undo = Unmount(str(directory), str(request.target))
     journal.add(undo)
     try:
         call(request, directory, timeout)
+        for mounted in mounts_on(undo.directory)[-1:]:
+            journal.replace(undo, replace(undo, line=mounted.line, unique=mounted.unique))
         made, others = _verified(request, directory)
         verify_personality(made.device, shared(made, others))
         return made
     except BaseException:
         if _is_gone(directory):
-            journal.drop(undo)
+            drop_undo(directory, journal)
         raise
 
 
@@ -173,7 +183,7 @@ def _set_read_ahead(request: MountRequest, made: Mount, others: list[Mount]) -> 
 def _is_gone(directory: Path) -> bool:
     """Unmount what a failed mount has left; True if nothing is left."""
     if find(directory):
-        run(*undo_for(directory).argv, check=False, timeout=_TIMEOUT)
+        _umount(directory, _TIMEOUT)
     return not find(directory)
 
 

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which mount is on a directory: recorded when a mount is made, compared before it is undone.
+
+The kernel reuses the id of a mount and the number of its device at once, so that a later mount of
+the same export on the same directory has both.  Linux 6.8 and later also have an id that is never
+reused (STATX_MNT_ID_UNIQUE, commit 98d2b43081972, "add unique mount ID"); on earlier kernels the
+line of mountinfo has to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from nfsrdma_tools import files
+
+__all__ = ["MountIdentity", "mounts_on"]
+
+_MOUNTINFO = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
+# include/uapi/linux/stat.h and fcntl.h
+_AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = -100, 0x100, 0x800, 0x4000
+_STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = 0x1000, 0x4000
+_STATX_ATTR_MOUNT_ROOT = 0x2000
+# struct statx: the offset and the size of each field
+_MASK, _ATTRIBUTES, _MNT_ID, _SIZE = (0, 4), (8, 8), (144, 8), 256
+
+
+@dataclass(frozen=True)
+class MountIdentity:
+    """A mount: its line in mountinfo, and the id that is never reused (0: the kernel has none)."""
+
+    line: str
+    unique: int = 0
+
+    @property
+    def source(self) -> str:
+        """What is mounted, such as ``server:/export``."""
+        fields = os.fsencode(self.line).partition(b" - ")[2].split(b" ")
+        source = fields[1] if len(fields) > 1 else b""
+        return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), source))
+
+    def is_same(self, other: MountIdentity) -> bool:
+        """Whether both are the same mount."""
+        if self.unique and other.unique:
+            return self.unique == other.unique
+        return self.line == other.line
+
+
+def mounts_on(directory: str) -> list[MountIdentity]:
+    """The mounts on ``directory``, the topmost last; each one covers those before it.
+
+    Does not ask the server of a network filesystem, which may be gone.
+    """
+    mount = _statx(directory, _STATX_MNT_ID)
+    if mount is None or not _field(mount, _ATTRIBUTES) & _STATX_ATTR_MOUNT_ROOT:
+        return []
+    lines = _lines()
+    prefix = f"{_field(mount, _MNT_ID)} "
+    top = next((line for line in lines if line.startswith(prefix)), "")
+    covered = [line for line in lines if line != top and _mount_point(line) == _mount_point(top)]
+    unique = _statx(directory, _STATX_MNT_ID_UNIQUE)
+    known = unique is not None and _field(unique, _MASK) & _STATX_MNT_ID_UNIQUE
+    number = _field(unique, _MNT_ID) if unique and known else 0
+    return [*map(MountIdentity, covered), MountIdentity(top, number)]
+
+
+def _lines() -> list[str]:
+    return [line for line in os.fsdecode(files.raw(_MOUNTINFO)).split("\n") if line]
+
+
+def _mount_point(line: str) -> str:
+    return line.split(" ", 5)[4] if line else ""
+
+
+def _statx(path: str, wanted: int) -> bytes | None:
+    """The kernel's struct statx, which os.stat() does not return in whole; None for an error."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(_SIZE)
+    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
+    failed = libc.statx(_AT_FDCWD, os.fsencode(path), flags, wanted, buffer)
+    return None if failed else buffer.raw
+
+
+def _field(statx: bytes, place: tuple[int, int]) -> int:
+    start, length = place
+    return int.from_bytes(statx[start : start + length], sys.byteorder)
