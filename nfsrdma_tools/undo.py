@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools import process_identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.mount_identity import MountIdentity, mounts_on
@@ -122,8 +123,8 @@ _KINDS: dict[str, type[Action]] = {
 }  # fmt: skip
 
 
-# pid and start time (_birth) of the process that writes it
-_OWNER = re.compile(r"(\d+)-(\w+)-\w+", re.ASCII)
+# the identity of the process that writes it, and a random number
+_NAME = re.compile(r"(\d+-\w+)-\w+", re.ASCII)
 
 
 class Journal:
@@ -227,8 +228,8 @@ def recover() -> list[str]:
 
 
 def _is_alive(path: Path) -> bool:
-    match = _OWNER.fullmatch(path.stem)
-    return match is not None and _birth(int(match[1])) == match[2]
+    match = _NAME.fullmatch(path.stem)
+    return match is not None and process_identity.is_running(match[1])
 
 
 def _recovered(path: Path) -> list[str]:
@@ -238,7 +239,7 @@ def _recovered(path: Path) -> list[str]:
     except FileNotFoundError:
         return []
     try:
-        if not _OWNER.fullmatch(path.stem):
+        if not _NAME.fullmatch(path.stem):
             raise UserError(f"{path} is not named like a journal")
         return Journal.load(mine).undo()
     except UserError as error:
@@ -248,17 +249,8 @@ def _recovered(path: Path) -> list[str]:
 
 
 def _own_path() -> Path:
-    pid = os.getpid()
-    return state_dir() / f"{pid}-{_birth(pid)}-{os.urandom(4).hex()}.undo"
-
-
-def _birth(pid: int) -> str:
-    # pid and start time identify a process even after the kernel reuses the pid
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return "gone"
-    return stat.rsplit(")", 1)[1].split()[19]
+    owner = process_identity.of_this_process()
+    return state_dir() / f"{owner}-{os.urandom(4).hex()}.undo"
 
 
 def _reason(error: Exception) -> str:
