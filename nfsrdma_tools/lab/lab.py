@@ -8,7 +8,6 @@ The process that holds a ``Lab`` open owns it: its machines die with that proces
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.network import Lan
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
+from nfsrdma_tools.process_identity import of_this_process
 
 __all__ = ["Lab", "prepare"]
 
@@ -81,8 +81,8 @@ class Lab(Nodes):
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self._claim(stack)
-            about = {"accel": self.accel, "keys": str(self.keys), "pid": os.getpid()}
-            self.save_state(phase="starting", **about)
+            about = {"accel": self.accel, "keys": str(self.keys)}
+            self.save_state(phase="starting", owner=of_this_process(), **about)
             with contextlib.closing(Lan(self.config.client_nodes)) as lan:
                 for node in self.config.nodes:
                     self._start(node, lan, stack)

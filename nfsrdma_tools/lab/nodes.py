@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools import process_identity
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.lab import paths
@@ -87,12 +88,20 @@ class Nodes:
 
 
 def read_state(name: str) -> dict[str, Any]:
-    """The last state written by a lab's owner; empty if the lab is not up."""
+    """The last state written by a lab's owner; empty if the lab is not up.
+
+    Without the key "owner" if the owner has not written anything yet.
+    """
     lock = paths.lab_lock(name)
     if not lock.exists():
         return {}
     with try_file_lock(lock) as free:
-        return {} if free else {"phase": "starting", **_state(name)}
+        if free:
+            return {}
+    state = _state(name)
+    # an owner that was killed leaves its state, until the next one has the lock and removes it
+    current = process_identity.is_running(str(state.get("owner", "")))
+    return state if current else {"phase": "starting"}
 
 
 def _state(name: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,9 +18,11 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab, prepare
 from nfsrdma_tools.lab.nodes import read_state
+from nfsrdma_tools.process_identity import terminate
 
 __all__ = ["down", "up"]
 
+# to stop the machines and remove their disks
 _SECONDS = 300
 
 
@@ -37,26 +38,48 @@ def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
             (sys.executable, "-m", __name__, json.dumps(config.to_dict())),
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
-    end = time.monotonic() + _SECONDS
-    while (state := read_state(config.name)).get("phase") != "ready":
-        if supervisor.poll() is not None or time.monotonic() > end:
-            raise UserError(f"the lab failed to start: {log.read_text(errors='replace').strip()}")
+    try:
+        return _wait_until_ready(config.name, supervisor)
+    except BaseException:
+        _end(supervisor)
+        raise
+
+
+def _wait_until_ready(name: str, supervisor: subprocess.Popen[bytes]) -> dict[str, Any]:
+    # without a limit: each step of the supervisor has its own, of 15 minutes for a boot
+    while True:
+        ended = supervisor.poll() is not None
+        state = read_state(name)
+        mine = str(state.get("owner", "")).partition("-")[0] == str(supervisor.pid)
+        if mine and state["phase"] == "ready":
+            return state
+        if ended:
+            text = _log(name).read_text(errors="replace")
+            raise UserError(f"the lab failed to start: {text.strip()}")
         time.sleep(0.05)
-    return state
+
+
+def _end(supervisor: subprocess.Popen[bytes]) -> None:
+    supervisor.terminate()
+    try:
+        supervisor.wait(_SECONDS)
+    except subprocess.TimeoutExpired:
+        # its machines die with it
+        supervisor.kill()
+        supervisor.wait()
 
 
 def down(name: str) -> None:
     """Stop a lab and wait until it is removed."""
-    state = read_state(name)
-    if not state:
+    if not read_state(name):
         raise UserError(f"the lab {name} is not up", "list the labs: nfsrdma lab status")
-    os.kill(state["pid"], signal.SIGTERM)
-    end = time.monotonic() + _SECONDS
-    while read_state(name):
+    end, owner = time.monotonic() + _SECONDS, ""
+    while state := read_state(name):
+        if not owner and terminate(state.get("owner", "")):
+            owner = state["owner"]
         if time.monotonic() > end:
-            raise UserError(
-                f"the lab {name} is still up after {_SECONDS} s", f"run: kill -9 {state['pid']}"
-            )
+            hint = f"run: kill -9 {owner.partition('-')[0]}" if owner else "wait until it is ready"
+            raise UserError(f"the lab {name} is still up after {_SECONDS} s", hint)
         time.sleep(0.05)
     _log(name).unlink(missing_ok=True)
 
