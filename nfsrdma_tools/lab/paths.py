@@ -36,7 +36,9 @@ def cache_dir() -> Path:
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = _made(Path(base) / "nfsrdma")
-    _refuse_shared(path, path.stat(), 0o022, "XDG_CACHE_HOME")
+    # a link is the user's own choice here, but not one without a target
+    found = path.stat() if path.exists() else path.lstat()
+    _refuse_shared(path, found, 0o022, "XDG_CACHE_HOME")
     return path
 
 

@@ -476,6 +476,15 @@ def test_a_folder_of_labs_that_others_reach_is_refused(homes: Path) -> None:
         paths.cache_dir()
 
 
+def test_the_cache_may_be_a_link_to_a_folder(homes: Path) -> None:
+    (homes / "cache").mkdir()
+    (homes / "cache/nfsrdma").symlink_to(homes / "home")
+    assert paths.cache_dir() == homes / "cache/nfsrdma"
+    (homes / "home").rename(homes / "away")
+    with pytest.raises(UserError, match="found lrwx"):
+        paths.cache_dir()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 def test_a_folder_of_labs_of_another_user_is_refused(homes: Path) -> None:
     for folder in (paths.labs_dir(), homes, paths.cache_dir()):
