@@ -48,6 +48,9 @@ DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
 
 
+LOOK = Owners.look
+
+
 @pytest.fixture
 def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Facts:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
@@ -228,6 +231,29 @@ def test_counters_of_a_personality_restart_with_its_connection() -> None:
     # new in this interval
     assert found(after, Readings()) == Personality("cached", {"lanes": 3}, {})
     assert found(Readings(), after) is None
+
+
+def test_a_look_for_clients_that_failed_is_repeated(
+    facts: Facts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mounts do not change again, so nothing else would cause another look."""
+    found = iter([OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}])
+
+    def clients(_: object) -> dict[int, tuple[str, ...]]:
+        answer = next(found)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("nfsrdma_tools.live.collect.mount_clients.clients", clients)
+    monkeypatch.setattr(Owners, "look", LOOK)
+    now = facts.read()
+    for _ in range(2):
+        facts.mounts(now, now)
+        thread = facts.owners._thread
+        assert thread
+        thread.join()
+    assert facts.owners.known.clients == {"/mnt": 3}
 
 
 def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:

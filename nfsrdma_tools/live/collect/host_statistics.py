@@ -162,6 +162,8 @@ class Facts:
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
             self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
             self.owners.look()
+        elif self.owners.has_failed:
+            self.owners.look()
         if self._known is not self.owners.known:
             self._known = self.owners.known
             self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))

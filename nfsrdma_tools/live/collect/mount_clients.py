@@ -30,10 +30,11 @@ class Known:
 
 
 class Owners:
-    """``known`` is the newest result of ``look``."""
+    """``known`` is the newest result of ``look``; ``has_failed`` if the newest look failed."""
 
     def __init__(self) -> None:
         self.known = Known()
+        self.has_failed = False
         self._answers: dict[str, int | None] = {}
         self._thread: threading.Thread | None = None
 
@@ -48,10 +49,12 @@ class Owners:
     def _find(self) -> None:
         try:
             found = clients(self._answers)
+            known = _known(found.items())
         except (OSError, UserError):
-            # mounts changed meanwhile: the next look finds them
+            # mounts changed meanwhile, for example
+            self.has_failed = True
             return
-        self.known = _known(found.items())
+        self.known, self.has_failed = known, False
 
 
 def _known(found: Iterable[tuple[int, tuple[str, ...]]]) -> Known:
