@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
@@ -11,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, printable
@@ -19,6 +20,8 @@ from nfsrdma_tools.errors import CommandError, ProgramMissingError, printable
 __all__ = ["Result", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
+_KILL_SECONDS = 5.0
+_STUCK = "process {} has not ended, because it waits in the kernel"
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +47,8 @@ def run(
 ) -> Result:
     """Run a program and return its output and exit status.
 
-    A program that runs longer than ``timeout`` seconds is killed; its status is then 124.  ``env``
+    A program that runs longer than ``timeout`` seconds is killed; its status is then 124.  If it
+    waits in the kernel, it ends later, if at all: the result says so.  ``env``
     extends an environment with the C locale, so that callers can parse messages.  ``watch`` is
     called a few times a second while the program runs; an exception from it kills the program.
     Raises CommandError when ``check`` is set and the status is not 0, ProgramMissingError when the
@@ -55,8 +59,10 @@ def run(
     with tempfile.TemporaryFile() as feed:
         feed.write(stdin)
         feed.seek(0)
-        with _start(args, feed, env, cwd=cwd) as process:
+        with _running(args, feed, env, cwd=cwd) as process:
             result = _finish(process, args, timeout, watch or _nothing)
+    if process.returncode is None:
+        result = replace(result, stderr=f"{result.stderr}; {_STUCK.format(process.pid)}")
     _log.debug("%s: exit status %d", args[0], result.returncode)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
@@ -70,12 +76,10 @@ def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator
     CommandError after the last line when the program fails.
     """
     args = tuple(os.fspath(a) for a in argv)
-    with tempfile.TemporaryFile() as said, _start(args, None, None, said) as process:
-        try:
+    with tempfile.TemporaryFile() as said:
+        with _running(args, None, None, said) as process:
             yield from _lines(process, watch)
             process.wait()
-        finally:
-            process.kill()
         said.seek(0)
         if process.returncode:
             raise CommandError(args, process.returncode, _text(said.read()))
@@ -95,6 +99,29 @@ def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Itera
             if rest:
                 yield _text(rest)
             return
+
+
+@contextlib.contextmanager
+def _running(
+    args: tuple[str, ...],
+    feed: IO[bytes] | None,
+    env: Mapping[str, str] | None,
+    said: IO[bytes] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is killed at the end of the block if it still runs."""
+    process = _start(args, feed, env, said, cwd)
+    try:
+        yield process
+    finally:
+        # not Popen's own block: its wait has no limit, and SIGKILL does not end a program that
+        # waits in the kernel, for a dead server or a device
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
 
 
 def _start(
@@ -137,12 +164,8 @@ def _finish(
                 if left <= 0:
                     raise
     except subprocess.TimeoutExpired as error:
-        process.kill()
         said = f"{_text(error.stderr)}\nkilled after {timeout:g} s"
         return Result(args, _text(error.stdout), said, 124)
-    except BaseException:
-        process.kill()
-        raise
 
 
 def _nothing() -> None:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stuck_filesystem import StuckFilesystem, stuck_filesystem
 
 from nfsrdma_tools.command import run, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError
@@ -28,6 +31,46 @@ def test_a_program_that_does_not_end_is_killed_and_says_so() -> None:
     done = run("sleep", "3600", timeout=0.3, check=False)
     assert done.returncode == 124
     assert "killed after 0.3 s" in done.stderr
+
+
+def state_of(pid: int) -> str:
+    """D: it waits in the kernel, and no signal ends it."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[StuckFilesystem]:
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(stuck_filesystem(tmp_path))
+        except OSError as error:
+            pytest.skip(f"no filesystem that blocks: {error.strerror}")
+
+
+def test_a_program_that_cannot_be_killed_is_left_after_the_timeout(
+    stuck: StuckFilesystem, tmp_path: Path
+) -> None:
+    done = run("cat", tmp_path / "x", timeout=1, check=False)
+    (pid,) = stuck.waiting
+    assert state_of(pid) == "D"
+    assert done.returncode == 124
+    assert f"killed after 1 s; process {pid} has not ended" in done.stderr
+
+
+def test_what_the_watch_raises_ends_also_a_command_that_cannot_be_killed(
+    stuck: StuckFilesystem, tmp_path: Path
+) -> None:
+    def watch() -> None:
+        if len(stuck.waiting) >= expected:
+            raise KeyError("seen")
+
+    expected = 1
+    with pytest.raises(KeyError):
+        run("cat", tmp_path / "x", timeout=3600, watch=watch)
+    expected = 2
+    with pytest.raises(KeyError):
+        list(stream("cat", tmp_path / "y", watch=watch))
+    assert {state_of(pid) for pid in stuck.waiting} == {"D"}
 
 
 def test_what_the_watch_raises_ends_the_program() -> None:
