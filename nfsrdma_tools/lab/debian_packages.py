@@ -13,7 +13,7 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.paths import draft_of
+from nfsrdma_tools.lab.paths import draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Archive", "opened", "unpack_once"]
@@ -82,9 +82,9 @@ def unpack_once(packages: Sequence[str], suite: str, folder: Path) -> None:
     Raises UserError if a package is unavailable.
     """
     folder.parent.mkdir(exist_ok=True)
-    with file_lock(folder.parent.with_suffix(".lock")):
+    with file_lock(lock_of(folder)):
         if not folder.is_dir():
-            with opened([suite], folder.parent) as debian, draft_of(folder) as draft:
+            with draft_of(folder) as draft, opened([suite], draft.parent) as debian:
                 debian.unpack(packages, draft)
 
 

@@ -21,7 +21,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UsageError, UserError, one_line
 from nfsrdma_tools.lab import debian_kernel, image, initrd
 from nfsrdma_tools.lab.config import CHECKING, KERNELS
-from nfsrdma_tools.lab.paths import cache_dir, draft_of
+from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
 
 __all__ = ["Kernel", "build", "find", "present"]
@@ -85,7 +85,7 @@ def build(name: str, step: Callable[[str], None] = lambda _: None) -> Kernel:
     kernels = cache_dir() / "kernels"
     kernels.mkdir(exist_ok=True)
     place = _place(name)
-    with file_lock(kernels / f"{place.name}.lock"):
+    with file_lock(lock_of(place)):
         if not place.is_dir():
             if name in CHECKING:
                 _check(kernels)
@@ -131,7 +131,7 @@ def _check(folder: Path) -> None:
 def _build(name: str, base: image.Image, plain: Kernel, place: Path) -> None:
     with (
         draft_of(place) as out,
-        tempfile.TemporaryDirectory(prefix="kernel-", dir=place.parent) as work,
+        tempfile.TemporaryDirectory(dir=out.parent) as work,
     ):
         argv = ("unshare", "-m", "sh", _RECIPE / "build.sh", base.disk, name, work, out)
         done = run(*argv, timeout=_HOURS * 3600, check=False)

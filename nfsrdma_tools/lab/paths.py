@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -15,6 +16,7 @@ from nfsrdma_tools.errors import UserError
 
 __all__ = [
     "MARK",
+    "built_name",
     "cache_dir",
     "create_lab_folder",
     "disks_dir",
@@ -23,10 +25,12 @@ __all__ = [
     "lab_dir",
     "lab_lock",
     "labs_dir",
+    "lock_of",
 ]
 
 MARK = ".nfsrdma-lab"
 """A file in each folder of a lab: folders without it are never removed."""
+_BUILT = re.compile(r"(.+?)(\.(lock|new|qcow2|draft-.*))?")
 
 
 def cache_dir() -> Path:
@@ -106,14 +110,28 @@ def _made(path: Path) -> Path:
 def draft_of(folder: Path) -> Iterator[Path]:
     """A new folder that becomes ``folder`` if the block succeeds, and is removed if it fails.
 
-    The caller holds the lock that excludes other writers; drafts of killed processes are removed.
+    It is alone in its parent, which is removed in both cases: a place for other files of a build.
+    The caller holds ``lock_of(folder)``; what killed processes left is removed.
     """
     prefix = f"{folder.name}.draft-"
     for left in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
-    draft = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+    work = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
     try:
+        draft = work / "draft"
+        draft.mkdir(mode=0o700)
         yield draft
         draft.rename(folder)
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def lock_of(path: Path) -> Path:
+    """The lock of whoever builds this file or folder of the cache."""
+    return path.with_name(f"{built_name(path)}.lock")
+
+
+def built_name(path: Path) -> str:
+    """The name that a file or folder of the cache has in common with its lock and its drafts."""
+    match = _BUILT.fullmatch(path.name)
+    return match[1] if match else path.name

@@ -17,7 +17,7 @@ from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
 from nfsrdma_tools.lab.machine import Hardware, Machine
-from nfsrdma_tools.lab.paths import cache_dir
+from nfsrdma_tools.lab.paths import cache_dir, lock_of
 from nfsrdma_tools.lab.qemu_binary import version
 from nfsrdma_tools.lock import file_lock
 
@@ -56,7 +56,7 @@ def warm(role: str, hardware: Hardware, image: Image, step: Callable[[str], None
     key = hashlib.sha256(repr(of).encode())
     name = f"{image.folder.name}-{kernel}-{key.hexdigest()[:12]}"
     disk = folder / f"{name}.qcow2"
-    with file_lock(disk.with_suffix(".lock")):
+    with file_lock(lock_of(disk)):
         if not disk.exists():
             seconds = 20 if hardware.clock == "wall" else 30
             what = f"{role}, {hardware.kernel}, {clock_name(hardware.clock)}"

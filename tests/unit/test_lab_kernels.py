@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels of labs: where they are kept, built, booted from and removed."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import cache, debian_kernel, image, initrd, kernels
+from nfsrdma_tools.lab import cache, debian_kernel, image, initrd, kernels, paths
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.machine import Hardware, qemu_argv
+from nfsrdma_tools.lock import file_lock
 
 GIB = 1 << 30
 
@@ -130,8 +132,9 @@ def test_what_other_recipes_made_is_removed(base: Image, builds: list[tuple[str,
     kept = {kernels.build(name).folder.name for name in ("6.12", "debug")}
     top, ours = base.folder.parent.parent, base.folder.name
     (top / "warm").mkdir()
-    warm = {f"{ours}-{kernel}-0a{end}" for kernel in kept for end in (".qcow2", ".lock")}
-    for name in (*warm, f"{ours}-debug-1-0a.qcow2", f"other-{min(kept)}-0a.qcow2"):
+    warm = {f"{ours}-{kernel}-0a.qcow2" for kernel in kept}
+    stale = [f"{ours}-{min(kept)}-0a{end}" for end in (".new", ".lock")]
+    for name in (*warm, *stale, f"{ours}-debug-1-0a.qcow2", f"other-{min(kept)}-0a.qcow2"):
         (top / "warm" / name).touch()
     (top / "kernels" / "debug-1").mkdir()
     (top / "images" / "other").mkdir()
@@ -139,6 +142,39 @@ def test_what_other_recipes_made_is_removed(base: Image, builds: list[tuple[str,
     assert {path.name for path in (top / "warm").iterdir()} == warm
     assert {path.name for path in (top / "kernels").iterdir() if path.is_dir()} == kept
     assert {path.name for path in (top / "images").iterdir()} == {ours}
+
+
+def test_what_is_being_built_is_left_alone(
+    base: Image, builds: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`lab clean` while a kernel, an image and a snapshot are made, of this and another recipe."""
+    cache_of_labs = base.folder.parent.parent
+    busy = [cache_of_labs / name for name in ("images/0f", "kernels/debug-0f", "warm/0f-debug-0f")]
+    seen: list[list[Path]] = []
+    with contextlib.ExitStack() as stack:
+        for path in busy:
+            path.parent.mkdir(exist_ok=True)
+            stack.enter_context(file_lock(paths.lock_of(path)))
+            stack.enter_context(paths.draft_of(path))
+            path.with_name(f"{path.name}.new").touch()
+
+        def run(*argv: object, **_: object) -> Result:
+            before = sorted(cache_of_labs.rglob("*"))
+            cache.clean()
+            assert sorted(cache_of_labs.rglob("*")) == before
+            work, out = (Path(str(each)) for each in argv[-2:])
+            assert work.is_dir()
+            (out / "version").write_text("6.12.1-debug\n")
+            seen.append(before)
+            return Result(tuple(map(str, argv)), "", "", 0)
+
+        monkeypatch.setattr(kernels, "run", run)
+        kernels.build("debug")
+    assert seen
+    cache.clean()
+    left = {path.name for each in busy for path in each.parent.iterdir()}
+    present = {kernels.find(name).folder.name for name in ("debug", "6.12")}
+    assert left == {base.folder.name, *present}
 
 
 def test_a_kernel_that_checks_itself_may_take_longer() -> None:
