@@ -7,25 +7,27 @@ Kerberos, tshark, perftest, bpftrace, firewalld's packages.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.resources
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError, one_line
+from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
 from nfsrdma_tools.lab.mirror import sources
-from nfsrdma_tools.lab.paths import cache_dir, draft_of
-from nfsrdma_tools.lock import file_lock
+from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
+from nfsrdma_tools.lock import file_lock, try_folder_lock
 
 __all__ = ["Image", "build", "find", "recipe_hash"]
 
@@ -35,7 +37,7 @@ _NODE_EXTRAS = ("live", "report")
 _GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17")
 _PROGRAMS = ("mmdebstrap", "mke2fs", "qemu-img", "ssh-keygen", "unshare")
 _MINUTES = 30
-_WORK = "nfsrdma-image-"
+_VAR_TMP, _WORK = Path("/var/tmp"), "nfsrdma-image-"  # noqa: S108
 _EXTRAS = ("extras.txt", "extras.sh")
 
 
@@ -82,7 +84,7 @@ def build(extras: bool = False, step: Callable[[str], None] = lambda _: None) ->
     """
     folder = _folder(extras)
     folder.parent.mkdir(exist_ok=True)
-    with file_lock(folder.parent / "lock"):
+    with file_lock(lock_of(folder)):
         if not folder.is_dir():
             _check_programs()
             with draft_of(folder) as draft:
@@ -94,9 +96,57 @@ def _folder(extras: bool) -> Path:
     return cache_dir() / "images" / recipe_hash(extras)
 
 
-def _work_parent(images: Path) -> Path:
-    # without root, mmdebstrap's hooks run as a subordinate user without access to home folders
-    return images if os.geteuid() == 0 else Path("/var/tmp")  # noqa: S108
+@contextlib.contextmanager
+def _work_folder(draft: Path) -> Iterator[Path]:
+    """A folder for mmdebstrap; removes those that killed builds of this user left."""
+    if os.geteuid() == 0:
+        with tempfile.TemporaryDirectory(dir=draft.parent) as name:
+            yield Path(name)
+        return
+    for left in _VAR_TMP.glob(f"{_WORK}*"):
+        _remove_left(left)
+    # mmdebstrap runs hooks as a subordinate user, who has no access to home folders
+    work = Path(tempfile.mkdtemp(prefix=_WORK, dir=_VAR_TMP))
+    try:
+        # other users can neither read nor change it, and so cannot lock it
+        with try_folder_lock(work):
+            work.chmod(0o711)
+            yield work
+    finally:
+        _remove(work)
+
+
+def _remove_left(work: Path) -> None:
+    # another build may have removed it by now
+    with contextlib.suppress(FileNotFoundError, UserError):
+        found = work.lstat()
+        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+            return
+        with try_folder_lock(work) as free:
+            if free:
+                _remove(work)
+
+
+def _remove(work: Path) -> None:
+    _as_subordinate_root("rm", "-rf", "--", work)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _as_subordinate_root(*argv: str | Path) -> Result:
+    """Run a program as a root whose uid 1 is the root of mmdebstrap's hooks.
+
+    Such a root may change and remove files of both.
+    """
+    return run("unshare", "--map-root-user", "--map-auto", "--", *argv, check=False)
+
+
+def _give(folder: Path, owner: str) -> None:
+    if os.geteuid() == 0:
+        return
+    done = _as_subordinate_root("chown", "-R", f"{owner}:{owner}", "--", folder)
+    if done.returncode:
+        hint = "add a range to /etc/subuid and /etc/subgid, see subuid(5)"
+        raise CommandError(done.argv, done.returncode, done.stderr, hint)
 
 
 def _check_programs() -> None:
@@ -108,19 +158,18 @@ def _check_programs() -> None:
 
 def _fill(draft: Path, extras: bool, step: Callable[[str], None]) -> None:
     _make_keys(draft / "keys")
-    parent = _work_parent(draft.parent)
-    for left in parent.glob(f"{_WORK}*"):
-        # left by a killed build: we hold the lock
-        shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_WORK, dir=parent, ignore_cleanup_errors=True) as work:
+    with _work_folder(draft) as work:
+        # only the hooks have access: they run the recipe, and write the disk
+        files = work / "files"
+        files.mkdir(mode=0o700)
         step("downloading Python libraries for the nodes (about 10 s)")
-        _fetch_libraries(Path(work) / "site")
+        _fetch_libraries(files / "site")
         what = (
             "Debian 13 with extras (about two minutes)" if extras else "Debian 13 (about a minute)"
         )
         step(f"installing {what}")
-        _bootstrap(Path(work), draft / "keys", extras)
-        for item in (Path(work) / "out").iterdir():
+        _bootstrap(work, files, draft / "keys", extras)
+        for item in (files / "out").iterdir():
             # cp keeps the holes of a sparse file if the folders are on different file systems
             run("cp", "-r", "--sparse=always", "--reflink=auto", item, draft, timeout=600)
 
@@ -152,20 +201,16 @@ def _fetch_libraries(site: Path) -> None:
     )
 
 
-def _bootstrap(work: Path, keys: Path, extras: bool) -> None:
-    out = work / "out"
-    out.mkdir()
-    work.chmod(0o777)
-    out.chmod(0o777)
-    shutil.copytree(_RECIPE, work / "recipe")
-    shutil.copytree(keys, work / "keys")
-    (work / "keys").chmod(0o755)
-    (work / "keys" / "host").chmod(0o644)
+def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
+    (files / "out").mkdir()
+    shutil.copytree(_RECIPE, files / "recipe")
+    shutil.copytree(keys, files / "keys")
     (work / "sources.list").write_text(sources(SUITES[KERNELS[0]]))
     lists = ("packages.txt", *(("extras.txt",) if extras else ()))
     packages = ",".join(p for name in lists for p in (_RECIPE / name).read_text().split())
     more = ('--customize-hook=chroot "$1" sh -s < "$RECIPE/extras.sh"',) if extras else ()
     places = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
+    _give(files, "1")
     done = run(
         *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
         *("--aptopt=Acquire::Languages none", "--dpkgopt=force-unsafe-io"),
@@ -173,10 +218,11 @@ def _bootstrap(work: Path, keys: Path, extras: bool) -> None:
         *more,
         '--customize-hook=sh "$RECIPE/customize.sh" "$1"',
         *("trixie", "-", work / "sources.list"),
-        env={"TMPDIR": str(work), **{key: str(work / value) for key, value in places.items()}},
+        env={"TMPDIR": str(work), **{key: str(files / value) for key, value in places.items()}},
         timeout=_MINUTES * 60,
         check=False,
     )
+    _give(files, "0")
     if done.returncode:
         log = cache_dir() / "image-build.log"
         log.write_text(f"{done.stdout}\n{done.stderr}")
