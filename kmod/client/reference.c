@@ -231,10 +231,40 @@ static void nfr_client_reference_fill(struct nfr_references *references,
 		       nfr_client_reference_handles(references, notice->extent.handle));
 }
 
+/* Check whether an entry has the memory of a grant. */
+static bool nfr_client_reference_matches(const struct nfr_reference *reference,
+					 const struct nfr_notice *notice, u64 index)
+{
+	return reference->extent.offset == notice->extent.offset &&
+	       reference->extent.length == notice->extent.length &&
+	       reference->position == notice->position &&
+	       nfr_client_reference_is_of(reference, notice->fh, notice->fh_length, index);
+}
+
+/*
+ * Drop the entries of an earlier grant whose handle has come again: the server has revoked it.
+ * Other users of this grant keep theirs.
+ */
+static void nfr_client_reference_replace(struct nfr_references *references,
+					 const struct nfr_notice *notice, u64 index)
+{
+	u32 handle = notice->extent.handle;
+	struct nfr_reference *reference;
+	struct hlist_node *next;
+
+	hlist_for_each_entry_safe(reference, next,
+				  nfr_client_reference_handles(references, handle), by_handle)
+		if (reference->extent.handle == handle &&
+		    !nfr_client_reference_matches(reference, notice, index))
+			nfr_client_reference_end(reference);
+}
+
 /**
  * nfr_client_reference_grant - accept a grant, if a READ has prepared for it
  * @references: references
  * @notice: grant
+ *
+ * Afterwards, no entry has other memory with the same handle.
  */
 void nfr_client_reference_grant(struct nfr_references *references,
 				const struct nfr_notice *notice)
@@ -246,6 +276,7 @@ void nfr_client_reference_grant(struct nfr_references *references,
 								notice->fh_length, index);
 	struct nfr_reference *reference;
 
+	nfr_client_reference_replace(references, notice, index);
 	if (index != last)
 		return;
 	/* RPC transmits 16 groups: credentials that differ only in others have one digest */

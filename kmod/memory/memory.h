@@ -8,7 +8,8 @@
  * handler of their completions. The memory returns to its owner only when the
  * peer cannot access it any more: when the peer invalidated the MR, when our
  * LOCAL_INV completed, or when the queue pair is drained and the MR destroyed.
- * Each use of an MR has a new key.
+ * Each use of an MR has a new key, and addresses that no other use of the pool's
+ * MRs has.
  */
 #ifndef NFSRDMA_MEMORY_H
 #define NFSRDMA_MEMORY_H
@@ -121,6 +122,7 @@ struct nfr_cache {
  * @depth: pages per MR
  * @room: scatterlist entries per MR, each of one page or more
  * @max_entry: bytes per scatterlist entry
+ * @next: address of the next use of an MR
  * @total: number of MRs allocated
  * @recycled: number of MRs whose work requests failed
  * @orphaned: number of MRs that were in use when the connection broke
@@ -135,6 +137,7 @@ struct nfr_pool {
 	u32 depth;
 	u32 room;
 	u32 max_entry;
+	atomic64_t next;
 	u32 total;
 	u64 recycled;
 	u64 orphaned;

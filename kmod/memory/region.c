@@ -3,6 +3,7 @@
  * Memory regions of a connection, and the pool of those that are not in use. It
  * grows on demand and never shrinks.
  */
+#include <linux/random.h>
 #include <linux/slab.h>
 
 #include "gfp.h"
@@ -82,7 +83,23 @@ void nfr_mem_unmap(const struct nfr_mr *mr)
 			      mr->synced ? DMA_ATTR_SKIP_CPU_SYNC : 0);
 }
 
-/* Map a filled MR under a new key. Returns 0, or -ENOBUFS if the caller may retry later. */
+/*
+ * Give this use of a mapped MR addresses of its own, which no other use of the pool's MRs has: a
+ * key has 8 bits to tell uses of an MR apart, and the 256th use has the key of the first one. The
+ * gap makes neighbors refuse an access that is too long. A device needs the offset in a page only.
+ */
+static void nfr_mem_mr_place(struct nfr_mr *mr)
+{
+	u32 offset = offset_in_page(mr->mr->iova);
+	u32 room = PAGE_ALIGN(offset + mr->mr->length) + PAGE_SIZE;
+
+	mr->mr->iova = atomic64_fetch_add(room, &mr->pool->next) + offset;
+}
+
+/*
+ * Map a filled MR under a new key, at a new address. Returns 0, or -ENOBUFS if the caller may
+ * retry later.
+ */
 static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 {
 	int mapped;
@@ -96,6 +113,7 @@ static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 		nfr_mem_unmap(mr);
 		return -ENOBUFS;
 	}
+	nfr_mem_mr_place(mr);
 	ib_update_fast_reg_key(mr->mr, (mr->mr->rkey & 0xff) + 1);
 	mr->reg.key = mr->mr->rkey;
 	mr->reg.access = direction == DMA_TO_DEVICE ? IB_ACCESS_REMOTE_READ :
@@ -104,7 +122,7 @@ static int nfr_mem_mr_map(struct nfr_mr *mr, enum dma_data_direction direction)
 }
 
 /**
- * nfr_mem_map - map an MR to the start of a span, under a new key
+ * nfr_mem_map - map an MR to the start of a span, under a new key and at a new address
  * @mr: unused MR
  * @span: memory; consumed as far as the MR reaches
  * @direction: DMA_TO_DEVICE if the peer reads, DMA_FROM_DEVICE if it writes
@@ -127,6 +145,8 @@ void nfr_mem_pool_init(struct nfr_pool *pool)
 {
 	spin_lock_init(&pool->lock);
 	INIT_LIST_HEAD(&pool->free);
+	/* nobody but the peer can guess addresses; three quarters of them are left */
+	atomic64_set(&pool->next, (get_random_u64() >> 2) & PAGE_MASK);
 }
 
 /**

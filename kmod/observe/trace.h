@@ -164,7 +164,7 @@ DECLARE_EVENT_CLASS(nfsrdma_mr,
 		TP_PROTO(const struct nfr_mr *mr),			\
 		TP_ARGS(mr))
 
-NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA, under a new key */
+NFR_MR_EVENT(nfsrdma_mr_map);		/* mapped for DMA: new key, new address */
 NFR_MR_EVENT(nfsrdma_mr_fastreg);	/* registration posted */
 NFR_MR_EVENT(nfsrdma_mr_reuse);		/* still valid from an earlier Call */
 NFR_MR_EVENT(nfsrdma_mr_localinv);	/* local invalidation posted */

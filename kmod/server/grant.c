@@ -199,6 +199,10 @@ static void nfr_svc_grant_new(struct nfr_svc *side, const struct nfr_read *read,
 {
 	struct nfr_svc_grant *grant;
 
+	if (!nfr_svc_notice_may_grant(side)) {
+		nfr_svc_count(side, refused[NFR_REFUSED_CREDITS], 1);
+		return;
+	}
 	if (!nfr_svc_revoke_for_room(side, 1 << side->notices->order)) {
 		nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
 		return;

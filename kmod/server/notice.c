@@ -28,48 +28,11 @@
 /* Bytes that a notice occupies in the ring: a cache line of the largest */
 #define NFR_SVC_NOTICE_BYTES	128
 
+/* Room in the send queue that a notice needs: it leaves that for a batch of invalidations */
+#define NFR_SVC_NOTICE_ROOM	(1 + NFR_SVC_REVOKED_MAX + 1)
+
 /* Receives for the credits that the client returns */
 #define NFR_SVC_NOTICE_RECVS	(2 * NFR_BATCH)
-
-/* --- receiving --- */
-
-/* Accept the credits that a client returns. Completion handler. */
-static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
-{
-	struct nfr_svc *side = conn->owner;
-	struct nfr_notice notice;
-	bool sound;
-
-	sound = !nfr_wire_decode_notice(&notice, recv->data, recv->length) &&
-		notice.kind == NFR_NOTICE_CREDIT;
-	if (sound) {
-		spin_lock_bh(&conn->lock);
-		sound = notice.count <= NFR_NOTICES - side->notices->credits;
-		if (sound)
-			side->notices->credits += notice.count;
-		spin_unlock_bh(&conn->lock);
-	}
-	nfr_conn_recv_return(conn, recv);
-	if (!sound)
-		nfr_conn_break(conn, "malformed notice");
-}
-
-static void nfr_svc_notice_writable(struct nfr_conn *conn)
-{
-}
-
-static void nfr_svc_notice_broken(struct nfr_conn *conn)
-{
-	nfr_svc_lane_schedule_end(conn->owner);
-}
-
-static const struct nfr_conn_ops nfr_svc_notice_conn_ops = {
-	.receive = nfr_svc_notice_receive,
-	.writable = nfr_svc_notice_writable,
-	.broken = nfr_svc_notice_broken,
-	.unanswered = "none",
-	.softirq = true,
-};
 
 /* --- sending --- */
 
@@ -107,11 +70,81 @@ static void nfr_svc_notice_posted(struct nfr_svc *side)
 	notices->credits--;
 }
 
+/*
+ * Send the revocations that found no credit. Caller holds the lock. Returns 0 if none wait any
+ * more, -EAGAIN, or -ENOTCONN; then the caller has to break the connection.
+ */
+static int nfr_svc_notice_send_late(struct nfr_svc *side)
+{
+	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
+	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_conn *conn = side->conn;
+	struct ib_sge sge;
+	int rc;
+
+	while (notices->nlate) {
+		struct ib_send_wr send = {
+			.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge,
+			.num_sge = 1,
+		};
+
+		rc = nfr_conn_sq_admit(&conn->sq, NFR_SVC_NOTICE_ROOM);
+		if (rc)
+			return rc;
+		notice.count = min_t(u32, notices->nlate, NFR_WIRE_REVOKED_MAX);
+		memcpy(notice.handles, notices->late + notices->nlate - notice.count,
+		       notice.count * sizeof(*notice.handles));
+		if (!nfr_svc_notice_encode(side, &notice, &sge))
+			return -EAGAIN;
+		nfr_conn_sq_take(&conn->sq, 1, &send, true);
+		if (nfr_conn_submit(conn, &send))
+			return -ENOTCONN;
+		nfr_svc_notice_posted(side);
+		notices->nlate -= notice.count;
+	}
+	return 0;
+}
+
+/* Have revocations wait for a credit. Returns false if too many do. Caller holds the lock. */
+static bool nfr_svc_notice_defer(struct nfr_svc_notices *notices, const struct nfr_notice *notice)
+{
+	if (notice->count > NFR_SVC_LATE_MAX - notices->nlate)
+		return false;
+	memcpy(notices->late + notices->nlate, notice->handles,
+	       notice->count * sizeof(*notice->handles));
+	notices->nlate += notice->count;
+	return true;
+}
+
+/**
+ * nfr_svc_notice_may_grant - check whether a grant can be announced, before work for it
+ * @side: second connection of a client
+ *
+ * Return: false if the client has returned too few credits, also for revocations.
+ */
+bool nfr_svc_notice_may_grant(struct nfr_svc *side)
+{
+	struct nfr_conn *conn = side->conn;
+	int rc;
+
+	spin_lock_bh(&conn->lock);
+	rc = nfr_svc_notice_send_late(side);
+	if (!rc && !side->notices->credits)
+		rc = -EAGAIN;
+	spin_unlock_bh(&conn->lock);
+	if (rc == -ENOTCONN)
+		nfr_conn_break(conn, "posting a notice failed");
+	return !rc;
+}
+
 /**
  * nfr_svc_notice_grant - register memory, and send the notice that names it
  * @side: second connection of a client
  * @notice: grant
  * @exposure: mapped memory to register first; empty if it is registered already
+ *
+ * All earlier revocations precede the notice: a client never holds a handle that the server has
+ * revoked when it gets a grant with the same one.
  *
  * Return: 0, -EAGAIN if the client has returned too few credits or the send queue is full, or
  * -ENOTCONN; then the memory is not registered, or the connection broken.
@@ -128,8 +161,9 @@ int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 	int rc;
 
 	spin_lock_bh(&conn->lock);
-	/* leave room for a batch of invalidations */
-	rc = nfr_conn_sq_admit(&conn->sq, count + NFR_SVC_REVOKED_MAX + 1);
+	rc = nfr_svc_notice_send_late(side);
+	if (!rc)
+		rc = nfr_conn_sq_admit(&conn->sq, count - 1 + NFR_SVC_NOTICE_ROOM);
 	if (!rc && !nfr_svc_notice_encode(side, notice, &sge))
 		rc = -EAGAIN;
 	if (!rc) {
@@ -146,7 +180,7 @@ int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 /**
  * nfr_svc_notice_revoke - announce invalidations, and post them
  * @side: second connection of a client
- * @notice: handles to invalidate; not sent without a credit
+ * @notice: handles to invalidate; without a credit, sent when the client returns one
  * @first: first invalidation
  * @last: last invalidation, with its completion
  *
@@ -161,7 +195,7 @@ int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
 		.next = first,
 	};
-	bool told;
+	bool told, kept = true;
 	int rc;
 
 	spin_lock_bh(&conn->lock);
@@ -169,9 +203,58 @@ int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 	rc = nfr_conn_post(conn, told ? &send : first, last, notice->count + told, true);
 	if (!rc && told)
 		nfr_svc_notice_posted(side);
+	else if (!rc)
+		kept = nfr_svc_notice_defer(side->notices, notice);
 	spin_unlock_bh(&conn->lock);
+	if (!kept)
+		nfr_conn_break(conn, "the client returned no credits for revocations");
 	return rc ? -ENOTCONN : 0;
 }
+
+/* --- receiving --- */
+
+/* Accept the credits that a client returns. Completion handler. */
+static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	struct nfr_svc *side = conn->owner;
+	struct nfr_notice notice;
+	bool sound;
+	int rc = 0;
+
+	sound = !nfr_wire_decode_notice(&notice, recv->data, recv->length) &&
+		notice.kind == NFR_NOTICE_CREDIT;
+	if (sound) {
+		spin_lock_bh(&conn->lock);
+		sound = notice.count <= NFR_NOTICES - side->notices->credits;
+		if (sound) {
+			side->notices->credits += notice.count;
+			rc = nfr_svc_notice_send_late(side);
+		}
+		spin_unlock_bh(&conn->lock);
+	}
+	nfr_conn_recv_return(conn, recv);
+	if (!sound)
+		nfr_conn_break(conn, "malformed notice");
+	else if (rc == -ENOTCONN)
+		nfr_conn_break(conn, "posting a notice failed");
+}
+
+static void nfr_svc_notice_writable(struct nfr_conn *conn)
+{
+}
+
+static void nfr_svc_notice_broken(struct nfr_conn *conn)
+{
+	nfr_svc_lane_schedule_end(conn->owner);
+}
+
+static const struct nfr_conn_ops nfr_svc_notice_conn_ops = {
+	.receive = nfr_svc_notice_receive,
+	.writable = nfr_svc_notice_writable,
+	.broken = nfr_svc_notice_broken,
+	.unanswered = "none",
+	.softirq = true,
+};
 
 /* --- life --- */
 

@@ -22,6 +22,9 @@
 /* Grants that one batch of invalidations ends */
 #define NFR_SVC_REVOKED_MAX	NFR_WIRE_REVOKED_MAX
 
+/* Revocations that wait for a credit of the client; one that lets more wait loses its connection */
+#define NFR_SVC_LATE_MAX	512
+
 /* Largest message on the second connection, in bytes */
 #define NFR_SVC_NOTICE_INLINE	1024
 
@@ -29,10 +32,12 @@
  * struct nfr_svc_notices - what the second connection of a client has
  * @side: the connection
  * @credits: notices that the client has receives for; the lock of the connection protects
- *	the members up to @marks
+ *	the members up to @late
  * @sent: number of notices sent
  * @ring: their buffers, mapped at @addr
  * @marks: position of the send queue after each of them
+ * @nlate: number of elements in use of @late
+ * @late: handles that are invalid, and whose revocations wait for a credit
  * @order: pages of an extent, as a power of two
  * @grants: grants, oldest first; nfr_svc_grants_mutex protects it, and @pages
  * @pages: number of pages that they count for: those that they pin, or more for small ones
@@ -53,6 +58,8 @@ struct nfr_svc_notices {
 	u8 *ring;
 	u64 addr;
 	u32 marks[NFR_NOTICES];
+	u32 nlate;
+	u32 late[NFR_SVC_LATE_MAX];
 	u32 order;
 	struct list_head grants;
 	u32 pages;
@@ -126,6 +133,7 @@ struct nfr_svc_grant {
 extern struct mutex nfr_svc_grants_mutex;
 
 /* notice.c */
+bool nfr_svc_notice_may_grant(struct nfr_svc *side);
 int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 			 struct nfr_exposure *exposure);
 int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,

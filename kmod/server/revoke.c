@@ -567,6 +567,7 @@ void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq)
 {
 	seq_printf(seq, "granted_pages %u\n", READ_ONCE(side->notices->pages));
 	seq_printf(seq, "notice_credits %u\n", READ_ONCE(side->notices->credits));
+	seq_printf(seq, "late_revocations %u\n", READ_ONCE(side->notices->nlate));
 }
 
 /**

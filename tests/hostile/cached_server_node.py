@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``cached_server_node.py SERVER PORT FOLDER [SEED COUNT]``: a server that abuses kept memory.
+"""``cached_server_node.py SERVER PORT FOLDER [again | SEED COUNT]``: a server that abuses.
 
 The server runs here, at PORT, and has nfsd of this node do the work over TCP.  The mount, of
 SERVER, requests personality cached, and an application reads FOLDER/data over it, below /export,
 into the same private memory each time: once for each trick, which the server plays on the first
 answer.  Prints a JSON object: for each trick how the read ended ("ok", "error" or "wrong"), and
 whether the connection ended.  With SEED it plays COUNT mutated Replies in place of the tricks, half
-of them for reads that arrive in slots.
+of them for reads that arrive in slots.  With "again" in place of SEED it waits until the client
+uses the first key again, and writes to the first address.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 from hostile import liar, rpc
 from hostile.peer import Connection, GoneError
 from hostile.proxy import CREDITS, Peer
+from hostile.told import tell
 from hostile.verbs import SEND_WITH_INV
 
 CLIENTS = Path("/sys/kernel/debug/nfsrdma")
 LIMIT = 60.0
+# more than a key has values
+USES = 600
 # statuses of an RDMA Write or Read that the client's card refuses
 REFUSED = (9, 10, 11)
 
@@ -127,12 +131,16 @@ def looks(answer: Answer) -> None:
     assert not any(data)
 
 
+def evict() -> None:
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+    until("cache_pages", lambda pages: pages == 0)
+
+
 def evicted(answer: Answer) -> None:
     """Write after the client gave the memory back."""
     answer.send()
     answer.returned()
-    Path("/proc/sys/vm/drop_caches").write_text("2")
-    until("cache_pages", lambda pages: pages == 0)
+    evict()
     answer.refused(answer.offer.offset, answer.offer.handle)
 
 
@@ -192,7 +200,43 @@ class Server(liar.Liar):
         self.play(Answer(xid, offer, rest, data, peer.connection))
 
 
+class Keys:
+    """Keys of one registration after another, until the first one comes again."""
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        self.again = self.repeated = False
+
+    def take(self, answer: Answer) -> None:
+        pair = (answer.offer.handle, answer.offer.offset)
+        self.repeated = pair in self.pairs
+        self.pairs.append(pair)
+        self.again = len(self.pairs) > 1 and pair[0] == self.pairs[0][0]
+        if self.again:
+            handle, offset = self.pairs[0]
+            answer.refused(offset, handle)
+        else:
+            answer.send()
+
+
+def key_comes_again(server: Server) -> None:
+    """A key has 8 bits of its own, so a region gets it again. It has another address then."""
+    keys, outcome = Keys(), "ok"
+    with liar.asking(server) as ask:
+        while not keys.again and outcome == "ok" and len(keys.pairs) < USES:
+            server.trick = keys.take
+            outcome = ask(0)
+            if not keys.again:
+                evict()
+        ended = server.story.ended
+    tell(outcome=outcome, uses=len(keys.pairs), again=keys.again, repeated=keys.repeated,
+         ended=ended)  # fmt: skip
+
+
 def main() -> None:
+    if sys.argv[4:] == ["again"]:
+        key_comes_again(Server(int(sys.argv[2])))
+        return
     if sys.argv[4:] and sys.argv[4].endswith("slots"):
         Server.memory = mmap.MAP_SHARED
     liar.main(Server, TRICKS)

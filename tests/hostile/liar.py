@@ -32,7 +32,7 @@ from hostile.proxy import CREDITS, Peer, Proxy
 from hostile.told import TEXT, tell
 from hostile.verbs import VerbsError
 
-__all__ = ["Answer", "Liar", "Story", "Want", "main"]
+__all__ = ["Answer", "Liar", "Story", "Want", "asking", "main"]
 
 HERE, MESSAGE = Path("/mnt/liar"), 4096
 OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"

@@ -31,6 +31,8 @@ SERVER_STATE = Path("/sys/kernel/debug/nfsrdma-server")
 CARDS = Path("/sys/kernel/debug/nfsrdma_card")
 NOTICES = 64
 SIDES = 5
+# more than a key has values
+USES = 300
 HOST = Host()
 
 
@@ -237,6 +239,62 @@ def invalidate(client: Client) -> bool:
     return good
 
 
+def open_to_write(client: Client) -> None:
+    """Have the server revoke, without a change of the file."""
+    os.close(os.open(client.path, os.O_WRONLY))
+
+
+def key_comes_again(client: Client) -> bool:
+    """A key has 8 bits of its own, so a region gets it again. It has another address then."""
+    side = client.side()
+    first = extent = client.grant(side)
+    pairs = {(first.handle, first.offset)}
+    for _ in range(USES):
+        open_to_write(client)
+        assert revoked(side, extent.handle)
+        side.send(encode(Credit(2)))
+        extent = client.grant(side)
+        if extent.handle == first.handle:
+            break
+        pairs.add((extent.handle, extent.offset))
+    # others of the pool may have been used in between, but not for long
+    assert extent.handle == first.handle, f"{len(pairs)} uses, and no key came again"
+    if not is_refused(side, first.offset, first.handle):
+        return False
+    return (extent.handle, extent.offset) not in pairs and ends(side)
+
+
+def late_revocation(client: Client) -> bool:
+    """A revocation without a credit precedes the next grant, which waits for it."""
+    side = client.side()
+    extent = client.grant(side)
+    # grants and revocations use up the credits; the last one is for a grant
+    for _ in range(NOTICES // 2 - 1):
+        open_to_write(client)
+        assert revoked(side, extent.handle)
+        extent = client.grant(side)
+    open_to_write(client)
+    assert revoked(side, extent.handle)
+    side.send(encode(Credit(1)))
+    extent = client.grant(side)
+    open_to_write(client)
+    silent = [client.read() and notices(side, 0.1) for _ in range(3)]
+    side.send(encode(Credit(1)))
+    late = notices(side, 0.5) or [client.read() and notices(side, 0.5)]
+    # one credit, and no other notice
+    client.read()
+    rest = notices(side, 0.1)
+    good = (silent, late, rest) == ([[], [], []], [Revoke((extent.handle,))], [])
+    side.send(encode(Credit(1)))
+    return good and bool(client.grant(side)) and is_alive(side)
+
+
+def is_alive(side: Connection) -> bool:
+    good = not side.ended
+    side.close()
+    return good
+
+
 # --- connections ---
 
 
@@ -368,6 +426,8 @@ CASES: dict[str, Callable[[Client], bool]] = {
     "the key after a write": after(overwrite),
     "the key after a chmod": after(withdraw),
     "the key after a truncation": after(lambda c: os.truncate(c.path, 65536)),
+    "the key comes again": key_comes_again,
+    "a late revocation": late_revocation,
     "before the extent": around(lambda x: (x.offset - PAGE, PAGE)),
     "behind the extent": around(lambda x: (x.offset + x.length, PAGE)),
     "across the end": around(lambda x: (x.offset + x.length - 1, 2)),

@@ -27,6 +27,9 @@ from hostile.verbs import LOCAL_WRITE, REMOTE_READ
 CREDITS = 32
 READ_READ = 1
 SIZE = 65536
+PAGE = 4096
+# more than a key has values, also if a few regions take turns
+USES = 2000
 TIMEOUT = Path("/sys/module/nfsrdma/parameters/server_done_timeout")
 LIMIT = 60.0
 
@@ -171,6 +174,22 @@ def unknown() -> dict[str, Any]:
         client.done(xid)
     client.send(Header(8, 0, RDMA_DONE), bytes(100))
     return {"stray": client.until("stray_dones", 4), "lives": client.lives()}
+
+
+def key_comes_again() -> dict[str, Any]:
+    """A key has 8 bits of its own, so a region gets it again. It has another address then."""
+    client, pairs = Client(), set[tuple[int, int]]()
+    first = again = client.exposed(7, PAGE)[0]
+    for number in range(USES):
+        pairs.add((again.handle, again.offset))
+        client.done(7 + number)
+        (again,) = client.exposed(8 + number, PAGE)
+        if again.handle == first.handle:
+            break
+    return {
+        **{"uses": len(pairs), "again": again.handle == first.handle},
+        **{"repeated": (again.handle, again.offset) in pairs, "late": client.refused(first)},
+    }
 
 
 def early() -> dict[str, Any]:
@@ -322,8 +341,8 @@ def mutated() -> dict[str, Any]:
     return mutants(sys.argv[5], range(int(sys.argv[6])), Sender)
 
 
-CASES = (honest, never, twice, other, unknown, early, beyond, written, malformed, stolen, hoard,
-         left, unasked, mutated)  # fmt: skip
+CASES = (honest, never, twice, other, unknown, key_comes_again, early, beyond, written, malformed,
+         stolen, hoard, left, unasked, mutated)  # fmt: skip
 
 
 run_case(CASES)

@@ -239,6 +239,18 @@ def test_a_server_reaches_what_is_kept_and_nothing_else(victim: Lab) -> None:
     victim.check()
 
 
+def test_a_key_that_comes_again_has_another_address(victim: Lab) -> None:
+    with agreed(victim, "cached"), nothing_lost(victim, "client"):
+        argv = argv_of("cached_server", SERVER, "20070", FOLDER, "again")
+        said = json.loads(victim.run("client", *argv, timeout=1800).stdout)
+    assert said["again"]
+    assert said["uses"] > 200
+    assert not said["repeated"]
+    # the data of that READ came over another connection
+    assert (said["outcome"], said["ended"]) == ("ok", True)
+    victim.check()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("memory", ("kept", "slots"))
 def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int, memory: str) -> None:

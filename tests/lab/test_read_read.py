@@ -296,6 +296,14 @@ def test_a_done_for_no_reply_is_dropped(victim: Lab) -> None:
     assert case(victim, "unknown") == {"stray": True, "lives": True}
 
 
+def test_a_key_that_comes_again_has_another_address(victim: Lab) -> None:
+    said = case(victim, "key_comes_again")
+    assert said["again"]
+    assert said["uses"] > 200
+    assert not said["repeated"]
+    assert is_refused(said["late"])
+
+
 @pytest.mark.nightly
 def test_a_done_before_its_reply_is_dropped(victim: Lab) -> None:
     assert case(victim, "early") == {"gone": True, "sum": True}
