@@ -155,6 +155,14 @@ bool nfr_client_optimist_again(struct nfr_req *req)
 
 /* --- life --- */
 
+/* Check for a connected one, and for an element for each page: a longer READ goes by RPC. */
+static bool nfr_client_side_suits(const struct nfr_side *side, const struct nfr_wanted *wanted,
+				  u32 length)
+{
+	return side && nfr_conn_is_up(&side->branch.conn) &&
+	       PFN_UP(wanted->offset + length) <= side->branch.conn.profile.send_sges;
+}
+
 /**
  * nfr_client_side_take - find memory of the server for a READ, and an RDMA Read
  * @conn: connection of the transport, which the caller has locked
@@ -180,7 +188,8 @@ bool nfr_client_side_take(struct nfr_conn *conn, struct nfr_req *req,
 	add = !paused && nfr_client_branches_may_add(&optimist->branches, 1);
 	/* also without a connection: the grant for this READ may come on the next one */
 	found = nfr_client_reference_find(&optimist->references, wanted, target, &eof);
-	if (found && wanted->measured && !paused && side && nfr_conn_is_up(&side->branch.conn))
+	if (found && wanted->measured && !paused &&
+	    nfr_client_side_suits(side, wanted, target->length))
 		read = list_first_entry_or_null(&side->free, struct nfr_side_read, list);
 	if (read) {
 		list_move_tail(&read->list, &side->busy);

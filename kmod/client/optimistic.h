@@ -25,22 +25,35 @@
 /* Buckets of the tables of references, as a power of two */
 #define NFR_REFERENCE_BITS	10
 
+/* Users that have a share of the references each, as a power of two: more users share shares */
+#define NFR_REFERENCE_SHARE_BITS	6
+
 struct cred;
 struct nfr_side;
+
+/**
+ * struct nfr_reference_share - references of a user
+ * @lru: last used first
+ * @count: number of them
+ */
+struct nfr_reference_share {
+	struct list_head lru;
+	u32 count;
+};
 
 /**
  * struct nfr_references - extents of files that the client may read, or has just read by RPC
  * @by_file: by file handle and extent
  * @by_handle: by handle of the memory, while there is one
- * @lru: last used first
- * @count: number of them
+ * @shares: of each user
+ * @count: number of references
  * @order: pages of an extent, as a power of two
  * @token: token of the transport
  */
 struct nfr_references {
 	struct hlist_head by_file[1 << NFR_REFERENCE_BITS];
 	struct hlist_head by_handle[1 << NFR_REFERENCE_BITS];
-	struct list_head lru;
+	struct nfr_reference_share shares[1 << NFR_REFERENCE_SHARE_BITS];
 	u32 count;
 	u32 order;
 	u64 token;
@@ -52,6 +65,7 @@ struct nfr_references {
  * @fh_length: its length in bytes
  * @count: in bytes
  * @position: in bytes
+ * @offset: of the memory of the Call in its first page, in bytes
  * @cred: credentials of the reader
  * @call: encoded Call
  * @measured: the NFS client knows how long the header of a READ's reply is. It learns that from
@@ -63,6 +77,7 @@ struct nfr_wanted {
 	u32 fh_length;
 	u32 count;
 	u64 position;
+	u32 offset;
 	const struct cred *cred;
 	const struct kvec *call;
 	bool measured;

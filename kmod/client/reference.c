@@ -6,8 +6,9 @@
  * server's grant fills the entry: a server cannot add references that nobody asked for. An
  * entry belongs to the credentials that read by RPC, because the server has checked only
  * those; a grant names them by a digest. Half way to the end of a reference, one READ goes by
- * RPC again and renews it. References that are in use take no room from each other: if there
- * are too many, further READs go by RPC.
+ * RPC again and renews it. References of a user that are in use take no room from each other:
+ * if there are too many, further READs go by RPC. But a user who has fewer than another takes
+ * room from that one.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -29,7 +30,8 @@
  * struct nfr_reference - entry for an extent of a file
  * @by_file: link in nfr_references.by_file
  * @by_handle: link in nfr_references.by_handle, if @extent has a length
- * @lru: link in nfr_references.lru
+ * @lru: link in @share
+ * @share: references of @user
  * @index: number of the extent in the file
  * @user: file-system user ID of @cred; what a search compares first is in one cache line
  * @position: position of the memory in the file, in bytes
@@ -46,6 +48,7 @@ struct nfr_reference {
 	struct hlist_node by_file;
 	struct hlist_node by_handle;
 	struct list_head lru;
+	struct nfr_reference_share *share;
 	u64 index;
 	kuid_t user;
 	u64 position;
@@ -109,35 +112,73 @@ static void nfr_client_reference_free(struct nfr_references *references,
 	nfr_client_reference_end(reference);
 	hlist_del(&reference->by_file);
 	list_del(&reference->lru);
+	reference->share->count--;
 	put_cred(reference->cred);
 	kfree(reference);
 	references->count--;
 }
 
-/* Make room for an entry. Returns false if all references may be in use. */
-static bool nfr_client_reference_evict(struct nfr_references *references)
+static struct nfr_reference_share *nfr_client_reference_share(struct nfr_references *references,
+							      kuid_t user)
 {
-	struct nfr_reference *oldest;
+	return &references->shares[hash_32(__kuid_val(user), NFR_REFERENCE_SHARE_BITS)];
+}
+
+static bool nfr_client_reference_is_in_use(const struct nfr_reference *reference)
+{
+	return reference->extent.length && time_before(jiffies, reference->expires);
+}
+
+/*
+ * Find the entry to free for another one of @share: the oldest one of a user, if it is not in use
+ * or if that user has the most, and more than @share. Returns NULL if there is none.
+ */
+static struct nfr_reference *nfr_client_reference_victim(struct nfr_references *references,
+							 const struct nfr_reference_share *share)
+{
+	struct nfr_reference *oldest, *victim = NULL;
+	u32 i, most = share->count + 1;
+
+	for (i = 0; i < ARRAY_SIZE(references->shares); i++) {
+		if (!references->shares[i].count)
+			continue;
+		oldest = list_last_entry(&references->shares[i].lru, struct nfr_reference, lru);
+		if (!nfr_client_reference_is_in_use(oldest))
+			return oldest;
+		if (references->shares[i].count > most) {
+			most = references->shares[i].count;
+			victim = oldest;
+		}
+	}
+	return victim;
+}
+
+/* Make room for an entry of a user. Returns false if that is impossible. */
+static bool nfr_client_reference_evict(struct nfr_references *references,
+				       const struct nfr_reference_share *share)
+{
+	struct nfr_reference *victim;
 
 	if (references->count < NFR_REFERENCES)
 		return true;
-	oldest = list_last_entry(&references->lru, struct nfr_reference, lru);
-	if (oldest->extent.length && time_before(jiffies, oldest->expires))
-		return false;
-	nfr_client_reference_free(references, oldest);
-	return true;
+	victim = nfr_client_reference_victim(references, share);
+	if (victim)
+		nfr_client_reference_free(references, victim);
+	return victim;
 }
 
 /* Add an entry without memory. */
 static void nfr_client_reference_add(struct nfr_references *references, struct hlist_head *bucket,
 				     const struct nfr_wanted *wanted, u64 index)
 {
+	struct nfr_reference_share *share =
+		nfr_client_reference_share(references, wanted->cred->fsuid);
 	struct nfr_reference *reference;
 	struct nfr_read read;
 
 	if (!nfr_wire_decode_read(&read, wanted->call->iov_base, wanted->call->iov_len))
 		return;
-	if (!nfr_client_reference_evict(references))
+	if (!nfr_client_reference_evict(references, share))
 		return;
 	reference = kzalloc(sizeof(*reference), NFR_GFP_COMPLETION);
 	if (!reference)
@@ -149,7 +190,9 @@ static void nfr_client_reference_add(struct nfr_references *references, struct h
 	reference->fh_length = wanted->fh_length;
 	memcpy(reference->fh, wanted->fh, wanted->fh_length);
 	hlist_add_head(&reference->by_file, bucket);
-	list_add(&reference->lru, &references->lru);
+	reference->share = share;
+	list_add(&reference->lru, &share->lru);
+	share->count++;
 	references->count++;
 }
 
@@ -204,7 +247,7 @@ bool nfr_client_reference_find(struct nfr_references *references, const struct n
 		nfr_client_reference_add(references, bucket, wanted, index);
 		return false;
 	}
-	list_move(&reference->lru, &references->lru);
+	list_move(&reference->lru, &reference->share->lru);
 	count = nfr_client_reference_covers(reference, wanted, eof);
 	if (!count || !nfr_client_reference_is_fresh(reference))
 		return false;
@@ -330,9 +373,11 @@ void nfr_client_references_end(struct nfr_optimist *optimist)
 void nfr_client_references_destroy(struct nfr_references *references)
 {
 	struct nfr_reference *reference, *next;
+	u32 i;
 
-	list_for_each_entry_safe(reference, next, &references->lru, lru)
-		nfr_client_reference_free(references, reference);
+	for (i = 0; i < ARRAY_SIZE(references->shares); i++)
+		list_for_each_entry_safe(reference, next, &references->shares[i].lru, lru)
+			nfr_client_reference_free(references, reference);
 }
 
 /**
@@ -342,9 +387,12 @@ void nfr_client_references_destroy(struct nfr_references *references)
  */
 void nfr_client_references_init(struct nfr_references *references, u64 token)
 {
+	u32 i;
+
 	hash_init(references->by_file);
 	hash_init(references->by_handle);
-	INIT_LIST_HEAD(&references->lru);
+	for (i = 0; i < ARRAY_SIZE(references->shares); i++)
+		INIT_LIST_HEAD(&references->shares[i].lru);
 	references->token = token;
 	/* until a server states another one */
 	references->order = NFR_EXTENT_ORDER_MAX;
