@@ -38,6 +38,13 @@
 /* Interval of the periodic check; it takes up to two intervals to detect a failure */
 #define NFR_SVC_WATCH	(20 * HZ)
 
+/*
+ * Size of inline messages, in bytes, to and from a client without private data. RFC 8797
+ * lets a server assume 1024, but rpcrdma's server reads no size from private data and has
+ * buffers of 4096 bytes, and clients that were written for it rely on that.
+ */
+#define NFR_SVC_INLINE	4096u
+
 static atomic_t nfr_svc_number;
 static atomic_t nfr_svc_total;
 
@@ -328,6 +335,15 @@ static struct nfr_svc *nfr_svc_create_lane(struct nfr_svc *svc, struct rdma_cm_i
 	return ERR_PTR(-ECONNREFUSED);
 }
 
+static void nfr_svc_meet(struct nfr_conn *conn, const struct rdma_conn_param *param)
+{
+	nfr_conn_meet(conn, param);
+	if (conn->peer.given)
+		return;
+	conn->send_size = min(conn->wanted.inline_send, NFR_SVC_INLINE);
+	conn->recv_size = min(conn->wanted.inline_recv, NFR_SVC_INLINE);
+}
+
 /**
  * nfr_svc_create - create a connection for a connection request
  * @id: id of the new connection; the nfr_svc owns it on success
@@ -352,7 +368,7 @@ struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_par
 	conn->ops = &nfr_svc_conn_ops;
 	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
 	nfr_params_read(&conn->wanted);
-	nfr_conn_meet(conn, param);
+	nfr_svc_meet(conn, param);
 	conn->profile.reads_issued = param->initiator_depth;
 	if (conn->peer.capabilities & NFR_LANE)
 		return nfr_svc_create_lane(svc, id, param);

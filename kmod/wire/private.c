@@ -92,6 +92,7 @@ void nfr_wire_decode_private(struct nfr_private *priv, const u8 *buf, size_t len
 	if (len < NFR_WIRE_PRIVATE || nfr_wire_load32(buf) != PRIVATE_MAGIC ||
 	    buf[4] != PRIVATE_VERSION)
 		return;
+	priv->given = true;
 	priv->remote_invalidation = buf[5] & PRIVATE_REMOTE_INV;
 	priv->send_size = (buf[6] + 1) * PRIVATE_UNIT;
 	priv->recv_size = (buf[7] + 1) * PRIVATE_UNIT;

@@ -136,6 +136,7 @@ struct nfr_space {
 struct nfr_private {
 	bool remote_invalidation;	/* the sender accepts Send With Invalidate */
 	bool extended;			/* the sender knows the extension */
+	bool given;			/* the sender sent private data; decoding only */
 	u32 send_size;
 	u32 recv_size;
 	u32 capabilities;		/* personalities; one bit each, see nfr_variant_bit() */

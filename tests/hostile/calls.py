@@ -475,11 +475,32 @@ def kinds() -> Iterator[Case]:
     for name, private in PRIVATE.items():
         size = 1024 if len(private) < 8 or "wrong" in name or "version" in name else 4096
         yield Case(f"private data: {name}", sound, OK, private=private, size=size)
+    yield from unknown_sizes()
     small = bytes.fromhex("f6ab0e1801000000")
     yield Case("a client of 1024 bytes", message(readdir), TOO_SMALL, private=small, size=1024)
     one = message(read, lambda s: {"writes": ((s.segment(4096),),)})
     inviting = bytes.fromhex("f6ab0e1801010303")
     yield Case("a client that invites invalidation", one, _set("ok", "ended"), private=inviting)
+
+
+def unknown_sizes() -> Iterator[Case]:
+    """A client without private data has receives of 4096 bytes, and no Reply chunk."""
+    large = message(lambda s: read(s, 3900))
+    for name in ("none", "wrong magic", "zeros"):
+        private = PRIVATE[name]
+        yield Case(f"private data: {name}, READ of 3900 inline", large, OK, private=private)
+        yield Case(
+            f"private data: {name}, a Reply of 7000", message(readdir), TOO_SMALL, private=private
+        )
+        yield Case(
+            f"private data: {name}, WRITE of 3800 inline",
+            lambda s: message(lambda s: write(s, 3800))(s) + bytes(3800),
+            OK,
+            private=private,
+        )
+    small = bytes.fromhex("f6ab0e1801000000")
+    of_1000 = message(lambda s: read(s, 1000))
+    yield Case("a client of 1024 bytes reads 1000", of_1000, TOO_SMALL, private=small, size=1024)
 
 
 def _all() -> dict[str, Case]:

@@ -155,7 +155,7 @@ def test_calls_are_distinguished_from_replies(wire: Wire, message: bytes, is_cal
 
 
 MAGIC = b"\xf6\xab\x0e\x18"
-SILENT = Private(False, 1024, 1024)
+SILENT = Private(False, 1024, 1024, given=False)
 
 
 @given(st.booleans(), st.integers(1, 256), st.integers(1, 256), st.integers(0, 1023))
@@ -166,7 +166,15 @@ def test_private_data_says_sizes_in_kib(
     assert wire.encode_private(Private(invalidates, 1024 * send + rest, 1024 * receive)) == data
     # InfiniBand pads it, and the flags that are reserved may come to mean something
     padded = data[:5] + bytes((0xFE | invalidates,)) + data[6:] + bytes(48)
-    assert wire.decode_private(padded) == (invalidates, 1024 * send, 1024 * receive, False, 0, 0)
+    assert wire.decode_private(padded) == (
+        invalidates,
+        1024 * send,
+        1024 * receive,
+        False,
+        0,
+        0,
+        True,
+    )
 
 
 def test_private_data_holds_sizes_within_what_an_octet_says(wire: Wire) -> None:

@@ -71,7 +71,7 @@ class CRead(Structure):
 
 class CPrivate(Structure):
     _fields_ = (
-        *(("remote_invalidation", c_bool), ("extended", c_bool)),
+        *((name, c_bool) for name in ("remote_invalidation", "extended", "given")),
         *((name, c_uint32) for name in ("send_size", "recv_size", "capabilities")),
         ("token", c_uint64),
     )
@@ -86,6 +86,8 @@ class Private(NamedTuple):
     extended: bool = False
     capabilities: int = 0
     token: int = 0
+    given: bool = True
+    """whether there was any; decoded only"""
 
 
 class Wire:
@@ -150,17 +152,18 @@ class Wire:
 
     def encode_private(self, private: Private) -> bytes:
         buffer = (c_ubyte * 28)()
-        fields = (private.extended, private.send_size, private.recv_size)
+        fields = (private.extended, private.given, private.send_size, private.recv_size)
         data = CPrivate(private.remote_invalidation, *fields, private.capabilities, private.token)
         size = self.lib.nfr_wire_encode_private(ctypes.byref(data), buffer)
         return bytes(buffer)[:size]
 
     def decode_private(self, data: bytes) -> Private:
-        said = CPrivate(True, True, 7, 7, 7, 7)
+        said = CPrivate(True, True, True, 7, 7, 7, 7)
         self.lib.nfr_wire_decode_private(ctypes.byref(said), data, c_size_t(len(data)))
         sizes = (said.send_size, said.recv_size)
         return Private(
-            said.remote_invalidation, *sizes, said.extended, said.capabilities, said.token
+            *(said.remote_invalidation, *sizes),
+            *(said.extended, said.capabilities, said.token, said.given),
         )
 
     def _from_c(self, head: CHeader) -> Header:
