@@ -127,7 +127,7 @@ def draft_of(folder: Path) -> Iterator[Path]:
 
 
 def lock_of(path: Path) -> Path:
-    """The lock of whoever builds this file or folder of the cache."""
+    """The lock of the process that builds this file or folder of the cache."""
     return path.with_name(f"{built_name(path)}.lock")
 
 
