@@ -308,12 +308,17 @@ static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
 /* Initialize a further connection of a client. Returns 0 or -ENOMEM. */
 static int nfr_svc_init_lane(struct nfr_svc *svc, const struct rdma_conn_param *param)
 {
+	int rc;
+
 	if (!(svc->conn->peer.capabilities & nfr_variant_bit(NFR_OPTIMISTIC))) {
 		nfr_svc_lane_init(svc);
 		return 0;
 	}
 	svc->conn->profile.reads_served = param->responder_resources;
-	return nfr_svc_notice_init(svc);
+	rc = nfr_svc_notice_init(svc);
+	if (!rc)
+		nfr_svc_grants_init(svc);
+	return rc;
 }
 
 /* Returns ERR_PTR(-ECONNREFUSED) if the lane belongs to no connection. */
@@ -473,7 +478,7 @@ static int nfr_svc_open(struct nfr_svc *svc)
 	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
 	nfr_svc_addresses(svc);
 	if (svc->notices)
-		rc = nfr_svc_notice_fit(svc);
+		rc = nfr_svc_notice_fit(svc) ?: nfr_svc_grants_join(svc);
 	else
 		rc = svc->home ? nfr_svc_lane_fit(svc) : nfr_svc_fit(svc);
 	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,

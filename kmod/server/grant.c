@@ -10,6 +10,9 @@
  *
  * No extent is granted while the file is open for writing: a write that bypasses the page
  * cache would leave stale pages behind, because referenced ones cannot be dropped.
+ *
+ * A thread prepares a grant without a lock: it collects pages, allocates regions and maps them.
+ * Then it takes the lock, and announces the grant unless the file has changed meanwhile.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -28,12 +31,26 @@
 /* Minimum interval between two notices in a row of one grant to the same user */
 #define NFR_SVC_GRANT_AGAIN	(HZ / 50)
 
+/*
+ * Time by which ctime has to precede a READ: ctime is as coarse as a tick, and a virtual CPU may
+ * stop between reading the clock and setting ctime
+ */
+#define NFR_SVC_GRANT_SETTLED	NSEC_PER_SEC
+
 /* --- the pages of an extent --- */
 
 /*
- * Find a page of a file that is up to date. Returns it with a reference, or NULL. A page in the
- * movable zone has to stay movable.
+ * Check whether a page may be kept for a long time, and read by a device. Memory in the movable
+ * zone has to stay movable, and so has memory of a CMA area: the zone is all that modules see of
+ * these. A poisoned page stays in the page cache of tmpfs.
  */
+static bool nfr_svc_grant_may_keep(struct folio *folio, struct page *page)
+{
+	return folio_test_uptodate(folio) && !PageHWPoison(page) && !is_zone_movable_page(page) &&
+	       !zone_cma_pages(page_zone(page));
+}
+
+/* Find a page of a file that is up to date. Returns it with a reference, or NULL. */
 static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = filemap_get_folio(mapping, index);
@@ -43,16 +60,10 @@ static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t in
 	if (IS_ERR_OR_NULL(folio))
 		return NULL;
 	page = folio_file_page(folio, index);
-	if (folio_test_uptodate(folio) && !is_zone_movable_page(page))
+	if (nfr_svc_grant_may_keep(folio, page))
 		return page;
 	folio_put(folio);
 	return NULL;
-}
-
-static void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
-{
-	while (grant->npages)
-		put_page(grant->pages[--grant->npages]);
 }
 
 /*
@@ -100,6 +111,9 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 	if (!grant)
 		return NULL;
 	nfr_mem_exposure_init(&grant->exposure);
+	timerqueue_init(&grant->expiry);
+	INIT_LIST_HEAD(&grant->of_client);
+	INIT_LIST_HEAD(&grant->of_file);
 	grant->side = side;
 	grant->created = jiffies;
 	grant->index = wanted >> order;
@@ -115,11 +129,10 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 	length = min_t(u64, (u64)grant->npages << PAGE_SHIFT, size - grant->position);
 	grant->segment.length = length;
 	grant->ends = grant->position + length == size;
-	nfr_svc_grant_charge(grant);
 	return grant;
 }
 
-/* --- granting; callers hold the mutex --- */
+/* --- granting --- */
 
 /* Check for the part of a READ in its extent: another grant has no more of it. */
 static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct nfr_read *read)
@@ -145,7 +158,7 @@ static u64 nfr_svc_grant_credential(const struct nfr_svc_grant *grant, const str
 	return nfr_conn_credential_digest(read, grant->side->conn->peer.token);
 }
 
-/* Register the pages of a grant unless they are registered, and tell the client. */
+/* Register the pages of a grant unless they are registered, and tell the client. Under the lock. */
 static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
 	struct nfr_notice notice = {
@@ -160,8 +173,7 @@ static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_
 	rc = nfr_svc_notice_grant(grant->side, &notice, &grant->exposure);
 	if (rc)
 		return rc;
-	/* the client counts from the arrival of the notice: give it a second more */
-	grant->expires = jiffies + (notice.lifetime + 1) * HZ;
+	nfr_svc_grant_renew(grant, notice.lifetime);
 	grant->announced = jiffies;
 	grant->credential = notice.credential;
 	return 0;
@@ -179,54 +191,58 @@ static int nfr_svc_grant_map(struct nfr_svc_grant *grant)
 	return rc < 0 ? rc : 0;
 }
 
-/* End a grant that could not be announced. If it may be registered, its connection is broken. */
+/* Free a grant that is in no list, and whose pages are not registered. */
 static void nfr_svc_grant_undo(struct nfr_svc_grant *grant)
 {
-	if (grant->exposure.valid) {
-		INIT_LIST_HEAD(&grant->lru);
-		INIT_LIST_HEAD(&grant->of_file);
-		list_add_tail(&grant->of_side, &grant->side->notices->grants);
-		return;
-	}
 	local_bh_disable();
 	nfr_mem_release(&grant->exposure);
 	local_bh_enable();
-	nfr_svc_grant_free(grant);
+	nfr_svc_grant_drop_pages(grant);
+	kvfree(grant);
 }
 
-static void nfr_svc_grant_new(struct nfr_svc *side, const struct nfr_read *read,
-			      struct nfr_svc_watch *watch, struct inode *inode, struct page *page)
+/* Collect and map the pages of an extent. Returns a grant in no list, or NULL. */
+static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *side,
+						   const struct nfr_read *read,
+						   struct inode *inode, struct page *page)
 {
-	struct nfr_svc_grant *grant;
+	struct nfr_svc_grant *grant = nfr_svc_grant_pin(side, inode, read, page);
 
-	if (!nfr_svc_notice_may_grant(side)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_CREDITS], 1);
-		return;
-	}
-	if (!nfr_svc_revoke_for_room(side, 1 << side->notices->order)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
-		return;
-	}
-	grant = nfr_svc_grant_pin(side, inode, read, page);
 	if (!grant) {
 		nfr_svc_count(side, refused[NFR_REFUSED_PAGES], 1);
-		return;
+		return NULL;
 	}
-	grant->watch = watch;
 	if (nfr_svc_grant_map(grant)) {
 		nfr_svc_count(side, refused[NFR_REFUSED_MEMORY], 1);
-		nfr_svc_grant_free(grant);
-		return;
-	}
-	if (nfr_svc_grant_announce(grant, read)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_CREDITS], 1);
 		nfr_svc_grant_undo(grant);
-		return;
+		return NULL;
 	}
-	nfr_svc_grant_add(grant);
-	nfr_svc_count(side, grants, 1);
-	trace_nfsrdma_svc_grant(side, grant->segment.handle, grant->position,
-				grant->segment.length);
+	return grant;
+}
+
+/*
+ * Check whether access to a file may have changed after nfsd began to execute a READ: nfsd
+ * checks it first, and then it may wait for a disk. Each change sets ctime.
+ */
+static bool nfr_svc_grant_is_late(const struct inode *inode, ktime_t began)
+{
+	ktime_t changed = timespec64_to_ktime(nfr_compat_inode_ctime(inode));
+
+	return ktime_compare(changed, ktime_sub_ns(ktime_mono_to_real(began),
+						   NFR_SVC_GRANT_SETTLED)) >= 0;
+}
+
+/* Check whether anything of a file may be granted. Returns the reason if not, or -1. */
+static int nfr_svc_grant_obstacle(const struct nfr_svc *side, struct nfr_svc_watch *watch,
+				  ktime_t began)
+{
+	if (watch->ended || watch->ending || !nfr_conn_is_up(side->conn))
+		return NFR_REFUSED_BUSY;
+	if (!nfr_svc_watch_check(watch))
+		return NFR_REFUSED_OPEN;
+	if (nfr_svc_grant_is_late(watch->inode, began))
+		return NFR_REFUSED_CHANGED;
+	return nfr_svc_client_may_read(side->notices->client) ? -1 : NFR_REFUSED_LIMIT;
 }
 
 /*
@@ -238,93 +254,139 @@ static void nfr_svc_grant_again(struct nfr_svc_grant *grant, const struct nfr_re
 	if (time_before(jiffies, grant->announced + NFR_SVC_GRANT_AGAIN) &&
 	    grant->credential == nfr_svc_grant_credential(grant, read))
 		return;
-	if (nfr_svc_grant_announce(grant, read))
-		return;
-	nfr_svc_count(grant->side, grants_renewed, 1);
-	nfr_svc_grant_renew(grant);
+	if (!nfr_svc_grant_announce(grant, read))
+		nfr_svc_count(grant->side, grants_renewed, 1);
 }
 
-static void nfr_svc_grant_extent(struct nfr_svc *side, const struct nfr_read *read,
-				 struct nfr_svc_watch *watch, struct inode *inode,
-				 struct page *page)
+/*
+ * Look for the grant of an extent, and announce it again. Returns -1 if a new one has to be made,
+ * or the reason why not. Under the lock.
+ */
+static int nfr_svc_grant_known(struct nfr_svc *side, const struct nfr_read *read,
+			       struct nfr_svc_watch *watch, struct page *page)
 {
 	u64 index = read->position >> PAGE_SHIFT >> side->notices->order;
 	struct nfr_svc_grant *grant = nfr_svc_grant_find(watch, side, index);
 
-	if (grant && nfr_svc_grant_is_stale(grant, read, page)) {
+	if (!grant)
+		return -1;
+	if (nfr_svc_grant_is_stale(grant, read, page)) {
 		/* a change that fsnotify did not report */
-		nfr_svc_revoke_file(watch, NFR_REVOKED_MODIFIED);
-		grant = NULL;
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_MODIFIED);
+		return NFR_REFUSED_BUSY;
 	}
-	if (grant && nfr_svc_grant_covers(grant, read)) {
+	if (nfr_svc_grant_covers(grant, read)) {
 		nfr_svc_grant_again(grant, read);
-		return;
+		return NFR_REFUSED_REASONS;
 	}
-	if (grant) {
-		if (nfr_svc_grant_stays(grant)) {
-			nfr_svc_count(side, refused[NFR_REFUSED_LIMIT], 1);
-			return;
-		}
-		nfr_svc_revoke_one(grant, NFR_REVOKED_REPLACED);
-	}
-	nfr_svc_grant_new(side, read, watch, inode, page);
+	if (nfr_svc_grant_stays(grant))
+		return NFR_REFUSED_LIMIT;
+	nfr_svc_revoke_grant(grant, NFR_REVOKED_REPLACED);
+	return NFR_REFUSED_BUSY;
 }
 
-/*
- * Check whether access to a file may have changed after nfsd began to execute a READ: nfsd
- * checks it first, and then it may wait for a disk. Each change sets ctime, which is as coarse
- * as a tick.
- */
-static bool nfr_svc_grant_is_late(const struct inode *inode, ktime_t began)
+/* Announce a new grant, which is charged. Returns whether somebody else has it then. */
+static bool nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	ktime_t changed = timespec64_to_ktime(nfr_compat_inode_ctime(inode));
+	struct nfr_svc *side = grant->side;
 
-	return ktime_compare(changed, ktime_sub_ns(ktime_mono_to_real(began), 2 * TICK_NSEC)) >= 0;
+	if (!nfr_svc_grant_announce(grant, read)) {
+		nfr_svc_grant_add(grant);
+		nfr_svc_count(side, grants, 1);
+		trace_nfsrdma_svc_grant(side, grant->segment.handle, grant->position,
+					grant->segment.length);
+		return true;
+	}
+	nfr_svc_count(side, refused[NFR_REFUSED_CREDITS], 1);
+	/* it may be registered, and its connection is broken */
+	if (grant->exposure.valid)
+		list_add_tail(&grant->of_side, &side->notices->dead);
+	else
+		nfr_svc_grant_discharge(grant);
+	return grant->exposure.valid;
+}
+
+/* Make a grant known, unless something has happened since it was prepared. */
+static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_read *read,
+				 struct nfr_svc_watch *watch, struct page *page, ktime_t began,
+				 u32 changes)
+{
+	struct nfr_svc *side = grant->side;
+	bool kept = false;
+	int why;
+
+	spin_lock_bh(&nfr_svc_grants_lock);
+	why = watch->changes == changes ? nfr_svc_grant_obstacle(side, watch, began) :
+					  NFR_REFUSED_BUSY;
+	if (why < 0)
+		why = nfr_svc_grant_known(side, read, watch, page);
+	if (why < 0 && !nfr_svc_grant_charge(grant))
+		why = NFR_REFUSED_LIMIT;
+	if (why < 0) {
+		grant->watch = watch;
+		kept = nfr_svc_grant_publish(grant, read);
+	} else if (why < NFR_REFUSED_REASONS) {
+		nfr_svc_count(side, refused[why], 1);
+	}
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	if (!kept)
+		nfr_svc_grant_undo(grant);
 }
 
 static void nfr_svc_grant_watched(struct nfr_svc *side, const struct nfr_read *read,
 				  struct nfr_svc_watch *watch, struct inode *inode,
 				  struct page *page, ktime_t began)
 {
-	nfr_svc_grants_list(watch);
+	struct nfr_svc_grant *grant;
+	u32 changes;
+	int why;
+
 	/* a change that the watch does not report precedes what follows */
 	smp_mb();
-	if (inode_is_open_for_write(inode)) {
-		/* kernel code may open files without a report of fsnotify */
-		nfr_svc_revoke_file(watch, NFR_REVOKED_OPENED);
-		nfr_svc_count(side, refused[NFR_REFUSED_OPEN], 1);
-	} else if (nfr_svc_grant_is_late(inode, began)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_CHANGED], 1);
-	} else if (!watch->ended && nfr_conn_is_up(side->conn)) {
-		nfr_svc_grant_extent(side, read, watch, inode, page);
-	}
+	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_watch_list(watch);
+	changes = watch->changes;
+	why = nfr_svc_grant_obstacle(side, watch, began);
+	if (why < 0)
+		why = nfr_svc_grant_known(side, read, watch, page);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	if (why < 0 && !nfr_svc_notice_may_grant(side))
+		why = NFR_REFUSED_CREDITS;
+	if (why < 0)
+		grant = nfr_svc_grant_prepare(side, read, inode, page);
+	else if (why < NFR_REFUSED_REASONS)
+		nfr_svc_count(side, refused[why], 1);
+	if (why < 0 && grant)
+		nfr_svc_grant_commit(grant, read, watch, page, began, changes);
 }
 
 /**
  * nfr_svc_grant_reference - let a client read an extent of a file by itself
  * @side: second connection of the client
  * @read: READ that nfsd has executed
- * @inode: inode of the file; the caller holds a reference to it, and to its file system
+ * @inode: inode of the file, with a reference, which the function releases; the caller holds
+ *	s_umount of its file system, which the function releases, too
  * @page: page of the file that the data of the READ begins in
  * @began: time at which nfsd began to execute the READ
  *
- * Context: nfsd thread. Does not wait for other threads that grant or revoke.
+ * Context: nfsd thread. Waits for no device.
  */
 void nfr_svc_grant_reference(struct nfr_svc *side, const struct nfr_read *read,
 			     struct inode *inode, struct page *page, ktime_t began)
 {
-	struct nfr_svc_watch *watch;
+	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
+	struct super_block *sb = inode->i_sb;
 
-	if (!mutex_trylock(&nfr_svc_grants_mutex)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_BUSY], 1);
-		return;
-	}
-	watch = nfr_svc_watch_get(inode);
 	if (watch)
 		nfr_svc_grant_watched(side, read, watch, inode, page, began);
 	else
 		nfr_svc_count(side, refused[NFR_REFUSED_MEMORY], 1);
-	mutex_unlock(&nfr_svc_grants_mutex);
+	/*
+	 * The watch has a reference to the inode, so that this one is not the last: releasing that
+	 * could wait until the file system is thawed, which takes s_umount.
+	 */
+	iput(inode);
+	up_read(&sb->s_umount);
 	if (watch)
 		nfr_svc_watch_put(watch);
 }

@@ -218,7 +218,7 @@ static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *side = conn->owner;
 	struct nfr_notice notice;
-	bool sound;
+	bool sound, late = false;
 	int rc = 0;
 
 	sound = !nfr_wire_decode_notice(&notice, recv->data, recv->length) &&
@@ -228,6 +228,7 @@ static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		sound = notice.count <= NFR_NOTICES - side->notices->credits;
 		if (sound) {
 			side->notices->credits += notice.count;
+			late = side->notices->nlate;
 			rc = nfr_svc_notice_send_late(side);
 		}
 		spin_unlock_bh(&conn->lock);
@@ -237,6 +238,8 @@ static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		nfr_conn_break(conn, "malformed notice");
 	else if (rc == -ENOTCONN)
 		nfr_conn_break(conn, "posting a notice failed");
+	else if (late && !rc)
+		side->notices->credited(side);
 }
 
 static void nfr_svc_notice_writable(struct nfr_conn *conn)
@@ -272,9 +275,6 @@ int nfr_svc_notice_init(struct nfr_svc *side)
 	if (!side->notices)
 		return -ENOMEM;
 	side->notices->side = side;
-	INIT_LIST_HEAD(&side->notices->grants);
-	INIT_LIST_HEAD(&side->notices->batch);
-	init_completion(&side->notices->revoke_done);
 	side->notices->credits = NFR_NOTICES;
 	side->variant = NFR_OPTIMISTIC;
 	conn->ops = &nfr_svc_notice_conn_ops;

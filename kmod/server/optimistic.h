@@ -3,17 +3,19 @@
  * Optimistic reads at the server (personality optimistic): a client that has read from an
  * extent of a file gets a reference to it, and then reads the page cache by itself.
  *
- * optimistic.c recognizes READs, grant.c grants references, revoke.c ends them, watch.c
- * learns that a file changes, notice.c has the connection that all of this uses.
+ * optimistic.c recognizes READs, and finds the file that nfsd has read. grant.c grants
+ * references, its entry is nfr_svc_grant_reference(). revoke.c watches files and ends grants,
+ * its entry is nfr_svc_revoke_add(). notice.c has the connection that all of this uses.
  *
- * Locking: nfr_svc_grants_mutex protects all grants, and the lists of a watch. Its holder may
- * sleep until invalidations are complete, NFR_SVC_REVOKE_TIMEOUT per connection at most.
- * nfr_conn.lock nests inside it.
+ * Locking: nfr_svc_grants_lock protects all grants, watches and clients. Its holder does not
+ * sleep or wait for a device: a completion handler takes it, too. nfr_conn.lock nests inside it.
  */
 #ifndef NFSRDMA_SERVER_OPTIMISTIC_H
 #define NFSRDMA_SERVER_OPTIMISTIC_H
 
 #include <linux/fsnotify_backend.h>
+#include <linux/timerqueue.h>
+#include <linux/wait.h>
 
 #include "memory/exposure.h"
 #include "server/server.h"
@@ -29,6 +31,31 @@
 #define NFR_SVC_NOTICE_INLINE	1024
 
 /**
+ * struct nfr_svc_client - what all connections of a client have in common
+ * @list: link in the list of all clients
+ * @net: network namespace of the server
+ * @address: address of the client, without a port
+ * @sides: its second connections
+ * @grants: grants that it may use, the one that was announced first at the head
+ * @pages: pages that all its grants count for
+ * @ending: part of @pages whose grants are being revoked
+ * @waited: time that tasks waited for its invalidations in this period, in nanoseconds; short
+ *	ones do not count
+ * @until: end of the period, in jiffies
+ */
+struct nfr_svc_client {
+	struct list_head list;
+	const struct net *net;
+	struct sockaddr_storage address;
+	struct list_head sides;
+	struct list_head grants;
+	u32 pages;
+	u32 ending;
+	u64 waited;
+	unsigned long until;
+};
+
+/**
  * struct nfr_svc_notices - what the second connection of a client has
  * @side: the connection
  * @credits: notices that the client has receives for; the lock of the connection protects
@@ -39,17 +66,21 @@
  * @nlate: number of elements in use of @late
  * @late: handles that are invalid, and whose revocations wait for a credit
  * @order: pages of an extent, as a power of two
- * @grants: grants, oldest first; nfr_svc_grants_mutex protects it, and @pages
- * @pages: number of pages that they count for: those that they pin, or more for small ones
- * @batch: grants that are being revoked, @nbatch elements; same lock
- * @revoking: link in the list of connections that a task revokes grants of; same lock
- * @posted: the invalidations of @batch were posted
- * @began: time at which they were, in jiffies
- * @ended: time of the last completion, in jiffies
- * @left: time that the connection has left for the grants of a file, in jiffies
+ * @credited: called when the client has returned credits for all revocations
+ * @client: the client, or NULL; nfr_svc_grants_lock protects it, and the other members
+ * @of_client: link in nfr_svc_client.sides
+ * @pages: pages that all its grants count for
+ * @grants: grants that the client may use
+ * @ending: grants to revoke, those that a task waits for at the head
+ * @batch: grants whose invalidations are posted, @nbatch elements
+ * @dead: grants that a fence has ended; they keep their pages until the queue pair is drained
+ * @busy: link in the list of connections with a batch, or that wait for credits to post one
+ * @due: link in a list of connections that have to post a batch
+ * @nwaited: number of grants in @ending and @batch that a task waits for
+ * @waited_at: time from which tasks have waited, for the first of them or since the last batch
+ * @posted: time at which @batch was posted, or the wait for credits began, in jiffies
+ * @failed: posting or an invalidation failed: only a fence ends the grants
  * @revoke_cqe: completion of the last invalidation of @batch
- * @revoke_done: wait for it
- * @revoke_ok: whether they succeeded
  */
 struct nfr_svc_notices {
 	struct nfr_svc *side;
@@ -61,57 +92,83 @@ struct nfr_svc_notices {
 	u32 nlate;
 	u32 late[NFR_SVC_LATE_MAX];
 	u32 order;
-	struct list_head grants;
+	void (*credited)(struct nfr_svc *side);
+	struct nfr_svc_client *client;
+	struct list_head of_client;
 	u32 pages;
+	struct list_head grants;
+	struct list_head ending;
 	struct list_head batch;
 	u32 nbatch;
-	struct list_head revoking;
-	bool posted;
-	unsigned long began;
-	unsigned long ended;
-	long left;
+	struct list_head dead;
+	struct list_head busy;
+	struct list_head due;
+	u32 nwaited;
+	ktime_t waited_at;
+	unsigned long posted;
+	bool failed;
 	struct ib_cqe revoke_cqe;
-	struct completion revoke_done;
-	bool revoke_ok;
 };
 
 /**
  * struct nfr_svc_watch - file of which clients have references
  * @mark: mark of its inode
- * @list: link in the list of all watches; nfr_svc_grants_mutex protects the other members
- * @grants: grants for the file
+ * @inode: its inode, as long as @ended is not set; nfr_svc_grants_lock protects the other members
+ * @list: link in the list of watches with grants, or of those without
+ * @grants: grants for the file, in any state but dead
+ * @ending: number of @grants that are being revoked
+ * @hurry: a connection failed: a task that waits for @ending has to fence it
+ * @wait: tasks that wait for @ending to become 0
+ * @changes: number of changes that fsnotify reported
+ * @ctime: ctime of the file when the first of @grants was made
+ * @checked: time of the last check for changes that fsnotify does not report, in jiffies
+ * @idle: time from which the watch has no grants, in jiffies
  * @ended: nothing can be granted any more
  */
 struct nfr_svc_watch {
 	struct fsnotify_mark mark;
+	struct inode *inode;
 	struct list_head list;
 	struct list_head grants;
+	u32 ending;
+	bool hurry;
+	wait_queue_head_t wait;
+	u32 changes;
+	struct timespec64 ctime;
+	unsigned long checked;
+	unsigned long idle;
 	bool ended;
 };
 
 /**
  * struct nfr_svc_grant - extent that a client may read
  * @node: link in the table
- * @lru: link in the list of all grants, oldest first
+ * @expiry: time at which the grant expires, and link in the queue of all grants
+ * @of_client: link in nfr_svc_client.grants
  * @of_file: link in nfr_svc_watch.grants
- * @of_side: link in nfr_svc_notices.grants
- * @watch: watch of the file
+ * @of_side: link in a list of nfr_svc_notices
+ * @watch: watch of the file; NULL if a fence has ended the grant
  * @side: second connection of the client
  * @index: number of the extent in the file
  * @position: position of the memory in the file, in bytes
  * @exposure: registration
  * @segment: handle and length in the notice
  * @ends: whether the file ends with the extent: a change of its size revokes the grant
- * @expires: in jiffies
+ * @ending: the grant is being revoked: it is in no list in which others find it
+ * @posted: its invalidation is posted
+ * @waited: a task waits for that
+ * @why: reason
  * @created: in jiffies
  * @announced: time of the last notice, in jiffies
  * @credential: digest in the last notice
+ * @cost: number of pages that the grant counts for
  * @npages: number of @pages, to which the grant holds references
  * @pages: pages of the file
  */
 struct nfr_svc_grant {
 	struct hlist_node node;
-	struct list_head lru;
+	struct timerqueue_node expiry;
+	struct list_head of_client;
 	struct list_head of_file;
 	struct list_head of_side;
 	struct nfr_svc_watch *watch;
@@ -121,16 +178,20 @@ struct nfr_svc_grant {
 	struct nfr_exposure exposure;
 	struct nfr_segment segment;
 	bool ends;
-	unsigned long expires;
+	bool ending;
+	bool posted;
+	bool waited;
+	enum nfr_revoked why;
 	unsigned long created;
 	unsigned long announced;
 	u64 credential;
+	u32 cost;
 	u32 npages;
 	struct page *pages[];
 };
 
-/* Protects all grants, and the lists of watches */
-extern struct mutex nfr_svc_grants_mutex;
+/* Protects all grants, watches and clients */
+extern spinlock_t nfr_svc_grants_lock;
 
 /* notice.c */
 bool nfr_svc_notice_may_grant(struct nfr_svc *side);
@@ -139,26 +200,22 @@ int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 			  struct ib_send_wr *first, struct ib_send_wr *last);
 
-/* watch.c */
-int nfr_svc_watch_start(void (*changed)(struct nfr_svc_watch *watch, u32 mask));
-void nfr_svc_watch_stop(void);
+/* revoke.c; callers hold the lock, except where a comment there says otherwise */
 struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode);
-void nfr_svc_watch_hold(struct nfr_svc_watch *watch);
 void nfr_svc_watch_put(struct nfr_svc_watch *watch);
-void nfr_svc_watch_end(struct nfr_svc_watch *watch);
-
-/* revoke.c; callers hold the mutex */
+void nfr_svc_watch_list(struct nfr_svc_watch *watch);
+bool nfr_svc_watch_check(struct nfr_svc_watch *watch);
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 					 const struct nfr_svc *side, u64 index);
 void nfr_svc_grant_add(struct nfr_svc_grant *grant);
-void nfr_svc_grant_renew(struct nfr_svc_grant *grant);
-void nfr_svc_grants_list(struct nfr_svc_watch *watch);
-void nfr_svc_grant_charge(struct nfr_svc_grant *grant);
-void nfr_svc_grant_free(struct nfr_svc_grant *grant);
+void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime);
+bool nfr_svc_grant_charge(struct nfr_svc_grant *grant);
+void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant);
+void nfr_svc_grant_discharge(struct nfr_svc_grant *grant);
 bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant);
-void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why);
-bool nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why);
-bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages);
+bool nfr_svc_client_may_read(const struct nfr_svc_client *client);
+void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why);
+void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *side, const struct nfr_read *read,

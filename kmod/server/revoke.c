@@ -1,32 +1,65 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The grants that exist, and what ends them.
+ * The grants that exist, the files that they belong to, and what ends them.
  *
  * A grant ends when the file changes, when its lifetime is over, when another one needs its
  * room in optimistic_memory or in the client's share of it (the oldest first, and none that is
- * new), when memory is short, and with the connection. If an invalidation fails or takes too
- * long, the connection is fenced; its grants are dead then, and keep their pages until the
- * queue pair is drained.
+ * new), when memory is short, and with the connection.
+ *
+ * nfr_svc_revoke_add() enters grants into the lists of their connections, and does not wait:
+ * each connection posts up to 16 invalidations, and the completion of the last one posts the
+ * next. Only a task that changes a file waits, until none of its grants is left. All connections
+ * together have NFR_SVC_REVOKE_TIMEOUT for that. Then the task fences those that are late; their
+ * grants are dead, and keep their pages until the queue pair is drained. A client whose
+ * invalidations take too much time of such tasks loses its second connections, and gets no
+ * grants for a while.
+ *
+ * fsnotify calls the mark of a file in the task that changes the file, or access to it, before
+ * the system call returns, or before nfsd replies. The task may hold locks of the file, which
+ * nothing that it waits for needs. When the file system is unmounted, fsnotify ends the mark,
+ * which then releases the inode.
+ *
+ * fsnotify does not report each change (ACLs that nfsd sets, writers among the file systems of
+ * the kernel): a worker compares ctime, and looks for writers, each second.
  */
-#include <linux/completion.h>
+#include <linux/fs.h>
+#include <linux/fsnotify.h>
 #include <linux/hashtable.h>
 #include <linux/mm.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/sunrpc/addr.h>
+#include <linux/wait_bit.h>
 
 #include "compat/compat.h"
 #include "connection/send.h"
 #include "connection/state.h"
+#include "gfp.h"
 #include "memory/exposure.h"
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/optimistic.h"
 #include "work.h"
 
-/* Time that a connection has for the invalidations of a file: then it is fenced */
+/* Time that all connections together have for the invalidations of a file: then they are fenced */
 #define NFR_SVC_REVOKE_TIMEOUT	(HZ / 10)
 
-/* Interval at which grants expire, and watches without grants end */
+/* The same for invalidations that no task waits for */
+#define NFR_SVC_REVOKE_IDLE	HZ
+
+/*
+ * Time that tasks may wait for the invalidations of a client in a period, in nanoseconds, beyond
+ * a part of each wait: a device that is slow and honest takes less
+ */
+#define NFR_SVC_REVOKE_BUDGET	(1ULL * NSEC_PER_SEC)
+#define NFR_SVC_REVOKE_FREE	(5ULL * NSEC_PER_MSEC)
+#define NFR_SVC_REVOKE_PERIOD	(60 * HZ)
+
+/* Interval at which grants expire, files are checked, and watches without grants end */
 #define NFR_SVC_GRANTS_CHECK	HZ
+
+/* Grants or watches to handle before the lock is released */
+#define NFR_SVC_GRANTS_SLICE	64
 
 /*
  * Time for which a grant stays although another one needs its room: where clients read more
@@ -40,21 +73,235 @@
  */
 #define NFR_SVC_GRANT_COST	4u
 
-/* Buckets of the table, as a power of two */
-#define NFR_SVC_GRANT_BITS	10
+/* Part of a limit that is kept free, because a grant that needs room does not wait for it */
+#define NFR_SVC_GRANT_SPARE	16
 
-/* Protects all grants and watches, see optimistic.h */
-DEFINE_MUTEX(nfr_svc_grants_mutex);
+/* Buckets of the table, as a power of two */
+#define NFR_SVC_GRANT_BITS	12
+
+/*
+ * FS_MODIFY: written, truncated, or allocated (fallocate(2)). FS_ATTRIB: owner, mode, ACL, or
+ * number of links. FS_MOVE_SELF: it may have left the exported tree. FS_OPEN: a process may
+ * write past the page cache. An unmount ends the mark.
+ */
+#define NFR_SVC_WATCHED	(FS_MODIFY | FS_ATTRIB | FS_OPEN | FS_MOVE_SELF | FS_DELETE_SELF)
+
+/* Protects all grants, watches and clients, see optimistic.h */
+DEFINE_SPINLOCK(nfr_svc_grants_lock);
 static DEFINE_HASHTABLE(nfr_svc_grants_table, NFR_SVC_GRANT_BITS);
-static LIST_HEAD(nfr_svc_grants_lru);
-static LIST_HEAD(nfr_svc_grants_watches);
+/* grants that clients may use, the one that expires first at the head */
+static struct timerqueue_head nfr_svc_grants_expiry;
+/* pages that all grants count for, and the part of those that are being revoked */
 static u32 nfr_svc_grants_pages;
+static u32 nfr_svc_grants_ending;
+/* connections with a batch */
+static LIST_HEAD(nfr_svc_grants_busy);
+static LIST_HEAD(nfr_svc_clients);
+/* watches with grants, the one that was checked first at the head, and watches without */
+static LIST_HEAD(nfr_svc_watches);
+static LIST_HEAD(nfr_svc_watches_idle);
+/* watches that fsnotify has not freed */
+static atomic_t nfr_svc_watch_count;
+static struct fsnotify_group *nfr_svc_watch_group;
 static struct shrinker *nfr_svc_grants_shrinker;
 
 static void nfr_svc_grants_check(struct work_struct *work);
 static DECLARE_DELAYED_WORK(nfr_svc_grants_work, nfr_svc_grants_check);
 
-/* --- the table; callers hold the mutex --- */
+/* --- clients; callers hold the lock --- */
+
+/**
+ * nfr_svc_client_may_read - check whether a client may get grants
+ * @client: client
+ *
+ * Return: false if tasks have waited for its invalidations too often.
+ */
+bool nfr_svc_client_may_read(const struct nfr_svc_client *client)
+{
+	return client->waited <= NFR_SVC_REVOKE_BUDGET || time_after_eq(jiffies, client->until);
+}
+
+/* Account for a time that tasks waited for invalidations of a client. */
+static void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited)
+{
+	struct nfr_svc_notices *notices;
+
+	if (waited <= (s64)NFR_SVC_REVOKE_FREE)
+		return;
+	if (time_after_eq(jiffies, client->until)) {
+		client->until = jiffies + NFR_SVC_REVOKE_PERIOD;
+		client->waited = 0;
+	}
+	client->waited += waited - NFR_SVC_REVOKE_FREE;
+	if (nfr_svc_client_may_read(client))
+		return;
+	list_for_each_entry(notices, &client->sides, of_client)
+		nfr_conn_break(notices->side->conn, "its invalidations took too much time");
+}
+
+static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *side)
+{
+	const struct sockaddr *address = (const struct sockaddr *)&side->xprt.xpt_remote;
+	struct nfr_svc_client *client;
+
+	list_for_each_entry(client, &nfr_svc_clients, list)
+		if (client->net == side->xprt.xpt_net &&
+		    rpc_cmp_addr((const struct sockaddr *)&client->address, address))
+			return client;
+	return NULL;
+}
+
+/**
+ * nfr_svc_grants_join - find what the connections of a client have in common
+ * @side: new second connection, whose addresses are set
+ *
+ * Context: The caller does not hold the lock; sleeps.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_svc_grants_join(struct nfr_svc *side)
+{
+	struct nfr_svc_client *client, *found;
+
+	client = kzalloc(sizeof(*client), NFR_GFP_RETRIED);
+	if (!client)
+		return -ENOMEM;
+	INIT_LIST_HEAD(&client->sides);
+	INIT_LIST_HEAD(&client->grants);
+	client->net = side->xprt.xpt_net;
+	client->address = side->xprt.xpt_remote;
+	client->until = jiffies;
+	spin_lock_bh(&nfr_svc_grants_lock);
+	found = nfr_svc_client_find(side);
+	if (!found)
+		list_add(&client->list, &nfr_svc_clients);
+	side->notices->client = found ?: client;
+	list_add(&side->notices->of_client, &side->notices->client->sides);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	if (found)
+		kfree(client);
+	return 0;
+}
+
+/* Free the clients without connections. One that made tasks wait is kept, unless @all is set. */
+static void nfr_svc_clients_reap(bool all)
+{
+	struct nfr_svc_client *client, *next;
+
+	list_for_each_entry_safe(client, next, &nfr_svc_clients, list) {
+		if (!list_empty(&client->sides) ||
+		    (!all && client->waited && time_before(jiffies, client->until)))
+			continue;
+		list_del(&client->list);
+		kfree(client);
+	}
+}
+
+/* --- watches --- */
+
+static struct nfr_svc_watch *nfr_svc_watch_of(struct fsnotify_mark *mark)
+{
+	return container_of(mark, struct nfr_svc_watch, mark);
+}
+
+static struct nfr_svc_watch *nfr_svc_watch_create(struct inode *inode)
+{
+	struct nfr_svc_watch *watch = kzalloc(sizeof(*watch), NFR_GFP_RETRIED);
+
+	if (!watch)
+		return NULL;
+	INIT_LIST_HEAD(&watch->list);
+	INIT_LIST_HEAD(&watch->grants);
+	init_waitqueue_head(&watch->wait);
+	watch->inode = inode;
+	atomic_inc(&nfr_svc_watch_count);
+	fsnotify_init_mark(&watch->mark, nfr_svc_watch_group);
+	watch->mark.mask = NFR_SVC_WATCHED;
+	if (!fsnotify_add_inode_mark(&watch->mark, inode, 0))
+		return watch;
+	fsnotify_put_mark(&watch->mark);
+	return NULL;
+}
+
+/**
+ * nfr_svc_watch_get - watch a file
+ * @inode: its inode; the caller holds a reference to it, and keeps the file system mounted
+ *
+ * Context: The caller does not hold the lock; sleeps.
+ *
+ * Return: watch, for nfr_svc_watch_put(), or NULL.
+ */
+struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode)
+{
+	struct fsnotify_mark *mark = nfr_compat_find_inode_mark(inode, nfr_svc_watch_group);
+	struct nfr_svc_watch *watch;
+	unsigned int noio;
+
+	if (mark)
+		return nfr_svc_watch_of(mark);
+	/* the client may be this host, whose writeback of dirty pages depends on this thread */
+	noio = memalloc_noio_save();
+	watch = nfr_svc_watch_create(inode);
+	memalloc_noio_restore(noio);
+	return watch;
+}
+
+/**
+ * nfr_svc_watch_put - release a reference to a watch, which goes on
+ * @watch: watch
+ *
+ * Context: The caller does not hold the lock; may release the inode.
+ */
+void nfr_svc_watch_put(struct nfr_svc_watch *watch)
+{
+	fsnotify_put_mark(&watch->mark);
+}
+
+static void nfr_svc_watch_idle(struct nfr_svc_watch *watch)
+{
+	watch->idle = jiffies;
+	list_move_tail(&watch->list, &nfr_svc_watches_idle);
+}
+
+/**
+ * nfr_svc_watch_list - put a watch in a list, which holds a reference to it
+ * @watch: watch of the caller
+ */
+void nfr_svc_watch_list(struct nfr_svc_watch *watch)
+{
+	if (watch->ended || !list_empty(&watch->list))
+		return;
+	refcount_inc(&watch->mark.refcnt);
+	nfr_svc_watch_idle(watch);
+	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
+}
+
+/**
+ * nfr_svc_watch_check - look for changes of a file that fsnotify does not report
+ * @watch: watch in a list
+ *
+ * Each change sets ctime, and a file is granted when its ctime is older than the resolution of
+ * the clock.
+ *
+ * Return: false if the file has changed since its grants were made, or is open for writing:
+ * then its grants are being revoked.
+ */
+bool nfr_svc_watch_check(struct nfr_svc_watch *watch)
+{
+	struct timespec64 ctime = nfr_compat_inode_ctime(watch->inode);
+
+	if (list_empty(&watch->grants))
+		watch->ctime = ctime;
+	if (inode_is_open_for_write(watch->inode))
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_OPENED);
+	else if (!timespec64_equal(&watch->ctime, &ctime))
+		nfr_svc_revoke_soon(watch, NFR_REVOKED_ATTRIBUTES);
+	else
+		return true;
+	return false;
+}
+
+/* --- grants; callers hold the lock --- */
 
 static u64 nfr_svc_grant_key(const struct nfr_svc_watch *watch, const struct nfr_svc *side,
 			     u64 index)
@@ -84,103 +331,142 @@ struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
 
 /**
  * nfr_svc_grant_add - add a grant that was announced
- * @grant: grant with its watch set
+ * @grant: charged grant with its watch and its expiry set
  */
 void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 {
+	struct nfr_svc_watch *watch = grant->watch;
+
 	hash_add(nfr_svc_grants_table, &grant->node,
-		 nfr_svc_grant_key(grant->watch, grant->side, grant->index));
-	list_add_tail(&grant->lru, &nfr_svc_grants_lru);
-	list_add_tail(&grant->of_file, &grant->watch->grants);
+		 nfr_svc_grant_key(watch, grant->side, grant->index));
+	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
+	list_add_tail(&grant->of_client, &grant->side->notices->client->grants);
 	list_add_tail(&grant->of_side, &grant->side->notices->grants);
+	if (list_empty(&watch->grants)) {
+		watch->checked = jiffies;
+		list_move_tail(&watch->list, &nfr_svc_watches);
+	}
+	list_add_tail(&grant->of_file, &watch->grants);
 }
 
 /**
- * nfr_svc_grant_renew - end a grant later than all others
- * @grant: grant that was announced again
+ * nfr_svc_grant_renew - set the time at which a grant expires
+ * @grant: grant that was announced
+ * @lifetime: what the notice told the client, in seconds
  */
-void nfr_svc_grant_renew(struct nfr_svc_grant *grant)
+void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime)
 {
-	list_move_tail(&grant->lru, &nfr_svc_grants_lru);
-	list_move_tail(&grant->of_side, &grant->side->notices->grants);
-}
+	bool listed = hash_hashed(&grant->node);
 
-/**
- * nfr_svc_grants_list - put a watch in the list, in which it stays as long as it has grants
- * @watch: watch of the caller
- */
-void nfr_svc_grants_list(struct nfr_svc_watch *watch)
-{
-	if (watch->ended || !list_empty(&watch->list))
+	if (listed)
+		timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
+	/* the client counts from the arrival of the notice: give it a second more */
+	grant->expiry.expires = ktime_add_ns(ktime_get(), (lifetime + 1) * NSEC_PER_SEC);
+	if (!listed)
 		return;
-	nfr_svc_watch_hold(watch);
-	list_add(&watch->list, &nfr_svc_grants_watches);
-	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
+	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
+	list_move_tail(&grant->of_client, &grant->side->notices->client->grants);
 }
 
-/* Remove a grant that the client cannot use any more from all lists but that of its connection. */
-static void nfr_svc_grant_forget(struct nfr_svc_grant *grant)
+/**
+ * nfr_svc_grant_stays - check for a new grant, which no other one may replace
+ * @grant: grant that was announced
+ *
+ * Return: true in the first tenth of a second.
+ */
+bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
+{
+	return time_before(jiffies, grant->created + NFR_SVC_GRANT_STAYS);
+}
+
+/* Remove a grant from all lists in which others find it. */
+static void nfr_svc_grant_hide(struct nfr_svc_grant *grant)
 {
 	hash_del(&grant->node);
-	list_del_init(&grant->lru);
-	list_del_init(&grant->of_file);
+	timerqueue_del(&nfr_svc_grants_expiry, &grant->expiry);
+	list_del_init(&grant->of_client);
 }
 
-/* Pages that a grant counts for. */
-static u32 nfr_svc_grant_cost(const struct nfr_svc_grant *grant)
+/* The client cannot use a grant any more: remove it from all lists but that of its connection. */
+static void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
 {
-	return max(grant->npages, NFR_SVC_GRANT_COST);
+	struct nfr_svc_notices *notices = grant->side->notices;
+	struct nfr_svc_watch *watch = grant->watch;
+
+	if (!grant->ending) {
+		nfr_svc_grant_hide(grant);
+	} else {
+		nfr_svc_count(grant->side, grants_revoked, 1);
+		nfr_svc_count(grant->side, revoked[grant->why], 1);
+		trace_nfsrdma_svc_revoke(grant->side, grant->segment.handle, grant->position,
+					 nfr_observe_revoked(grant->why));
+		notices->nwaited -= grant->waited;
+		notices->client->ending -= grant->cost;
+		nfr_svc_grants_ending -= grant->cost;
+		/* a task that wakes takes the lock before it goes on */
+		if (!--watch->ending)
+			wake_up_all(&watch->wait);
+	}
+	list_del_init(&grant->of_file);
+	grant->watch = NULL;
+	if (list_empty(&watch->grants) && !watch->ended)
+		nfr_svc_watch_idle(watch);
 }
 
 /**
- * nfr_svc_grant_charge - account for the pages of a new grant
+ * nfr_svc_grant_drop_pages - give the pages of a grant back
+ * @grant: grant whose registration is invalid
+ *
+ * Context: Any; better without the lock.
+ */
+void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
+{
+	while (grant->npages)
+		put_page(grant->pages[--grant->npages]);
+}
+
+/**
+ * nfr_svc_grant_discharge - undo nfr_svc_grant_charge()
  * @grant: grant
  */
-void nfr_svc_grant_charge(struct nfr_svc_grant *grant)
-{
-	u32 cost = nfr_svc_grant_cost(grant);
-
-	grant->side->notices->pages += cost;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages + cost);
-}
-
-/**
- * nfr_svc_grant_free - give the pages of a grant back
- * @grant: charged grant in no list, whose registration is invalid
- */
-void nfr_svc_grant_free(struct nfr_svc_grant *grant)
-{
-	u32 i, cost = nfr_svc_grant_cost(grant);
-
-	for (i = 0; i < grant->npages; i++)
-		put_page(grant->pages[i]);
-	grant->side->notices->pages -= cost;
-	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages - cost);
-	kvfree(grant);
-}
-
-/* --- revoking; callers hold the mutex --- */
-
-static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_svc_notices *notices =
-		container_of(wc->wr_cqe, struct nfr_svc_notices, revoke_cqe);
-
-	notices->revoke_ok = nfr_conn_check(cq->cq_context, wc);
-	notices->ended = jiffies;
-	complete(&notices->revoke_done);
-}
-
-/* Put a grant into the batch of its connection. @sides gets the connection of the first one. */
-static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, struct list_head *sides)
+void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
 {
 	struct nfr_svc_notices *notices = grant->side->notices;
 
-	if (notices->nbatch == NFR_SVC_REVOKED_MAX)
-		return;
-	list_move_tail(&grant->of_side, &notices->batch);
-	if (!notices->nbatch++)
-		list_add_tail(&notices->revoking, sides);
+	notices->pages -= grant->cost;
+	notices->client->pages -= grant->cost;
+	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages - grant->cost);
+}
+
+/* Free a charged grant in no list, without pages. */
+static void nfr_svc_grant_free(struct nfr_svc_grant *grant)
+{
+	nfr_svc_grant_discharge(grant);
+	kvfree(grant);
+}
+
+/* --- invalidations; callers hold the lock --- */
+
+/* Have the tasks that wait for a connection fence it. */
+static void nfr_svc_revoke_hurry(struct list_head *grants)
+{
+	struct nfr_svc_grant *grant;
+
+	list_for_each_entry(grant, grants, of_side) {
+		grant->watch->hurry = true;
+		wake_up_all(&grant->watch->wait);
+	}
+}
+
+/* The connection cannot end its grants: only a fence does. */
+static void nfr_svc_revoke_failed(struct nfr_svc *side, const char *reason)
+{
+	struct nfr_svc_notices *notices = side->notices;
+
+	notices->failed = true;
+	nfr_conn_break(side->conn, reason);
+	nfr_svc_revoke_hurry(&notices->batch);
+	nfr_svc_revoke_hurry(&notices->ending);
 }
 
 /* Chain the invalidations of a batch. */
@@ -201,202 +487,339 @@ static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *no
 	*link = NULL;
 }
 
-/* Post the invalidations of a batch; nfr_svc_revoke_wait() has the result. */
-static void nfr_svc_revoke_post(struct nfr_svc *side)
+static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc);
+
+/* Post the next batch of a connection, unless it has one. */
+static void nfr_svc_revoke_next(struct nfr_svc *side)
 {
 	struct nfr_svc_notices *notices = side->notices;
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
 	struct ib_send_wr *first, *last;
+	struct nfr_svc_grant *grant;
 
-	notices->posted = false;
-	if (!nfr_conn_is_up(side->conn))
+	if (notices->failed) {
+		nfr_svc_revoke_hurry(&notices->ending);
 		return;
+	}
+	if (notices->nbatch || list_empty(&notices->ending))
+		return;
+	/* many notices need credits, which the client returns when it has handled some */
+	if (!notices->nwaited && READ_ONCE(notices->nlate)) {
+		if (list_empty(&notices->busy)) {
+			notices->posted = jiffies;
+			list_add_tail(&notices->busy, &nfr_svc_grants_busy);
+		}
+		return;
+	}
+	while (notices->nbatch < NFR_SVC_REVOKED_MAX && !list_empty(&notices->ending)) {
+		grant = list_first_entry(&notices->ending, struct nfr_svc_grant, of_side);
+		grant->posted = true;
+		list_move_tail(&grant->of_side, &notices->batch);
+		notices->nbatch++;
+	}
 	nfr_svc_revoke_chain(&notices->batch, &notice, &first, &last);
 	notices->revoke_cqe.done = nfr_svc_revocation_done;
-	reinit_completion(&notices->revoke_done);
 	last->wr_cqe = &notices->revoke_cqe;
-	notices->began = jiffies;
-	notices->posted = !nfr_svc_notice_revoke(side, &notice, first, last);
+	notices->posted = jiffies;
+	list_move_tail(&notices->busy, &nfr_svc_grants_busy);
+	if (!nfr_conn_is_up(side->conn) || nfr_svc_notice_revoke(side, &notice, first, last))
+		nfr_svc_revoke_failed(side, "an invalidation could not be posted");
 }
 
-/* Returns false if posting or an invalidation failed, or if they are not complete in time. */
-static bool nfr_svc_revoke_wait(struct nfr_svc_notices *notices)
+/* A client has returned credits. Completion handler; the caller does not hold the lock. */
+static void nfr_svc_revoke_on(struct nfr_svc *side)
 {
-	long left = max_t(long, notices->began + notices->left - jiffies, 0);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_revoke_next(side);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+}
 
-	if (!notices->posted || !wait_for_completion_timeout(&notices->revoke_done, left))
-		return false;
-	/* the task may have waited for another connection meanwhile */
-	notices->left -= notices->ended - notices->began;
-	return notices->revoke_ok;
+/* Enter a grant into the list of those to revoke. @sides gets its connection. */
+static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
+			       struct list_head *sides)
+{
+	struct nfr_svc_notices *notices = grant->side->notices;
+
+	if (!grant->ending) {
+		nfr_svc_grant_hide(grant);
+		grant->ending = true;
+		grant->why = why;
+		grant->watch->ending++;
+		notices->client->ending += grant->cost;
+		WRITE_ONCE(nfr_svc_grants_ending, nfr_svc_grants_ending + grant->cost);
+		list_move_tail(&grant->of_side, &notices->ending);
+	}
+	if (waited && !grant->waited) {
+		grant->waited = true;
+		if (!notices->nwaited++)
+			notices->waited_at = ktime_get();
+		/* before those that no task waits for */
+		if (!grant->posted)
+			list_move(&grant->of_side, &notices->ending);
+	}
+	if (list_empty(&notices->due))
+		list_add_tail(&notices->due, sides);
+}
+
+/* Post the invalidations of grants that were added. @sides becomes empty. */
+static void nfr_svc_revoke_post(struct list_head *sides)
+{
+	struct nfr_svc_notices *notices, *next;
+
+	list_for_each_entry_safe(notices, next, sides, due) {
+		list_del_init(&notices->due);
+		nfr_svc_revoke_next(notices->side);
+	}
+}
+
+/* Revoke all grants of a file. */
+static void nfr_svc_revoke_watch(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited)
+{
+	struct nfr_svc_grant *grant;
+	LIST_HEAD(sides);
+
+	list_for_each_entry(grant, &watch->grants, of_file)
+		nfr_svc_revoke_add(grant, why, waited, &sides);
+	nfr_svc_revoke_post(&sides);
+}
+
+/**
+ * nfr_svc_revoke_soon - revoke all grants of a file, without waiting for that
+ * @watch: watch of the file
+ * @why: reason
+ */
+void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why)
+{
+	nfr_svc_revoke_watch(watch, why, false);
+}
+
+/**
+ * nfr_svc_revoke_grant - revoke a grant, without waiting for that
+ * @grant: grant
+ * @why: reason
+ */
+void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why)
+{
+	LIST_HEAD(sides);
+
+	nfr_svc_revoke_add(grant, why, false, &sides);
+	nfr_svc_revoke_post(&sides);
+}
+
+/* --- limits; callers hold the lock --- */
+
+/* Pages that a grant counts for: a reference to a page keeps all pages of its folio. */
+static u32 nfr_svc_grant_cost(const struct nfr_svc_grant *grant)
+{
+	struct folio *last = NULL;
+	u32 i, cost = 0;
+
+	for (i = 0; i < grant->npages; i++) {
+		struct folio *folio = page_folio(grant->pages[i]);
+
+		if (folio != last)
+			cost += folio_nr_pages(folio);
+		last = folio;
+	}
+	return max(cost, NFR_SVC_GRANT_COST);
+}
+
+static struct nfr_svc_grant *nfr_svc_grant_oldest(void)
+{
+	struct timerqueue_node *node = timerqueue_getnext(&nfr_svc_grants_expiry);
+
+	return node ? container_of(node, struct nfr_svc_grant, expiry) : NULL;
+}
+
+static struct nfr_svc_grant *nfr_svc_grant_oldest_of(struct nfr_svc_client *client)
+{
+	return list_first_entry_or_null(&client->grants, struct nfr_svc_grant, of_client);
 }
 
 /*
- * The registrations are valid, but the client cannot reach them through a fenced queue pair.
- * That ends all grants of the connection: their lists lose more than the caller asked for.
+ * Revoke the oldest grants of all clients, or of @client, if @cost pages do not fit below @limit,
+ * or hardly do. Returns false if they do not fit now.
  */
-static void nfr_svc_revoke_by_fence(struct nfr_svc *side)
+static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32 limit)
 {
-	struct nfr_svc_notices *notices = side->notices;
-	struct nfr_svc_grant *grant;
-
-	nfr_conn_break(side->conn, "an invalidation failed");
-	nfr_conn_fence(side->conn);
-	list_splice_init(&notices->batch, &notices->grants);
-	list_for_each_entry(grant, &notices->grants, of_side)
-		nfr_svc_grant_forget(grant);
-}
-
-static void nfr_svc_revoke_count(const struct nfr_svc_grant *grant, enum nfr_revoked why)
-{
-	nfr_svc_count(grant->side, grants_revoked, 1);
-	nfr_svc_count(grant->side, revoked[why], 1);
-	trace_nfsrdma_svc_revoke(grant->side, grant->segment.handle, grant->position,
-				 nfr_observe_revoked(why));
-}
-
-/* End the grants of a batch that was posted. Returns false if the connection is fenced. */
-static bool nfr_svc_revoke_finish(struct nfr_svc *side, enum nfr_revoked why)
-{
-	struct nfr_svc_notices *notices = side->notices;
-	struct nfr_svc_grant *grant, *next;
-	bool revoked = nfr_svc_revoke_wait(notices);
-
-	list_del(&notices->revoking);
-	notices->nbatch = 0;
-	list_for_each_entry(grant, &notices->batch, of_side)
-		nfr_svc_revoke_count(grant, why);
-	if (!revoked) {
-		nfr_svc_revoke_by_fence(side);
-		return false;
-	}
-	list_for_each_entry_safe(grant, next, &notices->batch, of_side) {
-		local_bh_disable();
-		nfr_mem_release(&grant->exposure);
-		local_bh_enable();
-		nfr_svc_grant_forget(grant);
-		list_del(&grant->of_side);
-		nfr_svc_grant_free(grant);
-	}
-	return true;
-}
-
-/**
- * nfr_svc_revoke_one - end a grant
- * @grant: grant in its lists
- * @why: reason
- *
- * Context: Sleeps until the registration is invalid, or the connection fenced.
- *
- * Return: false if the connection is fenced, which ends its other grants, too.
- */
-bool nfr_svc_revoke_one(struct nfr_svc_grant *grant, enum nfr_revoked why)
-{
-	struct nfr_svc *side = grant->side;
-	LIST_HEAD(sides);
-
-	side->notices->left = NFR_SVC_REVOKE_TIMEOUT;
-	nfr_svc_revoke_add(grant, &sides);
-	nfr_svc_revoke_post(side);
-	return nfr_svc_revoke_finish(side, why);
-}
-
-/* Post a batch of each connection that has grants of a file. */
-static void nfr_svc_revoke_begin(struct nfr_svc_watch *watch, struct list_head *sides)
-{
-	struct nfr_svc_notices *notices;
-	struct nfr_svc_grant *grant;
-
-	list_for_each_entry(grant, &watch->grants, of_file)
-		nfr_svc_revoke_add(grant, sides);
-	list_for_each_entry(notices, sides, revoking)
-		nfr_svc_revoke_post(notices->side);
-}
-
-/**
- * nfr_svc_revoke_file - end all grants of a file
- * @watch: watch of the file
- * @why: reason
- *
- * The grants of all connections end at the same time, a batch of each after another.
- *
- * Context: Sleeps until the registrations are invalid, or their connections fenced.
- */
-void nfr_svc_revoke_file(struct nfr_svc_watch *watch, enum nfr_revoked why)
-{
-	struct nfr_svc_notices *notices, *next;
+	const u32 *pages = client ? &client->pages : &nfr_svc_grants_pages;
+	const u32 *ending = client ? &client->ending : &nfr_svc_grants_ending;
+	u32 spare = limit / NFR_SVC_GRANT_SPARE;
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(sides);
 
-	list_for_each_entry(grant, &watch->grants, of_file)
-		grant->side->notices->left = NFR_SVC_REVOKE_TIMEOUT;
-	while (!list_empty(&watch->grants)) {
-		nfr_svc_revoke_begin(watch, &sides);
-		list_for_each_entry_safe(notices, next, &sides, revoking)
-			nfr_svc_revoke_finish(notices->side, why);
-	}
-}
-
-/**
- * nfr_svc_grant_stays - check for a new grant, which no other one may replace
- * @grant: grant that was announced
- *
- * Return: true in the first tenth of a second.
- */
-bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant)
-{
-	return time_before(jiffies, grant->created + NFR_SVC_GRANT_STAYS);
-}
-
-/* End the oldest grants until @pages are free below @limit. Returns false if that is impossible. */
-static bool nfr_svc_revoke_oldest(u32 pages, u32 limit)
-{
-	struct nfr_svc_grant *grant;
-
-	while (nfr_svc_grants_pages + pages > limit) {
-		grant = list_first_entry_or_null(&nfr_svc_grants_lru, struct nfr_svc_grant, lru);
+	limit = max(limit, cost);
+	if (*pages - *ending + cost + spare <= limit)
+		return true;
+	/* several in one go, which takes fewer notices */
+	while (*pages - *ending + cost + 2 * spare > limit) {
+		grant = client ? nfr_svc_grant_oldest_of(client) : nfr_svc_grant_oldest();
 		if (!grant || nfr_svc_grant_stays(grant))
-			return false;
-		nfr_svc_revoke_one(grant, NFR_REVOKED_LIMIT);
+			break;
+		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &sides);
 	}
-	return true;
-}
-
-/* The same for the share of one client. Grants of a fenced connection count, and remain. */
-static bool nfr_svc_revoke_share(struct nfr_svc *side, u32 pages, u32 limit)
-{
-	struct nfr_svc_notices *notices = side->notices;
-	struct nfr_svc_grant *grant;
-
-	while (notices->pages + pages > limit) {
-		grant = list_first_entry_or_null(&notices->grants, struct nfr_svc_grant, of_side);
-		if (!grant || nfr_svc_grant_stays(grant) || !nfr_conn_is_up(side->conn))
-			return false;
-		nfr_svc_revoke_one(grant, NFR_REVOKED_LIMIT);
-	}
-	return true;
+	nfr_svc_revoke_post(&sides);
+	return *pages + cost <= limit;
 }
 
 /**
- * nfr_svc_revoke_for_room - end old grants, so that there is room for another one
- * @side: second connection of the client that gets it
- * @pages: its size
+ * nfr_svc_grant_charge - account for the pages of a new grant
+ * @grant: grant with its pages
  *
  * Return: false if there is no room.
  */
-bool nfr_svc_revoke_for_room(struct nfr_svc *side, u32 pages)
+bool nfr_svc_grant_charge(struct nfr_svc_grant *grant)
 {
-	u32 limit = nfr_params_optimistic_pages();
+	struct nfr_svc_notices *notices = grant->side->notices;
+	u32 cost = nfr_svc_grant_cost(grant), limit = nfr_params_optimistic_pages();
 
-	return nfr_svc_revoke_share(side, pages, max(limit / NFR_SVC_SHARE, pages)) &&
-	       nfr_svc_revoke_oldest(pages, max(limit, pages));
+	if (!nfr_svc_revoke_for_room(notices->client, cost, limit / NFR_SVC_SHARE) ||
+	    !nfr_svc_revoke_for_room(NULL, cost, limit))
+		return false;
+	grant->cost = cost;
+	notices->pages += cost;
+	notices->client->pages += cost;
+	WRITE_ONCE(nfr_svc_grants_pages, nfr_svc_grants_pages + cost);
+	return true;
 }
+
+/* --- the ends of invalidations --- */
+
+/* Account for a time that tasks waited for a connection; they go on waiting for others. */
+static void nfr_svc_revoke_charge(struct nfr_svc_notices *notices)
+{
+	ktime_t now = ktime_get();
+
+	if (notices->nwaited)
+		nfr_svc_client_charge(notices->client,
+				      ktime_to_ns(ktime_sub(now, notices->waited_at)));
+	notices->waited_at = now;
+}
+
+/* Take a complete batch. Returns false if it failed: then its grants wait for a fence. */
+static bool nfr_svc_revoke_take(struct nfr_svc *side, bool revoked, struct list_head *grants)
+{
+	struct nfr_svc_notices *notices = side->notices;
+
+	spin_lock_bh(&nfr_svc_grants_lock);
+	list_del_init(&notices->busy);
+	nfr_svc_revoke_charge(notices);
+	if (revoked) {
+		list_splice_init(&notices->batch, grants);
+		notices->nbatch = 0;
+	} else {
+		nfr_svc_revoke_failed(side, "an invalidation failed");
+	}
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	return revoked;
+}
+
+/* The last invalidation of a batch is complete. Completion handler. */
+static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_svc_notices *notices =
+		container_of(wc->wr_cqe, struct nfr_svc_notices, revoke_cqe);
+	struct nfr_svc *side = notices->side;
+	struct nfr_svc_grant *grant, *next;
+	LIST_HEAD(grants);
+
+	if (!nfr_svc_revoke_take(side, nfr_conn_check(cq->cq_context, wc), &grants))
+		return;
+	local_bh_disable();
+	list_for_each_entry(grant, &grants, of_side) {
+		nfr_mem_release(&grant->exposure);
+		nfr_svc_grant_drop_pages(grant);
+	}
+	local_bh_enable();
+	spin_lock_bh(&nfr_svc_grants_lock);
+	list_for_each_entry_safe(grant, next, &grants, of_side) {
+		nfr_svc_grant_gone(grant);
+		nfr_svc_grant_free(grant);
+	}
+	nfr_svc_revoke_next(side);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+}
+
+/* The client cannot reach the grants of a connection any more, which keeps them. */
+static void nfr_svc_revoke_all_gone(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_grant *grant;
+	LIST_HEAD(grants);
+
+	notices->failed = true;
+	list_del_init(&notices->busy);
+	notices->nbatch = 0;
+	list_splice_init(&notices->grants, &grants);
+	list_splice_init(&notices->ending, &grants);
+	list_splice_init(&notices->batch, &grants);
+	list_for_each_entry(grant, &grants, of_side)
+		nfr_svc_grant_gone(grant);
+	list_splice(&grants, &notices->dead);
+}
+
+/*
+ * Fence a connection whose invalidations are late or failed. Its registrations are valid, but the
+ * client cannot reach them through a fenced queue pair. That ends all its grants. The caller does
+ * not hold the lock, and may hold locks of a file system.
+ */
+static void nfr_svc_revoke_by_fence(struct nfr_svc *side)
+{
+	unsigned int noio = memalloc_noio_save();
+
+	nfr_conn_break(side->conn, "an invalidation was late");
+	nfr_conn_fence(side->conn);
+	memalloc_noio_restore(noio);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_revoke_charge(side->notices);
+	nfr_svc_revoke_all_gone(side);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+}
+
+/*
+ * Find a connection to fence, whose invalidations a task waits for, with a reference. One that is
+ * being destroyed is drained instead. Caller holds the lock.
+ */
+static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool late)
+{
+	struct nfr_svc_grant *grant;
+
+	list_for_each_entry(grant, &watch->grants, of_file)
+		if (grant->ending && (late || grant->side->notices->failed) &&
+		    kref_get_unless_zero(&grant->side->xprt.xpt_ref))
+			return grant->side;
+	return NULL;
+}
+
+/* Wait until the grants of a file that are being revoked are gone. */
+static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
+{
+	unsigned long end = jiffies + NFR_SVC_REVOKE_TIMEOUT;
+	struct nfr_svc *side;
+	bool late = false;
+	u32 ending;
+
+	do {
+		wait_event_timeout(watch->wait,
+				   !READ_ONCE(watch->ending) || READ_ONCE(watch->hurry),
+				   late ? 1 : max_t(long, end - jiffies, 0));
+		late = late || !time_before(jiffies, end);
+		spin_lock_bh(&nfr_svc_grants_lock);
+		watch->hurry = false;
+		ending = watch->ending;
+		side = ending ? nfr_svc_revoke_late(watch, late) : NULL;
+		spin_unlock_bh(&nfr_svc_grants_lock);
+		if (side) {
+			nfr_svc_revoke_by_fence(side);
+			svc_xprt_put(&side->xprt);
+		}
+	} while (ending);
+}
+
+/* --- changes of files --- */
 
 static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
 {
-	/* the module ends marks without grants only */
-	if (mask & FS_IN_IGNORED)
-		return NFR_REVOKED_UNMOUNTED;
 	if (mask & FS_MODIFY)
 		return NFR_REVOKED_MODIFIED;
 	if (mask & (FS_ATTRIB | FS_DELETE_SELF))
@@ -406,68 +829,165 @@ static enum nfr_revoked nfr_svc_revoke_reason(u32 mask)
 	return NFR_REVOKED_OPENED;
 }
 
-/* A file changes, or its watch ends: the task that does it waits. */
-static void nfr_svc_grants_changed(struct nfr_svc_watch *watch, u32 mask)
+/* A file changes: the task that does it waits until no client reads by itself. */
+static int nfr_svc_watch_event(struct fsnotify_mark *mark, u32 mask, struct inode *inode,
+			       struct inode *dir, const struct qstr *name, u32 cookie)
 {
-	bool listed;
+	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
+	bool waits;
 
-	mutex_lock(&nfr_svc_grants_mutex);
-	nfr_svc_revoke_file(watch, nfr_svc_revoke_reason(mask));
-	listed = (mask & FS_IN_IGNORED) && !list_empty(&watch->list);
-	if (mask & FS_IN_IGNORED)
-		watch->ended = true;
-	if (listed)
-		list_del_init(&watch->list);
-	mutex_unlock(&nfr_svc_grants_mutex);
+	/* readers do no harm */
+	if (!(mask & NFR_SVC_WATCHED & ~FS_OPEN) && !inode_is_open_for_write(inode))
+		return 0;
+	spin_lock_bh(&nfr_svc_grants_lock);
+	watch->changes++;
+	nfr_svc_revoke_watch(watch, nfr_svc_revoke_reason(mask), true);
+	waits = watch->ending;
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	if (waits)
+		nfr_svc_revoke_wait(watch);
+	return 0;
+}
+
+/* An unmount, or nfr_svc_watch_end(), has ended the mark. */
+static void nfr_svc_watch_freeing(struct fsnotify_mark *mark, struct fsnotify_group *group)
+{
+	struct nfr_svc_watch *watch = nfr_svc_watch_of(mark);
+	bool waits, listed;
+
+	spin_lock_bh(&nfr_svc_grants_lock);
+	watch->ended = true;
+	nfr_svc_revoke_watch(watch, NFR_REVOKED_UNMOUNTED, true);
+	waits = watch->ending;
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	if (waits)
+		nfr_svc_revoke_wait(watch);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	listed = !list_empty(&watch->list);
+	list_del_init(&watch->list);
+	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (listed)
 		nfr_svc_watch_put(watch);
 }
 
-/* --- expiry and memory pressure --- */
-
-static void nfr_svc_grants_expire(void)
+static void nfr_svc_watch_free(struct fsnotify_mark *mark)
 {
-	struct nfr_svc_grant *grant, *next;
-
-restart:
-	/* a change of optimistic_lifetime leaves grants in another order than that of expiry */
-	list_for_each_entry_safe(grant, next, &nfr_svc_grants_lru, lru)
-		/* a fence may take @next from the list */
-		if (!time_before(jiffies, grant->expires) &&
-		    !nfr_svc_revoke_one(grant, NFR_REVOKED_EXPIRED))
-			goto restart;
+	kfree(nfr_svc_watch_of(mark));
+	if (atomic_dec_and_test(&nfr_svc_watch_count))
+		wake_up_var(&nfr_svc_watch_count);
 }
 
-/* Take a watch without grants from the list, with the reference of the list, or return NULL. */
-static struct nfr_svc_watch *nfr_svc_grants_idle(void)
+static const struct fsnotify_ops nfr_svc_watch_ops = {
+	.handle_inode_event	= nfr_svc_watch_event,
+	.freeing_mark		= nfr_svc_watch_freeing,
+	.free_mark		= nfr_svc_watch_free,
+};
+
+/* --- the worker, and memory pressure --- */
+
+/* Revoke the grants whose lifetime is over. */
+static void nfr_svc_grants_expire(void)
+{
+	struct nfr_svc_grant *grant;
+	LIST_HEAD(sides);
+	u32 n = 0;
+
+	do {
+		spin_lock_bh(&nfr_svc_grants_lock);
+		for (n = 0; n < NFR_SVC_GRANTS_SLICE; n++) {
+			grant = nfr_svc_grant_oldest();
+			if (!grant || ktime_before(ktime_get(), grant->expiry.expires))
+				break;
+			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &sides);
+		}
+		nfr_svc_revoke_post(&sides);
+		spin_unlock_bh(&nfr_svc_grants_lock);
+		cond_resched();
+	} while (n == NFR_SVC_GRANTS_SLICE);
+}
+
+/* Break the connections whose invalidations are late although no task waits for them. */
+static void nfr_svc_grants_check_busy(void)
+{
+	struct nfr_svc_notices *notices;
+
+	spin_lock_bh(&nfr_svc_grants_lock);
+	list_for_each_entry(notices, &nfr_svc_grants_busy, busy)
+		if (time_after(jiffies, notices->posted + NFR_SVC_REVOKE_IDLE))
+			nfr_svc_revoke_failed(notices->side, "an invalidation was late");
+	nfr_svc_clients_reap(false);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+}
+
+/* Look for changes that fsnotify did not report, in all files with grants. */
+static void nfr_svc_watches_check(void)
+{
+	unsigned long now = jiffies;
+	struct nfr_svc_watch *watch;
+	u32 n;
+
+	do {
+		spin_lock_bh(&nfr_svc_grants_lock);
+		for (n = 0; n < NFR_SVC_GRANTS_SLICE; n++) {
+			watch = list_first_entry_or_null(&nfr_svc_watches, struct nfr_svc_watch,
+							 list);
+			if (!watch || !time_before(watch->checked, now))
+				break;
+			watch->checked = now;
+			list_move_tail(&watch->list, &nfr_svc_watches);
+			if (!watch->ended)
+				nfr_svc_watch_check(watch);
+		}
+		spin_unlock_bh(&nfr_svc_grants_lock);
+		cond_resched();
+	} while (n == NFR_SVC_GRANTS_SLICE);
+}
+
+/*
+ * Take a watch that has been without grants for some time from its list, with the reference of
+ * the list, or return NULL.
+ */
+static struct nfr_svc_watch *nfr_svc_watch_take(unsigned long before)
 {
 	struct nfr_svc_watch *watch;
 
-	list_for_each_entry(watch, &nfr_svc_grants_watches, list) {
-		if (!list_empty(&watch->grants))
-			continue;
+	spin_lock_bh(&nfr_svc_grants_lock);
+	watch = list_first_entry_or_null(&nfr_svc_watches_idle, struct nfr_svc_watch, list);
+	if (watch && !time_after(watch->idle, before)) {
 		watch->ended = true;
 		list_del_init(&watch->list);
-		return watch;
+	} else {
+		watch = NULL;
 	}
-	return NULL;
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	return watch;
+}
+
+/* End the watches that have been without grants since @before. */
+static void nfr_svc_watches_end(unsigned long before)
+{
+	struct nfr_svc_watch *watch;
+
+	while ((watch = nfr_svc_watch_take(before))) {
+		/* takes the lock */
+		fsnotify_destroy_mark(&watch->mark, nfr_svc_watch_group);
+		nfr_svc_watch_put(watch);
+		cond_resched();
+	}
 }
 
 static void nfr_svc_grants_check(struct work_struct *work)
 {
-	struct nfr_svc_watch *watch;
 	bool more;
 
-	do {
-		mutex_lock(&nfr_svc_grants_mutex);
-		nfr_svc_grants_expire();
-		watch = nfr_svc_grants_idle();
-		more = !list_empty(&nfr_svc_grants_watches);
-		mutex_unlock(&nfr_svc_grants_mutex);
-		/* takes the mutex */
-		if (watch)
-			nfr_svc_watch_end(watch);
-	} while (watch);
+	nfr_svc_grants_expire();
+	nfr_svc_grants_check_busy();
+	nfr_svc_watches_check();
+	nfr_svc_watches_end(jiffies - NFR_SVC_GRANTS_CHECK / 2);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	more = !list_empty(&nfr_svc_watches) || !list_empty(&nfr_svc_watches_idle) ||
+	       !list_empty(&nfr_svc_clients);
+	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (more)
 		nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 }
@@ -475,27 +995,48 @@ static void nfr_svc_grants_check(struct work_struct *work)
 static unsigned long nfr_svc_grants_count(struct shrinker *shrinker,
 					  struct shrink_control *control)
 {
-	return READ_ONCE(nfr_svc_grants_pages) ?: SHRINK_EMPTY;
+	return READ_ONCE(nfr_svc_grants_pages) - READ_ONCE(nfr_svc_grants_ending) ?: SHRINK_EMPTY;
 }
 
+/* The pages return soon: no task that needs memory waits for a device. */
 static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrink_control *control)
 {
-	u32 before, freed;
+	struct nfr_svc_grant *grant;
+	unsigned long freed = 0;
+	LIST_HEAD(sides);
 
-	/* a thread that grants may wait for memory */
-	if (!mutex_trylock(&nfr_svc_grants_mutex))
-		return SHRINK_STOP;
-	before = nfr_svc_grants_pages;
-	while (before - nfr_svc_grants_pages < control->nr_to_scan &&
-	       !list_empty(&nfr_svc_grants_lru))
-		nfr_svc_revoke_one(list_first_entry(&nfr_svc_grants_lru, struct nfr_svc_grant,
-						    lru), NFR_REVOKED_MEMORY);
-	freed = before - nfr_svc_grants_pages;
-	mutex_unlock(&nfr_svc_grants_mutex);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	while (freed < control->nr_to_scan) {
+		grant = nfr_svc_grant_oldest();
+		if (!grant)
+			break;
+		freed += grant->cost;
+		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &sides);
+	}
+	nfr_svc_revoke_post(&sides);
+	spin_unlock_bh(&nfr_svc_grants_lock);
 	return freed ?: SHRINK_STOP;
 }
 
 /* --- life --- */
+
+/**
+ * nfr_svc_grants_init - initialize the grants of a connection
+ * @side: new second connection
+ */
+void nfr_svc_grants_init(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+
+	INIT_LIST_HEAD(&notices->of_client);
+	INIT_LIST_HEAD(&notices->grants);
+	INIT_LIST_HEAD(&notices->ending);
+	INIT_LIST_HEAD(&notices->batch);
+	INIT_LIST_HEAD(&notices->dead);
+	INIT_LIST_HEAD(&notices->busy);
+	INIT_LIST_HEAD(&notices->due);
+	notices->credited = nfr_svc_revoke_on;
+}
 
 /**
  * nfr_svc_grants_destroy - end the grants of a connection
@@ -505,25 +1046,30 @@ static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrin
  */
 void nfr_svc_grants_destroy(struct nfr_svc *side)
 {
+	struct nfr_svc_notices *notices = side->notices;
 	struct nfr_svc_grant *grant, *next;
 	LIST_HEAD(grants);
 	LIST_HEAD(mrs);
 
-	if (!side->notices)
+	if (!notices || !notices->client)
 		return;
-	mutex_lock(&nfr_svc_grants_mutex);
-	list_splice_init(&side->notices->grants, &grants);
-	list_for_each_entry(grant, &grants, of_side) {
-		nfr_svc_grant_forget(grant);
+	spin_lock_bh(&nfr_svc_grants_lock);
+	nfr_svc_revoke_all_gone(side);
+	list_splice_init(&notices->dead, &grants);
+	list_for_each_entry(grant, &grants, of_side)
 		nfr_mem_detach(&grant->exposure, &mrs);
-	}
-	mutex_unlock(&nfr_svc_grants_mutex);
+	spin_unlock_bh(&nfr_svc_grants_lock);
 	/* the device may take its time; others grant and revoke meanwhile */
 	nfr_mem_destroy(&mrs);
-	mutex_lock(&nfr_svc_grants_mutex);
+	list_for_each_entry(grant, &grants, of_side)
+		nfr_svc_grant_drop_pages(grant);
+	spin_lock_bh(&nfr_svc_grants_lock);
 	list_for_each_entry_safe(grant, next, &grants, of_side)
 		nfr_svc_grant_free(grant);
-	mutex_unlock(&nfr_svc_grants_mutex);
+	list_del_init(&notices->of_client);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	/* frees clients */
+	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 }
 
 /**
@@ -533,29 +1079,33 @@ void nfr_svc_grants_destroy(struct nfr_svc *side)
  */
 int nfr_svc_grants_start(void)
 {
-	int rc;
-
+	timerqueue_init_head(&nfr_svc_grants_expiry);
+	nfr_svc_watch_group = fsnotify_alloc_group(&nfr_svc_watch_ops, 0);
+	if (IS_ERR(nfr_svc_watch_group))
+		return PTR_ERR(nfr_svc_watch_group);
 	nfr_svc_grants_shrinker = nfr_compat_shrinker(nfr_svc_grants_count, nfr_svc_grants_scan);
-	if (!nfr_svc_grants_shrinker)
-		return -ENOMEM;
-	rc = nfr_svc_watch_start(nfr_svc_grants_changed);
-	if (rc)
-		nfr_compat_shrinker_free(nfr_svc_grants_shrinker);
-	return rc;
+	if (nfr_svc_grants_shrinker)
+		return 0;
+	fsnotify_put_group(nfr_svc_watch_group);
+	return -ENOMEM;
 }
 
 /**
  * nfr_svc_grants_stop - undo nfr_svc_grants_start()
  *
- * Context: No connection exists.
+ * Context: No connection exists, and therefore no grant. Sleeps until fsnotify, which may be
+ * ending some watches because of an unmount, has freed all.
  */
 void nfr_svc_grants_stop(void)
 {
 	nfr_compat_shrinker_free(nfr_svc_grants_shrinker);
 	cancel_delayed_work_sync(&nfr_svc_grants_work);
-	/* ends the remaining watches, none of which has a grant */
-	nfr_svc_grants_check(NULL);
-	nfr_svc_watch_stop();
+	nfr_svc_watches_end(jiffies);
+	nfr_svc_clients_reap(true);
+	wait_var_event(&nfr_svc_watch_count, !atomic_read(&nfr_svc_watch_count));
+	/* fsnotify uses its reference to the group after it freed a mark */
+	fsnotify_wait_marks_destroyed();
+	fsnotify_put_group(nfr_svc_watch_group);
 }
 
 /**

@@ -374,6 +374,8 @@ extern const struct nfr_svc_personality nfr_svc_optimistic;
 int nfr_svc_notice_init(struct nfr_svc *side);
 int nfr_svc_notice_fit(struct nfr_svc *side);
 void nfr_svc_notice_destroy(struct nfr_svc *side);
+void nfr_svc_grants_init(struct nfr_svc *side);
+int nfr_svc_grants_join(struct nfr_svc *side);
 int nfr_svc_grants_start(void);
 void nfr_svc_grants_stop(void);
 void nfr_svc_grants_destroy(struct nfr_svc *side);
