@@ -589,6 +589,208 @@ def unreported() -> Any:
     return {**found, "server": idle()}
 
 
+# in the attribute system.nfs4_acl: type DENY, no flags, READ_DATA
+_DENY_READ = struct.pack(">III", 1, 0, 1)
+
+
+def _deny_by_nfs4(path: Path) -> None:
+    """Deny USER to read a file, by the access list of NFSv4 (RFC 7530, section 6)."""
+    acl = os.getxattr(path, "system.nfs4_acl")
+    who = str(USER).encode()
+    entry = _DENY_READ + struct.pack(">I", len(who)) + who
+    (count,) = struct.unpack(">I", acl[:4])
+    os.setxattr(path, "system.nfs4_acl", struct.pack(">I", count + 1) + entry + acl[4:])
+
+
+def acl_by_nfs(folder: str, version: str) -> Any:
+    """Deny a user to read a file by an ACL set over NFS, which fsnotify does not report."""
+    path = Path(folder, "acl")
+    path.unlink(missing_ok=True)
+    made(path, 27, MIB)
+    path.chmod(0o644)
+    options = f"{STRICT},acl" if version == "3" else f"vers={version},noac"
+    with (
+        parameters(optimistic_lifetime=3600),
+        mounted(STRICT, folder=Path(folder)),
+        mounted(options, at=TCP, folder=Path(folder), tcp=True),
+    ):
+        with _as_user():
+            reader = Reader("acl")
+        with reader:
+            reader.granted()
+            if version == "3":
+                call("setfacl", "-m", f"u:{USER}:---", TCP / "acl")
+            else:
+                _deny_by_nfs4(TCP / "acl")
+            began, tcp = time.monotonic(), _may_read(path)
+            until("the end of access", lambda: reader.said(0) == "EACCES")
+            found = {
+                "may": tcp, "seconds": time.monotonic() - began,
+                "later": [reader.said(n * BLOCK) for n in range(5)],
+            }  # fmt: skip
+    return {**found, "server": idle()}
+
+
+# --- the time that a change waits ---
+
+
+class Crowd:
+    """Files of one page that a client has read: each has a grant."""
+
+    def __init__(self, count: int) -> None:
+        self.folder = EXPORT / "crowd"
+        self.folder.mkdir(exist_ok=True)
+        self.names = [f"{number:05}" for number in range(count)]
+        for number, name in enumerate(self.names):
+            path = self.folder / name
+            if not path.exists():
+                path.write_bytes(bytes([number % 251]) * BLOCK)
+
+    def granted(self) -> None:
+        """Read the files until the server has granted all of them."""
+        # what has changed in the last second is not granted
+        time.sleep(1.1)
+        room, before = mmap.mmap(-1, BLOCK), served()
+        for name in self.names:
+            file = os.open(HERE / "crowd" / name, os.O_RDONLY | os.O_DIRECT)
+            os.preadv(file, [room], 0)
+            os.close(file)
+        after = served()
+        self.grants = after["grants"] - before["grants"]
+
+    def opens(self, count: int, pause: float = 0.0) -> list[float]:
+        """Milliseconds that each of the first opens for writing takes."""
+        taken = []
+        for name in self.names[:count]:
+            time.sleep(pause)
+            began = time.monotonic()
+            os.close(os.open(self.folder / name, os.O_WRONLY))
+            taken.append(1000 * (time.monotonic() - began))
+        return taken
+
+
+def _wait_case(crowd: Crowd, opens: int, delay: int, lifetime: int, connections: int) -> Any:
+    """A client whose card is late by milliseconds: what opens for writing take."""
+    late = CARDS / "card1" / "completion_delay"
+    options = f"vers=3,nocto,actimeo=600,nconnect={connections}"
+    with parameters(optimistic_lifetime=lifetime, optimistic_memory=1024), mounted(options):
+        connect_second()
+        crowd.granted()
+        before = granted()
+        late.write_text(str(delay * 1_000_000))
+        try:
+            if lifetime < 60:
+                # all other grants expire meanwhile
+                until("expiry", lambda: granted() < before)
+            taken = crowd.opens(opens)
+        finally:
+            late.write_text("0")
+        left = granted()
+    idle()
+    # a client that made others wait gets no grants for a minute
+    time.sleep(61)
+    return {
+        "grants": crowd.grants, "left": left, "opens": len(taken), "max": max(taken),
+        "sum": sum(taken), "waited": sum(each > 5 for each in taken),
+    }  # fmt: skip
+
+
+WAITS = {
+    "answers at once": (0, 3600, 1),
+    "answers 1 ms late": (1, 3600, 1),
+    "answers 90 ms late": (90, 3600, 1),
+    "answers 90 ms late, while all its grants expire": (90, 1, 1),
+    "answers 90 ms late on four connections": (90, 3600, 4),
+    "does not answer": (60_000, 3600, 1),
+}
+
+
+def waits(files: str, opens: str, *names: str) -> Any:
+    """For each kind of client the time that opens for writing wait, of files that it may read."""
+    crowd = Crowd(int(files))
+    found = {name: _wait_case(crowd, int(opens), *WAITS[name]) for name in names or WAITS}
+    return {"clients": found, "server": idle()}
+
+
+TRACING = Path("/sys/kernel/tracing")
+
+
+def check_cost(files: str) -> Any:
+    """CPU time of the server's periodic check, for files that are read once, until they expire."""
+    crowd = Crowd(int(files))
+    (TRACING / "set_ftrace_filter").write_text("nfr_svc_grants_check")
+    with parameters(optimistic_lifetime=2, optimistic_memory=1024), mounted("vers=3,nocto"):
+        connect_second()
+        (TRACING / "function_profile_enabled").write_text("1")
+        crowd.granted()
+        until("expiry", lambda: not granted())
+        # files without grants are not watched any longer
+        time.sleep(3)
+        (TRACING / "function_profile_enabled").write_text("0")
+    # function, hits, time, its unit
+    spent = [
+        line.split()[1:3]
+        for file in (TRACING / "trace_stat").glob("function*")
+        for line in file.read_text().splitlines() if "nfr_svc_grants_check" in line
+    ]  # fmt: skip
+    (TRACING / "set_ftrace_filter").write_text("")
+    return {
+        "files": crowd.grants, "hits": sum(int(hits) for hits, _ in spent),
+        "ns": sum(1000 * float(us) for _, us in spent), "server": idle(),
+    }  # fmt: skip
+
+
+def shares(connections: str) -> Any:
+    """A client with several connections reads more than its share: the most that is granted."""
+    data, most, over = made(EXPORT / "shares", 28, 16 * MIB), [0], threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            most[0] = max(most[0], granted())
+
+    options = f"vers=3,noac,nconnect={connections}"
+    with parameters(optimistic_memory=16), mounted(options), Reader("shares") as reader:
+        reader.granted()
+        beside = threading.Thread(target=watch)
+        beside.start()
+        wrong = 0
+        for number in range(600):
+            at = number * 37 * BLOCK % len(data)
+            wrong += reader.read(at) != data[at : at + BLOCK]
+        over.set()
+        beside.join()
+        found = {"wrong": wrong, "most": most[0], "transports": len(state())}
+    return {**found, "server": idle()}
+
+
+def file_alone() -> Any:
+    """An exported file: its handle does not name it."""
+    path = DISK / "alone"
+    data = made(path, 29, MIB)
+    exports = Path("/etc/exports.d/alone.exports")
+    exports.write_text(f"{path} *(rw,no_root_squash,insecure,no_subtree_check,fsid=81)\n")
+    call("exportfs", "-r")
+    at = Path("/mnt/alone")
+    at.touch()
+    try:
+        call("mount", "-t", "nfs", "-o", "proto=rdma,port=20049,vers=3,noac", f"server:{path}", at)
+        try:
+            file, room = os.open(at, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, BLOCK)
+            same = [
+                os.preadv(file, [room], n * BLOCK) == BLOCK
+                and room[:] == data[n * BLOCK : n * BLOCK + BLOCK]
+                for n in range(64) if not time.sleep(0.03)
+            ]  # fmt: skip
+            os.close(file)
+            found = {"same": all(same), "grants": served().get("grants", 0)}
+        finally:
+            call("umount", at)
+    finally:
+        exports.unlink()
+        call("exportfs", "-r")
+    return {**found, "server": idle()}
+
+
 def slow_invalidation() -> Any:
     """The server's card completes invalidations too late: the change does not wait for them."""
     path = EXPORT / "slow"
@@ -697,7 +899,8 @@ def pressure() -> Any:
             reader.granted()
             before = granted()
             Path("/proc/sys/vm/drop_caches").write_text(kind)
-            # the write returns after all shrinkers have returned what they can
+            # the pages return when the invalidations are complete
+            until("memory", lambda before=before: granted() < before)
             after = granted()
             if reader.read(0, 2 * MIB) != data[: 2 * MIB]:
                 wrong.append(kind)

@@ -211,6 +211,23 @@ def test_a_change_does_not_wait_for_a_slow_card(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+@pytest.mark.parametrize("version", ["3", "4.2"])
+@pytest.mark.parametrize("folder", ["/export", DISK])
+def test_an_acl_set_over_nfs_ends_access(cards: Lab, folder: str, version: str) -> None:
+    """fsnotify does not report it: READs by RPC and a worker compare ctime."""
+    found = on(cards, "acl_by_nfs", folder, version)
+    assert not found["may"], "the ACL does not deny access"
+    assert set(found["later"]) == {"EACCES"}
+    nothing_in_use(found)
+
+
+def test_a_handle_that_does_not_name_the_file_gets_no_grant(cards: Lab) -> None:
+    found = on(cards, "file_alone")
+    assert found["same"]
+    assert found["grants"] == 0
+    nothing_in_use(found)
+
+
 # --- how long, and how much ---
 
 
@@ -250,6 +267,14 @@ def test_the_number_of_grants_is_bounded(cards: Lab) -> None:
     nothing_in_use(found)
 
 
+def test_the_connections_of_a_client_share_its_quarter(cards: Lab) -> None:
+    found = on(cards, "shares", "4")
+    assert found["wrong"] == 0
+    assert found["transports"] == 4
+    assert 0 < found["most"] <= 16 * MIB // PAGE // 4
+    nothing_in_use(found)
+
+
 def test_dropped_caches_do_no_harm(cards: Lab) -> None:
     found = on(cards, "pressure")
     assert found["wrong"] == []
@@ -263,6 +288,35 @@ def test_grants_shrink_when_memory_is_short(cards: Lab) -> None:
     found = on(cards, "hog")
     assert found["wrong"] == 0
     assert found["least"] < found["before"]
+    nothing_in_use(found)
+
+
+@pytest.fixture(scope="module")
+def counted(pytestconfig: pytest.Config) -> Iterator[Lab]:
+    """The same on the instruction clock, where times do not depend on the host."""
+    with cards_lab(pytestconfig, "waits", clock="instructions") as lab:
+        serve(lab, "server", OURS)
+        accept(lab)
+        yield lab
+
+
+# of guest time, in milliseconds: a tenth of a second for invalidations, and a fence
+WAIT_MAX = 250
+
+
+def test_changes_wait_for_a_tenth_of_a_second_at_most(
+    counted: Lab, record_property: Record
+) -> None:
+    """Whatever a client does, and however many grants it has."""
+    names = ("answers 90 ms late", "answers 90 ms late, while all its grants expire")
+    found = on(counted, "waits", "120", "30", *names, timeout=1800)
+    record_property("waits", found)
+    for name, client in found["clients"].items():
+        assert client["grants"] > 100, name
+        assert client["max"] < WAIT_MAX, f"{name}: {client}"
+        # a second of such waits costs it all grants
+        assert client["left"] == 0, f"{name}: {client}"
+        assert client["sum"] < 2000, f"{name}: {client}"
     nothing_in_use(found)
 
 
