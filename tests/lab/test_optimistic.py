@@ -221,13 +221,6 @@ def test_an_acl_set_over_nfs_ends_access(cards: Lab, folder: str, version: str) 
     nothing_in_use(found)
 
 
-def test_a_handle_that_does_not_name_the_file_gets_no_grant(cards: Lab) -> None:
-    found = on(cards, "file_alone")
-    assert found["same"]
-    assert found["grants"] == 0
-    nothing_in_use(found)
-
-
 # --- how long, and how much ---
 
 
