@@ -399,9 +399,10 @@ def is_unreachable(side: Connection, extent: Segment) -> bool:
 def no_credits(client: Client) -> bool:
     """The client never returns a credit: the server stops sending, and revokes without notices."""
     side = client.side()
-    count = 0
+    client.grant(side)
+    count = 1
     for _ in range(NOTICES + 20):
-        overwrite(client)
+        # the server announces the grant again
         client.read()
         count += len(notices(side, 0.03))
     overwrite(client)
