@@ -30,7 +30,7 @@ struct nfr_svc_req;
 	__array(unsigned char, peer, sizeof(struct sockaddr_in6))
 #define nfr_observe_svc_assign(svc)						\
 	__entry->xprt = (svc)->conn->id_number;				\
-	memcpy(__entry->peer, &(svc)->xprt.xpt_remote, sizeof(struct sockaddr_in6))
+	memcpy(__entry->peer, &(svc)->remote, sizeof(struct sockaddr_in6))
 
 /* A connection was accepted; status is 0, or a negative errno on failure */
 TRACE_EVENT(nfsrdma_svc_accept,
@@ -155,9 +155,9 @@ TRACE_EVENT(nfsrdma_svc_expose,
 	TP_fast_assign(
 		nfr_observe_svc_assign(req->svc);
 		__entry->xid = req->head.xid;
-		__entry->regions = req->exposure.count;
-		__entry->pages = req->exposed_pages;
-		__entry->waiting = req->svc->nexposed;
+		__entry->regions = req->exposed.exposure.count;
+		__entry->pages = req->exposed.pages;
+		__entry->waiting = req->svc->exposures->nexposed;
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x regions=%u pages=%u waiting=%u",
 		  __entry->xprt, __entry->peer, __entry->xid, __entry->regions,
@@ -178,7 +178,7 @@ TRACE_EVENT(nfsrdma_svc_done,
 	TP_fast_assign(
 		nfr_observe_svc_assign(svc);
 		__entry->xid = xid;
-		__entry->waiting = svc->nexposed;
+		__entry->waiting = svc->exposures->nexposed;
 		strscpy(__entry->why, why, NFR_SVC_TEXT);
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x waiting=%u %s", __entry->xprt,
@@ -232,7 +232,7 @@ TRACE_EVENT(nfsrdma_svc_callback,
 		nfr_observe_svc_assign(svc);
 		__entry->xid = xid;
 		__entry->length = length;
-		__entry->inflight = atomic_read(&svc->callbacks_inflight);
+		__entry->inflight = atomic_read(&svc->first->callbacks_inflight);
 	),
 	TP_printk("xprt=0x%08x peer=%pISc xid=0x%08x length=%u inflight=%u", __entry->xprt,
 		  __entry->peer, __entry->xid, __entry->length, __entry->inflight)

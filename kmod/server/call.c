@@ -1,28 +1,356 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The way of a Call, from its receipt until its Reply is sent: one request, and
- * one function that takes it from state to state.
+ * The way of a Call, from its receipt until its Reply is sent: one request, one function that
+ * takes it from state to state, and the send queue that holds it.
  *
- * The completion handler of the receive decodes and checks the message, and a
- * worker starts RDMA Reads. A complete Call waits for an nfsd thread, which takes
- * it and leaves the Reply with the send queue. RFC 8166, section 4.5, defines how
- * to answer or drop malformed messages.
+ * Requests are allocated on demand, reused, and limited by the number of credits. The
+ * completion handler of the receive decodes and checks the message, and a worker starts RDMA
+ * Reads. A complete Call waits for an nfsd thread, which takes it and leaves the Reply with the
+ * send queue. RFC 8166, section 4.5, defines how to answer or drop malformed messages.
+ *
+ * Clients usually send one data item in a Read chunk (RFC 8166, sections 3.4.5 and 3.5.2). It
+ * is read into separate pages, where nfsd expects it. Any other Call is assembled in pages as
+ * if it had arrived inline: the position-zero Read chunk or the inline part is the frame, and
+ * the data items are inserted at their positions, each padded to a multiple of four bytes.
+ *
+ * nfr_svc_post() does not wait: a chain that finds no room stays in @pending, in FIFO order,
+ * until completions make room. A request whose chain ends with the Reply stays in @sent until
+ * the send queue has retired it.
  */
+#include <linux/highmem.h>
+#include <linux/slab.h>
+#include <linux/sunrpc/xdr.h>
+
 #include "compat/compat.h"
 #include "connection/receive.h"
 #include "connection/send.h"
 #include "connection/state.h"
 #include "gfp.h"
+#include "memory/exposure.h"
+#include "memory/span.h"
 #include "memory/transfer.h"
 #include "observe/trace_server.h"
 #include "server/call.h"
 #include "server/expose.h"
 #include "server/memory.h"
-#include "server/pages.h"
 #include "server/reply.h"
-#include "server/request.h"
 #include "server/server.h"
 #include "work.h"
+
+/* Allowance for requests whose Reply was sent, but is not retired yet */
+#define NFR_SVC_UNRETIRED	64
+
+/* Length of an RPC Call with empty credentials: RFC 5531, section 9 */
+#define NFR_CALL_MIN	40u
+
+/* --- requests --- */
+
+static void nfr_svc_req_free(struct nfr_svc_req *req)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (req->buffer)
+		ib_dma_unmap_single(conn->device, req->addr, conn->send_size, DMA_TO_DEVICE);
+	kvfree(req->kept);
+	kfree(req->buffer);
+	kfree(req);
+}
+
+static int nfr_svc_req_buffer(struct nfr_svc_req *req, gfp_t gfp)
+{
+	struct nfr_conn *conn = req->svc->conn;
+	void *buffer = kmalloc_node(conn->send_size, gfp, ibdev_to_node(conn->device));
+
+	if (!buffer)
+		return -ENOMEM;
+	req->addr = ib_dma_map_single(conn->device, buffer, conn->send_size, DMA_TO_DEVICE);
+	if (ib_dma_mapping_error(conn->device, req->addr)) {
+		kfree(buffer);
+		return -ENOMEM;
+	}
+	req->buffer = buffer;
+	return 0;
+}
+
+static struct nfr_svc_req *nfr_svc_req_create(struct nfr_svc *svc, gfp_t gfp)
+{
+	struct nfr_svc_req *req = kzalloc(sizeof(*req), gfp);
+
+	if (!req)
+		return NULL;
+	req->svc = svc;
+	nfr_mem_transfer_init(&req->transfer, svc->conn->id);
+	if (nfr_svc_req_buffer(req, gfp)) {
+		kfree(req);
+		return NULL;
+	}
+	if (svc->personality->init)
+		svc->personality->init(req);
+	spin_lock_bh(&svc->lock);
+	list_add_tail(&req->all, &svc->all);
+	svc->nreqs++;
+	spin_unlock_bh(&svc->lock);
+	return req;
+}
+
+/**
+ * nfr_svc_req_get - get a request for a received message or a callback
+ * @svc: connection
+ * @gfp: allocation flags
+ *
+ * Return: request, ERR_PTR(-ENOMEM) if an allocation failed, or
+ * ERR_PTR(-ENOBUFS) if the client exceeds its credits.
+ */
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
+{
+	struct list_head *entry = nfr_svc_pop(svc, &svc->free);
+
+	if (entry)
+		return list_entry(entry, struct nfr_svc_req, list);
+	if (READ_ONCE(svc->nreqs) >= 2 * svc->conn->wanted.credits + NFR_SVC_UNRETIRED)
+		return ERR_PTR(-ENOBUFS);
+	return nfr_svc_req_create(svc, gfp) ?: ERR_PTR(-ENOMEM);
+}
+
+/* Return the receive of a Call that is not used any more. */
+static __always_inline void nfr_svc_req_answered(struct nfr_svc_req *req)
+{
+	struct nfr_recv *recv = req->recv;
+
+	if (!recv)
+		return;
+	req->recv = NULL;
+	atomic_dec(&req->svc->busy);
+	nfr_conn_recv_return(req->svc->conn, recv);
+}
+
+/**
+ * nfr_svc_req_received - return the receive of a Call whose Reply is prepared
+ * @req: request that does not use its receive any more
+ */
+void nfr_svc_req_received(struct nfr_svc_req *req)
+{
+	nfr_svc_req_answered(req);
+}
+
+/**
+ * nfr_svc_req_put - return a request to the free list
+ * @req: request that no work request and no thread uses
+ */
+void nfr_svc_req_put(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+
+	nfr_svc_req_answered(req);
+	nfr_mem_transfer_destroy_all(&req->transfer);
+	nfr_svc_pages_drop(req);
+	nfr_svc_sink_put(req);
+	nfr_svc_budget_keep(req, 0);
+	req->nresults = 0;
+	spin_lock_bh(&svc->lock);
+	/* LIFO: the latest request is cache-hot */
+	list_add(&req->list, &svc->free);
+	spin_unlock_bh(&svc->lock);
+}
+
+/**
+ * nfr_svc_req_destroy_all - free all requests in any state
+ * @svc: drained connection without references, whose queue pair still exists
+ */
+void nfr_svc_req_destroy_all(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req, *next;
+
+	list_for_each_entry_safe(req, next, &svc->all, all) {
+		nfr_mem_transfer_destroy_all(&req->transfer);
+		nfr_svc_pages_drop(req);
+		nfr_svc_sink_put(req);
+		nfr_svc_budget_keep(req, 0);
+		nfr_svc_req_free(req);
+	}
+}
+
+/* --- send queue --- */
+
+/* Prepare the Send of a message of @length bytes in the buffer of the request. */
+static __always_inline void nfr_svc_req_prepare_send(struct nfr_svc_req *req, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
+	req->sge = (struct ib_sge) {
+		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
+	};
+	req->send.wr_cqe = &conn->signal_cqe;
+	req->send.sg_list = &req->sge;
+	req->send.num_sge = 1;
+	req->send.send_flags = 0;
+	req->send.next = NULL;
+}
+
+/**
+ * nfr_svc_req_finish - chain the RDMA Writes and the Send of a request
+ * @req: request with the message in its buffer
+ * @head: header; encoded in front of the message
+ * @length: length of header and message in bytes
+ *
+ * The caller has to post the chain.
+ *
+ * Return: 0, or -EIO if the header does not fit; then the connection breaks.
+ */
+int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
+		nfr_conn_break(conn, "no room for the header of a Reply");
+		return -EIO;
+	}
+	nfr_svc_req_prepare_send(req, length);
+	/* release unused pages: other Calls may wait for them */
+	nfr_svc_budget_keep(req, nfr_mem_transfer_bytes(&req->transfer));
+	req->signal = req->reply_pages;
+	req->first = nfr_mem_transfer_chain(&req->transfer, NULL, &req->send);
+	nfr_svc_req_answered(req);
+	return 0;
+}
+
+/**
+ * nfr_svc_req_finish_2003 - chain the registrations and the Send of a request
+ * @req: request with the message in its buffer, and with or without an exposure
+ * @head: header of 2003; encoded in front of the message
+ * @length: length of header and message in bytes
+ *
+ * The caller has to post the chain.
+ *
+ * Return: 0, or -EIO if the header does not fit; then the connection breaks.
+ */
+int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	if (nfr_wire_2003_encode(head, req->buffer, conn->send_size) < 0) {
+		nfr_conn_break(conn, "no room for the header of a Reply");
+		return -EIO;
+	}
+	nfr_svc_req_prepare_send(req, length);
+	/* no client invalidates memory of the server, or the server that of a client */
+	req->send.opcode = IB_WR_SEND;
+	req->signal = false;
+	req->first = nfr_mem_post(&req->exposed.exposure, &req->send);
+	nfr_svc_req_answered(req);
+	return 0;
+}
+
+/* Find the last work request of the chain at @req->first, and the length of the chain. */
+static void nfr_svc_chain_ends(struct nfr_svc_req *req)
+{
+	struct ib_send_wr *wr;
+
+	req->count = 0;
+	for (wr = req->first; wr; wr = wr->next) {
+		req->last = wr;
+		req->count++;
+	}
+}
+
+/**
+ * nfr_svc_posted - break the connection if posting failed
+ * @conn: connection; the caller must not hold its lock
+ * @rc: result of nfr_conn_post(); -EAGAIN is no failure, because completions
+ *	will make room
+ */
+void nfr_svc_posted(struct nfr_conn *conn, int rc)
+{
+	if (rc && rc != -EAGAIN)
+		nfr_conn_break(conn, "posting a work request failed");
+}
+
+/* Returns 0, -EAGAIN if the queue is full, or -ENOTCONN. Caller holds the lock. */
+static int nfr_svc_post_locked(struct nfr_svc_req *req)
+{
+	/* look first: RDMA Reads may complete at once, and the request go on */
+	enum nfr_svc_state state = req->state;
+	struct nfr_svc *svc = req->svc;
+	struct nfr_conn *conn = svc->conn;
+	int rc;
+
+	rc = nfr_conn_post(conn, req->first, req->last, req->count, req->signal);
+	if (rc)
+		return rc;
+	if (state != NFR_SVC_SENT) {
+		if (state == NFR_SVC_EXPOSED)
+			nfr_svc_expose_posted(req);
+		return 0;
+	}
+	req->mark = nfr_conn_mark(conn);
+	list_add_tail(&req->list, &svc->sent);
+	return 0;
+}
+
+static int nfr_svc_post_pending(struct nfr_svc *svc)
+{
+	struct nfr_svc_req *req;
+	int rc = 0;
+
+	while (!rc && (req = list_first_entry_or_null(&svc->pending, struct nfr_svc_req, list))) {
+		list_del_init(&req->list);
+		rc = nfr_svc_post_locked(req);
+		if (rc == -EAGAIN)
+			list_add(&req->list, &svc->pending);
+	}
+	return rc;
+}
+
+/**
+ * nfr_svc_post - post the operations and the Reply of a request, or queue them
+ * @req: request with @first set
+ *
+ * On an error the request stays allocated until the connection is freed.
+ */
+void nfr_svc_post(struct nfr_svc_req *req)
+{
+	struct nfr_svc *svc = req->svc;
+	struct nfr_conn *conn = svc->conn;
+	int rc;
+
+	nfr_svc_chain_ends(req);
+	/* the latest work requests in the queue may be unsignaled and not retire */
+	if (req->count > conn->sq.size - NFR_SIGNAL_EVERY) {
+		nfr_conn_break(conn, "a Call exceeds the send queue");
+		return;
+	}
+	spin_lock_bh(&conn->lock);
+	rc = list_empty(&svc->pending) ? nfr_svc_post_locked(req) : -EAGAIN;
+	if (rc == -EAGAIN) {
+		nfr_svc_count(svc, queue_waits, 1);
+		list_add_tail(&req->list, &svc->pending);
+	}
+	spin_unlock_bh(&conn->lock);
+	nfr_svc_posted(conn, rc);
+}
+
+/**
+ * nfr_svc_retire - collect retired requests, and post queued ones
+ * @svc: connection
+ * @done: list to move requests to whose Replies the send queue has retired
+ */
+void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done)
+{
+	struct nfr_conn *conn = svc->conn;
+	struct nfr_svc_req *req, *next;
+	int rc;
+
+	spin_lock_bh(&conn->lock);
+	list_for_each_entry_safe(req, next, &svc->sent, list) {
+		if (!nfr_conn_is_retired(conn, req->mark))
+			break;
+		list_move_tail(&req->list, done);
+	}
+	rc = nfr_svc_post_pending(svc);
+	spin_unlock_bh(&conn->lock);
+	nfr_svc_posted(conn, rc);
+}
 
 /* --- states --- */
 
@@ -48,63 +376,79 @@ static void nfr_svc_defer(struct nfr_svc_req *req, void (*resume)(struct nfr_svc
 /* Queue a complete Call for an nfsd thread. */
 static void nfr_svc_enqueue(struct nfr_svc_req *req)
 {
-	struct nfr_svc *svc = req->svc;
+	struct nfr_svc_first *first = req->svc->first;
 
-	spin_lock_bh(&svc->lock);
-	list_add_tail(&req->list, &svc->ready);
-	set_bit(XPT_DATA, &svc->xprt.xpt_flags);
-	spin_unlock_bh(&svc->lock);
-	svc_xprt_enqueue(&svc->xprt);
+	spin_lock_bh(&first->svc.lock);
+	list_add_tail(&req->list, &first->ready);
+	set_bit(XPT_DATA, &first->xprt.xpt_flags);
+	spin_unlock_bh(&first->svc.lock);
+	svc_xprt_enqueue(&first->xprt);
 }
 
-/**
- * nfr_svc_advance - take a request to the next state
- * @req: request for which the work of its state is done
- */
-void nfr_svc_advance(struct nfr_svc_req *req)
+/* States from which a request may get to a state */
+static const u8 nfr_svc_before[] = {
+	[NFR_SVC_FREE]		= BIT(NFR_SVC_RECEIVED) | BIT(NFR_SVC_READING) |
+				  BIT(NFR_SVC_READY) | BIT(NFR_SVC_REPLYING) | BIT(NFR_SVC_SENT) |
+				  BIT(NFR_SVC_REVOKING),
+	[NFR_SVC_RECEIVED]	= BIT(NFR_SVC_FREE),
+	[NFR_SVC_READING]	= BIT(NFR_SVC_RECEIVED),
+	[NFR_SVC_READY]		= BIT(NFR_SVC_RECEIVED) | BIT(NFR_SVC_READING),
+	/* from there: a callback; a message that is refused; a Call; a Reply that is refused */
+	[NFR_SVC_REPLYING]	= BIT(NFR_SVC_FREE) | BIT(NFR_SVC_RECEIVED) |
+				  BIT(NFR_SVC_READY) | BIT(NFR_SVC_REPLYING),
+	[NFR_SVC_SENT]		= BIT(NFR_SVC_REPLYING),
+	[NFR_SVC_EXPOSED]	= BIT(NFR_SVC_REPLYING),
+	[NFR_SVC_REVOKING]	= BIT(NFR_SVC_EXPOSED),
+};
+
+/* See nfr_svc_advance(); inlined where the state is known. */
+static __always_inline void nfr_svc_enter(struct nfr_svc_req *req, enum nfr_svc_state state)
 {
-	switch (req->state) {
-	case NFR_SVC_RECEIVED:
-		if (req->head.nreads) {
-			req->state = NFR_SVC_READING;
-			nfr_svc_defer(req, nfr_svc_read);
-			return;
-		}
-		fallthrough;
-	case NFR_SVC_READING:
-		req->state = NFR_SVC_READY;
-		nfr_svc_enqueue(req);
-		return;
-	case NFR_SVC_READY:
-		req->state = NFR_SVC_REPLYING;
-		return;
-	case NFR_SVC_REPLYING:
-		req->state = NFR_SVC_SENT;
-		nfr_svc_post(req);
-		return;
-	case NFR_SVC_SENT:
-	case NFR_SVC_REVOKING:
+	/* on debug kernels only: the way of each Call has this several times */
+	if (IS_ENABLED(CONFIG_PROVE_LOCKING))
+		WARN_ON_ONCE(!(nfr_svc_before[state] & BIT(req->state)));
+	req->state = state;
+	switch (state) {
+	case NFR_SVC_FREE:
 		nfr_svc_req_put(req);
 		return;
-	case NFR_SVC_EXPOSING:
-		req->state = NFR_SVC_EXPOSED;
+	case NFR_SVC_READING:
+		nfr_svc_defer(req, nfr_svc_read);
+		return;
+	case NFR_SVC_READY:
+		nfr_svc_enqueue(req);
+		return;
+	case NFR_SVC_RECEIVED:
+	case NFR_SVC_REPLYING:
+		return;
+	case NFR_SVC_SENT:
+	case NFR_SVC_EXPOSED:
 		nfr_svc_post(req);
 		return;
-	case NFR_SVC_EXPOSED:
-		req->state = NFR_SVC_REVOKING;
+	case NFR_SVC_REVOKING:
 		nfr_svc_revoke(req);
 		return;
 	}
 }
 
+/**
+ * nfr_svc_advance - take a request to another state, and begin the work of that state
+ * @req: request for which the work of its state is done
+ * @state: state that may follow
+ *
+ * The caller must not use the request any more, except after NFR_SVC_REPLYING.
+ */
+void nfr_svc_advance(struct nfr_svc_req *req, enum nfr_svc_state state)
+{
+	nfr_svc_enter(req, state);
+}
+
 /* Answer a request, which no nfsd thread uses, with RDMA_ERROR; or end the connection. */
 static void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 {
-	req->state = NFR_SVC_REPLYING;
-	if (!req->svc->personality->refuse(req, error))
-		nfr_svc_advance(req);
-	else
-		nfr_svc_req_put(req);
+	nfr_svc_enter(req, NFR_SVC_REPLYING);
+	nfr_svc_enter(req, req->svc->personality->refuse(req, error) ? NFR_SVC_FREE :
+								       NFR_SVC_SENT);
 }
 
 /**
@@ -118,6 +462,188 @@ void nfr_svc_reject(struct nfr_svc_req *req)
 
 /* --- reading --- */
 
+static bool nfr_svc_read_is_nomsg(const struct nfr_svc_req *req)
+{
+	return req->head.proc == NFR_NOMSG;
+}
+
+/* Get the Read chunks of data items: all except the position-zero chunk. */
+static u32 nfr_svc_read_items(const struct nfr_svc_req *req, const struct nfr_chunk **items)
+{
+	u32 skip = nfr_svc_read_is_nomsg(req);
+
+	*items = req->head.reads + skip;
+	return req->head.nreads - skip;
+}
+
+/* Get the length of the frame. */
+static u32 nfr_svc_read_frame(const struct nfr_svc_req *req)
+{
+	return nfr_svc_read_is_nomsg(req) ? nfr_wire_length(req->head.reads) : req->rpc_length;
+}
+
+static bool nfr_svc_read_frame_is_sound(const struct nfr_svc_req *req)
+{
+	const struct nfr_header *head = &req->head;
+
+	if (nfr_svc_read_is_nomsg(req))
+		return head->nreads && !head->reads[0].position && !req->rpc_length;
+	return !head->nreads || head->reads[0].position;
+}
+
+/**
+ * nfr_svc_read_check - check that the Read list is consistent with the message
+ * @req: decoded request; the function sets its length to that of the assembled
+ *	message
+ * @max: maximum message size in bytes
+ *
+ * Each item has to start within the frame and after the previous item. The RPC
+ * header has to precede all of them.
+ *
+ * Return: true if the Read list is valid.
+ */
+bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max)
+{
+	const struct nfr_chunk *items;
+	u32 i, n, left, at = 0;
+	u64 length;
+
+	if (!nfr_svc_read_frame_is_sound(req))
+		return false;
+	n = nfr_svc_read_items(req, &items);
+	left = nfr_svc_read_frame(req);
+	if ((n ? min(items[0].position, left) : left) < NFR_CALL_MIN || left > max)
+		return false;
+	for (i = 0, length = left; i < n; i++) {
+		if (items[i].position < at || items[i].position - at > left)
+			return false;
+		left -= items[i].position - at;
+		at = items[i].position + xdr_align_size(nfr_wire_length(&items[i]));
+		length += xdr_align_size((u64)nfr_wire_length(&items[i]));
+		if (length > max)
+			return false;
+	}
+	req->length = length;
+	return true;
+}
+
+static int nfr_svc_read_remote(struct nfr_svc_req *req, struct nfr_cursor *from, u32 to, u32 length)
+{
+	struct nfr_span span = {
+		.pages = req->pages, .page_base = to, .page_len = length,
+	};
+
+	return nfr_mem_transfer_add(&req->transfer, from, &span, length, DMA_FROM_DEVICE);
+}
+
+static void nfr_svc_read_copy(struct nfr_svc_req *req, const u8 *from, u32 to, u32 length)
+{
+	u32 n;
+
+	for (; length; length -= n, from += n, to += n) {
+		n = min_t(u32, length, PAGE_SIZE - offset_in_page(to));
+		memcpy_to_page(req->pages[to >> PAGE_SHIFT], offset_in_page(to), from, n);
+	}
+}
+
+/* Place the next part of the frame. @from is its offset in the inline message or in the chunk. */
+static int nfr_svc_read_frame_part(struct nfr_svc_req *req, struct nfr_cursor *cursor, u32 from,
+				   u32 to, u32 length)
+{
+	if (nfr_svc_read_is_nomsg(req))
+		return nfr_svc_read_remote(req, cursor, to, length);
+	nfr_svc_read_copy(req, req->rpc + from, to, length);
+	return 0;
+}
+
+/* Place a data item and its padding, which does not cross a page because @to is a multiple of 4. */
+static int nfr_svc_read_item(struct nfr_svc_req *req, const struct nfr_chunk *item, u32 to)
+{
+	u32 length = nfr_wire_length(item), end = to + length;
+	struct nfr_cursor cursor = { .chunk = item };
+
+	if (xdr_pad_size(length))
+		memzero_page(req->pages[end >> PAGE_SHIFT], offset_in_page(end),
+			     xdr_pad_size(length));
+	return nfr_svc_read_remote(req, &cursor, to, length);
+}
+
+static int nfr_svc_read_whole(struct nfr_svc_req *req)
+{
+	struct nfr_cursor frame = { .chunk = req->head.reads };
+	const struct nfr_chunk *items;
+	u32 i, n, used = 0, at = 0;
+	int rc = 0;
+
+	n = nfr_svc_read_items(req, &items);
+	for (i = 0; i < n && !rc; i++) {
+		u32 gap = items[i].position - at;
+
+		rc = nfr_svc_read_frame_part(req, &frame, used, at, gap);
+		used += gap;
+		at += gap;
+		if (!rc)
+			rc = nfr_svc_read_item(req, &items[i], at);
+		at += xdr_align_size(nfr_wire_length(&items[i]));
+	}
+	if (rc)
+		return rc;
+	return nfr_svc_read_frame_part(req, &frame, used, at, nfr_svc_read_frame(req) - used);
+}
+
+static int nfr_svc_read_plan(struct nfr_svc_req *req)
+{
+	return req->whole ? nfr_svc_read_whole(req) : nfr_svc_read_item(req, req->head.reads, 0);
+}
+
+/* Choose the layout of the pages: a single data item, or the whole message. */
+static void nfr_svc_read_layout(struct nfr_svc_req *req)
+{
+	req->whole = nfr_svc_read_is_nomsg(req) || req->head.nreads > 1;
+	if (!req->whole)
+		req->length = xdr_align_size(nfr_wire_length(req->head.reads));
+	req->npages = DIV_ROUND_UP(req->length, PAGE_SIZE);
+}
+
+/* Maximum number of MRs that a device may need: one per operation */
+static u32 nfr_svc_read_operations(const struct nfr_svc_req *req)
+{
+	u32 i, count = 0;
+
+	for (i = 0; i < req->head.nreads; i++)
+		count += req->head.reads[i].nsegs;
+	return count +
+	       req->length / nfr_mem_transfer_read_max(req->svc->conn->device, PAGE_SIZE - 1);
+}
+
+/* Check whether the failure is temporary: memory is short, or other Calls use all MRs. */
+static bool nfr_svc_read_may_work_later(const struct nfr_svc_req *req, int rc)
+{
+	u32 contexts = req->svc->conn->profile.rw_contexts;
+
+	return rc == -ENOMEM || (rc == -EAGAIN && nfr_svc_read_operations(req) <= contexts);
+}
+
+/*
+ * Prepare the RDMA Reads of a Call that nfr_svc_read_check() accepted. Returns 0,
+ * -EINPROGRESS if the request waits for memory, or another negative errno if it cannot be
+ * served.
+ */
+static int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req))
+{
+	int rc;
+
+	nfr_svc_read_layout(req);
+	rc = req->npages ? nfr_svc_sink_get(req, resume) : 0;
+	if (!rc)
+		rc = nfr_svc_read_plan(req);
+	if (nfr_svc_read_may_work_later(req, rc)) {
+		nfr_mem_transfer_destroy_all(&req->transfer);
+		rc = nfr_svc_sink_again(req, resume);
+	}
+	return rc;
+}
+
 static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req, read_cqe);
@@ -129,7 +655,7 @@ static void nfr_svc_read_done(struct ib_cq *cq, struct ib_wc *wc)
 	nfr_mem_transfer_destroy_all(&req->transfer);
 	nfr_svc_count(req->svc, read_bytes, req->length);
 	trace_nfsrdma_svc_read(req);
-	nfr_svc_advance(req);
+	nfr_svc_enter(req, NFR_SVC_READY);
 	conn->ops->writable(conn);
 }
 
@@ -147,7 +673,7 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 	if (rc) {
 		struct nfr_conn *conn = req->svc->conn;
 
-		nfr_svc_req_put(req);
+		nfr_svc_enter(req, NFR_SVC_FREE);
 		nfr_conn_break(conn, "preparing an RDMA Read failed");
 		return;
 	}
@@ -155,7 +681,7 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 	req->first = nfr_mem_transfer_chain(&req->transfer, &req->read_cqe, NULL);
 	/* all chunks are empty */
 	if (!req->first) {
-		nfr_svc_advance(req);
+		nfr_svc_enter(req, NFR_SVC_READY);
 		return;
 	}
 	req->signal = true;
@@ -166,21 +692,22 @@ static void nfr_svc_read(struct nfr_svc_req *req)
 
 static void nfr_svc_revoke_done(struct ib_cq *cq, struct ib_wc *wc)
 {
-	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req, revoke_cqe);
+	struct nfr_svc_req *req = container_of(wc->wr_cqe, struct nfr_svc_req,
+					       exposed.revoke_cqe);
 	struct nfr_conn *conn = req->svc->conn;
 
 	/* on failure, the request is freed with the connection */
 	if (!nfr_conn_check(conn, wc))
 		return;
 	nfr_svc_expose_end(req);
-	nfr_svc_advance(req);
+	nfr_svc_enter(req, NFR_SVC_FREE);
 	conn->ops->writable(conn);
 }
 
 /* End the client's access to a Reply. The send queue has passed the Reply when that is done. */
 static void nfr_svc_revoke(struct nfr_svc_req *req)
 {
-	req->revoke_cqe.done = nfr_svc_revoke_done;
+	req->exposed.revoke_cqe.done = nfr_svc_revoke_done;
 	nfr_svc_expose_revoke(req);
 	nfr_svc_post(req);
 }
@@ -205,14 +732,72 @@ static void nfr_svc_grow(struct nfr_svc *svc)
 	WRITE_ONCE(svc->grant, grant);
 }
 
-/* --- Calls --- */
-
 static void nfr_svc_drop(struct nfr_svc_req *req, const char *what)
 {
 	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
 	nfr_svc_count(req->svc, dropped, 1);
-	nfr_svc_req_put(req);
+	nfr_svc_enter(req, NFR_SVC_FREE);
 }
+
+/* --- replies to callbacks --- */
+
+static struct rpc_xprt *nfr_svc_callback_xprt(struct nfr_svc *svc)
+{
+	/* pairs with the cmpxchg() in nfr_svc_callback_attach() */
+	return smp_load_acquire(&svc->first->callbacks);
+}
+
+static void nfr_svc_callback_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
+{
+	struct rpc_rqst *rqst;
+	struct kvec *to;
+
+	spin_lock(&xprt->queue_lock);
+	rqst = xprt_lookup_rqst(xprt, cpu_to_be32(xid));
+	if (rqst) {
+		to = &rqst->rq_private_buf.head[0];
+		/* sunrpc's decoder rejects a truncated message */
+		length = min_t(u32, length, to->iov_len);
+		memcpy(to->iov_base, rpc, length);
+		xprt_complete_rqst(rqst->rq_task, length);
+	}
+	spin_unlock(&xprt->queue_lock);
+}
+
+static void nfr_svc_callback_reply(struct nfr_svc_req *req)
+{
+	struct nfr_svc_first *first = req->svc->first;
+	struct rpc_xprt *xprt = nfr_svc_callback_xprt(req->svc);
+
+	if (xprt) {
+		WRITE_ONCE(first->callbacks_granted,
+			   clamp_t(u32, req->head.credits, 1, NFR_SVC_CALLBACKS));
+		atomic_add_unless(&first->callbacks_inflight, -1, 0);
+		nfr_svc_callback_complete(xprt, req->head.xid, req->rpc, req->rpc_length);
+		xprt_write_space(xprt);
+	} else {
+		trace_nfsrdma_svc_error(req->svc, req->head.xid,
+					"a reply, but no callback was sent", 0);
+	}
+	nfr_svc_enter(req, NFR_SVC_FREE);
+}
+
+/*
+ * An error of the client must concern a callback: a credit becomes free, and the callback gets
+ * no reply and times out.
+ */
+static void nfr_svc_callback_refused(struct nfr_svc_req *req)
+{
+	struct rpc_xprt *xprt = nfr_svc_callback_xprt(req->svc);
+
+	if (xprt) {
+		atomic_add_unless(&req->svc->first->callbacks_inflight, -1, 0);
+		xprt_write_space(xprt);
+	}
+	nfr_svc_drop(req, "RDMA_ERROR");
+}
+
+/* --- dispatching --- */
 
 static void nfr_svc_call(struct nfr_svc_req *req)
 {
@@ -228,23 +813,11 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 	if (req->head.nreads && !svc->conn->profile.reads_issued) {
 		nfr_svc_drop(req, "Read chunk, but no RDMA Reads accepted");
 		nfr_conn_break(svc->conn, "the client does not accept RDMA Reads");
+	} else if (req->head.nreads) {
+		nfr_svc_enter(req, NFR_SVC_READING);
 	} else {
-		nfr_svc_advance(req);
+		nfr_svc_enter(req, NFR_SVC_READY);
 	}
-}
-
-static void nfr_svc_callback(struct nfr_svc_req *req)
-{
-	nfr_svc_callback_receive(req->svc, req->head.xid, req->head.credits, req->rpc,
-				 req->rpc_length);
-	nfr_svc_req_put(req);
-}
-
-/* An error of the client must concern a callback, which then gets no other reply. */
-static void nfr_svc_callback_refused(struct nfr_svc_req *req)
-{
-	nfr_svc_callback_failed(req->svc);
-	nfr_svc_drop(req, "RDMA_ERROR");
 }
 
 /* Tell a Call from the reply to a callback. Its XID has to match that of the header. */
@@ -255,7 +828,7 @@ static __always_inline void nfr_svc_inline(struct nfr_svc_req *req)
 	else if (nfr_wire_is_call(req->rpc, req->rpc_length))
 		nfr_svc_call(req);
 	else
-		nfr_svc_defer(req, nfr_svc_callback);
+		nfr_svc_defer(req, nfr_svc_callback_reply);
 }
 
 /* See nfr_svc_dispatch(); inlined into the way of each Call of version 1. */
@@ -319,14 +892,6 @@ void nfr_svc_version1_receive(struct nfr_svc_req *req)
 	nfr_svc_sort(req);
 }
 
-const struct nfr_svc_personality nfr_svc_version1 = {
-	.receive	= nfr_svc_version1_receive,
-	.reply		= nfr_svc_reply,
-	.refuse		= nfr_svc_reply_error,
-	.size		= nfr_wire_size,
-	.finish		= nfr_svc_req_finish,
-};
-
 /* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
 static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 {
@@ -340,7 +905,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 		return 0;
 	}
 	atomic_inc(&svc->busy);
-	req->state = NFR_SVC_RECEIVED;
+	nfr_svc_enter(req, NFR_SVC_RECEIVED);
 	req->recv = recv;
 	req->transfer.gfp = gfp;
 	req->npages = 0;
@@ -488,12 +1053,12 @@ static int nfr_svc_build_arg(struct svc_rqst *rqstp, struct nfr_svc_req *req)
  * Get the first Call whose Reply fits into the budget. Calls that wait for it
  * keep their order; Calls that are not charged may overtake them.
  */
-static struct nfr_svc_req *nfr_svc_next(struct nfr_svc *svc)
+static struct nfr_svc_req *nfr_svc_next(struct nfr_svc_first *first)
 {
 	struct nfr_svc_req *req;
 	bool waits = false;
 
-	list_for_each_entry(req, &svc->ready, list) {
+	list_for_each_entry(req, &first->ready, list) {
 		u32 room = nfr_svc_budget_room(req);
 
 		if (!room || (!waits && nfr_svc_budget_charge(req, room)))
@@ -503,19 +1068,19 @@ static struct nfr_svc_req *nfr_svc_next(struct nfr_svc *svc)
 	return NULL;
 }
 
-static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
+static struct nfr_svc_req *nfr_svc_take(struct nfr_svc_first *first)
 {
 	struct nfr_svc_req *req;
 
-	spin_lock_bh(&svc->lock);
-	/* clear it first: nfr_svc_budget_wake() may set it again at any time */
-	clear_bit(XPT_DATA, &svc->xprt.xpt_flags);
-	req = nfr_svc_next(svc);
+	spin_lock_bh(&first->svc.lock);
+	/* clear it first: nfr_svc_wake() may set it again at any time */
+	clear_bit(XPT_DATA, &first->xprt.xpt_flags);
+	req = nfr_svc_next(first);
 	if (req)
 		list_del(&req->list);
-	if (req && !list_empty(&svc->ready))
-		set_bit(XPT_DATA, &svc->xprt.xpt_flags);
-	spin_unlock_bh(&svc->lock);
+	if (req && !list_empty(&first->ready))
+		set_bit(XPT_DATA, &first->xprt.xpt_flags);
+	spin_unlock_bh(&first->svc.lock);
 	return req;
 }
 
@@ -528,7 +1093,7 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc *svc)
 int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 {
 	struct svc_xprt *xprt = rqstp->rq_xprt;
-	struct nfr_svc_req *req = nfr_svc_take(nfr_svc_of(xprt));
+	struct nfr_svc_req *req = nfr_svc_take(nfr_svc_of(xprt)->first);
 
 	rqstp->rq_xprt_ctxt = req;
 	/* allow another thread to take the next Call */
@@ -537,7 +1102,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 		nfr_compat_no_respages(rqstp);
 		return 0;
 	}
-	nfr_svc_advance(req);
+	nfr_svc_enter(req, NFR_SVC_REPLYING);
 	req->transfer.gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
@@ -548,7 +1113,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 /* Handle a Reply that was not prepared. Returns the result of nfr_svc_sendto(). */
 static noinline int nfr_svc_unsent(struct nfr_svc_req *req, int rc)
 {
-	/* a lane sent it, or broke */
+	/* the personality posted it, or ended the request */
 	if (rc == -EINPROGRESS)
 		return 0;
 	if (rc == -EMSGSIZE) {
@@ -556,7 +1121,7 @@ static noinline int nfr_svc_unsent(struct nfr_svc_req *req, int rc)
 		return 0;
 	}
 	nfr_conn_break(req->svc->conn, "sending a Reply failed");
-	nfr_svc_req_put(req);
+	nfr_svc_enter(req, NFR_SVC_FREE);
 	return rc;
 }
 
@@ -579,7 +1144,7 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 	rqstp->rq_xprt_ctxt = NULL;
 	rc = req->svc->personality->reply(req, rqstp);
 	if (!rc) {
-		nfr_svc_advance(req);
+		nfr_svc_enter(req, NFR_SVC_SENT);
 		return 0;
 	}
 	return nfr_svc_unsent(req, rc);
@@ -600,5 +1165,5 @@ void nfr_svc_writable(struct nfr_conn *conn)
 
 	nfr_svc_retire(conn->owner, &done);
 	list_for_each_entry_safe(req, next, &done, list)
-		nfr_svc_advance(req);
+		nfr_svc_enter(req, NFR_SVC_FREE);
 }

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The way of a Call. */
+/* The way of a Call: its request, its states, the send queue. */
 #ifndef NFSRDMA_SERVER_CALL_H
 #define NFSRDMA_SERVER_CALL_H
 
 #include "server/server.h"
 
-extern const struct nfr_svc_personality nfr_svc_version1;
+struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
+void nfr_svc_req_put(struct nfr_svc_req *req);
+void nfr_svc_req_destroy_all(struct nfr_svc *svc);
+int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
+void nfr_svc_req_received(struct nfr_svc_req *req);
+void nfr_svc_posted(struct nfr_conn *conn, int rc);
+void nfr_svc_post(struct nfr_svc_req *req);
+void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
+
 void nfr_svc_version1_receive(struct nfr_svc_req *req);
 void nfr_svc_work_init(struct nfr_svc *svc);
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_svc_writable(struct nfr_conn *conn);
-void nfr_svc_advance(struct nfr_svc_req *req);
+void nfr_svc_advance(struct nfr_svc_req *req, enum nfr_svc_state state);
+bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
 void nfr_svc_dispatch(struct nfr_svc_req *req);
 void nfr_svc_reject(struct nfr_svc_req *req);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);

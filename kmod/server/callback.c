@@ -13,11 +13,8 @@
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/trace_server.h"
-#include "server/request.h"
+#include "server/call.h"
 #include "server/server.h"
-
-/* Concurrent callbacks per connection: the number that Linux clients post receives for */
-#define NFR_SVC_CALLBACKS	2
 
 #define NFR_SVC_CALLBACK_TIMEOUT	(60 * HZ)
 
@@ -26,33 +23,34 @@ static const struct rpc_timeout nfr_svc_callback_timeout = {
 	.to_maxval = NFR_SVC_CALLBACK_TIMEOUT,
 };
 
-static struct nfr_svc *nfr_svc_of_callback(struct rpc_xprt *xprt)
+static struct nfr_svc_first *nfr_svc_of_callback(struct rpc_xprt *xprt)
 {
-	return nfr_svc_of(xprt->bc_xprt);
+	return nfr_svc_of(xprt->bc_xprt)->first;
 }
 
 /* --- sending --- */
 
-static bool nfr_svc_callback_has_credit(const struct nfr_svc *svc)
+static bool nfr_svc_callback_has_credit(const struct nfr_svc_first *first)
 {
-	return (u32)atomic_read(&svc->callbacks_inflight) < READ_ONCE(svc->callbacks_granted);
+	return (u32)atomic_read(&first->callbacks_inflight) < READ_ONCE(first->callbacks_granted);
 }
 
-static int nfr_svc_callback_wait(struct rpc_xprt *xprt, struct nfr_svc *svc)
+static int nfr_svc_callback_wait(struct rpc_xprt *xprt, struct nfr_svc_first *first)
 {
 	xprt_wait_for_buffer_space(xprt);
 	/* announce the wait, then check again: the order that sunrpc requires */
 	smp_mb__after_atomic();
-	if (nfr_svc_callback_has_credit(svc) || !nfr_conn_is_up(svc->conn))
+	if (nfr_svc_callback_has_credit(first) || !nfr_conn_is_up(first->svc.conn))
 		xprt_write_space(xprt);
 	return -EAGAIN;
 }
 
-static int nfr_svc_callback_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
+static int nfr_svc_callback_send(struct nfr_svc_first *first, struct rpc_rqst *rqst)
 {
 	struct nfr_header head = {
 		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_SVC_CALLBACKS, .proc = NFR_MSG,
 	};
+	struct nfr_svc *svc = &first->svc;
 	u32 size = svc->personality->size(&head), length = rqst->rq_snd_buf.len;
 	struct nfr_svc_req *req;
 
@@ -61,105 +59,35 @@ static int nfr_svc_callback_send(struct nfr_svc *svc, struct rpc_rqst *rqst)
 	req = nfr_svc_req_get(svc, NFR_GFP_RETRIED);
 	if (IS_ERR(req))
 		return -ENOBUFS;
+	nfr_svc_advance(req, NFR_SVC_REPLYING);
 	if (read_bytes_from_xdr_buf(&rqst->rq_snd_buf, 0, req->buffer + size, length)) {
-		nfr_svc_req_put(req);
+		nfr_svc_advance(req, NFR_SVC_FREE);
 		return -EIO;
 	}
-	atomic_inc(&svc->callbacks_inflight);
+	atomic_inc(&first->callbacks_inflight);
 	nfr_svc_count(svc, callbacks, 1);
 	rqst->rq_xtime = ktime_get();
 	rqst->rq_xmit_bytes_sent += length;
 	trace_nfsrdma_svc_callback(svc, head.xid, length);
 	req->send.opcode = IB_WR_SEND;
-	if (svc->personality->finish(req, &head, size + length)) {
-		nfr_svc_req_put(req);
-		return 0;
-	}
-	req->state = NFR_SVC_SENT;
-	nfr_svc_post(req);
+	nfr_svc_advance(req, svc->personality->finish(req, &head, size + length) ? NFR_SVC_FREE :
+									  NFR_SVC_SENT);
 	return 0;
 }
 
 static int nfr_svc_callback_send_request(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
-	struct nfr_svc *svc = nfr_svc_of_callback(xprt);
+	struct nfr_svc_first *first = nfr_svc_of_callback(xprt);
 
-	if (!nfr_conn_is_up(svc->conn)) {
+	if (!nfr_conn_is_up(first->svc.conn)) {
 		/* without this, sunrpc would retry immediately */
 		xprt_disconnect_done(xprt);
 		return -ENOTCONN;
 	}
-	if (!nfr_svc_callback_has_credit(svc))
-		return nfr_svc_callback_wait(xprt, svc);
-	return nfr_svc_callback_send(svc, rqst);
-}
-
-/* --- replies --- */
-
-static struct rpc_xprt *nfr_svc_callback_xprt(struct nfr_svc *svc)
-{
-	/* pairs with the cmpxchg() in nfr_svc_callback_attach() */
-	return smp_load_acquire(&svc->callbacks);
-}
-
-static void nfr_svc_callback_complete(struct rpc_xprt *xprt, u32 xid, const void *rpc, u32 length)
-{
-	struct rpc_rqst *rqst;
-	struct kvec *to;
-
-	spin_lock(&xprt->queue_lock);
-	rqst = xprt_lookup_rqst(xprt, cpu_to_be32(xid));
-	if (rqst) {
-		to = &rqst->rq_private_buf.head[0];
-		length = min_t(u32, length, to->iov_len);
-		memcpy(to->iov_base, rpc, length);
-		xprt_complete_rqst(rqst->rq_task, length);
-	}
-	spin_unlock(&xprt->queue_lock);
-}
-
-/**
- * nfr_svc_callback_failed - handle an RDMA_ERROR of the client
- * @svc: connection
- *
- * A credit becomes free. The callback gets no reply and times out.
- *
- * Context: Completion handler.
- */
-void nfr_svc_callback_failed(struct nfr_svc *svc)
-{
-	struct rpc_xprt *xprt = nfr_svc_callback_xprt(svc);
-
-	if (!xprt)
-		return;
-	atomic_add_unless(&svc->callbacks_inflight, -1, 0);
-	xprt_write_space(xprt);
-}
-
-/**
- * nfr_svc_callback_receive - handle the reply to a callback
- * @svc: connection
- * @xid: XID of the callback
- * @credits: number of callbacks that the client allows
- * @rpc: RPC message; sunrpc's decoder rejects a truncated one
- * @length: length of @rpc in bytes
- *
- * Context: Completion handler.
- */
-void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
-			      u32 length)
-{
-	struct rpc_xprt *xprt = nfr_svc_callback_xprt(svc);
-
-	if (!xprt) {
-		trace_nfsrdma_svc_error(svc, xid, "a reply, but no callback was sent", 0);
-		return;
-	}
-	WRITE_ONCE(svc->callbacks_granted, clamp_t(u32, credits, 1, NFR_SVC_CALLBACKS));
-	atomic_add_unless(&svc->callbacks_inflight, -1, 0);
-	nfr_svc_callback_complete(xprt, xid, rpc, length);
-	xprt_write_space(xprt);
+	if (!nfr_svc_callback_has_credit(first))
+		return nfr_svc_callback_wait(xprt, first);
+	return nfr_svc_callback_send(first, rqst);
 }
 
 /* --- operations of the rpc_xprt --- */
@@ -201,12 +129,12 @@ static void nfr_svc_callback_buf_free(struct rpc_task *task)
 /* RFC 8166, section 3.3.1: a Call is not sent again on the same connection */
 static void nfr_svc_callback_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 {
-	nfr_conn_break(nfr_svc_of_callback(xprt)->conn, "no reply to a callback");
+	nfr_conn_break(nfr_svc_of_callback(xprt)->svc.conn, "no reply to a callback");
 }
 
 static void nfr_svc_callback_inject_disconnect(struct rpc_xprt *xprt)
 {
-	nfr_conn_break(nfr_svc_of_callback(xprt)->conn, "fault injection");
+	nfr_conn_break(nfr_svc_of_callback(xprt)->svc.conn, "fault injection");
 }
 
 static void nfr_svc_callback_print_stats(struct rpc_xprt *xprt, struct seq_file *seq)
@@ -251,13 +179,13 @@ static void nfr_svc_callback_init(struct rpc_xprt *xprt, const struct xprt_creat
 
 /*
  * Two references besides the caller's: one of @sxprt, which sunrpc drops, and
- * one that nfr_svc_callback_receive() uses. If two of nfsd's clients attach at
+ * one that the replies to callbacks use. If two of nfsd's clients attach at
  * once, one succeeds.
  */
 static bool nfr_svc_callback_attach(struct rpc_xprt *xprt, struct svc_xprt *sxprt)
 {
 	xprt->bc_xprt = sxprt;
-	if (cmpxchg(&nfr_svc_of(sxprt)->callbacks, NULL, xprt))
+	if (cmpxchg(&nfr_svc_of(sxprt)->first->callbacks, NULL, xprt))
 		return false;
 	xprt_get(xprt);
 	sxprt->xpt_bc_xprt = xprt_get(xprt);

@@ -17,11 +17,11 @@
 #include "observe/observe.h"
 #include "observe/trace_server.h"
 #include "params.h"
+#include "server/branch.h"
 #include "server/call.h"
 #include "server/expose.h"
 #include "server/memory.h"
-#include "server/pages.h"
-#include "server/request.h"
+#include "server/reply.h"
 #include "server/server.h"
 #include "variants.h"
 #include "work.h"
@@ -55,9 +55,9 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	const struct nfr_svc *svc = seq->private;
 	const struct nfr_conn *conn = svc->conn;
 
-	seq_printf(seq, "peer %pISc\n", &svc->xprt.xpt_remote);
-	seq_printf(seq, "local %pISpc\n", &svc->xprt.xpt_local);
-	seq_printf(seq, "personality %s\n", nfr_variant_name(svc->variant));
+	seq_printf(seq, "peer %pISc\n", &svc->remote);
+	seq_printf(seq, "local %pISpc\n", &conn->id->route.addr.src_addr);
+	seq_printf(seq, "personality %s\n", nfr_variant_name(svc->personality->variant));
 	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
 	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
 	seq_printf(seq, "device %s\n", conn->device->name);
@@ -72,20 +72,16 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "send_queue %u\n", conn->sq.size);
 	seq_printf(seq, "read_pages %d\n", atomic_read(&svc->sunk));
 	seq_printf(seq, "reply_pages %u\n", READ_ONCE(svc->reply_pages));
-	seq_printf(seq, "exposed_pages %d\n", atomic_read(&svc->exposed_pages));
-	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(svc->nexposed));
-	if (svc->variant == NFR_PADDED)
-		seq_printf(seq, "padded_send %u\npadded_recv %u\n", svc->padded,
-			   conn->profile.recv_data);
 	seq_printf(seq, "reads_at_once %u\n", conn->profile.reads_issued);
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "token %016llx\n", conn->peer.token);
-	seq_printf(seq, "lanes %u\n", READ_ONCE(svc->nlanes));
-	if (svc->home)
-		seq_printf(seq, "lane_of %u\n",
-			   svc->home->conn->id_number & ~NFR_SVC_NUMBERS);
-	if (svc->notices)
-		nfr_svc_grants_show(svc, seq);
+	if (nfr_svc_is_branch(svc))
+		seq_printf(seq, "lanes 0\nlane_of %u\n",
+			   svc->first->svc.conn->id_number & ~NFR_SVC_NUMBERS);
+	else
+		seq_printf(seq, "lanes %u\n", READ_ONCE(svc->first->nbranches));
+	if (svc->personality->show)
+		svc->personality->show(svc, seq);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_connection);
@@ -100,7 +96,7 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 		   nfr_params_server_pages());
 	seq_printf(seq, "exposed_pages %u\n", nfr_svc_expose_total());
 	seq_printf(seq, "dones_outstanding %u\n", nfr_svc_expose_dones());
-	seq_printf(seq, "lanes %u\n", nfr_svc_lanes_total());
+	seq_printf(seq, "lanes %u\n", nfr_svc_branches_total());
 	seq_printf(seq, "padded_pages %u of %u\n", nfr_svc_padded_total(),
 		   nfr_params_server_pages());
 	seq_printf(seq, "granted_pages %u of %u\n", nfr_svc_grants_total(),
@@ -177,31 +173,16 @@ static void nfr_svc_watch_peer(struct work_struct *work)
 
 /* --- life of a connection --- */
 
-static void nfr_svc_broken(struct nfr_conn *conn)
+/* Undo nfr_svc_alloc(). */
+static void nfr_svc_free(struct nfr_svc *svc)
 {
-	struct nfr_svc *svc = conn->owner;
-
-	nfr_svc_lanes_break(svc);
-	svc_xprt_deferred_close(&svc->xprt);
-	nfr_svc_sink_kick();
-	nfr_svc_budget_leave(svc);
+	kfree(svc->conn);
+	if (nfr_svc_is_branch(svc))
+		kfree(nfr_svc_branch_of(svc));
+	else
+		kfree(svc->first);
+	atomic_dec(&nfr_svc_total);
 }
-
-static const struct nfr_conn_ops nfr_svc_conn_ops = {
-	.receive = nfr_svc_receive,
-	.writable = nfr_svc_writable,
-	.broken = nfr_svc_broken,
-	.unanswered = "nfsd dropped a Call",
-	.softirq = true,
-};
-
-static const struct nfr_conn_ops nfr_svc_padded_conn_ops = {
-	.receive = nfr_svc_receive,
-	.writable = nfr_svc_padded_writable,
-	.broken = nfr_svc_broken,
-	.unanswered = "nfsd dropped a Call",
-	.softirq = true,
-};
 
 /**
  * nfr_svc_destroy - close a connection and free it
@@ -211,31 +192,29 @@ static const struct nfr_conn_ops nfr_svc_padded_conn_ops = {
  */
 void nfr_svc_destroy(struct nfr_svc *svc)
 {
+	struct nfr_svc_first *first = svc->first;
+	bool branch = nfr_svc_is_branch(svc);
+
 	nfr_observe_remove(svc->debugfs);
 	cancel_delayed_work_sync(&svc->watch);
 	nfr_conn_drain(svc->conn);
 	cancel_delayed_work_sync(&svc->late_work);
 	cancel_work_sync(&svc->deferred_work);
-	cancel_delayed_work_sync(&svc->expire);
 	nfr_svc_budget_leave(svc);
-	nfr_svc_grants_destroy(svc);
-	nfr_svc_notice_destroy(svc);
-	nfr_svc_expose_destroy(svc);
-	if (svc->home)
-		nfr_svc_lane_leave(svc);
-	nfr_svc_lanes_refuse(svc);
-	nfr_svc_gather_free_all(svc);
+	if (svc->personality->destroy)
+		svc->personality->destroy(svc);
+	if (branch)
+		nfr_svc_branch_leave(svc);
+	else
+		nfr_svc_branches_refuse(svc);
 	nfr_svc_req_destroy_all(svc);
 	nfr_svc_pages_free(svc);
-	if (svc->callbacks)
-		xprt_put(svc->callbacks);
+	if (!branch && first->callbacks)
+		xprt_put(first->callbacks);
 	nfr_conn_free(svc->conn);
-	nfr_svc_padded_leave(svc);
-	kfree(svc->conn);
-	atomic_dec(&nfr_svc_total);
-	if (svc->home)
-		svc_xprt_put(&svc->home->xprt);
-	kfree(svc);
+	nfr_svc_free(svc);
+	if (branch)
+		nfr_svc_put(&first->svc);
 }
 
 static void nfr_svc_free_work(struct work_struct *work)
@@ -248,7 +227,6 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	spin_lock_init(&svc->lock);
 	INIT_LIST_HEAD(&svc->list);
 	INIT_LIST_HEAD(&svc->starved);
-	INIT_LIST_HEAD(&svc->ready);
 	INIT_LIST_HEAD(&svc->free);
 	INIT_LIST_HEAD(&svc->all);
 	INIT_LIST_HEAD(&svc->pending);
@@ -256,92 +234,137 @@ static void nfr_svc_init(struct nfr_svc *svc)
 	INIT_DELAYED_WORK(&svc->free_work, nfr_svc_free_work);
 	nfr_svc_work_init(svc);
 	INIT_DELAYED_WORK(&svc->watch, nfr_svc_watch_peer);
-	INIT_DELAYED_WORK(&svc->expire, nfr_svc_readread_expire);
-	nfr_svc_expose_init(svc);
-	nfr_svc_lanes_init(svc);
-	svc->callbacks_granted = 1;
-	svc->personality = &nfr_svc_version1;
 }
 
-static struct nfr_svc *nfr_svc_alloc(void)
+static struct nfr_svc *nfr_svc_alloc_first(void)
 {
-	struct nfr_svc *svc = kzalloc(sizeof(*svc), NFR_GFP_RETRIED);
+	struct nfr_svc_first *first = kzalloc(sizeof(*first), NFR_GFP_RETRIED);
 
-	if (!svc)
+	if (!first)
 		return NULL;
-	svc->conn = kzalloc(sizeof(*svc->conn), NFR_GFP_RETRIED);
-	if (!svc->conn) {
-		kfree(svc);
+	INIT_LIST_HEAD(&first->ready);
+	INIT_LIST_HEAD(&first->known);
+	INIT_LIST_HEAD(&first->branches);
+	first->callbacks_granted = 1;
+	first->svc.first = first;
+	return &first->svc;
+}
+
+static struct nfr_svc *nfr_svc_alloc_branch(void)
+{
+	struct nfr_svc_branch *branch = kzalloc(sizeof(*branch), NFR_GFP_RETRIED);
+
+	if (!branch)
+		return NULL;
+	nfr_svc_branch_init(branch);
+	return &branch->svc;
+}
+
+/* Allocate a connection, unless there are too many. */
+static struct nfr_svc *nfr_svc_alloc(bool branch)
+{
+	struct nfr_svc *svc = NULL;
+
+	if (atomic_inc_return(&nfr_svc_total) <= nfr_params_server_connections())
+		svc = branch ? nfr_svc_alloc_branch() : nfr_svc_alloc_first();
+	if (!svc) {
+		atomic_dec(&nfr_svc_total);
 		return NULL;
 	}
 	nfr_svc_init(svc);
-	return svc;
+	svc->conn = kzalloc(sizeof(*svc->conn), NFR_GFP_RETRIED);
+	if (svc->conn)
+		return svc;
+	nfr_svc_free(svc);
+	return NULL;
 }
 
-/*
- * Agree on a personality, if the device and the connection provide what it needs: in
- * read-read, the client reads memory that the server registered; padded needs memory
- * for receives.
- */
-static void nfr_svc_agree(struct nfr_svc *svc, struct ib_device *device,
+/* --- personalities --- */
+
+#define NFR_SVC_VERSION1							\
+	.conn		= {							\
+		.receive	= nfr_svc_receive,				\
+		.writable	= nfr_svc_writable,				\
+		.broken		= nfr_svc_first_broken,				\
+		.unanswered	= NFR_SVC_UNANSWERED,				\
+		.softirq	= true,						\
+	},									\
+	.receive	= nfr_svc_version1_receive,				\
+	.reply		= nfr_svc_reply,					\
+	.refuse		= nfr_svc_reply_error,					\
+	.size		= nfr_wire_size,					\
+	.finish		= nfr_svc_req_finish
+
+static const struct nfr_svc_personality nfr_svc_readwrite = {
+	.variant = NFR_READ_WRITE, .invalidates = true, NFR_SVC_VERSION1,
+};
+
+/* READs travel on lanes, all else as in version 1 */
+static const struct nfr_svc_personality nfr_svc_preposted = {
+	.variant = NFR_PRE_POSTED, .invalidates = true, .branch = &nfr_svc_lane, NFR_SVC_VERSION1,
+};
+
+/* Registrations of the client survive their Call */
+static const struct nfr_svc_personality nfr_svc_cached = {
+	.variant = NFR_CACHED, NFR_SVC_VERSION1,
+};
+
+static const struct nfr_svc_personality * const nfr_svc_personalities[NFR_VARIANTS] = {
+	[NFR_READ_WRITE]	= &nfr_svc_readwrite,
+	[NFR_READ_READ]		= &nfr_svc_readread,
+	[NFR_PADDED]		= &nfr_svc_padded,
+	[NFR_PRE_POSTED]	= &nfr_svc_preposted,
+	[NFR_CACHED]		= &nfr_svc_cached,
+	[NFR_OPTIMISTIC]	= &nfr_svc_optimistic,
+};
+
+static int nfr_svc_use(struct nfr_svc *svc, const struct nfr_svc_personality *personality,
+		       const struct rdma_conn_param *param)
+{
+	svc->personality = personality;
+	svc->conn->ops = &personality->conn;
+	return personality->agree ? personality->agree(svc, param) : 0;
+}
+
+/* Agree on a personality, if the device and the connection provide what it needs. */
+static void nfr_svc_agree(struct nfr_svc *svc, u32 capabilities,
 			  const struct rdma_conn_param *param)
 {
-	enum nfr_variant variant = nfr_variant_agree(svc->conn->peer.capabilities);
-
-	if (variant == NFR_READ_READ) {
-		if (!param->responder_resources || !nfr_svc_expose_fit(svc, device))
-			return;
-		svc->personality = &nfr_svc_version0;
-		svc->conn->profile.reads_served = param->responder_resources;
-	}
-	if (variant == NFR_PADDED) {
-		if (!nfr_svc_padded_admit(svc))
-			return;
-		svc->personality = &nfr_svc_padded;
-		svc->conn->ops = &nfr_svc_padded_conn_ops;
-	}
-	if (variant == NFR_OPTIMISTIC)
-		svc->personality = &nfr_svc_optimistic;
-	svc->variant = variant;
+	if (nfr_svc_use(svc, nfr_svc_personalities[nfr_variant_agree(capabilities)], param))
+		nfr_svc_use(svc, &nfr_svc_readwrite, param);
 }
 
-/* Initialize a further connection of a client. Returns 0 or -ENOMEM. */
-static int nfr_svc_init_lane(struct nfr_svc *svc, const struct rdma_conn_param *param)
+/* The same for a branch; its first connection has to have the personality. */
+static int nfr_svc_agree_branch(struct nfr_svc *svc, u32 capabilities,
+				const struct rdma_conn_param *param)
 {
-	int rc;
+	bool optimistic = capabilities & nfr_variant_bit(NFR_OPTIMISTIC);
 
-	if (!(svc->conn->peer.capabilities & nfr_variant_bit(NFR_OPTIMISTIC))) {
-		nfr_svc_lane_init(svc);
-		return 0;
-	}
-	svc->conn->profile.reads_served = param->responder_resources;
-	rc = nfr_svc_notice_init(svc);
-	if (!rc)
-		nfr_svc_grants_init(svc);
-	return rc;
+	return nfr_svc_use(svc, optimistic ? nfr_svc_optimistic.branch : &nfr_svc_lane, param);
 }
 
-/* Returns ERR_PTR(-ECONNREFUSED) if the lane belongs to no connection. */
-static struct nfr_svc *nfr_svc_create_lane(struct nfr_svc *svc, struct rdma_cm_id *id,
-					   const struct rdma_conn_param *param)
+/* --- creation --- */
+
+static void nfr_svc_meet(struct nfr_svc *svc, struct rdma_cm_id *id,
+			 const struct rdma_conn_param *param)
 {
 	struct nfr_conn *conn = svc->conn;
-	int rc = nfr_svc_init_lane(svc, param);
 
-	nfr_conn_meet(conn, param);
-	nfr_conn_adopt(conn, id);
-	if (!rc && nfr_svc_lane_join(svc, (struct sockaddr *)&id->route.addr.dst_addr))
-		return svc;
-	/* rdma_cm destroys the id */
-	kfree(svc->notices);
-	kfree(conn);
-	kfree(svc);
-	atomic_dec(&nfr_svc_total);
-	return ERR_PTR(-ECONNREFUSED);
+	memcpy(&svc->remote, &id->route.addr.dst_addr, sizeof(svc->remote));
+	/* the client has no stable port, but the duplicate reply cache compares ports */
+	rpc_set_port((struct sockaddr *)&svc->remote, 0);
+	conn->owner = svc;
+	conn->device = id->device;
+	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
+	nfr_params_read(&conn->wanted);
+	conn->profile.reads_issued = param->initiator_depth;
 }
 
-static void nfr_svc_meet(struct nfr_conn *conn, const struct rdma_conn_param *param)
+/* Learn the inline sizes: after the personality has set its own. */
+static void nfr_svc_size(struct nfr_svc *svc, const struct rdma_conn_param *param)
 {
+	struct nfr_conn *conn = svc->conn;
+
 	nfr_conn_meet(conn, param);
 	if (conn->peer.given)
 		return;
@@ -355,47 +378,49 @@ static void nfr_svc_meet(struct nfr_conn *conn, const struct rdma_conn_param *pa
  * @param: parameters of the request
  *
  * Return: connection, ERR_PTR(-ENOMEM) if the limit of connections is reached or an
- * allocation failed, or ERR_PTR(-ECONNREFUSED) for a lane that belongs to no
+ * allocation failed, or ERR_PTR(-ECONNREFUSED) for a branch that belongs to no
  * connection; then the caller has to reject the request.
  */
 struct nfr_svc *nfr_svc_create(struct rdma_cm_id *id, const struct rdma_conn_param *param)
 {
+	struct nfr_private peer;
 	struct nfr_svc *svc;
-	struct nfr_conn *conn;
+	int rc;
 
-	if (atomic_inc_return(&nfr_svc_total) > nfr_params_server_connections())
-		goto out_full;
-	svc = nfr_svc_alloc();
+	nfr_wire_decode_private(&peer, param->private_data, param->private_data_len);
+	svc = nfr_svc_alloc(peer.capabilities & NFR_LANE);
 	if (!svc)
-		goto out_full;
-	conn = svc->conn;
-	conn->owner = svc;
-	conn->ops = &nfr_svc_conn_ops;
-	conn->id_number = NFR_SVC_NUMBERS | (u32)atomic_inc_return(&nfr_svc_number);
-	nfr_params_read(&conn->wanted);
-	nfr_svc_meet(conn, param);
-	conn->profile.reads_issued = param->initiator_depth;
-	if (conn->peer.capabilities & NFR_LANE)
-		return nfr_svc_create_lane(svc, id, param);
-	nfr_svc_agree(svc, id->device, param);
-	nfr_conn_adopt(conn, id);
-	return svc;
-out_full:
-	atomic_dec(&nfr_svc_total);
-	return ERR_PTR(-ENOMEM);
+		return ERR_PTR(-ENOMEM);
+	nfr_svc_meet(svc, id, param);
+	if (!nfr_svc_is_branch(svc)) {
+		nfr_svc_agree(svc, peer.capabilities, param);
+		nfr_svc_size(svc, param);
+		nfr_conn_adopt(svc->conn, id);
+		return svc;
+	}
+	rc = nfr_svc_agree_branch(svc, peer.capabilities, param);
+	nfr_svc_size(svc, param);
+	nfr_conn_adopt(svc->conn, id);
+	if (!rc && nfr_svc_branch_join(svc))
+		return svc;
+	/* rdma_cm destroys the id */
+	if (!rc && svc->personality->destroy)
+		svc->personality->destroy(svc);
+	nfr_svc_free(svc);
+	return ERR_PTR(-ECONNREFUSED);
 }
+
+/* --- accepting --- */
 
 static void nfr_svc_addresses(struct nfr_svc *svc)
 {
-	struct rdma_addr *addr = &svc->conn->id->route.addr;
-	struct sockaddr *local = (struct sockaddr *)&addr->src_addr;
-	struct sockaddr *remote = (struct sockaddr *)&addr->dst_addr;
+	struct sockaddr *local = (struct sockaddr *)&svc->conn->id->route.addr.src_addr;
+	struct sockaddr *remote = (struct sockaddr *)&svc->remote;
+	struct svc_xprt *xprt = &svc->first->xprt;
 
-	svc_xprt_set_local(&svc->xprt, local, svc_addr_len(local));
-	svc_xprt_set_remote(&svc->xprt, remote, svc_addr_len(remote));
-	/* the client has no stable port, but the duplicate reply cache compares ports */
-	rpc_set_port((struct sockaddr *)&svc->xprt.xpt_remote, 0);
-	snprintf(svc->xprt.xpt_remotebuf, sizeof(svc->xprt.xpt_remotebuf), "%pISc", remote);
+	svc_xprt_set_local(xprt, local, svc_addr_len(local));
+	svc_xprt_set_remote(xprt, remote, svc_addr_len(remote));
+	snprintf(xprt->xpt_remotebuf, sizeof(xprt->xpt_remotebuf), "%pISc", remote);
 }
 
 /*
@@ -416,31 +441,15 @@ static struct nfr_private nfr_svc_private(const struct nfr_svc *svc)
 	bool capable = conn->device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS;
 
 	return (struct nfr_private) {
-		/* registrations of a cached client survive their Call; 2003 knows no such Send */
 		.remote_invalidation = conn->peer.remote_invalidation && capable &&
-				       svc->variant != NFR_CACHED && svc->variant != NFR_READ_READ,
+				       svc->personality->invalidates,
 		.extended = conn->peer.extended, .token = conn->peer.token,
-		.capabilities = nfr_variant_bit(svc->variant) |
+		.capabilities = nfr_variant_bit(svc->personality->variant) |
 				nfr_padded_capability(conn->profile.recv_data),
 	};
 }
 
-/* Each Call may have a Done; its Reply may need a registration and an invalidation. */
-static void nfr_svc_fit_readread(struct nfr_conn *conn)
-{
-	const struct ib_device_attr *attrs = &conn->device->attrs;
-	struct nfr_profile *profile = &conn->profile;
-	u32 both = conn->wanted.credits + min_t(u32, conn->wanted.credits,
-						attrs->max_qp_wr - NFR_QUEUE_SPARE -
-						conn->wanted.credits);
-
-	conn->wanted.credits = max(both / 2, 1u);
-	profile->dones = conn->wanted.credits;
-	profile->sends += 2 * conn->wanted.credits;
-	profile->reads_served = min_t(int, profile->reads_served, attrs->max_qp_rd_atom);
-}
-
-/* Set the profile of the connection. Returns -EOPNOTSUPP if the device is too small. */
+/* Set the profile of a first connection. Returns 0 or a negative errno. */
 static int nfr_svc_fit(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
@@ -454,37 +463,30 @@ static int nfr_svc_fit(struct nfr_svc *svc)
 	if (rc)
 		return rc;
 	profile->sends = conn->wanted.credits + NFR_SVC_SENDS;
-	if (svc->variant == NFR_READ_READ)
-		nfr_svc_fit_readread(conn);
-	if (svc->variant == NFR_PADDED)
-		nfr_svc_padded_fit(svc);
+	if (svc->personality->fit)
+		rc = svc->personality->fit(svc);
 	svc->grant = min(conn->wanted.credits, NFR_SVC_FIRST_GRANT);
 	profile->receives = nfr_svc_recvs_for(svc, svc->grant);
 	profile->rw_contexts = conn->wanted.credits;
 	profile->least_contexts = min_t(u32, conn->wanted.credits, NFR_SVC_CLIENT_SEGS);
 	profile->reads_issued = min_t(int, profile->reads_issued, attrs->max_qp_init_rd_atom);
 	profile->private = nfr_svc_private(svc);
-	return 0;
+	return rc;
 }
 
 /* Accept a connection request. Returns 0 or a negative errno. */
 static int nfr_svc_open(struct nfr_svc *svc)
 {
+	bool branch = nfr_svc_is_branch(svc);
 	struct nfr_conn *conn = svc->conn;
 	unsigned int noio;
 	int rc;
 
-	/* nfsd requires a transport with congestion control for NFSv4 */
-	set_bit(XPT_CONG_CTRL, &svc->xprt.xpt_flags);
-	nfr_svc_addresses(svc);
-	if (svc->notices)
-		rc = nfr_svc_notice_fit(svc) ?: nfr_svc_grants_join(svc);
-	else
-		rc = svc->home ? nfr_svc_lane_fit(svc) : nfr_svc_fit(svc);
+	rc = branch ? svc->personality->fit(svc) : nfr_svc_fit(svc);
 	svc->debugfs = nfr_observe_svc(conn->id_number & ~NFR_SVC_NUMBERS, svc,
 				       &nfr_svc_connection_fops, &svc->counters);
-	if (svc->variant == NFR_PRE_POSTED || svc->variant == NFR_OPTIMISTIC)
-		nfr_svc_lanes_admit(svc);
+	if (!branch)
+		nfr_svc_branches_admit(svc);
 	/* the client may be this host, whose writeback of dirty pages depends on this connection */
 	noio = memalloc_noio_save();
 	if (!rc)
@@ -497,18 +499,6 @@ static int nfr_svc_open(struct nfr_svc *svc)
 	return rc;
 }
 
-/* sunrpc does not know lanes: the reference that it would hold ends with nfr_svc_lane_end_work() */
-static void nfr_svc_establish_lane(struct nfr_svc *svc)
-{
-	/* svc_xprt_free() drops a reference that sunrpc takes for its transports */
-	__module_get(THIS_MODULE);
-	/* the lane may end before this function does */
-	svc_xprt_get(&svc->xprt);
-	if (nfr_svc_open(svc))
-		nfr_svc_lane_schedule_end(svc);
-	svc_xprt_put(&svc->xprt);
-}
-
 /**
  * nfr_svc_establish - accept a connection request
  * @svc: new connection; freed on failure
@@ -516,23 +506,28 @@ static void nfr_svc_establish_lane(struct nfr_svc *svc)
  *
  * Context: Sleeps, but does not wait for the network.
  *
- * Return: transport for nfsd, or NULL for a lane or on failure.
+ * Return: transport for nfsd, or NULL for a branch or on failure.
  */
 struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listener)
 {
-	svc_xprt_init(listener->xpt_net, listener->xpt_class, &svc->xprt, listener->xpt_server);
+	struct svc_xprt *xprt = &svc->first->xprt;
+
 	/* copy it: messages may arrive after the service is destroyed */
 	svc->max_message = listener->xpt_server->sv_max_mesg;
-	if (svc->variant == NFR_PADDED)
-		nfr_svc_padded_establish(svc);
-	if (svc->home) {
-		nfr_svc_establish_lane(svc);
+	if (nfr_svc_is_branch(svc)) {
+		nfr_svc_branch_opened(svc, nfr_svc_open(svc));
 		return NULL;
 	}
+	svc_xprt_init(listener->xpt_net, listener->xpt_class, xprt, listener->xpt_server);
+	/* nfsd requires a transport with congestion control for NFSv4 */
+	set_bit(XPT_CONG_CTRL, &xprt->xpt_flags);
+	nfr_svc_addresses(svc);
+	if (svc->personality->establish)
+		svc->personality->establish(svc);
 	if (!nfr_svc_open(svc))
-		return &svc->xprt;
+		return xprt;
 	/* svc_xprt_free() drops a reference that sunrpc takes only after a successful accept */
 	__module_get(THIS_MODULE);
-	svc_xprt_put(&svc->xprt);
+	svc_xprt_put(xprt);
 	return NULL;
 }

@@ -14,8 +14,10 @@
  * requires that softirqs are disabled.
  */
 #include <linux/sched/mm.h>
+#include <linux/slab.h>
 
 #include "connection/send.h"
+#include "gfp.h"
 #include "memory/exposure.h"
 #include "memory/span.h"
 #include "observe/trace_server.h"
@@ -42,31 +44,57 @@ static void nfr_svc_mr_done(struct ib_cq *cq, struct ib_wc *wc)
 }
 
 /**
- * nfr_svc_expose_init - initialize the MRs of a connection
- * @svc: new connection
+ * nfr_svc_pool_init - initialize the MRs of a connection
+ * @svc: new connection with its device and the parameters set
+ * @pool: zeroed pool
+ *
+ * Return: 0, or -EOPNOTSUPP if the device cannot register memory as this requires.
  */
-void nfr_svc_expose_init(struct nfr_svc *svc)
+int nfr_svc_pool_init(struct nfr_svc *svc, struct nfr_pool *pool)
 {
-	nfr_mem_pool_init(&svc->pool);
-	lockdep_set_class(&svc->pool.lock, &nfr_svc_pool_key);
-	svc->pool.done = nfr_svc_mr_done;
-	INIT_LIST_HEAD(&svc->exposed);
-	INIT_LIST_HEAD(&svc->revoking);
+	struct ib_device *device = svc->conn->device;
+
+	nfr_mem_pool_init(pool);
+	lockdep_set_class(&pool->lock, &nfr_svc_pool_key);
+	pool->done = nfr_svc_mr_done;
+	pool->number = svc->conn->id_number;
+	nfr_mem_pool_fit(pool, device, svc->conn->wanted.mr_depth);
+	if (!(device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) ||
+	    pool->depth < NFR_MIN_DEPTH)
+		return -EOPNOTSUPP;
+	svc->pool = pool;
+	return 0;
 }
 
 /**
- * nfr_svc_expose_fit - choose the depth of MRs for a device
- * @svc: new connection with the parameters read
- * @device: RDMA device
+ * nfr_svc_expose_init - let clients read Replies of a connection
+ * @svc: new connection with its device and the parameters set
  *
- * Return: false if the device cannot register memory as this requires.
+ * Return: 0, -ENOMEM, or -EOPNOTSUPP.
  */
-bool nfr_svc_expose_fit(struct nfr_svc *svc, struct ib_device *device)
+int nfr_svc_expose_init(struct nfr_svc *svc)
 {
-	svc->pool.number = svc->conn->id_number;
-	nfr_mem_pool_fit(&svc->pool, device, svc->conn->wanted.mr_depth);
-	return (device->attrs.device_cap_flags & IB_DEVICE_MEM_MGT_EXTENSIONS) &&
-	       svc->pool.depth >= NFR_MIN_DEPTH;
+	struct nfr_svc_exposures *exposures = kzalloc(sizeof(*exposures), NFR_GFP_RETRIED);
+	int rc = exposures ? nfr_svc_pool_init(svc, &exposures->pool) : -ENOMEM;
+
+	if (rc) {
+		kfree(exposures);
+		return rc;
+	}
+	exposures->svc = svc;
+	INIT_LIST_HEAD(&exposures->exposed);
+	INIT_LIST_HEAD(&exposures->revoking);
+	svc->exposures = exposures;
+	return 0;
+}
+
+/**
+ * nfr_svc_expose_init_request - initialize the exposure of a request
+ * @req: new request
+ */
+void nfr_svc_expose_init_request(struct nfr_svc_req *req)
+{
+	nfr_mem_exposure_init(&req->exposed.exposure);
 }
 
 /* --- mapping --- */
@@ -78,7 +106,7 @@ static int nfr_svc_expose_map(struct nfr_svc *svc, struct nfr_exposure *exposure
 	int rc;
 
 	local_bh_disable();
-	rc = nfr_mem_prepare(exposure, &svc->pool, &span, DMA_TO_DEVICE, segs, room);
+	rc = nfr_mem_prepare(exposure, svc->pool, &span, DMA_TO_DEVICE, segs, room);
 	if (rc < 0)
 		nfr_mem_release(exposure);
 	local_bh_enable();
@@ -89,7 +117,7 @@ static int nfr_svc_expose_map(struct nfr_svc *svc, struct nfr_exposure *exposure
 static int nfr_svc_expose_refill(struct nfr_svc *svc)
 {
 	unsigned int noio = memalloc_noio_save();
-	int rc = nfr_mem_pool_fill(&svc->pool, svc->conn->pd, NFR_BATCH);
+	int rc = nfr_mem_pool_fill(svc->pool, svc->conn->pd, NFR_BATCH);
 
 	memalloc_noio_restore(noio);
 	return rc;
@@ -136,12 +164,12 @@ int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct 
 	struct nfr_svc *svc = req->svc;
 	int rc;
 
-	rc = nfr_svc_expose_memory(svc, &req->exposure, span, chunk->segs, room);
+	rc = nfr_svc_expose_memory(svc, &req->exposed.exposure, span, chunk->segs, room);
 	if (rc < 0)
 		return rc == -EMSGSIZE ? -EIO : -ENOMEM;
 	chunk->nsegs = rc;
-	req->exposed_pages = pages;
-	atomic_add(pages, &svc->exposed_pages);
+	req->exposed.pages = pages;
+	atomic_add(pages, &svc->exposures->pages);
 	atomic_add(pages, &nfr_svc_exposed_total);
 	nfr_svc_budget_raise(req, pages);
 	nfr_svc_budget_keep(req, pages << PAGE_SHIFT);
@@ -150,9 +178,9 @@ int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct 
 
 static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
 {
-	atomic_sub(req->exposed_pages, &req->svc->exposed_pages);
-	atomic_sub(req->exposed_pages, &nfr_svc_exposed_total);
-	req->exposed_pages = 0;
+	atomic_sub(req->exposed.pages, &req->svc->exposures->pages);
+	atomic_sub(req->exposed.pages, &nfr_svc_exposed_total);
+	req->exposed.pages = 0;
 }
 
 /**
@@ -162,7 +190,7 @@ static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
 void nfr_svc_expose_undo(struct nfr_svc_req *req)
 {
 	local_bh_disable();
-	nfr_mem_release(&req->exposure);
+	nfr_mem_release(&req->exposed.exposure);
 	local_bh_enable();
 	nfr_svc_expose_uncount(req);
 }
@@ -177,19 +205,19 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 
-	req->exposed_since = jiffies;
-	list_add_tail(&req->list, &svc->exposed);
-	svc->nexposed++;
+	req->exposed.since = jiffies;
+	list_add_tail(&req->list, &svc->exposures->exposed);
+	svc->exposures->nexposed++;
 	atomic_inc(&nfr_svc_dones_total);
 	trace_nfsrdma_svc_expose(req);
-	nfr_work_queue(&svc->expire, nfr_params_server_done_timeout());
+	nfr_work_queue(&svc->exposures->expire, nfr_params_server_done_timeout());
 }
 
 /* Caller holds the lock of the connection. */
 static void nfr_svc_expose_unlist(struct nfr_svc_req *req)
 {
 	list_del(&req->list);
-	req->svc->nexposed--;
+	req->svc->exposures->nexposed--;
 	atomic_dec(&nfr_svc_dones_total);
 }
 
@@ -206,7 +234,7 @@ struct nfr_svc_req *nfr_svc_expose_done(struct nfr_svc *svc, u32 xid)
 	struct nfr_svc_req *req, *found = NULL;
 
 	spin_lock_bh(&svc->conn->lock);
-	list_for_each_entry(req, &svc->exposed, list) {
+	list_for_each_entry(req, &svc->exposures->exposed, list) {
 		if (req->head.xid != xid)
 			continue;
 		found = req;
@@ -231,9 +259,9 @@ bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
 	bool more;
 
 	spin_lock_bh(&svc->conn->lock);
-	more = !list_empty(&svc->exposed) || !list_empty(&svc->revoking);
-	list_for_each_entry_safe(req, next, &svc->exposed, list) {
-		if (time_before(jiffies, req->exposed_since + timeout))
+	more = !list_empty(&svc->exposures->exposed) || !list_empty(&svc->exposures->revoking);
+	list_for_each_entry_safe(req, next, &svc->exposures->exposed, list) {
+		if (time_before(jiffies, req->exposed.since + timeout))
 			break;
 		nfr_svc_expose_unlist(req);
 		list_add_tail(&req->list, late);
@@ -254,8 +282,9 @@ bool nfr_svc_expose_is_stuck(struct nfr_svc *svc)
 	bool stuck;
 
 	spin_lock_bh(&svc->conn->lock);
-	req = list_first_entry_or_null(&svc->revoking, struct nfr_svc_req, revoking);
-	stuck = req && time_after(jiffies, req->exposed_since + NFR_SVC_REVOKING_MAX);
+	req = list_first_entry_or_null(&svc->exposures->revoking, struct nfr_svc_req,
+				       exposed.revoking);
+	stuck = req && time_after(jiffies, req->exposed.since + NFR_SVC_REVOKING_MAX);
 	spin_unlock_bh(&svc->conn->lock);
 	return stuck;
 }
@@ -264,19 +293,19 @@ bool nfr_svc_expose_is_stuck(struct nfr_svc *svc)
 
 /**
  * nfr_svc_expose_revoke - chain the invalidations of an exposed Reply
- * @req: request with @revoke_cqe set; the caller has to post the chain
+ * @req: request with its @revoke_cqe set; the caller has to post the chain
  */
 void nfr_svc_expose_revoke(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 	struct ib_send_wr *last = NULL;
 
-	nfr_mem_revoke(&req->exposure, &req->first, &last);
-	last->wr_cqe = &req->revoke_cqe;
+	nfr_mem_revoke(&req->exposed.exposure, &req->first, &last);
+	last->wr_cqe = &req->exposed.revoke_cqe;
 	req->signal = true;
 	spin_lock_bh(&svc->conn->lock);
-	req->exposed_since = jiffies;
-	list_add_tail(&req->revoking, &svc->revoking);
+	req->exposed.since = jiffies;
+	list_add_tail(&req->exposed.revoking, &svc->exposures->revoking);
 	spin_unlock_bh(&svc->conn->lock);
 }
 
@@ -289,16 +318,16 @@ void nfr_svc_expose_revoke(struct nfr_svc_req *req)
 void nfr_svc_expose_end(struct nfr_svc_req *req)
 {
 	spin_lock_bh(&req->svc->conn->lock);
-	list_del(&req->revoking);
+	list_del(&req->exposed.revoking);
 	spin_unlock_bh(&req->svc->conn->lock);
 	local_bh_disable();
-	nfr_mem_release(&req->exposure);
+	nfr_mem_release(&req->exposed.exposure);
 	local_bh_enable();
 	nfr_svc_expose_uncount(req);
 }
 
 /**
- * nfr_svc_expose_destroy - destroy the MRs of a connection
+ * nfr_svc_expose_destroy - undo nfr_svc_expose_init()
  * @svc: drained connection without references, whose requests still exist
  *
  * Context: Sleeps.
@@ -309,12 +338,13 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 	LIST_HEAD(mrs);
 
 	list_for_each_entry(req, &svc->all, all) {
-		nfr_mem_detach(&req->exposure, &mrs);
+		nfr_mem_detach(&req->exposed.exposure, &mrs);
 		nfr_svc_expose_uncount(req);
 	}
-	atomic_sub(svc->nexposed, &nfr_svc_dones_total);
+	atomic_sub(svc->exposures->nexposed, &nfr_svc_dones_total);
 	nfr_mem_destroy(&mrs);
-	nfr_mem_pool_destroy(&svc->pool);
+	nfr_mem_pool_destroy(svc->pool);
+	kfree(svc->exposures);
 }
 
 /**

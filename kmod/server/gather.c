@@ -11,9 +11,8 @@
 
 #include "gfp.h"
 #include "memory/span.h"
+#include "server/call.h"
 #include "server/memory.h"
-#include "server/pages.h"
-#include "server/request.h"
 #include "server/server.h"
 
 /*
@@ -62,13 +61,13 @@ static struct nfr_svc_gather *nfr_svc_gather_alloc(u32 messages, u32 room)
  */
 int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head)
 {
-	struct nfr_svc_gather *gather = req->gather;
+	struct nfr_svc_gather *gather = req->gathered.messages;
 	struct nfr_conn *conn = req->svc->conn;
 
 	if (!gather || gather->room < entries || gather->messages < messages) {
 		kvfree(gather);
 		gather = nfr_svc_gather_alloc(messages, entries);
-		req->gather = gather;
+		req->gathered.messages = gather;
 		if (!gather)
 			return -ENOMEM;
 	}
@@ -104,7 +103,7 @@ static void nfr_svc_gather_hold(struct nfr_svc_gather *gather, struct nfr_span s
  */
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data)
 {
-	struct nfr_svc_gather *gather = req->gather;
+	struct nfr_svc_gather *gather = req->gathered.messages;
 	u32 first = head ? 0 : gather->entries;
 	struct nfr_conn *conn = req->svc->conn;
 	struct nfr_span from = *span;
@@ -129,21 +128,22 @@ int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head
 }
 
 /**
- * nfr_svc_gather_post - post the messages of a Reply
- * @req: request with @state set
+ * nfr_svc_gather_finish - chain the messages of a Reply
+ * @req: request, whose messages are complete
  * @rqstp: nfsd thread's request
  * @data: number of bytes that the messages take from pages
+ *
+ * The caller has to post the chain.
  */
-void nfr_svc_gather_post(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data)
+void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data)
 {
 	nfr_svc_count(req->svc, replies, 1);
-	req->first = req->gather->sends;
+	req->first = req->gathered.messages->sends;
 	req->signal = true;
 	/* release unused pages: other Calls may wait for them */
 	nfr_svc_budget_keep(req, data);
 	nfr_svc_req_received(req);
 	nfr_svc_pages_restore(req, rqstp);
-	nfr_svc_post(req);
 }
 
 /**
@@ -152,7 +152,7 @@ void nfr_svc_gather_post(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 da
  */
 void nfr_svc_gather_release(struct nfr_svc_req *req)
 {
-	struct nfr_svc_gather *gather = req->gather;
+	struct nfr_svc_gather *gather = req->gathered.messages;
 
 	if (!gather || gather->entries < 2)
 		return;
@@ -172,7 +172,27 @@ void nfr_svc_gather_free_all(struct nfr_svc *svc)
 
 	list_for_each_entry(req, &svc->all, all) {
 		nfr_svc_gather_release(req);
-		kvfree(req->gather);
-		req->gather = NULL;
+		kvfree(req->gathered.messages);
+		req->gathered.messages = NULL;
+	}
+}
+
+/**
+ * nfr_svc_gather_writable - release sent requests and post queued ones
+ * @conn: connection
+ *
+ * As nfr_svc_writable() does, and releases the pages of Replies.
+ *
+ * Context: Completion handler.
+ */
+void nfr_svc_gather_writable(struct nfr_conn *conn)
+{
+	struct nfr_svc_req *req, *next;
+	LIST_HEAD(done);
+
+	nfr_svc_retire(conn->owner, &done);
+	list_for_each_entry_safe(req, next, &done, list) {
+		nfr_svc_gather_release(req);
+		nfr_svc_advance(req, NFR_SVC_FREE);
 	}
 }

@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Lanes of clients with the personality pre-posted: connections that carry one READ at a
- * time, without a key. The second connection of the personality optimistic joins and ends
- * like a lane, and carries no Calls, see notice.c.
+ * Lanes of clients with the personality pre-posted: branches that carry one READ at a time,
+ * without a key.
  *
- * A lane joins the connection that has its token, its home. nfsd does not know lanes: their
- * Calls wait in the list of their home, so that sessions, callbacks and credentials
- * belong to one connection. Everything else is the lane's own: requests, send queue, budget,
- * the periodic check.
+ * A Reply takes as many messages as the client posted receives, the data directly from its
+ * pages. The first message begins with the header and the Reply without its data, padded to
+ * the length of the client's first entry if data follows. A message without data ends the
+ * receive that has no use. A Reply that does not fit breaks the lane, and the client sends
+ * the Call again on its first connection, where version 1 has an answer for it.
  *
- * A lane keeps its home allocated. A Call that nfsd has, or that waits for it, keeps its lane
- * allocated. The lane ends when it breaks: it withdraws its Calls from its home, and drops the
- * reference that sunrpc holds for other connections. When a home breaks, so do its lanes.
- *
- * A client has one second connection of the personality optimistic: a new one ends the
- * earlier one. Each has a share of the grants, and a task that revokes waits for each.
- *
- * Locking: nfr_svc_lane_lock protects who may be joined, and which lanes joined. It does not
- * nest inside other locks; nfr_conn_break() of lanes runs under it.
+ * The pages are mapped, referenced and charged until the client's device has acknowledged the
+ * last message, see gather.c.
  */
-#include <linux/sunrpc/addr.h>
+#include <linux/mm.h>
 
 #include "connection/receive.h"
 #include "connection/state.h"
+#include "memory/span.h"
 #include "observe/trace_server.h"
+#include "server/branch.h"
 #include "server/call.h"
 #include "server/memory.h"
-#include "server/request.h"
+#include "server/reply.h"
 #include "server/server.h"
 #include "variants.h"
 #include "work.h"
@@ -34,45 +29,17 @@
 /* Size of the send queue: messages of a Reply, and of earlier ones that did not complete */
 #define NFR_SVC_LANE_SENDS	64
 
-/* Bit of nfr_svc.lane_flags: @end_work was queued */
-#define NFR_SVC_LANE_ENDS	0
-
-static DEFINE_SPINLOCK(nfr_svc_lane_lock);
-static LIST_HEAD(nfr_svc_lane_homes);
-/* lanes of all connections */
-static u32 nfr_svc_lane_count;
-
 /* --- Calls --- */
 
-/* Drop a message, and break the lane: the client sends the Call again on its home. */
+/* Drop a message, and break the lane: the client sends the Call again on its first connection. */
 static void nfr_svc_lane_reject(struct nfr_svc_req *req, const char *what)
 {
 	struct nfr_svc *lane = req->svc;
 
 	trace_nfsrdma_svc_error(lane, req->head.xid, what, 0);
 	nfr_svc_count(lane, dropped, 1);
-	nfr_svc_req_put(req);
+	nfr_svc_advance(req, NFR_SVC_FREE);
 	nfr_conn_break(lane->conn, what);
-}
-
-/* Pass a Call on to an nfsd thread. Returns false if the lane has ended. */
-static bool nfr_svc_lane_enqueue(struct nfr_svc_req *req)
-{
-	struct nfr_svc *lane = req->svc, *home = lane->home;
-	bool ended;
-
-	spin_lock_bh(&home->lock);
-	ended = lane->ended;
-	if (!ended) {
-		/* until the Reply is posted, or the Call is dropped */
-		svc_xprt_get(&lane->xprt);
-		list_add_tail(&req->list, &home->ready);
-		set_bit(XPT_DATA, &home->xprt.xpt_flags);
-	}
-	spin_unlock_bh(&home->lock);
-	if (!ended)
-		svc_xprt_enqueue(&home->xprt);
-	return !ended;
 }
 
 /* Check the segments of a Call: one for each receive of the client. */
@@ -127,271 +94,132 @@ static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 	}
 	nfr_svc_count(req->svc, calls, 1);
 	trace_nfsrdma_svc_call(req);
-	req->state = NFR_SVC_READY;
-	if (!nfr_svc_lane_enqueue(req))
-		nfr_svc_req_put(req);
+	/* until the Reply is posted, or the Call is dropped; the lane has not ended yet */
+	nfr_svc_get(req->svc);
+	nfr_svc_advance(req, NFR_SVC_READY);
 }
 
-static const struct nfr_svc_personality nfr_svc_lane_personality = {
-	.receive	= nfr_svc_lane_receive,
-	.reply		= nfr_svc_lane_reply,
-};
+/* --- Replies --- */
 
-/**
- * nfr_svc_lane_drop - handle a Call of a lane that nfsd dropped
- * @req: request, which no nfsd thread uses
+/* Number of elements that a Reply may need: pages of its data, one more each, and the head */
+static u32 nfr_svc_lane_entries(const struct nfr_svc_req *req)
+{
+	const struct nfr_chunk *chunk = &req->head.writes[0];
+
+	return (nfr_wire_length(chunk) >> PAGE_SHIFT) + 2 * chunk->nsegs + 1;
+}
+
+/* Set the segments of the Reply: the data of each message, and @inline_length. */
+static void nfr_svc_lane_state(struct nfr_chunk *chunk, u32 data, u32 inline_length)
+{
+	u32 i;
+
+	for (i = 0; i < chunk->nsegs; i++) {
+		chunk->segs[i].length = min(chunk->segs[i].length, data);
+		data -= chunk->segs[i].length;
+	}
+	chunk->segs[0].offset = inline_length;
+}
+
+/* Build the messages behind the head. */
+static int nfr_svc_lane_gather(struct nfr_svc_req *req, const struct xdr_buf *res)
+{
+	const struct nfr_chunk *chunk = &req->head.writes[0];
+	struct nfr_span span = { };
+	int rc = 0;
+	u32 i;
+
+	if (req->nresults)
+		rc = nfr_svc_reply_data(req, res, &span);
+	for (i = 0; i < chunk->nsegs && !rc; i++)
+		rc = nfr_svc_gather_add(req, &span, !i, chunk->segs[i].length);
+	return rc;
+}
+
+/* Prepare the head of the Reply in the buffer. Returns its length, or a negative errno. */
+static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res, u32 rest)
+{
+	struct nfr_chunk *chunk = &req->head.writes[0];
+	u32 data = req->nresults ? req->results[0].length : 0;
+	struct nfr_header head = {
+		.xid = req->head.xid, .credits = 1, .proc = NFR_MSG,
+		.nwrites = 1, .writes = chunk,
+	};
+	u32 size = nfr_wire_size(&head), room = chunk->segs[0].offset;
+	int rc;
+
+	if (rest > room - size)
+		return -EMSGSIZE;
+	trace_nfsrdma_svc_chunk(req, "lane", chunk, data);
+	nfr_svc_lane_state(chunk, data, rest);
+	if (nfr_wire_encode(&head, req->buffer, size) < 0)
+		return -EIO;
+	rc = nfr_svc_reply_copy_rest(req, res, size);
+	if (rc)
+		return rc;
+	trace_nfsrdma_svc_reply(req, &head, rest);
+	if (!data)
+		return size + rest;
+	/* earlier Replies must not show through */
+	memset(req->buffer + size + rest, 0, room - size - rest);
+	return room;
+}
+
+static int nfr_svc_lane_prepare(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
+{
+	u32 rest = 0, entries = nfr_svc_lane_entries(req);
+	int head, rc;
+
+	req->by_chunk = false;
+	req->send.opcode = IB_WR_SEND;
+	rc = nfr_svc_reply_split(req, rqstp, &rest);
+	if (rc)
+		return rc;
+	head = nfr_svc_lane_head(req, &rqstp->rq_res, rest);
+	if (head < 0)
+		return head;
+	rc = nfr_svc_gather_get(req, NFR_LANE_MESSAGES, entries, head);
+	return rc ?: nfr_svc_lane_gather(req, &rqstp->rq_res);
+}
+
+/*
+ * Send the Reply to a Call that came on a lane. If it does not fit, or memory is short, the
+ * lane breaks. Returns -EINPROGRESS: the caller must not use the request any more.
  */
-void nfr_svc_lane_drop(struct nfr_svc_req *req)
+static int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 {
 	struct nfr_svc *lane = req->svc;
-	u32 xid = req->head.xid;
+	int rc = nfr_svc_lane_prepare(req, rqstp);
+	u32 data = req->nresults ? req->results[0].length : 0;
 
-	nfr_svc_count(lane, dropped, 1);
-	nfr_svc_req_put(req);
-	nfr_conn_abandon(lane->conn, xid);
-	svc_xprt_put(&lane->xprt);
-}
-
-/* --- the end of a lane --- */
-
-/* Release sent requests and post queued ones. Completion handler. */
-static void nfr_svc_lane_writable(struct nfr_conn *conn)
-{
-	struct nfr_svc_req *req, *next;
-	LIST_HEAD(done);
-
-	nfr_svc_retire(conn->owner, &done);
-	list_for_each_entry_safe(req, next, &done, list) {
+	if (!rc) {
+		nfr_svc_count(lane, lane_bytes, data);
+		nfr_svc_gather_finish(req, rqstp, data);
+		nfr_svc_advance(req, NFR_SVC_SENT);
+	} else {
+		trace_nfsrdma_svc_error(lane, req->head.xid, "no Reply on a lane", rc);
 		nfr_svc_gather_release(req);
-		nfr_svc_req_put(req);
+		nfr_svc_advance(req, NFR_SVC_FREE);
+		nfr_conn_break(lane->conn, "sending a Reply on a lane failed");
 	}
+	/* nfr_svc_lane_receive() took it */
+	nfr_svc_put(lane);
+	return -EINPROGRESS;
 }
 
-/* Take the Calls back that wait for an nfsd thread. */
-static void nfr_svc_lane_withdraw(struct nfr_svc *lane, struct list_head *calls)
-{
-	struct nfr_svc *home = lane->home;
-	struct nfr_svc_req *req, *next;
+/* --- life --- */
 
-	spin_lock_bh(&home->lock);
-	lane->ended = true;
-	list_for_each_entry_safe(req, next, &home->ready, list)
-		if (req->svc == lane)
-			list_move_tail(&req->list, calls);
-	/* they may have kept other Calls from the budget */
-	set_bit(XPT_DATA, &home->xprt.xpt_flags);
-	spin_unlock_bh(&home->lock);
-	svc_xprt_enqueue(&home->xprt);
-}
-
-static void nfr_svc_lane_end_work(struct work_struct *work)
-{
-	struct nfr_svc *lane = container_of(work, struct nfr_svc, end_work);
-	struct nfr_svc_req *req, *next;
-	LIST_HEAD(calls);
-
-	nfr_svc_lane_withdraw(lane, &calls);
-	list_for_each_entry_safe(req, next, &calls, list) {
-		/* freed with the lane */
-		list_del_init(&req->list);
-		svc_xprt_put(&lane->xprt);
-	}
-	svc_xprt_put(&lane->xprt);
-}
-
-/**
- * nfr_svc_lane_schedule_end - end a broken lane
- * @lane: lane
- *
- * Context: Any; the first call counts.
- */
-void nfr_svc_lane_schedule_end(struct nfr_svc *lane)
-{
-	if (!test_and_set_bit(NFR_SVC_LANE_ENDS, &lane->lane_flags))
-		queue_work(nfr_work_slow, &lane->end_work);
-}
-
-static void nfr_svc_lane_broken(struct nfr_conn *conn)
-{
-	struct nfr_svc *lane = conn->owner;
-
-	nfr_svc_budget_leave(lane);
-	nfr_svc_lane_schedule_end(lane);
-}
-
-static const struct nfr_conn_ops nfr_svc_lane_conn_ops = {
-	.receive = nfr_svc_receive,
-	.writable = nfr_svc_lane_writable,
-	.broken = nfr_svc_lane_broken,
-	.unanswered = "nfsd dropped a Call",
-	.softirq = true,
-};
-
-/* --- joining --- */
-
-/* Break all lanes of a connection. Caller holds the lock. */
-static void nfr_svc_lanes_break_locked(struct nfr_svc *home, const char *reason)
-{
-	struct nfr_svc *lane;
-
-	list_for_each_entry(lane, &home->lanes, joined)
-		nfr_conn_break(lane->conn, reason);
-}
-
-static struct nfr_svc *nfr_svc_lane_find_home(const struct nfr_svc *lane,
-					      const struct sockaddr *peer)
-{
-	u64 token = lane->conn->peer.token;
-	struct nfr_svc *svc;
-
-	list_for_each_entry(svc, &nfr_svc_lane_homes, known)
-		if (svc->conn->peer.token == token && svc->variant == lane->variant &&
-		    nfr_conn_is_up(svc->conn) &&
-		    rpc_cmp_addr((struct sockaddr *)&svc->xprt.xpt_remote, peer))
-			return svc;
-	return NULL;
-}
-
-/**
- * nfr_svc_lane_init - initialize a lane
- * @lane: new connection whose private data asks for a lane
- */
-void nfr_svc_lane_init(struct nfr_svc *lane)
+static int nfr_svc_lane_agree(struct nfr_svc *lane, const struct rdma_conn_param *param)
 {
 	struct nfr_conn *conn = lane->conn;
 
-	lane->variant = NFR_PRE_POSTED;
-	lane->personality = &nfr_svc_lane_personality;
-	conn->ops = &nfr_svc_lane_conn_ops;
 	conn->wanted.inline_send = NFR_LANE_INLINE;
 	conn->wanted.inline_recv = NFR_LANE_INLINE;
 	conn->wanted.credits = 1;
+	return 0;
 }
 
-/**
- * nfr_svc_lane_join - find the connection that a lane belongs to
- * @lane: adopted lane, which may break as soon as it joined
- * @peer: address of the client
- *
- * Return: false if no connection from @peer with this token accepts another lane.
- */
-bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer)
-{
-	struct nfr_svc *home;
-
-	spin_lock_bh(&nfr_svc_lane_lock);
-	home = nfr_svc_lane_find_home(lane, peer);
-	if (home && (home->nlanes >= NFR_LANES_MAX ||
-		     !kref_get_unless_zero(&home->xprt.xpt_ref)))
-		home = NULL;
-	if (home) {
-		if (lane->notices)
-			nfr_svc_lanes_break_locked(home, "replaced by a new second connection");
-		home->nlanes++;
-		nfr_svc_lane_count++;
-		list_add_tail(&lane->joined, &home->lanes);
-		lane->home = home;
-	}
-	spin_unlock_bh(&nfr_svc_lane_lock);
-	return home;
-}
-
-/**
- * nfr_svc_lane_leave - undo nfr_svc_lane_join()
- * @lane: drained lane; the caller drops the reference to its home
- */
-void nfr_svc_lane_leave(struct nfr_svc *lane)
-{
-	spin_lock_bh(&nfr_svc_lane_lock);
-	list_del(&lane->joined);
-	lane->home->nlanes--;
-	nfr_svc_lane_count--;
-	spin_unlock_bh(&nfr_svc_lane_lock);
-}
-
-/**
- * nfr_svc_lanes_total - get the number of lanes
- *
- * Return: lanes of all connections.
- */
-u32 nfr_svc_lanes_total(void)
-{
-	return READ_ONCE(nfr_svc_lane_count);
-}
-
-/**
- * nfr_svc_lanes_init - initialize the lanes of a connection
- * @svc: new connection, or a lane
- */
-void nfr_svc_lanes_init(struct nfr_svc *svc)
-{
-	INIT_LIST_HEAD(&svc->known);
-	INIT_LIST_HEAD(&svc->lanes);
-	INIT_LIST_HEAD(&svc->joined);
-	INIT_WORK(&svc->end_work, nfr_svc_lane_end_work);
-}
-
-/**
- * nfr_svc_lanes_admit - let lanes join a connection
- * @svc: connection with a personality that has lanes, about to be accepted
- */
-void nfr_svc_lanes_admit(struct nfr_svc *svc)
-{
-	if (svc->home)
-		return;
-	spin_lock_bh(&nfr_svc_lane_lock);
-	list_add(&svc->known, &nfr_svc_lane_homes);
-	spin_unlock_bh(&nfr_svc_lane_lock);
-}
-
-/**
- * nfr_svc_lanes_refuse - undo nfr_svc_lanes_admit()
- * @svc: connection without references, and therefore without lanes
- */
-void nfr_svc_lanes_refuse(struct nfr_svc *svc)
-{
-	spin_lock_bh(&nfr_svc_lane_lock);
-	list_del_init(&svc->known);
-	spin_unlock_bh(&nfr_svc_lane_lock);
-}
-
-/**
- * nfr_svc_lanes_break - break all lanes of a connection
- * @svc: broken connection
- */
-void nfr_svc_lanes_break(struct nfr_svc *svc)
-{
-	spin_lock_bh(&nfr_svc_lane_lock);
-	nfr_svc_lanes_break_locked(svc, "the connection of this lane broke");
-	spin_unlock_bh(&nfr_svc_lane_lock);
-}
-
-/**
- * nfr_svc_lane_latest - find the lane that joined a connection last
- * @svc: connection
- *
- * Return: lane with a reference for the caller, or NULL if there is none that works.
- */
-struct nfr_svc *nfr_svc_lane_latest(struct nfr_svc *svc)
-{
-	struct nfr_svc *lane = NULL;
-
-	spin_lock_bh(&nfr_svc_lane_lock);
-	if (!list_empty(&svc->lanes))
-		lane = list_last_entry(&svc->lanes, struct nfr_svc, joined);
-	if (lane && (!nfr_conn_is_up(lane->conn) || !kref_get_unless_zero(&lane->xprt.xpt_ref)))
-		lane = NULL;
-	spin_unlock_bh(&nfr_svc_lane_lock);
-	return lane;
-}
-
-/**
- * nfr_svc_lane_fit - set the profile of a lane
- * @lane: adopted lane
- *
- * Return: 0, or -EOPNOTSUPP if the device or the client is unsuitable.
- */
-int nfr_svc_lane_fit(struct nfr_svc *lane)
+static int nfr_svc_lane_fit(struct nfr_svc *lane)
 {
 	struct nfr_conn *conn = lane->conn;
 	u32 sges = min_t(u32, conn->device->attrs.max_send_sge, NFR_LANE_SGES);
@@ -416,3 +244,19 @@ int nfr_svc_lane_fit(struct nfr_svc *lane)
 	};
 	return 0;
 }
+
+const struct nfr_svc_personality nfr_svc_lane = {
+	.variant	= NFR_PRE_POSTED,
+	.conn		= {
+		.receive	= nfr_svc_receive,
+		.writable	= nfr_svc_gather_writable,
+		.broken		= nfr_svc_branch_broken,
+		.unanswered	= NFR_SVC_UNANSWERED,
+		.softirq	= true,
+	},
+	.agree		= nfr_svc_lane_agree,
+	.fit		= nfr_svc_lane_fit,
+	.destroy	= nfr_svc_gather_free_all,
+	.receive	= nfr_svc_lane_receive,
+	.reply		= nfr_svc_lane_reply,
+};

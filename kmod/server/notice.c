@@ -213,8 +213,14 @@ int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 
 /* --- receiving --- */
 
-/* Accept the credits that a client returns. Completion handler. */
-static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
+/**
+ * nfr_svc_notice_receive - accept the credits that a client returns
+ * @conn: second connection
+ * @recv: message
+ *
+ * Context: Completion handler.
+ */
+void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *side = conn->owner;
 	struct nfr_notice notice;
@@ -242,45 +248,33 @@ static void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		side->notices->credited(side);
 }
 
-static void nfr_svc_notice_writable(struct nfr_conn *conn)
-{
-}
-
-static void nfr_svc_notice_broken(struct nfr_conn *conn)
-{
-	nfr_svc_lane_schedule_end(conn->owner);
-}
-
-static const struct nfr_conn_ops nfr_svc_notice_conn_ops = {
-	.receive = nfr_svc_notice_receive,
-	.writable = nfr_svc_notice_writable,
-	.broken = nfr_svc_notice_broken,
-	.unanswered = "none",
-	.softirq = true,
-};
-
 /* --- life --- */
 
 /**
- * nfr_svc_notice_init - initialize a second connection
- * @side: new connection whose private data asks to join another one
+ * nfr_svc_notice_agree - prepare a second connection
+ * @side: new connection
+ * @param: parameters of the connection request
  *
- * Return: 0 or -ENOMEM.
+ * Return: 0, -EOPNOTSUPP if the device is unsuitable, or -ENOMEM.
  */
-int nfr_svc_notice_init(struct nfr_svc *side)
+int nfr_svc_notice_agree(struct nfr_svc *side, const struct rdma_conn_param *param)
 {
+	struct nfr_svc_notices *notices = kzalloc(sizeof(*notices), NFR_GFP_RETRIED);
 	struct nfr_conn *conn = side->conn;
 
-	side->notices = kzalloc(sizeof(*side->notices), NFR_GFP_RETRIED);
-	if (!side->notices)
+	if (!notices)
 		return -ENOMEM;
-	side->notices->side = side;
-	side->notices->credits = NFR_NOTICES;
-	side->variant = NFR_OPTIMISTIC;
-	conn->ops = &nfr_svc_notice_conn_ops;
+	if (nfr_svc_pool_init(side, &notices->pool)) {
+		kfree(notices);
+		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
+	}
+	notices->side = side;
+	notices->credits = NFR_NOTICES;
+	side->notices = notices;
 	conn->wanted.inline_send = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.inline_recv = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.credits = NFR_SVC_NOTICE_RECVS;
+	conn->profile.reads_served = param->responder_resources;
 	return 0;
 }
 
@@ -315,14 +309,11 @@ int nfr_svc_notice_fit(struct nfr_svc *side)
 	struct nfr_conn *conn = side->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
-	int rc;
+	int rc = nfr_conn_fit_queue(conn, NFR_SVC_REVOKED_MAX + 2);
 
-	if (!nfr_svc_expose_fit(side, conn->device))
-		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
-	rc = nfr_conn_fit_queue(conn, NFR_SVC_REVOKED_MAX + 2);
 	if (rc)
 		return rc;
-	side->notices->order = ilog2(min_t(u32, side->pool.depth, 1 << NFR_EXTENT_ORDER_MAX));
+	side->notices->order = ilog2(min_t(u32, side->pool->depth, 1 << NFR_EXTENT_ORDER_MAX));
 	profile->receives = NFR_SVC_NOTICE_RECVS;
 	profile->sends = NFR_SVC_NOTICE_SENDS;
 	profile->send_sges = 1;
@@ -345,11 +336,10 @@ void nfr_svc_notice_destroy(struct nfr_svc *side)
 {
 	struct nfr_svc_notices *notices = side->notices;
 
-	if (!notices)
-		return;
 	if (notices->ring)
 		ib_dma_unmap_single(side->conn->device, notices->addr,
 				    NFR_NOTICES * NFR_SVC_NOTICE_BYTES, DMA_TO_DEVICE);
+	nfr_mem_pool_destroy(&notices->pool);
 	kfree(notices->ring);
 	kfree(notices);
 }

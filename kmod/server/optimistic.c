@@ -12,10 +12,11 @@
 #include <linux/magic.h>
 #include <linux/pagemap.h>
 
+#include "connection/receive.h"
+#include "server/branch.h"
 #include "server/call.h"
 #include "server/optimistic.h"
 #include "server/reply.h"
-#include "server/request.h"
 
 /* A file handle of nfsd, see fs/nfsd/nfsfh.h: 1, 0, types of the two ids that follow, and these */
 #define NFR_SVC_FH_FSID_TYPE	2
@@ -186,7 +187,7 @@ static bool nfr_svc_optimistic_is_read(const struct nfr_svc_req *req,
 static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct nfr_read *read,
 				     const struct svc_rqst *rqstp)
 {
-	struct nfr_svc *side = nfr_svc_lane_latest(req->svc);
+	struct nfr_svc *side = nfr_svc_branches_latest(req->svc);
 	struct page *page = rqstp->rq_res.pages[0];
 	struct inode *inode;
 
@@ -197,7 +198,7 @@ static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct
 		nfr_svc_grant_reference(side, read, inode, page, rqstp->rq_stime);
 	else
 		nfr_svc_count(side, refused[NFR_REFUSED_FILE], 1);
-	svc_xprt_put(&side->xprt);
+	nfr_svc_put(side);
 }
 
 static int nfr_svc_optimistic_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
@@ -209,7 +210,58 @@ static int nfr_svc_optimistic_reply(struct nfr_svc_req *req, struct svc_rqst *rq
 	return nfr_svc_reply(req, rqstp);
 }
 
+/* --- the second connection, see notice.c --- */
+
+static void nfr_svc_optimistic_writable(struct nfr_conn *conn)
+{
+}
+
+static int nfr_svc_optimistic_agree(struct nfr_svc *side, const struct rdma_conn_param *param)
+{
+	int rc = nfr_svc_notice_agree(side, param);
+
+	if (!rc)
+		nfr_svc_grants_init(side);
+	return rc;
+}
+
+static int nfr_svc_optimistic_fit(struct nfr_svc *side)
+{
+	return nfr_svc_notice_fit(side) ?: nfr_svc_grants_join(side);
+}
+
+static void nfr_svc_optimistic_destroy(struct nfr_svc *side)
+{
+	nfr_svc_grants_destroy(side);
+	nfr_svc_notice_destroy(side);
+}
+
+static const struct nfr_svc_personality nfr_svc_optimistic_branch = {
+	.variant	= NFR_OPTIMISTIC,
+	.conn		= {
+		.receive	= nfr_svc_notice_receive,
+		.writable	= nfr_svc_optimistic_writable,
+		.broken		= nfr_svc_branch_broken,
+		.unanswered	= "none",
+		.softirq	= true,
+	},
+	.agree		= nfr_svc_optimistic_agree,
+	.fit		= nfr_svc_optimistic_fit,
+	.destroy	= nfr_svc_optimistic_destroy,
+	.show		= nfr_svc_grants_show,
+};
+
 const struct nfr_svc_personality nfr_svc_optimistic = {
+	.variant	= NFR_OPTIMISTIC,
+	.invalidates	= true,
+	.branch		= &nfr_svc_optimistic_branch,
+	.conn		= {
+		.receive	= nfr_svc_receive,
+		.writable	= nfr_svc_writable,
+		.broken		= nfr_svc_first_broken,
+		.unanswered	= NFR_SVC_UNANSWERED,
+		.softirq	= true,
+	},
 	.receive	= nfr_svc_version1_receive,
 	.reply		= nfr_svc_optimistic_reply,
 	.refuse		= nfr_svc_reply_error,

@@ -58,6 +58,7 @@ struct nfr_svc_client {
 /**
  * struct nfr_svc_notices - what the second connection of a client has
  * @side: the connection
+ * @pool: its MRs
  * @credits: notices that the client has receives for; the lock of the connection protects
  *	the members up to @late
  * @sent: number of notices sent
@@ -84,6 +85,7 @@ struct nfr_svc_client {
  */
 struct nfr_svc_notices {
 	struct nfr_svc *side;
+	struct nfr_pool pool;
 	u32 credits;
 	u32 sent;
 	u8 *ring;
@@ -194,6 +196,10 @@ struct nfr_svc_grant {
 extern spinlock_t nfr_svc_grants_lock;
 
 /* notice.c */
+int nfr_svc_notice_agree(struct nfr_svc *side, const struct rdma_conn_param *param);
+int nfr_svc_notice_fit(struct nfr_svc *side);
+void nfr_svc_notice_destroy(struct nfr_svc *side);
+void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv);
 bool nfr_svc_notice_may_grant(struct nfr_svc *side);
 int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 			 struct nfr_exposure *exposure);
@@ -216,6 +222,12 @@ bool nfr_svc_grant_stays(const struct nfr_svc_grant *grant);
 bool nfr_svc_client_may_read(const struct nfr_svc_client *client);
 void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why);
 void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why);
+
+/* revoke.c; callers do not hold it */
+void nfr_svc_grants_init(struct nfr_svc *side);
+int nfr_svc_grants_join(struct nfr_svc *side);
+void nfr_svc_grants_destroy(struct nfr_svc *side);
+void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq);
 
 /* grant.c */
 void nfr_svc_grant_reference(struct nfr_svc *side, const struct nfr_read *read,

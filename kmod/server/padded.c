@@ -19,9 +19,9 @@
 #include "memory/span.h"
 #include "observe/trace_server.h"
 #include "params.h"
+#include "server/branch.h"
 #include "server/call.h"
 #include "server/reply.h"
-#include "server/request.h"
 #include "server/server.h"
 #include "variants.h"
 
@@ -35,15 +35,11 @@
 
 static atomic_t nfr_svc_padded_in_use;
 
-/**
- * nfr_svc_padded_admit - charge the receives that a connection may have
- * @svc: new connection with the parameters set
- *
- * All connections together may have receives of as much memory as RDMA Reads.
- *
- * Return: false if the limit does not permit it.
+/*
+ * Charge the receives that a connection may have: all connections together may have receives of
+ * as much memory as RDMA Reads.
  */
-bool nfr_svc_padded_admit(struct nfr_svc *svc)
+static int nfr_svc_padded_agree(struct nfr_svc *svc, const struct rdma_conn_param *param)
 {
 	struct nfr_conn *conn = svc->conn;
 	u32 receives = conn->wanted.credits + NFR_QUEUE_SPARE;
@@ -54,19 +50,22 @@ bool nfr_svc_padded_admit(struct nfr_svc *svc)
 	if (atomic_add_return(pages, &nfr_svc_padded_in_use) > nfr_params_server_pages()) {
 		atomic_sub(pages, &nfr_svc_padded_in_use);
 		conn->profile.recv_data = 0;
-		return false;
+		return -ENOMEM;
 	}
-	svc->padded_pages = pages;
-	return true;
+	svc->padding.pages = pages;
+	return 0;
 }
 
-/**
- * nfr_svc_padded_leave - undo nfr_svc_padded_admit()
- * @svc: connection without receives
- */
-void nfr_svc_padded_leave(struct nfr_svc *svc)
+static void nfr_svc_padded_destroy(struct nfr_svc *svc)
 {
-	atomic_sub(svc->padded_pages, &nfr_svc_padded_in_use);
+	nfr_svc_gather_free_all(svc);
+	atomic_sub(svc->padding.pages, &nfr_svc_padded_in_use);
+}
+
+static void nfr_svc_padded_show(const struct nfr_svc *svc, struct seq_file *seq)
+{
+	seq_printf(seq, "padded_send %u\npadded_recv %u\n", svc->padding.most,
+		   svc->conn->profile.recv_data);
 }
 
 /**
@@ -79,18 +78,16 @@ u32 nfr_svc_padded_total(void)
 	return atomic_read(&nfr_svc_padded_in_use);
 }
 
-/**
- * nfr_svc_padded_fit - set how much data a Reply may have behind padding
- * @svc: connection that nfr_svc_padded_admit() accepted, with its profile set
- */
-void nfr_svc_padded_fit(struct nfr_svc *svc)
+/* Set how much data a Reply may have behind padding. */
+static int nfr_svc_padded_fit(struct nfr_svc *svc)
 {
 	struct nfr_conn *conn = svc->conn;
 	u32 entries = conn->profile.send_sges;
 	u32 most = min(conn->wanted.padded_max, nfr_padded_limit(conn->peer.capabilities));
 
 	entries -= min_t(u32, entries, NFR_SVC_PADDED_SPARE);
-	svc->padded = min_t(u32, most, entries << PAGE_SHIFT);
+	svc->padding.most = min_t(u32, most, entries << PAGE_SHIFT);
+	return 0;
 }
 
 /* --- Calls --- */
@@ -100,7 +97,7 @@ static bool nfr_svc_padded_check(struct nfr_svc_req *req)
 {
 	const struct nfr_recv *recv = req->recv;
 	struct nfr_header *head = &req->head;
-	struct nfr_padded *data = &req->padded;
+	struct nfr_padded *data = &req->gathered.padded;
 	struct nfr_padding padding;
 	struct nfr_space space = {
 		.chunks = req->chunks, .nchunks = NFR_SVC_CHUNKS,
@@ -126,8 +123,8 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	struct nfr_svc *svc = req->svc;
 
 	if (!nfr_wire_is_padded(req->recv->data, req->recv->length)) {
-		req->padded.length = 0;
-		nfr_svc_version1.receive(req);
+		req->gathered.padded.length = 0;
+		nfr_svc_version1_receive(req);
 		return;
 	}
 	if (!nfr_svc_padded_check(req)) {
@@ -136,11 +133,11 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 	}
 	nfr_svc_count(svc, calls, 1);
 	nfr_svc_count(svc, padded_calls, 1);
-	nfr_svc_count(svc, padded_bytes, req->padded.length);
+	nfr_svc_count(svc, padded_bytes, req->gathered.padded.length);
 	trace_nfsrdma_svc_call(req);
 	/* the chunk named the data, and nothing has to be read */
 	req->head.nreads = 0;
-	nfr_svc_advance(req);
+	nfr_svc_advance(req, NFR_SVC_READY);
 }
 
 /*
@@ -154,9 +151,9 @@ static int nfr_svc_padded_recvfrom(struct svc_rqst *rqstp)
 	struct xdr_buf *arg = &rqstp->rq_arg;
 	const struct nfr_padded *data;
 
-	if (length <= 0 || !req->padded.length)
+	if (length <= 0 || !req->gathered.padded.length)
 		return length;
-	data = &req->padded;
+	data = &req->gathered.padded;
 	arg->head[0].iov_len = data->position;
 	arg->pages = req->recv->pages;
 	arg->page_len = xdr_align_size(data->length);
@@ -179,13 +176,9 @@ void nfr_svc_padded_register(const struct svc_xprt_ops *ops)
 	nfr_svc_padded_ops.xpo_recvfrom = nfr_svc_padded_recvfrom;
 }
 
-/**
- * nfr_svc_padded_establish - let nfsd use the operations of this personality
- * @svc: connection that sunrpc has just initialized
- */
-void nfr_svc_padded_establish(struct nfr_svc *svc)
+static void nfr_svc_padded_establish(struct nfr_svc *svc)
 {
-	svc->xprt.xpt_ops = &nfr_svc_padded_ops;
+	svc->first->xprt.xpt_ops = &nfr_svc_padded_ops;
 }
 
 /* --- Replies --- */
@@ -267,7 +260,7 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 	if (!length || (length < nfr_padded_thresh(svc->conn->send_size) &&
 			NFR_WIRE_MIN + rqstp->rq_res.len <= svc->conn->send_size))
 		return nfr_svc_padded_reply_plain(req, rqstp);
-	if (length > svc->padded || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
+	if (length > svc->padding.most || req->head.reply || NFR_SVC_PADDED_HEADER + rest >
 	    NFR_PADDED_ALIGN)
 		return -EMSGSIZE;
 	rc = nfr_svc_padded_gather(req, &rqstp->rq_res, rest);
@@ -276,34 +269,27 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 		return rc;
 	}
 	req->by_chunk = false;
-	req->state = NFR_SVC_SENT;
 	nfr_svc_count(svc, padded_replies, 1);
 	nfr_svc_count(svc, padded_bytes, length);
-	nfr_svc_gather_post(req, rqstp, length);
-	return -EINPROGRESS;
-}
-
-/**
- * nfr_svc_padded_writable - release sent requests and post queued ones
- * @conn: connection
- *
- * As nfr_svc_writable() does, and releases the pages of Replies.
- *
- * Context: Completion handler.
- */
-void nfr_svc_padded_writable(struct nfr_conn *conn)
-{
-	struct nfr_svc_req *req, *next;
-	LIST_HEAD(done);
-
-	nfr_svc_retire(conn->owner, &done);
-	list_for_each_entry_safe(req, next, &done, list) {
-		nfr_svc_gather_release(req);
-		nfr_svc_advance(req);
-	}
+	nfr_svc_gather_finish(req, rqstp, length);
+	return 0;
 }
 
 const struct nfr_svc_personality nfr_svc_padded = {
+	.variant	= NFR_PADDED,
+	.invalidates	= true,
+	.conn		= {
+		.receive	= nfr_svc_receive,
+		.writable	= nfr_svc_gather_writable,
+		.broken		= nfr_svc_first_broken,
+		.unanswered	= NFR_SVC_UNANSWERED,
+		.softirq	= true,
+	},
+	.agree		= nfr_svc_padded_agree,
+	.fit		= nfr_svc_padded_fit,
+	.establish	= nfr_svc_padded_establish,
+	.destroy	= nfr_svc_padded_destroy,
+	.show		= nfr_svc_padded_show,
 	.receive	= nfr_svc_padded_receive,
 	.reply		= nfr_svc_padded_reply,
 	.refuse		= nfr_svc_reply_error,

@@ -10,15 +10,15 @@
  */
 #include <linux/sunrpc/xdr.h>
 
+#include "connection/receive.h"
 #include "connection/state.h"
 #include "memory/span.h"
 #include "observe/trace_server.h"
+#include "server/branch.h"
 #include "server/call.h"
 #include "server/expose.h"
 #include "server/memory.h"
-#include "server/pages.h"
 #include "server/reply.h"
-#include "server/request.h"
 #include "server/server.h"
 #include "work.h"
 
@@ -36,7 +36,7 @@ static void nfr_svc_readread_end(struct nfr_svc_req *req, const char *what)
 
 	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
 	nfr_svc_count(req->svc, dropped, 1);
-	nfr_svc_req_put(req);
+	nfr_svc_advance(req, NFR_SVC_FREE);
 	nfr_conn_break(conn, what);
 }
 
@@ -46,12 +46,12 @@ static void nfr_svc_readread_done(struct nfr_svc_req *req)
 	u32 xid = req->head.xid;
 	struct nfr_svc_req *found = nfr_svc_expose_done(svc, xid);
 
-	nfr_svc_req_put(req);
+	nfr_svc_advance(req, NFR_SVC_FREE);
 	trace_nfsrdma_svc_done(svc, xid, found ? "done" : "stray");
 	nfr_svc_count(svc, dones, found ? 1 : 0);
 	nfr_svc_count(svc, stray_dones, found ? 0 : 1);
 	if (found)
-		nfr_svc_advance(found);
+		nfr_svc_advance(found, NFR_SVC_REVOKING);
 }
 
 /*
@@ -64,7 +64,7 @@ static void nfr_svc_readread_room(struct nfr_svc_req *req)
 	struct nfr_chunk *chunk = &req->chunks[NFR_SVC_CHUNKS - 1];
 
 	*chunk = (struct nfr_chunk) { .nsegs = 1, .segs = &req->segs[NFR_SVC_SEGS - 1] };
-	chunk->segs->length = max(READ_ONCE(req->svc->room), 1u) << PAGE_SHIFT;
+	chunk->segs->length = max(READ_ONCE(req->svc->exposures->room), 1u) << PAGE_SHIFT;
 	req->head.writes = chunk;
 	req->head.nwrites = 1;
 }
@@ -110,22 +110,22 @@ struct nfr_svc_readread_plan {
 };
 
 /* Expect Replies as long as the longest of the last ones. nfsd threads may race; it is a guess. */
-static void nfr_svc_readread_learn(struct nfr_svc *svc, u32 pages)
+static void nfr_svc_readread_learn(struct nfr_svc_exposures *exposures, u32 pages)
 {
-	u32 longest = max(READ_ONCE(svc->longest), pages);
-	u32 count = READ_ONCE(svc->nreplies) + 1;
+	u32 longest = max(READ_ONCE(exposures->longest), pages);
+	u32 count = READ_ONCE(exposures->nreplies) + 1;
 
-	WRITE_ONCE(svc->nreplies, count);
-	if (pages > READ_ONCE(svc->room) || count % NFR_SVC_LEARN == 0)
-		WRITE_ONCE(svc->room, longest);
-	WRITE_ONCE(svc->longest, count % NFR_SVC_LEARN ? longest : 0);
+	WRITE_ONCE(exposures->nreplies, count);
+	if (pages > READ_ONCE(exposures->room) || count % NFR_SVC_LEARN == 0)
+		WRITE_ONCE(exposures->room, longest);
+	WRITE_ONCE(exposures->longest, count % NFR_SVC_LEARN ? longest : 0);
 }
 
 /* Check whether @length inline bytes fit, with a chunk of @span. */
 static bool nfr_svc_readread_fits(const struct nfr_svc *svc, const struct nfr_span *span,
 				  u32 length)
 {
-	u32 segs = nfr_mem_span_regions(span, svc->pool.room);
+	u32 segs = nfr_mem_span_regions(span, svc->pool->room);
 
 	return (u64)NFR_WIRE_2003_MIN + segs * (8 + NFR_WIRE_SEGMENT) + length <=
 	       svc->conn->send_size;
@@ -203,6 +203,7 @@ static int nfr_svc_readread_build(struct nfr_svc_req *req, struct svc_rqst *rqst
 	return nfr_svc_req_finish_2003(req, &plan->head, size + plan->length);
 }
 
+/* Returns -EINPROGRESS: the Reply is posted. */
 static int nfr_svc_readread_expose(struct nfr_svc_req *req, struct svc_rqst *rqstp,
 				   struct nfr_svc_readread_plan *plan)
 {
@@ -219,8 +220,8 @@ static int nfr_svc_readread_expose(struct nfr_svc_req *req, struct svc_rqst *rqs
 	}
 	nfr_svc_count(req->svc, exposures, 1);
 	nfr_svc_count(req->svc, exposed_bytes, length);
-	req->state = NFR_SVC_EXPOSING;
-	return 0;
+	nfr_svc_advance(req, NFR_SVC_EXPOSED);
+	return -EINPROGRESS;
 }
 
 static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
@@ -234,7 +235,7 @@ static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqst
 	int rc;
 
 	nfr_svc_reply_results(req, rqstp);
-	nfr_svc_readread_learn(req->svc, PFN_UP(rqstp->rq_res.len));
+	nfr_svc_readread_learn(req->svc->exposures, PFN_UP(rqstp->rq_res.len));
 	rc = nfr_svc_readread_choose(req, &rqstp->rq_res, &plan);
 	if (rc)
 		return rc;
@@ -247,33 +248,87 @@ static int nfr_svc_readread_reply(struct nfr_svc_req *req, struct svc_rqst *rqst
 	return rc;
 }
 
-const struct nfr_svc_personality nfr_svc_version0 = {
+/* --- the end of the client's time --- */
+
+/* End the exposure of Replies without a Done, or the connection. */
+static void nfr_svc_readread_expire(struct work_struct *work)
+{
+	struct nfr_svc_exposures *exposures = container_of(work, struct nfr_svc_exposures,
+							   expire.work);
+	struct nfr_svc *svc = exposures->svc;
+	struct nfr_svc_req *req, *next;
+	LIST_HEAD(late);
+
+	if (nfr_svc_expose_late(svc, &late))
+		nfr_work_queue(&exposures->expire, NFR_SVC_EXPOSE_CHECK);
+	list_for_each_entry_safe(req, next, &late, list) {
+		trace_nfsrdma_svc_done(svc, req->head.xid, "timeout");
+		nfr_svc_count(svc, done_timeouts, 1);
+		nfr_svc_advance(req, NFR_SVC_REVOKING);
+	}
+	if (nfr_svc_expose_is_stuck(svc))
+		nfr_conn_break(svc->conn, "an invalidation takes too long");
+}
+
+/* --- life --- */
+
+static int nfr_svc_readread_agree(struct nfr_svc *svc, const struct rdma_conn_param *param)
+{
+	int rc = param->responder_resources ? nfr_svc_expose_init(svc) : -EOPNOTSUPP;
+
+	if (rc)
+		return rc;
+	INIT_DELAYED_WORK(&svc->exposures->expire, nfr_svc_readread_expire);
+	svc->conn->profile.reads_served = param->responder_resources;
+	return 0;
+}
+
+/* Each Call may have a Done; its Reply may need a registration and an invalidation. */
+static int nfr_svc_readread_fit(struct nfr_svc *svc)
+{
+	struct nfr_conn *conn = svc->conn;
+	const struct ib_device_attr *attrs = &conn->device->attrs;
+	struct nfr_profile *profile = &conn->profile;
+	u32 both = conn->wanted.credits + min_t(u32, conn->wanted.credits,
+						attrs->max_qp_wr - NFR_QUEUE_SPARE -
+						conn->wanted.credits);
+
+	conn->wanted.credits = max(both / 2, 1u);
+	profile->dones = conn->wanted.credits;
+	profile->sends += 2 * conn->wanted.credits;
+	profile->reads_served = min_t(int, profile->reads_served, attrs->max_qp_rd_atom);
+	return 0;
+}
+
+static void nfr_svc_readread_destroy(struct nfr_svc *svc)
+{
+	cancel_delayed_work_sync(&svc->exposures->expire);
+	nfr_svc_expose_destroy(svc);
+}
+
+static void nfr_svc_readread_show(const struct nfr_svc *svc, struct seq_file *seq)
+{
+	seq_printf(seq, "exposed_pages %d\n", atomic_read(&svc->exposures->pages));
+	seq_printf(seq, "dones_outstanding %u\n", READ_ONCE(svc->exposures->nexposed));
+}
+
+const struct nfr_svc_personality nfr_svc_readread = {
+	.variant	= NFR_READ_READ,
+	.conn		= {
+		.receive	= nfr_svc_receive,
+		.writable	= nfr_svc_writable,
+		.broken		= nfr_svc_first_broken,
+		.unanswered	= NFR_SVC_UNANSWERED,
+		.softirq	= true,
+	},
+	.agree		= nfr_svc_readread_agree,
+	.fit		= nfr_svc_readread_fit,
+	.destroy	= nfr_svc_readread_destroy,
+	.show		= nfr_svc_readread_show,
+	.init		= nfr_svc_expose_init_request,
 	.receive	= nfr_svc_readread_receive,
 	.reply		= nfr_svc_readread_reply,
 	.refuse		= nfr_svc_readread_refuse,
 	.size		= nfr_wire_2003_size,
 	.finish		= nfr_svc_req_finish_2003,
 };
-
-/* --- the end of the client's time --- */
-
-/**
- * nfr_svc_readread_expire - end the exposure of Replies without a Done, or the connection
- * @work: nfr_svc.expire
- */
-void nfr_svc_readread_expire(struct work_struct *work)
-{
-	struct nfr_svc *svc = container_of(work, struct nfr_svc, expire.work);
-	struct nfr_svc_req *req, *next;
-	LIST_HEAD(late);
-
-	if (nfr_svc_expose_late(svc, &late))
-		nfr_work_queue(&svc->expire, HZ);
-	list_for_each_entry_safe(req, next, &late, list) {
-		trace_nfsrdma_svc_done(svc, req->head.xid, "timeout");
-		nfr_svc_count(svc, done_timeouts, 1);
-		nfr_svc_advance(req);
-	}
-	if (nfr_svc_expose_is_stuck(svc))
-		nfr_conn_break(svc->conn, "an invalidation takes too long");
-}

@@ -13,9 +13,9 @@
 #include "memory/span.h"
 #include "memory/transfer.h"
 #include "observe/trace_server.h"
-#include "server/pages.h"
+#include "server/call.h"
+#include "server/memory.h"
 #include "server/reply.h"
-#include "server/request.h"
 #include "server/server.h"
 
 /* --- results --- */

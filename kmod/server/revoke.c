@@ -141,11 +141,11 @@ static void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited)
 
 static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *side)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&side->xprt.xpt_remote;
+	const struct sockaddr *address = (const struct sockaddr *)&side->remote;
 	struct nfr_svc_client *client;
 
 	list_for_each_entry(client, &nfr_svc_clients, list)
-		if (client->net == side->xprt.xpt_net &&
+		if (client->net == side->first->xprt.xpt_net &&
 		    rpc_cmp_addr((const struct sockaddr *)&client->address, address))
 			return client;
 	return NULL;
@@ -168,8 +168,8 @@ int nfr_svc_grants_join(struct nfr_svc *side)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&client->sides);
 	INIT_LIST_HEAD(&client->grants);
-	client->net = side->xprt.xpt_net;
-	client->address = side->xprt.xpt_remote;
+	client->net = side->first->xprt.xpt_net;
+	client->address = side->remote;
 	client->until = jiffies;
 	spin_lock_bh(&nfr_svc_grants_lock);
 	found = nfr_svc_client_find(side);
@@ -786,7 +786,7 @@ static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool lat
 
 	list_for_each_entry(grant, &watch->grants, of_file)
 		if (grant->ending && (late || grant->side->notices->failed) &&
-		    kref_get_unless_zero(&grant->side->xprt.xpt_ref))
+		    nfr_svc_get(grant->side))
 			return grant->side;
 	return NULL;
 }
@@ -811,7 +811,7 @@ static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 		spin_unlock_bh(&nfr_svc_grants_lock);
 		if (side) {
 			nfr_svc_revoke_by_fence(side);
-			svc_xprt_put(&side->xprt);
+			nfr_svc_put(side);
 		}
 	} while (ending);
 }
@@ -1051,7 +1051,7 @@ void nfr_svc_grants_destroy(struct nfr_svc *side)
 	LIST_HEAD(grants);
 	LIST_HEAD(mrs);
 
-	if (!notices || !notices->client)
+	if (!notices->client)
 		return;
 	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_all_gone(side);

@@ -3,15 +3,19 @@
  * Server transport: a listener, the connections that it accepted, and their
  * requests.
  *
+ * A client's first connection is a transport of nfsd. Clients of some personalities have
+ * branches beside it, which nfsd does not know, see branch.c.
+ *
  * A request exists from the receipt of a Call until its Reply is sent. No
  * thread waits for the network meanwhile: the completion handler of the receive
  * starts RDMA Reads, an nfsd thread takes the request when the Call is
  * complete, and the send queue keeps it after the Reply is posted or queued.
  *
- * Locking: nfr_conn.lock protects the send queue, @sent, @pending, @exposed and @revoking.
- * nfr_svc.lock protects @late, @deferred, @ready, @free, @all and @spares. The two do not
- * nest. memory.c has a lock for RDMA Reads, which nests in neither, and one for Replies, which
- * nests inside nfr_svc.lock; sunrpc's locks nest inside the latter.
+ * Locking: nfr_conn.lock protects the send queue, @sent, @pending, and the lists of
+ * struct nfr_svc_exposures. nfr_svc.lock protects @late, @deferred, @free, @all and @spares,
+ * and that of a first connection nfr_svc_first.ready. The two do not nest. memory.c has a lock
+ * for RDMA Reads, which nests in neither, and one for Replies, which nests inside
+ * nfr_svc.lock; sunrpc's locks nest inside the latter.
  *
  * Completions are handled in softirq context where the kernel has a workqueue
  * for that, so that a Call needs no thread before nfsd's. Locks of sunrpc's
@@ -53,6 +57,18 @@
 /* Divisor for the share of server_memory that one connection, or the kept pages, may have */
 #define NFR_SVC_SHARE		4
 
+/* Concurrent callbacks per connection: the number that Linux clients post receives for */
+#define NFR_SVC_CALLBACKS	2
+
+/*
+ * Interval at which a connection ends exposures whose time is over, as long as it has any: an
+ * invalidation that follows a Done is bounded as well, whatever server_done_timeout is
+ */
+#define NFR_SVC_EXPOSE_CHECK	HZ
+
+/* Disconnect reason for a Call without a Reply */
+#define NFR_SVC_UNANSWERED	"nfsd dropped a Call"
+
 /* Credits of a new connection; the grant doubles when half of it is in use */
 #define NFR_SVC_FIRST_GRANT	32u
 
@@ -67,10 +83,22 @@ struct nfr_result {
 	u32 length;
 };
 
+struct nfr_svc;
 struct nfr_svc_req;
 
 /**
- * struct nfr_svc_personality - protocol variant of the server
+ * struct nfr_svc_personality - protocol variant of a connection
+ * @variant: the personality
+ * @invalidates: Replies may invalidate a key of the client
+ * @branch: personality of the branches that may join a connection, or NULL
+ * @conn: operations of the connection
+ * @agree: prepare a new connection, or return a negative errno if the device or the client
+ *	does not suit: then a first connection becomes one of version 1, and a branch is refused
+ * @fit: adapt the profile of a first connection, or set that of a branch; 0 or a negative errno
+ * @establish: adapt a first connection that sunrpc has just initialized
+ * @destroy: free what a drained connection and its requests have for this personality
+ * @show: print that for the file connection in debugfs
+ * @init: initialize what a new request has for this personality
  * @receive: decode and dispatch the message of a new request
  * @reply: plan and prepare the Reply of an nfsd thread, as nfr_svc_reply() does;
  *	-EINPROGRESS if the function has completed or ended the request itself
@@ -79,9 +107,19 @@ struct nfr_svc_req;
  * @finish: encode a header and chain the Send, as nfr_svc_req_finish() does
  *
  * The server calls these operations through this table, so that a new variant
- * only adds a table.
+ * only adds a table. Those from @agree to @init may be NULL.
  */
 struct nfr_svc_personality {
+	enum nfr_variant variant;
+	bool invalidates;
+	const struct nfr_svc_personality *branch;
+	struct nfr_conn_ops conn;
+	int (*agree)(struct nfr_svc *svc, const struct rdma_conn_param *param);
+	int (*fit)(struct nfr_svc *svc);
+	void (*establish)(struct nfr_svc *svc);
+	void (*destroy)(struct nfr_svc *svc);
+	void (*show)(const struct nfr_svc *svc, struct seq_file *seq);
+	void (*init)(struct nfr_svc_req *req);
 	void (*receive)(struct nfr_svc_req *req);
 	int (*reply)(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 	int (*refuse)(struct nfr_svc_req *req, enum nfr_error error);
@@ -89,20 +127,42 @@ struct nfr_svc_personality {
 	int (*finish)(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 };
 
-/*
- * States of a request; nfr_svc_advance() in call.c takes it from one to the next.
- * A Reply that names memory of the server takes the last three in place of
- * NFR_SVC_SENT, see expose.c.
- */
+/* States of a request; nfr_svc_advance() takes it to each of them */
 enum nfr_svc_state {
+	NFR_SVC_FREE,		/* not in use */
 	NFR_SVC_RECEIVED,	/* in its receive buffer; decoded and checked */
 	NFR_SVC_READING,	/* RDMA Reads wait for memory, or are in progress */
 	NFR_SVC_READY,		/* complete: waits for an nfsd thread */
 	NFR_SVC_REPLYING,	/* nfsd works on it, or the Reply is prepared */
 	NFR_SVC_SENT,		/* the Reply is posted, or waits for room in the send queue */
-	NFR_SVC_EXPOSING,	/* the Reply is prepared, with the registrations that it needs */
-	NFR_SVC_EXPOSED,	/* it is posted or waits for room; the client may read until Done */
+	NFR_SVC_EXPOSED,	/* in place of that: the client may read memory until Done */
 	NFR_SVC_REVOKING,	/* the registrations are being invalidated */
+};
+
+/*
+ * struct nfr_svc_exposed - memory of a Reply that the client reads (read-read), see expose.c
+ * @exposure: its registrations
+ * @pages: number of its pages
+ * @since: jiffies when the Reply was posted, and later when its revocation began
+ * @revoking: link in nfr_svc_exposures.revoking
+ * @revoke_cqe: completion of the last invalidation
+ */
+struct nfr_svc_exposed {
+	struct nfr_exposure exposure;
+	u32 pages;
+	unsigned long since;
+	struct list_head revoking;
+	struct ib_cqe revoke_cqe;
+};
+
+/*
+ * struct nfr_svc_gathered - data in messages (padded, pre-posted)
+ * @messages: messages of the Reply that the device takes from pages, or NULL, see gather.c
+ * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
+ */
+struct nfr_svc_gathered {
+	struct nfr_svc_gather *messages;
+	struct nfr_padded padded;
 };
 
 /*
@@ -120,21 +180,16 @@ enum nfr_svc_state {
  *	handles the request now
  * @reply_pages: pages charged for the Reply, see memory.c
  * @kept: the thread's pages while nfsd may replace them, then the pages of the Reply,
- *	see pages.c; @nkept elements, room for @kept_room
+ *	see memory.c; @nkept elements, room for @kept_room
  * @by_chunk: whether the Reply chunk conveys the Reply
  * @results: DDP-eligible results, in the order of the Write list
  * @buffer: send buffer of the Reply, mapped at @addr
  * @first: chain of work requests to post; ends with @last, has @count
  * @mark: end of the chain in the send queue, if it ends with the Reply
- * @exposure: memory that the client reads, see expose.c
- * @exposed_pages: number of its pages
- * @exposed_since: jiffies when the Reply was posted, and later when its revocation began
- * @revoking: link in nfr_svc.revoking
- * @revoke_cqe: completion of the last invalidation
- * @gather: messages that the device takes from pages, or NULL, see gather.c
- * @padded: data of a Call with padding, see padded.c; its length is 0 if there is none
  * @resume: function that continues the request when it has waited for memory or
  *	for a worker
+ * @exposed: what it has for read-read
+ * @gathered: what it has for padded and pre-posted
  */
 struct nfr_svc_req {
 	struct list_head list;
@@ -171,24 +226,56 @@ struct nfr_svc_req {
 	u32 count;
 	bool signal;
 	u32 mark;
-	struct nfr_svc_gather *gather;
 	void (*resume)(struct nfr_svc_req *req);
 
-	struct nfr_exposure exposure;
-	u32 exposed_pages;
-	unsigned long exposed_since;
-	struct list_head revoking;
-	struct ib_cqe revoke_cqe;
-	struct nfr_padded padded;
+	union {
+		struct nfr_svc_exposed exposed;
+		struct nfr_svc_gathered gathered;
+	};
 
 	struct nfr_chunk chunks[NFR_SVC_CHUNKS];
 	struct nfr_segment segs[NFR_SVC_SEGS];
 };
 
 /*
- * struct nfr_svc - accepted connection
- * @variant: personality that both ends agreed on
- * @personality: its operations
+ * struct nfr_svc_exposures - what a connection has for read-read
+ * @svc: the connection
+ * @pool: MRs for Replies that the client reads
+ * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
+ *	nfr_conn.lock protects both, and @revoking
+ * @revoking: requests whose registrations are being invalidated, oldest first
+ * @pages: number of pages that MRs of @pool expose
+ * @expire: work that ends exposures without a Done
+ * @room: expected length of a Reply in pages, and the longest of the last @nreplies
+ */
+struct nfr_svc_exposures {
+	struct nfr_svc *svc;
+	struct nfr_pool pool;
+	struct list_head exposed;
+	u32 nexposed;
+	struct list_head revoking;
+	atomic_t pages;
+	struct delayed_work expire;
+	u32 room;
+	u32 longest;
+	u32 nreplies;
+};
+
+/*
+ * struct nfr_svc_padding - what a connection has for padded
+ * @most: largest data of a Reply with padding, in bytes
+ * @pages: pages of receives, charged to the limit of all connections
+ */
+struct nfr_svc_padding {
+	u32 most;
+	u32 pages;
+};
+
+/*
+ * struct nfr_svc - connection of a client: what first connections and branches have
+ * @first: first connection: that which has this structure, or that which the branch joined
+ * @personality: what both ends agreed on
+ * @remote: address of the client; port 0
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
@@ -196,43 +283,28 @@ struct nfr_svc_req {
  * @reply_pages: pages charged for Replies; the budget lock of memory.c protects it
  * @short_of_share: a Call waits for this connection's share; same lock
  * @starved: link in the list of connections that wait for memory; same lock
+ * @late: received messages that wait for memory for a request
+ * @deferred: requests that need a worker to continue
+ * @spares: pages for RDMA Reads to come, see memory.c; @nspares elements
+ * @pending: requests that wait for room in the send queue
+ * @sent: requests whose Reply is posted
+ * @free_work: work that destroys the connection after its last reference is dropped
  * @watched: number of signaled completions at the last check
  * @waited: whether completions were outstanding at the last check
  * @heard: number of Calls at the last check
  * @max_message: maximum message size of the service in bytes
- * @late: received messages that wait for memory for a request
- * @deferred: requests that need a worker to continue
- * @ready: requests that wait for an nfsd thread
- * @spares: pages for RDMA Reads to come, see pages.c; @nspares elements
- * @pending: requests that wait for room in the send queue
- * @sent: requests whose Reply is posted
- * @callbacks: rpc_xprt for callbacks, or NULL
- * @pool: MRs for Replies that the client reads
- * @exposed: requests whose Reply the client may read, oldest first; @nexposed elements;
- *	nfr_conn.lock protects both, and @revoking
- * @revoking: requests whose registrations are being invalidated, oldest first
- * @exposed_pages: number of pages that MRs of @pool expose
- * @expire: work that ends exposures without a Done
- * @room: expected length of a Reply in pages, and the longest of the last @nreplies; read-read only
- * @padded: largest data of a Reply with padding, in bytes
- * @padded_pages: pages of receives, charged to the limit of all connections
- * @home: connection that this lane belongs to, or NULL if it is not a lane, see lane.c
- * @known: link in the list of connections that lanes may join; the lock of lane.c
- *	protects it
- * @lanes: lanes that joined this connection, @nlanes elements; same lock
- * @joined: link in @lanes of @home; same lock
+ * @pool: MRs for memory that the client reads, or NULL
+ * @exposures: what it has for read-read
+ * @padding: what it has for padded
  * @lane_pages: pages of data per message of a lane
- * @lane_flags: see lane.c
- * @ended: the lane does not pass on Calls any more; @lock of @home protects it
- * @end_work: work that ends a broken lane
- * @notices: what a second connection of the personality optimistic has, or NULL
+ * @notices: what a branch has for optimistic
  */
 struct nfr_svc {
-	struct svc_xprt xprt;
-	enum nfr_variant variant;
+	struct nfr_svc_first *first;
 	const struct nfr_svc_personality *personality;
-	struct list_head list;
 	struct nfr_conn *conn;
+	struct sockaddr_storage remote;
+	struct list_head list;
 	u32 grant;
 	atomic_t busy;
 	atomic_t sunk;
@@ -244,7 +316,6 @@ struct nfr_svc {
 	struct delayed_work late_work;
 	struct list_head deferred;
 	struct work_struct deferred_work;
-	struct list_head ready;
 	struct list_head free;
 	struct list_head all;
 	u32 nreqs;
@@ -258,37 +329,99 @@ struct nfr_svc {
 	bool waited;
 	u64 heard;
 	u32 max_message;
+	struct nfr_svc_counters counters;
+	struct dentry *debugfs;
+	struct nfr_pool *pool;
+	union {
+		struct nfr_svc_exposures *exposures;
+		struct nfr_svc_padding padding;
+		u32 lane_pages;
+		struct nfr_svc_notices *notices;
+	};
+};
+
+/*
+ * struct nfr_svc_first - first connection of a client, which nfsd knows
+ * @xprt: the transport; its references are those of the connection
+ * @svc: the connection
+ * @ready: requests that wait for an nfsd thread, those of branches as well
+ * @callbacks: rpc_xprt for callbacks, or NULL
+ * @known: link in the list of connections that branches may join; the lock of branch.c
+ *	protects it
+ * @branches: branches that joined, @nbranches elements; same lock
+ */
+struct nfr_svc_first {
+	struct svc_xprt xprt;
+	struct nfr_svc svc;
+	struct list_head ready;
 	struct rpc_xprt *callbacks;
 	u32 callbacks_granted;
 	atomic_t callbacks_inflight;
-	struct nfr_svc *home;
 	struct list_head known;
-	struct list_head lanes;
-	u32 nlanes;
+	struct list_head branches;
+	u32 nbranches;
+};
+
+/*
+ * struct nfr_svc_branch - connection of a client beside its first one
+ * @ref: references: one until the branch ends, and one for each Call on its way to nfsd and back
+ * @svc: the connection
+ * @joined: link in nfr_svc_first.branches
+ * @end_work: work that ends a broken branch
+ * @broken: bit 0: it broke
+ * @holds: what has to happen before @end_work is queued: it was opened, and it broke
+ */
+struct nfr_svc_branch {
+	struct kref ref;
+	struct nfr_svc svc;
 	struct list_head joined;
-	u32 lane_pages;
-	unsigned long lane_flags;
-	bool ended;
 	struct work_struct end_work;
-	struct nfr_svc_notices *notices;
-	struct nfr_svc_counters counters;
-	struct dentry *debugfs;
-	struct nfr_pool pool;
-	struct list_head exposed;
-	u32 nexposed;
-	struct list_head revoking;
-	atomic_t exposed_pages;
-	struct delayed_work expire;
-	u32 room;
-	u32 longest;
-	u32 nreplies;
-	u32 padded;
-	u32 padded_pages;
+	unsigned long broken;
+	atomic_t holds;
 };
 
 static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
 {
-	return container_of(xprt, struct nfr_svc, xprt);
+	return &container_of(xprt, struct nfr_svc_first, xprt)->svc;
+}
+
+static inline struct nfr_svc_branch *nfr_svc_branch_of(struct nfr_svc *svc)
+{
+	return container_of(svc, struct nfr_svc_branch, svc);
+}
+
+static inline bool nfr_svc_is_branch(const struct nfr_svc *svc)
+{
+	return svc != &svc->first->svc;
+}
+
+/* Take a reference. Returns false if the last one was dropped. */
+static inline bool nfr_svc_get(struct nfr_svc *svc)
+{
+	return kref_get_unless_zero(nfr_svc_is_branch(svc) ? &nfr_svc_branch_of(svc)->ref :
+							     &svc->first->xprt.xpt_ref);
+}
+
+static inline void nfr_svc_branch_release(struct kref *ref)
+{
+	nfr_work_queue(&container_of(ref, struct nfr_svc_branch, ref)->svc.free_work, 0);
+}
+
+static inline void nfr_svc_put(struct nfr_svc *svc)
+{
+	if (nfr_svc_is_branch(svc))
+		kref_put(&nfr_svc_branch_of(svc)->ref, nfr_svc_branch_release);
+	else
+		svc_xprt_put(&svc->first->xprt);
+}
+
+/* Have nfsd look at the Calls of a client. */
+static inline void nfr_svc_wake(struct nfr_svc *svc)
+{
+	struct svc_xprt *xprt = &svc->first->xprt;
+
+	set_bit(XPT_DATA, &xprt->xpt_flags);
+	svc_xprt_enqueue(xprt);
 }
 
 /*
@@ -297,7 +430,7 @@ static inline struct nfr_svc *nfr_svc_of(struct svc_xprt *xprt)
  */
 static inline u32 nfr_svc_recvs_for(const struct nfr_svc *svc, u32 grant)
 {
-	u32 dones = svc->variant == NFR_READ_READ ? grant : 0;
+	u32 dones = min(grant, svc->conn->profile.dones);
 
 	return grant + dones + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
@@ -335,66 +468,32 @@ struct svc_xprt *nfr_svc_establish(struct nfr_svc *svc, struct svc_xprt *listene
 void nfr_svc_observe_totals(void);
 
 /* lane.c */
-void nfr_svc_lane_init(struct nfr_svc *lane);
-bool nfr_svc_lane_join(struct nfr_svc *lane, const struct sockaddr *peer);
-void nfr_svc_lane_leave(struct nfr_svc *lane);
-int nfr_svc_lane_fit(struct nfr_svc *lane);
-void nfr_svc_lane_schedule_end(struct nfr_svc *lane);
-void nfr_svc_lane_drop(struct nfr_svc_req *req);
-void nfr_svc_lanes_init(struct nfr_svc *svc);
-void nfr_svc_lanes_admit(struct nfr_svc *svc);
-void nfr_svc_lanes_refuse(struct nfr_svc *svc);
-void nfr_svc_lanes_break(struct nfr_svc *svc);
-u32 nfr_svc_lanes_total(void);
-
-struct nfr_svc *nfr_svc_lane_latest(struct nfr_svc *svc);
-
-/* lane_reply.c */
-int nfr_svc_lane_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
+extern const struct nfr_svc_personality nfr_svc_lane;
 
 /* gather.c */
 int nfr_svc_gather_get(struct nfr_svc_req *req, u32 messages, u32 entries, u32 head);
 int nfr_svc_gather_add(struct nfr_svc_req *req, struct nfr_span *span, bool head, u32 data);
-void nfr_svc_gather_post(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data);
+void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 data);
 void nfr_svc_gather_release(struct nfr_svc_req *req);
 void nfr_svc_gather_free_all(struct nfr_svc *svc);
+void nfr_svc_gather_writable(struct nfr_conn *conn);
 
 /* padded.c */
 extern const struct nfr_svc_personality nfr_svc_padded;
 void nfr_svc_padded_register(const struct svc_xprt_ops *ops);
-void nfr_svc_padded_writable(struct nfr_conn *conn);
-void nfr_svc_padded_establish(struct nfr_svc *svc);
-bool nfr_svc_padded_admit(struct nfr_svc *svc);
-void nfr_svc_padded_leave(struct nfr_svc *svc);
-void nfr_svc_padded_fit(struct nfr_svc *svc);
 u32 nfr_svc_padded_total(void);
 
 /* optimistic.c, and what it consists of, see optimistic.h */
 extern const struct nfr_svc_personality nfr_svc_optimistic;
-int nfr_svc_notice_init(struct nfr_svc *side);
-int nfr_svc_notice_fit(struct nfr_svc *side);
-void nfr_svc_notice_destroy(struct nfr_svc *side);
-void nfr_svc_grants_init(struct nfr_svc *side);
-int nfr_svc_grants_join(struct nfr_svc *side);
 int nfr_svc_grants_start(void);
 void nfr_svc_grants_stop(void);
-void nfr_svc_grants_destroy(struct nfr_svc *side);
-void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq);
 u32 nfr_svc_grants_total(void);
 
 /* callback.c */
 int nfr_svc_callback_register(void);
 void nfr_svc_callback_unregister(void);
-void nfr_svc_callback_failed(struct nfr_svc *svc);
-void nfr_svc_callback_receive(struct nfr_svc *svc, u32 xid, u32 credits, const void *rpc,
-			      u32 length);
-
-/* read.c */
-bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
-int nfr_svc_read_prepare(struct nfr_svc_req *req, void (*resume)(struct nfr_svc_req *req));
 
 /* readread.c */
-extern const struct nfr_svc_personality nfr_svc_version0;
-void nfr_svc_readread_expire(struct work_struct *work);
+extern const struct nfr_svc_personality nfr_svc_readread;
 
 #endif

@@ -19,7 +19,6 @@
 #include "server/call.h"
 #include "server/memory.h"
 #include "server/reply.h"
-#include "server/request.h"
 #include "server/server.h"
 #include "work.h"
 
@@ -295,20 +294,20 @@ static int nfr_svc_has_wspace(struct svc_xprt *xprt)
 static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 {
 	struct nfr_svc_req *req = ctxt;
-	struct nfr_svc *svc = nfr_svc_of(xprt);
+	struct nfr_svc *svc;
 	u32 xid;
 
 	if (!req)
 		return;
-	if (req->svc != svc) {
-		nfr_svc_lane_drop(req);
-		return;
-	}
+	svc = req->svc;
 	xid = req->head.xid;
 	nfr_svc_count(svc, dropped, 1);
-	nfr_svc_req_put(req);
+	nfr_svc_advance(req, NFR_SVC_FREE);
 	/* delayed, because nfsd also drops a retransmission while it still handles the original */
 	nfr_conn_abandon(svc->conn, xid);
+	/* a Call of a branch has a reference to it */
+	if (nfr_svc_is_branch(svc))
+		nfr_svc_put(svc);
 }
 
 static void nfr_svc_detach(struct svc_xprt *xprt)
@@ -320,7 +319,7 @@ static void nfr_svc_detach(struct svc_xprt *xprt)
 }
 
 /* Any context may drop the last reference, but draining sleeps. */
-static void nfr_svc_free(struct svc_xprt *xprt)
+static void nfr_svc_xprt_free(struct svc_xprt *xprt)
 {
 	nfr_work_queue(&nfr_svc_of(xprt)->free_work, 0);
 }
@@ -343,7 +342,7 @@ static const struct svc_xprt_ops nfr_svc_ops = {
 	.xpo_result_payload	= nfr_svc_result_payload,
 	.xpo_release_ctxt	= nfr_svc_release_ctxt,
 	.xpo_detach		= nfr_svc_detach,
-	.xpo_free		= nfr_svc_free,
+	.xpo_free		= nfr_svc_xprt_free,
 	.xpo_has_wspace		= nfr_svc_has_wspace,
 	.xpo_kill_temp_xprt	= nfr_svc_kill_temp_xprt,
 #ifdef HAVE_XPO_SECURE_PORT

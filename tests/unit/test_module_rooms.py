@@ -217,7 +217,7 @@ def test_a_file_that_many_call_has_a_header_of_its_own() -> None:
         for name in graph
         if len(users(graph, name)) > USERS and name not in ROOF and not name.startswith("wire/")
     ]
-    assert {"params.c", "work.c", "connection/state.c", "server/request.c"} <= set(many)
+    assert {"params.c", "work.c", "connection/state.c", "server/call.c"} <= set(many)
     assert [name for name in many if not (KMOD / name).with_suffix(".h").exists()] == []
 
 
