@@ -210,7 +210,7 @@ void nfr_svc_expose_posted(struct nfr_svc_req *req)
 	svc->exposures->nexposed++;
 	atomic_inc(&nfr_svc_dones_total);
 	trace_nfsrdma_svc_expose(req);
-	nfr_work_queue(&svc->exposures->expire, nfr_params_server_done_timeout());
+	nfr_work_queue(&svc->exposures->expire, NFR_SVC_EXPOSE_CHECK);
 }
 
 /* Caller holds the lock of the connection. */

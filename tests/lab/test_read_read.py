@@ -14,6 +14,7 @@ import built
 import pytest
 from cards import cards_lab
 from carriers import START, THEIRS, serve
+from kernel_events import recorded
 from module_data import around, carried, delegation
 from module_faults import killed
 from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
@@ -185,21 +186,27 @@ rm /run/equal /export/restarts
     nothing_exposed(lab)
 
 
-@pytest.mark.nightly
-def test_a_slow_invalidation_ends_the_connection(lab: Lab) -> None:
-    """The server waits 10 s for its card to invalidate what the client has read."""
+@pytest.mark.parametrize("timeout", [pytest.param(2, marks=pytest.mark.nightly), 3600])
+def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None:
+    """The server waits 10 s for its card to invalidate what the client has read.
+
+    It does so after a timeout as well as after a Done, when nothing expires for an hour.
+    """
     delay = "/sys/kernel/debug/nfsrdma_card/card1/completion_delay"
+    events = {"nfsrdma/nfsrdma_disconnect/enable": "1"}
     lab.run("server", "sh", "-ec", "head -c 4194304 /dev/urandom > /export/slow")
-    with set_parameters(lab, server_done_timeout=2), mounted(lab, "vers=3"):
+    with set_parameters(lab, server_done_timeout=timeout), mounted(lab, "vers=3"):
         lab.run("server", "tee", delay, stdin=str(60 * 10**9).encode())
         try:
-            words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
-            lab.run("client", "dd", *words, timeout=LIMIT)
-            until(lambda: summed(lab, "nfsrdma", "disconnects") == [1], "the server disconnected")
+            with recorded(lab, "server", events) as lines:
+                words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
+                lab.run("client", "dd", *words, timeout=LIMIT)
+                until(lambda: summed(lab, "nfsrdma", "disconnects") == [1], "a disconnect")
         finally:
             lab.run("server", "tee", delay, stdin=b"0")
         lab.run("client", "cmp", "/export/slow", f"{HERE}/slow", timeout=LIMIT)
     lab.run("server", "rm", "/export/slow")
+    assert [line for line in lines if "reason=an invalidation takes too long" in line]
     nothing_exposed(lab)
 
 
