@@ -714,34 +714,6 @@ def waits(files: str, opens: str, *names: str) -> Any:
     return {"clients": found, "server": idle()}
 
 
-TRACING = Path("/sys/kernel/tracing")
-
-
-def check_cost(files: str) -> Any:
-    """CPU time of the server's periodic check, for files that are read once, until they expire."""
-    crowd = Crowd(int(files))
-    (TRACING / "set_ftrace_filter").write_text("nfr_svc_grants_check")
-    with parameters(optimistic_lifetime=2, optimistic_memory=1024), mounted("vers=3,nocto"):
-        connect_second()
-        (TRACING / "function_profile_enabled").write_text("1")
-        crowd.granted()
-        until("expiry", lambda: not granted())
-        # files without grants are not watched any longer
-        time.sleep(3)
-        (TRACING / "function_profile_enabled").write_text("0")
-    # function, hits, time, its unit
-    spent = [
-        line.split()[1:3]
-        for file in (TRACING / "trace_stat").glob("function*")
-        for line in file.read_text().splitlines() if "nfr_svc_grants_check" in line
-    ]  # fmt: skip
-    (TRACING / "set_ftrace_filter").write_text("")
-    return {
-        "files": crowd.grants, "hits": sum(int(hits) for hits, _ in spent),
-        "ns": sum(1000 * float(us) for _, us in spent), "server": idle(),
-    }  # fmt: skip
-
-
 def shares(connections: str) -> Any:
     """A client with several connections reads more than its share: the most that is granted."""
     data, most, over = made(EXPORT / "shares", 28, 16 * MIB), [0], threading.Event()
