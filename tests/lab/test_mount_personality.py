@@ -139,8 +139,8 @@ def test_each_of_several_connections_has_it(accepting: Lab) -> None:
 def test_a_server_that_does_not_accept_it_is_an_error(lab: Lab, vers: str) -> None:
     line = refused(lab, "--personality", "cached", "--vers", vers, "-o", "nolock" * (vers == "3"))
     assert line == (
-        "nfsrdma: personality: requested cached, got read-write (the server has to load nfsrdma "
-        "with --set server_personalities=cached)\n"
+        "nfsrdma: personality: requested cached, got read-write (the server does not accept it; "
+        "nfsrdma does with server_personalities=cached)\n"
     )
     assert sh(lab, LEFT) == ""
     assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"

@@ -204,7 +204,7 @@ def test_a_server_that_refuses_is_named(host: Host, numbers: list[int] | None) -
     host.numbers, host.known = numbers, [transport(3, "read-write")]
     assert host.verify(set()) == (
         "personality: requested cached, got read-write "
-        "(the server has to load nfsrdma with --set server_personalities=cached)"
+        "(the server does not accept it; nfsrdma does with server_personalities=cached)"
     )
 
 

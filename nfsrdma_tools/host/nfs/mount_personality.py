@@ -77,7 +77,7 @@ def _verify(name: str, before: set[int], device: str, sharing: Sequence[Path]) -
     got = ", ".join(found) or "no connection"
     if len(new) < len(mine):
         raise MismatchError("personality of a shared transport", name, got, _shared_hint(sharing))
-    hint = f"the server has to load nfsrdma with --set server_personalities={name}"
+    hint = f"the server does not accept it; nfsrdma does with server_personalities={name}"
     raise MismatchError("personality", name, got, hint)
 
 
