@@ -7,6 +7,15 @@
  * queued for the callback service. Its reply takes the same way as a Call, see
  * call.c. The requests stay with the transport until it is destroyed, because
  * they serve all its sessions.
+ *
+ * The callback service may end as soon as the last session has ended, and
+ * rpc_xprt.bc_serv may point to it afterwards (Linux 6.12). Therefore no callback
+ * is delivered without a session, and the end of the last one waits for those
+ * that were delivered: the service would leave them in its list, where each pins
+ * the transport.
+ *
+ * Locking: rpc_xprt.bc_pa_lock protects the number of sessions and that of
+ * callbacks.
  */
 #include <linux/sunrpc/bc_xprt.h>
 
@@ -20,6 +29,9 @@
 
 /* Maximum size of a callback and of its reply; announced when a session is created */
 #define NFR_CALLBACK_SIZE	4096u
+
+/* Time for the callback service to finish; it took the callbacks before */
+#define NFR_CALLBACK_END	(10 * HZ)
 
 static u32 nfr_client_callback_room(u32 send_size, u32 recv_size)
 {
@@ -68,6 +80,20 @@ static void nfr_client_callback_put(struct rpc_rqst *rqst)
 	spin_unlock(&xprt->bc_pa_lock);
 }
 
+/* Return a request that nfr_client_callback_take() took. */
+static void nfr_client_callback_back(struct rpc_rqst *rqst)
+{
+	struct nfr_xprt *nx = nfr_client_xprt_of(rqst->rq_xprt);
+	struct rpc_xprt *xprt = &nx->xprt;
+
+	spin_lock(&xprt->bc_pa_lock);
+	list_add_tail(&rqst->rq_bc_pa_list, &xprt->bc_pa_list);
+	WRITE_ONCE(nx->delivered, nx->delivered - 1);
+	if (!nx->delivered)
+		wake_up_all(&nx->undelivered);
+	spin_unlock(&xprt->bc_pa_lock);
+}
+
 static struct nfr_req *nfr_client_callback_create(struct nfr_xprt *nx)
 {
 	struct nfr_req *req = nfr_client_req_create(nx, GFP_KERNEL);
@@ -94,6 +120,8 @@ static struct nfr_req *nfr_client_callback_create(struct nfr_xprt *nx)
  * @requests: number of slots of the session; unused, because
  *	NFR_CALLBACK_CREDITS limits all sessions together
  *
+ * The NFS client destroys a session whose setup failed, too.
+ *
  * Return: 0 or -ENOMEM.
  */
 int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
@@ -101,6 +129,9 @@ int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
 	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 	struct nfr_req *req;
 
+	spin_lock(&xprt->bc_pa_lock);
+	nx->sessions++;
+	spin_unlock(&xprt->bc_pa_lock);
 	while (READ_ONCE(nx->num_callbacks) < NFR_CALLBACK_CREDITS) {
 		req = nfr_client_callback_create(nx);
 		if (!req)
@@ -119,10 +150,25 @@ int nfr_client_callback_setup(struct rpc_xprt *xprt, unsigned int requests)
  * @xprt: transport
  * @requests: number of slots of the session
  *
- * The requests stay with the transport for the next session.
+ * The requests stay with the transport for the next session. After the last one, no
+ * callback is with the callback service when this function returns.
+ *
+ * Context: Sleeps. The service still runs.
  */
 void nfr_client_callback_destroy(struct rpc_xprt *xprt, unsigned int requests)
 {
+	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
+	bool last;
+
+	spin_lock(&xprt->bc_pa_lock);
+	if (nx->sessions)
+		nx->sessions--;
+	last = !nx->sessions;
+	spin_unlock(&xprt->bc_pa_lock);
+	if (last && !wait_event_timeout(nx->undelivered, !READ_ONCE(nx->delivered),
+					NFR_CALLBACK_END))
+		pr_warn("nfsrdma: %u callbacks outlived their session\n",
+			READ_ONCE(nx->delivered));
 }
 
 /**
@@ -133,28 +179,37 @@ void nfr_client_callback_free_rqst(struct rpc_rqst *rqst)
 {
 	struct rpc_xprt *xprt = rqst->rq_xprt;
 
-	nfr_client_callback_put(rqst);
+	nfr_client_callback_back(rqst);
 	xprt_put(xprt);
 }
 
-/* Take a request whose last reply is sent: its buffer may be overwritten. */
-static struct nfr_req *nfr_client_callback_take(struct rpc_xprt *xprt, struct nfr_conn *conn)
+/*
+ * Take a request whose last reply is sent: its buffer may be overwritten. Returns
+ * ERR_PTR(-ENOENT) if there is no session, or ERR_PTR(-ENOBUFS).
+ */
+static struct nfr_req *nfr_client_callback_take(struct nfr_xprt *nx, struct nfr_conn *conn)
 {
+	struct rpc_xprt *xprt = &nx->xprt;
 	struct rpc_rqst *rqst;
 	struct nfr_req *req;
 
 	spin_lock(&xprt->bc_pa_lock);
+	if (!nx->sessions || !xprt->bc_serv) {
+		spin_unlock(&xprt->bc_pa_lock);
+		return ERR_PTR(-ENOENT);
+	}
 	list_for_each_entry(rqst, &xprt->bc_pa_list, rq_bc_pa_list) {
 		req = nfr_client_req_of(rqst);
 		if (req->generation == conn->generation &&
 		    !nfr_conn_is_retired(conn, req->mark))
 			continue;
 		list_del(&rqst->rq_bc_pa_list);
+		nx->delivered++;
 		spin_unlock(&xprt->bc_pa_lock);
 		return req;
 	}
 	spin_unlock(&xprt->bc_pa_lock);
-	return NULL;
+	return ERR_PTR(-ENOBUFS);
 }
 
 static void nfr_client_callback_prepare(struct nfr_req *req, u32 xid, const void *rpc, u32 length)
@@ -190,12 +245,12 @@ void nfr_client_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc
 		nfr_conn_break(conn, "a callback is too large");
 		return;
 	}
-	if (!READ_ONCE(nx->xprt.bc_serv)) {
-		trace_nfsrdma_error(conn, xid, "no callback service for a callback", -ENOENT);
+	req = nfr_client_callback_take(nx, conn);
+	if (req == ERR_PTR(-ENOENT)) {
+		trace_nfsrdma_error(conn, xid, "no session for a callback", -ENOENT);
 		return;
 	}
-	req = nfr_client_callback_take(&nx->xprt, conn);
-	if (!req) {
+	if (IS_ERR(req)) {
 		nfr_conn_break(conn, "more callbacks than credits");
 		return;
 	}
@@ -205,5 +260,5 @@ void nfr_client_callback_receive(struct nfr_conn *conn, u32 xid, const void *rpc
 	req->mark = nfr_conn_mark(conn);
 	nfr_client_callback_prepare(req, xid, rpc, length);
 	if (!nfr_compat_enqueue_callback(&req->rqst))
-		nfr_client_callback_put(&req->rqst);
+		nfr_client_callback_back(&req->rqst);
 }

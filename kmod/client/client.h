@@ -259,6 +259,9 @@ struct nfr_scratch {
  * @scratch: work area for marshaling
  * @counters: counters
  * @num_callbacks: number of requests for callbacks
+ * @sessions: number of sessions that the server may call; rpc_xprt.bc_pa_lock protects it
+ * @delivered: number of callbacks that the callback service has; same lock
+ * @undelivered: wait queue of a thread that waits for @delivered to become 0
  * @debugfs: debugfs directory
  */
 struct nfr_xprt {
@@ -287,6 +290,9 @@ struct nfr_xprt {
 	struct nfr_scratch scratch;
 	struct nfr_client_counters counters;
 	u32 num_callbacks;
+	u32 sessions;
+	u32 delivered;
+	wait_queue_head_t undelivered;
 	struct dentry *debugfs;
 };
 

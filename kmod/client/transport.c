@@ -363,6 +363,7 @@ static void nfr_client_init(struct nfr_xprt *nx)
 	INIT_LIST_HEAD(&nx->free_reqs);
 	INIT_LIST_HEAD(&nx->abandoned);
 	init_waitqueue_head(&nx->detached);
+	init_waitqueue_head(&nx->undelivered);
 	rpc_init_wait_queue(&nx->closing, "nfsrdma closing");
 	INIT_LIST_HEAD(&nx->held);
 }
