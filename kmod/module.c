@@ -14,6 +14,7 @@
 #include "observe/observe.h"
 #include "params.h"
 #include "server/server.h"
+#include "variants.h"
 #include "work.h"
 
 static int __init nfr_module_init(void)
@@ -23,9 +24,12 @@ static int __init nfr_module_init(void)
 	rc = nfr_work_create();
 	if (rc)
 		return rc;
-	rc = nfr_mem_cache_start();
+	rc = nfr_variant_start();
 	if (rc)
 		goto out_destroy;
+	rc = nfr_mem_cache_start();
+	if (rc)
+		goto out_variants;
 	rc = nfr_svc_grants_start();
 	if (rc)
 		goto out_cache;
@@ -45,6 +49,8 @@ out_stop:
 	nfr_svc_grants_stop();
 out_cache:
 	nfr_mem_cache_stop();
+out_variants:
+	nfr_variant_stop();
 out_destroy:
 	nfr_work_destroy();
 	return rc;
@@ -58,6 +64,7 @@ static void __exit nfr_module_exit(void)
 	nfr_observe_stop();
 	nfr_svc_grants_stop();
 	nfr_mem_cache_stop();
+	nfr_variant_stop();
 	nfr_work_destroy();
 }
 

@@ -8,11 +8,16 @@
  * if its administrator allows the personality. Without that bit in the answer,
  * the connection is an ordinary one (read-write): then the peer is another
  * implementation, or does not allow it.
+ *
+ * An address names a server of one network namespace. An entry of personality_for
+ * belongs to the namespace of the process that wrote it, applies to transports of that
+ * namespace, and ends with it.
  */
 #include <linux/inet.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 #include <linux/mutex.h>
+#include <linux/nsproxy.h>
 #include <linux/sunrpc/addr.h>
 #include <net/net_namespace.h>
 
@@ -86,8 +91,12 @@ MODULE_PARM_DESC(personality,
 
 /* --- the personality of new transports to one server --- */
 
-/* A server with a personality of its own; unused if @addr has no family */
+/*
+ * A server with a personality of its own, in the namespace @net, which it holds no reference
+ * to; unused if @addr has no family
+ */
 struct nfr_variant_server {
+	const struct net *net;
 	struct sockaddr_storage addr;
 	enum nfr_variant variant;
 };
@@ -95,34 +104,45 @@ struct nfr_variant_server {
 static DEFINE_MUTEX(nfr_variant_mutex);		/* protects nfr_variant_servers */
 static struct nfr_variant_server nfr_variant_servers[NFR_VARIANT_SERVERS];
 
-/* Find the entry of an address, or the first unused one. Returns NULL if there is neither. */
-static struct nfr_variant_server *nfr_variant_find(const struct sockaddr *addr, bool unused)
+static struct nfr_variant_server *nfr_variant_find(const struct net *net,
+						   const struct sockaddr *addr)
 {
 	struct nfr_variant_server *at;
-	sa_family_t wanted = unused ? AF_UNSPEC : addr->sa_family;
 
 	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++)
-		if (at->addr.ss_family == wanted &&
-		    (unused || rpc_cmp_addr((struct sockaddr *)&at->addr, addr)))
+		if (at->addr.ss_family == addr->sa_family && at->net == net &&
+		    rpc_cmp_addr((struct sockaddr *)&at->addr, addr))
+			return at;
+	return NULL;
+}
+
+static struct nfr_variant_server *nfr_variant_find_unused(void)
+{
+	struct nfr_variant_server *at;
+
+	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++)
+		if (!at->addr.ss_family)
 			return at;
 	return NULL;
 }
 
 /* Set the personality of a server, or forget it if @variant is negative. */
-static int nfr_variant_assign(const struct sockaddr_storage *addr, int variant)
+static int nfr_variant_assign(const struct net *net, const struct sockaddr_storage *addr,
+			      int variant)
 {
 	struct nfr_variant_server *at;
 	int rc = 0;
 
 	mutex_lock(&nfr_variant_mutex);
-	at = nfr_variant_find((const struct sockaddr *)addr, false);
+	at = nfr_variant_find(net, (const struct sockaddr *)addr);
 	if (variant < 0) {
 		if (at)
 			at->addr.ss_family = AF_UNSPEC;
 		goto out;
 	}
-	at = at ?: nfr_variant_find(NULL, true);
+	at = at ?: nfr_variant_find_unused();
 	if (at) {
+		at->net = net;
 		at->addr = *addr;
 		at->variant = variant;
 	} else {
@@ -139,16 +159,17 @@ static int nfr_variant_for_set(const char *text, const struct kernel_param *kp)
 	const char *name = strchr(text, ',');
 	int variant = name ? nfr_variant_parse(name + 1) : -ENOENT;
 	size_t length = name ? name - text : strcspn(text, "\n");
+	struct net *net = current->nsproxy->net_ns;
 
 	if (!length && !name)
 		return 0;
 	if (variant == -EINVAL ||
-	    !rpc_pton(&init_net, text, length, (struct sockaddr *)&addr, sizeof(addr))) {
+	    !rpc_pton(net, text, length, (struct sockaddr *)&addr, sizeof(addr))) {
 		pr_err("nfsrdma: parameter personality_for: expected ADDRESS,NAME or ADDRESS, got %.80s\n",
 		       text);
 		return -EINVAL;
 	}
-	return nfr_variant_assign(&addr, variant);
+	return nfr_variant_assign(net, &addr, variant);
 }
 
 static int nfr_variant_for_get(char *buffer, const struct kernel_param *kp)
@@ -159,7 +180,7 @@ static int nfr_variant_for_get(char *buffer, const struct kernel_param *kp)
 
 	mutex_lock(&nfr_variant_mutex);
 	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++) {
-		if (!at->addr.ss_family)
+		if (!at->addr.ss_family || at->net != current->nsproxy->net_ns)
 			continue;
 		/* with its scope, so that it can be written back */
 		rpc_ntop((const struct sockaddr *)&at->addr, text, sizeof(text));
@@ -177,25 +198,59 @@ static const struct kernel_param_ops nfr_variant_for_ops = {
 module_param_cb(personality_for, &nfr_variant_for_ops, NULL, 0644);
 __MODULE_PARM_TYPE(personality_for, "charp");
 MODULE_PARM_DESC(personality_for,
-		 "ADDRESS,NAME: personality of new client transports to that server; ADDRESS: forget it");
+		 "ADDRESS,NAME: personality of new client transports to that server, in the network namespace of the writer; ADDRESS: forget it");
 
 /**
  * nfr_variant_for - choose the personality of a new client transport
+ * @net: network namespace of the transport
  * @server: address of the server; the port does not matter
  *
  * Return: personality to ask the server for.
  */
-enum nfr_variant nfr_variant_for(const struct sockaddr *server)
+enum nfr_variant nfr_variant_for(const struct net *net, const struct sockaddr *server)
 {
 	enum nfr_variant variant = READ_ONCE(nfr_variant_default);
 	const struct nfr_variant_server *at;
 
 	mutex_lock(&nfr_variant_mutex);
-	at = nfr_variant_find(server, false);
+	at = nfr_variant_find(net, server);
 	if (at)
 		variant = at->variant;
 	mutex_unlock(&nfr_variant_mutex);
 	return variant;
+}
+
+static void __net_exit nfr_variant_exit_net(struct net *net)
+{
+	struct nfr_variant_server *at;
+
+	mutex_lock(&nfr_variant_mutex);
+	for (at = nfr_variant_servers; at < nfr_variant_servers + NFR_VARIANT_SERVERS; at++)
+		if (at->net == net)
+			at->addr.ss_family = AF_UNSPEC;
+	mutex_unlock(&nfr_variant_mutex);
+}
+
+static struct pernet_operations nfr_variant_net_ops = {
+	.exit = nfr_variant_exit_net,
+};
+
+/**
+ * nfr_variant_start - begin to forget the servers of namespaces that end
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int nfr_variant_start(void)
+{
+	return register_pernet_subsys(&nfr_variant_net_ops);
+}
+
+/**
+ * nfr_variant_stop - undo nfr_variant_start()
+ */
+void nfr_variant_stop(void)
+{
+	unregister_pernet_subsys(&nfr_variant_net_ops);
 }
 
 /* --- what the server accepts --- */

@@ -8,6 +8,7 @@
 #include <linux/minmax.h>
 #include <linux/types.h>
 
+struct net;
 struct sockaddr;
 
 /* The values are part of the private data: do not change them */
@@ -88,8 +89,10 @@ static inline u32 nfr_padded_limit(u32 capabilities)
 	return FIELD_GET(NFR_PADDED_UNITS, capabilities) * NFR_PADDED_UNIT;
 }
 
+int nfr_variant_start(void);
+void nfr_variant_stop(void);
 const char *nfr_variant_name(enum nfr_variant variant);
-enum nfr_variant nfr_variant_for(const struct sockaddr *server);
+enum nfr_variant nfr_variant_for(const struct net *net, const struct sockaddr *server);
 enum nfr_variant nfr_variant_agree(u32 capabilities);
 
 #endif

@@ -389,7 +389,7 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 /* Choose the personality. Returns false if an allocation failed. */
 static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *server)
 {
-	nx->variant = nfr_variant_for(server);
+	nx->variant = nfr_variant_for(nx->xprt.xprt_net, server);
 	if (nx->variant != NFR_PRE_POSTED && nx->variant != NFR_OPTIMISTIC)
 		return true;
 	nx->xprt.ops = &nfr_client_resend_ops;

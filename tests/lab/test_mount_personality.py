@@ -46,6 +46,23 @@ SWEEP = (
 )
 
 
+# the table is full, and the entry for the server is there, for another namespace only
+OTHER = f"""
+ip netns add other
+ip netns exec other sh -c '
+	for n in $(seq 63); do echo 192.0.2.$n,cached > {TABLE} || exit; done
+	echo $1,cached > {TABLE} && cat {TABLE}
+' sh $(getent ahostsv4 server | sed -n '1s/ .*//p') | tr ' ' '\\n' | grep -c cached
+"""
+# the entries end with the namespace, a moment later
+ENDED = f"""
+ip netns del other
+for n in $(seq 600); do echo 192.0.2.99,cached > {TABLE} && break; sleep 0.1; done 2>/dev/null
+cat {TABLE}
+echo 192.0.2.99 > {TABLE}
+"""
+
+
 @pytest.fixture(scope="module")
 def served(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A kernel whose module is ours, on both ends of two modelled cards."""
@@ -144,6 +161,16 @@ def test_a_server_that_does_not_accept_it_is_an_error(lab: Lab, vers: str) -> No
     )
     assert sh(lab, LEFT) == ""
     assert mount(lab, "--transport", "nfsrdma")["personality"] == "read-write"
+
+
+def test_an_entry_belongs_to_the_network_namespace_of_its_writer(accepting: Lab) -> None:
+    assert sh(accepting, OTHER) == "64\n"
+    try:
+        assert sh(accepting, f"cat {TABLE}") == "\n"
+        assert sh(accepting, f"echo 192.0.2.99,cached > {TABLE}; echo $?") != "0\n"
+        assert mount(accepting, "--transport", "nfsrdma")["personality"] == "read-write"
+    finally:
+        assert sh(accepting, ENDED) == "192.0.2.99,cached\n"
 
 
 def test_a_transport_that_another_mount_has_keeps_its_personality(accepting: Lab) -> None:
