@@ -6,6 +6,7 @@ On other kernels such a callback pins its transport, and the module.
 """
 
 import built
+import pytest
 from peers import SERVER, bring, listens
 from storm import nothing_lost
 
@@ -33,6 +34,7 @@ rmdir /mnt/called
 GONE = "for n in $(seq 600); do ls /sys/kernel/debug/nfsrdma | grep -q . || exit 0; sleep 0.1; done"
 
 
+@pytest.mark.nightly
 def test_no_callback_outlives_its_session(module_pair: Lab, long: bool) -> None:
     lab = module_pair
     rounds = "100" if long else "5"
