@@ -146,6 +146,7 @@ struct card_wire {
  * @gone: the device failed, or is being freed: lookups skip it
  * @recoverable: a refused Read or Write leaves the queue pairs usable
  * @lose: number of messages to lose
+ * @stuck: number of times that a queue pair refuses the error state
  * @refuse: refuse each Nth Read of a peer; 0: none
  * @asked: number of Reads of peers since the last one that @refuse refused
  * @wire: model of time
@@ -169,6 +170,7 @@ struct card {
 	bool gone;
 	bool recoverable;
 	atomic_t lose;
+	atomic_t stuck;
 	u32 refuse;
 	atomic_t asked;
 	struct card_wire wire;

@@ -133,6 +133,7 @@ void card_debugfs_add(struct card *card)
 	debugfs_create_u64("completion_delay", 0600, dir, &wire->completion_delay);
 	debugfs_create_atomic_t("lose", 0600, dir, &card->lose);
 	debugfs_create_u32("refuse", 0600, dir, &card->refuse);
+	debugfs_create_atomic_t("stuck", 0600, dir, &card->stuck);
 	debugfs_create_file_unsafe("link_down", 0600, dir, card, &card_link_down_fops);
 	debugfs_create_file_unsafe("break", 0200, dir, card, &card_break_fops);
 	debugfs_create_file_unsafe("gone", 0200, dir, card, &card_gone_fops);

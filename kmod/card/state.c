@@ -191,6 +191,8 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
 		return 0;
 	}
 	if (to == IB_QPS_ERR) {
+		if (atomic_dec_if_positive(&qp->card->stuck) >= 0)
+			return -EIO;
 		card_qp_error(qp);
 		card_engine_kick(qp);
 		return 0;

@@ -80,15 +80,20 @@ static void nfr_conn_event_work(struct work_struct *work)
  * nfr_conn_fence - move the queue pair to the error state
  * @conn: connection with a queue pair
  *
- * When this function returns, the peer cannot access memory by this connection.
- *
  * Context: Sleeps.
+ *
+ * Return: 0 if the peer cannot access memory by this connection any more. A negative errno if the
+ * device refused: then the peer reaches each region until the region is destroyed.
  */
-void nfr_conn_fence(struct nfr_conn *conn)
+int nfr_conn_fence(struct nfr_conn *conn)
 {
 	struct ib_qp_attr attr = { .qp_state = IB_QPS_ERR };
+	int rc = ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
 
-	ib_modify_qp(conn->id->qp, &attr, IB_QP_STATE);
+	if (rc)
+		pr_err_ratelimited("nfsrdma: device %s: a queue pair refused the error state: %d\n",
+				   conn->device->name, rc);
+	return rc;
 }
 
 /* The connection was up, and therefore has a queue pair. */

@@ -25,7 +25,8 @@
 /* Destroy an MR that may be valid, but not its structure. */
 static void nfr_mem_mr_retire(struct nfr_mr *mr)
 {
-	ib_dereg_mr(mr->mr);
+	if (mr->mr)
+		ib_dereg_mr(mr->mr);
 	nfr_mem_unmap(mr);
 	if (mr->npages)
 		nfr_mem_cache_unpin(mr);
@@ -254,9 +255,30 @@ void nfr_mem_forget(struct nfr_exposure *exposure)
 }
 
 /**
+ * nfr_mem_cut - end the access of the peer without the queue pair
+ * @mrs: detached MRs of a broken connection whose fence failed
+ *
+ * The memory stays mapped, and the MRs in the list: work requests that are not complete refer to
+ * them. When the connection is drained, nfr_mem_destroy() has to follow.
+ *
+ * Context: Sleeps until the device has destroyed the regions.
+ */
+void nfr_mem_cut(struct list_head *mrs)
+{
+	struct nfr_mr *mr;
+
+	list_for_each_entry(mr, mrs, list) {
+		if (mr->mr)
+			ib_dereg_mr(mr->mr);
+		mr->mr = NULL;
+	}
+}
+
+/**
  * nfr_mem_detach - move the MRs of a request that lost its connection
  * @exposure: exposure of a drained connection, in any state; becomes empty
- * @mrs: list to append the MRs to, for nfr_mem_destroy()
+ * @mrs: list to append the MRs to, for nfr_mem_destroy(); before the connection is drained, for
+ *	nfr_mem_cut()
  */
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs)
 {

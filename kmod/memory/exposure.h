@@ -33,6 +33,7 @@ u32 nfr_mem_revoke(struct nfr_exposure *exposure, struct ib_send_wr **first,
 		   struct ib_send_wr **last);
 void nfr_mem_release(struct nfr_exposure *exposure);
 void nfr_mem_forget(struct nfr_exposure *exposure);
+void nfr_mem_cut(struct list_head *mrs);
 void nfr_mem_detach(struct nfr_exposure *exposure, struct list_head *mrs);
 void nfr_mem_destroy(struct list_head *mrs);
 

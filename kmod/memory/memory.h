@@ -33,7 +33,7 @@ struct nfr_pool;
  * struct nfr_mr - memory region
  * @list: link in the pool or in its exposure
  * @pool: pool that the MR belongs to
- * @mr: the verbs object
+ * @mr: the verbs object; NULL after nfr_mem_cut()
  * @sgl: scatterlist of nfr_pool.room entries
  * @entries: number of scatterlist entries in use
  * @offered: bytes that the peer may access for the current Call

@@ -75,6 +75,8 @@ struct nfr_svc_client {
  * @ending: grants to revoke, those that a task waits for at the head
  * @batch: grants whose invalidations are posted, @nbatch elements
  * @dead: grants that a fence has ended; they keep their pages until the queue pair is drained
+ * @fencing: serializes tasks that fence the connection, outside of the lock
+ * @cut: MRs that the device has destroyed because it refused the fence
  * @busy: link in the list of connections with a batch, or that wait for credits to post one
  * @due: link in a list of connections that have to post a batch
  * @nwaited: number of grants in @ending and @batch that a task waits for
@@ -103,6 +105,8 @@ struct nfr_svc_notices {
 	struct list_head batch;
 	u32 nbatch;
 	struct list_head dead;
+	struct mutex fencing;		/* see above */
+	struct list_head cut;
 	struct list_head busy;
 	struct list_head due;
 	u32 nwaited;

@@ -758,17 +758,46 @@ static void nfr_svc_revoke_all_gone(struct nfr_svc *side)
 	list_splice(&grants, &notices->dead);
 }
 
+/* Destroy the registrations of a connection whose fence failed. Its grants are not gone yet. */
+static void nfr_svc_revoke_by_cut(struct nfr_svc *side)
+{
+	struct nfr_svc_notices *notices = side->notices;
+	struct list_head *const lists[] = {
+		&notices->grants, &notices->ending, &notices->batch, &notices->dead,
+	};
+	struct nfr_svc_grant *grant;
+	LIST_HEAD(mrs);
+	u32 i;
+
+	spin_lock_bh(&nfr_svc_grants_lock);
+	/* no invalidation is posted any more */
+	notices->failed = true;
+	for (i = 0; i < ARRAY_SIZE(lists); i++)
+		list_for_each_entry(grant, lists[i], of_side)
+			nfr_mem_detach(&grant->exposure, &mrs);
+	spin_unlock_bh(&nfr_svc_grants_lock);
+	nfr_mem_cut(&mrs);
+	list_splice(&mrs, &notices->cut);
+}
+
 /*
  * Fence a connection whose invalidations are late or failed. Its registrations are valid, but the
- * client cannot reach them through a fenced queue pair. That ends all its grants. The caller does
- * not hold the lock, and may hold locks of a file system.
+ * client cannot reach them through a fenced queue pair. If the device refuses the fence, it has to
+ * destroy them. That ends all grants of the connection. The caller does not hold the lock, and may
+ * hold locks of a file system.
  */
 static void nfr_svc_revoke_by_fence(struct nfr_svc *side)
 {
 	unsigned int noio = memalloc_noio_save();
+	bool fenced;
 
+	/* nobody may take the grants for dead before the task that ends them is done */
+	mutex_lock(&side->notices->fencing);
+	fenced = !nfr_conn_fence(side->conn);
 	nfr_conn_break(side->conn, "an invalidation was late");
-	nfr_conn_fence(side->conn);
+	if (!fenced)
+		nfr_svc_revoke_by_cut(side);
+	mutex_unlock(&side->notices->fencing);
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_charge(side->notices);
@@ -1033,6 +1062,8 @@ void nfr_svc_grants_init(struct nfr_svc *side)
 	INIT_LIST_HEAD(&notices->ending);
 	INIT_LIST_HEAD(&notices->batch);
 	INIT_LIST_HEAD(&notices->dead);
+	mutex_init(&notices->fencing);
+	INIT_LIST_HEAD(&notices->cut);
 	INIT_LIST_HEAD(&notices->busy);
 	INIT_LIST_HEAD(&notices->due);
 	notices->credited = nfr_svc_revoke_on;
@@ -1056,6 +1087,7 @@ void nfr_svc_grants_destroy(struct nfr_svc *side)
 	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_revoke_all_gone(side);
 	list_splice_init(&notices->dead, &grants);
+	list_splice_init(&notices->cut, &mrs);
 	list_for_each_entry(grant, &grants, of_side)
 		nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);

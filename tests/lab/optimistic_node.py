@@ -737,25 +737,31 @@ def shares(connections: str) -> Any:
     return {**found, "server": idle()}
 
 
-def slow_invalidation() -> Any:
-    """The server's card completes invalidations too late: the change does not wait for them."""
-    path = EXPORT / "slow"
+def slow_invalidation(stuck: str) -> Any:
+    """The server's card completes invalidations too late: the change does not wait for them.
+
+    The card refuses to end the access of the client so many times.
+    """
+    path, stays = EXPORT / "slow", CARDS / "card1" / "stuck"
     data, delay = made(path, 25, MIB), CARDS / "card1" / "completion_delay"
     with mounted(), Reader("slow") as reader:
         reader.granted()
         before = counters()["optimistic_connects"]
         # 3 s, in nanoseconds
         delay.write_text("3000000000")
+        stays.write_text(stuck)
         try:
             os.truncate(path, BLOCK)
         finally:
             delay.write_text("0")
+            left = int(stays.read_text())
+            stays.write_text("0")
         said = [reader.said(0), reader.said(BLOCK)]
         reader.granted()
         found = {
             "said": said, "wanted": [shown(data[:BLOCK]), shown(b"")],
             "connects": counters()["optimistic_connects"] - before, "state": state(),
-            "counters": counters(),
+            "counters": counters(), "left": left,
         }  # fmt: skip
     return {**found, "server": idle()}
 

@@ -202,9 +202,17 @@ def test_a_writer_that_is_not_reported_is_found_by_an_rpc(cards: Lab) -> None:
     nothing_in_use(found)
 
 
-def test_a_change_does_not_wait_for_a_slow_card(cards: Lab) -> None:
-    """The server fences the connection whose invalidation takes more than 100 ms."""
-    found = on(cards, "slow_invalidation")
+@pytest.mark.parametrize("stuck", [0, 1])
+def test_a_change_does_not_wait_for_a_slow_card(cards: Lab, stuck: int) -> None:
+    """The server fences the connection whose invalidation takes more than 100 ms.
+
+    If the card refuses the fence, the server destroys the registrations.
+    """
+    refusals = "dmesg | grep -c 'refused the error state' || true"
+    before = int(cards.run("client", "sh", "-c", refusals).stdout)
+    found = on(cards, "slow_invalidation", str(stuck))
+    assert int(cards.run("client", "sh", "-c", refusals).stdout) - before == stuck
+    assert found["left"] == 0
     assert found["said"] == found["wanted"]
     assert found["connects"] > 0, "the invalidation was fast"
     nothing_broke(found)
