@@ -29,6 +29,8 @@ void card_mr_open(struct card_mr *mr)
  * card_mr_close - make a region invalid; waits for the end of accesses without sleeping
  * @mr: region
  *
+ * A region becomes valid again only after the last access has ended, so the wait
+ * ends there, too: another queue pair may register the region at any moment.
  * Return: false if it was invalid already.
  */
 bool card_mr_close(struct card_mr *mr)
@@ -37,7 +39,7 @@ bool card_mr_close(struct card_mr *mr)
 
 	if (closed)
 		atomic_dec(&mr->users);
-	while (atomic_read_acquire(&mr->users))
+	while (atomic_read_acquire(&mr->users) && atomic_read(&mr->state) != CARD_MR_VALID)
 		cpu_relax();
 	return closed;
 }

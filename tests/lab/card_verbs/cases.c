@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Requests and their completion statuses: InfiniBand specification, 9.9 and 11.6. */
 #include <linux/delay.h>
+#include <linux/kthread.h>
 #include <linux/string.h>
 
 #include "pair.h"
@@ -386,6 +387,99 @@ static const char *global_rkey_of_another_domain_is_refused(struct pair *pair)
 	return result;
 }
 
+/* A queue pair that invalidates the far end's region again and again */
+struct rival {
+	struct end end;
+	u32 key;
+	atomic_t rounds;
+};
+
+static int rival_run(void *data)
+{
+	struct rival *rival = data;
+	bool works = true;
+
+	while (!kthread_should_stop()) {
+		works = works && !post_inv(&rival->end, 5, rival->key) &&
+			comes(&rival->end, 5, IB_WC_SUCCESS);
+		if (works)
+			atomic_inc(&rival->rounds);
+		cond_resched();
+	}
+	return works ? 0 : -EIO;
+}
+
+/* Whether the rival completes an invalidation; in softirq context it would stop a processor */
+static bool rival_goes_on(struct rival *rival)
+{
+	unsigned long end_time = jiffies + msecs_to_jiffies(15000);
+	int before = atomic_read(&rival->rounds);
+
+	while (atomic_read(&rival->rounds) == before) {
+		if (time_after(jiffies, end_time))
+			return false;
+		cond_resched();
+	}
+	return true;
+}
+
+static int post_reg(struct end *end, u64 id)
+{
+	struct ib_reg_wr wr = {
+		.wr.opcode = IB_WR_REG_MR, .mr = end->mr, .key = end->mr->rkey, .access = REMOTE,
+	};
+
+	return post(end, &wr.wr, id, 0, 0);
+}
+
+static const char *contested(struct pair *pair, struct rival *rival)
+{
+	int i;
+
+	for (i = 0; i < 20000; i++) {
+		EXPECT(!post_inv(&pair->far, 91, rival->key));
+		EXPECT(comes(&pair->far, 91, IB_WC_SUCCESS));
+		EXPECT(!post_reg(&pair->far, 92) && comes(&pair->far, 92, IB_WC_SUCCESS));
+		EXPECT(rival_goes_on(rival));
+	}
+	return NULL;
+}
+
+/* Invalidations by two queue pairs end, although one of them registers the region again */
+static const char *invalidations_of_two_queue_pairs_end(struct pair *pair)
+{
+	struct rival *rival = kzalloc(sizeof(*rival), GFP_KERNEL);
+	struct ib_cq_init_attr attr = { .cqe = QUEUE };
+	struct task_struct *task = ERR_PTR(-ENOMEM);
+	const char *result = "no rival";
+
+	if (!rival)
+		return result;
+	rival->end = pair->far;
+	rival->end.qp = NULL;
+	rival->end.cq = ib_create_cq(pair->far.device, NULL, NULL, NULL, &attr);
+	if (IS_ERR(rival->end.cq))
+		goto out;
+	if (!end_create_qp(&rival->end) && !end_connect(&rival->end, &pair->near, &usual) &&
+	    offered(pair, REMOTE)) {
+		rival->key = pair->far.mr->rkey;
+		task = kthread_run(rival_run, rival, "card_verbs");
+	}
+	if (!IS_ERR(task)) {
+		result = contested(pair, rival);
+		/* ends a wait for the region */
+		post_inv(&pair->far, 93, rival->key);
+		if (kthread_stop(task) && !result)
+			result = "the rival failed";
+	}
+	if (!IS_ERR_OR_NULL(rival->end.qp))
+		ib_destroy_qp(rival->end.qp);
+	ib_destroy_cq(rival->end.cq);
+out:
+	kfree(rival);
+	return result;
+}
+
 /* --- queue pairs --- */
 
 static const char *error_state_flushes_in_order(struct pair *pair)
@@ -513,6 +607,7 @@ const struct test tests[] = {
 	TEST(send_reads_registered_memory, usual),
 	TEST(region_with_gaps_transfers_data, usual),
 	TEST(region_of_another_domain_cannot_be_registered, usual),
+	TEST(invalidations_of_two_queue_pairs_end, usual),
 	TEST(global_rkey_permits_access, global),
 	TEST(global_rkey_of_another_domain_is_refused, usual),
 	TEST(error_state_flushes_in_order, usual),

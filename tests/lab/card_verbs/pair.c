@@ -132,7 +132,7 @@ static int end_find_gid(struct end *end)
 	return -ENOENT;
 }
 
-static int end_create_qp(struct end *end)
+int end_create_qp(struct end *end)
 {
 	struct ib_qp_init_attr init = {
 		.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IB_QPT_RC,
@@ -177,7 +177,7 @@ static int end_open(struct end *end, struct ib_device *device, const struct term
 
 /* --- both ends --- */
 
-static int end_connect(struct end *end, const struct end *peer, const struct terms *terms)
+int end_connect(struct end *end, const struct end *peer, const struct terms *terms)
 {
 	struct ib_qp_attr attr = {
 		.qp_state = IB_QPS_RTR, .path_mtu = IB_MTU_4096, .dest_qp_num = peer->qp->qp_num,

@@ -66,5 +66,7 @@ int reg(struct end *end, u64 id, int access);
 int reg_list(struct end *end, struct ib_mr *mr, struct scatterlist *sg, int num, u64 id,
 	     int access);
 bool poll(struct end *end, struct ib_wc *wc);
+int end_create_qp(struct end *end);
+int end_connect(struct end *end, const struct end *peer, const struct terms *terms);
 
 #endif
