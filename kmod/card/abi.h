@@ -6,7 +6,7 @@
 #include <linux/types.h>
 #include <rdma/ib_user_verbs.h>
 
-#define CARD_ABI		1
+#define CARD_ABI		2
 
 /* The firmware version of a card begins with this text; the provider matches it */
 #define CARD_FIRMWARE		"nfsrdma_card "
@@ -15,7 +15,7 @@
 #define CARD_ABI_WITH_INVALIDATE	(1 << 2)
 
 /**
- * struct card_abi_ring - completion queue, which the card and a process share
+ * struct card_abi_ring - completion queue, memory of a process that the card writes
  * @head: number of completions written, free-running; the card writes it
  * @unused: keeps @head and @tail in different cache lines
  * @tail: number of completions polled, free-running; the process writes it
@@ -31,15 +31,13 @@ struct card_abi_ring {
 };
 
 /**
- * struct card_abi_create_cq_resp - response to create_cq
- * @offset: offset of the ring, for mmap()
- * @entries: number of elements of the ring
- * @reserved: 0
+ * struct card_abi_create_cq - request of create_cq
+ * @ring: address of a struct card_abi_ring, at the start of a page
+ *
+ * The ring has the requested number of elements, rounded up to a power of two.
  */
-struct card_abi_create_cq_resp {
-	__aligned_u64 offset;
-	__u32 entries;
-	__u32 reserved;
+struct card_abi_create_cq {
+	__aligned_u64 ring;
 };
 
 #endif

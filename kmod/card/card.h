@@ -252,8 +252,6 @@ void card_device_init(struct card *card);
 int card_alloc_ucontext(struct ib_ucontext *ib, struct ib_udata *udata);
 void card_dealloc_ucontext(struct ib_ucontext *ib);
 void card_disassociate_ucontext(struct ib_ucontext *ib);
-int card_mmap(struct ib_ucontext *ib, struct vm_area_struct *vma);
-void card_mmap_free(struct rdma_user_mmap_entry *entry);
 
 /* counters.c */
 struct rdma_hw_stats *card_alloc_stats(struct ib_device *ib, u32 port);

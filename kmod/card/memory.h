@@ -5,7 +5,6 @@
 
 #include "card.h"
 
-struct card_map;
 struct card_qp;
 
 /* Access rights that a region of a process can have */
@@ -72,7 +71,7 @@ enum card_armed { CARD_UNARMED, CARD_ARMED_SOLICITED, CARD_ARMED };
  * @lock: protects the members up to @held; taken in interrupts
  * @ring: @size completions; NULL for a queue of a process
  * @shared: completions for a process; NULL for a queue of the kernel
- * @map: memory of @shared
+ * @umem: pinned memory of @shared
  * @size: a power of two
  * @head: number of completions written, free-running
  * @tail: number of completions polled, free-running; not used with @shared
@@ -94,7 +93,7 @@ struct card_cq {
 	spinlock_t lock;
 	struct ib_wc *ring;
 	struct card_abi_ring *shared;
-	struct card_map *map;
+	struct ib_umem *umem;
 	u32 size;
 	u32 head;
 	u32 tail;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Verbs of user space: contexts, and completion queues in shared memory.
+ * Verbs of user space: contexts, and completion queues in memory of a process.
  *
  * A process polls a completion queue without a system call, as with a card. The
+ * ring is memory of the process, which the card pins as it does a region: it counts
+ * against RLIMIT_MEMLOCK, and belongs to the control group of the process. The
  * card writes completions and @head, and reads only @tail, which can have any
  * value: a wrong one breaks the queue and the queue pairs of that process. The
  * uverbs command POLL_CQ is not available: it reads the queue pair of a
@@ -14,16 +16,6 @@
 #include <rdma/uverbs_ioctl.h>
 
 #include "qp.h"
-
-/**
- * struct card_map - memory that a process can map
- * @entry: entry of the RDMA core; the last reference frees the map
- * @memory: from vmalloc_user()
- */
-struct card_map {
-	struct rdma_user_mmap_entry entry;
-	void *memory;
-};
 
 /* --- contexts --- */
 
@@ -51,102 +43,73 @@ void card_dealloc_ucontext(struct ib_ucontext *ib)
  * card_disassociate_ucontext - permit removal of a card that processes have open
  * @ib: context
  *
- * The core destroys the objects. Mapped rings are plain memory, and their pages
- * stay until the process unmaps them.
+ * The core destroys the objects. Rings are memory of the processes, and stay.
  */
 void card_disassociate_ucontext(struct ib_ucontext *ib)
 {
 }
 
-/**
- * card_mmap - map a completion queue into a process
- * @ib: context
- * @vma: area with the offset from struct card_abi_create_cq_resp
- *
- * Return: 0 or a negative errno.
- */
-int card_mmap(struct ib_ucontext *ib, struct vm_area_struct *vma)
-{
-	struct rdma_user_mmap_entry *entry = rdma_user_mmap_entry_get(ib, vma);
-	int rc;
-
-	if (!entry)
-		return -EINVAL;
-	rc = remap_vmalloc_range(vma, container_of(entry, struct card_map, entry)->memory, 0);
-	rdma_user_mmap_entry_put(entry);
-	return rc;
-}
-
-/**
- * card_mmap_free - free memory that no process can map any more
- * @entry: entry of a struct card_map
- */
-void card_mmap_free(struct rdma_user_mmap_entry *entry)
-{
-	struct card_map *map = container_of(entry, struct card_map, entry);
-
-	vfree(map->memory);
-	kfree(map);
-}
-
-static struct card_map *card_map_create(struct ib_ucontext *context, size_t size)
-{
-	struct card_map *map = kzalloc(sizeof(*map), GFP_KERNEL_ACCOUNT);
-	int rc = -ENOMEM;
-
-	if (!map)
-		return ERR_PTR(-ENOMEM);
-	map->memory = vmalloc_user(size);
-	if (map->memory)
-		rc = rdma_user_mmap_entry_insert(context, &map->entry, size);
-	if (!rc)
-		return map;
-	vfree(map->memory);
-	kfree(map);
-	return ERR_PTR(rc);
-}
-
 /* --- completion queues --- */
 
+/* Map pinned memory, which starts at a page, into the kernel; NULL without memory */
+static void *card_umem_map(struct ib_umem *umem)
+{
+	size_t num = ib_umem_num_pages(umem), i = 0;
+	struct sg_page_iter iter;
+	struct page **pages;
+	void *memory;
+
+	pages = kvmalloc_array(num, sizeof(*pages), GFP_KERNEL_ACCOUNT);
+	if (!pages)
+		return NULL;
+	for_each_sgtable_page(&umem->sgt_append.sgt, &iter, 0)
+		pages[i++] = sg_page_iter_page(&iter);
+	memory = vmap(pages, num, VM_MAP, PAGE_KERNEL);
+	kvfree(pages);
+	return memory;
+}
+
 /**
- * card_shared_create - create the ring of a process's completion queue
+ * card_shared_create - pin and map the ring of a process's completion queue
  * @cq: queue with its size
- * @udata: gets struct card_abi_create_cq_resp
+ * @udata: struct card_abi_create_cq
  *
  * Return: 0 or a negative errno.
  */
 int card_shared_create(struct card_cq *cq, struct ib_udata *udata)
 {
-	struct card_ucontext *context =
-		rdma_udata_to_drv_context(udata, struct card_ucontext, ib);
-	struct card_abi_create_cq_resp resp = { .entries = cq->size };
-	struct card_map *map;
+	size_t bytes = struct_size(cq->shared, wc, cq->size);
+	struct card_abi_create_cq request;
+	struct ib_umem *umem;
 	int rc;
 
-	if (udata->inlen || udata->outlen != sizeof(resp))
+	if (udata->inlen != sizeof(request) || udata->outlen)
 		return -EINVAL;
-	map = card_map_create(&context->ib,
-			      PAGE_ALIGN(struct_size(cq->shared, wc, cq->size)));
-	if (IS_ERR(map))
-		return PTR_ERR(map);
-	resp.offset = rdma_user_mmap_get_offset(&map->entry);
-	rc = ib_copy_to_udata(udata, &resp, sizeof(resp));
-	if (rc) {
-		rdma_user_mmap_entry_remove(&map->entry);
+	rc = ib_copy_from_udata(&request, udata, sizeof(request));
+	if (rc)
 		return rc;
+	if (!PAGE_ALIGNED(request.ring))
+		return -EINVAL;
+	umem = card_umem_get(cq->ib.device, request.ring, bytes, IB_ACCESS_LOCAL_WRITE);
+	if (IS_ERR(umem))
+		return PTR_ERR(umem);
+	cq->shared = card_umem_map(umem);
+	if (!cq->shared) {
+		ib_umem_release(umem);
+		return -ENOMEM;
 	}
-	cq->map = map;
-	cq->shared = map->memory;
+	cq->umem = umem;
 	return 0;
 }
 
 /**
- * card_shared_destroy - destroy the ring of a process's completion queue
- * @cq: queue; the process may still have the ring mapped
+ * card_shared_destroy - unmap and unpin the ring of a process's completion queue
+ * @cq: queue into which nothing writes
  */
 void card_shared_destroy(struct card_cq *cq)
 {
-	rdma_user_mmap_entry_remove(&cq->map->entry);
+	vunmap(cq->shared);
+	ib_umem_release(cq->umem);
 }
 
 /**

@@ -132,6 +132,11 @@ def test_pinned_memory_has_a_limit(cards: Lab) -> None:
     assert on(cards, "locked") == {"4096": True, str(1 << 20): False}
 
 
+def test_memory_of_completion_queues_counts_as_pinned(cards: Lab) -> None:
+    found = on(cards, "rings")
+    assert found == {"number": 4, "start": 0, "during": 64, "end": 0}
+
+
 def test_sigkill_during_a_transfer_leaves_no_object(cards: Lab) -> None:
     for found in on(cards, "killed").values():
         assert found == {"grown": True, "same": True}

@@ -2,8 +2,8 @@
 /*
  * Provider of the modelled card for libibverbs.
  *
- * The card maps completion queues into the process; the provider polls them
- * there. All other verbs are commands of uverbs. build.sh compiles this file with
+ * The card writes completions into memory of the process; the provider polls
+ * them there. All other verbs are commands of uverbs. build.sh compiles this file with
  * the private headers of rdma-core.
  */
 #include <errno.h>
@@ -28,8 +28,8 @@ struct card_context {
  * struct card_cq - completion queue
  * @ibv: queue of libibverbs
  * @lock: protects @ring up to its head, and @tail
- * @ring: memory shared with the card
- * @bytes: size of the mapping
+ * @ring: memory that the card writes
+ * @bytes: size of @ring
  * @entries: number of elements of the ring, a power of two
  * @tail: number of completions polled, free-running
  */
@@ -125,38 +125,55 @@ static int card_dereg_mr(struct verbs_mr *mr)
 
 /* --- completion queues --- */
 
-static int card_map_cq(struct card_cq *cq, int fd, const struct card_abi_create_cq_resp *resp)
+/* The card rounds the number of elements in the same way */
+static uint32_t card_round_up(uint32_t entries)
+{
+	uint32_t power = 1;
+
+	while (power < entries && power < 1U << 31)
+		power *= 2;
+	return power;
+}
+
+static int card_alloc_ring(struct card_cq *cq, uint32_t entries)
 {
 	void *ring;
 
-	cq->entries = resp->entries;
+	cq->entries = card_round_up(entries);
 	cq->bytes = sizeof(*cq->ring) + cq->entries * sizeof(cq->ring->wc[0]);
-	ring = mmap(NULL, cq->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, resp->offset);
+	/* shared: a child process has the same ring */
+	ring = mmap(NULL, cq->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (ring == MAP_FAILED)
 		return errno;
 	cq->ring = ring;
-	return pthread_spin_init(&cq->lock, PTHREAD_PROCESS_PRIVATE);
+	return 0;
 }
 
 static struct ibv_cq *card_create_cq(struct ibv_context *context, int entries,
 				     struct ibv_comp_channel *channel, int vector)
 {
 	struct {
-		struct ib_uverbs_create_cq_resp ibv;
-		struct card_abi_create_cq_resp card;
-	} resp;
+		struct ibv_create_cq ibv;
+		struct card_abi_create_cq card;
+	} cmd = {};
 	struct card_cq *cq = calloc(1, sizeof(*cq));
-	struct ibv_create_cq cmd = {};
+	struct ib_uverbs_create_cq_resp resp;
 
 	if (!cq)
 		return NULL;
-	if (ibv_cmd_create_cq(context, entries, channel, vector, &cq->ibv, &cmd, sizeof(cmd),
-			      &resp.ibv, sizeof(resp)))
+	errno = card_alloc_ring(cq, entries);
+	if (errno)
 		goto out_free;
-	errno = card_map_cq(cq, context->cmd_fd, &resp.card);
-	if (!errno)
+	errno = pthread_spin_init(&cq->lock, PTHREAD_PROCESS_PRIVATE);
+	if (errno)
+		goto out_ring;
+	cmd.card.ring = (uintptr_t)cq->ring;
+	if (!ibv_cmd_create_cq(context, entries, channel, vector, &cq->ibv, &cmd.ibv, sizeof(cmd),
+			       &resp, sizeof(resp)))
 		return &cq->ibv;
-	ibv_cmd_destroy_cq(&cq->ibv);
+	pthread_spin_destroy(&cq->lock);
+out_ring:
+	munmap(cq->ring, cq->bytes);
 out_free:
 	free(cq);
 	return NULL;
