@@ -19,7 +19,7 @@
  */
 #include "qp.h"
 
-/* Number of budgets after which a poster leaves the rest to a tasklet */
+/* Number of turns after which a context leaves the rest to a tasklet */
 #define CARD_TURNS	16
 
 /* --- claims --- */
@@ -238,18 +238,20 @@ static bool card_turn(struct card_qp *qp)
  */
 void card_engine_run(struct card_qp *qp)
 {
-	int turns = 0;
-	bool more;
+	int turns;
 
-	do {
+	/* other contexts may post as fast as this one works */
+	for (turns = 0; turns < CARD_TURNS; turns++) {
+		bool more;
+
 		local_bh_disable();
 		more = card_turn(qp);
-		if (more && ++turns == CARD_TURNS) {
-			/* the tasklet takes over the claim */
-			tasklet_schedule(&qp->tasklet);
-			local_bh_enable();
-			return;
-		}
 		local_bh_enable();
-	} while (more || !card_engine_release(qp));
+		if (!more && card_engine_release(qp))
+			return;
+	}
+	/* the tasklet takes over the claim, and runs when softirqs are enabled */
+	local_bh_disable();
+	tasklet_schedule(&qp->tasklet);
+	local_bh_enable();
 }

@@ -73,6 +73,7 @@ static int card_qp_check(const struct ib_qp_init_attr *init, bool user)
 static void card_qp_init(struct card_qp *qp, const struct ib_qp_init_attr *init)
 {
 	qp->card = to_card(qp->ib.device);
+	mutex_init(&qp->modify);
 	spin_lock_init(&qp->lock);
 	init_waitqueue_head(&qp->idle);
 	qp->state = IB_QPS_RESET;

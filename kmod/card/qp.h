@@ -99,6 +99,7 @@ struct card_ring {
  * struct card_qp - queue pair
  * @ib: queue pair of the RDMA core
  * @card: card of this queue pair
+ * @modify: serializes modify_qp: uverbs does not, for the threads of a process
  * @lock: protects state, heads and tails of the rings, and claims of the engine
  * @state: state of the InfiniBand specification
  * @attr: attributes, set by modify_qp
@@ -134,6 +135,7 @@ struct card_ring {
 struct card_qp {
 	struct ib_qp ib;
 	struct card *card;
+	struct mutex modify;
 	spinlock_t lock;
 	enum ib_qp_state state;
 	struct ib_qp_attr attr;
@@ -229,7 +231,7 @@ int card_query_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask,
 		  struct ib_qp_init_attr *init);
 void card_qp_report(struct work_struct *work);
 void card_qp_event(struct card_qp *qp, enum ib_event_type event);
-void card_qp_error(struct card_qp *qp);
+bool card_qp_error(struct card_qp *qp);
 void card_qp_break(struct card *card, u32 qpn);
 
 /* post.c */

@@ -41,9 +41,9 @@ void card_recv_complete(struct card_qp *qp, struct ib_wc *wc, bool solicited, bo
 	spin_unlock_irqrestore(&qp->lock, flags);
 	if (card_cq_push(to_card_cq(qp->ib.recv_cq), wc, solicited, in_timer))
 		return;
-	card_qp_error(qp);
+	if (card_qp_error(qp))
+		card_qp_event(qp, IB_EVENT_QP_FATAL);
 	card_engine_later(qp);
-	card_qp_event(qp, IB_EVENT_QP_FATAL);
 }
 
 /**

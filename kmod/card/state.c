@@ -40,18 +40,22 @@ void card_qp_event(struct card_qp *qp, enum ib_event_type event)
  *
  * Flushes the receives, unless a peer has entered the queue pair and will do so.
  * The caller has to start the engine, which flushes the send requests.
+ * Return: whether the state changed.
  */
-void card_qp_error(struct card_qp *qp)
+bool card_qp_error(struct card_qp *qp)
 {
 	unsigned long flags;
+	bool changed;
 
 	spin_lock_irqsave(&qp->lock, flags);
+	changed = qp->state != IB_QPS_RESET && qp->state != IB_QPS_ERR;
 	if (qp->state != IB_QPS_RESET) {
 		WRITE_ONCE(qp->state, IB_QPS_ERR);
 		if (!qp->entered)
 			card_recv_flush(qp);
 	}
 	spin_unlock_irqrestore(&qp->lock, flags);
+	return changed;
 }
 
 /**
@@ -161,18 +165,8 @@ static int card_qp_commit(struct card_qp *qp, const struct ib_qp_attr *attr, int
 	return rc;
 }
 
-/**
- * card_modify_qp - change attributes and state of a queue pair
- * @ib: queue pair
- * @attr: new attributes
- * @mask: IB_QP_...: attributes to change
- * @udata: no members
- *
- * Return: 0 or a negative errno.
- */
-int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+static int card_modify(struct card_qp *qp, struct ib_qp_attr *attr, int mask)
 {
-	struct card_qp *qp = to_card_qp(ib);
 	enum ib_qp_state from = READ_ONCE(qp->state);
 	enum ib_qp_state to = mask & IB_QP_STATE ? attr->qp_state : from;
 	struct card_path path = {};
@@ -184,7 +178,7 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
 		return -EOPNOTSUPP;
 	if (mask & IB_QP_CUR_STATE && attr->cur_qp_state != from)
 		return -EINVAL;
-	if (!ib_modify_qp_is_ok(from, to, ib->qp_type, mask))
+	if (!ib_modify_qp_is_ok(from, to, qp->ib.qp_type, mask))
 		return -EINVAL;
 	if (to == IB_QPS_RESET) {
 		card_qp_reset(qp);
@@ -200,6 +194,27 @@ int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct i
 	if (mask & IB_QP_AV)
 		card_path_set(&path, &attr->ah_attr);
 	return card_qp_commit(qp, attr, mask, from, to, &path);
+}
+
+/**
+ * card_modify_qp - change attributes and state of a queue pair
+ * @ib: queue pair
+ * @attr: new attributes
+ * @mask: IB_QP_...: attributes to change
+ * @udata: no members
+ *
+ * Return: 0 or a negative errno.
+ */
+int card_modify_qp(struct ib_qp *ib, struct ib_qp_attr *attr, int mask, struct ib_udata *udata)
+{
+	struct card_qp *qp = to_card_qp(ib);
+	int rc;
+
+	/* a second reset would empty rings that are in use again after the first one */
+	mutex_lock(&qp->modify);
+	rc = card_modify(qp, attr, mask);
+	mutex_unlock(&qp->modify);
+	return rc;
 }
 
 /**

@@ -139,8 +139,9 @@ static void card_complete_one(struct card_qp *qp, const struct card_send *send,
 	smp_store_release(&qp->sq.tail, qp->sq.tail + 1);
 	if (!signaled || card_cq_push(to_card_cq(qp->ib.send_cq), &wc, false, qp->in_timer))
 		return;
-	card_qp_error(qp);
-	card_qp_event(qp, IB_EVENT_QP_FATAL);
+	/* one event per failure: the process may read none */
+	if (card_qp_error(qp))
+		card_qp_event(qp, IB_EVENT_QP_FATAL);
 }
 
 /*

@@ -3,6 +3,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from cards import cards_lab
 from carriers import OURS, THEIRS, serve
 from module_life import growth
 
+from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = Path(__file__).with_name("card_node.py").read_bytes()
 VERBS = Path(__file__).with_name("card_verbs")
+RACES = Path(__file__).with_name("card_races.c")
 SIZE = 8 << 20
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
 
@@ -86,6 +89,33 @@ def test_a_recoverable_card_survives_refused_requests(verbs: Lab) -> None:
         assert failures(verbs, "recoverable=1") == {}
     finally:
         verbs.run("client", "tee", *files, stdin=b"N")
+
+
+@pytest.fixture(scope="module")
+def races(cards: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The lab with card_races in the node."""
+    program = tmp_path_factory.mktemp("races") / "card_races"
+    folder = module_source.find_card().folder
+    argv = ("gcc", "-O2", "-Wall", "-pthread", f"-I{folder}", "-o", program, RACES)
+    subprocess.run(argv, check=True)
+    cards.run("client", "tee", "/run/card_races", stdin=program.read_bytes())
+    cards.run("client", "chmod", "+x", "/run/card_races")
+    return cards
+
+
+def race(lab: Lab, *words: str) -> int:
+    """The number that a case of card_races.c prints, as a user without rights."""
+    argv = ("setpriv", "--reuid=nobody", "--clear-groups", "/run/card_races", *words)
+    return int(lab.run("client", *argv, timeout=3600).stdout)
+
+
+def test_threads_modify_one_queue_pair_at_the_same_time(races: Lab, long: bool) -> None:
+    assert race(races, "reset", "20000" if long else "2000") > 0
+
+
+def test_a_broken_queue_pair_reports_one_event(races: Lab) -> None:
+    # and one of its completion queue
+    assert race(races, "events") <= 2
 
 
 def test_link_show_lists_cards(cards: Lab) -> None:
