@@ -89,8 +89,8 @@ bench: dev image ## TCP, the kernel's module and ours, counted in instructions, 
 bench-instructions: dev image ## Instructions of a read by QEMU's own count, and the modelled card's share, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.instructions $(or $(KERNEL),6.12)
 
-bench-before: dev image ## Instructions of a read with the module of COMMIT and with today's, by QEMU's own count, into docs/dev: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.before $(or $(COMMIT),47df8f1) $(or $(KERNEL),6.12)
+bench-before: dev image ## Instructions of all loads and personalities with the module of COMMIT and with today's, by QEMU's own count, into docs/dev: KERNEL=6.12 ONLY="nfsrdma cached"
+	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.before $(or $(COMMIT),51bcead) $(or $(KERNEL),6.12) $(ONLY)
 
 bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processors, both modules, into docs/dev: KERNEL=6.12
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.locks $(or $(KERNEL),6.12)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instructions of a read with the module of an earlier commit, and today: ``make bench-before``.
+"""Instructions of the module at an earlier commit, and today: ``make bench-before``.
 
-QEMU counts them (instructions.py).  Both modules are loaded in turns in one boot, because boots
-differ by some percent.
+QEMU counts them (instructions.py), for each load of ``make bench`` with each personality.  Both
+modules are loaded in turns in one boot, because boots differ by some percent.  Each personality
+has a boot of its own; out/bench-before.json keeps the counts of those that are complete, so that a
+run that was interrupted continues.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 import subprocess
 import sys
@@ -20,17 +24,37 @@ import built
 from carriers import OURS, START, serve
 
 from bench import page
-from bench.instructions import RUNS, Costs, operation, plugged
-from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
+from bench.instructions import Costs, operation, plugged
+from bench.solo import DESIGNS, LOADS, OUR_COLUMN, PREPARE, RDMA, Column, mount, prove, sh, unmount
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
 ROOT = Path(__file__).parents[2]
+STORE = ROOT / "out" / "bench-before.json"
 THERE = "/run/modules"
 # in turns: what drifts adds to both
 TURNS = (0, 1, 1, 0)
 MODULE = "nfsrdma"
+# operations of the two runs of a load
+RUNS = {
+    "scattered": (100, 900),
+    "sequential": (16, 80),
+    "writes": (16, 80),
+    "small_writes": (100, 700),
+    "crowd": (320, 1920),
+    "queue": (160, 800),
+    "attributes": (120, 720),
+    "listing": (2, 5),
+    "cached": (1, 3),
+}
+COLUMNS = (Column(OUR_COLUMN, OURS, RDMA), *DESIGNS)
+# the share of instructions that a load may gain
+LIMIT = 0.01
+# thousands of all instructions, and of the module's own, of an operation
+Count = tuple[float, float]
+# the counts of each turn, by load and module
+Counts = dict[str, dict[str, list[Count]]]
 
 
 @contextmanager
@@ -65,31 +89,39 @@ def of_module(found: Costs) -> float:
     return sum(count for (_, module), count in found.items() if module == MODULE)
 
 
-def measure(lab: Lab, names: list[str]) -> list[str]:
-    """A row for each load: all instructions, and those in the module's own code."""
-    counts: dict[tuple[str, str], list[tuple[float, float]]] = {}
+def measure(config: LabConfig, column: Column, names: list[str]) -> tuple[str, Counts]:
+    """The conditions and the counts of all loads of a personality, in one boot."""
+    counts: Counts = {load: {name: [] for name in names} for load in RUNS}
     functions: dict[tuple[str, str], Counter[str]] = {}
-    with plugged() as plugin, lab:
+    with plugged() as plugin, Lab(config) as lab:
         sh(lab, PREPARE)
-        about = page.conditions(lab, "card", "make bench-before")
+        about = page.conditions(lab, "card", f"make bench-before COMMIT={names[0]}")
         serve(lab, "solo", OURS)
         with sources(names[0]) as found:
             bring(lab, found)
         for turn in TURNS:
-            switch(lab, names[turn])
-            mount(lab, f"{RDMA},noac")
-            for load in RUNS:
-                _, costs = operation(lab, plugin, load)
-                each = sum(costs.values()), of_module(costs)
-                counts.setdefault((load, names[turn]), []).append(each)
-                own = {name: count for (name, module), count in costs.items() if module == MODULE}
-                functions.setdefault((load, names[turn]), Counter()).update(own)
-                print(load, names[turn], *(f"{value:.2f}" for value in each), flush=True)
-            unmount(lab)
+            name = names[turn]
+            switch(lab, name)
+            sh(lab, column.before)
+            for options, loads in (
+                (f"{RDMA},noac", [load for load in RUNS if load != "cached"]),
+                (f"{RDMA},rsize=524288", ["cached"]),
+            ):
+                mount(lab, options)
+                prove(lab, column)
+                for load in loads:
+                    _, costs = operation(lab, plugin, load, RUNS[load])
+                    each = sum(costs.values()), of_module(costs)
+                    counts[load][name].append(each)
+                    own = {at: count for (at, module), count in costs.items() if module == MODULE}
+                    functions.setdefault((load, name), Counter()).update(own)
+                    print(column.name, load, name, *(f"{x:.3f}" for x in each), flush=True)
+                unmount(lab)
         lab.check()
     for load in RUNS:
-        print(load, "by function:", differences(*(functions[load, name] for name in names)))
-    return [about, "", *table(names, counts)]
+        lists = [functions[load, name] for name in names]
+        print(column.name, load, "by function:", differences(*lists), flush=True)
+    return about, counts
 
 
 def differences(before: Counter[str], today: Counter[str]) -> str:
@@ -100,28 +132,58 @@ def differences(before: Counter[str], today: Counter[str]) -> str:
     return ", ".join(f"{name} {count:+.1f}" for name, count in most if abs(count) >= 0.5)
 
 
-def table(
-    names: list[str], counts: dict[tuple[str, str], list[tuple[float, float]]]
-) -> Iterator[str]:
-    heads = ["thousands of instructions", *(f"{what}, {name}" for what in ("all", "of the module")
-                                            for name in names)]  # fmt: skip
+def table(names: list[str], found: dict[str, Counts]) -> Iterator[str]:
+    """A row for each load of each personality; a mark where the module's own count grew."""
+    heads = ["thousands of instructions", "personality",
+             *(f"of the module, {name}" for name in names), "change", "",
+             *(f"all, {name}" for name in names)]  # fmt: skip
     yield from page.head(heads)
-    for load in RUNS:
-        cells = [LOADS[load][0]]
-        for what in range(2):
-            for name in names:
-                values = [each[what] for each in counts[load, name]]
-                spread = f" ({min(values):,.3f} to {max(values):,.3f})"
-                cells.append(f"{statistics.mean(values):,.3f}{spread}")
-        yield page.row(cells)
+    for personality, counts in found.items():
+        for load in RUNS:
+            cells: list[list[str]] = [[], []]
+            means: list[list[float]] = [[], []]
+            for what in range(2):
+                for name in names:
+                    values = [each[what] for each in counts[load][name]]
+                    means[what].append(statistics.mean(values))
+                    spread = f" ({min(values):,.3f} to {max(values):,.3f})"
+                    cells[what].append(f"{means[what][-1]:,.3f}{spread}")
+            grown = means[1][1] / means[1][0] - 1
+            mark = "**grew**" if grown > LIMIT else ""
+            yield page.row(
+                [LOADS[load][0], personality, *cells[1], f"{grown:+.1%}", mark, *cells[0]]
+            )
+
+
+def key(commit: str, kernel: str) -> str:
+    """A text that differs for each pair of modules, for each kernel, and for other loads."""
+    full = ("git", "-C", ROOT, "rev-parse", commit)
+    before = subprocess.run(full, check=True, capture_output=True, text=True).stdout.strip()
+    plan = repr((before, module_source.find().hash, kernel, RUNS, TURNS))
+    return hashlib.sha256(plan.encode()).hexdigest()
 
 
 def main() -> None:
-    commit, kernel = sys.argv[1:]
+    commit, kernel, *only = sys.argv[1:]
+    names = [commit, "today"]
     config = LabConfig(
         "bench-before", clock="instructions", link="none", kernel=kernel, memory=4608, nic="card"
     )
-    page.write("before", measure(Lab(config), [commit, "today"]))
+    STORE.parent.mkdir(exist_ok=True)
+    store = json.loads(STORE.read_text()) if STORE.exists() else {}
+    done = store.setdefault(key(commit, kernel), {})
+    for column in COLUMNS:
+        if column.name not in done and (not only or column.name in only):
+            done[column.name] = measure(config, column, names)
+            STORE.write_text(json.dumps(store))
+    lines = list(table(names, {column.name: done[column.name][1] for column in COLUMNS
+                               if column.name in done}))  # fmt: skip
+    print("\n".join(lines))
+    missing = [column.name for column in COLUMNS if column.name not in done]
+    if missing:
+        print(f"the page is not written, because it lacks: {', '.join(missing)}")
+    else:
+        page.write("before", [done[OUR_COLUMN][0], "", *lines])
 
 
 if __name__ == "__main__":

@@ -105,9 +105,9 @@ def executed(count: int) -> int:
     return count + 3 * max(count // 10, 2)
 
 
-def operation(lab: Lab, plugin: Plugin, name: str) -> tuple[float, Costs]:
+def operation(lab: Lab, plugin: Plugin, name: str, runs: tuple[int, int]) -> tuple[float, Costs]:
     """The guest's thousands of instructions of an operation, and QEMU's by function."""
-    few, many = RUNS[name]
+    few, many = runs
     # the first run has work of its own: files that are not in the page cache, and more
     load(lab, name, few)
     known = [plugin.counts()]
@@ -159,8 +159,8 @@ def main() -> None:
         for name, module in NAMES.items():
             serve(lab, "solo", module)
             mount(lab, f"{RDMA},noac")
-            for load_name in RUNS:
-                us, found = operation(lab, plugin, load_name)
+            for load_name, runs in RUNS.items():
+                us, found = operation(lab, plugin, load_name, runs)
                 lines.append(line(load_name, name, us, found))
                 details.append(f"* {LOADS[load_name][0]}, {name}: {modules(found)}")
                 details.append(f"  Functions of the card: {functions(found)}")
