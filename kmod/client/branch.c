@@ -2,11 +2,17 @@
 /*
  * The life of a branch: a worker connects it, another one ends it after it broke, and the end
  * of the first connection ends all branches. No failure of a branch breaks the first connection.
+ *
+ * The Calls that a branch has borrowed: how they return to their tasks, or to the first
+ * connection. What the device may write to cannot be withdrawn: a branch whose Call is abandoned
+ * or times out breaks, a worker drains its queue pair, and only then the Call's memory returns.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/sunrpc/clnt.h>
 
 #include "client/branch.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/trace.h"
@@ -22,6 +28,169 @@
  */
 #define NFR_BRANCH_AGAIN	(HZ / 100 ?: 1)
 #define NFR_BRANCH_RETRY	(5 * HZ)
+
+/* --- loans --- */
+
+/**
+ * nfr_client_loan_pin - pin the Call of a loan, to handle its Reply
+ * @loan: loan
+ *
+ * Return: false if the task of the Call is ending.
+ */
+bool nfr_client_loan_pin(struct nfr_loan *loan)
+{
+	struct rpc_xprt *xprt = &loan->branch->of->nx->xprt;
+	struct rpc_rqst *rqst = &loan->req->rqst;
+	bool found;
+
+	spin_lock(&xprt->queue_lock);
+	found = xprt_lookup_rqst(xprt, rqst->rq_xid) == rqst;
+	if (found)
+		xprt_pin_rqst(rqst);
+	spin_unlock(&xprt->queue_lock);
+	return found;
+}
+
+/* End a loan. The owner of the Call may free it as soon as its state is not NFR_REQ_LENT. */
+static void nfr_client_loan_end(struct nfr_loan *loan, enum nfr_req_state state)
+{
+	struct nfr_branches *of = loan->branch->of;
+	struct nfr_req *req = loan->req;
+
+	lockdep_assert_held(&of->lock);
+	loan->req = NULL;
+	req->loan = NULL;
+	/* pairs with nfr_client_loan_abandon(), which takes the lock on NFR_REQ_LENT */
+	smp_store_release(&req->state, state);
+	of->kind->returned(loan, state);
+}
+
+/**
+ * nfr_client_loan_return - return a Call that was answered, or not posted
+ * @loan: loan, whose memory the device does not use any more
+ * @state: new state of the Call; its owner may free it
+ */
+void nfr_client_loan_return(struct nfr_loan *loan, enum nfr_req_state state)
+{
+	struct nfr_branches *of = loan->branch->of;
+
+	spin_lock(&of->lock);
+	nfr_client_loan_end(loan, state);
+	spin_unlock(&of->lock);
+	if (wq_has_sleeper(&of->nx->detached))
+		wake_up_all(&of->nx->detached);
+}
+
+/**
+ * nfr_client_loan_lose - have sunrpc send a Call again, on the first connection
+ * @loan: loan that failed, whose memory the device does not use any more
+ */
+void nfr_client_loan_lose(struct nfr_loan *loan)
+{
+	struct nfr_branches *of = loan->branch->of;
+	struct rpc_rqst *rqst = &loan->req->rqst;
+	struct rpc_xprt *xprt = &of->nx->xprt;
+
+	spin_lock(&xprt->queue_lock);
+	spin_lock(&of->lock);
+	/* sunrpc encodes a Call anew if it was sent on an earlier connection */
+	rqst->rq_connect_cookie = xprt->connect_cookie - 1;
+	rpc_wake_up_queued_task(&xprt->pending, rqst->rq_task);
+	nfr_client_loan_end(loan, NFR_REQ_LOST);
+	spin_unlock(&of->lock);
+	spin_unlock(&xprt->queue_lock);
+	wake_up_all(&of->nx->detached);
+}
+
+static bool nfr_client_loan_is_over(const struct nfr_req *req)
+{
+	struct nfr_branches *of = req->nx->branches;
+	bool over;
+
+	spin_lock(&of->lock);
+	over = !req->loan;
+	spin_unlock(&of->lock);
+	return over;
+}
+
+/* Break the branch that has borrowed a Call. Returns false if none has. Caller holds the lock. */
+static bool nfr_client_loan_recall(struct nfr_req *req, const char *reason)
+{
+	lockdep_assert_held(&req->nx->branches->lock);
+	if (req->loan)
+		nfr_conn_break(&req->loan->branch->conn, reason);
+	return req->loan;
+}
+
+/**
+ * nfr_client_loan_abandon - take back the memory of a Call whose task ends
+ * @req: request without a Reply, of a transport with branches
+ *
+ * Context: Sleeps until the branch has returned the Call.
+ *
+ * Return: false if no branch has borrowed the Call.
+ */
+bool nfr_client_loan_abandon(struct nfr_req *req)
+{
+	struct nfr_branches *of = req->nx->branches;
+
+	if (nfr_client_loan_is_over(req))
+		return false;
+	if (wait_event_timeout(of->nx->detached, nfr_client_loan_is_over(req), of->kind->patience))
+		return true;
+	spin_lock(&of->lock);
+	nfr_client_loan_recall(req, "a Call was abandoned");
+	spin_unlock(&of->lock);
+	wait_event(of->nx->detached, nfr_client_loan_is_over(req));
+	return true;
+}
+
+/**
+ * nfr_client_loan_timeout - handle the timeout of a Call
+ * @nx: transport with branches
+ * @task: task of the Call, in a callback; sleeps until the branch is drained
+ *
+ * Context: Does not sleep.
+ *
+ * Return: false if no branch has borrowed the Call.
+ */
+bool nfr_client_loan_timeout(struct nfr_xprt *nx, struct rpc_task *task)
+{
+	struct nfr_branches *of = nx->branches;
+	bool lent;
+
+	spin_lock(&of->lock);
+	lent = nfr_client_loan_recall(nfr_client_req_of(task->tk_rqstp),
+				      "a reply did not come in time");
+	/* nfr_client_branch_stop() wakes it after the branch has returned the Call */
+	if (lent)
+		rpc_sleep_on(&of->waiting, task, NULL);
+	spin_unlock(&of->lock);
+	return lent;
+}
+
+/**
+ * nfr_client_loan_retransmit - break the branch that has a Call which sunrpc sends again
+ * @req: request; the caller has locked the transport, and tested nfr_req.loan
+ *
+ * Return: true if the Call counts as sent: its branch loses it. An error would make other Calls
+ * wait.
+ */
+bool nfr_client_loan_retransmit(struct nfr_req *req)
+{
+	struct nfr_branches *of = req->nx->branches;
+	bool lent;
+
+	spin_lock(&of->lock);
+	lent = nfr_client_loan_recall(req, "a Call has to be retransmitted");
+	if (lent) {
+		/* nfr_client_req_begin() changed both */
+		req->generation = req->loan->branch->conn.generation;
+		req->state = NFR_REQ_LENT;
+	}
+	spin_unlock(&of->lock);
+	return lent;
+}
 
 /* --- connecting --- */
 
@@ -46,18 +215,6 @@ void nfr_client_branch_broken(struct nfr_conn *conn)
  */
 void nfr_client_branch_writable(struct nfr_conn *conn)
 {
-}
-
-/* Allow nfr_client_branches_close() to interrupt the connection attempt. */
-static int nfr_client_branch_resolved(struct nfr_branch *branch)
-{
-	int rc;
-
-	spin_lock(&branch->of->lock);
-	branch->resolved = true;
-	rc = branch->stopped ? -ENOTCONN : 0;
-	spin_unlock(&branch->of->lock);
-	return rc;
 }
 
 static int nfr_client_branch_fit(struct nfr_branch *branch)
@@ -108,7 +265,6 @@ static int nfr_client_branch_open(struct nfr_branch *branch)
 	int rc;
 
 	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
-	rc = rc ?: nfr_client_branch_resolved(branch);
 	rc = rc ?: nfr_client_branch_fit(branch);
 	rc = rc ?: nfr_client_branch_map(branch);
 	rc = rc ?: nfr_conn_queues_create(conn);
@@ -124,7 +280,6 @@ static void nfr_client_branch_open_work(struct work_struct *work)
 	unsigned int noio = memalloc_noio_save();
 	int rc;
 
-	branch->begun = true;
 	rc = nfr_client_branch_open(branch);
 	trace_nfsrdma_lane(&branch->conn, branch->pages, rc);
 	spin_lock(&of->lock);
@@ -162,11 +317,9 @@ static void nfr_client_branch_stop(struct nfr_branch *branch)
 
 	/*
 	 * A sender that took the branch before it broke still posts to it. Pairs with
-	 * nfr_client_branch_sent().
+	 * nfr_client_loan_posted().
 	 */
 	wait_event(of->nx->detached, smp_load_acquire(&of->sending) != branch);
-	if (!branch->begun)
-		return;
 	nfr_conn_drain(conn);
 	of->kind->ended(branch);
 	nfr_client_branch_delay_next(branch);
@@ -224,11 +377,8 @@ static void nfr_client_branches_break(struct nfr_branches *of)
 	struct nfr_branch *branch;
 
 	spin_lock(&of->lock);
-	list_for_each_entry(branch, &of->list, list) {
-		branch->stopped = true;
-		if (branch->resolved)
-			nfr_conn_break(&branch->conn, "the transport closes");
-	}
+	list_for_each_entry(branch, &of->list, list)
+		nfr_conn_break(&branch->conn, "the transport closes");
 	spin_unlock(&of->lock);
 }
 
@@ -305,6 +455,7 @@ static struct nfr_branch *nfr_client_branch_alloc(struct nfr_branches *of,
 	conn->wanted.inline_recv = kind->inline_size;
 	conn->wanted.credits = kind->credits;
 	kind->init(branch);
+	nfr_conn_init(conn);
 	return branch;
 }
 
@@ -345,10 +496,23 @@ void nfr_client_branches_init(struct nfr_branches *of, struct nfr_xprt *nx,
 }
 
 /**
- * nfr_client_branches_destroy - undo nfr_client_branches_init()
- * @of: branches of a closed transport
+ * nfr_client_branches_destroy - undo nfr_client_branches_init(), and free the branches
+ * @of: branches of a closed transport, or NULL
  */
 void nfr_client_branches_destroy(struct nfr_branches *of)
 {
+	if (!of)
+		return;
 	rpc_destroy_wait_queue(&of->waiting);
+	of->kind->destroy(of);
+}
+
+/**
+ * nfr_client_branches_show - print the state of the branches
+ * @of: branches of a transport
+ * @seq: file connection in debugfs
+ */
+void nfr_client_branches_show(struct nfr_branches *of, struct seq_file *seq)
+{
+	of->kind->show(of, seq);
 }

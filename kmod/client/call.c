@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The way of a Call: choose how the Call and its Reply are conveyed, build the
- * header, place both in one contiguous buffer, and post it. Replies to callbacks
- * take the same way.
+ * The way of a Call: take a credit, choose how the Call and its Reply are conveyed, build the
+ * header, place both in one contiguous buffer, post it, and have sunrpc wait for
+ * room or for the Reply. Replies to callbacks take the same way.
  *
  * A Call is sent inline if it fits. Otherwise its data moves in a Read chunk,
  * if the upper layer marked DDP-eligible data (WRITE, SYMLINK). Otherwise a
@@ -20,16 +20,18 @@
  */
 #include <linux/highmem.h>
 #include <linux/slab.h>
+#include <linux/sunrpc/bc_xprt.h>
 #include <linux/sunrpc/clnt.h>
 
 #include "client/call.h"
 #include "client/client.h"
 #include "client/slots.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "memory/exposure.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace.h"
+#include "work.h"
 
 /*
  * Each version of the header has a marshaling function of its own. What they share is
@@ -301,8 +303,8 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	}
 	if (count)
 		first = nfr_mem_post(&req->exposure, &send);
-	/* from now on a Reply finds the MRs valid, and their invalidation waits for the lock */
-	smp_store_release(&req->state, NFR_REQ_SENT);
+	/* the invalidation of the MRs waits for the lock */
+	nfr_client_req_sent(req, conn);
 	conn->sq.reserved += count;
 	nfr_conn_sq_take(&conn->sq, fresh + 1, &send, signal);
 	trace_nfsrdma_post(conn, xid, fresh, sge->length, send.send_flags & IB_SEND_SIGNALED);
@@ -310,38 +312,6 @@ static int nfr_client_post(struct nfr_conn *conn, struct nfr_req *req, u32 xid,
 	spin_unlock_bh(&conn->lock);
 	if (rc)
 		nfr_conn_break(conn, "posting a send failed");
-	return rc;
-}
-
-/**
- * nfr_client_revoke - invalidate MRs locally
- * @conn: connection
- * @exposure: exposure that nfr_mem_settle() did not settle
- * @done: completion of the last invalidation
- *
- * The invalidations use the room that nfr_client_post() reserved.
- *
- * Return: 0, or -ENOTCONN if the connection is broken: then the peer loses
- * access when the connection is drained.
- */
-int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done)
-{
-	struct ib_send_wr *first = NULL, *last = NULL;
-	u32 count = nfr_mem_revoke(exposure, &first, &last);
-	int rc;
-
-	last->wr_cqe = done;
-	spin_lock_bh(&conn->lock);
-	if (conn->sq.closed) {
-		spin_unlock_bh(&conn->lock);
-		return -ENOTCONN;
-	}
-	conn->sq.reserved -= count;
-	nfr_conn_sq_take(&conn->sq, count, last, true);
-	rc = nfr_conn_submit(conn, first);
-	spin_unlock_bh(&conn->lock);
-	if (rc)
-		nfr_conn_break(conn, "posting an invalidation failed");
 	return rc;
 }
 
@@ -506,4 +476,159 @@ int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req)
 	if (rc && rc != -ENOTCONN)
 		nfr_mem_release(&req->exposure);
 	return rc;
+}
+
+/* --- sending for sunrpc --- */
+
+/* Make sunrpc wait for room in the send queue, and for a @credit. Returns -EAGAIN. */
+static int nfr_client_wait_for_room(struct nfr_xprt *nx, struct nfr_conn *conn, bool credit)
+{
+	xprt_wait_for_buffer_space(&nx->xprt);
+	/* pairs with nfr_client_writable(), which runs after room was made and looks for waiters */
+	smp_mb__after_atomic();
+	if (nfr_conn_has_room(conn, credit) || !nfr_conn_is_up(conn))
+		xprt_write_space(&nx->xprt);
+	return -EAGAIN;
+}
+
+/* Set the wait before queueing the work that ends it. */
+static int nfr_client_wait_for_regions(struct nfr_xprt *nx, struct nfr_conn *conn)
+{
+	xprt_wait_for_buffer_space(&nx->xprt);
+	nfr_work_queue(&nfr_client_link_of(conn)->refill, 0);
+	return -EAGAIN;
+}
+
+static int nfr_client_send_call(struct nfr_xprt *nx, struct nfr_conn *conn, struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	int rc;
+
+	nfr_client_req_begin(req, conn);
+	rqst->rq_xtime = ktime_get();
+	rc = nfr_client_link_of(conn)->personality->marshal(conn, req);
+	if (!rc) {
+		rqst->rq_xmit_bytes_sent += rqst->rq_snd_buf.len;
+		return 0;
+	}
+	nfr_conn_credit_back(conn);
+	/* the request keeps its MRs until the broken connection is closed */
+	if (rc == -ENOTCONN)
+		return rc;
+	if (rc == -EAGAIN || rc == -ENOMEM)
+		nx->counters.starved++;
+	if (rc == -EAGAIN)
+		return nfr_client_wait_for_room(nx, conn, true);
+	if (rc == -ENOMEM)
+		return nfr_client_wait_for_regions(nx, conn);
+	nx->counters.failed_marshals++;
+	trace_nfsrdma_error(conn, be32_to_cpu(rqst->rq_xid), "sending a Call failed", rc);
+	return rc;
+}
+
+/* Send the reply to a callback. Returns 0, -EAGAIN if the send queue is full, or another errno. */
+static int nfr_client_callback_reply(struct nfr_conn *conn, struct rpc_rqst *rqst)
+{
+	struct nfr_req *req = nfr_client_req_of(rqst);
+	struct nfr_header head = {
+		.xid = be32_to_cpu(rqst->rq_xid), .credits = NFR_CALLBACK_CREDITS,
+		.proc = NFR_MSG,
+	};
+	int rc;
+
+	/* the callback came on an earlier connection: the server will retransmit it */
+	if (req->generation != conn->generation)
+		return 0;
+	rc = nfr_client_link_of(conn)->personality->send(conn, req, &head, &rqst->rq_snd_buf, true);
+	req->mark = nfr_conn_mark(conn);
+	if (rc == -EAGAIN)
+		return nfr_client_wait_for_room(req->nx, conn, false);
+	return rc;
+}
+
+/**
+ * nfr_client_send_request - send a Call, or the reply to a callback
+ * @rqst: encoded request; the sender has locked the transport
+ *
+ * Return: 0, -EAGAIN if sunrpc has to wait for room, -ENOTCONN if the Call
+ * needs a new connection, -ENOBUFS if sunrpc has to retry soon, or another
+ * errno, which ends the RPC.
+ */
+int nfr_client_send_request(struct rpc_rqst *rqst)
+{
+	struct nfr_xprt *nx = nfr_client_xprt_of(rqst->rq_xprt);
+	struct nfr_req *req = nfr_client_req_of(rqst);
+	struct nfr_conn *conn = nfr_client_xprt_conn(nx);
+	int rc;
+
+	if (!conn || !nfr_conn_is_up(conn))
+		return -ENOTCONN;
+	if (bc_prealloc(rqst))
+		return nfr_client_callback_reply(conn, rqst);
+	/* RFC 8166, section 3.3.1: do not send a Call twice on one connection */
+	if (req->state == NFR_REQ_SENT && req->generation == conn->generation) {
+		nfr_conn_break(conn, "a Call has to be retransmitted");
+		return -ENOTCONN;
+	}
+	rc = nfr_conn_credit(conn);
+	if (rc == -EAGAIN)
+		return nfr_client_wait_for_room(nx, conn, true);
+	if (rc)
+		return rc;
+	rc = nfr_client_send_call(nx, conn, req);
+	/*
+	 * a Call that expects no reply keeps its credit; NFR_ABANDONED_TIMEOUT
+	 * replaces the connection
+	 */
+	if (!rc && !rpc_reply_expected(rqst->rq_task))
+		nfr_conn_abandon(conn, be32_to_cpu(rqst->rq_xid));
+	return rc;
+}
+
+/**
+ * nfr_client_wait_for_reply - wait for the Reply to a Call, for one timeout at least
+ * @task: task whose Call was sent
+ *
+ * sunrpc would wait only until the major timeout (net/sunrpc/xprt.c,
+ * xprt_request_timeout()), which may have passed while the Call waited for a
+ * connection. The Call would then break the connection that has just been made,
+ * and many such Calls would do so one after the other. Soft mounts do not wait
+ * longer than their major timeout.
+ *
+ * A task whose Call another task sent may get the transport lock afterwards. It
+ * must not keep it: a timeout waits until the connection is closed, and closing
+ * needs the lock.
+ *
+ * Context: Does not sleep. Caller holds the queue lock.
+ */
+void nfr_client_wait_for_reply(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+	unsigned long end = jiffies + rqst->rq_timeout;
+	struct rpc_xprt *xprt = rqst->rq_xprt;
+
+	if (READ_ONCE(xprt->snd_task) == task) {
+		spin_lock(&xprt->transport_lock);
+		xprt_release_xprt(xprt, task);
+		spin_unlock(&xprt->transport_lock);
+	}
+	if (!RPC_IS_SOFT(task) && time_before(rqst->rq_majortimeo, end))
+		rqst->rq_majortimeo = end;
+	xprt_wait_for_reply_request_def(task);
+}
+
+/**
+ * nfr_client_wait_or_resend - wait for a Reply; the Call may have to be sent again already
+ * @task: task whose Call was sent, on a branch perhaps
+ *
+ * Context: Does not sleep. Caller holds the queue lock.
+ */
+void nfr_client_wait_or_resend(struct rpc_task *task)
+{
+	struct rpc_rqst *rqst = task->tk_rqstp;
+
+	/* sunrpc has set the cookie after nfr_client_loan_lose(); with this one it sends again */
+	if (READ_ONCE(nfr_client_req_of(rqst)->state) == NFR_REQ_LOST)
+		rqst->rq_connect_cookie = rqst->rq_xprt->connect_cookie - 1;
+	nfr_client_wait_for_reply(task);
 }

@@ -12,6 +12,8 @@ int nfr_client_send_2003(struct nfr_conn *conn, struct nfr_req *req, const struc
 int nfr_client_send_bounce(struct nfr_conn *conn, struct nfr_req *req, u32 xid, u32 length);
 int nfr_client_marshal(struct nfr_conn *conn, struct nfr_req *req);
 int nfr_client_marshal_2003(struct nfr_conn *conn, struct nfr_req *req);
-int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
+int nfr_client_send_request(struct rpc_rqst *rqst);
+void nfr_client_wait_for_reply(struct rpc_task *task);
+void nfr_client_wait_or_resend(struct rpc_task *task);
 
 #endif

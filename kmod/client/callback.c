@@ -22,7 +22,7 @@
 #include "client/client.h"
 #include "client/slots.h"
 #include "compat/compat.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "observe/trace.h"
 #include "params.h"

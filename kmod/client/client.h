@@ -31,21 +31,30 @@
 /* Space before an encoded Call for the header: Read list, and Write or Reply chunk */
 #define NFR_HEAD_ROOM		256
 
+/* Interval at which a transport that waits to be closed checks who has locked it */
+#define NFR_UNLOCK_AGAIN	HZ
+
+/* Disconnect reason of a server that omits a Reply, see nfr_conn_abandon() */
+#define NFR_CLIENT_UNANSWERED	"no reply to an abandoned Call"
+
 /* Capacity of the header decoder of a connection */
 #define NFR_DECODE_CHUNKS	8
 #define NFR_DECODE_SEGS		64
 
 struct dentry;
 struct nfr_branches;
-struct nfr_lane;
-struct nfr_lanes;
-struct nfr_optimist;
+struct nfr_link;
+struct nfr_loan;
 struct nfr_req;
-struct nfr_side_read;
 struct nfr_xprt;
 
 /**
  * struct nfr_personality - protocol variant of the client
+ * @ops: operations of connections that ask for it
+ * @setup: allocate what a transport needs; false if that failed. NULL if it needs nothing
+ * @fit: complete the profile of a connection that asks for it, or NULL
+ * @create: allocate what a connection that asks for it needs, or NULL
+ * @agree: use it, because the server accepts it; 0 or a negative errno. NULL if nothing is to do
  * @marshal: build and post the header and chunks of a Call
  * @receive: handle a received message
  * @send: send the reply to a callback, as nfr_client_send() does
@@ -55,6 +64,11 @@ struct nfr_xprt;
  * only adds a table.
  */
 struct nfr_personality {
+	const struct nfr_conn_ops *ops;
+	bool (*setup)(struct nfr_xprt *nx);
+	void (*fit)(struct nfr_conn *conn);
+	int (*create)(struct nfr_conn *conn);
+	int (*agree)(struct nfr_link *link);
 	int (*marshal)(struct nfr_conn *conn, struct nfr_req *req);
 	void (*receive)(struct nfr_conn *conn, struct nfr_recv *recv);
 	int (*send)(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_header *head,
@@ -65,15 +79,25 @@ struct nfr_personality {
 struct nfr_fetcher;
 
 /**
+ * struct nfr_eviction - MRs that the cache of a pool gives up (personality cached)
+ * @mrs: MRs, until they are invalid
+ * @cqe: completion of their invalidations
+ * @posted: whether the invalidations are posted
+ */
+struct nfr_eviction {
+	struct nfr_exposure mrs;
+	struct ib_cqe cqe;
+	bool posted;
+};
+
+/**
  * struct nfr_link - connection of a client, with its memory regions
  * @conn: connection
  * @variant: personality that both ends agreed on
  * @personality: its operations
  * @pool: MRs
  * @refill: work that allocates more MRs
- * @evicted: MRs that the cache of @pool gives up, until they are invalid
- * @evict_cqe: completion of their invalidations
- * @evicting: whether the invalidations are posted
+ * @eviction: see there
  * @replies: number of Replies received
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
@@ -86,9 +110,7 @@ struct nfr_link {
 	const struct nfr_personality *personality;
 	struct nfr_pool pool;
 	struct delayed_work refill;
-	struct nfr_exposure evicted;
-	struct ib_cqe evict_cqe;
-	bool evicting;
+	struct nfr_eviction eviction;
 	u64 replies;
 	struct nfr_chunk chunks[NFR_DECODE_CHUNKS];
 	struct nfr_segment segs[NFR_DECODE_SEGS];
@@ -118,14 +140,6 @@ enum nfr_buffer_use {
 	NFR_BUFFERS,
 };
 
-/* What a Reply that the client reads waits for; see fetch.c */
-enum nfr_fetch_stage {
-	NFR_FETCH_PREPARE,	/* memory for the RDMA Reads */
-	NFR_FETCH_POST,		/* room in the send queue for them */
-	NFR_FETCH_READ,		/* their completion */
-	NFR_FETCH_DONE,		/* room in the send queue for the Done */
-};
-
 /* How a Call or a Reply is conveyed */
 enum nfr_way {
 	NFR_INLINE,
@@ -135,11 +149,41 @@ enum nfr_way {
 	NFR_BEHIND_PADDING,	/* data in the message, aligned to pages */
 };
 
-/* State of a Call */
+/*
+ * State of a request. docs/dev/module-internals.md has the transitions; the functions
+ * nfr_client_req_...() make them. From NFR_REQ_SENT on, the Call is under way.
+ */
 enum nfr_req_state {
-	NFR_REQ_IDLE,		/* not sent on this connection */
-	NFR_REQ_SENT,
-	NFR_REQ_ANSWERED,
+	NFR_REQ_IDLE,		/* not sent, or done */
+	NFR_REQ_LOST,		/* a branch failed: the Call goes by the first connection */
+	NFR_REQ_ANSWERED,	/* the Reply is being handled */
+	NFR_REQ_STARVED,	/* the Reply waits for memory for RDMA Reads */
+	NFR_REQ_BLOCKED,	/* the Reply waits for room in the send queue for RDMA Reads */
+	NFR_REQ_READING,	/* the RDMA Reads are posted */
+	NFR_REQ_READ,		/* the Reply waits for room in the send queue for the Done */
+	NFR_REQ_HELD,		/* the Reply waits for the broken connection to be closed */
+	NFR_REQ_SENT,		/* on the first connection, without a Reply */
+	NFR_REQ_LENT,		/* on a branch, which has not returned it */
+};
+
+/**
+ * struct nfr_fetch - RDMA Reads of a Reply (personality read-read)
+ * @transfer: operations
+ * @first: their work requests, of which @last is the last
+ * @last: see @first
+ * @count: number of work requests
+ * @cqe: their completion
+ * @at: position of the data that they fetch; 0 for the whole message
+ * @length: number of bytes that they fetch
+ */
+struct nfr_fetch {
+	struct nfr_transfer transfer;
+	struct ib_send_wr *first;
+	struct ib_send_wr *last;
+	u32 count;
+	struct ib_cqe cqe;
+	u32 at;
+	u32 length;
 };
 
 /**
@@ -147,80 +191,56 @@ enum nfr_req_state {
  * @rqst: sunrpc's part
  * @nx: transport
  * @all: link in nfr_xprt.reqs
- * @free: link in nfr_xprt.free_reqs
+ * @list: link in the list of its state: unused requests, Replies that are read, held Replies
+ * @state: enum nfr_req_state
+ * @generation: generation of the connection that has the Call
+ * @loan: what a branch has of the Call, or NULL; the lock of the branches protects it
  * @exposure: memory that the Call offers to the peer
  * @buffers: send buffers, indexed by enum nfr_buffer_use; NULL if not allocated
  * @large: buffer of a Call that does not fit into @buffers, or NULL
  * @reply: buffer for the part of the Reply that is not in pages
  * @reply_size: size of @reply in bytes
- * @generation: generation of the connection that the Call was sent on
  * @mark: position of the send queue after the reply to a callback
- * @state: enum nfr_req_state
  * @write_length: size of the offered Write chunk in bytes
  * @reply_length: size of the offered Reply chunk in bytes
+ * @padded_length: largest data that the Reply may have behind padding, in bytes
  * @inv_cqe: completion of the last invalidation
  * @inv_done: wait for @inv_cqe, for an abandoned Call
  * @inv_ok: whether that invalidation succeeded
- * @held: link in nfr_xprt.held, while a received Reply has valid MRs on a broken
- *	connection
  * @recv: received Reply, until it is delivered
  * @reserved: work requests that were reserved for invalidations, and not needed
  * @rpc: inline part of the Reply
  * @rpc_length: length of @rpc in bytes
  * @result: bytes of the Reply conveyed by chunk, including padding, or a
  *	negative errno
- * @fetch: link in the list of its stage, while a Reply is read
- * @stage: what the Reply waits for
- * @transfer: RDMA Reads of the Reply
- * @reads: their work requests, of which @last_read is the last
- * @last_read: see @reads
- * @nreads: number of work requests
- * @read_cqe: their completion
- * @read_at: position of the data that they fetch; 0 for the whole message
- * @read_length: number of bytes that they fetch
- * @lane: lane that carries the Call, or NULL; the lock of nfr_xprt.lanes protects it
- * @read: RDMA Read that takes the place of the Call, or NULL; the lock of
- *	nfr_xprt.optimist protects it
- * @lost: XID of the last Call whose lane or RDMA Read failed: it goes by @conn of @nx
- * @padded_length: largest data that the Reply may have behind padding, in bytes
+ * @fetch: RDMA Reads of the Reply
  */
 struct nfr_req {
 	struct rpc_rqst rqst;
 	struct nfr_xprt *nx;
 	struct list_head all;
-	struct list_head free;
+	struct list_head list;
+	int state;
+	u32 generation;
+	struct nfr_loan *loan;
 	struct nfr_exposure exposure;
 	struct nfr_buffer *buffers[NFR_BUFFERS];
 	void *large;
 	void *reply;
 	size_t reply_size;
-	u32 generation;
 	u32 mark;
-	int state;
 	u32 write_length;
 	u32 reply_length;
+	u32 padded_length;
 	struct ib_cqe inv_cqe;
 	struct completion inv_done;
 	bool inv_ok;
-	struct list_head held;
 	struct nfr_recv *recv;
 	u32 reserved;
 	const void *rpc;
 	u32 rpc_length;
 	int result;
-	struct list_head fetch;
-	enum nfr_fetch_stage stage;
-	struct nfr_transfer transfer;
-	struct ib_send_wr *reads;
-	struct ib_send_wr *last_read;
-	u32 nreads;
-	struct ib_cqe read_cqe;
-	u32 read_at;
-	u32 read_length;
-	struct nfr_lane *lane;
-	struct nfr_side_read *read;
-	u32 lost;
-	u32 padded_length;
+	struct nfr_fetch fetch;
 };
 
 /* Work area for marshaling one Call */
@@ -245,6 +265,7 @@ struct nfr_scratch {
  * @last_failure: reason of the last failed attempt to connect
  * @last_status: result of the last attempt to connect
  * @connect_work: work that connects
+ * @unlock_work: work that takes the lock from a task that cannot give it back
  * @mutex: serializes the code that takes memory back without a Reply
  * @reqs: all requests; rpc_xprt.reserve_lock protects it
  * @free_reqs: unused requests; rpc_xprt.reserve_lock protects it
@@ -254,8 +275,6 @@ struct nfr_scratch {
  * @held_lock: protects @held
  * @held: requests whose Reply waits for the connection to be closed
  * @branches: connections beside @conn, or NULL if the personality has none
- * @lanes: lanes, or NULL if the personality is not pre-posted
- * @optimist: optimistic reads, or NULL if the personality is another one
  * @scratch: work area for marshaling
  * @counters: counters
  * @num_callbacks: number of requests for callbacks
@@ -276,6 +295,7 @@ struct nfr_xprt {
 	const char *last_failure;
 	int last_status;
 	struct delayed_work connect_work;
+	struct delayed_work unlock_work;
 	struct mutex mutex;		/* see the comment on locking above */
 	struct list_head reqs;
 	struct list_head free_reqs;
@@ -285,8 +305,6 @@ struct nfr_xprt {
 	spinlock_t held_lock;		/* protects @held */
 	struct list_head held;
 	struct nfr_branches *branches;
-	struct nfr_lanes *lanes;
-	struct nfr_optimist *optimist;
 	struct nfr_scratch scratch;
 	struct nfr_client_counters counters;
 	u32 num_callbacks;
@@ -332,63 +350,93 @@ static inline u32 nfr_client_number(const struct rpc_rqst *rqst)
 	return rqst->rq_task->tk_client ? rqst->rq_task->tk_client->cl_clid : -1;
 }
 
+/* --- transitions of a request --- */
+
+/* The sender begins: no Reply counts until the Call is posted. */
+static inline void nfr_client_req_begin(struct nfr_req *req, const struct nfr_conn *conn)
+{
+	lockdep_assert(test_bit(XPRT_LOCKED, &req->nx->xprt.state));
+	req->generation = conn->generation;
+	if (req->state != NFR_REQ_LOST)
+		req->state = NFR_REQ_IDLE;
+}
+
+/* The Call is being posted. From now on a Reply finds its MRs valid. */
+static inline void nfr_client_req_sent(struct nfr_req *req, const struct nfr_conn *conn)
+{
+	lockdep_assert_held(&conn->lock);
+	/* pairs with nfr_client_req_answered() */
+	smp_store_release(&req->state, NFR_REQ_SENT);
+}
+
+/* A Reply came by @conn. Returns false if that has no Call to answer. */
+static inline bool nfr_client_req_answered(struct nfr_req *req, const struct nfr_conn *conn)
+{
+	lockdep_assert_held(&req->nx->xprt.queue_lock);
+	/* pairs with nfr_client_req_sent() */
+	if (smp_load_acquire(&req->state) != NFR_REQ_SENT || req->generation != conn->generation)
+		return false;
+	req->state = NFR_REQ_ANSWERED;
+	return true;
+}
+
+/* The Reply waits for an RDMA Read, or for what that needs, in the list at @list. */
+static inline void nfr_client_req_fetch(struct nfr_req *req, struct nfr_conn *conn,
+					enum nfr_req_state state, struct list_head *list)
+{
+	lockdep_assert_held(&conn->lock);
+	req->state = state;
+	list_add(&req->list, list);
+}
+
+/* The Reply waits for the connection to be closed. */
+static inline void nfr_client_req_held(struct nfr_req *req)
+{
+	lockdep_assert_held(&req->nx->held_lock);
+	req->state = NFR_REQ_HELD;
+	list_add_tail(&req->list, &req->nx->held);
+}
+
+/* The Call is over, and the peer cannot access its memory. */
+static inline void nfr_client_req_end(struct nfr_req *req)
+{
+	req->state = NFR_REQ_IDLE;
+}
+
 /* transport.c */
 int nfr_client_register(void);
 void nfr_client_unregister(void);
 
 /* connect.c */
+extern const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS];
+void nfr_client_unlock_worker(struct work_struct *work);
 void nfr_client_connect_worker(struct work_struct *work);
 void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task);
 void nfr_client_close(struct rpc_xprt *xprt);
 
-/* abandon.c */
-void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
-void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
-void nfr_client_buf_free(struct rpc_task *task);
-
-/* send.c */
-int nfr_client_send_request(struct rpc_rqst *rqst);
-void nfr_client_wait_for_reply(struct rpc_task *task);
-void nfr_client_wait_or_resend(struct rpc_task *task);
-void nfr_client_resend(struct nfr_req *req);
-
-/* fetch.c */
-int nfr_client_fetch_create(struct nfr_conn *conn);
-void nfr_client_fetch_destroy(struct nfr_conn *conn);
-void nfr_client_fetch(struct nfr_conn *conn, struct nfr_req *req, const struct nfr_chunk *chunk);
-void nfr_client_fetch_refuse(struct nfr_conn *conn, struct nfr_req *req);
-void nfr_client_fetch_discard(struct nfr_conn *conn, u32 xid);
-void nfr_client_fetch_waiting(struct nfr_conn *conn);
-void nfr_client_fetch_drained(struct nfr_conn *conn);
+/* regions.c */
+void nfr_client_regions_init(struct nfr_link *link);
+int nfr_client_regions_cache(struct nfr_link *link);
+void nfr_client_regions_end(struct nfr_link *link);
 
 /* readread.c */
 extern const struct nfr_personality nfr_client_version0;
+void nfr_client_fetch_destroy(struct nfr_conn *conn);
 
 /* padded.c */
 extern const struct nfr_personality nfr_client_padded;
 
 /* branch.c */
 void nfr_client_branches_close(struct nfr_branches *of);
+void nfr_client_branches_destroy(struct nfr_branches *of);
+void nfr_client_branches_show(struct nfr_branches *of, struct seq_file *seq);
+bool nfr_client_loan_abandon(struct nfr_req *req);
+bool nfr_client_loan_timeout(struct nfr_xprt *nx, struct rpc_task *task);
 
 /* lane.c */
-struct nfr_lanes *nfr_client_lanes_create(struct nfr_xprt *nx);
-void nfr_client_lanes_destroy(struct nfr_lanes *lanes);
-bool nfr_client_lane_abandon(struct nfr_req *req);
-bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task);
-void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq);
-
-/* lane_call.c */
-int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req);
+extern const struct nfr_personality nfr_client_pre_posted;
 
 /* optimistic.c */
-struct nfr_optimist *nfr_client_optimist_create(struct nfr_xprt *nx);
-void nfr_client_optimist_destroy(struct nfr_optimist *optimist);
-bool nfr_client_optimist_abandon(struct nfr_req *req);
-bool nfr_client_optimist_timeout(struct nfr_xprt *nx, struct rpc_task *task);
-bool nfr_client_optimist_again(struct nfr_req *req);
-void nfr_client_optimist_show(struct nfr_xprt *nx, struct seq_file *seq);
-
-/* optimistic_read.c */
 extern const struct nfr_personality nfr_client_optimistic;
 
 /* callback.c */

@@ -15,9 +15,7 @@
 #include "client/client.h"
 #include "client/reply.h"
 #include "client/slots.h"
-#include "connection/receive.h"
-#include "connection/send.h"
-#include "connection/state.h"
+#include "connection/queues.h"
 #include "gfp.h"
 #include "memory/exposure.h"
 #include "observe/trace.h"
@@ -37,63 +35,6 @@
 /* Additional room, so that the largest Call fits into an idle send queue */
 #define NFR_SENDS_SPARE		128
 
-/* Scatter-gather elements per RDMA Read, and pages of the largest Reply */
-#define NFR_READ_SGES		32u
-#define NFR_READ_PAGES		260
-
-/* Segments and parts of a Reply, each of which takes an RDMA Read of its own */
-#define NFR_READ_CONTEXTS	(NFR_DECODE_SEGS + 8)
-
-/* Delay before the next attempt to fill the pool after an allocation failure */
-#define NFR_REFILL_AGAIN	(HZ / 10)
-
-/* Delay before the next attempt to invalidate, while the send queue is full */
-#define NFR_EVICT_AGAIN		(HZ / 10)
-
-/* Interval at which the cache looks for MRs that were not used for long */
-#define NFR_EVICT_AGE		(10 * HZ)
-
-static void nfr_client_broken(struct nfr_conn *conn)
-{
-	struct nfr_xprt *nx = conn->owner;
-
-	xprt_force_disconnect(&nx->xprt);
-}
-
-static void nfr_client_writable(struct nfr_conn *conn)
-{
-	struct nfr_xprt *nx = conn->owner;
-
-	xprt_write_space(&nx->xprt);
-}
-
-/* RDMA Reads of Replies come before Calls. */
-static void nfr_client_writable_fetch(struct nfr_conn *conn)
-{
-	nfr_client_fetch_waiting(conn);
-	nfr_client_writable(conn);
-}
-
-static void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
-{
-	nfr_client_link_of(conn)->personality->receive(conn, recv);
-}
-
-static const struct nfr_conn_ops nfr_client_conn_ops = {
-	.receive	= nfr_client_received,
-	.writable	= nfr_client_writable,
-	.broken		= nfr_client_broken,
-	.unanswered	= "no reply to an abandoned Call",
-};
-
-/* The client may have to read its Replies: personality read-read */
-static const struct nfr_conn_ops nfr_client_fetch_ops = {
-	.receive	= nfr_client_received,
-	.writable	= nfr_client_writable_fetch,
-	.broken		= nfr_client_broken,
-	.unanswered	= "no reply to an abandoned Call",
-};
-
 /* Map errors to those that sunrpc retries for hard mounts. */
 static int nfr_client_connect_error(int rc)
 {
@@ -111,118 +52,29 @@ static int nfr_client_connect_error(int rc)
 	}
 }
 
-/* --- memory regions --- */
-
-/* The work requests of MRs are mostly unsignaled; those complete only when they fail. */
-static void nfr_client_mr_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_mr *mr = container_of(wc->wr_cqe, struct nfr_mr, cqe);
-
-	if (wc->status != IB_WC_WR_FLUSH_ERR)
-		mr->pool->recycled++;
-	nfr_conn_check(cq->cq_context, wc);
-}
-
-static void nfr_client_refill_work(struct work_struct *work)
-{
-	struct nfr_link *link = container_of(work, struct nfr_link, refill.work);
-	struct nfr_conn *conn = &link->conn;
-	/* writeback of dirty pages may depend on this work */
-	unsigned int noio = memalloc_noio_save();
-
-	if (!nfr_conn_is_up(conn))
-		goto out;
-	if (nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH)) {
-		/* the cache may have MRs that no Call uses */
-		if (link->pool.cache)
-			nfr_mem_cache_evict(&link->pool, NFR_BATCH * NFR_MIN_DEPTH);
-		nfr_work_queue(&link->refill, NFR_REFILL_AGAIN);
-	}
-	conn->ops->writable(conn);
-out:
-	memalloc_noio_restore(noio);
-}
-
-/* --- registrations that survive their Call (personality cached) --- */
-
-static void nfr_client_evict_done(struct ib_cq *cq, struct ib_wc *wc)
-{
-	struct nfr_link *link = container_of(wc->wr_cqe, struct nfr_link, evict_cqe);
-	struct nfr_conn *conn = cq->cq_context;
-
-	if (!nfr_conn_check(conn, wc))
-		return;
-	nfr_mem_release(&link->evicted);
-	/* pairs with nfr_client_evict_work() */
-	smp_store_release(&link->evicting, false);
-	nfr_work_hurry(&link->pool.cache->work);
-	conn->ops->writable(conn);
-}
-
-/* Returns 0, -EAGAIN if the send queue is full, or -ENOTCONN. */
-static int nfr_client_evict(struct nfr_link *link)
-{
-	struct ib_send_wr *first = NULL, *last = NULL;
-	struct nfr_conn *conn = &link->conn;
-	u32 count;
-	int rc;
-
-	count = nfr_mem_revoke(&link->evicted, &first, &last);
-	link->evict_cqe.done = nfr_client_evict_done;
-	last->wr_cqe = &link->evict_cqe;
-	WRITE_ONCE(link->evicting, true);
-	spin_lock_bh(&conn->lock);
-	rc = nfr_conn_post(conn, first, last, count, true);
-	spin_unlock_bh(&conn->lock);
-	if (rc)
-		WRITE_ONCE(link->evicting, false);
-	return rc;
-}
-
-/* Invalidate what the cache gives up, one batch at a time. */
-static void nfr_client_evict_work(struct work_struct *work)
-{
-	struct nfr_cache *cache = container_of(work, struct nfr_cache, work.work);
-	struct nfr_link *link = container_of(cache->pool, struct nfr_link, pool);
-	bool more;
-	int rc;
-
-	/* pairs with nfr_client_evict_done(), which has emptied link->evicted */
-	if (!nfr_conn_is_up(&link->conn) || smp_load_acquire(&link->evicting))
-		return;
-	more = nfr_mem_cache_victims(&link->pool, &link->evicted, NFR_BATCH);
-	if (!link->evicted.count) {
-		if (more)
-			nfr_work_queue(&cache->work, NFR_EVICT_AGE);
-		return;
-	}
-	rc = nfr_client_evict(link);
-	if (rc == -EAGAIN)
-		nfr_work_queue(&cache->work, NFR_EVICT_AGAIN);
-	else if (rc)
-		nfr_conn_break(&link->conn, "posting an invalidation failed");
-}
-
 /* --- personalities --- */
 
 static const struct nfr_personality nfr_client_version1 = {
+	.ops		= &nfr_client_conn_ops,
 	.marshal	= nfr_client_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,
 };
 
-static const struct nfr_personality nfr_client_pre_posted = {
-	.marshal	= nfr_client_lane_marshal,
+static const struct nfr_personality nfr_client_cached = {
+	.ops		= &nfr_client_conn_ops,
+	.agree		= nfr_client_regions_cache,
+	.marshal	= nfr_client_marshal,
 	.receive	= nfr_client_receive,
 	.send		= nfr_client_send,
 };
 
-static const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS] = {
+const struct nfr_personality *const nfr_client_personalities[NFR_VARIANTS] = {
 	[NFR_READ_WRITE]	= &nfr_client_version1,
 	[NFR_READ_READ]		= &nfr_client_version0,
 	[NFR_PADDED]		= &nfr_client_padded,
 	[NFR_PRE_POSTED]	= &nfr_client_pre_posted,
-	[NFR_CACHED]		= &nfr_client_version1,
+	[NFR_CACHED]		= &nfr_client_cached,
 	[NFR_OPTIMISTIC]	= &nfr_client_optimistic,
 };
 
@@ -235,12 +87,7 @@ static int nfr_client_agree(const struct nfr_xprt *nx, struct nfr_link *link)
 	if (link->conn.peer.capabilities & nfr_variant_bit(nx->variant))
 		link->variant = nx->variant;
 	link->personality = nfr_client_personalities[link->variant];
-	if (link->variant == NFR_PADDED)
-		link->padded = min(link->conn.wanted.padded_max,
-				   nfr_padded_limit(link->conn.peer.capabilities));
-	if (link->variant != NFR_CACHED)
-		return 0;
-	return nfr_mem_cache_create(&link->pool, nfr_client_evict_work);
+	return link->personality->agree ? link->personality->agree(link) : 0;
 }
 
 /* --- connecting --- */
@@ -254,42 +101,24 @@ static struct nfr_link *nfr_client_new_link(struct nfr_xprt *nx)
 		return NULL;
 	conn = &link->conn;
 	conn->owner = nx;
-	conn->ops = nx->variant == NFR_READ_READ ? &nfr_client_fetch_ops : &nfr_client_conn_ops;
+	conn->ops = nfr_client_personalities[nx->variant]->ops;
 	conn->id_number = nx->xprt.id;
 	conn->generation = ++nx->generation;
 	conn->step_timeout = clamp_t(unsigned long, nx->xprt.connect_timeout, HZ,
 				     NFR_STEP_TIMEOUT);
 	nfr_params_read(&conn->wanted);
 	WRITE_ONCE(nx->inline_send, conn->wanted.inline_send);
+	nfr_conn_init(conn);
 	link->variant = NFR_READ_WRITE;
 	link->personality = &nfr_client_version1;
-	link->pool.number = conn->id_number;
-	link->pool.done = nfr_client_mr_done;
-	nfr_mem_pool_init(&link->pool);
-	nfr_mem_exposure_init(&link->evicted);
-	INIT_DELAYED_WORK(&link->refill, nfr_client_refill_work);
+	nfr_client_regions_init(link);
 	return link;
-}
-
-/* The client reads Replies as the server reads Calls. */
-static void nfr_client_fit_reads(struct nfr_conn *conn)
-{
-	const struct ib_device_attr *attrs = &conn->device->attrs;
-	struct nfr_profile *profile = &conn->profile;
-	u32 chain;
-
-	profile->send_sges = min_t(u32, attrs->max_send_sge, NFR_READ_SGES);
-	chain = NFR_READ_CONTEXTS + NFR_READ_PAGES / profile->send_sges;
-	profile->least_sends = max(profile->least_sends, 2 * chain);
-	profile->sends += conn->wanted.credits + 2 * chain;
-	profile->rw_contexts = max_t(u32, conn->wanted.credits, NFR_READ_CONTEXTS);
-	profile->least_contexts = NFR_READ_CONTEXTS;
-	profile->reads_issued = min_t(int, attrs->max_qp_init_rd_atom, U8_MAX);
 }
 
 /* Check the device, choose the depth of MRs, and set the profile of the connection. */
 static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 {
+	const struct nfr_personality *wanted = nfr_client_personalities[nx->variant];
 	struct nfr_conn *conn = &link->conn;
 	struct nfr_pool *pool = &link->pool;
 	int rc;
@@ -314,10 +143,8 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 	conn->profile.recv_sges = 1;
 	/* the server reads the data of Calls */
 	conn->profile.reads_served = min_t(int, conn->device->attrs.max_qp_rd_atom, U8_MAX);
-	if (nx->variant == NFR_READ_READ)
-		nfr_client_fit_reads(conn);
-	if (nx->variant == NFR_PADDED)
-		nfr_conn_recv_align(conn);
+	if (wanted->fit)
+		wanted->fit(conn);
 	conn->profile.private = (struct nfr_private) {
 		.remote_invalidation = conn->wanted.remote_invalidation,
 		.extended = true,
@@ -330,6 +157,7 @@ static int nfr_client_fit(const struct nfr_xprt *nx, struct nfr_link *link)
 
 static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 {
+	const struct nfr_personality *wanted = nfr_client_personalities[nx->variant];
 	struct nfr_conn *conn = &link->conn;
 	int rc;
 
@@ -340,8 +168,8 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 		rc = nfr_conn_queues_create(conn);
 	if (!rc)
 		rc = nfr_mem_pool_fill(&link->pool, conn->pd, NFR_BATCH);
-	if (!rc && nx->variant == NFR_READ_READ)
-		rc = nfr_client_fetch_create(conn);
+	if (!rc && wanted->create)
+		rc = wanted->create(conn);
 	if (!rc)
 		rc = nfr_conn_connect(conn);
 	return rc ?: nfr_client_agree(nx, link);
@@ -351,8 +179,7 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 static void nfr_client_drain(struct nfr_link *link)
 {
 	nfr_conn_drain(&link->conn);
-	nfr_mem_cache_close(&link->pool);
-	cancel_delayed_work_sync(&link->refill);
+	nfr_client_regions_end(link);
 }
 
 static void nfr_client_free_link(struct nfr_link *link)
@@ -452,6 +279,31 @@ void nfr_client_connect(struct rpc_xprt *xprt, struct rpc_task *task)
 	nfr_work_queue(&nx->connect_work, delay);
 }
 
+/**
+ * nfr_client_unlock_worker - have a transport closed although a task that ends has locked it
+ * @work: unlock_work of a struct nfr_xprt
+ *
+ * sunrpc may hand the lock to a task whose Call another task has just sent. If the task is
+ * killed, it gives the lock back when its request is not pinned any more
+ * (net/sunrpc/xprt.c, xprt_release()). A Reply that waits for the connection to be closed
+ * pins the request, and closing needs the lock.
+ */
+void nfr_client_unlock_worker(struct work_struct *work)
+{
+	struct nfr_xprt *nx = container_of(work, struct nfr_xprt, unlock_work.work);
+	struct rpc_xprt *xprt = &nx->xprt;
+	struct rpc_task *task;
+
+	if (!test_bit(XPRT_CLOSE_WAIT, &xprt->state))
+		return;
+	spin_lock(&xprt->transport_lock);
+	task = test_bit(XPRT_SND_IS_COOKIE, &xprt->state) ? NULL : xprt->snd_task;
+	if (task && test_bit(RPC_TASK_MSG_PIN_WAIT, &task->tk_runstate))
+		xprt_release_xprt(xprt, task);
+	spin_unlock(&xprt->transport_lock);
+	nfr_work_queue(&nx->unlock_work, NFR_UNLOCK_AGAIN);
+}
+
 /* Add the counters of a closing connection to those of its transport. */
 static void nfr_client_keep_counters(struct nfr_xprt *nx, const struct nfr_link *link)
 {
@@ -490,7 +342,7 @@ void nfr_client_close(struct rpc_xprt *xprt)
 		mutex_lock(&nx->mutex);
 		nfr_client_req_detach_all(nx, conn, &mrs);
 		nfr_mem_cache_detach(&link->pool, &mrs);
-		nfr_mem_detach(&link->evicted, &mrs);
+		nfr_mem_detach(&link->eviction.mrs, &mrs);
 		mutex_unlock(&nx->mutex);
 		/*
 		 * this waits for the device without the mutex; nx->conn still

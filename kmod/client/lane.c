@@ -1,30 +1,108 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The lanes of a transport: which Call gets one, and how it gets its memory back.
+ * Lanes: branches of a transport with the personality pre-posted that carry one READ each. A lane
+ * connects when a READ finds none idle.
  *
- * A lane connects when a READ finds none idle. A posted receive cannot be withdrawn:
- * therefore a lane whose Call is abandoned or times out breaks, a worker drains its queue
- * pair, and only then the Call's memory returns to its owner. The Call is sent again on
- * the transport's own connection.
+ * The client posts receives whose entries are the pages of the caller, and then sends the
+ * Call. Its Write chunk has a segment without a key for each receive: the offset is the
+ * length of the first entry, for the head of the Reply, and the length is the room for data.
+ * The server answers with as many messages as there are segments. The first one begins with
+ * the header and the inline part of the Reply, padded to the length of the first entry if
+ * data follows. The segments of the Reply state how much data each message has, and
+ * the offset of the first segment is the length of the inline part.
+ *
+ * The client uses the data if the lengths that the server states are those that the
+ * device received. A contradiction breaks the lane, and the Call is sent again on the
+ * first connection.
  */
 #include <linux/slab.h>
 
-#include "client/lane.h"
+#include "client/branch.h"
+#include "client/call.h"
+#include "client/reply.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "observe/trace.h"
 #include "params.h"
 #include "variants.h"
 
+/* Elements of all receives of a Call: 1 MiB at any offset, a page more each, and the head */
+#define NFR_LANE_ENTRIES	((1024 * 1024 >> PAGE_SHIFT) + 1 + NFR_LANE_MESSAGES + 1)
+
+/* Offset of the Call in the buffer of a lane, behind the head of the Reply */
+#define NFR_LANE_CALL		NFR_LANE_INLINE
+
 /* Size of the send queue; one Call is in flight */
 #define NFR_LANE_SENDS		32
 
-/* --- the relation of a lane and its Call --- */
+struct nfr_lane;
 
 /**
- * nfr_client_lane_unmap - unmap the receives of a lane
- * @lane: lane whose receives are complete, flushed or not posted
+ * struct nfr_lane_recv - receive of a lane
+ * @cqe: its completion
+ * @wr: its work request
+ * @lane: lane
+ * @head: length of the first entry, the head of the Reply; 0 after the first receive
+ * @data: room for data, in bytes
+ * @length: length of the received message
  */
-void nfr_client_lane_unmap(struct nfr_lane *lane)
+struct nfr_lane_recv {
+	struct ib_cqe cqe;
+	struct ib_recv_wr wr;
+	struct nfr_lane *lane;
+	u32 head;
+	u32 data;
+	u32 length;
+};
+
+/**
+ * struct nfr_lane - connection that carries one READ at a time
+ * @branch: connection; its pages are those of data per message
+ * @idle: link in nfr_lanes.idle, while the lane has no Call
+ * @loan: Call
+ * @xid: its XID
+ * @bytes: bytes of data that the lane carried for it
+ * @recvs: receives of the Call; @nrecvs elements, @done of them complete
+ * @sges: their entries; @nsges elements
+ * @chunks: chunk of the Reply being decoded
+ * @segs: segments of that chunk, or of the Call being sent
+ */
+struct nfr_lane {
+	struct nfr_branch branch;
+	struct list_head idle;
+	struct nfr_loan loan;
+	u32 xid;
+	u32 bytes;
+	u32 nrecvs;
+	u32 done;
+	u32 nsges;
+	struct nfr_lane_recv recvs[NFR_LANE_MESSAGES];
+	struct ib_sge sges[NFR_LANE_ENTRIES];
+	struct nfr_chunk chunks[2];
+	struct nfr_segment segs[NFR_LANE_MESSAGES];
+};
+
+/**
+ * struct nfr_lanes - lanes of a transport
+ * @branches: their connections, and the lock of the members
+ * @idle: lanes without a Call, the latest first
+ * @busy: number of lanes with a Call
+ * @limit: maximum number of lanes
+ */
+struct nfr_lanes {
+	struct nfr_branches branches;
+	struct list_head idle;
+	u32 busy;
+	u32 limit;
+};
+
+static struct nfr_lanes *nfr_client_lanes_of(struct nfr_branches *of)
+{
+	return container_of(of, struct nfr_lanes, branches);
+}
+
+/* Unmap the receives of a lane, which are complete, flushed or not posted. */
+static void nfr_client_lane_unmap(struct nfr_lane *lane)
 {
 	/* the first entry is the head, which stays mapped */
 	if (lane->nsges > 1)
@@ -33,36 +111,229 @@ void nfr_client_lane_unmap(struct nfr_lane *lane)
 	lane->nsges = 0;
 }
 
-/**
- * nfr_client_lane_finish - end the relation of a lane and its Call
- * @lane: lane with unmapped receives, available for the next Call afterwards
- * @req: its Call; the owner may free it as soon as its state is not NFR_REQ_SENT
- * @state: new state of the Call
- * @bytes: bytes of data that the lane carried
- */
-void nfr_client_lane_finish(struct nfr_lane *lane, struct nfr_req *req, enum nfr_req_state state,
-			    u32 bytes)
-{
-	struct nfr_lanes *lanes = nfr_client_lanes_of(lane);
+/* --- receiving --- */
 
-	spin_lock(&lanes->branches.lock);
-	lanes->branches.nx->counters.lane_bytes += bytes;
-	lane->req = NULL;
-	req->lane = NULL;
-	/* pairs with nfr_client_lane_abandon(), which takes the lock if it finds NFR_REQ_SENT */
-	smp_store_release(&req->state, state);
-	lanes->busy--;
-	/* nfr_client_lane_ended() removes a lane that breaks meanwhile */
-	if (nfr_conn_is_up(&lane->branch.conn))
-		list_add(&lane->idle, &lanes->idle);
-	spin_unlock(&lanes->branches.lock);
+static void nfr_client_lane_contradicts(struct nfr_lane *lane, const char *what)
+{
+	trace_nfsrdma_error(&lane->branch.conn, lane->xid, what, -EBADMSG);
+	nfr_conn_break(&lane->branch.conn, what);
+}
+
+/* Check one message against what the Reply states. @full: the messages before it were full. */
+static bool nfr_client_lane_message_is_sound(const struct nfr_lane_recv *recv, u32 data, u32 least,
+					     bool full)
+{
+	if (data > recv->data || (data && !full))
+		return false;
+	if (data)
+		return recv->length == recv->head + data;
+	return recv->length >= least && recv->length <= recv->head;
+}
+
+/*
+ * Compare the segments of the Reply with the messages. @least is the length of the header and
+ * the inline part. Returns the number of bytes of data, or -EBADMSG.
+ */
+static int nfr_client_lane_measure(const struct nfr_lane *lane, const struct nfr_chunk *chunk,
+				   u32 least)
+{
+	bool full = true;
+	u32 i, total = 0;
+
+	if (chunk->nsegs != lane->nrecvs)
+		return -EBADMSG;
+	for (i = 0; i < lane->nrecvs; i++) {
+		const struct nfr_lane_recv *recv = &lane->recvs[i];
+		u32 data = chunk->segs[i].length;
+
+		if (!nfr_client_lane_message_is_sound(recv, data, i ? 0 : least, full))
+			return -EBADMSG;
+		full = data == recv->data;
+		total += data;
+	}
+	return total;
+}
+
+/* Read the header of the Reply. Returns the number of bytes of data, or -EBADMSG. */
+static int nfr_client_lane_read(struct nfr_lane *lane, struct nfr_req *req)
+{
+	u32 length = min(lane->recvs[0].length, lane->recvs[0].head);
+	struct nfr_space space = {
+		.chunks = lane->chunks, .nchunks = ARRAY_SIZE(lane->chunks),
+		.segs = lane->segs, .nsegs = ARRAY_SIZE(lane->segs),
+	};
+	struct nfr_header head = { };
+	int header;
+
+	ib_dma_sync_single_for_cpu(lane->branch.conn.device, lane->branch.addr, length,
+				   DMA_FROM_DEVICE);
+	header = nfr_wire_decode(&head, &space, lane->branch.buffer, length);
+	if (header < 0 || head.proc != NFR_MSG || head.xid != lane->xid ||
+	    head.nreads || head.nwrites != 1 || head.reply)
+		return -EBADMSG;
+	if (!lane->segs[0].offset || lane->segs[0].offset > length - header)
+		return -EBADMSG;
+	req->rpc = lane->branch.buffer + header;
+	req->rpc_length = lane->segs[0].offset;
+	return nfr_client_lane_measure(lane, &head.writes[0], header + req->rpc_length);
+}
+
+/* Copy the inline part of a Reply, and set the result of the RPC. @data: bytes in the pages */
+static void nfr_client_lane_place(struct nfr_lane *lane, struct nfr_req *req, u32 data)
+{
+	struct xdr_buf *rcv = &req->rqst.rq_rcv_buf;
+	u32 head = min_t(u32, req->rpc_length, rcv->head[0].iov_len);
+	u32 tail = req->rpc_length - head;
+
+	req->result = -EIO;
+	if (tail <= rcv->tail[0].iov_len) {
+		memcpy(rcv->head[0].iov_base, req->rpc, head);
+		memcpy(rcv->tail[0].iov_base, req->rpc + head, tail);
+		/* XDR decoding continues in the pages where the inline part ends */
+		if (data)
+			rcv->head[0].iov_len = head;
+		req->rqst.rq_private_buf.head[0].iov_len = rcv->head[0].iov_len;
+		req->result = req->rpc_length + xdr_align_size(data);
+	}
+	trace_nfsrdma_reply(&lane->branch.conn, req, req->result);
+}
+
+/* All messages of a Reply have arrived. */
+static void nfr_client_lane_answered(struct nfr_lane *lane)
+{
+	struct nfr_req *req = lane->loan.req;
+	int data;
+
+	/* pairs with nfr_client_loan_post(): a Reply counts only after its Call is posted */
+	if (!req || smp_load_acquire(&req->state) != NFR_REQ_LENT) {
+		nfr_client_lane_contradicts(lane, "a message on a lane without a Call");
+		return;
+	}
+	data = nfr_client_lane_read(lane, req);
+	if (data < 0) {
+		nfr_client_lane_contradicts(lane, "lengths on a lane contradict each other");
+		return;
+	}
+	lane->branch.useful = true;
+	nfr_client_lane_unmap(lane);
+	if (!nfr_client_loan_pin(&lane->loan)) {
+		nfr_client_loan_return(&lane->loan, NFR_REQ_IDLE);
+		return;
+	}
+	nfr_client_lane_place(lane, req, data);
+	lane->bytes = data;
+	nfr_client_loan_return(&lane->loan, NFR_REQ_ANSWERED);
+	nfr_client_reply_apart(req);
+}
+
+static void nfr_client_lane_recv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_lane_recv *recv = container_of(wc->wr_cqe, struct nfr_lane_recv, cqe);
+	struct nfr_lane *lane = recv->lane;
+
+	if (wc->status != IB_WC_SUCCESS) {
+		trace_nfsrdma_completion(&lane->branch.conn, wc);
+		nfr_conn_failed(&lane->branch.conn, wc);
+		return;
+	}
+	/* RDMA Write With Immediate completes a receive too */
+	if (wc->opcode != IB_WC_RECV || wc->byte_len > recv->head + recv->data) {
+		nfr_conn_break(&lane->branch.conn, "unexpected completion of a receive");
+		return;
+	}
+	recv->length = wc->byte_len;
+	if (++lane->done == lane->nrecvs)
+		nfr_client_lane_answered(lane);
+}
+
+/* --- receives --- */
+
+/* Length of the header of a Reply */
+static u32 nfr_client_lane_header(u32 messages)
+{
+	return NFR_WIRE_MIN + 8 + messages * NFR_WIRE_SEGMENT;
+}
+
+/* Number of messages that convey @length bytes of data */
+static u32 nfr_client_lane_messages(const struct nfr_lane *lane, u32 length)
+{
+	return DIV_ROUND_UP(length, lane->branch.pages << PAGE_SHIFT);
+}
+
+static void nfr_client_lane_recv_init(struct nfr_lane *lane, struct nfr_lane_recv *recv)
+{
+	recv->lane = lane;
+	recv->cqe.done = nfr_client_lane_recv_done;
+	recv->wr.wr_cqe = &recv->cqe;
+}
+
+/* Add a receive for @head bytes, whose entry exists, and @data bytes of @span. */
+static int nfr_client_lane_add(struct nfr_lane *lane, struct nfr_span *span, u32 head, u32 data)
+{
+	struct nfr_lane_recv *recv = &lane->recvs[lane->nrecvs];
+	struct nfr_conn *conn = &lane->branch.conn;
+	u32 first = head ? 0 : lane->nsges;
+	int count;
+
+	count = nfr_mem_scatter_map(conn->device, conn->pd->local_dma_lkey, span, data,
+				    DMA_FROM_DEVICE, lane->sges + lane->nsges,
+				    min(NFR_LANE_ENTRIES - lane->nsges,
+					conn->profile.recv_sges - !!head));
+	if (count < 0)
+		return count;
+	if (!recv->lane)
+		nfr_client_lane_recv_init(lane, recv);
+	lane->nsges += count;
+	recv->head = head;
+	recv->data = data;
+	recv->wr.sg_list = lane->sges + first;
+	recv->wr.num_sge = lane->nsges - first;
+	recv->wr.next = NULL;
+	if (lane->nrecvs)
+		lane->recvs[lane->nrecvs - 1].wr.next = &recv->wr;
+	lane->segs[lane->nrecvs++] = (struct nfr_segment) { .length = data, .offset = head };
+	return 0;
+}
+
+/* Prepare the receives for the Reply. Returns a negative errno if it does not suit the lane. */
+static int nfr_client_lane_prepare(struct nfr_lane *lane, const struct xdr_buf *rcv)
+{
+	struct nfr_span span = {
+		.pages = rcv->pages, .page_base = rcv->page_base, .page_len = rcv->page_len,
+	};
+	u32 room = lane->branch.pages << PAGE_SHIFT;
+	u32 head, data;
+	int rc = 0;
+
+	head = nfr_client_lane_header(nfr_client_lane_messages(lane, rcv->page_len)) +
+	       xdr_align_size(rcv->buflen - rcv->page_len);
+	if (head > lane->branch.conn.recv_size)
+		return -EMSGSIZE;
+	lane->nrecvs = 0;
+	lane->done = 0;
+	lane->sges[0] = (struct ib_sge) {
+		.addr = lane->branch.addr, .length = head,
+		.lkey = lane->branch.conn.pd->local_dma_lkey,
+	};
+	lane->nsges = 1;
+	while (span.page_len && !rc) {
+		data = min(span.page_len, room);
+		rc = nfr_client_lane_add(lane, &span, head, data);
+		head = 0;
+	}
+	if (rc)
+		nfr_client_lane_unmap(lane);
+	return rc;
 }
 
 /* --- the connection --- */
 
 static void nfr_client_lane_init(struct nfr_branch *branch)
 {
-	INIT_LIST_HEAD(&container_of(branch, struct nfr_lane, branch)->idle);
+	struct nfr_lane *lane = container_of(branch, struct nfr_lane, branch);
+
+	INIT_LIST_HEAD(&lane->idle);
+	lane->loan.branch = branch;
 }
 
 static int nfr_client_lane_fit(struct nfr_branch *branch)
@@ -97,33 +368,48 @@ static void nfr_client_lane_opened(struct nfr_branch *branch)
 
 	branch->of->nx->counters.lanes_connected++;
 	if (nfr_conn_is_up(&branch->conn))
-		list_add(&lane->idle, &nfr_client_lanes_of(lane)->idle);
+		list_add(&lane->idle, &nfr_client_lanes_of(branch->of)->idle);
 }
 
-/* Detach the Call of a drained lane, and have sunrpc send it again. */
+/* The lane is available for the next Call. */
+static void nfr_client_lane_returned(struct nfr_loan *loan, enum nfr_req_state state)
+{
+	struct nfr_lane *lane = container_of(loan, struct nfr_lane, loan);
+	struct nfr_lanes *lanes = nfr_client_lanes_of(loan->branch->of);
+
+	if (state == NFR_REQ_ANSWERED)
+		lanes->branches.nx->counters.lane_bytes += lane->bytes;
+	lanes->busy--;
+	/* nfr_client_lane_ended() removes a lane that breaks meanwhile */
+	if (nfr_conn_is_up(&lane->branch.conn))
+		list_add(&lane->idle, &lanes->idle);
+}
+
 static void nfr_client_lane_ended(struct nfr_branch *branch)
 {
 	struct nfr_lane *lane = container_of(branch, struct nfr_lane, branch);
-	struct nfr_lanes *lanes = nfr_client_lanes_of(lane);
-	struct nfr_xprt *nx = branch->of->nx;
-	struct nfr_req *req = lane->req;
 
-	trace_nfsrdma_lane_end(&branch->conn, req ? lane->xid : 0);
+	trace_nfsrdma_lane_end(&branch->conn, lane->loan.req ? lane->xid : 0);
 	nfr_client_lane_unmap(lane);
-	spin_lock(&nx->xprt.queue_lock);
 	spin_lock(&branch->of->lock);
-	nx->counters.lanes_ended++;
+	branch->of->nx->counters.lanes_ended++;
 	list_del_init(&lane->idle);
-	if (req) {
-		nfr_client_resend(req);
-		lanes->busy--;
-		lane->req = NULL;
-		req->lane = NULL;
-		/* pairs with nfr_client_lane_abandon(), as in nfr_client_lane_finish() */
-		smp_store_release(&req->state, NFR_REQ_IDLE);
-	}
 	spin_unlock(&branch->of->lock);
-	spin_unlock(&nx->xprt.queue_lock);
+	if (lane->loan.req)
+		nfr_client_loan_lose(&lane->loan);
+}
+
+static void nfr_client_lanes_destroy(struct nfr_branches *of)
+{
+	kfree(nfr_client_lanes_of(of));
+}
+
+static void nfr_client_lanes_show(struct nfr_branches *of, struct seq_file *seq)
+{
+	struct nfr_lanes *lanes = nfr_client_lanes_of(of);
+
+	seq_printf(seq, "lanes %u of %u\n", READ_ONCE(of->count), lanes->limit);
+	seq_printf(seq, "lanes_busy %u\n", READ_ONCE(lanes->busy));
 }
 
 static const struct nfr_branch_kind nfr_client_lane_kind = {
@@ -139,10 +425,13 @@ static const struct nfr_branch_kind nfr_client_lane_kind = {
 	.fit		= nfr_client_lane_fit,
 	.agree		= nfr_client_lane_agree,
 	.opened		= nfr_client_lane_opened,
+	.returned	= nfr_client_lane_returned,
 	.ended		= nfr_client_lane_ended,
+	.destroy	= nfr_client_lanes_destroy,
+	.show		= nfr_client_lanes_show,
 };
 
-/* --- Calls --- */
+/* --- sending --- */
 
 /* Find an idle lane that has room for a Reply. Caller holds the lock. */
 static struct nfr_lane *nfr_client_lanes_find(struct nfr_lanes *lanes, u32 length)
@@ -156,41 +445,23 @@ static struct nfr_lane *nfr_client_lanes_find(struct nfr_lanes *lanes, u32 lengt
 	return NULL;
 }
 
-/**
- * nfr_client_lane_take - get a lane for a READ
- * @conn: connection of the transport, which the caller has locked
- * @req: request that suits a lane
- *
- * If no lane is idle, one more connects, for Calls to come.
- *
- * Return: lane that now belongs to @req, NULL if there is none, or ERR_PTR(-ENOBUFS) while an
- * earlier lane may still write to the memory of @req.
- */
-struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req)
+/* Borrow a READ. Returns its lane, or NULL; if no lane is idle, one more connects for others. */
+static struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req)
 {
-	struct nfr_lanes *lanes = req->nx->lanes;
-	bool lost = req->lost == be32_to_cpu(req->rqst.rq_xid);
+	struct nfr_lanes *lanes = nfr_client_lanes_of(req->nx->branches);
+	bool lost = req->state == NFR_REQ_LOST, add = false;
 	struct nfr_lane *lane = NULL;
-	bool add = false;
 
 	spin_lock(&lanes->branches.lock);
-	if (req->lane) {
-		/* nfr_client_send_call() reset both */
-		req->state = NFR_REQ_SENT;
-		req->generation = req->lane->branch.conn.generation;
-		nfr_conn_break(&req->lane->branch.conn, "a Call has to be retransmitted");
-		lane = ERR_PTR(-ENOBUFS);
-	} else if (!lost) {
+	if (!lost)
 		lane = nfr_client_lanes_find(lanes, req->rqst.rq_rcv_buf.page_len);
-	}
-	if (lane && !IS_ERR(lane)) {
+	if (lane) {
 		list_del_init(&lane->idle);
-		lane->req = req;
-		req->lane = lane;
-		WRITE_ONCE(lanes->branches.sending, &lane->branch);
+		nfr_client_loan_take(&lane->loan, req);
+		lane->bytes = 0;
 		lanes->busy++;
 		req->nx->counters.lane_calls++;
-	} else if (!lane) {
+	} else {
 		req->nx->counters.lane_fallbacks++;
 		add = !lost && list_empty(&lanes->idle) &&
 		      nfr_client_branches_may_add(&lanes->branches, lanes->limit);
@@ -201,107 +472,145 @@ struct nfr_lane *nfr_client_lane_take(struct nfr_conn *conn, struct nfr_req *req
 	return lane;
 }
 
-static bool nfr_client_lane_has_left(struct nfr_req *req)
+/* Check that the Reply to a Call consists of data, apart from its head. */
+static bool nfr_client_lane_suits(const struct nfr_conn *conn, const struct rpc_rqst *rqst)
 {
-	struct nfr_lanes *lanes = req->nx->lanes;
-	bool left;
+	const struct xdr_buf *rcv = &rqst->rq_rcv_buf, *snd = &rqst->rq_snd_buf;
 
-	spin_lock(&lanes->branches.lock);
-	left = !req->lane;
-	spin_unlock(&lanes->branches.lock);
-	return left;
+	if (!(rcv->flags & XDRBUF_READ) || !rcv->page_len || snd->page_len)
+		return false;
+	if (rcv->page_len < conn->wanted.min_chunk &&
+	    rcv->buflen <= nfr_client_inline_reply_room(conn))
+		return false;
+	return !(rcv->flags & XDRBUF_SPARSE_PAGES) && nfr_client_may_reduce(rqst);
 }
 
-/**
- * nfr_client_lane_abandon - take back the memory of a Call whose task ends
- * @req: request without a Reply
- *
- * Context: Sleeps until the lane is drained.
- *
- * Return: false if no lane carries the Call.
+/*
+ * Copy a Call behind its header to the buffer of the lane. The buffers of the request belong to
+ * the transport's own connection: they may be freed while the lane still sends. Returns the
+ * length of the message.
  */
-bool nfr_client_lane_abandon(struct nfr_req *req)
+static u32 nfr_client_lane_encode(struct nfr_lane *lane, const struct xdr_buf *snd)
 {
-	struct nfr_lanes *lanes = req->nx->lanes;
-	struct nfr_lane *lane;
+	struct nfr_chunk chunk = { .nsegs = lane->nrecvs, .segs = lane->segs };
+	struct nfr_header head = {
+		.xid = lane->xid, .credits = 1, .proc = NFR_MSG, .nwrites = 1, .writes = &chunk,
+	};
+	u8 *call = lane->branch.buffer + NFR_LANE_CALL, *at = call;
 
-	spin_lock(&lanes->branches.lock);
-	lane = req->lane;
-	if (lane)
-		nfr_conn_break(&lane->branch.conn, "a Call on a lane was abandoned");
-	spin_unlock(&lanes->branches.lock);
-	if (lane)
-		wait_event(req->nx->detached, nfr_client_lane_has_left(req));
-	return lane;
+	at += nfr_wire_encode(&head, at, NFR_LANE_INLINE);
+	memcpy(at, snd->head[0].iov_base, snd->head[0].iov_len);
+	at += snd->head[0].iov_len;
+	memcpy(at, snd->tail[0].iov_base, snd->tail[0].iov_len);
+	return at + snd->tail[0].iov_len - call;
 }
 
-/**
- * nfr_client_lane_timeout - handle the timeout of a Call
- * @nx: transport with lanes
- * @task: task of the Call, in a callback; sleeps until the lane is drained
- *
- * Context: Does not sleep.
- *
- * Return: false if no lane carries the Call.
- */
-bool nfr_client_lane_timeout(struct nfr_xprt *nx, struct rpc_task *task)
+/* Post the Call. Returns 0, -EAGAIN or -ENOTCONN. */
+static int nfr_client_lane_post_call(struct nfr_lane *lane, struct nfr_req *req)
 {
-	struct nfr_lane *lane;
+	struct nfr_conn *conn = &lane->branch.conn;
+	struct ib_sge sge = {
+		.addr = lane->branch.addr + NFR_LANE_CALL,
+		.length = nfr_client_lane_encode(lane, &req->rqst.rq_snd_buf),
+		.lkey = conn->pd->local_dma_lkey,
+	};
+	struct ib_send_wr send = {
+		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
+	};
+	int rc;
 
-	spin_lock(&nx->lanes->branches.lock);
-	lane = nfr_client_req_of(task->tk_rqstp)->lane;
-	if (lane) {
-		/* nfr_client_branch_stop() wakes it after nfr_client_lane_ended() took the lock */
-		rpc_sleep_on(&nx->lanes->branches.waiting, task, NULL);
-		nfr_conn_break(&lane->branch.conn, "a reply did not come in time");
+	ib_dma_sync_single_for_device(conn->device, sge.addr, sge.length, DMA_TO_DEVICE);
+	spin_lock_bh(&conn->lock);
+	nfr_client_loan_post(&lane->loan);
+	rc = nfr_conn_sq_admit(&conn->sq, 1);
+	if (!rc) {
+		nfr_conn_sq_take(&conn->sq, 1, &send, false);
+		trace_nfsrdma_post(conn, lane->xid, 0, sge.length,
+				   send.send_flags & IB_SEND_SIGNALED);
+		rc = nfr_conn_submit(conn, &send);
 	}
-	spin_unlock(&nx->lanes->branches.lock);
-	return lane;
+	spin_unlock_bh(&conn->lock);
+	return rc;
 }
 
-/* --- the lanes of a transport --- */
-
-/**
- * nfr_client_lanes_create - allocate the lanes of a transport, none of which connects yet
- * @nx: transport
- *
- * Return: lanes, or NULL if the allocation failed.
+/*
+ * Post the receives, then the Call. After an error, the device may write to the Call's memory until
+ * the lane is drained. The Call counts as sent: the lane loses it, and no other Call has to wait.
  */
-struct nfr_lanes *nfr_client_lanes_create(struct nfr_xprt *nx)
+static void nfr_client_lane_post(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct nfr_conn *conn = &lane->branch.conn;
+	const struct ib_recv_wr *bad;
+	int rc;
+
+	rc = ib_post_recv(conn->id->qp, &lane->recvs[0].wr, &bad);
+	if (rc)
+		nfr_client_loan_post(&lane->loan);
+	else
+		rc = nfr_client_lane_post_call(lane, req);
+	if (rc)
+		nfr_conn_break(conn, "posting to a lane failed");
+}
+
+/* Send a Call on its lane. Returns false if it does not suit the lane, which returns it then. */
+static bool nfr_client_lane_send(struct nfr_lane *lane, struct nfr_req *req)
+{
+	struct rpc_rqst *rqst = &req->rqst;
+	const struct xdr_buf *snd = &rqst->rq_snd_buf;
+	u32 messages = nfr_client_lane_messages(lane, rqst->rq_rcv_buf.page_len);
+	u32 length = nfr_client_lane_header(messages) + snd->head[0].iov_len +
+		     snd->tail[0].iov_len;
+
+	if (length > lane->branch.conn.send_size ||
+	    nfr_client_lane_prepare(lane, &rqst->rq_rcv_buf)) {
+		nfr_client_loan_return(&lane->loan, NFR_REQ_IDLE);
+		return false;
+	}
+	lane->xid = be32_to_cpu(rqst->rq_xid);
+	trace_nfsrdma_marshal(&lane->branch.conn, rqst, NFR_INLINE, NFR_BY_LANE, 0);
+	nfr_client_lane_post(lane, req);
+	return true;
+}
+
+/* See nfr_personality.marshal. @req holds a credit of @conn, which a lane does not need. */
+static int nfr_client_lane_marshal(struct nfr_conn *conn, struct nfr_req *req)
+{
+	struct nfr_lane *lane;
+	bool sent;
+
+	if (!nfr_client_lane_suits(conn, &req->rqst))
+		return nfr_client_marshal(conn, req);
+	sent = req->loan && nfr_client_loan_retransmit(req);
+	lane = sent ? NULL : nfr_client_lane_take(conn, req);
+	if (lane) {
+		sent = nfr_client_lane_send(lane, req);
+		nfr_client_loan_posted(req->nx->branches);
+	}
+	if (!sent)
+		return nfr_client_marshal(conn, req);
+	nfr_conn_credit_back(conn);
+	return 0;
+}
+
+/* Allocate the lanes of a transport, none of which connects yet. */
+static bool nfr_client_lanes_setup(struct nfr_xprt *nx)
 {
 	struct nfr_lanes *lanes = kzalloc(sizeof(*lanes), GFP_KERNEL);
 	struct nfr_params params;
 
 	if (!lanes)
-		return NULL;
+		return false;
 	nfr_params_read(&params);
 	nfr_client_branches_init(&lanes->branches, nx, &nfr_client_lane_kind);
 	INIT_LIST_HEAD(&lanes->idle);
 	lanes->limit = params.lanes;
-	return lanes;
+	return true;
 }
 
-/**
- * nfr_client_lanes_destroy - undo nfr_client_lanes_create()
- * @lanes: lanes of a closed transport, or NULL
- */
-void nfr_client_lanes_destroy(struct nfr_lanes *lanes)
-{
-	if (!lanes)
-		return;
-	nfr_client_branches_destroy(&lanes->branches);
-	kfree(lanes);
-}
-
-/**
- * nfr_client_lanes_show - print the state of the lanes
- * @nx: transport with lanes
- * @seq: file connection in debugfs
- */
-void nfr_client_lanes_show(struct nfr_xprt *nx, struct seq_file *seq)
-{
-	struct nfr_lanes *lanes = nx->lanes;
-
-	seq_printf(seq, "lanes %u of %u\n", READ_ONCE(lanes->branches.count), lanes->limit);
-	seq_printf(seq, "lanes_busy %u\n", READ_ONCE(lanes->busy));
-}
+const struct nfr_personality nfr_client_pre_posted = {
+	.ops		= &nfr_client_conn_ops,
+	.setup		= nfr_client_lanes_setup,
+	.marshal	= nfr_client_lane_marshal,
+	.receive	= nfr_client_receive,
+	.send		= nfr_client_send,
+};

@@ -17,7 +17,7 @@
 #include "client/client.h"
 #include "client/reply.h"
 #include "client/slots.h"
-#include "connection/receive.h"
+#include "connection/queues.h"
 #include "observe/trace.h"
 #include "variants.h"
 
@@ -233,7 +233,17 @@ static void nfr_client_padded_receive(struct nfr_conn *conn, struct nfr_recv *re
 		nfr_client_padded_reply(conn, recv, &head, size, &data);
 }
 
+static int nfr_client_padded_agree(struct nfr_link *link)
+{
+	link->padded = min(link->conn.wanted.padded_max,
+			   nfr_padded_limit(link->conn.peer.capabilities));
+	return 0;
+}
+
 const struct nfr_personality nfr_client_padded = {
+	.ops		= &nfr_client_conn_ops,
+	.fit		= nfr_conn_recv_align,
+	.agree		= nfr_client_padded_agree,
 	.marshal	= nfr_client_padded_marshal,
 	.receive	= nfr_client_padded_receive,
 	.send		= nfr_client_send,

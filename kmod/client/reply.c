@@ -10,14 +10,14 @@
 #include <linux/highmem.h>
 #include <linux/sunrpc/clnt.h>
 
-#include "client/call.h"
 #include "client/client.h"
 #include "client/reply.h"
-#include "connection/receive.h"
-#include "connection/send.h"
+#include "client/slots.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "memory/exposure.h"
 #include "observe/trace.h"
+#include "work.h"
 
 /* --- inline part --- */
 
@@ -99,7 +99,7 @@ static void nfr_client_reply_deliver(struct nfr_conn *conn, struct nfr_req *req)
 
 /**
  * nfr_client_reply_apart - complete an RPC whose result came on another connection
- * @req: pinned request that no lane and no RDMA Read uses
+ * @req: pinned request that its branch has returned
  */
 void nfr_client_reply_apart(struct nfr_req *req)
 {
@@ -115,7 +115,7 @@ void nfr_client_reply_hold(struct nfr_req *req)
 	struct nfr_xprt *nx = req->nx;
 
 	spin_lock(&nx->held_lock);
-	list_add_tail(&req->held, &nx->held);
+	nfr_client_req_held(req);
 	spin_unlock(&nx->held_lock);
 }
 
@@ -132,8 +132,8 @@ void nfr_client_deliver_held(struct nfr_xprt *nx, struct nfr_conn *conn)
 	spin_lock(&nx->held_lock);
 	list_splice_init(&nx->held, &ready);
 	spin_unlock(&nx->held_lock);
-	list_for_each_entry_safe(req, next, &ready, held) {
-		list_del_init(&req->held);
+	list_for_each_entry_safe(req, next, &ready, list) {
+		list_del_init(&req->list);
 		nfr_client_reply_deliver(conn, req);
 	}
 }
@@ -240,14 +240,10 @@ static __always_inline struct nfr_req *nfr_client_reply_pin(struct nfr_conn *con
 	rqst = xprt_lookup_rqst(&nx->xprt, cpu_to_be32(xid));
 	if (rqst)
 		req = nfr_client_req_of(rqst);
-	/* pairs with nfr_client_post() */
-	if (req && smp_load_acquire(&req->state) == NFR_REQ_SENT &&
-	    req->generation == conn->generation) {
-		req->state = NFR_REQ_ANSWERED;
+	if (req && nfr_client_req_answered(req, conn))
 		xprt_pin_rqst(rqst);
-	} else {
+	else
 		req = NULL;
-	}
 	spin_unlock(&nx->xprt.queue_lock);
 	return req;
 }
@@ -383,3 +379,45 @@ void nfr_client_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	nfr_client_callback_receive(conn, head.xid, rpc, length);
 	nfr_conn_recv_return(conn, recv);
 }
+
+/* --- operations of the connection --- */
+
+/**
+ * nfr_client_received - see nfr_conn_ops.receive
+ * @conn: connection
+ * @recv: message
+ */
+void nfr_client_received(struct nfr_conn *conn, struct nfr_recv *recv)
+{
+	nfr_client_link_of(conn)->personality->receive(conn, recv);
+}
+
+/**
+ * nfr_client_writable - see nfr_conn_ops.writable
+ * @conn: connection
+ */
+void nfr_client_writable(struct nfr_conn *conn)
+{
+	struct nfr_xprt *nx = conn->owner;
+
+	xprt_write_space(&nx->xprt);
+}
+
+/**
+ * nfr_client_broken - see nfr_conn_ops.broken
+ * @conn: connection
+ */
+void nfr_client_broken(struct nfr_conn *conn)
+{
+	struct nfr_xprt *nx = conn->owner;
+
+	xprt_force_disconnect(&nx->xprt);
+	nfr_work_queue(&nx->unlock_work, NFR_UNLOCK_AGAIN);
+}
+
+const struct nfr_conn_ops nfr_client_conn_ops = {
+	.receive	= nfr_client_received,
+	.writable	= nfr_client_writable,
+	.broken		= nfr_client_broken,
+	.unanswered	= NFR_CLIENT_UNANSWERED,
+};

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * RPC slots and their buffers.
+ * RPC slots, their buffers, and taking memory back from Calls without a Reply.
  *
  * A Call is encoded at offset NFR_HEAD_ROOM of its send buffer, so that the
  * header can be placed directly before it and one scatter-gather element covers
  * both. The buffer stays mapped for DMA for the lifetime of its connection.
+ *
+ * A task may abandon a Call (after a signal or a soft timeout) while the device
+ * still sends it. The transport invalidates the MRs first, and abandons the send
+ * buffer until the send queue has retired it.
  */
 #include <linux/log2.h>
 #include <linux/slab.h>
@@ -12,9 +16,13 @@
 
 #include "client/client.h"
 #include "client/slots.h"
-#include "connection/send.h"
+#include "connection/queues.h"
+#include "connection/state.h"
 #include "memory/exposure.h"
 #include "memory/transfer.h"
+
+/* Maximum duration of an invalidation before the connection is broken */
+#define NFR_RECALL_TIMEOUT	(10 * HZ)
 
 /* --- buffers --- */
 
@@ -198,11 +206,9 @@ struct nfr_req *nfr_client_req_create(struct nfr_xprt *nx, gfp_t gfp)
 		return NULL;
 	req->nx = nx;
 	INIT_LIST_HEAD(&req->all);
-	INIT_LIST_HEAD(&req->free);
+	INIT_LIST_HEAD(&req->list);
 	nfr_mem_exposure_init(&req->exposure);
-	INIT_LIST_HEAD(&req->held);
-	INIT_LIST_HEAD(&req->fetch);
-	nfr_mem_transfer_init(&req->transfer, NULL);
+	nfr_mem_transfer_init(&req->fetch.transfer, NULL);
 	return req;
 }
 
@@ -234,10 +240,10 @@ void nfr_client_req_destroy_all(struct nfr_xprt *nx)
 
 static struct nfr_req *nfr_client_slot_take(struct nfr_xprt *nx)
 {
-	struct nfr_req *req = list_first_entry_or_null(&nx->free_reqs, struct nfr_req, free);
+	struct nfr_req *req = list_first_entry_or_null(&nx->free_reqs, struct nfr_req, list);
 
 	if (req)
-		list_del_init(&req->free);
+		list_del_init(&req->list);
 	return req;
 }
 
@@ -299,7 +305,7 @@ void nfr_client_free_slot(struct rpc_xprt *xprt, struct rpc_rqst *rqst)
 	spin_lock(&xprt->reserve_lock);
 	if (!xprt_wake_up_backlog(xprt, rqst)) {
 		memset(rqst, 0, sizeof(*rqst));
-		list_add(&req->free, &nx->free_reqs);
+		list_add(&req->list, &nx->free_reqs);
 	}
 	spin_unlock(&xprt->reserve_lock);
 }
@@ -322,4 +328,189 @@ void nfr_client_req_detach_all(struct nfr_xprt *nx, struct nfr_conn *conn, struc
 		spin_lock(&nx->xprt.reserve_lock);
 	}
 	spin_unlock(&nx->xprt.reserve_lock);
+}
+
+/* --- breaking and closing --- */
+
+/**
+ * nfr_client_disconnect - break the connection of a transport
+ * @nx: transport
+ * @generation: generation of the connection; 0 for the current one
+ * @reason: disconnect reason, a string constant
+ *
+ * The function does nothing if the transport has no connection of that
+ * generation.
+ */
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason)
+{
+	struct nfr_conn *conn;
+
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	if (conn && (!generation || conn->generation == generation))
+		nfr_conn_break(conn, reason);
+	rcu_read_unlock();
+}
+
+static bool nfr_client_is_closed(struct nfr_xprt *nx, u32 generation)
+{
+	const struct nfr_conn *conn;
+	bool closed;
+
+	rcu_read_lock();
+	conn = rcu_dereference(nx->conn);
+	closed = !conn || conn->generation != generation;
+	rcu_read_unlock();
+	return closed;
+}
+
+/* Wait until a broken connection is closed. The caller must not have locked the transport. */
+static noinline void nfr_client_wait_closed(struct nfr_xprt *nx, u32 generation)
+{
+	wait_event(nx->detached, nfr_client_is_closed(nx, generation));
+}
+
+/**
+ * nfr_client_sleep_until_closed - put a task to sleep until a connection is closed
+ * @nx: transport
+ * @task: the calling task, in a callback; keeps its status
+ * @generation: generation of the broken connection
+ *
+ * Context: Does not sleep.
+ */
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation)
+{
+	rpc_sleep_on(&nx->closing, task, NULL);
+	/* the connection may have been closed before the task was queued */
+	if (nfr_client_is_closed(nx, generation))
+		rpc_wake_up_queued_task(&nx->closing, task);
+}
+
+/* --- taking memory back --- */
+
+/**
+ * nfr_client_revoke - invalidate MRs locally
+ * @conn: connection
+ * @exposure: exposure that nfr_mem_settle() did not settle
+ * @done: completion of the last invalidation
+ *
+ * The invalidations use the room that nfr_client_post() reserved.
+ *
+ * Return: 0, or -ENOTCONN if the connection is broken: then the peer loses
+ * access when the connection is drained.
+ */
+int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done)
+{
+	struct ib_send_wr *first = NULL, *last = NULL;
+	u32 count = nfr_mem_revoke(exposure, &first, &last);
+	int rc;
+
+	last->wr_cqe = done;
+	spin_lock_bh(&conn->lock);
+	if (conn->sq.closed) {
+		spin_unlock_bh(&conn->lock);
+		return -ENOTCONN;
+	}
+	conn->sq.reserved -= count;
+	nfr_conn_sq_take(&conn->sq, count, last, true);
+	rc = nfr_conn_submit(conn, first);
+	spin_unlock_bh(&conn->lock);
+	if (rc)
+		nfr_conn_break(conn, "posting an invalidation failed");
+	return rc;
+}
+
+static void nfr_client_req_inv_done(struct ib_cq *cq, struct ib_wc *wc)
+{
+	struct nfr_req *req = container_of(wc->wr_cqe, struct nfr_req, inv_cqe);
+	struct nfr_conn *conn = cq->cq_context;
+
+	req->inv_ok = nfr_conn_check(conn, wc);
+	if (req->inv_ok)
+		nfr_mem_release(&req->exposure);
+	complete(&req->inv_done);
+	conn->ops->writable(conn);
+}
+
+/* Invalidate the MRs that the peer can access. Returns false if the connection is broken. */
+static bool nfr_client_req_invalidate(struct nfr_req *req, struct nfr_conn *conn)
+{
+	init_completion(&req->inv_done);
+	req->inv_cqe.done = nfr_client_req_inv_done;
+	nfr_mem_forget(&req->exposure);
+	if (!nfr_mem_settle(&req->exposure))
+		return !nfr_client_revoke(conn, &req->exposure, &req->inv_cqe);
+	req->inv_ok = true;
+	complete(&req->inv_done);
+	return true;
+}
+
+/*
+ * Revoke access to the memory of a request on a working connection. Returns
+ * false if the caller has to call nfr_client_wait_closed() instead. Caller
+ * holds the mutex.
+ */
+static bool nfr_client_req_recall(struct nfr_req *req, struct nfr_conn *conn)
+{
+	if (!nfr_conn_is_up(conn) || !nfr_client_req_invalidate(req, conn))
+		return false;
+	if (req->state == NFR_REQ_SENT) {
+		nfr_client_buffer_abandon(req, conn, NFR_BUFFER_CALL);
+		nfr_client_buffer_abandon(req, conn, NFR_BUFFER_BOUNCE);
+		nfr_conn_abandon(conn, be32_to_cpu(req->rqst.rq_xid));
+	}
+	return true;
+}
+
+/*
+ * The task ends without a Reply: revoke access to the memory that its Call
+ * offered.
+ *
+ * The function must not hold a lock while it waits for the device, because
+ * closing the connection may be what ends the wait. If the peer does not
+ * acknowledge, the invalidation stays in the send queue until the device gives
+ * up; breaking the connection flushes it.
+ */
+static void nfr_client_abandon(struct nfr_req *req)
+{
+	struct nfr_xprt *nx = req->nx;
+	u32 generation = req->generation;
+	struct nfr_conn *conn;
+	bool posted;
+
+	if (nx->branches && nfr_client_loan_abandon(req))
+		return;
+	mutex_lock(&nx->mutex);
+	conn = nfr_client_xprt_conn(nx);
+	if (!conn || generation != conn->generation) {
+		mutex_unlock(&nx->mutex);
+		return;
+	}
+	posted = nfr_client_req_recall(req, conn);
+	mutex_unlock(&nx->mutex);
+	if (posted && !wait_for_completion_timeout(&req->inv_done, NFR_RECALL_TIMEOUT)) {
+		nfr_client_disconnect(nx, generation, "an invalidation timed out");
+		wait_for_completion(&req->inv_done);
+	}
+	if (!posted || !req->inv_ok)
+		nfr_client_wait_closed(nx, generation);
+}
+
+/**
+ * nfr_client_buf_free - release the buffers of a Call and its Reply
+ * @task: task, for which no Reply is being handled any more
+ *
+ * When this function returns, the peer cannot access the memory of the request.
+ *
+ * Context: May sleep.
+ */
+void nfr_client_buf_free(struct rpc_task *task)
+{
+	struct nfr_req *req = nfr_client_req_of(task->tk_rqstp);
+
+	if (req->state >= NFR_REQ_SENT || nfr_mem_is_exposed(&req->exposure))
+		nfr_client_abandon(req);
+	nfr_client_req_end(req);
+	kfree(req->large);
+	req->large = NULL;
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* RPC slots and their buffers. */
+/* RPC slots, their buffers, and taking memory back. */
 #ifndef NFSRDMA_CLIENT_SLOTS_H
 #define NFSRDMA_CLIENT_SLOTS_H
 
 #include "client/client.h"
 
+void nfr_client_disconnect(struct nfr_xprt *nx, u32 generation, const char *reason);
+void nfr_client_sleep_until_closed(struct nfr_xprt *nx, struct rpc_task *task, u32 generation);
+int nfr_client_revoke(struct nfr_conn *conn, struct nfr_exposure *exposure, struct ib_cqe *done);
+void nfr_client_buf_free(struct rpc_task *task);
 int nfr_client_buf_alloc(struct rpc_task *task);
 bool nfr_client_buffer_get(struct nfr_req *req, int which, u32 size, gfp_t gfp);
 int nfr_client_buffer_map(struct nfr_conn *conn, struct nfr_buffer *buffer);

@@ -12,6 +12,7 @@
 #include <linux/sunrpc/addr.h>
 #include <linux/sunrpc/clnt.h>
 
+#include "client/call.h"
 #include "client/client.h"
 #include "client/slots.h"
 #include "observe/observe.h"
@@ -233,10 +234,8 @@ static int nfr_client_connection_show(struct seq_file *seq, void *unused)
 	seq_printf(seq, "token %016llx\n", nx->token);
 	if (conn)
 		nfr_client_show_conn(seq, conn);
-	if (nx->lanes)
-		nfr_client_lanes_show(nx, seq);
-	if (nx->optimist)
-		nfr_client_optimist_show(nx, seq);
+	if (nx->branches)
+		nfr_client_branches_show(nx->branches, seq);
 	mutex_unlock(&nx->mutex);
 	return 0;
 }
@@ -256,11 +255,9 @@ static void nfr_client_timer(struct rpc_xprt *xprt, struct rpc_task *task)
 	struct nfr_xprt *nx = nfr_client_xprt_of(xprt);
 
 	/* a Reply may be in progress */
-	if (READ_ONCE(req->state) == NFR_REQ_IDLE)
+	if (READ_ONCE(req->state) <= NFR_REQ_LOST)
 		return;
-	if (nx->lanes && nfr_client_lane_timeout(nx, task))
-		return;
-	if (nx->optimist && nfr_client_optimist_timeout(nx, task))
+	if (nx->branches && nfr_client_loan_timeout(nx, task))
 		return;
 	nfr_client_disconnect(nx, req->generation, "a reply did not come in time");
 	nfr_client_sleep_until_closed(nx, task, req->generation);
@@ -293,8 +290,7 @@ static void nfr_client_disable_swap(struct rpc_xprt *xprt)
 static void nfr_client_free(struct rpc_xprt *xprt)
 {
 	nfr_client_free_addresses(xprt);
-	nfr_client_lanes_destroy(nfr_client_xprt_of(xprt)->lanes);
-	nfr_client_optimist_destroy(nfr_client_xprt_of(xprt)->optimist);
+	nfr_client_branches_destroy(nfr_client_xprt_of(xprt)->branches);
 	rpc_destroy_wait_queue(&nfr_client_xprt_of(xprt)->closing);
 	xprt_free(xprt);
 }
@@ -305,6 +301,7 @@ static void nfr_client_destroy(struct rpc_xprt *xprt)
 
 	cancel_delayed_work_sync(&nx->connect_work);
 	nfr_client_close(xprt);
+	cancel_delayed_work_sync(&nx->unlock_work);
 	nfr_observe_remove(nx->debugfs);
 	nfr_client_req_destroy_all(nx);
 	nfr_client_free(xprt);
@@ -338,7 +335,7 @@ static const struct rpc_xprt_ops nfr_client_ops = {
 	.bc_destroy		= nfr_client_callback_destroy,
 };
 
-/* Operations of transports with further connections, whose Calls may have to be sent again */
+/* Operations of transports with branches, whose Calls may have to be sent again */
 static struct rpc_xprt_ops nfr_client_resend_ops __ro_after_init;
 
 static void __init nfr_client_init_ops(void)
@@ -357,6 +354,7 @@ static void nfr_client_init(struct nfr_xprt *nx)
 	nx->last_disconnect = "none";
 	nx->last_failure = "none";
 	INIT_DELAYED_WORK(&nx->connect_work, nfr_client_connect_worker);
+	INIT_DELAYED_WORK(&nx->unlock_work, nfr_client_unlock_worker);
 	mutex_init(&nx->mutex);
 	spin_lock_init(&nx->held_lock);
 	INIT_LIST_HEAD(&nx->reqs);
@@ -389,15 +387,14 @@ static void nfr_client_init_xprt(struct rpc_xprt *xprt, const struct xprt_create
 /* Choose the personality. Returns false if an allocation failed. */
 static bool nfr_client_init_variant(struct nfr_xprt *nx, const struct sockaddr *server)
 {
+	const struct nfr_personality *wanted;
+
 	nx->variant = nfr_variant_for(nx->xprt.xprt_net, server);
-	if (nx->variant != NFR_PRE_POSTED && nx->variant != NFR_OPTIMISTIC)
+	wanted = nfr_client_personalities[nx->variant];
+	if (!wanted->setup)
 		return true;
 	nx->xprt.ops = &nfr_client_resend_ops;
-	if (nx->variant == NFR_PRE_POSTED)
-		nx->lanes = nfr_client_lanes_create(nx);
-	else
-		nx->optimist = nfr_client_optimist_create(nx);
-	return nx->lanes || nx->optimist;
+	return wanted->setup(nx);
 }
 
 static void nfr_client_observe(struct nfr_xprt *nx)

@@ -10,8 +10,7 @@
  * the connection.
  */
 #include "connection/connection.h"
-#include "connection/receive.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "observe/trace.h"
 
@@ -175,7 +174,11 @@ int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain)
 
 /* --- setup --- */
 
-static void nfr_conn_init(struct nfr_conn *conn)
+/**
+ * nfr_conn_init - initialize a connection, which may break from now on
+ * @conn: zeroed structure with owner, ops, numbers and @wanted set
+ */
+void nfr_conn_init(struct nfr_conn *conn)
 {
 	nfr_conn_state_init(conn);
 	spin_lock_init(&conn->lock);
@@ -188,7 +191,7 @@ static void nfr_conn_init(struct nfr_conn *conn)
 
 /**
  * nfr_conn_resolve - find the device and the route to a peer
- * @conn: zeroed structure with owner, ops, numbers and @wanted set
+ * @conn: initialized connection
  * @net: network namespace
  * @peer: address of the peer
  *
@@ -204,7 +207,6 @@ int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *pe
 	int timeout_ms = jiffies_to_msecs(conn->step_timeout);
 	int rc;
 
-	nfr_conn_init(conn);
 	conn->id = rdma_create_id(net, nfr_conn_cm_event, conn, RDMA_PS_TCP, IB_QPT_RC);
 	if (IS_ERR(conn->id)) {
 		rc = PTR_ERR(conn->id);

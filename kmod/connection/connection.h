@@ -5,8 +5,8 @@
  * memory regions: a client or a server transport owns it, provides the
  * operations, and passes ready chains of work requests.
  *
- * Lifetime: nfr_conn_resolve() and nfr_conn_connect(), or nfr_conn_accept();
- * sends and receives, nfr_conn_break() on the first failure, nfr_conn_drain(),
+ * Lifetime: nfr_conn_init(), nfr_conn_resolve() and nfr_conn_connect(), or nfr_conn_adopt() and
+ * nfr_conn_accept(); sends and receives, nfr_conn_break() on the first failure, nfr_conn_drain(),
  * nfr_conn_free(). After nfr_conn_drain() the peer cannot access memory, and no
  * completion occurs.
  */
@@ -180,7 +180,7 @@ struct nfr_abandoned {
  * @signal_cqe: completion of signaled work requests without a handler of their
  *	own
  * @inflight: number of Calls without a Reply
- * @abandoned: abandoned Calls whose Replies are pending, see receive.c
+ * @abandoned: abandoned Calls whose Replies are pending, see queues.c
  * @granted: number of Calls that the peer allows in flight
  * @recvs: receives to repost
  * @recvs_back: number of @recvs
@@ -242,19 +242,11 @@ static inline bool nfr_conn_polls_in_softirq(const struct nfr_conn *conn)
 	return conn->poll_queue == nfr_work_softirq;
 }
 
-/* queues.c */
-void nfr_conn_queues_init(struct nfr_conn *conn);
-int nfr_conn_queues_create(struct nfr_conn *conn);
-void nfr_conn_queues_drain(struct nfr_conn *conn);
-void nfr_conn_queues_quiesce(struct nfr_conn *conn);
-void nfr_conn_sends_poll(struct nfr_conn *conn);
-bool nfr_conn_sends_arm(struct nfr_conn *conn);
-void nfr_conn_queues_destroy(struct nfr_conn *conn);
-
 /* connection.c */
 void nfr_conn_meet(struct nfr_conn *conn, const struct rdma_conn_param *param);
 int nfr_conn_unfit(struct nfr_conn *conn, const char *reason);
 int nfr_conn_fit_queue(struct nfr_conn *conn, u32 chain);
+void nfr_conn_init(struct nfr_conn *conn);
 int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer);
 int nfr_conn_connect(struct nfr_conn *conn);
 void nfr_conn_adopt(struct nfr_conn *conn, struct rdma_cm_id *id);

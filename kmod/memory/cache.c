@@ -32,7 +32,7 @@
 #include "gfp.h"
 #include "memory/exposure.h"
 #include "memory/memory.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace.h"
 #include "params.h"
 #include "work.h"

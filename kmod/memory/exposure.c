@@ -17,7 +17,7 @@
 
 #include "memory/exposure.h"
 #include "memory/memory.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace.h"
 
 /* --- taking and destroying an MR --- */

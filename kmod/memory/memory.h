@@ -20,7 +20,7 @@
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_cm.h>
 
-#include "memory/span.h"
+#include "memory/region.h"
 #include "wire/wire.h"
 
 /* Minimum number of pages per MR */

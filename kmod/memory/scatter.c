@@ -4,7 +4,7 @@
  * receives in pages. The memory has no key of its own: no peer can name it.
  */
 #include "memory/memory.h"
-#include "memory/span.h"
+#include "memory/region.h"
 
 /**
  * nfr_mem_scatter_unmap - undo nfr_mem_scatter_map()

@@ -12,7 +12,7 @@
 #include <linux/slab.h>
 
 #include "memory/memory.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "memory/transfer.h"
 
 /* Partial pages: at both ends of head, pages and tail */

@@ -5,7 +5,7 @@
 
 #include <rdma/rw.h>
 
-#include "memory/span.h"
+#include "memory/region.h"
 #include "wire/wire.h"
 
 /* RDMA Read or Write between local pages and one segment of the peer, see transfer.c */

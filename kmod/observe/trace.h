@@ -302,8 +302,8 @@ TRACE_EVENT(nfsrdma_fetch,
 		__entry->xid = be32_to_cpu(req->rqst.rq_xid);
 		__entry->task = req->rqst.rq_task->tk_pid;
 		__entry->client = nfr_client_number(&req->rqst);
-		__entry->position = req->read_at;
-		__entry->length = req->read_length;
+		__entry->position = req->fetch.at;
+		__entry->length = req->fetch.length;
 		__entry->requests = requests;
 	),
 	TP_printk("xprt=%u xid=0x%08x task=%u@%u position=%u length=%u requests=%u",

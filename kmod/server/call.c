@@ -22,12 +22,11 @@
 #include <linux/sunrpc/xdr.h>
 
 #include "compat/compat.h"
-#include "connection/receive.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
 #include "memory/exposure.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "memory/transfer.h"
 #include "observe/trace_server.h"
 #include "server/call.h"

@@ -11,7 +11,7 @@
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
 
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
 #include "observe/observe.h"

@@ -16,10 +16,10 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "gfp.h"
 #include "memory/exposure.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/expose.h"

@@ -10,7 +10,7 @@
 #include <linux/slab.h>
 
 #include "gfp.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "server/call.h"
 #include "server/memory.h"
 #include "server/server.h"

@@ -22,7 +22,7 @@
 #include "connection/credential.h"
 #include "gfp.h"
 #include "memory/exposure.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/expose.h"

@@ -14,9 +14,9 @@
  */
 #include <linux/mm.h>
 
-#include "connection/receive.h"
+#include "connection/queues.h"
 #include "connection/state.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace_server.h"
 #include "server/branch.h"
 #include "server/call.h"

@@ -34,7 +34,7 @@
 
 #include "compat/compat.h"
 #include "gfp.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "memory/transfer.h"
 #include "params.h"
 #include "server/memory.h"

@@ -12,8 +12,7 @@
 #include <linux/log2.h>
 #include <linux/slab.h>
 
-#include "connection/receive.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
 #include "memory/exposure.h"

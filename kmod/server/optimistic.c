@@ -12,7 +12,7 @@
 #include <linux/magic.h>
 #include <linux/pagemap.h>
 
-#include "connection/receive.h"
+#include "connection/queues.h"
 #include "server/branch.h"
 #include "server/call.h"
 #include "server/optimistic.h"

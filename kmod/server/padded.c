@@ -15,8 +15,8 @@
  */
 #include <linux/sunrpc/xdr.h>
 
-#include "connection/receive.h"
-#include "memory/span.h"
+#include "connection/queues.h"
+#include "memory/region.h"
 #include "observe/trace_server.h"
 #include "params.h"
 #include "server/branch.h"

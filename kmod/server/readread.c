@@ -10,9 +10,9 @@
  */
 #include <linux/sunrpc/xdr.h>
 
-#include "connection/receive.h"
+#include "connection/queues.h"
 #include "connection/state.h"
-#include "memory/span.h"
+#include "memory/region.h"
 #include "observe/trace_server.h"
 #include "server/branch.h"
 #include "server/call.h"

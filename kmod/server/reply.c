@@ -10,7 +10,7 @@
  */
 #include <linux/sunrpc/xdr.h>
 
-#include "memory/span.h"
+#include "memory/region.h"
 #include "memory/transfer.h"
 #include "observe/trace_server.h"
 #include "server/call.h"

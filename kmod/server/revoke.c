@@ -32,7 +32,7 @@
 #include <linux/wait_bit.h>
 
 #include "compat/compat.h"
-#include "connection/send.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "gfp.h"
 #include "memory/exposure.h"

@@ -13,7 +13,7 @@
 #include <linux/sunrpc/addr.h>
 
 #include "compat/compat.h"
-#include "connection/receive.h"
+#include "connection/queues.h"
 #include "connection/state.h"
 #include "params.h"
 #include "server/call.h"

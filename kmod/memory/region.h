@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Walking the memory of an xdr_buf. */
-#ifndef NFSRDMA_MEMORY_SPAN_H
-#define NFSRDMA_MEMORY_SPAN_H
+/* The memory that regions map: walking an xdr_buf. memory.h has the regions. */
+#ifndef NFSRDMA_MEMORY_REGION_H
+#define NFSRDMA_MEMORY_REGION_H
 
 #include <linux/mm.h>
 #include <linux/scatterlist.h>
