@@ -11,7 +11,7 @@ from pathlib import Path
 
 import built
 import pytest
-from storm import HERE, LIMIT, connections, mounted, set_parameters
+from storm import HERE, LIMIT, connections, mounted, set_parameters, set_to
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -119,6 +119,70 @@ def carries_data(lab: Lab) -> None:
     rm {HERE}/noise /run/noise /run/back
     """
     lab.run("client", "sh", "-ec", script, timeout=LIMIT)
+
+
+@contextmanager
+def agreed(lab: Lab, name: str) -> Iterator[None]:
+    """New transports have a personality, which the server accepts."""
+    set_to(lab, "client", "personality", name)
+    set_to(lab, "server", "server_personalities", name)
+    try:
+        yield
+    finally:
+        set_to(lab, "client", "personality", "read-write")
+        set_to(lab, "server", "server_personalities", "")
+
+
+def test_a_lane_that_fails_delays_no_other_call(limited: Lab) -> None:
+    """The READ of the lane counts as sent: sunrpc would pause each sender for an error."""
+    with agreed(limited, "pre-posted"), device(limited, "client"), mounted(limited, "vers=3"):
+        # the first READs have lanes connect
+        carries_data(limited)
+        limited.run("client", "tee", f"{PARAMETERS}/fail_lists", stdin=b"3")
+        for _ in range(4):
+            carries_data(limited)
+        left = limited.run("client", "cat", f"{PARAMETERS}/fail_lists").stdout
+        (found,) = connections(limited)
+    assert int(left) == 0
+    assert int(found["lanes_ended"]) >= 3
+    assert (found["failed_marshals"], found["disconnects"]) == ("0", "0")
+
+
+# READs need more memory regions than there are; the connection ends while one is being allocated
+STARVED = f"""
+head -c 64M /dev/urandom > {HERE}/starved
+dd if={HERE}/starved of=/dev/null bs=64k iflag=direct status=none
+echo 1 > {PARAMETERS}/hold_mrs
+for i in $(seq 64); do
+	dd if={HERE}/starved of=/dev/null bs=1M count=1 skip=$((i - 1)) iflag=direct status=none &
+done
+until [ "$(cat {PARAMETERS}/holding)" -gt 0 ]; do sleep 0.1; done
+echo {QP_FATAL} > {PARAMETERS}/event
+until grep -qs nfr_client_close /proc/[0-9]*/stack; do sleep 0.1; done
+cd /sys/kernel/tracing
+echo > trace
+echo 1 > events/workqueue/workqueue_queue_work/enable
+echo 0 > {PARAMETERS}/hold_mrs
+wait
+echo 0 > events/workqueue/workqueue_queue_work/enable
+grep workqueue_queue_work: trace
+echo > trace
+"""
+
+
+def test_a_refill_that_fails_while_the_connection_closes(limited: Lab) -> None:
+    """It does not have the cache of registrations evict, whose work has ended."""
+    with agreed(limited, "cached"), device(limited, "client"), mounted(limited, "vers=3"):
+        lines = limited.run("client", "sh", "-ec", STARVED, timeout=LIMIT).stdout.splitlines()
+        carries_data(limited)
+        (found,) = connections(limited)
+        limited.run("client", "rm", f"{HERE}/starved")
+    assert int(found["connects"]) >= 2
+    queued = [line.split("function=")[1].split()[0] for line in lines]
+    assert "nfr_client_connect_worker" in queued
+    # until the next connection evicts
+    early = queued[: queued.index("nfr_client_connect_worker")]
+    assert [name for name in early if "evict" in name] == []
 
 
 def test_only_the_only_key_of_a_call_is_invalidated_by_the_server(both_ours: Lab) -> None:

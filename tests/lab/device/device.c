@@ -5,6 +5,7 @@
  * the parameter "event" has the queue pair that was made last report it.
  */
 #include <linux/module.h>
+#include <linux/wait.h>
 #include <rdma/ib_verbs.h>
 
 static char *name = "rxe0";
@@ -22,6 +23,18 @@ static uint max_sends;
 module_param(max_sends, uint, 0444);
 MODULE_PARM_DESC(max_sends, "Refuse queue pairs with more, which the device does not say; 0 for none");
 
+static bool hold_mrs;
+MODULE_PARM_DESC(hold_mrs, "Allocate no memory region: fail as soon as this is false again");
+static DECLARE_WAIT_QUEUE_HEAD(released);
+
+static int holding;
+module_param(holding, int, 0444);
+MODULE_PARM_DESC(holding, "Allocations that wait for hold_mrs");
+
+static uint fail_lists;
+module_param(fail_lists, uint, 0644);
+MODULE_PARM_DESC(fail_lists, "Refuse so many receives with a scatter list");
+
 static struct ib_device *device;
 static struct ib_device_attr before;
 static struct ib_qp *last;
@@ -33,6 +46,42 @@ static int refuse_large(struct ib_qp *qp, struct ib_qp_init_attr *attr, struct i
 		return -ENOMEM;
 	last = qp;
 	return create_qp(qp, attr, udata);
+}
+
+static struct ib_mr *(*alloc_mr)(struct ib_pd *pd, enum ib_mr_type type, u32 most);
+
+static struct ib_mr *hold_or_alloc(struct ib_pd *pd, enum ib_mr_type type, u32 most)
+{
+	if (!READ_ONCE(hold_mrs))
+		return alloc_mr(pd, type, most);
+	holding++;
+	wait_event(released, !READ_ONCE(hold_mrs));
+	holding--;
+	return ERR_PTR(-ENOMEM);
+}
+
+static int hold_set(const char *text, const struct kernel_param *kp)
+{
+	int rc = param_set_bool(text, kp);
+
+	wake_up_all(&released);
+	return rc;
+}
+
+static const struct kernel_param_ops hold_ops = { .set = hold_set, .get = param_get_bool };
+module_param_cb(hold_mrs, &hold_ops, &hold_mrs, 0644);
+
+static int (*post_recv)(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			const struct ib_recv_wr **bad);
+
+static int refuse_lists(struct ib_qp *qp, const struct ib_recv_wr *wr,
+			const struct ib_recv_wr **bad)
+{
+	if (wr->num_sge < 2 || !fail_lists)
+		return post_recv(qp, wr, bad);
+	fail_lists--;
+	*bad = wr;
+	return -ENOMEM;
 }
 
 static int event_set(const char *text, const struct kernel_param *kp)
@@ -60,6 +109,10 @@ static int __init small_init(void)
 	before = device->attrs;
 	create_qp = device->ops.create_qp;
 	device->ops.create_qp = refuse_large;
+	alloc_mr = device->ops.alloc_mr;
+	device->ops.alloc_mr = hold_or_alloc;
+	post_recv = device->ops.post_recv;
+	device->ops.post_recv = refuse_lists;
 	if (max_qp_wr)
 		device->attrs.max_qp_wr = max_qp_wr;
 	if (no_frwr)
@@ -70,6 +123,8 @@ static int __init small_init(void)
 static void __exit small_exit(void)
 {
 	device->ops.create_qp = create_qp;
+	device->ops.alloc_mr = alloc_mr;
+	device->ops.post_recv = post_recv;
 	device->attrs = before;
 	ib_device_put(device);
 }
