@@ -107,6 +107,11 @@ static bool nfr_client = true;
 module_param_named(client, nfr_client, bool, 0444);
 MODULE_PARM_DESC(client, "Register the client transport rdma (default Y)");
 
+static bool nfr_server_reserved_port;
+module_param_named(server_reserved_port, nfr_server_reserved_port, bool, 0644);
+MODULE_PARM_DESC(server_reserved_port,
+		 "Call a client privileged, as exports with the option secure require, only if its port is below 1024 (default N)");
+
 static char *nfr_server_name = "rdma";
 module_param_named(server_name, nfr_server_name, charp, 0444);
 MODULE_PARM_DESC(server_name,
@@ -178,6 +183,16 @@ bool nfr_params_client(void)
 const char *nfr_params_server_name(void)
 {
 	return nfr_server_name;
+}
+
+/**
+ * nfr_params_server_reserved_port - check whether privileged clients need a reserved port
+ *
+ * Return: value of the parameter server_reserved_port.
+ */
+bool nfr_params_server_reserved_port(void)
+{
+	return READ_ONCE(nfr_server_reserved_port);
 }
 
 /**

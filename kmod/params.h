@@ -25,6 +25,7 @@ struct nfr_params {
 void nfr_params_read(struct nfr_params *params);
 bool nfr_params_client(void);
 const char *nfr_params_server_name(void);
+bool nfr_params_server_reserved_port(void);
 u32 nfr_params_server_connections(void);
 u32 nfr_params_server_pages(void);
 u32 nfr_params_cache_pages(void);

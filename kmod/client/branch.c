@@ -264,7 +264,8 @@ static int nfr_client_branch_open(struct nfr_branch *branch)
 	struct nfr_conn *conn = &branch->conn;
 	int rc;
 
-	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr);
+	rc = nfr_conn_resolve(conn, xprt->xprt_net, (struct sockaddr *)&xprt->addr,
+			      xprt->resvport);
 	rc = rc ?: nfr_client_branch_fit(branch);
 	rc = rc ?: nfr_client_branch_map(branch);
 	rc = rc ?: nfr_conn_queues_create(conn);

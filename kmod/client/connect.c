@@ -161,7 +161,8 @@ static int nfr_client_establish(struct nfr_xprt *nx, struct nfr_link *link)
 	struct nfr_conn *conn = &link->conn;
 	int rc;
 
-	rc = nfr_conn_resolve(conn, nx->xprt.xprt_net, (struct sockaddr *)&nx->xprt.addr);
+	rc = nfr_conn_resolve(conn, nx->xprt.xprt_net, (struct sockaddr *)&nx->xprt.addr,
+			      nx->xprt.resvport);
 	if (!rc)
 		rc = nfr_client_fit(nx, link);
 	if (!rc)

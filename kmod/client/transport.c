@@ -134,7 +134,7 @@ static void nfr_client_stats_generic(const struct rpc_xprt *xprt, struct seq_fil
 
 	if (xprt_connected((struct rpc_xprt *)xprt))
 		idle = (long)(jiffies - READ_ONCE(xprt->last_used)) / HZ;
-	/* the first 0 is the source port, which RDMA does not have */
+	/* the first 0 is the source port, which rpcrdma does not report */
 	seq_printf(seq, "\txprt:\trdma 0 %lu %lu %lu %ld %lu %lu %lu %llu %llu ",
 		   stat.bind_count, stat.connect_count, stat.connect_time / HZ, idle,
 		   stat.sends, stat.recvs, stat.bad_xids, stat.req_u, stat.bklog_u);
@@ -191,6 +191,8 @@ static void nfr_client_show_conn(struct seq_file *seq, const struct nfr_conn *co
 
 	seq_printf(seq, "personality %s\n", nfr_variant_name(link->variant));
 	seq_printf(seq, "device %s\n", conn->device->name);
+	seq_printf(seq, "source_port %u\n",
+		   rpc_get_port((struct sockaddr *)&conn->id->route.addr.src_addr));
 	seq_printf(seq, "peer_extension %s\n", conn->peer.extended ? "yes" : "no");
 	seq_printf(seq, "connect_timeout_ms %u\n", jiffies_to_msecs(conn->step_timeout));
 	seq_printf(seq, "inline_send %u\n", conn->send_size);

@@ -9,6 +9,10 @@
  * after which no completion occurs. Then the owner releases its memory and frees
  * the connection.
  */
+#include <linux/random.h>
+#include <linux/sunrpc/addr.h>
+#include <net/sock.h>
+
 #include "connection/connection.h"
 #include "connection/queues.h"
 #include "connection/state.h"
@@ -189,11 +193,45 @@ void nfr_conn_init(struct nfr_conn *conn)
 	conn->granted = 1;
 }
 
+/* Reserved ports, the defaults of sunrpc's sockets: its sysctls are not exported */
+#define NFR_CONN_PORT	665
+#define NFR_CONN_PORTS	(PROT_SOCK - NFR_CONN_PORT)
+
+/* rdma_cm takes the scope of a link-local address from the peer, unless the id is bound. */
+static void nfr_conn_cm_scope(struct nfr_conn *conn, const struct sockaddr *peer)
+{
+	const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)peer;
+
+	if (peer->sa_family == AF_INET6 && ipv6_addr_type(&sin6->sin6_addr) & IPV6_ADDR_LINKLOCAL)
+		conn->id->route.addr.dev_addr.bound_dev_if = sin6->sin6_scope_id;
+}
+
+/*
+ * Bind to a reserved port, which shows the peer that a process with CAP_NET_BIND_SERVICE made
+ * the connection. Begin anywhere: the peer may still remember the port of the last connection.
+ * Without a free one, rdma_cm chooses another port, and it is the peer that decides.
+ */
+static void nfr_conn_cm_reserve(struct nfr_conn *conn, const struct sockaddr *peer)
+{
+	struct sockaddr_storage any = { .ss_family = peer->sa_family };
+	u32 i, first = get_random_u32() % NFR_CONN_PORTS;
+	int rc = -EADDRINUSE;
+
+	for (i = 0; i < NFR_CONN_PORTS && (rc == -EADDRINUSE || rc == -EADDRNOTAVAIL); i++) {
+		rpc_set_port((struct sockaddr *)&any,
+			     NFR_CONN_PORT + (first + i) % NFR_CONN_PORTS);
+		rc = rdma_bind_addr(conn->id, (struct sockaddr *)&any);
+	}
+	if (!rc)
+		nfr_conn_cm_scope(conn, peer);
+}
+
 /**
  * nfr_conn_resolve - find the device and the route to a peer
  * @conn: initialized connection
  * @net: network namespace
  * @peer: address of the peer
+ * @reserved: use a reserved port, if one is free
  *
  * The caller has to call nfr_conn_drain() and nfr_conn_free() even after an
  * error.
@@ -202,7 +240,7 @@ void nfr_conn_init(struct nfr_conn *conn)
  *
  * Return: 0, or a negative errno that is valid for xprt_wake_pending_tasks().
  */
-int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer)
+int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *peer, bool reserved)
 {
 	int timeout_ms = jiffies_to_msecs(conn->step_timeout);
 	int rc;
@@ -213,6 +251,8 @@ int nfr_conn_resolve(struct nfr_conn *conn, struct net *net, struct sockaddr *pe
 		conn->id = NULL;
 		return rc;
 	}
+	if (reserved)
+		nfr_conn_cm_reserve(conn, peer);
 	rc = nfr_conn_cm_wait(conn, rdma_resolve_addr(conn->id, NULL, peer, timeout_ms));
 	if (rc)
 		return rc;

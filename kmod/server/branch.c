@@ -149,6 +149,8 @@ static struct nfr_svc_first *nfr_svc_branch_find_first(const struct nfr_svc *bra
 		if (svc->conn->peer.token == branch->conn->peer.token &&
 		    svc->personality->branch == branch->personality &&
 		    nfr_conn_is_up(svc->conn) &&
+		    /* a privileged client does not become one by its first port alone */
+		    (branch->privileged || !svc->privileged) &&
 		    rpc_cmp_addr((struct sockaddr *)&svc->remote, peer))
 			return first;
 	}

@@ -1105,7 +1105,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	req->transfer.gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
-	set_bit(RQ_SECURE, &rqstp->rq_flags);
+	nfr_svc_set_secure(nfr_svc_of(xprt), rqstp);
 	return nfr_svc_build_arg(rqstp, req);
 }
 

@@ -10,6 +10,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/sunrpc/addr.h>
+#include <net/sock.h>
 
 #include "connection/queues.h"
 #include "connection/state.h"
@@ -57,6 +58,8 @@ static int nfr_svc_connection_show(struct seq_file *seq, void *unused)
 
 	seq_printf(seq, "peer %pISc\n", &svc->remote);
 	seq_printf(seq, "local %pISpc\n", &conn->id->route.addr.src_addr);
+	seq_printf(seq, "client_port %u\n", svc->port);
+	seq_printf(seq, "privileged %s\n", svc->privileged ? "yes" : "no");
 	seq_printf(seq, "personality %s\n", nfr_variant_name(svc->personality->variant));
 	seq_printf(seq, "connected %s\n", nfr_conn_is_up(conn) ? "yes" : "no");
 	seq_printf(seq, "disconnect %s\n", READ_ONCE(conn->reason));
@@ -351,6 +354,8 @@ static void nfr_svc_meet(struct nfr_svc *svc, struct rdma_cm_id *id,
 	struct nfr_conn *conn = svc->conn;
 
 	memcpy(&svc->remote, &id->route.addr.dst_addr, sizeof(svc->remote));
+	svc->port = rpc_get_port((struct sockaddr *)&svc->remote);
+	svc->privileged = svc->port < PROT_SOCK || !nfr_params_server_reserved_port();
 	/* the client has no stable port, but the duplicate reply cache compares ports */
 	rpc_set_port((struct sockaddr *)&svc->remote, 0);
 	conn->owner = svc;

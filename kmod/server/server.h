@@ -276,6 +276,8 @@ struct nfr_svc_padding {
  * @first: first connection: that which has this structure, or that which the branch joined
  * @personality: what both ends agreed on
  * @remote: address of the client; port 0
+ * @port: port of the client
+ * @privileged: whether exports with the option secure admit the client
  * @list: link in nfr_listener.arrived until the connection is accepted
  * @grant: number of credits that the client has
  * @busy: number of Calls without a Reply
@@ -304,6 +306,8 @@ struct nfr_svc {
 	const struct nfr_svc_personality *personality;
 	struct nfr_conn *conn;
 	struct sockaddr_storage remote;
+	u16 port;
+	bool privileged;
 	struct list_head list;
 	u32 grant;
 	atomic_t busy;
@@ -433,6 +437,14 @@ static inline u32 nfr_svc_recvs_for(const struct nfr_svc *svc, u32 grant)
 	u32 dones = min(grant, svc->conn->profile.dones);
 
 	return grant + dones + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
+}
+
+static inline void nfr_svc_set_secure(const struct nfr_svc *svc, struct svc_rqst *rqstp)
+{
+	if (svc->privileged)
+		set_bit(RQ_SECURE, &rqstp->rq_flags);
+	else
+		clear_bit(RQ_SECURE, &rqstp->rq_flags);
 }
 
 /* Take the first entry from a list that the lock of @svc protects, or return NULL. */

@@ -331,7 +331,7 @@ static void nfr_svc_kill_temp_xprt(struct svc_xprt *xprt)
 #ifdef HAVE_XPO_SECURE_PORT
 static void nfr_svc_secure_port(struct svc_rqst *rqstp)
 {
-	set_bit(RQ_SECURE, &rqstp->rq_flags);
+	nfr_svc_set_secure(nfr_svc_of(rqstp->rq_xprt), rqstp);
 }
 #endif
 

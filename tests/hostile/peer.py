@@ -66,6 +66,8 @@ class Wish:
     """a receive is used once: a peer that sends more gets receiver-not-ready"""
     confirms: bool = True
     """with reads_anyway: what the server accepted is confirmed"""
+    port: int = 0
+    """of this side; 0: any. One below 1024 takes CAP_NET_BIND_SERVICE"""
 
 
 @dataclass
@@ -333,6 +335,9 @@ class Host:
         connection = Connection(self, self._new_id(), wish)
         self._ids[_address(connection.id)] = connection
         there = verbs.address(host, port)
+        if wish.port:
+            here = verbs.address("0.0.0.0", wish.port)  # noqa: S104
+            checked(self.cma.rdma_bind_addr(connection.id, byref(here)), "bind")
         steps: list[Callable[[], int]] = [
             lambda: self.cma.rdma_resolve_addr(connection.id, None, byref(there), 5000),
             lambda: self.cma.rdma_resolve_route(connection.id, 5000),
