@@ -11,7 +11,6 @@
 
 #include "params.h"
 
-
 /* Numeric parameter: a multiple of @step from @low to @high, or 0 if @zero is set */
 struct nfr_number {
 	const char *name;

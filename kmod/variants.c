@@ -23,7 +23,6 @@
 
 #include "variants.h"
 
-
 /* Servers that personality_for can name */
 #define NFR_VARIANT_SERVERS	64
 

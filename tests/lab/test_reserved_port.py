@@ -13,6 +13,7 @@ from storm import connections, set_to
 
 from nfsrdma_tools.lab.lab import Lab
 
+pytestmark = pytest.mark.nightly
 EXPORTS = ("secure", "insecure")
 EXPORT = """
 for n in secure insecure; do mkdir -p /srv/$n; echo $n > /srv/$n/file; done
