@@ -62,8 +62,11 @@ struct nfr_lane_recv {
  * @loan: Call
  * @xid: its XID
  * @bytes: bytes of data that the lane carried for it
- * @recvs: receives of the Call; @nrecvs elements, @done of them complete
- * @sges: their entries; @nsges elements
+ * @nrecvs: number of receives of the Call
+ * @done: number of them that are complete
+ * @nsges: number of their entries
+ * @recvs: receives of the Call
+ * @sges: their entries
  * @chunks: chunk of the Reply being decoded
  * @segs: segments of that chunk, or of the Call being sent
  */

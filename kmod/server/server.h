@@ -273,7 +273,7 @@ struct nfr_svc_padding {
 
 /*
  * struct nfr_svc - connection of a client: what first connections and branches have
- * @first: first connection: that which has this structure, or that which the branch joined
+ * @first: first connection: the one that has this structure, or the one that the branch joined
  * @personality: what both ends agreed on
  * @remote: address of the client; port 0
  * @port: port of the client
