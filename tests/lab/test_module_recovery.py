@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from faults import FAULTS
 from kernel_events import recorded, stacks
-from storm import HERE, LIMIT, connections, mounted, on, set_to
+from storm import HERE, LIMIT, connections, mounted, on
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -105,33 +105,3 @@ def test_connecting_takes_no_longer_than_sunrpc_allows(both_ours: Lab) -> None:
         assert found["connect_timeout_ms"] == "10000"
     finally:
         both_ours.run("server", "sh", "-ec", NO_LEASE)
-
-
-# a READ that finds no lane has one connect, which finds no neighbor; the READ times out before that
-NO_NEIGHBOR = f"""
-nft 'table arp deaf {{ chain in {{ type filter hook input priority 0; iifname eth1 drop; }};
-	chain out {{ type filter hook output priority 0; oifname eth1 drop; }}; }}'
-ip neigh flush dev eth1
-dd if={HERE}/silent/one of=/dev/null bs=1M count=1 iflag=direct status=none &
-until grep -q "^disconnects [^0]" /sys/kernel/debug/nfsrdma/*/connection; do sleep 0.1; done
-nft delete table arp deaf
-wait $!
-"""
-
-
-def test_closing_does_not_wait_for_a_lane_that_resolves(
-    both_ours: Lab, sums: dict[str, str]
-) -> None:
-    """The server's address does not resolve when its connection breaks."""
-    events = {"nfsrdma/nfsrdma_lane/enable": "1"}
-    set_to(both_ours, "client", "personality", "pre-posted")
-    set_to(both_ours, "server", "server_personalities", "pre-posted")
-    try:
-        options = f"{IMPATIENT},timeo={10 * TIMEOUT},retrans=10"
-        with mounted(both_ours, options), recorded(both_ours, "client", events) as lines:
-            both_ours.run("client", "sh", "-ec", NO_NEIGHBOR, timeout=LIMIT)
-    finally:
-        set_to(both_ours, "client", "personality", "read-write")
-        set_to(both_ours, "server", "server_personalities", "")
-    reasons = [line.split("reason=")[1] for line in lines if "nfsrdma_lane:" in line]
-    assert reasons[0] == "the transport closes"
