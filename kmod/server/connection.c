@@ -285,13 +285,7 @@ static struct nfr_svc *nfr_svc_alloc(bool branch)
 /* --- personalities --- */
 
 #define NFR_SVC_VERSION1							\
-	.conn		= {							\
-		.receive	= nfr_svc_receive,				\
-		.writable	= nfr_svc_writable,				\
-		.broken		= nfr_svc_first_broken,				\
-		.unanswered	= NFR_SVC_UNANSWERED,				\
-		.softirq	= true,						\
-	},									\
+	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),			\
 	.receive	= nfr_svc_version1_receive,				\
 	.reply		= nfr_svc_reply,					\
 	.refuse		= nfr_svc_reply_error,					\

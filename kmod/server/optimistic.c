@@ -30,7 +30,7 @@
 /* Lengths of the ids of file systems, by their types (enum nfsd_fsid), in bytes */
 static const u8 nfr_svc_fsids[] = { 8, 4, 12, 8, 8, 8, 16, 24 };
 
-/* What a file id in a file handle names */
+/* Meaning of a file id in a file handle */
 struct nfr_svc_file_id {
 	u64 ino;
 	u32 generation;
@@ -255,13 +255,7 @@ const struct nfr_svc_personality nfr_svc_optimistic = {
 	.variant	= NFR_OPTIMISTIC,
 	.invalidates	= true,
 	.branch		= &nfr_svc_optimistic_branch,
-	.conn		= {
-		.receive	= nfr_svc_receive,
-		.writable	= nfr_svc_writable,
-		.broken		= nfr_svc_first_broken,
-		.unanswered	= NFR_SVC_UNANSWERED,
-		.softirq	= true,
-	},
+	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
 	.receive	= nfr_svc_version1_receive,
 	.reply		= nfr_svc_optimistic_reply,
 	.refuse		= nfr_svc_reply_error,

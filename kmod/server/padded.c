@@ -278,13 +278,7 @@ static int nfr_svc_padded_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 const struct nfr_svc_personality nfr_svc_padded = {
 	.variant	= NFR_PADDED,
 	.invalidates	= true,
-	.conn		= {
-		.receive	= nfr_svc_receive,
-		.writable	= nfr_svc_gather_writable,
-		.broken		= nfr_svc_first_broken,
-		.unanswered	= NFR_SVC_UNANSWERED,
-		.softirq	= true,
-	},
+	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_gather_writable),
 	.agree		= nfr_svc_padded_agree,
 	.fit		= nfr_svc_padded_fit,
 	.establish	= nfr_svc_padded_establish,

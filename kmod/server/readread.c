@@ -314,13 +314,7 @@ static void nfr_svc_readread_show(const struct nfr_svc *svc, struct seq_file *se
 
 const struct nfr_svc_personality nfr_svc_readread = {
 	.variant	= NFR_READ_READ,
-	.conn		= {
-		.receive	= nfr_svc_receive,
-		.writable	= nfr_svc_writable,
-		.broken		= nfr_svc_first_broken,
-		.unanswered	= NFR_SVC_UNANSWERED,
-		.softirq	= true,
-	},
+	.conn		= NFR_SVC_FIRST_OPS(nfr_svc_writable),
 	.agree		= nfr_svc_readread_agree,
 	.fit		= nfr_svc_readread_fit,
 	.destroy	= nfr_svc_readread_destroy,

@@ -69,6 +69,15 @@
 /* Disconnect reason for a Call without a Reply */
 #define NFR_SVC_UNANSWERED	"nfsd dropped a Call"
 
+/* Operations of a first connection; @_writable is nfr_conn_ops.writable of its personality */
+#define NFR_SVC_FIRST_OPS(_writable) {						\
+	.receive	= nfr_svc_receive,					\
+	.writable	= _writable,						\
+	.broken		= nfr_svc_first_broken,					\
+	.unanswered	= NFR_SVC_UNANSWERED,					\
+	.softirq	= true,							\
+}
+
 /* Credits of a new connection; the grant doubles when half of it is in use */
 #define NFR_SVC_FIRST_GRANT	32u
 
