@@ -102,7 +102,7 @@ struct nfr_eviction {
  * @chunks: chunks of the message being decoded
  * @segs: segments of the message being decoded
  * @padded: largest data of a Call with padding, in bytes; see padded.c
- * @fetcher: RDMA Reads of Replies, or NULL; see fetch.c
+ * @fetcher: RDMA Reads of Replies, or NULL; see readread.c
  */
 struct nfr_link {
 	struct nfr_conn conn;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Functions that the decoders of both transport headers use: decode.c and header2003.c.
+ * Functions that the decoders of both transport headers use: header.c and header2003.c.
  *
  * The peer is untrusted. A decoder checks the number of remaining bytes before each
  * read, and reads each byte once.

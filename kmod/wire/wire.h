@@ -5,9 +5,8 @@
  * private data of RFC 8797, and for the notices and the RPC messages of optimistic
  * reads.
  *
- * These files do not use verbs, allocate memory or sleep. encode.c encodes
- * headers, decode.c decodes them, the other files do both.
- * They also compile in user space, where tests/wire fuzzes them.
+ * These files do not use verbs, allocate memory or sleep. They also compile in user
+ * space, where tests/wire fuzzes them.
  */
 #ifndef NFSRDMA_WIRE_H
 #define NFSRDMA_WIRE_H

@@ -740,7 +740,7 @@ def shares(connections: str) -> Any:
 def slow_invalidation(stuck: str) -> Any:
     """The server's card completes invalidations too late: the change does not wait for them.
 
-    The card refuses to end the access of the client so many times.
+    The card refuses to end the access of the client a given number of times.
     """
     path, stays = EXPORT / "slow", CARDS / "card1" / "stuck"
     data, delay = made(path, 25, MIB), CARDS / "card1" / "completion_delay"

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 @pytest.fixture
 def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the stand-in for mmdebstrap saw."""
+    """Environment and files that the stand-in for mmdebstrap found."""
     for name, text in (("mmdebstrap", MMDEBSTRAP), ("unshare", UNSHARE)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

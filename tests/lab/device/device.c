@@ -33,7 +33,7 @@ MODULE_PARM_DESC(holding, "Allocations that wait for hold_mrs");
 
 static uint fail_lists;
 module_param(fail_lists, uint, 0644);
-MODULE_PARM_DESC(fail_lists, "Refuse so many receives with a scatter list");
+MODULE_PARM_DESC(fail_lists, "Number of receives with a scatter list to refuse");
 
 static struct ib_device *device;
 static struct ib_device_attr before;
