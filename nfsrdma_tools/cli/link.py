@@ -9,7 +9,6 @@ import typer
 
 from nfsrdma_tools.cli.options import DryRun, Json, argument, option
 from nfsrdma_tools.cli.output import print_changes, print_json, print_table
-from nfsrdma_tools.cli.renamed import old_command
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -129,10 +128,6 @@ def delete(name: _Device) -> None:
     with journal() as changes:
         nldev.remove_link(name, changes)
         changes.keep()
-
-
-old_command(app, "link list", "link show", show)
-old_command(app, "link remove", "link delete", delete)
 
 
 def _facts(

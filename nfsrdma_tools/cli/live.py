@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
 
 from nfsrdma_tools.cli.options import flag, option
 from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, needed_probes
@@ -52,8 +49,6 @@ _Config = Annotated[
         "--web.config.file",
     ),
 ]
-_OldAddress = Annotated[str | None, typer.Option("--address", hidden=True)]
-_OldPort = Annotated[int | None, typer.Option("--port", min=0, max=65535, hidden=True)]
 _DisableDefaults = Annotated[
     bool, flag("Turn off collectors that are not named.", "--collector.disable-defaults")
 ]
@@ -81,8 +76,6 @@ def dashboard(
     probes: _Probes = True,
     record: _Record = None,
     replay: _Replay = None,
-    address: _OldAddress = None,
-    port: _OldPort = None,
 ) -> None:
     """Serve a web page with mounts, clients and bottlenecks.
 
@@ -94,7 +87,7 @@ def dashboard(
     """
     from nfsrdma_tools.live.collect.feed import FeedOptions
 
-    addresses = _addresses(listen, _DASHBOARD_PORT, address, port)
+    addresses = listen or [f"127.0.0.1:{_DASHBOARD_PORT}"]
     options = FeedOptions(interval, stall, probes, record, replay)
     _serve(options, addresses, token=token, config=config)
 
@@ -124,8 +117,6 @@ def exporter(
     interval: _Interval = 5.0,
     stall: _Stall = 5.0,
     probes: _Probes = True,
-    address: _OldAddress = None,
-    port: _OldPort = None,
     disable_defaults: _DisableDefaults = False,
     **collectors: bool | None,
 ) -> None:
@@ -139,23 +130,9 @@ def exporter(
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))
-    addresses = _addresses(listen, _EXPORTER_PORT, address, port)
+    addresses = listen or [f"127.0.0.1:{_EXPORTER_PORT}"]
     options = FeedOptions(interval, stall, probes, probe_sets=needed_probes(names))
     _serve(options, addresses, token=token, config=config, page=False, collectors=names)
-
-
-def _addresses(
-    listen: list[str] | None, default: int, address: str | None, port: int | None
-) -> list[str]:
-    """The addresses to listen on; --address and --port are deprecated."""
-    if address is None and port is None:
-        return listen or [f"127.0.0.1:{default}"]
-    for old, value in (("--address", address), ("--port", port)):
-        if value is not None:
-            new = "--web.listen-address; the next version removes the old name"
-            print(f"nfsrdma: {old} is now {new}", file=sys.stderr)
-    host = f"[{address}]" if address and ":" in address else address or "127.0.0.1"
-    return [f"{host}:{default if port is None else port}"]
 
 
 def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:

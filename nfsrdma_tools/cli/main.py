@@ -28,7 +28,6 @@ from nfsrdma_tools.cli import (
     tune,
 )
 from nfsrdma_tools.cli.options import Verbose
-from nfsrdma_tools.cli.renamed import old_options
 from nfsrdma_tools.errors import UserError, printable
 
 __all__ = ["app", "main"]
@@ -71,7 +70,7 @@ def _common(
     pass
 
 
-app.command(cls=old_options({"--option": "--options"}))(mount.mount)
+app.command()(mount.mount)
 app.command()(mount.mounts)
 app.command()(mount.umount)
 app.add_typer(lab.app, name="lab")
@@ -79,10 +78,9 @@ app.command()(doctor.doctor)
 app.add_typer(link.app, name="link")
 app.add_typer(server.app, name="server")
 app.add_typer(module.app, name="module")
-app.command(cls=old_options(sweep.OLD_OPTIONS))(sweep.sweep)
+app.command()(sweep.sweep)
 app.add_typer(results.app, name="results")
-app.add_typer(results.app, name="store", hidden=True, callback=results.old_name)
-app.command(cls=old_options({"--out": "--output"}))(report.report)
+app.command()(report.report)
 app.add_typer(tune.app, name="tune")
 app.command()(trace.trace)
 app.command()(top.top)

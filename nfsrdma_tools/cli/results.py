@@ -11,20 +11,14 @@ import typer
 
 from nfsrdma_tools.cli.options import Json, argument, option
 from nfsrdma_tools.cli.output import print_json
-from nfsrdma_tools.cli.renamed import old_options, warn
 from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.sweep.server_cpu import Sample
 
-__all__ = ["app", "old_name"]
+__all__ = ["app"]
 
 app = typer.Typer(help="Export, merge and compare the results of sweeps.", no_args_is_help=True)
-
-
-def old_name() -> None:
-    """Export, merge and compare the results of sweeps; the old name of `nfsrdma results`."""
-    warn("store", "results")
 
 
 @app.command()
@@ -49,7 +43,7 @@ def export(
             sys.stdout.write(as_csv(kept))
 
 
-@app.command(cls=old_options({"--load": "--server-cpu"}))
+@app.command()
 def merge(
     out: Annotated[Path, argument("OUT", "Store to add to; created if it does not exist.")],
     stores: Annotated[list[Path], argument("STORE...", "Stores of sweeps.")],

@@ -11,7 +11,6 @@ import typer
 
 from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, complete_vers, flag, option
 from nfsrdma_tools.cli.output import print_changes, print_json, print_line
-from nfsrdma_tools.cli.renamed import old_command
 
 __all__ = ["app"]
 
@@ -115,9 +114,6 @@ def cpu(
 
     for one in watch(seconds, interval):
         print_line(to_facts(one))
-
-
-old_command(app, "server load", "server cpu", cpu)
 
 
 @app.command()

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     # checks the plan, so call it before the store is created
     Source = Callable[[Plan], Run]
 
-__all__ = ["OLD_OPTIONS", "sweep"]
-
-OLD_OPTIONS = {"--accounts": "--probes", "--no-accounts": "--no-probes", "--store": "--output"}
-"""Options by their old names, and the new names."""
+__all__ = ["sweep"]
 
 LAB_TARGET = "server:/export"
 _LAB = {"clock": "instructions", "kernel": "6.12", "link": "1gbit/100us", "nic": ""}
@@ -143,7 +140,6 @@ def sweep(
         float | None,
         option("SECONDS", "Time from run to run; required with --start-at.", "--interval", "-i"),
     ] = None,
-    in_step: Annotated[str | None, typer.Option(hidden=True)] = None,
     server_ssh: Annotated[
         str, option("HOST", "Host for ssh that sets server: tunables (default: none).")
     ] = "",
@@ -177,7 +173,7 @@ def sweep(
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 
-    options = Options(server_ssh, keep_file, probes, sweep_plan.rhythm(start_at, interval, in_step))
+    options = Options(server_ssh, keep_file, probes, sweep_plan.rhythm(start_at, interval))
     where = {"clock": lab_clock, "kernel": lab_kernel, "link": lab_link, "nic": lab_nic}
     where = where if lab else {}
     source = _in_lab(where, probes) if lab else _here(options)

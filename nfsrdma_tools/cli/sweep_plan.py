@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["axis", "check_resume", "one_size", "plan", "rhythm", "sizes"]
 
 
-def rhythm(start_at: float | None, interval: float | None, in_step: str | None) -> Rhythm:
+def rhythm(start_at: float | None, interval: float | None) -> Rhythm:
     """The start times of runs; UsageError unless both options are given, or none."""
-    from nfsrdma_tools.cli.renamed import warn
     from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 
-    if in_step:
-        warn("--in-step START/SECONDS", "--start-at START --interval SECONDS")
-        return Rhythm.parse(in_step)
     if start_at is None and interval is None:
         return IMMEDIATELY
     if start_at is None or interval is None:

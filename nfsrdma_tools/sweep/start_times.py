@@ -35,15 +35,6 @@ class Rhythm:
             raise UsageError(what, "give Unix time: date +%s prints it")
         return cls(start, seconds)
 
-    @classmethod
-    def parse(cls, text: str) -> Rhythm:
-        """The rhythm of START/SECONDS, the old option --in-step; UsageError for anything else."""
-        try:
-            start, seconds = map(float, text.split("/"))
-        except ValueError as error:
-            raise UsageError(f"{text!r} is not START/SECONDS", "example: 1790000000/30") from error
-        return cls.checked(start, seconds)
-
     def begins(self, number: int) -> float:
         """Start of run ``number`` (the first is 0), in seconds since 1970."""
         return self.start + number * self.seconds

@@ -55,24 +55,6 @@ def test_web_options_have_the_names_of_the_exporter_toolkit(
     assert options.interval == 2
 
 
-@pytest.mark.parametrize(
-    ("argv", "address"),
-    [
-        (("--address", "10.9.1.1"), Address("10.9.1.1", 29949)),
-        (("--port", "0"), Address("127.0.0.1", 0)),
-        (("--address", "::", "--port", "9"), Address("::", 9)),
-    ],
-)
-def test_old_names_work_and_print_the_new_one(
-    called: Called, argv: tuple[str, ...], address: Address
-) -> None:
-    printed = typed("exporter", *argv)
-    for old in argv[::2]:
-        assert f"nfsrdma: {old} is now --web.listen-address; the next version" in printed
-    assert called[0][1].addresses == [address]
-    assert "--address" not in CliRunner().invoke(app, ["exporter", "--help"]).output
-
-
 def test_a_collector_can_be_turned_off(called: Called) -> None:
     typed("exporter", "--no-collector.cpu", "--no-collector.rpc", "--collector.mount")
     ((options, service),) = called
