@@ -34,7 +34,7 @@ struct rpc {
 
 /*
  * Data that could not be counted, because a slot was in use, a map was full, or
- * the kernel could not allocate a row. probes/losses.py has the same names in
+ * the kernel could not allocate a row. probes/maps.py has the same names in
  * the same order.
  */
 enum loss { LOST_RPCS, LOST_REGIONS, LOST_CREDITS, LOST_WINDOWS, LOSSES };

@@ -128,12 +128,11 @@ def trace(
         nfsiostat.run(wanted, every or (1.0 if reports else None), reports, as_json)
         return
     from nfsrdma_tools.cli import trace_view
-    from nfsrdma_tools.probes.folded_stacks import writer
     from nfsrdma_tools.probes.intervals import WatchOptions, watch
     from nfsrdma_tools.probes.probe_sets import probe_set
 
     probes = probe_set(name, _names())
-    ended = writer(probes, folded) if folded else None
+    ended = probes.stack_writer(folded) if folded else None
     shown = trace_view.JsonIntervals() if as_json else trace_view.Tables(name)
     asked = WatchOptions(wanted, every or 1.0, reports, cost, cpu)
     try:

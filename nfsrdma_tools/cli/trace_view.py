@@ -13,7 +13,7 @@ from typing import Any
 from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.probes.intervals import Interval
-from nfsrdma_tools.probes.program import Missing
+from nfsrdma_tools.probes.kernel_events import Missing
 from nfsrdma_tools.probes.sets import server
 from nfsrdma_tools.probes.sets.latency import PHASES
 from nfsrdma_tools.sizes import format_size

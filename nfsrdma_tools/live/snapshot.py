@@ -280,6 +280,6 @@ class Snapshot:
     missing: dict[str, str] = field(default_factory=dict)
     """The unavailable sources of metrics, and the reason."""
     lost: dict[str, int] = field(default_factory=dict)
-    """Numbers of RPCs (probes/losses.py), events and CPU samples that probes could not count."""
+    """Numbers of RPCs (probes/maps.py), events and CPU samples that probes could not count."""
     cost_ns: int = 0
     """CPU time of this process for the snapshot."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a program's maps in batches, and decodes only rows that changed.
+"""Reads a program's maps in batches, decodes only rows that changed, and adds up their counters.
 
 bcc makes two system calls per row, and a Python object per counter.  This module reads 64 rows at
 once, as bytes (BPF_MAP_LOOKUP_BATCH, Linux 5.6 and later; kernel/bpf/syscall.c), and decodes only
-those that differ from the last reading.
+those that differ from the last reading.  bcc's items_lookup_batch() is no substitute: it allocates
+room for as many rows as the map may have, and makes a Python object of each.
 """
 
 from __future__ import annotations
@@ -12,13 +13,35 @@ import ctypes
 import errno
 import mmap
 import os
+import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count, repeat
-from typing import Any, Protocol, TypeVar
+from operator import sub
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-__all__ = ["IDLE", "decoded", "drained", "free", "mapped", "named", "rows"]
+if TYPE_CHECKING:
+    from nfsrdma_tools.probes.session import Session
+
+__all__ = [
+    "IDLE",
+    "Losses",
+    "Row",
+    "address",
+    "decoded",
+    "drained",
+    "free",
+    "increase",
+    "lost",
+    "mapped",
+    "named",
+    "row_of",
+    "rows",
+    "split",
+    "text",
+    "total",
+]
 
 IDLE = 600.0
 """Seconds without a change after which ``free`` removes a row."""
@@ -46,7 +69,7 @@ class _Batch:
 
 
 def rows(
-    session: Any,
+    session: Session,
     table: str,
     name: Callable[[Any], _Name],
     decode: Callable[[_Name, list[Any]], _Row],
@@ -78,7 +101,7 @@ def named(leaves: Iterable[Any], name: Callable[[Any], _Name]) -> dict[_Name, li
     return found
 
 
-def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
+def decoded(session: Session, name: str, decode: Callable[[Any, Any], _Row]) -> list[_Row]:
     """The result of ``decode`` for each row's key and leaf, or leaves in a per-CPU map.
 
     A row that has not changed since the last reading of this session is not decoded again.
@@ -87,7 +110,7 @@ def decoded(session: Any, name: str, decode: Callable[[Any, Any], _Row]) -> list
 
 
 def mapped(
-    session: Any, name: str, decode: Callable[[Any], _Row], used: str = "used"
+    session: Session, name: str, decode: Callable[[Any], _Row], used: str = "used"
 ) -> list[_Row]:
     """The same for an array that can be mapped into memory (BPF_F_MMAPABLE, Linux 5.5 and later).
 
@@ -106,7 +129,7 @@ def mapped(
     return [made for _, made in found.values()]
 
 
-def _memory(session: Any, name: str) -> mmap.mmap:
+def _memory(session: Session, name: str) -> mmap.mmap:
     table = session.table(name)
     size = table.max_entries * ctypes.sizeof(table.Leaf)
     memory = mmap.mmap(table.map_fd, size, mmap.MAP_SHARED, mmap.PROT_READ)
@@ -115,7 +138,7 @@ def _memory(session: Any, name: str) -> mmap.mmap:
 
 
 def _decode_all(
-    session: Any,
+    session: Session,
     name: str,
     entries: Iterable[tuple[bytes, bytes]],
     decode: Callable[[Any, Any], _Row],
@@ -143,12 +166,12 @@ def _batch(
     return _Batch(keys, values, rows)
 
 
-def drained(session: Any, name: str) -> Iterator[tuple[bytes, bytes]]:
+def drained(session: Session, name: str) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and leaves in batches, as consecutive bytes, and empty the map."""
     return _batches(session, name, session.table(name), "bpf_lookup_and_delete_batch")
 
 
-def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
+def _entries(session: Session, name: str, table: Any) -> list[tuple[bytes, bytes]]:
     try:
         return list(_batches(session, name, table))
     except OSError:
@@ -158,7 +181,7 @@ def _entries(session: Any, name: str, table: Any) -> list[tuple[bytes, bytes]]:
 
 
 def _batches(
-    session: Any, name: str, table: Any, call: str = "bpf_lookup_batch"
+    session: Session, name: str, table: Any, call: str = "bpf_lookup_batch"
 ) -> Iterator[tuple[bytes, bytes]]:
     from bcc.libbcc import lib
 
@@ -185,7 +208,7 @@ def _part(rows: Any, many: int) -> bytes:
     return bytes(memoryview(rows).cast("B")[: ctypes.sizeof(rows) // _AT_ONCE * many])
 
 
-def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ...]]) -> None:
+def free(session: Session, table: str, now: float, *reading: dict[Any, tuple[int, ...]]) -> None:
     """Remove idle rows from a map that ``rows`` reads, and from a ``reading`` of it.
 
     The client of an idle row is gone or inactive; removing the row makes room for new clients in a
@@ -211,3 +234,96 @@ def free(session: Any, table: str, now: float, *reading: dict[Any, tuple[int, ..
         del seen[name], numbers[name]
         for part in reading:
             part.pop(name, None)
+
+
+# SLOTS of bpf/account.h
+_SLOTS = 32
+
+
+class Row(NamedTuple):
+    """The key of counters: the sunrpc client's number, and the procedure."""
+
+    client: int
+    procedure: str
+
+
+_Key = TypeVar("_Key")
+
+
+def row_of(leaf: Any) -> Row:
+    """The key in the ``struct row`` at the start of a leaf."""
+    return Row(leaf.row.client, text(leaf.row.procedure))
+
+
+def total(leaves: Iterable[Sequence[int]]) -> tuple[int, ...]:
+    """The sums over CPUs of arrays of counters."""
+    first, *more = map(_numbers, leaves)
+    return tuple(map(sum, zip(first, *more, strict=True))) if more else tuple(first)
+
+
+def _numbers(counters: Any) -> Sequence[int]:
+    kind = getattr(counters, "_type_", None)
+    # reading a ctypes array element by element takes five times as long
+    return memoryview(counters).cast("B").cast(kind._type_).tolist() if kind else counters
+
+
+def split(slots: Sequence[int], names: Sequence[str]) -> dict[str, list[int]]:
+    """Split consecutive histograms by name; empty ones are left out."""
+    parts = {name: list(slots[n * _SLOTS : (n + 1) * _SLOTS]) for n, name in enumerate(names)}
+    return {name: part for name, part in parts.items() if any(part)}
+
+
+def increase(
+    after: Mapping[_Key, tuple[int, ...]], before: Mapping[_Key, tuple[int, ...]]
+) -> dict[_Key, tuple[int, ...]]:
+    """The increase of each key's counters; keys without an increase are left out."""
+    # an unchanged row is the same object
+    changed = {key: value for key, value in after.items() if before.get(key) is not value}
+    grown = {key: _minus(value, before.get(key, ())) for key, value in changed.items()}
+    return {key: value for key, value in grown.items() if any(value)}
+
+
+def _minus(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
+    # counters only grow, so a 0 was 0 before
+    return tuple([n and n - m for n, m in zip(after, before, strict=True)]) if before else after
+
+
+def text(raw: bytes) -> str:
+    """A C string of the kernel, up to its NUL byte."""
+    return raw.split(b"\0", 1)[0].decode(errors="replace")
+
+
+def address(raw: bytes) -> str:
+    """The address in a ``struct sockaddr``, without its port; "" if it has none."""
+    family = int.from_bytes(raw[:2], sys.byteorder)
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, raw[4:8])
+    if family == socket.AF_INET6:
+        return f"[{socket.inet_ntop(socket.AF_INET6, raw[8:24])}]"
+    return ""
+
+
+class Losses(NamedTuple):
+    """Events that were not counted, or not to their end (enum loss).
+
+    ``rpcs``, memory ``regions``, Calls whose ``credits`` are unknown, read-ahead ``windows``.
+    """
+
+    rpcs: int = 0
+    regions: int = 0
+    credits: int = 0
+    windows: int = 0
+
+    def __sub__(self, other: tuple[int, ...]) -> Losses:
+        """The increase since ``other``."""
+        return Losses(*map(sub, self, other))
+
+    def __str__(self) -> str:
+        """As text, without zeros."""
+        names = ("RPCs", "regions", "Calls' credits", "read-ahead windows")
+        return ", ".join(f"{n} {name}" for n, name in zip(self, names, strict=True) if n)
+
+
+def lost(session: Session) -> Losses:
+    """The lost counts of all probe sets since the session began."""
+    return Losses(*(sum(cpus) for _, cpus in session.table("losses").items()))

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError
@@ -22,7 +23,8 @@ NAMES = ("chunks", "registrations", "latency", "connections", "server", "readahe
 class ProbeSet:
     """A probe set: the interface of a module in sets/.
 
-    ``attach(session)`` and ``forget(session, reading, now)`` are optional.  ``read(session)`` is a
+    ``attach(session)``, ``forget(session, reading, now)``, ``time_functions(session)`` and
+    ``stack_writer(file)`` are optional.  ``read(session)`` is a
     snapshot, ``difference(after, before)`` another, and ``records(snapshot, clients)`` its rows,
     whose values are plain: numbers, texts, and lists of numbers for histograms.  A probe set that
     is HOST_WIDE does not distinguish mounts.
@@ -42,12 +44,17 @@ class ProbeSet:
         names: tuple[str, ...] = self.module.FILTERS
         return names
 
-    @property
-    def has_stacks(self) -> bool:
-        """Whether its snapshots have stacks (folded_stacks.py)."""
-        return getattr(self.module, "HAS_STACKS", False)
+    def stack_writer(self, file: Path) -> Callable[[Any], None]:
+        """A function that writes the stacks of a snapshot to ``file``.
 
-    def attach(self, session: Any) -> None:
+        Raises UsageError if the probe set samples no stacks, UserError if the directory is missing.
+        """
+        if not hasattr(self.module, "stack_writer"):
+            raise UsageError(f"trace {self.name} has no option --folded", "use trace cpu --folded")
+        writer: Callable[[Any], None] = self.module.stack_writer(file)
+        return writer
+
+    def attach(self, session: Session) -> None:
         """Attach further probes of the module, if any, once its program is loaded."""
         if hasattr(self.module, "attach"):
             self.module.attach(session)
@@ -57,11 +64,11 @@ class ProbeSet:
         """Whether it can measure the CPU time of its events, with more expensive probes."""
         return hasattr(self.module, "time_functions")
 
-    def time(self, session: Any) -> None:
+    def time(self, session: Session) -> None:
         """Attach those probes."""
         self.module.time_functions(session)
 
-    def forget(self, session: Any, reading: Any, now: float) -> None:
+    def forget(self, session: Session, reading: Any, now: float) -> None:
         """Free data that only differences to earlier readings would need, and idle rows.
 
         ``now`` is in seconds of a monotonic clock.
@@ -69,7 +76,7 @@ class ProbeSet:
         if hasattr(self.module, "forget"):
             self.module.forget(session, reading, now)
 
-    def read(self, session: Any) -> Any:
+    def read(self, session: Session) -> Any:
         """The counts since the session began."""
         return self.module.read(session)
 
@@ -105,12 +112,12 @@ def attached(
     phases and stacks, for callers that read often and do not print them.  ``pid`` counts only RPCs
     of that process.
     """
-    with session(names, pid) as counting:
-        counting.state["sums only"] = sums_only
+    with session(names, pid) as open_session:
+        open_session.state["sums only"] = sums_only
         if rate:
-            counting.state["rate"] = rate
-        for each in map(probe_set, names):
-            each.attach(counting)
-            if timed and each.times:
-                each.time(counting)
-        yield counting
+            open_session.state["rate"] = rate
+        for probes in map(probe_set, names):
+            probes.attach(open_session)
+            if timed and probes.times:
+                probes.time(open_session)
+        yield open_session

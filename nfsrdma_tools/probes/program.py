@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from nfsrdma_tools.probes import trace_events
+from nfsrdma_tools.probes import kernel_events as kernel
+from nfsrdma_tools.probes.kernel_events import Missing
 
-__all__ = ["ISSUER", "TRANSPORTS", "Missing", "Program", "present", "program", "rows"]
+__all__ = ["ISSUER", "TRANSPORTS", "Program", "present", "program", "rows"]
 
 TRANSPORTS = ("rpcrdma", "nfsrdma")
 """The modules that define a transport's trace events: the kernel's and ours."""
@@ -23,14 +24,11 @@ _PROBE = re.compile(r"^PROBE\((\w+), (\w+)\)(?: .*\}|\n(?:.*\n)*?\})$", re.MULTI
 Pair = tuple[str, str]
 # event systems of a module of that name; the others are built into the kernel
 _MODULES = {*TRANSPORTS, "sunrpc", "nfs", "nfsd"}
-
-
 # one entry per client: of sunrpc, of nfsd (NFSv4 only)
 _CLIENTS = (Path("/sys/kernel/sunrpc/rpc-clients"), Path("/proc/fs/nfsd/clients"))
 # NFSv3 has 22; a client uses some 30 of NFSv4's 70
 _PROCEDURES = 32
 _FEWEST, _MOST = 8192, 1 << 16
-
 
 ISSUER = "issuer"
 """The file of bpf/ that knows which process issues an RPC."""
@@ -42,14 +40,6 @@ _PARTS = {
     "registrations": ("registrations", "registrations_ours"),
     "server": ("server", "server_sends", "server_ours"),
 }
-
-
-@dataclass(frozen=True)
-class Missing:
-    """An event that cannot be counted here, and why."""
-
-    event: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +61,7 @@ def program(sets: Sequence[str], pid: int = 0) -> Program:
     texts, users = _texts(tuple(sets)), _users(tuple(sets))
     there = present(sets)
     # a transport module that is not loaded has no RPCs
-    asked = [pair for pair in users if pair[0] not in TRANSPORTS or trace_events.system(pair[0])]
+    asked = [pair for pair in users if pair[0] not in TRANSPORTS or kernel.has_system(pair[0])]
     parts = [_part(name, text, there) for name, text in texts.items()]
     probes = [_probe(*pair, users[pair]) for pair in there]
     return Program(
@@ -92,8 +82,8 @@ def present(sets: Sequence[str]) -> tuple[Pair, ...]:
     Loading or unloading a module changes the result; the program must then be compiled again.
     """
     users = _users(tuple(sets))
-    loaded = {system for system in {pair[0] for pair in users} if trace_events.system(system)}
-    return tuple(pair for pair in users if pair[0] in loaded and trace_events.exists(*pair))
+    loaded = {system for system in {pair[0] for pair in users} if kernel.has_system(system)}
+    return tuple(pair for pair in users if pair[0] in loaded and kernel.has_event(*pair))
 
 
 @cache
@@ -118,8 +108,8 @@ def rows() -> int:
     One row per procedure of each client of sunrpc and of nfsd.  The kernel allocates memory for
     rows in use; an unused row takes 16 bytes.
     """
-    there = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
-    needed = max(_PROCEDURES * there * 2, _FEWEST)
+    clients = sum(1 for folder in _CLIENTS for _ in folder.glob("*"))
+    needed = max(_PROCEDURES * clients * 2, _FEWEST)
     return min(1 << (needed - 1).bit_length(), _MOST)
 
 
@@ -150,6 +140,6 @@ def source() -> Path:
 
 
 def _missing(system: str, event: str) -> Missing:
-    if system in _MODULES and not trace_events.system(system):
+    if system in _MODULES and not kernel.has_system(system):
         return Missing(f"{system}:{event}", f"module {system} is not loaded")
     return Missing(f"{system}:{event}", "this kernel has no such event")

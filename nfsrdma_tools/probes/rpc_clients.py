@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Maps RPCs to mounts: sunrpc numbers its clients, and the RPCs of a mount belong to one client.
+"""Maps RPCs to mounts, by the numbers of sunrpc's clients and transports.
 
-Newer kernels list the number in /sys/fs/nfs (fs/nfs/sysfs.c: one folder per superblock).  On
-older kernels this module sends an RPC to the mount's server, and a tracefs instance of its own
-shows the number of the client.
+The RPCs of a mount belong to one client.  Newer kernels list its number in /sys/fs/nfs
+(fs/nfs/sysfs.c: one folder per superblock).  On older kernels this module sends an RPC to the
+mount's server, and a tracefs instance of its own shows the number of the client.
+
+In /sys/kernel/sunrpc (since Linux 5.14; net/sunrpc/sysfs.c) ``rpc-clients/clnt-N/switch`` links to
+``xprt-switches/switch-M``, in which each transport has an entry ``xprt-NUMBER-KIND``.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import Mount, mounts
-from nfsrdma_tools.probes.trace_events import TRACEFS
+from nfsrdma_tools.host.nfs.sunrpc import numbers
+from nfsrdma_tools.probes.kernel_events import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 
-__all__ = ["clients", "owner"]
+__all__ = ["clients", "exists", "mounts_of_transports", "owner"]
 
-_SYSFS = Path("/sys/fs/nfs")
+_SYSFS_NFS = Path("/sys/fs/nfs")
+_SYSFS_SUNRPC = Path("/sys/kernel/sunrpc")
 # on every kernel "task:%08x@%08x"
 _CLIENT = re.compile(r"rpc_request: task:[0-9a-f]+@([0-9a-f]+)")
-# limit the wait for a server that does not answer, in seconds
-_PATIENCE = 10.0
+# for a server that does not answer, in seconds
+_TIMEOUT = 10.0
 
 
 def clients(cache: dict[str, int | None] | None = None) -> dict[int, tuple[str, ...]]:
@@ -35,18 +40,18 @@ def clients(cache: dict[str, int | None] | None = None) -> dict[int, tuple[str, 
     Mounts of one superblock share a client and so its number.  ``cache`` keeps, by mount, the
     numbers found by sending an RPC: pass the same dict again to query only new mounts.
     """
-    found: dict[int, list[str]] = {}
+    names: dict[int, list[str]] = {}
     cache = {} if cache is None else cache
     for mount in mounts():
         number = _number_in_sysfs(mount)
         if number is None:
-            name = f"{mount.device} {mount.target}"
-            if name not in cache:
-                cache[name] = _number_in_trace(mount)
-            number = cache[name]
+            key = f"{mount.device} {mount.target}"
+            if key not in cache:
+                cache[key] = _number_in_trace(mount)
+            number = cache[key]
         if number is not None:
-            found.setdefault(number, []).append(str(mount.directory))
-    return {number: tuple(sorted(names)) for number, names in found.items()}
+            names.setdefault(number, []).append(str(mount.directory))
+    return {number: tuple(sorted(own)) for number, own in names.items()}
 
 
 def owner(number: int, known: dict[int, tuple[str, ...]]) -> str:
@@ -56,7 +61,7 @@ def owner(number: int, known: dict[int, tuple[str, ...]]) -> str:
 
 def _number_in_sysfs(mount: Mount) -> int | None:
     try:
-        link = (_SYSFS / mount.device / "nfs_client").readlink()
+        link = (_SYSFS_NFS / mount.device / "nfs_client").readlink()
     except OSError:
         return None
     return int(link.name.removeprefix("clnt-"))
@@ -83,4 +88,21 @@ def _number_in_trace(mount: Mount) -> int | None:
 def _send_rpc(directory: Path) -> None:
     code = "import os, sys; os.statvfs(sys.argv[1])"
     with contextlib.suppress(UserError):
-        run(sys.executable, "-I", "-c", code, str(directory), timeout=_PATIENCE)
+        run(sys.executable, "-I", "-c", code, str(directory), timeout=_TIMEOUT)
+
+
+def mounts_of_transports(
+    clients: dict[int, tuple[str, ...]], sysfs: Path = _SYSFS_SUNRPC
+) -> dict[int, tuple[str, ...]]:
+    """Mount points by the number of the transport they use; several may share one."""
+    mounts_of: dict[int, set[str]] = {}
+    for client, names in clients.items():
+        for number in numbers(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
+            mounts_of.setdefault(number, set()).update(names)
+    return {number: tuple(sorted(names)) for number, names in mounts_of.items()}
+
+
+def exists(ours: bool, number: int) -> bool:
+    """Whether sunrpc has this transport (ours) or client; True if sysfs does not list them."""
+    folder = f"xprt-switches/*/xprt-{number}-*" if ours else f"rpc-clients/clnt-{number}"
+    return not _SYSFS_SUNRPC.is_dir() or any(_SYSFS_SUNRPC.glob(folder))

@@ -10,18 +10,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools import files
-from nfsrdma_tools.errors import UserError, printable
+from nfsrdma_tools.errors import UserError, one_line, printable
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.probes import trace_events
-from nfsrdma_tools.probes.program import TRANSPORTS, Missing, Program, program
-from nfsrdma_tools.probes.stderr_capture import captured_stderr
+from nfsrdma_tools.probes import kernel_events as kernel
+from nfsrdma_tools.probes.kernel_events import Missing
+from nfsrdma_tools.probes.program import TRANSPORTS, Program, program
 
-__all__ = ["Session", "available", "bcc", "check", "headers", "load", "session"]
+__all__ = ["Session", "available", "bcc", "captured_stderr", "check", "headers", "load", "session"]
 
 _ISSUED = "sunrpc:rpc_task_begin"
 _MODULES = Path("/lib/modules")
@@ -51,7 +53,7 @@ def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:
     Raises UserError that names what this host lacks: root, bcc, headers, events.
     """
     # the probe set cpu needs no transport
-    check(carried="cpu" not in sets)
+    check(transport="cpu" not in sets)
     wanted = program(sets, pid)
     _check_issuer(wanted, pid)
     bpf = load(wanted.text, wanted.flags)
@@ -65,7 +67,7 @@ def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:
 
 
 def _check_issuer(wanted: Program, pid: int) -> None:
-    missing = {each.event: each.reason for each in wanted.missing}
+    missing = {event.event: event.reason for event in wanted.missing}
     if pid and _ISSUED in missing:
         what = f"cannot count by process: no event {_ISSUED} ({missing[_ISSUED]})"
         raise UserError(what, "omit --pid")
@@ -80,27 +82,27 @@ def _forget_symbols(bpf: Any) -> None:
         lib.bcc_free_symcache(symbols.cache, -1)
 
 
-def check(carried: bool = True) -> None:
+def check(transport: bool = True) -> None:
     """Check that probes can be attached here; UserError with what is missing.
 
-    With ``carried`` a transport module has to be loaded.
+    With ``transport`` a transport module has to be loaded.
     """
     if os.geteuid() != 0:
         raise UserError("only root may attach probes", "run this as root")
     if "[confidentiality]" in files.read(_LOCKDOWN):
         what = "the kernel is locked down (confidentiality), so probes cannot be read"
         raise UserError(what, "boot with lockdown=integrity, or without Secure Boot")
-    if not trace_events.TRACEFS.joinpath("events").is_dir():
-        what = f"no trace events at {trace_events.TRACEFS}"
-        raise UserError(what, f"mount -t tracefs tracefs {trace_events.TRACEFS}")
-    if carried and not any(trace_events.system(name) for name in TRANSPORTS):
+    if not kernel.TRACEFS.joinpath("events").is_dir():
+        what = f"no trace events at {kernel.TRACEFS}"
+        raise UserError(what, f"mount -t tracefs tracefs {kernel.TRACEFS}")
+    if transport and not any(kernel.has_system(name) for name in TRANSPORTS):
         what = "no transport module is loaded: neither rpcrdma nor nfsrdma"
         raise UserError(what, "mount first: nfsrdma mount")
 
 
 def available() -> None:
     """Check that probe sets can be compiled here; UserError with what is missing."""
-    check(carried=False)
+    check(transport=False)
     bcc()
     headers()
 
@@ -109,25 +111,26 @@ def load(text: str, flags: Sequence[str]) -> Any:
     """Compile and attach a program, as bcc's BPF; UserError with the compiler's error."""
     compiler = bcc()
     headers()
-    with captured_stderr("the probes were compiled") as said:
+    with captured_stderr("the probes were compiled") as reason:
         try:
             return compiler.BPF(text=text, cflags=[*flags, "-Wno-macro-redefined"])
         except Exception as error:
-            why = said() or printable(str(error))
-            what = f"cannot attach the probes: {why}"
+            what = f"cannot attach the probes: {reason() or printable(str(error))}"
             raise UserError(what, "run: nfsrdma doctor") from error
 
 
 def bcc() -> Any:
     """The BPF compiler.  UserError if it is missing, or is another library of that name."""
     try:
-        import bcc as found
+        import bcc as library
     except (ImportError, OSError) as error:  # OSError: one of its libraries is missing
         raise UserError(f"cannot import bcc: {error}", _install()) from error
-    if not hasattr(found, "BPF"):
-        what = f"{found.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
+    if not hasattr(library, "BPF"):
+        what = (
+            f"{library.__file__} is not the BPF compiler: PyPI's bcc is a crystal-lattice library"
+        )
         raise UserError(what, f"pip uninstall bcc; {_install()}")
-    return found
+    return library
 
 
 def _install() -> str:
@@ -139,3 +142,58 @@ def headers() -> None:
     release = os.uname().release
     if not (_MODULES / release / "build").is_dir() and not _KHEADERS.exists():
         raise UserError(f"no headers of kernel {release}", packages.install("headers", release))
+
+
+@contextlib.contextmanager
+def captured_stderr(what: str) -> Iterator[Callable[[], str]]:
+    """Redirect descriptor 2 to a file; yields a function that returns the reason in it, or "".
+
+    ``what`` describes the block, as in "ended while WHAT".  LLVM ends the process on a fatal error
+    (``llvm::report_fatal_error``: abort, or exit): no Python code runs after that.  A child process
+    waits until the block ends, and prints the reason if this process dies.
+    """
+    with tempfile.TemporaryFile() as file, contextlib.ExitStack() as stack:
+        kept = os.dup(2)
+        stack.callback(os.close, kept)
+        stack.enter_context(_report_death(file.fileno(), kept, what))
+        os.dup2(file.fileno(), 2)
+        stack.callback(os.dup2, kept, 2)
+        yield lambda: _reason(file.fileno())
+
+
+def _reason(file: int) -> str:
+    text = os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace")
+    # the lines after the error are details
+    errors = (printable(line) for line in text.splitlines() if "error" in line.lower())
+    return next(errors, one_line(text))
+
+
+@contextlib.contextmanager
+def _report_death(file: int, stderr: int, what: str) -> Iterator[None]:
+    """If this process ends in the block, a child prints why, in one line."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(write)
+        _wait(read, file, stderr, what)
+    os.close(read)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(write, b".")
+        os.close(write)
+        os.waitpid(child, 0)
+
+
+def _wait(done: int, file: int, stderr: int, what: str) -> None:
+    """In the child: wait until the parent reports success or has died."""
+    try:
+        # the parent handles these signals
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        if not os.read(done, 1):
+            why = _reason(file) or "no message"
+            os.write(stderr, f"nfsrdma: ended while {what}: {why}\n".encode())
+    finally:
+        os._exit(0)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nfsrdma_tools.host.nfs.mountstats import DATA
-from nfsrdma_tools.probes.cpu.layer_names import CARD, EMULATED, IDLE, TCP_IP, TRACING
-from nfsrdma_tools.probes.cpu.layer_names import NIC as NETWORK
-from nfsrdma_tools.probes.cpu.layers import NEITHER, SERVER
+from nfsrdma_tools.probes.cpu_layers import CARD, EMULATED, IDLE, NEITHER, SERVER, TCP_IP, TRACING
+from nfsrdma_tools.probes.cpu_layers import NIC as NETWORK
 from nfsrdma_tools.sweep.trial_record import Trial
 
 __all__ = ["CLIENT", "NIC", "SHARED", "SIDES", "Spending", "spending"]

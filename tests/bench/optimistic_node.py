@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.host import cpu_time
-from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes import cpu_layers
 
 # samples per second: a prime, so that operations do not run in step with them
 RATE = 3989
 # of /proc/net/rpc/nfsd: the number of procedures precedes their counts
 READ = 1 + 6
 # a real card does this work itself: the modelled card's, or soft-RoCE's
-DEVICE = (names.CARD, names.EMULATED, names.NIC, names.TCP_IP)
+DEVICE = (cpu_layers.CARD, cpu_layers.EMULATED, cpu_layers.NIC, cpu_layers.TCP_IP)
 SIDES = ("client", "server", "neither")
 ENDS = {"v0": "client", "v1": "server"}
 DEBUG = Path("/sys/kernel/debug")
@@ -151,7 +151,7 @@ def divided(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for row in rows:
         if row["layer"] == "busy":
             found["samples"] += row["samples"]
-        elif row["layer"] not in (names.TRACING, names.IDLE):
+        elif row["layer"] not in (cpu_layers.TRACING, cpu_layers.IDLE):
             layers[row["layer"]] = row["ns"]
             if row["layer"] in DEVICE:
                 found["card"] += row["ns"]

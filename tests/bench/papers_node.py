@@ -30,7 +30,7 @@ from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats, readahead
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounting import Target, mount, unmount
-from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes import cpu_layers
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
 from nfsrdma_tools.undo import journal
 
@@ -199,16 +199,16 @@ def sides(rows: list[dict[str, Any]]) -> Counter[str]:
         if row["layer"] == "busy":
             found.update({"nfsd": row["threads"]["nfsd"], "samples": row["samples"]})
             found["lost"] += row["lost"]
-        elif row["layer"] == names.CARD:
+        elif row["layer"] == cpu_layers.CARD:
             found["card"] += row["ns"]
-        elif row["layer"] not in (names.TRACING, names.IDLE):
+        elif row["layer"] not in (cpu_layers.TRACING, cpu_layers.IDLE):
             found.update({side: row[f"{side}_ns"] for side in ("client", "server", "neither")})
     return found
 
 
 def layers(rows: list[dict[str, Any]]) -> dict[str, int]:
     """Nanoseconds of the client by layer, the modelled card's work apart."""
-    apart = (names.CARD, names.TRACING, names.IDLE)
+    apart = (cpu_layers.CARD, cpu_layers.TRACING, cpu_layers.IDLE)
     return {row["layer"]: row["client_ns"] for row in rows
             if row.get("client_ns") and row["layer"] not in apart}  # fmt: skip
 

@@ -16,7 +16,7 @@ from collections import Counter
 
 import module_node
 
-from nfsrdma_tools.probes.cpu import layer_names as names
+from nfsrdma_tools.probes import cpu_layers
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
 
 COPY = "card_dma"
@@ -24,7 +24,7 @@ COPY = "card_dma"
 
 def part(frames: tuple[tuple[str, str], ...], layer: str) -> str:
     """The layer of a sample; the card's copy is apart."""
-    if layer == names.CARD and frames[0][0] == COPY:
+    if layer == cpu_layers.CARD and frames[0][0] == COPY:
         return "copy"
     return layer
 
@@ -41,7 +41,7 @@ def profile(load: str, count: int, rate: int) -> Counter[str]:
         found: Counter[str] = Counter()
         for seen, samples in cpu.read(session).stacks.items():
             found[part(seen.stack, seen.where[0])] += samples
-    for layer in (names.IDLE, names.TRACING):
+    for layer in (cpu_layers.IDLE, cpu_layers.TRACING):
         found.pop(layer, None)
     return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nfsrdma_tools.probes import probe_sets
-from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.maps import lost
 from nfsrdma_tools.probes.rpc_clients import clients
 
 MOUNT, SIZE = Path("/mnt"), 65536

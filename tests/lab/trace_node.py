@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import probe_sets
-from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.maps import lost
 from nfsrdma_tools.probes.rpc_clients import clients
 
 MOUNT = Path("/mnt")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import maps, probe_sets, program
-from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.maps import lost
 from nfsrdma_tools.probes.sets.latency import Latency
 
 CLIENTS = int(sys.argv[1])

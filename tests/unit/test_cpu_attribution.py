@@ -14,14 +14,11 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import thread_time
 from nfsrdma_tools.host.cpu_time import CpuCounters, CpuTimes
 from nfsrdma_tools.host.thread_time import Ran
-from nfsrdma_tools.probes.cpu import samples as cpu_reader
-from nfsrdma_tools.probes.cpu import symbols
-from nfsrdma_tools.probes.cpu.attribution import Cpu, Seen, divide, group
-from nfsrdma_tools.probes.cpu.layers import Frame
-from nfsrdma_tools.probes.cpu.samples import Reading
-from nfsrdma_tools.probes.folded_stacks import writer
+from nfsrdma_tools.probes import cpu_samples
+from nfsrdma_tools.probes.cpu_layers import Frame
+from nfsrdma_tools.probes.cpu_samples import Reading, Sample, group
 from nfsrdma_tools.probes.probe_sets import probe_set
-from nfsrdma_tools.probes.sets.cpu import difference, records
+from nfsrdma_tools.probes.sets.cpu import Cpu, difference, divide, records
 
 S = 10**9
 MODES = {"idle": 2.0, "user": 0.0}
@@ -112,13 +109,13 @@ def test_samples_are_counted_by_thread_and_place(
         asked.append(address)
         return b"rpc_execute [sunrpc]" if address == 16 else b"vfs_read [kernel]"
 
-    monkeypatch.setattr(cpu_reader, "drained", lambda _session, _name: iter(batches))
-    monkeypatch.setattr(symbols.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
+    monkeypatch.setattr(cpu_samples, "drained", lambda _session, _name: iter(batches))
+    monkeypatch.setattr(cpu_samples.Symbols.__init__, "__defaults__", (tmp_path / "modules",))
     (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
     bpf = SimpleNamespace(ksym=ksym)
     state = {"sums only": sums_only}
     session = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
-    reader = cpu_reader.Reader(session)
+    reader = cpu_samples.Reader(session)
     for _ in range(2):
         reading = reader.read()
     # its client is the RPC's; a stack without kernel functions is a program's
@@ -201,24 +198,24 @@ def test_workers_and_threads_of_nfsd_are_groups() -> None:
 
 def test_only_cpu_writes_folded_stacks(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no option --folded"):
-        writer(probe_set("chunks"), tmp_path / "x")
+        probe_set("chunks").stack_writer(tmp_path / "x")
     with pytest.raises(UserError, match="is not a directory"):
-        writer(probe_set("cpu"), tmp_path / "none/x")
+        probe_set("cpu").stack_writer(tmp_path / "none/x")
 
 
 def test_stacks_are_folded_from_the_thread_to_the_running_function(tmp_path: Path) -> None:
     read = (Frame("nfs_read", "nfs"), Frame("ksys_read"))
     timer = (Frame("crc32"), Frame("asm_sysvec_apic_timer_interrupt"), *read)
     stacks = {
-        Seen("dd", read, ("nfs", "client")): 3,
+        Sample("dd", read, ("nfs", "client")): 3,
         # the same functions on another CPU
-        Seen("dd", read, ("nfs", "server")): 1,
+        Sample("dd", read, ("nfs", "server")): 1,
         # an interrupt does not belong to the functions that it interrupted
-        Seen("dd", timer, ("interrupts", "neither")): 2,
-        Seen("a;b\x1b", (), ("application", "client")): 4,
-        Seen("swapper", (Frame("default_idle"),), ("idle", "neither")): 99,
+        Sample("dd", timer, ("interrupts", "neither")): 2,
+        Sample("a;b\x1b", (), ("application", "client")): 4,
+        Sample("swapper", (Frame("default_idle"),), ("idle", "neither")): 99,
     }
-    writer(probe_set("cpu"), tmp_path / "x")(cpu(S, {}, {}, stacks=stacks))
+    probe_set("cpu").stack_writer(tmp_path / "x")(cpu(S, {}, {}, stacks=stacks))
     assert (tmp_path / "x").read_text().splitlines() == [
         "a:b?;user space 4",
         "dd;ksys_read;nfs_read [nfs] 4",

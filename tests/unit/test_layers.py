@@ -3,8 +3,7 @@
 
 import pytest
 
-from nfsrdma_tools.probes.cpu.layer_names import LAYERS
-from nfsrdma_tools.probes.cpu.layers import Frame, layer, side, uninterrupted
+from nfsrdma_tools.probes.cpu_layers import LAYERS, Frame, layer, side, uninterrupted
 
 WORKER = "process_one_work worker_thread kthread ret_from_fork ret_from_fork_asm"
 CARD = "card_engine_run[nfsrdma_card] card_post_send[nfsrdma_card]"

@@ -21,22 +21,17 @@ from nfsrdma_tools.cli import trace, trace_view
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
-    bpf_stats,
     intervals,
-    kprobes,
+    kernel_events,
     maps,
     probe_sets,
     program,
-    rpc_transports,
+    rpc_clients,
     session,
-    status_names,
-    trace_events,
 )
-from nfsrdma_tools.probes.counters import Row, increase, row_of, total
 from nfsrdma_tools.probes.intervals import Interval, WatchOptions, watch
-from nfsrdma_tools.probes.losses import Losses, lost
-from nfsrdma_tools.probes.rpc_clients import owner
-from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
+from nfsrdma_tools.probes.maps import Losses, Row, increase, lost, row_of, total
+from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.sets import chunks, connections, latency, registrations, server
 
 BPF = Path(__file__).parents[2] / "bpf"
@@ -46,7 +41,7 @@ KMOD = BPF.parent / "kmod"
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A tracefs whose events a test makes."""
-    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path)
+    monkeypatch.setattr(kernel_events, "TRACEFS", tmp_path)
     (tmp_path / "events").mkdir()
     return tmp_path / "events"
 
@@ -100,7 +95,7 @@ def test_filtering_by_process_needs_the_event(
     kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has(kernel, "rpcrdma", "xprtrdma_marshal")
-    monkeypatch.setattr(session, "check", lambda carried: None)
+    monkeypatch.setattr(session, "check", lambda transport: None)
     monkeypatch.setattr(session, "load", lambda *_: pytest.fail("it was compiled"))
     with (
         pytest.raises(UserError, match=r"no event sunrpc:rpc_task_begin.*omit --pid"),
@@ -116,7 +111,7 @@ def test_what_is_not_loaded_is_named(kernel: Path) -> None:
 
 
 def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
-    assert not trace_events.exists("sunrpc", "rpc_stats_latency")
+    assert not kernel_events.has_event("sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ()
     has(kernel, "sunrpc", "rpc_stats_latency")
     assert program.program(["chunks"]).events == ("sunrpc:rpc_stats_latency",)
@@ -216,10 +211,10 @@ def test_whose_a_client_and_a_transport_is(tmp_path: Path) -> None:
 
 
 def test_statuses_in_words() -> None:
-    assert status_names.completion(13).startswith("receiver not ready: ")
-    assert status_names.completion(99).startswith("status 99: ")
-    assert status_names.cm_event(8, 28) == "rejected, status 28"
-    assert status_names.cm_event(77, 0) == "event 77"
+    assert kernel_events.completion(13).startswith("receiver not ready: ")
+    assert kernel_events.completion(99).startswith("status 99: ")
+    assert kernel_events.cm_event(8, 28) == "rejected, status 28"
+    assert kernel_events.cm_event(77, 0) == "event 77"
 
 
 def test_events_of_connections_in_words() -> None:
@@ -261,7 +256,7 @@ def test_what_a_machine_lacks_is_one_line(
     (tmp_path / "lockdown").write_text(str(state.get("lockdown", "[none] integrity")))
     if state.get("events", True):
         (tmp_path / "tracing" / "events").mkdir(parents=True)
-    monkeypatch.setattr(trace_events, "TRACEFS", tmp_path / "tracing")
+    monkeypatch.setattr(kernel_events, "TRACEFS", tmp_path / "tracing")
     monkeypatch.setattr(session, "_LOCKDOWN", tmp_path / "lockdown")
     monkeypatch.setattr("os.geteuid", lambda: state.get("uid", 0))
     with pytest.raises(UserError, match=said) as raised:
@@ -305,9 +300,9 @@ def test_headers_that_are_not_installed_are_named(
 
 def test_what_a_program_cost() -> None:
     text = "pos:\t0\nprog_type:\t5\nrun_time_ns:\t1234\nrun_cnt:\t7\nrecursion_misses:\t0\n"
-    assert bpf_stats.parse(text) == bpf_stats.Cost(7, 1234)
-    assert bpf_stats.parse("pos:\t0\n") == bpf_stats.Cost(0, 0)
-    assert bpf_stats.Cost(7, 1234) - bpf_stats.Cost(2, 234) == bpf_stats.Cost(5, 1000)
+    assert intervals.parse(text) == intervals.Cost(7, 1234)
+    assert intervals.parse("pos:\t0\n") == intervals.Cost(0, 0)
+    assert intervals.Cost(7, 1234) - intervals.Cost(2, 234) == intervals.Cost(5, 1000)
 
 
 def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,7 +373,7 @@ class Credits(dict[tuple[bool, int], object]):
 
 
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rpc_transports, "_SYSFS", tmp_path)
+    monkeypatch.setattr(rpc_clients, "_SYSFS_SUNRPC", tmp_path)
     table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
     counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
     reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
@@ -469,11 +464,11 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     )
     counting = session.Session(bpf, ())
     for name in ("frwr_map", "frwr_gone"):
-        kprobes.probe(counting, name, "begin")
-        kprobes.probe_return(counting, name, "end")
+        kernel_events.attach_kprobe(counting, name, "begin")
+        kernel_events.attach_kretprobe(counting, name, "end")
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
-    assert missing == program.Missing("kprobe:frwr_gone", "this kernel has no such function")
+    assert missing == kernel_events.Missing("kprobe:frwr_gone", "this kernel has no such function")
 
 
 def test_each_session_reads_the_kernels_symbols_anew(
@@ -487,7 +482,7 @@ def test_each_session_reads_the_kernels_symbols_anew(
     lib = SimpleNamespace(bcc_free_symcache=lambda *argv: said.append(argv))
     monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
-    monkeypatch.setattr(session, "check", lambda carried: None)
+    monkeypatch.setattr(session, "check", lambda transport: None)
     monkeypatch.setattr(session, "load", lambda text, flags: bpf)
     for _ in range(2):
         with session.session(["chunks"]):

@@ -8,7 +8,7 @@ import pytest
 
 RUN = """
 import os, sys
-from nfsrdma_tools.probes.stderr_capture import captured_stderr
+from nfsrdma_tools.probes.session import captured_stderr
 with captured_stderr("it compiled") as said:
     {}
     words = said()

@@ -25,8 +25,7 @@ from nfsrdma_tools.live.snapshot import (
     Xprt,
 )
 from nfsrdma_tools.probes import probe_sets
-from nfsrdma_tools.probes.counters import Row, split
-from nfsrdma_tools.probes.losses import lost
+from nfsrdma_tools.probes.maps import Row, lost, split
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 __all__ = [

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.probes.counters import Row, increase, row_of, split, total
-from nfsrdma_tools.probes.maps import free, rows
+from nfsrdma_tools.probes.maps import Row, free, increase, row_of, rows, split, total
 from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.session import Session
 
 __all__ = ["COUNTS", "FILTERS", "KINDS", "Chunks", "difference", "forget", "read", "records"]
 
@@ -57,7 +57,7 @@ class Chunks:
         return sum(c[where] for row, c in self.counts.items() if procedure in ("", row.procedure))
 
 
-def read(session: Any) -> Chunks:
+def read(session: Session) -> Chunks:
     """The counts since the session began."""
     found = rows(session, "chunk_rows", row_of, _decoded)
     return Chunks(
@@ -70,7 +70,7 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
     return row, total(leaf.counts for leaf in leaves), total(leaf.sizes for leaf in leaves)
 
 
-def forget(session: Any, reading: Chunks, now: float) -> None:
+def forget(session: Session, reading: Chunks, now: float) -> None:
     """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "chunk_rows", now, reading.counts, reading.sizes)
 

@@ -8,11 +8,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nfsrdma_tools.probes.counters import address, text
-from nfsrdma_tools.probes.maps import decoded
-from nfsrdma_tools.probes.rpc_clients import owner
-from nfsrdma_tools.probes.rpc_transports import is_there, mounts_of_transports
-from nfsrdma_tools.probes.status_names import cm_event, completion
+from nfsrdma_tools.probes.kernel_events import cm_event, completion
+from nfsrdma_tools.probes.maps import address, decoded, text
+from nfsrdma_tools.probes.rpc_clients import exists, mounts_of_transports, owner
+from nfsrdma_tools.probes.session import Session
 
 __all__ = [
     "EVENTS",
@@ -87,7 +86,7 @@ class Heard:
     came: int = 0
 
 
-def attach(session: Any) -> None:
+def attach(session: Session) -> None:
     """Open the program's perf buffer."""
     heard = session.state.setdefault("connections", Heard())
 
@@ -102,7 +101,7 @@ def attach(session: Any) -> None:
     session.table("connection_records").open_perf_buffer(come, page_cnt=16, lost_cb=lost)
 
 
-def read(session: Any) -> Connections:
+def read(session: Session) -> Connections:
     """The events and credits since the session began."""
     session.bpf.perf_buffer_poll(timeout=0)
     heard = session.state["connections"]
@@ -115,11 +114,11 @@ def _credit(key: Any, row: Any) -> tuple[tuple[bool, int], Credit]:
     return (bool(key.ours), key.number), credit
 
 
-def forget(session: Any, reading: Connections, now: float) -> None:
+def forget(session: Session, reading: Connections, now: float) -> None:
     """Remove the credits of clients and transports that are gone from the map and ``reading``."""
     del now
     table = session.table("credits")
-    for key in [each for each in reading.credits if not is_there(*each)]:
+    for key in [each for each in reading.credits if not exists(*each)]:
         del table[table.Key(*key)], reading.credits[key]
 
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nfsrdma_tools.probes.counters import Row, increase, row_of, split, text, total
-from nfsrdma_tools.probes.maps import free, rows
+from nfsrdma_tools.probes.maps import Row, free, increase, row_of, rows, split, text, total
 from nfsrdma_tools.probes.rpc_clients import owner
+from nfsrdma_tools.probes.session import Session
 
 __all__ = [
     "FILTERS",
@@ -63,7 +63,7 @@ class Latency:
     slow: tuple[Slow, ...]
 
 
-def read(session: Any) -> Latency:
+def read(session: Session) -> Latency:
     """The counts since the session began, and the slowest RPCs since the last reading."""
     found = rows(session, "latency_rows", row_of, _decoded)
     brief = session.state.get("sums only")
@@ -84,7 +84,7 @@ def _decoded(row: Row, leaves: list[Any]) -> _Decoded:
     )
 
 
-def forget(session: Any, reading: Latency, now: float) -> None:
+def forget(session: Session, reading: Latency, now: float) -> None:
     """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "latency_rows", now, reading.sums, reading.times, reading.phase_times)
 

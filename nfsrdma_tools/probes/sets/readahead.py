@@ -9,9 +9,9 @@ from typing import Any
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import mounts
 from nfsrdma_tools.host.nfs.readahead import get_kb
-from nfsrdma_tools.probes.counters import increase, total
-from nfsrdma_tools.probes.kprobes import probe
-from nfsrdma_tools.probes.maps import decoded
+from nfsrdma_tools.probes.kernel_events import attach_kprobe
+from nfsrdma_tools.probes.maps import decoded, increase, total
+from nfsrdma_tools.probes.session import Session
 
 __all__ = ["COUNTS", "FILTERS", "ReadAhead", "attach", "device", "difference", "read", "records"]
 
@@ -32,15 +32,15 @@ class ReadAhead:
     counts: dict[str, tuple[int, ...]]
 
 
-def attach(session: Any) -> None:
+def attach(session: Session) -> None:
     """Attach to the start of reads through the page cache, to detect pages that came too late.
 
     All such reads call that function, and direct reads do not (fs/nfs/file.c).
     """
-    probe(session, "nfs_start_io_read", "readahead_enters")
+    attach_kprobe(session, "nfs_start_io_read", "readahead_enters")
 
 
-def read(session: Any) -> ReadAhead:
+def read(session: Session) -> ReadAhead:
     """The counts since the session began."""
     return ReadAhead(dict(decoded(session, "ahead_rows", _decoded)))
 

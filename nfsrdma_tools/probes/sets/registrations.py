@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.host.nfs import mountstats
-from nfsrdma_tools.probes.counters import increase
-from nfsrdma_tools.probes.kprobes import probe, probe_return
-from nfsrdma_tools.probes.maps import mapped
-from nfsrdma_tools.probes.rpc_clients import owner
-from nfsrdma_tools.probes.rpc_transports import mounts_of_transports
-from nfsrdma_tools.probes.trace_events import system
+from nfsrdma_tools.probes.kernel_events import attach_kprobe, attach_kretprobe, has_system
+from nfsrdma_tools.probes.maps import increase, mapped
+from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
+from nfsrdma_tools.probes.session import Session
 
 __all__ = [
     "COUNTS",
@@ -79,16 +77,16 @@ class Registrations:
         return sum(counts[COUNTS.index(name)] for counts in self.counts.values())
 
 
-def time_functions(session: Any) -> None:
+def time_functions(session: Session) -> None:
     """Attach to entry and return of the functions of MAPS and TAKES_BACK."""
-    for transport in filter(system, MAPS):
+    for transport in filter(has_system, MAPS):
         for name in (*MAPS[transport], *TAKES_BACK[transport]):
-            probe(session, name, "registrations_begin")
+            attach_kprobe(session, name, "registrations_begin")
         for name in TAKES_BACK[transport]:
-            probe_return(session, name, "registrations_end")
+            attach_kretprobe(session, name, "registrations_end")
 
 
-def read(session: Any) -> Registrations:
+def read(session: Session) -> Registrations:
     """The counts since the session began."""
     found = mapped(session, "region_rows", _decoded)
     made, destroyed = (0, 0) if session.state.get("sums only") else _lives(session)
@@ -100,7 +98,7 @@ def read(session: Any) -> Registrations:
     )
 
 
-def _lives(session: Any) -> tuple[int, int]:
+def _lives(session: Session) -> tuple[int, int]:
     made, destroyed = (sum(lives) for _, lives in session.table("region_lives").items())
     return made, destroyed
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from nfsrdma_tools.probes.counters import address, increase, text, total
-from nfsrdma_tools.probes.maps import decoded, free, rows
+from nfsrdma_tools.probes.maps import address, decoded, free, increase, rows, text, total
+from nfsrdma_tools.probes.session import Session
 
 __all__ = [
     "COUNTS",
@@ -90,7 +90,7 @@ class Server:
     exposed: dict[Connection, tuple[int, ...]] = field(default_factory=dict)
 
 
-def read(session: Any) -> Server:
+def read(session: Session) -> Server:
     """The counts since the session began."""
     found = rows(session, "server_rows", _row_key, _decoded)
     exposed = dict(decoded(session, "exposure_rows", _exposure))
@@ -110,7 +110,7 @@ def _decoded(key: ServerRow, leaves: list[Any]) -> _Decoded:
     return key, sums, total(leaf.times for leaf in leaves)
 
 
-def forget(session: Any, reading: Server, now: float) -> None:
+def forget(session: Session, reading: Server, now: float) -> None:
     """Remove idle rows from the map; ``now`` in seconds."""
     free(session, "server_rows", now, reading.sums, reading.times)
 

@@ -75,7 +75,7 @@ export function layers(frames) {
   return [...found].sort(([a], [b]) => order(a) - order(b));
 }
 
-// the same names in the same order as probes/cpu/layer_names.py
+// the same names in the same order as probes/cpu_layers.py
 const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport", "RDMA core", "NIC driver", "emulated NIC",
   "TCP/IP", "copies", "nfsd", "export file system", "scheduling", "interrupts", "memory", "other kernel", "tracing", "unattributed"];
 
