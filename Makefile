@@ -122,6 +122,9 @@ probes-bench: dev image ## Compare the cost of nfsrdma trace's probe sets with b
 live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
 	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
 
+start-bench: dev ## How long nfsrdma --help takes, as a multiple of importing typer: PAIRS=20
+	@$(BIN)/python tools/start-time $(or $(PAIRS),20)
+
 test-live: dev image ## The dashboard's tests, with other kernels and a cable that is pulled under load
 	@tools/setup browser
 	$(BIN)/python -m pytest -q --long tests/lab/test_live.py tests/lab/test_live_views.py

@@ -3,41 +3,115 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.cli import (
-    doctor,
-    extras,
-    lab,
-    link,
-    live,
-    module,
-    mount,
-    report,
-    results,
-    server,
-    sweep,
-    top,
-    trace,
-    tune,
-)
 from nfsrdma_tools.cli.options import Verbose
 from nfsrdma_tools.errors import UserError, printable
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "EXTRAS", "app", "extras_needed", "main"]
+
+COMMANDS = {
+    "mount": ("mount", "mount", "Mount an export and verify the values in effect."),
+    "mounts": ("mount", "mounts", "List the NFS mounts with the values in effect."),
+    "umount": ("mount", "umount", "Unmount an NFS mount and verify that it is gone."),
+    "doctor": ("doctor", "doctor", "Check this machine for NFS over RDMA; print remedies."),
+    "sweep": ("sweep", "sweep", "Measure NFS by transport, rsize and read-ahead."),
+    "report": ("report", "report", "Write an HTML page with figures of a sweep."),
+    "trace": ("trace", "trace", "Count NFS/RDMA events in the kernel, per interval."),
+    "top": ("top", "top", "Show mounts, clients and bottlenecks, live."),
+    "dashboard": ("live", "dashboard", "Serve a web page with mounts, clients and bottlenecks."),
+    "exporter": ("live", "exporter", "Serve metrics to Prometheus at /metrics."),
+    "lab": ("lab", "app", "Start virtual machines with soft RDMA devices."),
+    "link": ("link", "app", "Show RDMA links; add and delete soft ones."),
+    "server": ("server", "app", "Export directories over TCP and RDMA, and undo that."),
+    "module": ("module", "app", "Build, load and install the transport module nfsrdma."),
+    "results": ("results", "app", "Export, merge and compare the results of sweeps."),
+    "tune": ("tune", "app", "Make rsize, wsize and read-ahead of a mount permanent."),
+}
+"""Module of cli/, function or app in it, and first line of the help, by name of the command."""
 
 # typer 0.15, which Debian 13 has, escapes "[default: 1]" for rich, which does not print our help
 if "rich" in vars(typer.core):
     vars(typer.core)["rich"] = None
 
+
+class _Commands(MutableMapping[str, Any]):
+    """Click's commands by name; a command's module is imported when the command is looked up.
+
+    Importing all modules, and having typer evaluate the annotations of all their functions, takes
+    as long as importing typer itself.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._loaded[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._loaded[name]
+
+
+def _load(name: str) -> Any:
+    import importlib
+
+    module, attribute, _ = COMMANDS[name]
+    command = getattr(importlib.import_module(f"nfsrdma_tools.cli.{module}"), attribute)
+    # a parent, because typer gives the options for completion to what has none
+    parent = typer.Typer(add_completion=False, rich_markup_mode=None)
+    parent.callback()(lambda: None)
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name)
+    else:
+        parent.command(name)(command)
+    group: Any = typer.main.get_command(parent)
+    return group.commands[name]
+
+
+class _Program(TyperGroup):
+    """The group of all commands; ``nfsrdma --help`` imports none of them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands in the order of the help."""
+        del ctx
+        return list(COMMANDS)
+
+    # Any: click's formatter until typer 0.25, then that of typer's own copy of click
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Print the commands with the first lines of their help."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+
 app = typer.Typer(
     name="nfsrdma",
+    cls=_Program,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Mount NFS over RDMA, verify the mount, measure it, and trace it.",
     epilog=(
@@ -70,24 +144,6 @@ def _common(
     pass
 
 
-app.command()(mount.mount)
-app.command()(mount.mounts)
-app.command()(mount.umount)
-app.add_typer(lab.app, name="lab")
-app.command()(doctor.doctor)
-app.add_typer(link.app, name="link")
-app.add_typer(server.app, name="server")
-app.add_typer(module.app, name="module")
-app.command()(sweep.sweep)
-app.add_typer(results.app, name="results")
-app.command()(report.report)
-app.add_typer(tune.app, name="tune")
-app.command()(trace.trace)
-app.command()(top.top)
-app.command()(live.dashboard)
-app.command()(live.exporter)
-
-
 def main() -> None:
     """Run a command; a UserError ends it with one line and its exit status.
 
@@ -99,7 +155,7 @@ def main() -> None:
             signal.signal(number, _stop)
     try:
         # the name is part of the completion's protocol, also for python -m nfsrdma_tools
-        with extras.needed():
+        with extras_needed():
             app(prog_name="nfsrdma")
     except UserError as error:
         _fail(str(error), error.status)
@@ -119,3 +175,35 @@ def _fail(message: str, status: int) -> NoReturn:
 def _stop(number: int, _frame: FrameType | None) -> None:
     # unwind the stack, so that the journal reverts its changes
     sys.exit(128 + number)
+
+
+EXTRAS = {
+    **dict.fromkeys(("matplotlib", "numpy"), "report"),
+    **dict.fromkeys(
+        ("bcrypt", "h11", "prometheus_client", "starlette", "textual", "uvicorn", "yaml"), "live"
+    ),
+}
+"""The extra of pyproject.toml that has a library, by the name that Python imports.
+
+Not every installation has them.  lab/qmp.py knows its own.
+"""
+_DEBIAN = Path("/usr/lib/python3/dist-packages")
+
+
+@contextlib.contextmanager
+def extras_needed() -> Iterator[None]:
+    """Raise UserError, with what to install, when the block needs a library that is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise
+        what = f"this command needs {library}, which is not installed"
+        raise UserError(what, _install(library)) from error
+
+
+def _install(library: str) -> str:
+    if Path(__file__).is_relative_to(_DEBIAN):
+        return f"apt install python3-{library.replace('_', '-')}"
+    return f"{sys.executable} -m pip install 'nfsrdma-tools[{EXTRAS[library]}]'"

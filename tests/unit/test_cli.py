@@ -375,3 +375,25 @@ def test_an_error_of_a_file_is_one_line(tmp_path: Path) -> None:
     done = nfsrdma("tune", "show", cwd=tmp_path, env={"NFSRDMA_LIB": f"{tmp_path}/file"})
     assert done.returncode == 1
     assert done.stderr == f"nfsrdma: {tmp_path}/file/tune.json: Not a directory\n"
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_the_first_line_of_a_commands_help_is_in_the_help_of_all(name: str) -> None:
+    """COMMANDS repeats it, so that `nfsrdma --help` need not import the command."""
+    program: Any = typer.main.get_command(main.app)
+    assert program.commands[name].get_short_help_str(limit=1000) == main.COMMANDS[name][2]
+    assert program.commands[name].name == name
+
+
+def test_the_help_of_all_imports_no_command(
+    helps: dict[tuple[str, ...], tuple[str, str]],
+) -> None:
+    code = "import sys; sys.argv = ['nfsrdma', '--help']; from nfsrdma_tools.cli.main import main"
+    code += "\ntry: main()\nfinally: print(chr(0), *sys.modules)"
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    text, modules = done.stdout.split("\0")
+    assert text == helps[()][0]
+    ours = {name for name in modules.split() if name.startswith("nfsrdma_tools.")}
+    assert ours == {
+        f"nfsrdma_tools.{name}" for name in ("cli", "cli.main", "cli.options", "errors")
+    }

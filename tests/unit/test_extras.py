@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from test_report import plan, store
 
-from nfsrdma_tools.cli import extras
-from nfsrdma_tools.cli.extras import EXTRAS
+from nfsrdma_tools.cli import main
+from nfsrdma_tools.cli.main import EXTRAS, extras_needed
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import image
 
@@ -99,13 +99,13 @@ def test_a_command_names_the_extra_that_it_needs_in_one_line(tmp_path: Path) -> 
 
 
 def test_the_debian_package_names_debians_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "_DEBIAN", ROOT)
-    with pytest.raises(UserError, match="apt install python3-prometheus-client"), extras.needed():
+    monkeypatch.setattr(main, "_DEBIAN", ROOT)
+    with pytest.raises(UserError, match="apt install python3-prometheus-client"), extras_needed():
         raise ModuleNotFoundError(name="prometheus_client.core")
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_library() -> None:
-    with pytest.raises(ModuleNotFoundError), extras.needed():
+    with pytest.raises(ModuleNotFoundError), extras_needed():
         raise ModuleNotFoundError(name="nfsrdma_tools.nothing")
 
 
