@@ -83,44 +83,44 @@ test-debug: debug-kernel ## The module's tests on that kernel, over soft-RoCE an
 	done; exit $$failed
 
 bench: dev image ## TCP, the kernel's module and ours, counted in instructions, into docs/dev: NIC=card|rxe ROUNDS=3 KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12) $(or $(NIC),card)
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m $(if $(filter rxe,$(NIC)),bench.wire $(or $(ROUNDS),2),bench.layers) $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.solo $(or $(ROUNDS),2) $(or $(KERNEL),6.12) $(or $(NIC),card)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m $(if $(filter rxe,$(NIC)),bench.wire $(or $(ROUNDS),2),bench.layers) $(or $(KERNEL),6.12)
 
 bench-instructions: dev image ## Instructions of a read by QEMU's own count, and the modelled card's share, into docs/dev: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.instructions $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.instructions $(or $(KERNEL),6.12)
 
 bench-before: dev image ## Instructions of all loads and personalities with the module of COMMIT and with today's, by QEMU's own count, into docs/dev: KERNEL=6.12 ONLY="nfsrdma cached"
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.before $(or $(COMMIT),51bcead) $(or $(KERNEL),6.12) $(ONLY)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.before $(or $(COMMIT),51bcead) $(or $(KERNEL),6.12) $(ONLY)
 
 bench-locks: dev image ## Where 16 readers wait for locks, with 2 and 4 processors, both modules, into docs/dev: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.locks $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.locks $(or $(KERNEL),6.12)
 
 paper: dev image ## The figures of the 2003 paper with two TCPs and RDMA over the modelled card, into docs: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.paper $(or $(KERNEL),6.12)
 
 papers: dev image ## The figures of both papers of 2003 with all personalities, into docs/papers.md; an interrupted run continues: ROUNDS=1 KERNEL=6.12 ONLY="blocks records padded near far exposed same direct ahead"
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.papers $(or $(ROUNDS),1) $(or $(KERNEL),6.12) $(ONLY)
 
 optimistic: dev image ## Optimistic reads beside reads by RPC, after the FAST paper, into docs; an interrupted run continues: NIC=card|rxe KERNEL=6.12 ONLY="response wire first refused bursts files patient streams"
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.optimistic $(or $(KERNEL),6.12) $(or $(NIC),card) $(ONLY)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.optimistic $(or $(KERNEL),6.12) $(or $(NIC),card) $(ONLY)
 
 waits: dev image ## How long a change waits for clients that read the file by themselves, into docs: FILES=4096 KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.waits $(or $(KERNEL),6.12) $(or $(FILES),4096)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.waits $(or $(KERNEL),6.12) $(or $(FILES),4096)
 
 wires: dev image ## TCP and RDMA over the modelled card on wires of 1 to 25 Gb/s, into docs: KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.wires $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.wires $(or $(KERNEL),6.12)
 
 matrix: dev image ## Which clients and servers work together, into docs/dev/interoperation.md: KERNEL=6.12|6.1|7.2|siw (default: all)
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m matrix $(KERNEL)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.matrix $(KERNEL)
 
 module-bench: dev image ## Our client module beside the kernel's, in turns, on a quiet host: ROUNDS=8 CLOCK=wall|counted
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.module $(or $(ROUNDS),8) $(or $(CLOCK),wall)
 
 probes-bench: dev image ## Compare the cost of nfsrdma trace's probe sets with bpftrace: ROUNDS=3 KERNEL=6.12
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.probes $(or $(ROUNDS),3) $(or $(KERNEL),6.12)
 
 live-bench: dev image ## What the dashboard costs on the instruction clock: MOUNTS=64 FOR=60 seconds KERNEL=6.12 ONLY=all:1
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.live $(or $(MOUNTS),64) $(or $(FOR),60) $(or $(KERNEL),6.12) $(ONLY)
 
 start-bench: dev ## How long nfsrdma --help takes, as a multiple of importing typer: PAIRS=20
 	@$(BIN)/python tools/start-time $(or $(PAIRS),20)
@@ -174,7 +174,7 @@ reference: dev ## Generate docs/reference from the code
 
 pictures: dev image ## Remake the pictures of docs/img in labs, and from out/sweep.db (30 minutes): ONLY=dashboard
 	@tools/setup browser
-	@PYTHONPATH=tests:tests/lab $(BIN)/python -m pictures $(ONLY)
+	@PYTHONPATH=tests:tests/lab/helpers $(BIN)/python -m bench.pictures $(ONLY)
 
 wheel: setup ## dist/nfsrdma_tools-VERSION-py3-none-any.whl, with man pages: pip install "nfsrdma_tools-....whl[all]"
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip -q --disable-pip-version-check wheel --no-deps -w dist .

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import built
@@ -13,13 +12,14 @@ import pytest
 from cards import cards_lab
 from carriers import OURS, THEIRS, serve
 from module_life import growth
+from node_files import NODES, node_script
 
 from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = Path(__file__).with_name("card_node.py").read_bytes()
-VERBS = Path(__file__).with_name("card_verbs")
-RACES = Path(__file__).with_name("card_races.c")
+SCRIPT = node_script("card")
+VERBS = NODES / "card_verbs"
+RACES = NODES / "card_races.c"
 SIZE = 8 << 20
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="no verbs module: only root can build it")
 

@@ -3,15 +3,15 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cards import cards_lab
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = Path(__file__).with_name("card_user_node.py").read_bytes()
+SCRIPT = node_script("card_user")
 # enum ibv_wc_status
 SUCCESS, LOC_PROT, REM_INV_REQ, REM_ACCESS, REM_OP = 0, 4, 9, 10, 11
 LOC_ACCESS = 8

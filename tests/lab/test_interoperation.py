@@ -7,9 +7,9 @@ import pytest
 from carriers import OURS, WHOSE, Carriers
 from conftest import lent
 from faults import FAULTS
-from matrix import cell
 from storm import HERE, LIMIT, connections, mounted
 
+from bench.matrix import cell
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab

@@ -17,11 +17,12 @@ import pytest
 from browser import Browser, opened
 from carriers import THEIRS, Carriers
 from faults import LINK_DOWN
+from node_files import node_script
 from programs import prometheus
 from scene import MOUNT, Scene, fetched, scene, until
 
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"
-TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
+TERMINAL = node_script("live_top")
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,16 @@
 import json
 import os
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
+from node_files import node_script
 from scene import MOUNT, Scene, fetched, scene, until
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-TERMINAL = Path(__file__).with_name("live_top_node.py").read_bytes()
+TERMINAL = node_script("live_top")
 
 
 @pytest.mark.nightly

@@ -7,6 +7,7 @@ from pathlib import Path
 import built
 import leaks
 import pytest
+from node_files import NODES
 
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab
@@ -16,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="no module is built: root mounts the image"),
 ]
 
-SOURCE = Path(__file__).with_name("wrong")
+SOURCE = NODES / "wrong"
 THERE = "/run/wrong.ko"
 # what a console has to say; KASAN tells of one mistake, lockdep of none after another's
 SAID = {

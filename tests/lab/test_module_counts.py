@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import sniffer
+from node_files import node_script
 from wire.capture import Send
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
@@ -16,7 +17,7 @@ from nfsrdma_tools.lab.lab import Lab
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 COUNT, SIZE = 23, 65536
-NODE = Path(__file__).with_name("counts_node.py").read_bytes()
+NODE = node_script("counts")
 
 
 def headers(wire: Wire, sends: list[Send], source: str) -> list[Header]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import built
 import pytest
+from node_files import NODES
 from storm import HERE, LIMIT, connections, mounted, set_parameters, set_to
 
 from nfsrdma_tools.lab.lab import Lab
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0, reason="no module is built: root mounts the image"
 )
 
-SOURCE = Path(__file__).with_name("device")
+SOURCE = NODES / "device"
 THERE = "/run/nfsrdma_device.ko"
 PARAMETERS = "/sys/module/nfsrdma_device/parameters"
 MOUNT = f"""

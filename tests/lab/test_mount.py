@@ -2,16 +2,16 @@
 """Real mounts: options in effect, counters that agree, and how each fault ends."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
 
-SCRIPT = Path(__file__).with_name("mount_node.py").read_bytes()
+SCRIPT = node_script("mount")
 BLOCK, READS, WRITES = 65536, 23, 5
 HERE, THERE = "/mnt/here", "/mnt/there"
 

@@ -6,12 +6,12 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
+from node_files import NODES, node_script
 from peers import SERVER, argv_of, bring, damageable, listens
 from storm import nothing_lost, set_to
 
@@ -19,9 +19,8 @@ from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import EmulatorFaultError
 from nfsrdma_tools.lab.lab import Lab
 
-FOLDER = Path(__file__).parent
-SCRIPT = (FOLDER / "optimistic_node.py").read_bytes()
-PROGRAM = (FOLDER / "staleness.c").read_bytes()
+SCRIPT = node_script("optimistic")
+PROGRAM = (NODES / "staleness.c").read_bytes()
 MIB, PAGE = 1 << 20, 4096
 DISK, HUGE = "/srv/disk", "/srv/huge"
 Record = Callable[[str, object], None]

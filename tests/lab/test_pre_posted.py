@@ -5,13 +5,13 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
 from module_data import WAYS, around, carried
+from node_files import node_script
 from peers import SEED, SERVER, argv_of, bring, damageable, listens
 from scene import until
 from storm import nothing_lost, set_parameters
@@ -19,7 +19,7 @@ from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = Path(__file__).with_name("pre_posted_node.py").read_bytes()
+SCRIPT = node_script("pre_posted")
 PARAMETERS = "/sys/module/nfsrdma/parameters"
 KIB64 = 1 << 16
 VERSIONS = (

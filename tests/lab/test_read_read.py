@@ -7,7 +7,6 @@ Over modelled cards, with client and server in one kernel, and our module on bot
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import built
@@ -17,6 +16,7 @@ from carriers import START, THEIRS, serve
 from kernel_events import recorded
 from module_data import around, carried, delegation
 from module_faults import killed
+from node_files import node_script
 from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
 from scene import until
 from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters
@@ -24,7 +24,7 @@ from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
-CARD = Path(__file__).with_name("card_node.py").read_bytes()
+CARD = node_script("card")
 BOTH = ("personality=read-read", "server_personalities=read-read")
 VERSIONS = ("vers=3", "vers=4.2")
 FOLDER = "hostile"

@@ -12,6 +12,7 @@ import pytest
 import sniffer
 from carriers import THEIRS, WHOSE, Carriers
 from conftest import lent
+from node_files import node_script
 from tracing import SAID, tracing
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header
@@ -21,7 +22,7 @@ from nfsrdma_tools.probes.sets.server import COUNTS
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
-NODE = Path(__file__).with_name("trace_node.py").read_bytes()
+NODE = node_script("trace")
 READS, READ_SIZE, WRITES, ATTRS = 23, 65536, 17, 5
 MAKE = """
 rm -rf /export/traced && mkdir -p /export/traced/names && cd /export/traced

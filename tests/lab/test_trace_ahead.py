@@ -2,11 +2,12 @@
 """Pages read ahead, used and dropped, against what was read and what mountstats counts."""
 
 import json
-from pathlib import Path
+
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
-NODE = Path(__file__).with_name("trace_ahead_node.py").read_bytes()
+NODE = node_script("trace_ahead")
 PAGES = (4 << 20) // 4096
 
 

@@ -3,15 +3,15 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
 pytestmark = pytest.mark.lab
-NODE = Path(__file__).with_name("trace_cpu_node.py").read_bytes()
+NODE = node_script("trace_cpu")
 MOUNT = "vers=4.2,proto=rdma,port=20049"
 PREPARE = f"""
 fallocate -l 16M /export/cpu-data; mkdir -p /mnt/cpu

@@ -2,12 +2,13 @@
 """`nfsrdma trace` with filters counts what passes them; `trace nfsiostat` agrees with nfsiostat."""
 
 import json
-from pathlib import Path
 from typing import Any
+
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
-NODE = Path(__file__).with_name("trace_filters_node.py").read_bytes()
+NODE = node_script("trace_filters")
 MINE, OTHERS = 5, 7
 
 

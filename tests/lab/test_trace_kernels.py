@@ -3,14 +3,14 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
+from node_files import node_script
 
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-NODE = Path(__file__).with_name("trace_kernels_node.py").read_bytes()
+NODE = node_script("trace_kernels")
 # events that came later than Linux 6.1
 LATER = {"6.1": {"filemap:mm_filemap_get_pages"}}
 

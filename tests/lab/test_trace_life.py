@@ -2,15 +2,15 @@
 """Accounts come, go and are killed under load, and nothing of them stays; mounts never notice."""
 
 import json
-from pathlib import Path
 
 import pytest
+from node_files import node_script
 from storm import HERE
 from tracing import tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
-NODE = Path(__file__).with_name("trace_life_node.py").read_bytes()
+NODE = node_script("trace_life")
 MOUNT = f"mkdir -p {HERE} && mount -t nfs -o vers=4.2,proto=rdma,port=20049 server:/export {HERE}"
 
 

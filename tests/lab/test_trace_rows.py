@@ -2,11 +2,12 @@
 """Rows of many clients: all have room, and where there is none each RPC that is lost is counted."""
 
 import json
-from pathlib import Path
+
+from node_files import node_script
 
 from nfsrdma_tools.lab.lab import Lab
 
-NODE = Path(__file__).with_name("trace_rows_node.py").read_bytes()
+NODE = node_script("trace_rows")
 CLIENTS = 100
 
 

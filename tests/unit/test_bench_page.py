@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bench import page
 
+from bench import page
 from nfsrdma_tools.lab import kernels
 from nfsrdma_tools.lab.config import KERNELS
 

@@ -264,7 +264,7 @@ def test_functions_that_other_files_name_exist() -> None:
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "docs" / "img").glob("module*.svg"),
         *(ROOT / "nfsrdma_tools").rglob("*.py"),
-        *(ROOT / "tests" / "lab").glob("*.py"),
+        *(ROOT / "tests" / "lab").rglob("*.py"),
     ]
     named = {name for path in others for name in re.findall(r"\bnfr_[a-z_\d]+", path.read_text())}
     assert "nfr_mem_prepare" in named

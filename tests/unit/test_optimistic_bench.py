@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of optimistic reads: cells, commands, and what is drawn."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
 from bench import optimistic, optimistic_page, page
 from bench.optimistic import DIRECT, INLINE, OURS_NAME, Store

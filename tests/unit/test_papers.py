@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The papers' figures: cells, store, exposed memory, shares of the ends, and what is drawn."""
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.append(str(Path(__file__).parents[1] / "lab"))
 
 from bench import page, papers, papers_page, published
 from bench.cells import own_work

@@ -25,7 +25,7 @@ from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels, r
 from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.sweep.store import Store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 OUT = ROOT / "out" / "paper"
 TODAY, OLD, RDMA = "TCP", "TCP as in 2003", "RDMA"
 # the name of a curve, its transport, the state of the offloads, its colour and marker

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 __all__ = ["KIB", "MIB", "OUT", "BasePart", "BaseStore", "Cell", "Found", "named", "own_work",
            "with_progress"]  # fmt: skip
 
-OUT = Path(__file__).parents[2] / "out"
+OUT = Path(__file__).parents[1] / "out"
 KIB, MIB = 1 << 10, 1 << 20
 Cell = dict[str, Any]
 Found = dict[str, Any]

@@ -7,17 +7,17 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from faults import Fault
+from node_files import node_script
 
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["LOST", "Failed", "arm", "failing", "swept"]
 
 THERE = "/run/failures.py"
-CODE = Path(__file__).with_name("module_failures_node.py").read_bytes()
+CODE = node_script("module_failures")
 # net/sunrpc/fail.h: connections end that nothing is wrong with, here five of them
 _LOSE = """
 cd /sys/kernel/debug/fail_sunrpc

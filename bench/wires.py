@@ -24,7 +24,7 @@ from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
 
-OUT = Path(__file__).parents[2] / "out"
+OUT = Path(__file__).parents[1] / "out"
 SCRIPT = Path(__file__).with_name("wires_node.py").read_bytes()
 # a wire for lab link, and its rate in Gb/s
 WIRES = {"1gbit": 1.0, "2500mbit": 2.5, "5gbit": 5.0, "10gbit": 10.0, "25gbit": 25.0}

@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from threading import Event
 from typing import Any
 
 from faults import AGAIN, Fault
+from node_files import node_script
 
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.nodes import Nodes
@@ -60,7 +60,7 @@ except Exception:
 
 def code(script: str) -> bytes:
     """The program of ``module_SCRIPT_node.py``: prints what its main() returns as JSON."""
-    return Path(__file__).with_name(f"module_{script}_node.py").read_bytes() + _ANSWER
+    return node_script(f"module_{script}") + _ANSWER
 
 
 def on(lab: Nodes, node: str, script: str, *words: str, timeout: float = LIMIT) -> Any:

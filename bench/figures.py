@@ -18,7 +18,7 @@ from nfsrdma_tools.report.canvas import Drawing, label_ends
 
 __all__ = ["Lines", "Look", "Place", "Point", "Section", "picture", "plot", "sizes", "write"]
 
-IMAGES = Path(__file__).parents[2] / "docs" / "img"
+IMAGES = Path(__file__).parents[1] / "docs" / "img"
 Point = tuple[float, float]
 Lines = dict[str, list[Point]]
 # colour and marker of a line

@@ -13,7 +13,7 @@ from typing import Any
 from nfsrdma_tools.lab.inventory import inventory
 from nfsrdma_tools.lab.nodes import Nodes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COLLECTION = ROOT / "playbooks"
 SCENARIOS = COLLECTION / "extensions/molecule"
 PROGRAM = "/usr/local/sbin/nfsrdma"

@@ -31,7 +31,7 @@ from bench.optimistic import (
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "optimistic-reads.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "optimistic-reads.md"
 LOOKS = {
     INLINE: (style.transport("rdma"), "s"),
     DIRECT: (style.transport("tcp"), "o"),

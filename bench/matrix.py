@@ -25,7 +25,7 @@ __all__ = ["cell"]
 VERSIONS = ("3", "4.0", "4.1", "4.2")
 SYS, KERBEROS = ("sys",), ("krb5", "krb5i", "krb5p")
 NODE = Path(__file__).with_name("matrix_node.py").read_bytes()
-PAGE = Path(__file__).parents[2] / "docs" / "dev" / "interoperation.md"
+PAGE = Path(__file__).parents[1] / "docs" / "dev" / "interoperation.md"
 START, END = "<!-- table: make matrix -->", "<!-- end of the table -->"
 
 

@@ -23,7 +23,7 @@ from nfsrdma_tools.lab.nodes import Nodes
 __all__ = ["argv_of", "bring", "hostile_client", "hostile_server", "listener_stops",
            "listens", "of_personality", "races"]  # fmt: skip
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 WIRE_FILES = (
     "__init__.py", "rpcrdma.py", "rdma2003.py", "rdma5666.py", "notices.py", "nfs3.py",
     "siphash.py",

@@ -20,7 +20,9 @@ from bench.optimistic_page import PAGE
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-SCRIPT = Path(__file__).parents[1].joinpath("lab", "optimistic_node.py").read_bytes()
+SCRIPT = (
+    Path(__file__).parents[1].joinpath("tests", "lab", "nodes", "optimistic_node.py").read_bytes()
+)
 CASES = (
     "answers at once",
     "answers 1 ms late",

@@ -13,7 +13,7 @@ from nfsrdma_tools.lab.lab import Lab
 
 __all__ = ["conditions", "head", "row", "table", "update", "write"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "dev" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs" / "dev" / "benchmarks.md"
 
 
 def row(cells: Sequence[object]) -> str:

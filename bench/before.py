@@ -30,7 +30,7 @@ from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 STORE = ROOT / "out" / "bench-before.json"
 THERE = "/run/modules"
 # in turns: what drifts adds to both

@@ -20,7 +20,7 @@ from bench.papers import KERNELS, Part, Steps, Store
 from nfsrdma_tools.report import style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
 
-PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
+PAGE = Path(__file__).parents[1] / "docs" / "papers.md"
 # colour and marker; other curves get those of style.INK
 LOOKS = {
     OLD: (style.transport("other"), "^"),
