@@ -9,7 +9,7 @@ LAB_TESTS = $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reor
 # one lab after the other: several are pairs with two clients or more
 LONG_TESTS = $(BIN)/python -m pytest -q --long --durations $(or $(DURATIONS),25) --durations-min 0.01 \
 	--reruns 1 --only-rerun EmulatorFaultError
-.PHONY: help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic clean
+.PHONY: start-bench help setup dev sweep test lint lint-code lint-playbooks lint-kernel unit test-main test-lab test-nightly image fuzz bench bench-instructions bench-before bench-locks paper papers waits wires matrix module-campaign debug-kernel test-debug probes-bench live-bench module-bench hostile soak repeatability test-kernels test-kerberos test-races test-fleet test-live test-docs docs reference pictures wheel deb staleness optimistic clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16

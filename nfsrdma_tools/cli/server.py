@@ -99,10 +99,10 @@ def disable(
 
 @app.command()
 def cpu(
-    seconds: Annotated[float, option("SECONDS", "Stop after SECONDS.", min=0)] = 3600,
     interval: Annotated[
         float, option("SECONDS", "Time per sample.", "--interval", "-i", min=0.1)
     ] = 1,
+    count: Annotated[int, option("N", "Stop after N samples.", "--count", "-c", min=1)] = 3600,
 ) -> None:
     """Print samples of CPU time, for a sweep of several clients.
 
@@ -112,8 +112,8 @@ def cpu(
     """
     from nfsrdma_tools.sweep.server_cpu import to_facts, watch
 
-    for one in watch(seconds, interval):
-        print_line(to_facts(one))
+    for sample in watch(count, interval):
+        print_line(to_facts(sample))
 
 
 @app.command()

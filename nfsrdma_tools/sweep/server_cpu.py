@@ -23,20 +23,19 @@ class Sample(NamedTuple):
     busy: float
 
 
-def watch(seconds: float, interval: float = 1.0) -> Iterator[Sample]:
-    """Yield a sample now, per interval, and at the end."""
-    end = time.monotonic() + seconds
+def watch(count: int, interval: float = 1.0) -> Iterator[Sample]:
+    """Yield ``count`` samples: one now, then one per interval."""
+    begin = time.monotonic()
     before = cpu_time.snapshot()
     busy_ns = before.busy_since_boot_ns
-    while True:
+    for number in range(1, count + 1):
         after = cpu_time.snapshot()
         # not since boot again: that jumps when a CPU comes online
         busy_ns, before = busy_ns + cpu_time.difference(after, before).busy_ns, after
         yield Sample(round(datetime.now(UTC).timestamp(), 3), round(busy_ns / 1e9, 6))
-        left = end - time.monotonic()
-        if left <= 0:
-            return
-        time.sleep(min(interval, left))
+        if number < count:
+            # from the begin, so that samples do not drift
+            time.sleep(max(begin + number * interval - time.monotonic(), 0))
 
 
 def as_sample(pair: Sequence[object]) -> Sample:

@@ -144,7 +144,7 @@ def test_h_prints_the_help(words: tuple[str, ...], tmp_path: Path) -> None:
         (("sweep", "server:/x", "--axis", "a.b"), 2, "has no values"),
         (("trace", "nothing"), 2, "readahead, cpu, nfsiostat)"),
         (("trace", "nothing"), 2, "unknown probe set 'nothing'"),
-        (("trace", "chunks", "2", "--interval", "3"), 2, "INTERVAL is given twice"),
+        (("trace", "cpu", "--folded", "/no/such/file"), 1, "/no/such is not a directory"),
         (("trace", "cpu", "--pid", "1"), 2, "trace cpu has no filter --pid"),
         (("trace", "nfsiostat", "--client", "10.0.0.1"), 2, "no filter --client"),
         (("link", "add", "rxe0", "type", "rxe"), 2, "the network device is missing"),

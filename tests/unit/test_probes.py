@@ -17,7 +17,7 @@ from typing import get_type_hints
 
 import pytest
 
-from nfsrdma_tools.cli import trace, trace_view
+from nfsrdma_tools.cli import trace
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import packages
 from nfsrdma_tools.probes import (
@@ -122,7 +122,7 @@ def test_events_come_and_go_with_their_modules(kernel: Path) -> None:
 @pytest.mark.parametrize("name", probe_sets.NAMES)
 def test_each_probe_set_has_its_files_and_columns(name: str) -> None:
     assert (BPF / f"{name}.c").is_file()
-    assert trace_view.COLUMNS[name]
+    assert trace.COLUMNS[name]
     assert probe_sets.probe_set(name).module.__doc__
 
 
@@ -236,8 +236,8 @@ def test_events_of_connections_in_words() -> None:
 
 
 def test_tables_align_words_left_and_numbers_right() -> None:
-    columns = (("name", trace_view.words("n")), ("count", trace_view.number("c")))
-    lines = trace_view.table(columns, [{"n": "a\x1b[31m", "c": 5}, {"n": "bb", "c": 0}])
+    columns = (("name", trace.words("n")), ("count", trace.number("c")))
+    lines = trace.table(columns, [{"n": "a\x1b[31m", "c": 5}, {"n": "bb", "c": 0}])
     assert lines == ["name    count", "a?[31m      5", "bb"]
 
 
@@ -315,9 +315,9 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
     assert len(names_of("account.h", "LOST_RPCS", "LOSSES")) == len(Losses._fields)
     for gone, said in ((Losses(), False), (Losses(regions=3, credits=1), True)):
-        trace_view.JsonIntervals().show(Interval([], gone))
+        trace.JsonIntervals().show(Interval([], gone))
         assert json.loads(capsys.readouterr().out)["lost"] == gone._asdict()
-        trace_view.Tables("chunks").show(Interval([], gone))
+        trace.Tables("chunks").show(Interval([], gone))
         assert ("lost: 3 regions, 1 Calls' credits" in capsys.readouterr().out) == said
 
 
@@ -410,10 +410,10 @@ def test_replies_that_clients_read_have_a_row_for_each_client() -> None:
     assert (row["peer"], row["procedure"], row["calls"]) == ("10.0.0.1", "RDMA_DONE", 0)
     assert [row[name] for name in server.EXPOSURES] == [3, 300, 2, 0, 3, *none, 3]
     assert server.difference(after, after).exposed == {}
-    lines = trace_view.table(trace_view.COLUMNS["server"], [row])
+    lines = trace.table(trace.COLUMNS["server"], [row])
     assert "| exposed  done  not done  | mean us" in lines[0]
     plain = row | dict.fromkeys(server.EXPOSURES, 0)
-    assert "exposed" not in trace_view.table(trace_view.COLUMNS["server"], [plain])[0]
+    assert "exposed" not in trace.table(trace.COLUMNS["server"], [plain])[0]
 
 
 def test_granted_page_cache_has_a_row_for_each_client() -> None:
@@ -422,7 +422,7 @@ def test_granted_page_cache_has_a_row_for_each_client() -> None:
     found = server.Server({}, {}, {server.Connection(1, "10.0.0.1"): tuple(counts.values())})
     (row,) = server.records(found, {})
     assert (row["procedure"], row["grants"], row["revoked_modified"]) == ("GRANT", 9, 3)
-    head, line = trace_view.table(trace_view.COLUMNS["server"], [row])
+    head, line = trace.table(trace.COLUMNS["server"], [row])
     assert "| granted  bytes granted" in head
     assert "exposed" not in head
     assert "9             9M  modified 3, expired 1" in line

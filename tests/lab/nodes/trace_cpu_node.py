@@ -23,7 +23,7 @@ tracepoint:sched:sched_switch {
 interval:s:1 { printf("%lld %lld\\n", nsecs, @ns); }
 """
 LOAD = "while dd if=/mnt/cpu/cpu-data of=/dev/null bs=1M iflag=direct status=none; do :; done"
-TRACE = ("nfsrdma", "trace", "cpu", "3", "4", "--json", "--folded", FOLDED)
+TRACE = ("nfsrdma", "trace", "cpu", "--interval", "3", "--count", "4", "--json", "--folded", FOLDED)
 
 
 def not_idle() -> tuple[int, int]:

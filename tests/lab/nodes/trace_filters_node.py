@@ -39,7 +39,18 @@ def reader(blocks: int) -> "subprocess.Popen[str]":
 def traced(name: str, mine: "subprocess.Popen[str]", *words: str) -> list[dict[str, object]]:
     """The rows of a trace while this process and another one read."""
     other = reader(OTHERS)
-    argv = ("nfsrdma", "trace", name, "1", "--mount", str(MOUNT), "--procedure", "READ", "-j")
+    argv = (
+        "nfsrdma",
+        "trace",
+        name,
+        "--interval",
+        "1",
+        "--mount",
+        str(MOUNT),
+        "--procedure",
+        "READ",
+        "-j",
+    )
     trace = subprocess.Popen((*argv, *words), stdout=subprocess.PIPE, text=True)
     try:
         assert "missing" in trace.stdout.readline()
