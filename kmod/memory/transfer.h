@@ -8,7 +8,7 @@
 #include "memory/region.h"
 #include "wire/wire.h"
 
-/* RDMA Read or Write between local pages and one segment of the peer, see transfer.c */
+/* RDMA Read or Write between local pages and one segment of the peer, see region.c */
 struct nfr_rw {
 	struct list_head list;
 	struct rdma_rw_ctx ctx;

@@ -111,8 +111,11 @@ struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp)
 	return nfr_svc_req_create(svc, gfp) ?: ERR_PTR(-ENOMEM);
 }
 
-/* Return the receive of a Call that is not used any more. */
-static __always_inline void nfr_svc_req_answered(struct nfr_svc_req *req)
+/**
+ * nfr_svc_req_answered - return the receive of a Call whose Reply is prepared, or that has none
+ * @req: request, which does not use its receive any more
+ */
+void nfr_svc_req_answered(struct nfr_svc_req *req)
 {
 	struct nfr_recv *recv = req->recv;
 
@@ -123,20 +126,8 @@ static __always_inline void nfr_svc_req_answered(struct nfr_svc_req *req)
 	nfr_conn_recv_return(req->svc->conn, recv);
 }
 
-/**
- * nfr_svc_req_received - return the receive of a Call whose Reply is prepared
- * @req: request that does not use its receive any more
- */
-void nfr_svc_req_received(struct nfr_svc_req *req)
-{
-	nfr_svc_req_answered(req);
-}
-
-/**
- * nfr_svc_req_put - return a request to the free list
- * @req: request that no work request and no thread uses
- */
-void nfr_svc_req_put(struct nfr_svc_req *req)
+/* Return a request to the free list; no work request and no thread uses it. */
+static void nfr_svc_req_put(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 
@@ -301,13 +292,11 @@ static int nfr_svc_post_pending(struct nfr_svc *svc)
 	return rc;
 }
 
-/**
- * nfr_svc_post - post the operations and the Reply of a request, or queue them
- * @req: request with @first set
- *
- * On an error the request stays allocated until the connection is freed.
+/*
+ * Post the chain of a request, or queue it. On an error the request stays allocated until the
+ * connection is freed.
  */
-void nfr_svc_post(struct nfr_svc_req *req)
+static void nfr_svc_post(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
 	struct nfr_conn *conn = svc->conn;
@@ -442,21 +431,16 @@ void nfr_svc_advance(struct nfr_svc_req *req, enum nfr_svc_state state)
 	nfr_svc_enter(req, state);
 }
 
-/* Answer a request, which no nfsd thread uses, with RDMA_ERROR; or end the connection. */
-static void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
+/**
+ * nfr_svc_refuse - answer a request with RDMA_ERROR, or end the connection
+ * @req: request, which no nfsd thread uses
+ * @error: error code
+ */
+void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error)
 {
 	nfr_svc_enter(req, NFR_SVC_REPLYING);
 	nfr_svc_enter(req, req->svc->personality->refuse(req, error) ? NFR_SVC_FREE :
 								       NFR_SVC_SENT);
-}
-
-/**
- * nfr_svc_reject - refuse a message that contradicts itself
- * @req: request, which no nfsd thread uses
- */
-void nfr_svc_reject(struct nfr_svc_req *req)
-{
-	nfr_svc_refuse(req, NFR_ERR_CHUNK);
 }
 
 /* --- reading --- */
@@ -820,7 +804,7 @@ static void nfr_svc_call(struct nfr_svc_req *req)
 }
 
 /* Tell a Call from the reply to a callback. Its XID has to match that of the header. */
-static __always_inline void nfr_svc_inline(struct nfr_svc_req *req)
+static void nfr_svc_inline(struct nfr_svc_req *req)
 {
 	if (req->rpc_length < 8 || get_unaligned_be32(req->rpc) != req->head.xid)
 		nfr_svc_refuse(req, NFR_ERR_CHUNK);
@@ -830,8 +814,11 @@ static __always_inline void nfr_svc_inline(struct nfr_svc_req *req)
 		nfr_svc_defer(req, nfr_svc_callback_reply);
 }
 
-/* See nfr_svc_dispatch(); inlined into the way of each Call of version 1. */
-static __always_inline void nfr_svc_sort(struct nfr_svc_req *req)
+/**
+ * nfr_svc_dispatch - handle a message with a sound header
+ * @req: request with @head, @rpc and @rpc_length set; NFR_MSG, NFR_NOMSG or NFR_ERROR
+ */
+void nfr_svc_dispatch(struct nfr_svc_req *req)
 {
 	switch (req->head.proc) {
 	case NFR_MSG:
@@ -842,15 +829,6 @@ static __always_inline void nfr_svc_sort(struct nfr_svc_req *req)
 		return;
 	}
 	nfr_svc_defer(req, nfr_svc_callback_refused);
-}
-
-/**
- * nfr_svc_dispatch - handle a message with a sound header
- * @req: request with @head, @rpc and @rpc_length set; NFR_MSG, NFR_NOMSG or NFR_ERROR
- */
-void nfr_svc_dispatch(struct nfr_svc_req *req)
-{
-	nfr_svc_sort(req);
 }
 
 static void nfr_svc_malformed(struct nfr_svc_req *req, int error)
@@ -888,7 +866,7 @@ void nfr_svc_version1_receive(struct nfr_svc_req *req)
 	}
 	req->rpc = req->recv->data + rc;
 	req->rpc_length = req->recv->length - rc;
-	nfr_svc_sort(req);
+	nfr_svc_dispatch(req);
 }
 
 /* Returns -ENOMEM if no request could be allocated; then the caller keeps @recv. */
@@ -1084,6 +1062,30 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc_first *first)
 }
 
 /**
+ * nfr_svc_has_wspace - let nfsd threads take Calls (svc_xprt_ops.xpo_has_wspace)
+ * @xprt: transport
+ *
+ * Return: 1; nfr_svc_next() decides which Calls wait for memory.
+ */
+int nfr_svc_has_wspace(struct svc_xprt *xprt)
+{
+	return 1;
+}
+
+/**
+ * nfr_svc_set_secure - say whether exports with the option secure admit the client
+ *	(svc_xprt_ops.xpo_secure_port)
+ * @rqstp: request of an nfsd thread
+ */
+void nfr_svc_set_secure(struct svc_rqst *rqstp)
+{
+	if (nfr_svc_of(rqstp->rq_xprt)->privileged)
+		set_bit(RQ_SECURE, &rqstp->rq_flags);
+	else
+		clear_bit(RQ_SECURE, &rqstp->rq_flags);
+}
+
+/**
  * nfr_svc_recvfrom - pass a Call to an nfsd thread (svc_xprt_ops.xpo_recvfrom)
  * @rqstp: request of the thread; the function sets its rq_arg
  *
@@ -1105,7 +1107,7 @@ int nfr_svc_recvfrom(struct svc_rqst *rqstp)
 	req->transfer.gfp = NFR_GFP_ONCE;
 	rqstp->rq_prot = IPPROTO_MAX;
 	svc_xprt_copy_addrs(rqstp, xprt);
-	nfr_svc_set_secure(nfr_svc_of(xprt), rqstp);
+	nfr_svc_set_secure(rqstp);
 	return nfr_svc_build_arg(rqstp, req);
 }
 
@@ -1147,6 +1149,32 @@ int nfr_svc_sendto(struct svc_rqst *rqstp)
 		return 0;
 	}
 	return nfr_svc_unsent(req, rc);
+}
+
+/**
+ * nfr_svc_release_ctxt - end a Call that nfsd drops (svc_xprt_ops.xpo_release_ctxt)
+ * @xprt: first connection
+ * @ctxt: request, or NULL after nfr_svc_sendto()
+ *
+ * The client may retransmit the Call on another connection only.
+ */
+void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
+{
+	struct nfr_svc_req *req = ctxt;
+	struct nfr_svc *svc;
+	u32 xid;
+
+	if (!req)
+		return;
+	svc = req->svc;
+	xid = req->head.xid;
+	nfr_svc_count(svc, dropped, 1);
+	nfr_svc_advance(req, NFR_SVC_FREE);
+	/* delayed, because nfsd also drops a retransmission while it still handles the original */
+	nfr_conn_abandon(svc->conn, xid);
+	/* a Call of a branch has a reference to it */
+	if (nfr_svc_is_branch(svc))
+		nfr_svc_put(svc);
 }
 
 /* --- send queue --- */

@@ -6,13 +6,11 @@
 #include "server/server.h"
 
 struct nfr_svc_req *nfr_svc_req_get(struct nfr_svc *svc, gfp_t gfp);
-void nfr_svc_req_put(struct nfr_svc_req *req);
 void nfr_svc_req_destroy_all(struct nfr_svc *svc);
 int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
 int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *head, u32 length);
-void nfr_svc_req_received(struct nfr_svc_req *req);
+void nfr_svc_req_answered(struct nfr_svc_req *req);
 void nfr_svc_posted(struct nfr_conn *conn, int rc);
-void nfr_svc_post(struct nfr_svc_req *req);
 void nfr_svc_retire(struct nfr_svc *svc, struct list_head *done);
 
 void nfr_svc_version1_receive(struct nfr_svc_req *req);
@@ -22,8 +20,11 @@ void nfr_svc_writable(struct nfr_conn *conn);
 void nfr_svc_advance(struct nfr_svc_req *req, enum nfr_svc_state state);
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
 void nfr_svc_dispatch(struct nfr_svc_req *req);
-void nfr_svc_reject(struct nfr_svc_req *req);
+void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error);
+int nfr_svc_has_wspace(struct svc_xprt *xprt);
+void nfr_svc_set_secure(struct svc_rqst *rqstp);
 int nfr_svc_recvfrom(struct svc_rqst *rqstp);
 int nfr_svc_sendto(struct svc_rqst *rqstp);
+void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt);
 
 #endif

@@ -142,7 +142,7 @@ void nfr_svc_gather_finish(struct nfr_svc_req *req, struct svc_rqst *rqstp, u32 
 	req->signal = true;
 	/* release unused pages: other Calls may wait for them */
 	nfr_svc_budget_keep(req, data);
-	nfr_svc_req_received(req);
+	nfr_svc_req_answered(req);
 	nfr_svc_pages_restore(req, rqstp);
 }
 

@@ -130,7 +130,7 @@ static int nfr_svc_lane_gather(struct nfr_svc_req *req, const struct xdr_buf *re
 	u32 i;
 
 	if (req->nresults)
-		rc = nfr_svc_reply_data(req, res, &span);
+		rc = nfr_svc_reply_span(res, req->results->offset, req->results->length, &span);
 	for (i = 0; i < chunk->nsegs && !rc; i++)
 		rc = nfr_svc_gather_add(req, &span, !i, chunk->segs[i].length);
 	return rc;
@@ -154,7 +154,7 @@ static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
 	nfr_svc_lane_state(chunk, data, rest);
 	if (nfr_wire_encode(&head, req->buffer, size) < 0)
 		return -EIO;
-	rc = nfr_svc_reply_copy_rest(req, res, size);
+	rc = nfr_svc_reply_inline(req, res, size);
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_reply(req, &head, rest);

@@ -128,7 +128,7 @@ static void nfr_svc_padded_receive(struct nfr_svc_req *req)
 		return;
 	}
 	if (!nfr_svc_padded_check(req)) {
-		nfr_svc_reject(req);
+		nfr_svc_refuse(req, NFR_ERR_CHUNK);
 		return;
 	}
 	nfr_svc_count(svc, calls, 1);
@@ -211,7 +211,7 @@ static int nfr_svc_padded_head(struct nfr_svc_req *req, const struct xdr_buf *re
 	size = nfr_wire_padded_encode(&head, &padding, buffer, NFR_PADDED_ALIGN - rest);
 	if (size < 0)
 		return size;
-	rc = nfr_svc_reply_copy_rest(req, res, size);
+	rc = nfr_svc_reply_inline(req, res, size);
 	if (rc)
 		return rc;
 	trace_nfsrdma_svc_reply(req, &head, rest);
@@ -226,7 +226,7 @@ static int nfr_svc_padded_gather(struct nfr_svc_req *req, const struct xdr_buf *
 	struct nfr_span span;
 	int rc;
 
-	rc = nfr_svc_reply_data(req, res, &span);
+	rc = nfr_svc_reply_span(res, req->results->offset, req->results->length, &span);
 	if (!rc)
 		rc = nfr_svc_padded_head(req, res, rest);
 	if (!rc)

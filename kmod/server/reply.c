@@ -79,17 +79,22 @@ static bool nfr_svc_word_is(const struct xdr_buf *res, u32 offset, u32 value)
 	return !xdr_decode_word(res, offset, &word) && word == value;
 }
 
-/*
- * Determine the offsets of the results. The length word of an opaque directly
- * precedes its data. For READLINK of NFSv4, nfsd passes the offset of the length
- * word; for all other results, the offset of the data. Results that nfsd
- * truncated, because the Reply became too long, are dropped.
+/**
+ * nfr_svc_reply_results - determine which results of a Reply may move in chunks
+ * @req: request
+ * @rqstp: nfsd thread's request with the Reply in rq_res
+ *
+ * The length word of an opaque directly precedes its data. For READLINK of NFSv4, nfsd passes
+ * the offset of the length word; for all other results, the offset of the data. Results that
+ * nfsd truncated, because the Reply became too long, are dropped.
  */
-static __always_inline void nfr_svc_reply_place_results(struct nfr_svc_req *req,
-							const struct xdr_buf *res)
+void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
 {
+	const struct xdr_buf *res = &rqstp->rq_res;
 	u32 i;
 
+	if (nfr_svc_reply_is_wrapped(rqstp))
+		req->nresults = 0;
 	for (i = 0; i < req->nresults; i++) {
 		struct nfr_result *result = &req->results[i];
 
@@ -233,9 +238,15 @@ static __always_inline u32 nfr_svc_reply_rest(struct nfr_svc_req *req, const str
 	return length;
 }
 
-/* Copy the rest behind the header, which has @offset bytes. */
-static __always_inline int nfr_svc_reply_inline(struct nfr_svc_req *req, u32 offset,
-						const struct xdr_buf *res)
+/**
+ * nfr_svc_reply_inline - copy a Reply without its results to the buffer of the request
+ * @req: request, whose results are known
+ * @res: Reply
+ * @offset: length of the header in bytes
+ *
+ * Return: 0 or a negative errno.
+ */
+int nfr_svc_reply_inline(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset)
 {
 	u8 *at = req->buffer + offset;
 
@@ -354,7 +365,7 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 	rc = nfr_svc_reply_write_list(req, res);
 	if (!rc)
 		rc = by_chunk ? nfr_svc_reply_by_chunk(req, res, plan->length) :
-				nfr_svc_reply_inline(req, plan->size, res);
+				nfr_svc_reply_inline(req, res, plan->size);
 	if (rc)
 		return rc;
 	req->by_chunk = by_chunk;
@@ -362,25 +373,6 @@ static int nfr_svc_reply_build(struct nfr_svc_req *req, const struct xdr_buf *re
 	nfr_svc_count(req->svc, replies, 1);
 	nfr_svc_count(req->svc, inline_bytes, by_chunk ? 0 : plan->length);
 	return nfr_svc_req_finish(req, &plan->head, plan->size + (by_chunk ? 0 : plan->length));
-}
-
-/* See nfr_svc_reply_results(); inlined into the way of each Reply of version 1. */
-static __always_inline void nfr_svc_reply_find_results(struct nfr_svc_req *req,
-						       const struct svc_rqst *rqstp)
-{
-	if (nfr_svc_reply_is_wrapped(rqstp))
-		req->nresults = 0;
-	nfr_svc_reply_place_results(req, &rqstp->rq_res);
-}
-
-/**
- * nfr_svc_reply_results - determine which results of a Reply may move in chunks
- * @req: request
- * @rqstp: nfsd thread's request with the Reply in rq_res
- */
-void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp)
-{
-	nfr_svc_reply_find_results(req, rqstp);
 }
 
 /**
@@ -397,7 +389,7 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 	struct nfr_svc_plan plan;
 	int rc;
 
-	nfr_svc_reply_find_results(req, rqstp);
+	nfr_svc_reply_results(req, rqstp);
 	rc = nfr_svc_reply_plan(req, &rqstp->rq_res, &plan);
 	if (!rc)
 		rc = nfr_svc_reply_build(req, &rqstp->rq_res, &plan);
@@ -406,7 +398,7 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
 	return rc;
 }
 
-/* --- parts of a Reply on a lane --- */
+/* --- a Reply that is conveyed in messages: by lane.c and padded.c --- */
 
 /**
  * nfr_svc_reply_split - find the data of a Reply, and the rest
@@ -418,36 +410,9 @@ int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
  */
 int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest)
 {
-	nfr_svc_reply_find_results(req, rqstp);
+	nfr_svc_reply_results(req, rqstp);
 	if (!nfr_svc_reply_results_fit(req, rqstp->rq_res.len))
 		return -EMSGSIZE;
 	*rest = nfr_svc_reply_rest(req, &rqstp->rq_res);
 	return 0;
-}
-
-/**
- * nfr_svc_reply_copy_rest - copy the Reply without results to the buffer of the request
- * @req: request that nfr_svc_reply_split() was called for
- * @res: Reply
- * @offset: offset in the buffer
- *
- * Return: 0 or a negative errno.
- */
-int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset)
-{
-	return nfr_svc_reply_inline(req, offset, res);
-}
-
-/**
- * nfr_svc_reply_data - get the memory of the first result
- * @req: request with a result that nfr_svc_reply_split() accepted
- * @res: Reply
- * @span: output
- *
- * Return: 0 or -EIO.
- */
-int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
-		       struct nfr_span *span)
-{
-	return nfr_svc_reply_span(res, req->results[0].offset, req->results[0].length, span);
 }

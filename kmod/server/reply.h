@@ -10,9 +10,7 @@ void nfr_svc_reply_results(struct nfr_svc_req *req, const struct svc_rqst *rqstp
 int nfr_svc_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 int nfr_svc_reply_span(const struct xdr_buf *res, u32 offset, u32 length, struct nfr_span *span);
 int nfr_svc_reply_split(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u32 *rest);
-int nfr_svc_reply_copy_rest(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset);
-int nfr_svc_reply_data(const struct nfr_svc_req *req, const struct xdr_buf *res,
-		       struct nfr_span *span);
+int nfr_svc_reply_inline(struct nfr_svc_req *req, const struct xdr_buf *res, u32 offset);
 int nfr_svc_reply_error(struct nfr_svc_req *req, enum nfr_error error);
 
 #endif

@@ -448,14 +448,6 @@ static inline u32 nfr_svc_recvs_for(const struct nfr_svc *svc, u32 grant)
 	return grant + dones + NFR_CALLBACK_CREDITS + 2 * NFR_BATCH;
 }
 
-static inline void nfr_svc_set_secure(const struct nfr_svc *svc, struct svc_rqst *rqstp)
-{
-	if (svc->privileged)
-		set_bit(RQ_SECURE, &rqstp->rq_flags);
-	else
-		clear_bit(RQ_SECURE, &rqstp->rq_flags);
-}
-
 /* Take the first entry from a list that the lock of @svc protects, or return NULL. */
 static inline struct list_head *nfr_svc_pop(struct nfr_svc *svc, struct list_head *list)
 {

@@ -209,11 +209,6 @@ static void nfr_svc_listener_detach(struct svc_xprt *xprt)
 	cancel_delayed_work_sync(&listener->again);
 }
 
-static int nfr_svc_listener_has_wspace(struct svc_xprt *xprt)
-{
-	return 1;
-}
-
 static int nfr_svc_listener_recvfrom(struct svc_rqst *rqstp)
 {
 	svc_xprt_received(rqstp->rq_xprt);
@@ -227,7 +222,7 @@ static void nfr_svc_listener_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 static const struct svc_xprt_ops nfr_svc_listener_ops = {
 	.xpo_accept		= nfr_svc_listener_accept,
 	.xpo_recvfrom		= nfr_svc_listener_recvfrom,
-	.xpo_has_wspace		= nfr_svc_listener_has_wspace,
+	.xpo_has_wspace		= nfr_svc_has_wspace,
 	.xpo_release_ctxt	= nfr_svc_listener_release_ctxt,
 	.xpo_detach		= nfr_svc_listener_detach,
 	.xpo_free		= nfr_svc_listener_free,
@@ -285,31 +280,6 @@ static struct svc_xprt *nfr_svc_listener_create(struct svc_serv *serv, struct ne
 
 /* --- operations of accepted connections --- */
 
-static int nfr_svc_has_wspace(struct svc_xprt *xprt)
-{
-	return 1;
-}
-
-/* nfsd dropped a request: the client may retransmit it on another connection only. */
-static void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
-{
-	struct nfr_svc_req *req = ctxt;
-	struct nfr_svc *svc;
-	u32 xid;
-
-	if (!req)
-		return;
-	svc = req->svc;
-	xid = req->head.xid;
-	nfr_svc_count(svc, dropped, 1);
-	nfr_svc_advance(req, NFR_SVC_FREE);
-	/* delayed, because nfsd also drops a retransmission while it still handles the original */
-	nfr_conn_abandon(svc->conn, xid);
-	/* a Call of a branch has a reference to it */
-	if (nfr_svc_is_branch(svc))
-		nfr_svc_put(svc);
-}
-
 static void nfr_svc_detach(struct svc_xprt *xprt)
 {
 	struct nfr_conn *conn = nfr_svc_of(xprt)->conn;
@@ -328,13 +298,6 @@ static void nfr_svc_kill_temp_xprt(struct svc_xprt *xprt)
 {
 }
 
-#ifdef HAVE_XPO_SECURE_PORT
-static void nfr_svc_secure_port(struct svc_rqst *rqstp)
-{
-	nfr_svc_set_secure(nfr_svc_of(rqstp->rq_xprt), rqstp);
-}
-#endif
-
 static const struct svc_xprt_ops nfr_svc_ops = {
 	.xpo_create		= nfr_svc_listener_create,
 	.xpo_recvfrom		= nfr_svc_recvfrom,
@@ -346,7 +309,7 @@ static const struct svc_xprt_ops nfr_svc_ops = {
 	.xpo_has_wspace		= nfr_svc_has_wspace,
 	.xpo_kill_temp_xprt	= nfr_svc_kill_temp_xprt,
 #ifdef HAVE_XPO_SECURE_PORT
-	.xpo_secure_port	= nfr_svc_secure_port,
+	.xpo_secure_port	= nfr_svc_set_secure,
 #endif
 };
 
