@@ -53,7 +53,7 @@ static inline u32 nfr_variant_bit(enum nfr_variant variant)
 #define NFR_LANES_MAX		64
 
 /*
- * Optimistic reads: the server's private data on the second connection has the number of
+ * Optimistic reads: the server's private data on the branch has the number of
  * pages of an extent, as a power of two.
  */
 #define NFR_EXTENT_ORDER	GENMASK(23, 16)

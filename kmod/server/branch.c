@@ -173,7 +173,7 @@ bool nfr_svc_branch_join(struct nfr_svc *svc)
 		first = NULL;
 	if (first) {
 		if (svc->personality->variant == NFR_OPTIMISTIC)
-			nfr_svc_branches_break(first, "replaced by a new second connection");
+			nfr_svc_branches_break(first, "replaced by a new branch");
 		first->nbranches++;
 		nfr_svc_branch_count++;
 		list_add_tail(&nfr_svc_branch_of(svc)->joined, &first->branches);

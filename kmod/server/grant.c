@@ -2,8 +2,8 @@
 /*
  * Grants: extents of files that a client may read from the page cache by RDMA Read.
  *
- * A grant holds references to the pages, registers them for the client's second
- * connection, and is announced by a notice behind the registration. The pages are the
+ * A grant holds references to the pages, registers them for the client's branch,
+ * and is announced by a notice behind the registration. The pages are the
  * file's own: what anybody writes through the page cache, the next RDMA Read returns. What
  * detaches pages from the file, or withdraws access to it, revokes the grants of the file
  * in the task that does it, which waits until the registrations are invalid, see revoke.c.
@@ -73,7 +73,7 @@ static struct page *nfr_svc_grant_page(struct address_space *mapping, pgoff_t in
 static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address_space *mapping,
 				     pgoff_t wanted, pgoff_t end)
 {
-	u32 order = grant->side->notices->order;
+	u32 order = grant->branch->notices->order;
 	pgoff_t index = (wanted >> order) << order;
 	pgoff_t stop = min(index + (1 << order), end), first = index;
 	struct page *page;
@@ -96,10 +96,10 @@ static pgoff_t nfr_svc_grant_collect(struct nfr_svc_grant *grant, struct address
  * Allocate a grant for the extent around @page, and take references to its pages. Returns
  * NULL if the page is not part of the file any more, or an allocation failed.
  */
-static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inode *inode,
+static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *branch, struct inode *inode,
 					       const struct nfr_read *read, struct page *page)
 {
-	u32 order = side->notices->order;
+	u32 order = branch->notices->order;
 	pgoff_t wanted = read->position >> PAGE_SHIFT, first;
 	loff_t size = i_size_read(inode);
 	struct nfr_svc_grant *grant;
@@ -114,7 +114,7 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 	timerqueue_init(&grant->expiry);
 	INIT_LIST_HEAD(&grant->of_client);
 	INIT_LIST_HEAD(&grant->of_file);
-	grant->side = side;
+	grant->branch = branch;
 	grant->created = jiffies;
 	grant->index = wanted >> order;
 	first = nfr_svc_grant_collect(grant, inode->i_mapping, wanted,
@@ -137,7 +137,7 @@ static struct nfr_svc_grant *nfr_svc_grant_pin(struct nfr_svc *side, struct inod
 /* Check for the part of a READ in its extent: another grant has no more of it. */
 static bool nfr_svc_grant_covers(const struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	u64 limit = (grant->index + 1) << grant->side->notices->order << PAGE_SHIFT;
+	u64 limit = (grant->index + 1) << grant->branch->notices->order << PAGE_SHIFT;
 	u64 end = grant->position + grant->segment.length;
 
 	return read->position >= grant->position && read->position < end &&
@@ -155,7 +155,7 @@ static bool nfr_svc_grant_is_stale(const struct nfr_svc_grant *grant, const stru
 
 static u64 nfr_svc_grant_credential(const struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	return nfr_conn_credential_digest(read, grant->side->conn->peer.token);
+	return nfr_conn_credential_digest(read, grant->branch->conn->peer.token);
 }
 
 /* Register the pages of a grant unless they are registered, and tell the client. Under the lock. */
@@ -170,7 +170,7 @@ static int nfr_svc_grant_announce(struct nfr_svc_grant *grant, const struct nfr_
 	int rc;
 
 	memcpy(notice.fh, read->fh, read->fh_length);
-	rc = nfr_svc_notice_grant(grant->side, &notice, &grant->exposure);
+	rc = nfr_svc_notice_grant(grant->branch, &notice, &grant->exposure);
 	if (rc)
 		return rc;
 	nfr_svc_grant_renew(grant, notice.lifetime);
@@ -187,7 +187,7 @@ static int nfr_svc_grant_map(struct nfr_svc_grant *grant)
 	};
 	int rc;
 
-	rc = nfr_svc_expose_memory(grant->side, &grant->exposure, &span, &grant->segment, 1);
+	rc = nfr_svc_expose_memory(grant->branch, &grant->exposure, &span, &grant->segment, 1);
 	return rc < 0 ? rc : 0;
 }
 
@@ -202,18 +202,18 @@ static void nfr_svc_grant_undo(struct nfr_svc_grant *grant)
 }
 
 /* Collect and map the pages of an extent. Returns a grant in no list, or NULL. */
-static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *side,
+static struct nfr_svc_grant *nfr_svc_grant_prepare(struct nfr_svc *branch,
 						   const struct nfr_read *read,
 						   struct inode *inode, struct page *page)
 {
-	struct nfr_svc_grant *grant = nfr_svc_grant_pin(side, inode, read, page);
+	struct nfr_svc_grant *grant = nfr_svc_grant_pin(branch, inode, read, page);
 
 	if (!grant) {
-		nfr_svc_count(side, refused[NFR_REFUSED_PAGES], 1);
+		nfr_svc_count(branch, refused[NFR_REFUSED_PAGES], 1);
 		return NULL;
 	}
 	if (nfr_svc_grant_map(grant)) {
-		nfr_svc_count(side, refused[NFR_REFUSED_MEMORY], 1);
+		nfr_svc_count(branch, refused[NFR_REFUSED_MEMORY], 1);
 		nfr_svc_grant_undo(grant);
 		return NULL;
 	}
@@ -233,16 +233,16 @@ static bool nfr_svc_grant_is_late(const struct inode *inode, ktime_t began)
 }
 
 /* Check whether anything of a file may be granted. Returns the reason if not, or -1. */
-static int nfr_svc_grant_obstacle(const struct nfr_svc *side, struct nfr_svc_watch *watch,
+static int nfr_svc_grant_obstacle(const struct nfr_svc *branch, struct nfr_svc_watch *watch,
 				  ktime_t began)
 {
-	if (watch->ended || watch->ending || !nfr_conn_is_up(side->conn))
+	if (watch->ended || watch->ending || !nfr_conn_is_up(branch->conn))
 		return NFR_REFUSED_BUSY;
 	if (!nfr_svc_watch_check(watch))
 		return NFR_REFUSED_OPEN;
 	if (nfr_svc_grant_is_late(watch->inode, began))
 		return NFR_REFUSED_CHANGED;
-	return nfr_svc_client_may_read(side->notices->client) ? -1 : NFR_REFUSED_LIMIT;
+	return nfr_svc_client_may_read(branch->notices->client) ? -1 : NFR_REFUSED_LIMIT;
 }
 
 /*
@@ -255,18 +255,18 @@ static void nfr_svc_grant_again(struct nfr_svc_grant *grant, const struct nfr_re
 	    grant->credential == nfr_svc_grant_credential(grant, read))
 		return;
 	if (!nfr_svc_grant_announce(grant, read))
-		nfr_svc_count(grant->side, grants_renewed, 1);
+		nfr_svc_count(grant->branch, grants_renewed, 1);
 }
 
 /*
  * Look for the grant of an extent, and announce it again. Returns -1 if a new one has to be made,
  * or the reason why not. Under the lock.
  */
-static int nfr_svc_grant_known(struct nfr_svc *side, const struct nfr_read *read,
+static int nfr_svc_grant_known(struct nfr_svc *branch, const struct nfr_read *read,
 			       struct nfr_svc_watch *watch, struct page *page)
 {
-	u64 index = read->position >> PAGE_SHIFT >> side->notices->order;
-	struct nfr_svc_grant *grant = nfr_svc_grant_find(watch, side, index);
+	u64 index = read->position >> PAGE_SHIFT >> branch->notices->order;
+	struct nfr_svc_grant *grant = nfr_svc_grant_find(watch, branch, index);
 
 	if (!grant)
 		return -1;
@@ -288,19 +288,19 @@ static int nfr_svc_grant_known(struct nfr_svc *side, const struct nfr_read *read
 /* Announce a new grant, which is charged. Returns whether somebody else has it then. */
 static bool nfr_svc_grant_publish(struct nfr_svc_grant *grant, const struct nfr_read *read)
 {
-	struct nfr_svc *side = grant->side;
+	struct nfr_svc *branch = grant->branch;
 
 	if (!nfr_svc_grant_announce(grant, read)) {
 		nfr_svc_grant_add(grant);
-		nfr_svc_count(side, grants, 1);
-		trace_nfsrdma_svc_grant(side, grant->segment.handle, grant->position,
+		nfr_svc_count(branch, grants, 1);
+		trace_nfsrdma_svc_grant(branch, grant->segment.handle, grant->position,
 					grant->segment.length);
 		return true;
 	}
-	nfr_svc_count(side, refused[NFR_REFUSED_CREDITS], 1);
+	nfr_svc_count(branch, refused[NFR_REFUSED_CREDITS], 1);
 	/* it may be registered, and its connection is broken */
 	if (grant->exposure.valid)
-		list_add_tail(&grant->of_side, &side->notices->dead);
+		list_add_tail(&grant->of_branch, &branch->notices->dead);
 	else
 		nfr_svc_grant_discharge(grant);
 	return grant->exposure.valid;
@@ -311,29 +311,29 @@ static void nfr_svc_grant_commit(struct nfr_svc_grant *grant, const struct nfr_r
 				 struct nfr_svc_watch *watch, struct page *page, ktime_t began,
 				 u32 changes)
 {
-	struct nfr_svc *side = grant->side;
+	struct nfr_svc *branch = grant->branch;
 	bool kept = false;
 	int why;
 
 	spin_lock_bh(&nfr_svc_grants_lock);
-	why = watch->changes == changes ? nfr_svc_grant_obstacle(side, watch, began) :
+	why = watch->changes == changes ? nfr_svc_grant_obstacle(branch, watch, began) :
 					  NFR_REFUSED_BUSY;
 	if (why < 0)
-		why = nfr_svc_grant_known(side, read, watch, page);
+		why = nfr_svc_grant_known(branch, read, watch, page);
 	if (why < 0 && !nfr_svc_grant_charge(grant))
 		why = NFR_REFUSED_LIMIT;
 	if (why < 0) {
 		grant->watch = watch;
 		kept = nfr_svc_grant_publish(grant, read);
 	} else if (why < NFR_REFUSED_REASONS) {
-		nfr_svc_count(side, refused[why], 1);
+		nfr_svc_count(branch, refused[why], 1);
 	}
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (!kept)
 		nfr_svc_grant_undo(grant);
 }
 
-static void nfr_svc_grant_watched(struct nfr_svc *side, const struct nfr_read *read,
+static void nfr_svc_grant_watched(struct nfr_svc *branch, const struct nfr_read *read,
 				  struct nfr_svc_watch *watch, struct inode *inode,
 				  struct page *page, ktime_t began)
 {
@@ -346,23 +346,23 @@ static void nfr_svc_grant_watched(struct nfr_svc *side, const struct nfr_read *r
 	spin_lock_bh(&nfr_svc_grants_lock);
 	nfr_svc_watch_list(watch);
 	changes = watch->changes;
-	why = nfr_svc_grant_obstacle(side, watch, began);
+	why = nfr_svc_grant_obstacle(branch, watch, began);
 	if (why < 0)
-		why = nfr_svc_grant_known(side, read, watch, page);
+		why = nfr_svc_grant_known(branch, read, watch, page);
 	spin_unlock_bh(&nfr_svc_grants_lock);
-	if (why < 0 && !nfr_svc_notice_may_grant(side))
+	if (why < 0 && !nfr_svc_notice_may_grant(branch))
 		why = NFR_REFUSED_CREDITS;
 	if (why < 0)
-		grant = nfr_svc_grant_prepare(side, read, inode, page);
+		grant = nfr_svc_grant_prepare(branch, read, inode, page);
 	else if (why < NFR_REFUSED_REASONS)
-		nfr_svc_count(side, refused[why], 1);
+		nfr_svc_count(branch, refused[why], 1);
 	if (why < 0 && grant)
 		nfr_svc_grant_commit(grant, read, watch, page, began, changes);
 }
 
 /**
  * nfr_svc_grant_reference - let a client read an extent of a file by itself
- * @side: second connection of the client
+ * @branch: branch of the client
  * @read: READ that nfsd has executed
  * @inode: inode of the file, with a reference, which the function releases; the caller holds
  *	s_umount of its file system, which the function releases, too
@@ -371,16 +371,16 @@ static void nfr_svc_grant_watched(struct nfr_svc *side, const struct nfr_read *r
  *
  * Context: nfsd thread. Waits for no device.
  */
-void nfr_svc_grant_reference(struct nfr_svc *side, const struct nfr_read *read,
+void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,
 			     struct inode *inode, struct page *page, ktime_t began)
 {
 	struct nfr_svc_watch *watch = nfr_svc_watch_get(inode);
 	struct super_block *sb = inode->i_sb;
 
 	if (watch)
-		nfr_svc_grant_watched(side, read, watch, inode, page, began);
+		nfr_svc_grant_watched(branch, read, watch, inode, page, began);
 	else
-		nfr_svc_count(side, refused[NFR_REFUSED_MEMORY], 1);
+		nfr_svc_count(branch, refused[NFR_REFUSED_MEMORY], 1);
 	/*
 	 * The watch has a reference to the inode, so that this one is not the last: releasing that
 	 * could wait until the file system is thawed, which takes s_umount.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The second connection of a client with the personality optimistic. It joins the first
+ * The branch of a client with the personality optimistic. It joins the first
  * one by its token, as a lane does, and carries no RPC: the client reads the server's page
  * cache over it, and the server sends notices, which grant references and revoke them.
  *
@@ -39,13 +39,13 @@
  * Encode @notice into the next buffer of the ring. Returns false if the client has no receive for
  * it (no credit), or the buffer is in use. Caller holds the lock.
  */
-static bool nfr_svc_notice_encode(struct nfr_svc *side, const struct nfr_notice *notice,
+static bool nfr_svc_notice_encode(struct nfr_svc *branch, const struct nfr_notice *notice,
 				  struct ib_sge *sge)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 	u32 slot = notices->sent % NFR_NOTICES;
 	u64 addr = notices->addr + slot * NFR_SVC_NOTICE_BYTES;
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 
 	if (!notices->credits ||
 	    (notices->sent >= NFR_NOTICES && !nfr_conn_is_retired(conn, notices->marks[slot])))
@@ -60,11 +60,11 @@ static bool nfr_svc_notice_encode(struct nfr_svc *side, const struct nfr_notice 
 }
 
 /* Account for the notice that was posted last. Caller holds the lock. */
-static void nfr_svc_notice_posted(struct nfr_svc *side)
+static void nfr_svc_notice_posted(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 
-	notices->marks[notices->sent % NFR_NOTICES] = nfr_conn_mark(side->conn);
+	notices->marks[notices->sent % NFR_NOTICES] = nfr_conn_mark(branch->conn);
 	notices->sent++;
 	notices->credits--;
 }
@@ -73,11 +73,11 @@ static void nfr_svc_notice_posted(struct nfr_svc *side)
  * Send the revocations that found no credit. Caller holds the lock. Returns 0 if none wait any
  * more, -EAGAIN, or -ENOTCONN; then the caller has to break the connection.
  */
-static int nfr_svc_notice_send_late(struct nfr_svc *side)
+static int nfr_svc_notice_send_late(struct nfr_svc *branch)
 {
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
-	struct nfr_svc_notices *notices = side->notices;
-	struct nfr_conn *conn = side->conn;
+	struct nfr_svc_notices *notices = branch->notices;
+	struct nfr_conn *conn = branch->conn;
 	struct ib_sge sge;
 	int rc;
 
@@ -93,12 +93,12 @@ static int nfr_svc_notice_send_late(struct nfr_svc *side)
 		notice.count = min_t(u32, notices->nlate, NFR_WIRE_REVOKED_MAX);
 		memcpy(notice.handles, notices->late + notices->nlate - notice.count,
 		       notice.count * sizeof(*notice.handles));
-		if (!nfr_svc_notice_encode(side, &notice, &sge))
+		if (!nfr_svc_notice_encode(branch, &notice, &sge))
 			return -EAGAIN;
 		nfr_conn_sq_take(&conn->sq, 1, &send, true);
 		if (nfr_conn_submit(conn, &send))
 			return -ENOTCONN;
-		nfr_svc_notice_posted(side);
+		nfr_svc_notice_posted(branch);
 		notices->nlate -= notice.count;
 	}
 	return 0;
@@ -117,18 +117,18 @@ static bool nfr_svc_notice_defer(struct nfr_svc_notices *notices, const struct n
 
 /**
  * nfr_svc_notice_may_grant - check whether a grant can be announced, before work for it
- * @side: second connection of a client
+ * @branch: branch of a client
  *
  * Return: false if the client has returned too few credits, also for revocations.
  */
-bool nfr_svc_notice_may_grant(struct nfr_svc *side)
+bool nfr_svc_notice_may_grant(struct nfr_svc *branch)
 {
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 	int rc;
 
 	spin_lock_bh(&conn->lock);
-	rc = nfr_svc_notice_send_late(side);
-	if (!rc && !side->notices->credits)
+	rc = nfr_svc_notice_send_late(branch);
+	if (!rc && !branch->notices->credits)
 		rc = -EAGAIN;
 	spin_unlock_bh(&conn->lock);
 	if (rc == -ENOTCONN)
@@ -138,7 +138,7 @@ bool nfr_svc_notice_may_grant(struct nfr_svc *side)
 
 /**
  * nfr_svc_notice_grant - register memory, and send the notice that names it
- * @side: second connection of a client
+ * @branch: branch of a client
  * @notice: grant
  * @exposure: mapped memory to register first; empty if it is registered already
  *
@@ -148,10 +148,10 @@ bool nfr_svc_notice_may_grant(struct nfr_svc *side)
  * Return: 0, -EAGAIN if the client has returned too few credits or the send queue is full, or
  * -ENOTCONN; then the memory is not registered, or the connection broken.
  */
-int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
+int nfr_svc_notice_grant(struct nfr_svc *branch, const struct nfr_notice *notice,
 			 struct nfr_exposure *exposure)
 {
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 	struct ib_sge sge;
 	struct ib_send_wr send = {
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
@@ -160,15 +160,15 @@ int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 	int rc;
 
 	spin_lock_bh(&conn->lock);
-	rc = nfr_svc_notice_send_late(side);
+	rc = nfr_svc_notice_send_late(branch);
 	if (!rc)
 		rc = nfr_conn_sq_admit(&conn->sq, count - 1 + NFR_SVC_NOTICE_ROOM);
-	if (!rc && !nfr_svc_notice_encode(side, notice, &sge))
+	if (!rc && !nfr_svc_notice_encode(branch, notice, &sge))
 		rc = -EAGAIN;
 	if (!rc) {
 		nfr_conn_sq_take(&conn->sq, count, &send, true);
 		rc = nfr_conn_submit(conn, nfr_mem_post(exposure, &send));
-		nfr_svc_notice_posted(side);
+		nfr_svc_notice_posted(branch);
 	}
 	spin_unlock_bh(&conn->lock);
 	if (rc == -ENOTCONN)
@@ -178,17 +178,17 @@ int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
 
 /**
  * nfr_svc_notice_revoke - announce invalidations, and post them
- * @side: second connection of a client
+ * @branch: branch of a client
  * @notice: handles to invalidate; without a credit, sent when the client returns one
  * @first: first invalidation
  * @last: last invalidation, with its completion
  *
  * Return: 0 or -ENOTCONN; then the caller has to fence the connection.
  */
-int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
+int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notice,
 			  struct ib_send_wr *first, struct ib_send_wr *last)
 {
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 	struct ib_sge sge;
 	struct ib_send_wr send = {
 		.wr_cqe = &conn->signal_cqe, .opcode = IB_WR_SEND, .sg_list = &sge, .num_sge = 1,
@@ -198,12 +198,12 @@ int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 	int rc;
 
 	spin_lock_bh(&conn->lock);
-	told = nfr_svc_notice_encode(side, notice, &sge);
+	told = nfr_svc_notice_encode(branch, notice, &sge);
 	rc = nfr_conn_post(conn, told ? &send : first, last, notice->count + told, true);
 	if (!rc && told)
-		nfr_svc_notice_posted(side);
+		nfr_svc_notice_posted(branch);
 	else if (!rc)
-		kept = nfr_svc_notice_defer(side->notices, notice);
+		kept = nfr_svc_notice_defer(branch->notices, notice);
 	spin_unlock_bh(&conn->lock);
 	if (!kept)
 		nfr_conn_break(conn, "the client returned no credits for revocations");
@@ -214,14 +214,14 @@ int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
 
 /**
  * nfr_svc_notice_receive - accept the credits that a client returns
- * @conn: second connection
+ * @conn: branch
  * @recv: message
  *
  * Context: Completion handler.
  */
 void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
-	struct nfr_svc *side = conn->owner;
+	struct nfr_svc *branch = conn->owner;
 	struct nfr_notice notice;
 	bool sound, late = false;
 	int rc = 0;
@@ -230,11 +230,11 @@ void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 		notice.kind == NFR_NOTICE_CREDIT;
 	if (sound) {
 		spin_lock_bh(&conn->lock);
-		sound = notice.count <= NFR_NOTICES - side->notices->credits;
+		sound = notice.count <= NFR_NOTICES - branch->notices->credits;
 		if (sound) {
-			side->notices->credits += notice.count;
-			late = side->notices->nlate;
-			rc = nfr_svc_notice_send_late(side);
+			branch->notices->credits += notice.count;
+			late = branch->notices->nlate;
+			rc = nfr_svc_notice_send_late(branch);
 		}
 		spin_unlock_bh(&conn->lock);
 	}
@@ -244,32 +244,32 @@ void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 	else if (rc == -ENOTCONN)
 		nfr_conn_break(conn, "posting a notice failed");
 	else if (late && !rc)
-		side->notices->credited(side);
+		branch->notices->credited(branch);
 }
 
 /* --- life --- */
 
 /**
- * nfr_svc_notice_agree - prepare a second connection
- * @side: new connection
+ * nfr_svc_notice_agree - prepare a branch
+ * @branch: new connection
  * @param: parameters of the connection request
  *
  * Return: 0, -EOPNOTSUPP if the device is unsuitable, or -ENOMEM.
  */
-int nfr_svc_notice_agree(struct nfr_svc *side, const struct rdma_conn_param *param)
+int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *param)
 {
 	struct nfr_svc_notices *notices = kzalloc(sizeof(*notices), NFR_GFP_RETRIED);
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 
 	if (!notices)
 		return -ENOMEM;
-	if (nfr_svc_pool_init(side, &notices->pool)) {
+	if (nfr_svc_pool_init(branch, &notices->pool)) {
 		kfree(notices);
 		return nfr_conn_unfit(conn, NFR_CONN_SMALL);
 	}
-	notices->side = side;
+	notices->branch = branch;
 	notices->credits = NFR_NOTICES;
-	side->notices = notices;
+	branch->notices = notices;
 	conn->wanted.inline_send = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.inline_recv = NFR_SVC_NOTICE_INLINE;
 	conn->wanted.credits = NFR_SVC_NOTICE_RECVS;
@@ -277,10 +277,10 @@ int nfr_svc_notice_agree(struct nfr_svc *side, const struct rdma_conn_param *par
 	return 0;
 }
 
-static int nfr_svc_notice_map(struct nfr_svc *side)
+static int nfr_svc_notice_map(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
-	struct ib_device *device = side->conn->device;
+	struct nfr_svc_notices *notices = branch->notices;
+	struct ib_device *device = branch->conn->device;
 	u64 addr;
 
 	notices->ring = kmalloc(NFR_NOTICES * NFR_SVC_NOTICE_BYTES, NFR_GFP_RETRIED);
@@ -298,21 +298,21 @@ static int nfr_svc_notice_map(struct nfr_svc *side)
 }
 
 /**
- * nfr_svc_notice_fit - set the profile of a second connection
- * @side: adopted connection
+ * nfr_svc_notice_fit - set the profile of a branch
+ * @branch: adopted connection
  *
  * Return: 0, -EOPNOTSUPP if the device or the client is unsuitable, or -ENOMEM.
  */
-int nfr_svc_notice_fit(struct nfr_svc *side)
+int nfr_svc_notice_fit(struct nfr_svc *branch)
 {
-	struct nfr_conn *conn = side->conn;
+	struct nfr_conn *conn = branch->conn;
 	const struct ib_device_attr *attrs = &conn->device->attrs;
 	struct nfr_profile *profile = &conn->profile;
 	int rc = nfr_conn_fit_queue(conn, NFR_SVC_REVOKED_MAX + 2);
 
 	if (rc)
 		return rc;
-	side->notices->order = ilog2(min_t(u32, side->pool->depth, 1 << NFR_EXTENT_ORDER_MAX));
+	branch->notices->order = ilog2(min_t(u32, branch->pool->depth, 1 << NFR_EXTENT_ORDER_MAX));
 	profile->receives = NFR_SVC_NOTICE_RECVS;
 	profile->sends = NFR_SVC_NOTICE_SENDS;
 	profile->send_sges = 1;
@@ -322,21 +322,21 @@ int nfr_svc_notice_fit(struct nfr_svc *side)
 	profile->private = (struct nfr_private) {
 		.extended = true, .token = conn->peer.token,
 		.capabilities = nfr_variant_bit(NFR_OPTIMISTIC) | NFR_LANE |
-				FIELD_PREP(NFR_EXTENT_ORDER, side->notices->order),
+				FIELD_PREP(NFR_EXTENT_ORDER, branch->notices->order),
 	};
-	return nfr_svc_notice_map(side);
+	return nfr_svc_notice_map(branch);
 }
 
 /**
- * nfr_svc_notice_destroy - free what a second connection has beside its queues
- * @side: drained connection without grants
+ * nfr_svc_notice_destroy - free what a branch has beside its queues
+ * @branch: drained connection without grants
  */
-void nfr_svc_notice_destroy(struct nfr_svc *side)
+void nfr_svc_notice_destroy(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 
 	if (notices->ring)
-		ib_dma_unmap_single(side->conn->device, notices->addr,
+		ib_dma_unmap_single(branch->conn->device, notices->addr,
 				    NFR_NOTICES * NFR_SVC_NOTICE_BYTES, DMA_TO_DEVICE);
 	nfr_mem_pool_destroy(&notices->pool);
 	kfree(notices->ring);

@@ -187,18 +187,18 @@ static bool nfr_svc_optimistic_is_read(const struct nfr_svc_req *req,
 static void nfr_svc_optimistic_grant(const struct nfr_svc_req *req, const struct nfr_read *read,
 				     const struct svc_rqst *rqstp)
 {
-	struct nfr_svc *side = nfr_svc_branches_latest(req->svc);
+	struct nfr_svc *branch = nfr_svc_branches_latest(req->svc);
 	struct page *page = rqstp->rq_res.pages[0];
 	struct inode *inode;
 
-	if (!side)
+	if (!branch)
 		return;
 	inode = nfr_svc_optimistic_file(page, read);
 	if (inode)
-		nfr_svc_grant_reference(side, read, inode, page, rqstp->rq_stime);
+		nfr_svc_grant_reference(branch, read, inode, page, rqstp->rq_stime);
 	else
-		nfr_svc_count(side, refused[NFR_REFUSED_FILE], 1);
-	nfr_svc_put(side);
+		nfr_svc_count(branch, refused[NFR_REFUSED_FILE], 1);
+	nfr_svc_put(branch);
 }
 
 static int nfr_svc_optimistic_reply(struct nfr_svc_req *req, struct svc_rqst *rqstp)
@@ -210,30 +210,30 @@ static int nfr_svc_optimistic_reply(struct nfr_svc_req *req, struct svc_rqst *rq
 	return nfr_svc_reply(req, rqstp);
 }
 
-/* --- the second connection, see notice.c --- */
+/* --- the branch, see notice.c --- */
 
 static void nfr_svc_optimistic_writable(struct nfr_conn *conn)
 {
 }
 
-static int nfr_svc_optimistic_agree(struct nfr_svc *side, const struct rdma_conn_param *param)
+static int nfr_svc_optimistic_agree(struct nfr_svc *branch, const struct rdma_conn_param *param)
 {
-	int rc = nfr_svc_notice_agree(side, param);
+	int rc = nfr_svc_notice_agree(branch, param);
 
 	if (!rc)
-		nfr_svc_grants_init(side);
+		nfr_svc_grants_init(branch);
 	return rc;
 }
 
-static int nfr_svc_optimistic_fit(struct nfr_svc *side)
+static int nfr_svc_optimistic_fit(struct nfr_svc *branch)
 {
-	return nfr_svc_notice_fit(side) ?: nfr_svc_grants_join(side);
+	return nfr_svc_notice_fit(branch) ?: nfr_svc_grants_join(branch);
 }
 
-static void nfr_svc_optimistic_destroy(struct nfr_svc *side)
+static void nfr_svc_optimistic_destroy(struct nfr_svc *branch)
 {
-	nfr_svc_grants_destroy(side);
-	nfr_svc_notice_destroy(side);
+	nfr_svc_grants_destroy(branch);
+	nfr_svc_notice_destroy(branch);
 }
 
 static const struct nfr_svc_personality nfr_svc_optimistic_branch = {

@@ -27,7 +27,7 @@
 /* Revocations that wait for a credit of the client; one that lets more wait loses its connection */
 #define NFR_SVC_LATE_MAX	512
 
-/* Largest message on the second connection, in bytes */
+/* Largest message on the branch, in bytes */
 #define NFR_SVC_NOTICE_INLINE	1024
 
 /**
@@ -35,7 +35,7 @@
  * @list: link in the list of all clients
  * @net: network namespace of the server
  * @address: address of the client, without a port
- * @sides: its second connections
+ * @branches: its branches
  * @grants: grants that it may use, the one that was announced first at the head
  * @pages: pages that all its grants count for
  * @ending: part of @pages whose grants are being revoked
@@ -47,7 +47,7 @@ struct nfr_svc_client {
 	struct list_head list;
 	const struct net *net;
 	struct sockaddr_storage address;
-	struct list_head sides;
+	struct list_head branches;
 	struct list_head grants;
 	u32 pages;
 	u32 ending;
@@ -56,8 +56,8 @@ struct nfr_svc_client {
 };
 
 /**
- * struct nfr_svc_notices - what the second connection of a client has
- * @side: the connection
+ * struct nfr_svc_notices - what the branch of a client has
+ * @branch: the connection
  * @pool: its MRs
  * @credits: notices that the client has receives for; the lock of the connection protects
  *	the members up to @late
@@ -69,7 +69,7 @@ struct nfr_svc_client {
  * @order: pages of an extent, as a power of two
  * @credited: called when the client has returned credits for all revocations
  * @client: the client, or NULL; nfr_svc_grants_lock protects it, and the other members
- * @of_client: link in nfr_svc_client.sides
+ * @of_client: link in nfr_svc_client.branches
  * @pages: pages that all its grants count for
  * @grants: grants that the client may use
  * @ending: grants to revoke, those that a task waits for at the head
@@ -86,7 +86,7 @@ struct nfr_svc_client {
  * @revoke_cqe: completion of the last invalidation of @batch
  */
 struct nfr_svc_notices {
-	struct nfr_svc *side;
+	struct nfr_svc *branch;
 	struct nfr_pool pool;
 	u32 credits;
 	u32 sent;
@@ -96,7 +96,7 @@ struct nfr_svc_notices {
 	u32 nlate;
 	u32 late[NFR_SVC_LATE_MAX];
 	u32 order;
-	void (*credited)(struct nfr_svc *side);
+	void (*credited)(struct nfr_svc *branch);
 	struct nfr_svc_client *client;
 	struct list_head of_client;
 	u32 pages;
@@ -152,9 +152,9 @@ struct nfr_svc_watch {
  * @expiry: time at which the grant expires, and link in the queue of all grants
  * @of_client: link in nfr_svc_client.grants
  * @of_file: link in nfr_svc_watch.grants
- * @of_side: link in a list of nfr_svc_notices
+ * @of_branch: link in a list of nfr_svc_notices
  * @watch: watch of the file; NULL if a fence has ended the grant
- * @side: second connection of the client
+ * @branch: branch of the client
  * @index: number of the extent in the file
  * @position: position of the memory in the file, in bytes
  * @exposure: registration
@@ -176,9 +176,9 @@ struct nfr_svc_grant {
 	struct timerqueue_node expiry;
 	struct list_head of_client;
 	struct list_head of_file;
-	struct list_head of_side;
+	struct list_head of_branch;
 	struct nfr_svc_watch *watch;
-	struct nfr_svc *side;
+	struct nfr_svc *branch;
 	u64 index;
 	u64 position;
 	struct nfr_exposure exposure;
@@ -200,14 +200,14 @@ struct nfr_svc_grant {
 extern spinlock_t nfr_svc_grants_lock;
 
 /* notice.c */
-int nfr_svc_notice_agree(struct nfr_svc *side, const struct rdma_conn_param *param);
-int nfr_svc_notice_fit(struct nfr_svc *side);
-void nfr_svc_notice_destroy(struct nfr_svc *side);
+int nfr_svc_notice_agree(struct nfr_svc *branch, const struct rdma_conn_param *param);
+int nfr_svc_notice_fit(struct nfr_svc *branch);
+void nfr_svc_notice_destroy(struct nfr_svc *branch);
 void nfr_svc_notice_receive(struct nfr_conn *conn, struct nfr_recv *recv);
-bool nfr_svc_notice_may_grant(struct nfr_svc *side);
-int nfr_svc_notice_grant(struct nfr_svc *side, const struct nfr_notice *notice,
+bool nfr_svc_notice_may_grant(struct nfr_svc *branch);
+int nfr_svc_notice_grant(struct nfr_svc *branch, const struct nfr_notice *notice,
 			 struct nfr_exposure *exposure);
-int nfr_svc_notice_revoke(struct nfr_svc *side, const struct nfr_notice *notice,
+int nfr_svc_notice_revoke(struct nfr_svc *branch, const struct nfr_notice *notice,
 			  struct ib_send_wr *first, struct ib_send_wr *last);
 
 /* revoke.c; callers hold the lock, except where a comment there says otherwise */
@@ -216,7 +216,7 @@ void nfr_svc_watch_put(struct nfr_svc_watch *watch);
 void nfr_svc_watch_list(struct nfr_svc_watch *watch);
 bool nfr_svc_watch_check(struct nfr_svc_watch *watch);
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
-					 const struct nfr_svc *side, u64 index);
+					 const struct nfr_svc *branch, u64 index);
 void nfr_svc_grant_add(struct nfr_svc_grant *grant);
 void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime);
 bool nfr_svc_grant_charge(struct nfr_svc_grant *grant);
@@ -228,13 +228,13 @@ void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why);
 void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why);
 
 /* revoke.c; callers do not hold it */
-void nfr_svc_grants_init(struct nfr_svc *side);
-int nfr_svc_grants_join(struct nfr_svc *side);
-void nfr_svc_grants_destroy(struct nfr_svc *side);
-void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq);
+void nfr_svc_grants_init(struct nfr_svc *branch);
+int nfr_svc_grants_join(struct nfr_svc *branch);
+void nfr_svc_grants_destroy(struct nfr_svc *branch);
+void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq);
 
 /* grant.c */
-void nfr_svc_grant_reference(struct nfr_svc *side, const struct nfr_read *read,
+void nfr_svc_grant_reference(struct nfr_svc *branch, const struct nfr_read *read,
 			     struct inode *inode, struct page *page, ktime_t began);
 
 #endif

@@ -11,7 +11,7 @@
  * next. Only a task that changes a file waits, until none of its grants is left. All connections
  * together have NFR_SVC_REVOKE_TIMEOUT for that. Then the task fences those that are late; their
  * grants are dead, and keep their pages until the queue pair is drained. A client whose
- * invalidations take too much time of such tasks loses its second connections, and gets no
+ * invalidations take too much time of such tasks loses its branches, and gets no
  * grants for a while.
  *
  * fsnotify calls the mark of a file in the task that changes the file, or access to it, before
@@ -135,17 +135,17 @@ static void nfr_svc_client_charge(struct nfr_svc_client *client, s64 waited)
 	client->waited += waited - NFR_SVC_REVOKE_FREE;
 	if (nfr_svc_client_may_read(client))
 		return;
-	list_for_each_entry(notices, &client->sides, of_client)
-		nfr_conn_break(notices->side->conn, "its invalidations took too much time");
+	list_for_each_entry(notices, &client->branches, of_client)
+		nfr_conn_break(notices->branch->conn, "its invalidations took too much time");
 }
 
-static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *side)
+static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *branch)
 {
-	const struct sockaddr *address = (const struct sockaddr *)&side->remote;
+	const struct sockaddr *address = (const struct sockaddr *)&branch->remote;
 	struct nfr_svc_client *client;
 
 	list_for_each_entry(client, &nfr_svc_clients, list)
-		if (client->net == side->first->xprt.xpt_net &&
+		if (client->net == branch->first->xprt.xpt_net &&
 		    rpc_cmp_addr((const struct sockaddr *)&client->address, address))
 			return client;
 	return NULL;
@@ -153,30 +153,30 @@ static struct nfr_svc_client *nfr_svc_client_find(const struct nfr_svc *side)
 
 /**
  * nfr_svc_grants_join - find what the connections of a client have in common
- * @side: new second connection, whose addresses are set
+ * @branch: new branch, whose addresses are set
  *
  * Context: The caller does not hold the lock; sleeps.
  *
  * Return: 0 or -ENOMEM.
  */
-int nfr_svc_grants_join(struct nfr_svc *side)
+int nfr_svc_grants_join(struct nfr_svc *branch)
 {
 	struct nfr_svc_client *client, *found;
 
 	client = kzalloc(sizeof(*client), NFR_GFP_RETRIED);
 	if (!client)
 		return -ENOMEM;
-	INIT_LIST_HEAD(&client->sides);
+	INIT_LIST_HEAD(&client->branches);
 	INIT_LIST_HEAD(&client->grants);
-	client->net = side->first->xprt.xpt_net;
-	client->address = side->remote;
+	client->net = branch->first->xprt.xpt_net;
+	client->address = branch->remote;
 	client->until = jiffies;
 	spin_lock_bh(&nfr_svc_grants_lock);
-	found = nfr_svc_client_find(side);
+	found = nfr_svc_client_find(branch);
 	if (!found)
 		list_add(&client->list, &nfr_svc_clients);
-	side->notices->client = found ?: client;
-	list_add(&side->notices->of_client, &side->notices->client->sides);
+	branch->notices->client = found ?: client;
+	list_add(&branch->notices->of_client, &branch->notices->client->branches);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	if (found)
 		kfree(client);
@@ -189,7 +189,7 @@ static void nfr_svc_clients_reap(bool all)
 	struct nfr_svc_client *client, *next;
 
 	list_for_each_entry_safe(client, next, &nfr_svc_clients, list) {
-		if (!list_empty(&client->sides) ||
+		if (!list_empty(&client->branches) ||
 		    (!all && client->waited && time_before(jiffies, client->until)))
 			continue;
 		list_del(&client->list);
@@ -303,28 +303,28 @@ bool nfr_svc_watch_check(struct nfr_svc_watch *watch)
 
 /* --- grants; callers hold the lock --- */
 
-static u64 nfr_svc_grant_key(const struct nfr_svc_watch *watch, const struct nfr_svc *side,
+static u64 nfr_svc_grant_key(const struct nfr_svc_watch *watch, const struct nfr_svc *branch,
 			     u64 index)
 {
-	return (unsigned long)watch ^ ((u64)(unsigned long)side << 8) ^ (index << 16);
+	return (unsigned long)watch ^ ((u64)(unsigned long)branch << 8) ^ (index << 16);
 }
 
 /**
  * nfr_svc_grant_find - find the grant of an extent
  * @watch: watch of the file
- * @side: second connection of the client
+ * @branch: branch of the client
  * @index: number of the extent in the file
  *
  * Return: grant, or NULL.
  */
 struct nfr_svc_grant *nfr_svc_grant_find(const struct nfr_svc_watch *watch,
-					 const struct nfr_svc *side, u64 index)
+					 const struct nfr_svc *branch, u64 index)
 {
 	struct nfr_svc_grant *grant;
 
 	hash_for_each_possible(nfr_svc_grants_table, grant, node,
-			       nfr_svc_grant_key(watch, side, index))
-		if (grant->watch == watch && grant->side == side && grant->index == index)
+			       nfr_svc_grant_key(watch, branch, index))
+		if (grant->watch == watch && grant->branch == branch && grant->index == index)
 			return grant;
 	return NULL;
 }
@@ -338,10 +338,10 @@ void nfr_svc_grant_add(struct nfr_svc_grant *grant)
 	struct nfr_svc_watch *watch = grant->watch;
 
 	hash_add(nfr_svc_grants_table, &grant->node,
-		 nfr_svc_grant_key(watch, grant->side, grant->index));
+		 nfr_svc_grant_key(watch, grant->branch, grant->index));
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_add_tail(&grant->of_client, &grant->side->notices->client->grants);
-	list_add_tail(&grant->of_side, &grant->side->notices->grants);
+	list_add_tail(&grant->of_client, &grant->branch->notices->client->grants);
+	list_add_tail(&grant->of_branch, &grant->branch->notices->grants);
 	if (list_empty(&watch->grants)) {
 		watch->checked = jiffies;
 		list_move_tail(&watch->list, &nfr_svc_watches);
@@ -365,7 +365,7 @@ void nfr_svc_grant_renew(struct nfr_svc_grant *grant, u32 lifetime)
 	if (!listed)
 		return;
 	timerqueue_add(&nfr_svc_grants_expiry, &grant->expiry);
-	list_move_tail(&grant->of_client, &grant->side->notices->client->grants);
+	list_move_tail(&grant->of_client, &grant->branch->notices->client->grants);
 }
 
 /**
@@ -390,15 +390,15 @@ static void nfr_svc_grant_hide(struct nfr_svc_grant *grant)
 /* The client cannot use a grant any more: remove it from all lists but that of its connection. */
 static void nfr_svc_grant_gone(struct nfr_svc_grant *grant)
 {
-	struct nfr_svc_notices *notices = grant->side->notices;
+	struct nfr_svc_notices *notices = grant->branch->notices;
 	struct nfr_svc_watch *watch = grant->watch;
 
 	if (!grant->ending) {
 		nfr_svc_grant_hide(grant);
 	} else {
-		nfr_svc_count(grant->side, grants_revoked, 1);
-		nfr_svc_count(grant->side, revoked[grant->why], 1);
-		trace_nfsrdma_svc_revoke(grant->side, grant->segment.handle, grant->position,
+		nfr_svc_count(grant->branch, grants_revoked, 1);
+		nfr_svc_count(grant->branch, revoked[grant->why], 1);
+		trace_nfsrdma_svc_revoke(grant->branch, grant->segment.handle, grant->position,
 					 nfr_observe_revoked(grant->why));
 		notices->nwaited -= grant->waited;
 		notices->client->ending -= grant->cost;
@@ -431,7 +431,7 @@ void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
  */
 void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
 {
-	struct nfr_svc_notices *notices = grant->side->notices;
+	struct nfr_svc_notices *notices = grant->branch->notices;
 
 	notices->pages -= grant->cost;
 	notices->client->pages -= grant->cost;
@@ -452,19 +452,19 @@ static void nfr_svc_revoke_hurry(struct list_head *grants)
 {
 	struct nfr_svc_grant *grant;
 
-	list_for_each_entry(grant, grants, of_side) {
+	list_for_each_entry(grant, grants, of_branch) {
 		grant->watch->hurry = true;
 		wake_up_all(&grant->watch->wait);
 	}
 }
 
 /* The connection cannot end its grants: only a fence does. */
-static void nfr_svc_revoke_failed(struct nfr_svc *side, const char *reason)
+static void nfr_svc_revoke_failed(struct nfr_svc *branch, const char *reason)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 
 	notices->failed = true;
-	nfr_conn_break(side->conn, reason);
+	nfr_conn_break(branch->conn, reason);
 	nfr_svc_revoke_hurry(&notices->batch);
 	nfr_svc_revoke_hurry(&notices->ending);
 }
@@ -477,7 +477,7 @@ static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *no
 	struct nfr_svc_grant *grant;
 
 	notice->count = 0;
-	list_for_each_entry(grant, grants, of_side) {
+	list_for_each_entry(grant, grants, of_branch) {
 		nfr_mem_revoke(&grant->exposure, &begin, &end);
 		*link = begin;
 		link = &end->next;
@@ -490,9 +490,9 @@ static void nfr_svc_revoke_chain(struct list_head *grants, struct nfr_notice *no
 static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc);
 
 /* Post the next batch of a connection, unless it has one. */
-static void nfr_svc_revoke_next(struct nfr_svc *side)
+static void nfr_svc_revoke_next(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 	struct nfr_notice notice = { .kind = NFR_NOTICE_REVOKE };
 	struct ib_send_wr *first, *last;
 	struct nfr_svc_grant *grant;
@@ -512,9 +512,9 @@ static void nfr_svc_revoke_next(struct nfr_svc *side)
 		return;
 	}
 	while (notices->nbatch < NFR_SVC_REVOKED_MAX && !list_empty(&notices->ending)) {
-		grant = list_first_entry(&notices->ending, struct nfr_svc_grant, of_side);
+		grant = list_first_entry(&notices->ending, struct nfr_svc_grant, of_branch);
 		grant->posted = true;
-		list_move_tail(&grant->of_side, &notices->batch);
+		list_move_tail(&grant->of_branch, &notices->batch);
 		notices->nbatch++;
 	}
 	nfr_svc_revoke_chain(&notices->batch, &notice, &first, &last);
@@ -522,23 +522,23 @@ static void nfr_svc_revoke_next(struct nfr_svc *side)
 	last->wr_cqe = &notices->revoke_cqe;
 	notices->posted = jiffies;
 	list_move_tail(&notices->busy, &nfr_svc_grants_busy);
-	if (!nfr_conn_is_up(side->conn) || nfr_svc_notice_revoke(side, &notice, first, last))
-		nfr_svc_revoke_failed(side, "an invalidation could not be posted");
+	if (!nfr_conn_is_up(branch->conn) || nfr_svc_notice_revoke(branch, &notice, first, last))
+		nfr_svc_revoke_failed(branch, "an invalidation could not be posted");
 }
 
 /* A client has returned credits. Completion handler; the caller does not hold the lock. */
-static void nfr_svc_revoke_on(struct nfr_svc *side)
+static void nfr_svc_revoke_on(struct nfr_svc *branch)
 {
 	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_revoke_next(side);
+	nfr_svc_revoke_next(branch);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
 
-/* Enter a grant into the list of those to revoke. @sides gets its connection. */
+/* Enter a grant into the list of those to revoke. @branches gets its connection. */
 static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why, bool waited,
-			       struct list_head *sides)
+			       struct list_head *branches)
 {
-	struct nfr_svc_notices *notices = grant->side->notices;
+	struct nfr_svc_notices *notices = grant->branch->notices;
 
 	if (!grant->ending) {
 		nfr_svc_grant_hide(grant);
@@ -547,7 +547,7 @@ static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why
 		grant->watch->ending++;
 		notices->client->ending += grant->cost;
 		WRITE_ONCE(nfr_svc_grants_ending, nfr_svc_grants_ending + grant->cost);
-		list_move_tail(&grant->of_side, &notices->ending);
+		list_move_tail(&grant->of_branch, &notices->ending);
 	}
 	if (waited && !grant->waited) {
 		grant->waited = true;
@@ -555,20 +555,20 @@ static void nfr_svc_revoke_add(struct nfr_svc_grant *grant, enum nfr_revoked why
 			notices->waited_at = ktime_get();
 		/* before those that no task waits for */
 		if (!grant->posted)
-			list_move(&grant->of_side, &notices->ending);
+			list_move(&grant->of_branch, &notices->ending);
 	}
 	if (list_empty(&notices->due))
-		list_add_tail(&notices->due, sides);
+		list_add_tail(&notices->due, branches);
 }
 
-/* Post the invalidations of grants that were added. @sides becomes empty. */
-static void nfr_svc_revoke_post(struct list_head *sides)
+/* Post the invalidations of grants that were added. @branches becomes empty. */
+static void nfr_svc_revoke_post(struct list_head *branches)
 {
 	struct nfr_svc_notices *notices, *next;
 
-	list_for_each_entry_safe(notices, next, sides, due) {
+	list_for_each_entry_safe(notices, next, branches, due) {
 		list_del_init(&notices->due);
-		nfr_svc_revoke_next(notices->side);
+		nfr_svc_revoke_next(notices->branch);
 	}
 }
 
@@ -576,11 +576,11 @@ static void nfr_svc_revoke_post(struct list_head *sides)
 static void nfr_svc_revoke_watch(struct nfr_svc_watch *watch, enum nfr_revoked why, bool waited)
 {
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(sides);
+	LIST_HEAD(branches);
 
 	list_for_each_entry(grant, &watch->grants, of_file)
-		nfr_svc_revoke_add(grant, why, waited, &sides);
-	nfr_svc_revoke_post(&sides);
+		nfr_svc_revoke_add(grant, why, waited, &branches);
+	nfr_svc_revoke_post(&branches);
 }
 
 /**
@@ -600,10 +600,10 @@ void nfr_svc_revoke_soon(struct nfr_svc_watch *watch, enum nfr_revoked why)
  */
 void nfr_svc_revoke_grant(struct nfr_svc_grant *grant, enum nfr_revoked why)
 {
-	LIST_HEAD(sides);
+	LIST_HEAD(branches);
 
-	nfr_svc_revoke_add(grant, why, false, &sides);
-	nfr_svc_revoke_post(&sides);
+	nfr_svc_revoke_add(grant, why, false, &branches);
+	nfr_svc_revoke_post(&branches);
 }
 
 /* --- limits; callers hold the lock --- */
@@ -646,7 +646,7 @@ static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32
 	const u32 *ending = client ? &client->ending : &nfr_svc_grants_ending;
 	u32 spare = limit / NFR_SVC_GRANT_SPARE;
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(sides);
+	LIST_HEAD(branches);
 
 	limit = max(limit, cost);
 	if (*pages - *ending + cost + spare <= limit)
@@ -656,9 +656,9 @@ static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32
 		grant = client ? nfr_svc_grant_oldest_of(client) : nfr_svc_grant_oldest();
 		if (!grant || nfr_svc_grant_stays(grant))
 			break;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &sides);
+		nfr_svc_revoke_add(grant, NFR_REVOKED_LIMIT, false, &branches);
 	}
-	nfr_svc_revoke_post(&sides);
+	nfr_svc_revoke_post(&branches);
 	return *pages + cost <= limit;
 }
 
@@ -670,7 +670,7 @@ static bool nfr_svc_revoke_for_room(struct nfr_svc_client *client, u32 cost, u32
  */
 bool nfr_svc_grant_charge(struct nfr_svc_grant *grant)
 {
-	struct nfr_svc_notices *notices = grant->side->notices;
+	struct nfr_svc_notices *notices = grant->branch->notices;
 	u32 cost = nfr_svc_grant_cost(grant), limit = nfr_params_optimistic_pages();
 
 	if (!nfr_svc_revoke_for_room(notices->client, cost, limit / NFR_SVC_SHARE) ||
@@ -697,9 +697,9 @@ static void nfr_svc_revoke_charge(struct nfr_svc_notices *notices)
 }
 
 /* Take a complete batch. Returns false if it failed: then its grants wait for a fence. */
-static bool nfr_svc_revoke_take(struct nfr_svc *side, bool revoked, struct list_head *grants)
+static bool nfr_svc_revoke_take(struct nfr_svc *branch, bool revoked, struct list_head *grants)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 
 	spin_lock_bh(&nfr_svc_grants_lock);
 	list_del_init(&notices->busy);
@@ -708,7 +708,7 @@ static bool nfr_svc_revoke_take(struct nfr_svc *side, bool revoked, struct list_
 		list_splice_init(&notices->batch, grants);
 		notices->nbatch = 0;
 	} else {
-		nfr_svc_revoke_failed(side, "an invalidation failed");
+		nfr_svc_revoke_failed(branch, "an invalidation failed");
 	}
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	return revoked;
@@ -719,31 +719,31 @@ static void nfr_svc_revocation_done(struct ib_cq *cq, struct ib_wc *wc)
 {
 	struct nfr_svc_notices *notices =
 		container_of(wc->wr_cqe, struct nfr_svc_notices, revoke_cqe);
-	struct nfr_svc *side = notices->side;
+	struct nfr_svc *branch = notices->branch;
 	struct nfr_svc_grant *grant, *next;
 	LIST_HEAD(grants);
 
-	if (!nfr_svc_revoke_take(side, nfr_conn_check(cq->cq_context, wc), &grants))
+	if (!nfr_svc_revoke_take(branch, nfr_conn_check(cq->cq_context, wc), &grants))
 		return;
 	local_bh_disable();
-	list_for_each_entry(grant, &grants, of_side) {
+	list_for_each_entry(grant, &grants, of_branch) {
 		nfr_mem_release(&grant->exposure);
 		nfr_svc_grant_drop_pages(grant);
 	}
 	local_bh_enable();
 	spin_lock_bh(&nfr_svc_grants_lock);
-	list_for_each_entry_safe(grant, next, &grants, of_side) {
+	list_for_each_entry_safe(grant, next, &grants, of_branch) {
 		nfr_svc_grant_gone(grant);
 		nfr_svc_grant_free(grant);
 	}
-	nfr_svc_revoke_next(side);
+	nfr_svc_revoke_next(branch);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
 
 /* The client cannot reach the grants of a connection any more, which keeps them. */
-static void nfr_svc_revoke_all_gone(struct nfr_svc *side)
+static void nfr_svc_revoke_all_gone(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 	struct nfr_svc_grant *grant;
 	LIST_HEAD(grants);
 
@@ -753,15 +753,15 @@ static void nfr_svc_revoke_all_gone(struct nfr_svc *side)
 	list_splice_init(&notices->grants, &grants);
 	list_splice_init(&notices->ending, &grants);
 	list_splice_init(&notices->batch, &grants);
-	list_for_each_entry(grant, &grants, of_side)
+	list_for_each_entry(grant, &grants, of_branch)
 		nfr_svc_grant_gone(grant);
 	list_splice(&grants, &notices->dead);
 }
 
 /* Destroy the registrations of a connection whose fence failed. Its grants are not gone yet. */
-static void nfr_svc_revoke_by_cut(struct nfr_svc *side)
+static void nfr_svc_revoke_by_cut(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 	struct list_head *const lists[] = {
 		&notices->grants, &notices->ending, &notices->batch, &notices->dead,
 	};
@@ -773,7 +773,7 @@ static void nfr_svc_revoke_by_cut(struct nfr_svc *side)
 	/* no invalidation is posted any more */
 	notices->failed = true;
 	for (i = 0; i < ARRAY_SIZE(lists); i++)
-		list_for_each_entry(grant, lists[i], of_side)
+		list_for_each_entry(grant, lists[i], of_branch)
 			nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	nfr_mem_cut(&mrs);
@@ -786,22 +786,22 @@ static void nfr_svc_revoke_by_cut(struct nfr_svc *side)
  * destroy them. That ends all grants of the connection. The caller does not hold the lock, and may
  * hold locks of a file system.
  */
-static void nfr_svc_revoke_by_fence(struct nfr_svc *side)
+static void nfr_svc_revoke_by_fence(struct nfr_svc *branch)
 {
 	unsigned int noio = memalloc_noio_save();
 	bool fenced;
 
 	/* nobody may take the grants for dead before the task that ends them is done */
-	mutex_lock(&side->notices->fencing);
-	fenced = !nfr_conn_fence(side->conn);
-	nfr_conn_break(side->conn, "an invalidation was late");
+	mutex_lock(&branch->notices->fencing);
+	fenced = !nfr_conn_fence(branch->conn);
+	nfr_conn_break(branch->conn, "an invalidation was late");
 	if (!fenced)
-		nfr_svc_revoke_by_cut(side);
-	mutex_unlock(&side->notices->fencing);
+		nfr_svc_revoke_by_cut(branch);
+	mutex_unlock(&branch->notices->fencing);
 	memalloc_noio_restore(noio);
 	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_revoke_charge(side->notices);
-	nfr_svc_revoke_all_gone(side);
+	nfr_svc_revoke_charge(branch->notices);
+	nfr_svc_revoke_all_gone(branch);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
 
@@ -814,9 +814,9 @@ static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool lat
 	struct nfr_svc_grant *grant;
 
 	list_for_each_entry(grant, &watch->grants, of_file)
-		if (grant->ending && (late || grant->side->notices->failed) &&
-		    nfr_svc_get(grant->side))
-			return grant->side;
+		if (grant->ending && (late || grant->branch->notices->failed) &&
+		    nfr_svc_get(grant->branch))
+			return grant->branch;
 	return NULL;
 }
 
@@ -824,7 +824,7 @@ static struct nfr_svc *nfr_svc_revoke_late(struct nfr_svc_watch *watch, bool lat
 static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 {
 	unsigned long end = jiffies + NFR_SVC_REVOKE_TIMEOUT;
-	struct nfr_svc *side;
+	struct nfr_svc *branch;
 	bool late = false;
 	u32 ending;
 
@@ -836,11 +836,11 @@ static void nfr_svc_revoke_wait(struct nfr_svc_watch *watch)
 		spin_lock_bh(&nfr_svc_grants_lock);
 		watch->hurry = false;
 		ending = watch->ending;
-		side = ending ? nfr_svc_revoke_late(watch, late) : NULL;
+		branch = ending ? nfr_svc_revoke_late(watch, late) : NULL;
 		spin_unlock_bh(&nfr_svc_grants_lock);
-		if (side) {
-			nfr_svc_revoke_by_fence(side);
-			nfr_svc_put(side);
+		if (branch) {
+			nfr_svc_revoke_by_fence(branch);
+			nfr_svc_put(branch);
 		}
 	} while (ending);
 }
@@ -918,7 +918,7 @@ static const struct fsnotify_ops nfr_svc_watch_ops = {
 static void nfr_svc_grants_expire(void)
 {
 	struct nfr_svc_grant *grant;
-	LIST_HEAD(sides);
+	LIST_HEAD(branches);
 	u32 n = 0;
 
 	do {
@@ -927,9 +927,9 @@ static void nfr_svc_grants_expire(void)
 			grant = nfr_svc_grant_oldest();
 			if (!grant || ktime_before(ktime_get(), grant->expiry.expires))
 				break;
-			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &sides);
+			nfr_svc_revoke_add(grant, NFR_REVOKED_EXPIRED, false, &branches);
 		}
-		nfr_svc_revoke_post(&sides);
+		nfr_svc_revoke_post(&branches);
 		spin_unlock_bh(&nfr_svc_grants_lock);
 		cond_resched();
 	} while (n == NFR_SVC_GRANTS_SLICE);
@@ -943,7 +943,7 @@ static void nfr_svc_grants_check_busy(void)
 	spin_lock_bh(&nfr_svc_grants_lock);
 	list_for_each_entry(notices, &nfr_svc_grants_busy, busy)
 		if (time_after(jiffies, notices->posted + NFR_SVC_REVOKE_IDLE))
-			nfr_svc_revoke_failed(notices->side, "an invalidation was late");
+			nfr_svc_revoke_failed(notices->branch, "an invalidation was late");
 	nfr_svc_clients_reap(false);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 }
@@ -1032,7 +1032,7 @@ static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrin
 {
 	struct nfr_svc_grant *grant;
 	unsigned long freed = 0;
-	LIST_HEAD(sides);
+	LIST_HEAD(branches);
 
 	spin_lock_bh(&nfr_svc_grants_lock);
 	while (freed < control->nr_to_scan) {
@@ -1040,9 +1040,9 @@ static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrin
 		if (!grant)
 			break;
 		freed += grant->cost;
-		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &sides);
+		nfr_svc_revoke_add(grant, NFR_REVOKED_MEMORY, false, &branches);
 	}
-	nfr_svc_revoke_post(&sides);
+	nfr_svc_revoke_post(&branches);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	return freed ?: SHRINK_STOP;
 }
@@ -1051,11 +1051,11 @@ static unsigned long nfr_svc_grants_scan(struct shrinker *shrinker, struct shrin
 
 /**
  * nfr_svc_grants_init - initialize the grants of a connection
- * @side: new second connection
+ * @branch: new branch
  */
-void nfr_svc_grants_init(struct nfr_svc *side)
+void nfr_svc_grants_init(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 
 	INIT_LIST_HEAD(&notices->of_client);
 	INIT_LIST_HEAD(&notices->grants);
@@ -1071,13 +1071,13 @@ void nfr_svc_grants_init(struct nfr_svc *side)
 
 /**
  * nfr_svc_grants_destroy - end the grants of a connection
- * @side: drained connection
+ * @branch: drained connection
  *
  * Context: Sleeps.
  */
-void nfr_svc_grants_destroy(struct nfr_svc *side)
+void nfr_svc_grants_destroy(struct nfr_svc *branch)
 {
-	struct nfr_svc_notices *notices = side->notices;
+	struct nfr_svc_notices *notices = branch->notices;
 	struct nfr_svc_grant *grant, *next;
 	LIST_HEAD(grants);
 	LIST_HEAD(mrs);
@@ -1085,18 +1085,18 @@ void nfr_svc_grants_destroy(struct nfr_svc *side)
 	if (!notices->client)
 		return;
 	spin_lock_bh(&nfr_svc_grants_lock);
-	nfr_svc_revoke_all_gone(side);
+	nfr_svc_revoke_all_gone(branch);
 	list_splice_init(&notices->dead, &grants);
 	list_splice_init(&notices->cut, &mrs);
-	list_for_each_entry(grant, &grants, of_side)
+	list_for_each_entry(grant, &grants, of_branch)
 		nfr_mem_detach(&grant->exposure, &mrs);
 	spin_unlock_bh(&nfr_svc_grants_lock);
 	/* the device may take its time; others grant and revoke meanwhile */
 	nfr_mem_destroy(&mrs);
-	list_for_each_entry(grant, &grants, of_side)
+	list_for_each_entry(grant, &grants, of_branch)
 		nfr_svc_grant_drop_pages(grant);
 	spin_lock_bh(&nfr_svc_grants_lock);
-	list_for_each_entry_safe(grant, next, &grants, of_side)
+	list_for_each_entry_safe(grant, next, &grants, of_branch)
 		nfr_svc_grant_free(grant);
 	list_del_init(&notices->of_client);
 	spin_unlock_bh(&nfr_svc_grants_lock);
@@ -1142,14 +1142,14 @@ void nfr_svc_grants_stop(void)
 
 /**
  * nfr_svc_grants_show - print the state of the grants of a connection
- * @side: second connection of a client
+ * @branch: branch of a client
  * @seq: file connection in debugfs
  */
-void nfr_svc_grants_show(const struct nfr_svc *side, struct seq_file *seq)
+void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq)
 {
-	seq_printf(seq, "granted_pages %u\n", READ_ONCE(side->notices->pages));
-	seq_printf(seq, "notice_credits %u\n", READ_ONCE(side->notices->credits));
-	seq_printf(seq, "late_revocations %u\n", READ_ONCE(side->notices->nlate));
+	seq_printf(seq, "granted_pages %u\n", READ_ONCE(branch->notices->pages));
+	seq_printf(seq, "notice_credits %u\n", READ_ONCE(branch->notices->credits));
+	seq_printf(seq, "late_revocations %u\n", READ_ONCE(branch->notices->nlate));
 }
 
 /**

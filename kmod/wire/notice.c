@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Encode and decode notices: the messages on the second connection of a transport with
+ * Encode and decode notices: the messages on the branch of a transport with
  * the personality optimistic. All fields are XDR words (RFC 4506).
  *
  *   a server grants a reference   1, lifetime in seconds, position of the extent in the
