@@ -189,7 +189,6 @@ void nfr_conn_init(struct nfr_conn *conn)
 	INIT_LIST_HEAD(&conn->recvs);
 	INIT_LIST_HEAD(&conn->all_recvs);
 	nfr_conn_queues_init(conn);
-	nfr_conn_abandoned_init(conn);
 	conn->granted = 1;
 }
 
@@ -360,12 +359,7 @@ void nfr_conn_drain(struct nfr_conn *conn)
 		WRITE_ONCE(conn->reason, reason);
 		trace_nfsrdma_disconnect(conn, reason);
 	}
-	nfr_conn_sq_close(conn);
-	if (conn->id && conn->id->qp) {
-		rdma_disconnect(conn->id);
-		nfr_conn_queues_drain(conn);
-	}
-	nfr_conn_queues_quiesce(conn);
+	nfr_conn_queues_drain(conn);
 }
 
 /**
@@ -374,7 +368,6 @@ void nfr_conn_drain(struct nfr_conn *conn)
  */
 void nfr_conn_free(struct nfr_conn *conn)
 {
-	nfr_conn_abandoned_destroy(conn);
 	nfr_conn_queues_destroy(conn);
 	if (conn->id)
 		rdma_destroy_id(conn->id);

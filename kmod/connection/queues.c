@@ -127,14 +127,8 @@ int nfr_conn_post(struct nfr_conn *conn, struct ib_send_wr *first, struct ib_sen
 	return nfr_conn_submit(conn, first);
 }
 
-/**
- * nfr_conn_sq_create - allocate the accounting of a send queue
- * @conn: connection
- * @size: capacity in work requests
- *
- * Return: 0 or -ENOMEM.
- */
-int nfr_conn_sq_create(struct nfr_conn *conn, u32 size)
+/* Allocate the accounting of a send queue for @size work requests. Returns 0 or -ENOMEM. */
+static int nfr_conn_sq_create(struct nfr_conn *conn, u32 size)
 {
 	struct nfr_send_queue *sq = &conn->sq;
 
@@ -143,26 +137,6 @@ int nfr_conn_sq_create(struct nfr_conn *conn, u32 size)
 	sq->marks = kcalloc(sq->ring, sizeof(*sq->marks), NFR_GFP_RETRIED);
 	conn->signal_cqe.done = nfr_conn_signal_done;
 	return sq->marks ? 0 : -ENOMEM;
-}
-
-/**
- * nfr_conn_sq_close - stop posting to the send queue
- * @conn: connection about to be drained, which requires that nothing else posts
- */
-void nfr_conn_sq_close(struct nfr_conn *conn)
-{
-	spin_lock_bh(&conn->lock);
-	conn->sq.closed = true;
-	spin_unlock_bh(&conn->lock);
-}
-
-/**
- * nfr_conn_sq_destroy - undo nfr_conn_sq_create()
- * @conn: connection without a queue pair
- */
-void nfr_conn_sq_destroy(struct nfr_conn *conn)
-{
-	kfree(conn->sq.marks);
 }
 
 /* --- receives --- */
@@ -398,11 +372,8 @@ int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp)
 	return -ENOTCONN;
 }
 
-/**
- * nfr_conn_recv_free_all - free all receives
- * @conn: connection without a queue pair
- */
-void nfr_conn_recv_free_all(struct nfr_conn *conn)
+/* Free all receives of a connection without a queue pair. */
+static void nfr_conn_recv_free_all(struct nfr_conn *conn)
 {
 	struct nfr_recv *recv, *next;
 
@@ -448,10 +419,7 @@ int nfr_conn_credit(struct nfr_conn *conn)
 	return rc;
 }
 
-/**
- * nfr_conn_credit_back - return the credit of a Call that was answered or not sent
- * @conn: connection
- */
+/* Return the credit of a Call that was answered or not sent. */
 void nfr_conn_credit_back(struct nfr_conn *conn)
 {
 	spin_lock_bh(&conn->lock);
@@ -587,22 +555,8 @@ static void nfr_conn_abandoned_work(struct work_struct *work)
 		nfr_work_queue(&all->work, due - jiffies);
 }
 
-/**
- * nfr_conn_abandoned_init - initialize the tracking of abandoned Calls
- * @conn: new connection
- */
-void nfr_conn_abandoned_init(struct nfr_conn *conn)
-{
-	INIT_DELAYED_WORK(&conn->abandoned.work, nfr_conn_abandoned_work);
-}
-
-/**
- * nfr_conn_abandoned_create - allocate room for one abandoned Call per credit
- * @conn: connection whose number of credits is known
- *
- * Return: 0 or -ENOMEM.
- */
-int nfr_conn_abandoned_create(struct nfr_conn *conn)
+/* Allocate room for one abandoned Call per credit. Returns 0 or -ENOMEM. */
+static int nfr_conn_abandoned_create(struct nfr_conn *conn)
 {
 	struct nfr_abandoned *all = &conn->abandoned;
 
@@ -610,17 +564,6 @@ int nfr_conn_abandoned_create(struct nfr_conn *conn)
 	all->calls = kcalloc(all->room, sizeof(*all->calls), NFR_GFP_RETRIED);
 	all->early = kcalloc(all->room, sizeof(*all->early), NFR_GFP_RETRIED);
 	return all->calls && all->early ? 0 : -ENOMEM;
-}
-
-/**
- * nfr_conn_abandoned_destroy - undo nfr_conn_abandoned_init() and nfr_conn_abandoned_create()
- * @conn: drained connection, for which no Call is abandoned any more
- */
-void nfr_conn_abandoned_destroy(struct nfr_conn *conn)
-{
-	cancel_delayed_work_sync(&conn->abandoned.work);
-	kfree(conn->abandoned.calls);
-	kfree(conn->abandoned.early);
 }
 
 /* Completions to handle before the worker requeues itself */
@@ -768,7 +711,7 @@ static bool nfr_conn_may_poll_in_softirq(const struct nfr_conn *conn)
 }
 
 /**
- * nfr_conn_queues_init - initialize the worker of the queues
+ * nfr_conn_queues_init - initialize the workers of the queues
  * @conn: new connection
  */
 void nfr_conn_queues_init(struct nfr_conn *conn)
@@ -782,6 +725,7 @@ void nfr_conn_queues_init(struct nfr_conn *conn)
 		INIT_WORK(&conn->poll_work, nfr_conn_poll);
 	}
 	INIT_WORK(&conn->sent_work, nfr_conn_sent_work);
+	INIT_DELAYED_WORK(&conn->abandoned.work, nfr_conn_abandoned_work);
 }
 
 /*
@@ -907,25 +851,8 @@ int nfr_conn_queues_create(struct nfr_conn *conn)
 	return rc;
 }
 
-/**
- * nfr_conn_queues_drain - wait until the device has flushed all work requests
- * @conn: connection with a queue pair, to which nothing else posts
- *
- * ib_drain_qp() polls a completion queue of nfr_conn_create_send_cq() only after 100 ms. The
- * worker handles its completion sooner.
- */
-void nfr_conn_queues_drain(struct nfr_conn *conn)
-{
-	if (conn->send_cq != conn->cq)
-		queue_work(nfr_work_poll, &conn->sent_work);
-	ib_drain_qp(conn->id->qp);
-}
-
-/**
- * nfr_conn_queues_quiesce - wait until no completion handler runs
- * @conn: drained connection
- */
-void nfr_conn_queues_quiesce(struct nfr_conn *conn)
+/* Wait until no completion handler runs. The connection is drained. */
+static void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 {
 	if (conn->cq)
 		cancel_work_sync(&conn->poll_work);
@@ -934,11 +861,36 @@ void nfr_conn_queues_quiesce(struct nfr_conn *conn)
 }
 
 /**
+ * nfr_conn_queues_drain - wait until the device has flushed all work requests, and no completion
+ *	handler runs
+ * @conn: broken connection
+ *
+ * ib_drain_qp() requires that nothing else posts. It polls a completion queue of
+ * nfr_conn_create_send_cq() only after 100 ms. The worker handles its completion sooner.
+ */
+void nfr_conn_queues_drain(struct nfr_conn *conn)
+{
+	spin_lock_bh(&conn->lock);
+	conn->sq.closed = true;
+	spin_unlock_bh(&conn->lock);
+	if (conn->id && conn->id->qp) {
+		rdma_disconnect(conn->id);
+		if (conn->send_cq != conn->cq)
+			queue_work(nfr_work_poll, &conn->sent_work);
+		ib_drain_qp(conn->id->qp);
+	}
+	nfr_conn_queues_quiesce(conn);
+}
+
+/**
  * nfr_conn_queues_destroy - undo nfr_conn_queues_create()
- * @conn: drained connection without MRs
+ * @conn: drained connection without MRs, for which no Call is abandoned any more
  */
 void nfr_conn_queues_destroy(struct nfr_conn *conn)
 {
+	cancel_delayed_work_sync(&conn->abandoned.work);
+	kfree(conn->abandoned.calls);
+	kfree(conn->abandoned.early);
 	/* late events queue the workers until the queue pair and the CQ are destroyed */
 	WRITE_ONCE(conn->queues_end, true);
 	cancel_work_sync(&conn->fence_work);
@@ -956,5 +908,5 @@ void nfr_conn_queues_destroy(struct nfr_conn *conn)
 	nfr_conn_recv_free_all(conn);
 	if (conn->pd)
 		ib_dealloc_pd(conn->pd);
-	nfr_conn_sq_destroy(conn);
+	kfree(conn->sq.marks);
 }

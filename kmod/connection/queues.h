@@ -5,9 +5,6 @@
 
 #include "connection/connection.h"
 
-int nfr_conn_sq_create(struct nfr_conn *conn, u32 size);
-void nfr_conn_sq_close(struct nfr_conn *conn);
-void nfr_conn_sq_destroy(struct nfr_conn *conn);
 void nfr_conn_retire(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_conn_check(struct nfr_conn *conn, const struct ib_wc *wc);
 bool nfr_conn_has_room(struct nfr_conn *conn, bool credit);
@@ -18,20 +15,15 @@ void nfr_conn_recv_align(struct nfr_conn *conn);
 int nfr_conn_recv_more(struct nfr_conn *conn, gfp_t gfp);
 void nfr_conn_recv_return(struct nfr_conn *conn, struct nfr_recv *recv);
 void nfr_conn_answered(struct nfr_conn *conn, struct nfr_recv *recv, u32 reserved);
-void nfr_conn_recv_free_all(struct nfr_conn *conn);
 int nfr_conn_credit(struct nfr_conn *conn);
 void nfr_conn_credit_back(struct nfr_conn *conn);
 void nfr_conn_grant(struct nfr_conn *conn, u32 credits);
 void nfr_conn_abandon(struct nfr_conn *conn, u32 xid);
 void nfr_conn_abandoned_reply(struct nfr_conn *conn, u32 xid);
-void nfr_conn_abandoned_init(struct nfr_conn *conn);
-int nfr_conn_abandoned_create(struct nfr_conn *conn);
-void nfr_conn_abandoned_destroy(struct nfr_conn *conn);
 
 void nfr_conn_queues_init(struct nfr_conn *conn);
 int nfr_conn_queues_create(struct nfr_conn *conn);
 void nfr_conn_queues_drain(struct nfr_conn *conn);
-void nfr_conn_queues_quiesce(struct nfr_conn *conn);
 void nfr_conn_sends_poll(struct nfr_conn *conn);
 bool nfr_conn_sends_arm(struct nfr_conn *conn);
 void nfr_conn_queues_destroy(struct nfr_conn *conn);

@@ -510,11 +510,7 @@ static unsigned long nfr_mem_cache_shrink_scan(struct shrinker *shrinker,
 
 static struct shrinker *nfr_mem_cache_shrinker;
 
-/**
- * nfr_mem_cache_start - register the shrinker of all caches
- *
- * Return: 0 or -ENOMEM.
- */
+/* Register the shrinker of all caches. Returns 0 or -ENOMEM. */
 int nfr_mem_cache_start(void)
 {
 	nfr_mem_cache_shrinker = nfr_compat_shrinker(nfr_mem_cache_shrink_count,
@@ -522,9 +518,7 @@ int nfr_mem_cache_start(void)
 	return nfr_mem_cache_shrinker ? 0 : -ENOMEM;
 }
 
-/**
- * nfr_mem_cache_stop - undo nfr_mem_cache_start()
- */
+/* Undo nfr_mem_cache_start(). */
 void nfr_mem_cache_stop(void)
 {
 	nfr_compat_shrinker_free(nfr_mem_cache_shrinker);
@@ -593,11 +587,7 @@ void nfr_mem_cache_detach(struct nfr_pool *pool, struct list_head *mrs)
 	spin_unlock(&pool->lock);
 }
 
-/**
- * nfr_mem_cache_pages_held - get the number of pages that all caches hold
- *
- * Return: number of pages.
- */
+/* Get the number of pages that all caches hold. */
 u32 nfr_mem_cache_pages_held(void)
 {
 	return atomic_read(&nfr_mem_cached);

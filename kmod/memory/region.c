@@ -151,19 +151,13 @@ static u32 nfr_mem_span_list_pages(const struct nfr_span *span, u32 length, u32 
 	return length - rest;
 }
 
-/**
- * nfr_mem_span_list - list memory in a scatterlist
- * @span: memory; what is listed is consumed
- * @length: maximum number of bytes
- * @max_entry: maximum number of bytes per entry; an entry has a page at least
- * @gaps: whether entries may start and end within pages
- * @sgl: output array, without chains; the last entry is marked
- * @room: number of elements in @sgl
- *
- * Return: number of entries.
+/*
+ * List up to @length bytes of a span in @sgl, an array without chains, and consume them. The last
+ * of at most @room entries is marked. An entry has up to @max_entry bytes, and a page at least;
+ * with @gaps, entries may start and end within pages. Returns the number of entries.
  */
-u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
-		      struct scatterlist *sgl, u32 room)
+static u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
+			     struct scatterlist *sgl, u32 room)
 {
 	u32 pages = max_entry / PAGE_SIZE ?: 1, n;
 	struct scatterlist *sg = sgl;
@@ -376,12 +370,7 @@ int nfr_mem_pool_fill(struct nfr_pool *pool, struct ib_pd *pd, u32 count)
 	return made ? 0 : -ENOMEM;
 }
 
-/**
- * nfr_mem_pool_take - take an unused MR
- * @pool: pool
- *
- * Return: MR, or NULL if all are in use.
- */
+/* Take an unused MR. Returns NULL if all are in use. */
 struct nfr_mr *nfr_mem_pool_take(struct nfr_pool *pool)
 {
 	struct nfr_mr *mr;
@@ -544,10 +533,7 @@ int nfr_mem_transfer_add(struct nfr_transfer *transfer, struct nfr_cursor *curso
 	return rc;
 }
 
-/**
- * nfr_mem_transfer_hold - keep the pages of all operations until they are destroyed
- * @transfer: transfer with operations
- */
+/* Keep the pages of all operations until they are destroyed. */
 void nfr_mem_transfer_hold(struct nfr_transfer *transfer)
 {
 	struct nfr_rw *rw;
@@ -558,12 +544,7 @@ void nfr_mem_transfer_hold(struct nfr_transfer *transfer)
 	}
 }
 
-/**
- * nfr_mem_transfer_bytes - compute the length of all operations
- * @transfer: transfer
- *
- * Return: number of bytes.
- */
+/* Compute the length of all operations in bytes. */
 u32 nfr_mem_transfer_bytes(const struct nfr_transfer *transfer)
 {
 	const struct nfr_rw *rw;

@@ -4,7 +4,6 @@
 #define NFSRDMA_MEMORY_REGION_H
 
 #include <linux/mm.h>
-#include <linux/scatterlist.h>
 #include <linux/uio.h>
 
 /*
@@ -30,8 +29,6 @@ bool nfr_mem_span_peek_kvec(const struct nfr_span *span, struct nfr_piece *piece
 void nfr_mem_span_skip_kvec(struct nfr_span *span, u32 length);
 u32 nfr_mem_span_length(const struct nfr_span *span);
 u32 nfr_mem_span_regions(const struct nfr_span *span, u32 room);
-u32 nfr_mem_span_list(struct nfr_span *span, u32 length, u32 max_entry, bool gaps,
-		      struct scatterlist *sgl, u32 room);
 
 /* --- walking a span: each page of an RPC takes these steps --- */
 

@@ -119,11 +119,7 @@ static void nfr_svc_branches_break(struct nfr_svc_first *first, const char *reas
 		nfr_conn_break(branch->svc.conn, reason);
 }
 
-/**
- * nfr_svc_first_broken - close a first connection that broke, and its branches
- *	(nfr_conn_ops.broken)
- * @conn: its connection
- */
+/* Close a first connection that broke, and its branches. @conn: its connection. */
 void nfr_svc_first_broken(struct nfr_conn *conn)
 {
 	struct nfr_svc *svc = conn->owner;
@@ -208,11 +204,7 @@ void nfr_svc_branch_init(struct nfr_svc_branch *branch)
 	INIT_WORK(&branch->end_work, nfr_svc_branch_end_work);
 }
 
-/**
- * nfr_svc_branches_total - get the number of branches
- *
- * Return: branches of all connections.
- */
+/* Get the number of branches of all connections. */
 u32 nfr_svc_branches_total(void)
 {
 	return READ_ONCE(nfr_svc_branch_count);

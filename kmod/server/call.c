@@ -162,11 +162,19 @@ void nfr_svc_req_destroy_all(struct nfr_svc *svc)
 
 /* --- send queue --- */
 
-/* Prepare the Send of a message of @length bytes in the buffer of the request. */
-static __always_inline void nfr_svc_req_prepare_send(struct nfr_svc_req *req, u32 length)
+/*
+ * Prepare the Send of a message of @length bytes in the buffer of the request. @encoded is the
+ * result of encoding its header: if that does not fit, the connection breaks.
+ */
+static __always_inline bool nfr_svc_req_prepare_send(struct nfr_svc_req *req, int encoded,
+						     u32 length)
 {
 	struct nfr_conn *conn = req->svc->conn;
 
+	if (encoded < 0) {
+		nfr_conn_break(conn, "no room for the header of a Reply");
+		return false;
+	}
 	ib_dma_sync_single_for_device(conn->device, req->addr, length, DMA_TO_DEVICE);
 	req->sge = (struct ib_sge) {
 		.addr = req->addr, .length = length, .lkey = conn->pd->local_dma_lkey,
@@ -176,6 +184,7 @@ static __always_inline void nfr_svc_req_prepare_send(struct nfr_svc_req *req, u3
 	req->send.num_sge = 1;
 	req->send.send_flags = 0;
 	req->send.next = NULL;
+	return true;
 }
 
 /**
@@ -192,11 +201,9 @@ int nfr_svc_req_finish(struct nfr_svc_req *req, const struct nfr_header *head, u
 {
 	struct nfr_conn *conn = req->svc->conn;
 
-	if (nfr_wire_encode(head, req->buffer, conn->send_size) < 0) {
-		nfr_conn_break(conn, "no room for the header of a Reply");
+	if (!nfr_svc_req_prepare_send(req, nfr_wire_encode(head, req->buffer, conn->send_size),
+				      length))
 		return -EIO;
-	}
-	nfr_svc_req_prepare_send(req, length);
 	/* release unused pages: other Calls may wait for them */
 	nfr_svc_budget_keep(req, nfr_mem_transfer_bytes(&req->transfer));
 	req->signal = req->reply_pages;
@@ -219,11 +226,9 @@ int nfr_svc_req_finish_2003(struct nfr_svc_req *req, const struct nfr_header *he
 {
 	struct nfr_conn *conn = req->svc->conn;
 
-	if (nfr_wire_2003_encode(head, req->buffer, conn->send_size) < 0) {
-		nfr_conn_break(conn, "no room for the header of a Reply");
+	if (!nfr_svc_req_prepare_send(req, nfr_wire_2003_encode(head, req->buffer, conn->send_size),
+				      length))
 		return -EIO;
-	}
-	nfr_svc_req_prepare_send(req, length);
 	/* no client invalidates memory of the server, or the server that of a client */
 	req->send.opcode = IB_WR_SEND;
 	req->signal = false;
@@ -891,13 +896,7 @@ static int nfr_svc_handle(struct nfr_svc *svc, struct nfr_recv *recv, gfp_t gfp)
 	return 0;
 }
 
-/**
- * nfr_svc_receive - handle a message from a client
- * @conn: connection
- * @recv: message
- *
- * Context: Completion handler.
- */
+/* Handle a message from a client. Context: completion handler. */
 void nfr_svc_receive(struct nfr_conn *conn, struct nfr_recv *recv)
 {
 	struct nfr_svc *svc = conn->owner;
@@ -1061,11 +1060,9 @@ static struct nfr_svc_req *nfr_svc_take(struct nfr_svc_first *first)
 	return req;
 }
 
-/**
- * nfr_svc_has_wspace - let nfsd threads take Calls (svc_xprt_ops.xpo_has_wspace)
- * @xprt: transport
- *
- * Return: 1; nfr_svc_next() decides which Calls wait for memory.
+/*
+ * Let nfsd threads take Calls (svc_xprt_ops.xpo_has_wspace). Returns 1; nfr_svc_next() decides
+ * which Calls wait for memory.
  */
 int nfr_svc_has_wspace(struct svc_xprt *xprt)
 {
@@ -1179,12 +1176,7 @@ void nfr_svc_release_ctxt(struct svc_xprt *xprt, void *ctxt)
 
 /* --- send queue --- */
 
-/**
- * nfr_svc_writable - release sent requests and post queued ones
- * @conn: connection
- *
- * Context: Completion handler.
- */
+/* Release sent requests and post queued ones. Context: completion handler. */
 void nfr_svc_writable(struct nfr_conn *conn)
 {
 	struct nfr_svc_req *req, *next;

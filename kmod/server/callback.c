@@ -223,19 +223,13 @@ static struct xprt_class nfr_svc_callback_class = {
 	.netid	= { "" },
 };
 
-/**
- * nfr_svc_callback_register - register the transport class for callbacks
- *
- * Return: 0 or -EEXIST.
- */
+/* Register the transport class for callbacks. Returns 0 or -EEXIST. */
 int nfr_svc_callback_register(void)
 {
 	return xprt_register_transport(&nfr_svc_callback_class);
 }
 
-/**
- * nfr_svc_callback_unregister - undo nfr_svc_callback_register()
- */
+/* Undo nfr_svc_callback_register(). */
 void nfr_svc_callback_unregister(void)
 {
 	xprt_unregister_transport(&nfr_svc_callback_class);

@@ -109,9 +109,7 @@ static int nfr_svc_totals_show(struct seq_file *seq, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(nfr_svc_totals);
 
-/**
- * nfr_svc_observe_totals - create the debugfs file of all connections
- */
+/* Create the debugfs file of all connections. */
 void nfr_svc_observe_totals(void)
 {
 	nfr_observe_totals(&nfr_svc_totals_fops);

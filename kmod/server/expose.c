@@ -99,6 +99,17 @@ void nfr_svc_expose_init_request(struct nfr_svc_req *req)
 
 /* --- mapping --- */
 
+/**
+ * nfr_svc_expose_release - unmap memory
+ * @exposure: exposure that no client can use
+ */
+void nfr_svc_expose_release(struct nfr_exposure *exposure)
+{
+	local_bh_disable();
+	nfr_mem_release(exposure);
+	local_bh_enable();
+}
+
 /* Returns the number of segments, -ENOMEM if the pool has too few MRs, or another errno. */
 static int nfr_svc_expose_map(struct nfr_svc *svc, struct nfr_exposure *exposure,
 			      struct nfr_span span, struct nfr_segment *segs, u32 room)
@@ -189,9 +200,7 @@ static void nfr_svc_expose_uncount(struct nfr_svc_req *req)
  */
 void nfr_svc_expose_undo(struct nfr_svc_req *req)
 {
-	local_bh_disable();
-	nfr_mem_release(&req->exposed.exposure);
-	local_bh_enable();
+	nfr_svc_expose_release(&req->exposed.exposure);
 	nfr_svc_expose_uncount(req);
 }
 
@@ -270,11 +279,9 @@ bool nfr_svc_expose_late(struct nfr_svc *svc, struct list_head *late)
 	return more;
 }
 
-/**
- * nfr_svc_expose_is_stuck - check whether an invalidation takes too long
- * @svc: connection
- *
- * Return: true if the oldest one began more than NFR_SVC_REVOKING_MAX ago.
+/*
+ * Check whether an invalidation takes too long. Returns true if the oldest one began more than
+ * NFR_SVC_REVOKING_MAX ago.
  */
 bool nfr_svc_expose_is_stuck(struct nfr_svc *svc)
 {
@@ -320,9 +327,7 @@ void nfr_svc_expose_end(struct nfr_svc_req *req)
 	spin_lock_bh(&req->svc->conn->lock);
 	list_del(&req->exposed.revoking);
 	spin_unlock_bh(&req->svc->conn->lock);
-	local_bh_disable();
-	nfr_mem_release(&req->exposed.exposure);
-	local_bh_enable();
+	nfr_svc_expose_release(&req->exposed.exposure);
 	nfr_svc_expose_uncount(req);
 }
 
@@ -347,21 +352,13 @@ void nfr_svc_expose_destroy(struct nfr_svc *svc)
 	kfree(svc->exposures);
 }
 
-/**
- * nfr_svc_expose_total - get the number of pages that clients may read
- *
- * Return: pages of all connections.
- */
+/* Get the number of pages of all connections that clients may read. */
 u32 nfr_svc_expose_total(void)
 {
 	return atomic_read(&nfr_svc_exposed_total);
 }
 
-/**
- * nfr_svc_expose_dones - get the number of RDMA_DONEs that clients have not sent yet
- *
- * Return: Replies of all connections that clients may read.
- */
+/* Get the number of RDMA_DONEs that clients of all connections have not sent yet. */
 u32 nfr_svc_expose_dones(void)
 {
 	return atomic_read(&nfr_svc_dones_total);

@@ -8,6 +8,7 @@
 int nfr_svc_pool_init(struct nfr_svc *svc, struct nfr_pool *pool);
 int nfr_svc_expose_init(struct nfr_svc *svc);
 void nfr_svc_expose_init_request(struct nfr_svc_req *req);
+void nfr_svc_expose_release(struct nfr_exposure *exposure);
 int nfr_svc_expose_memory(struct nfr_svc *svc, struct nfr_exposure *exposure,
 			  const struct nfr_span *span, struct nfr_segment *segs, u32 room);
 int nfr_svc_expose(struct nfr_svc_req *req, const struct nfr_span *span, struct nfr_chunk *chunk,

@@ -177,13 +177,9 @@ void nfr_svc_gather_free_all(struct nfr_svc *svc)
 	}
 }
 
-/**
- * nfr_svc_gather_writable - release sent requests and post queued ones
- * @conn: connection
- *
- * As nfr_svc_writable() does, and releases the pages of Replies.
- *
- * Context: Completion handler.
+/*
+ * Release sent requests and post queued ones. As nfr_svc_writable() does, and releases the
+ * pages of Replies. Context: Completion handler.
  */
 void nfr_svc_gather_writable(struct nfr_conn *conn)
 {

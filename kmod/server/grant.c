@@ -194,9 +194,7 @@ static int nfr_svc_grant_map(struct nfr_svc_grant *grant)
 /* Free a grant that is in no list, and whose pages are not registered. */
 static void nfr_svc_grant_undo(struct nfr_svc_grant *grant)
 {
-	local_bh_disable();
-	nfr_mem_release(&grant->exposure);
-	local_bh_enable();
+	nfr_svc_expose_release(&grant->exposure);
 	nfr_svc_grant_drop_pages(grant);
 	kvfree(grant);
 }

@@ -215,16 +215,12 @@ static u32 nfr_svc_pages_limit(u32 count)
 	return min(count, limit - min(limit, total));
 }
 
-/**
- * nfr_svc_pages_give - keep pages of a thread for RDMA Reads to come
- * @svc: connection
- * @pages: pages; the order changes, and those that the connection does not keep
- *	are freed
- * @count: number of pages
- *
- * All connections together keep a quarter of server_memory at most.
+/*
+ * Keep pages of a thread for RDMA Reads to come. Their order changes, and those that the
+ * connection does not keep are freed. All connections together keep a quarter of server_memory
+ * at most.
  */
-void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count)
+static void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count)
 {
 	u32 i, left = 0, room = nfr_svc_pages_limit(count);
 
@@ -238,15 +234,8 @@ void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count)
 		put_page(pages[i]);
 }
 
-/**
- * nfr_svc_pages_take - take pages that were kept
- * @svc: connection
- * @pages: output
- * @count: maximum number of pages
- *
- * Return: number of pages.
- */
-u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count)
+/* Take up to @count pages that were kept. Returns their number. */
+static u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count)
 {
 	spin_lock_bh(&svc->lock);
 	count = min(count, svc->nspares);
@@ -282,19 +271,13 @@ static atomic_t nfr_svc_sink_short;
 static void nfr_svc_sink_work(struct work_struct *work);
 static DECLARE_DELAYED_WORK(nfr_svc_sink_later, nfr_svc_sink_work);
 
-/**
- * nfr_svc_sink_count_shortage - count an allocation failure of a message or an RDMA Read
- */
+/* Count an allocation failure of a message or an RDMA Read. */
 void nfr_svc_sink_count_shortage(void)
 {
 	atomic_inc(&nfr_svc_sink_short);
 }
 
-/**
- * nfr_svc_sink_shortages - get the number of allocation failures
- *
- * Return: number since the module was loaded.
- */
+/* Get the number of allocation failures since the module was loaded. */
 u32 nfr_svc_sink_shortages(void)
 {
 	return atomic_read(&nfr_svc_sink_short);
@@ -472,29 +455,19 @@ static void nfr_svc_sink_work(struct work_struct *work)
 	}
 }
 
-/**
- * nfr_svc_sink_kick - retry waiting requests after pages were freed or a connection broke
- */
+/* Retry waiting requests after pages were freed or a connection broke. */
 void nfr_svc_sink_kick(void)
 {
 	nfr_work_hurry(&nfr_svc_sink_later);
 }
 
-/**
- * nfr_svc_sink_in_use - get the number of sink pages
- *
- * Return: pages of all connections.
- */
+/* Get the number of sink pages of all connections. */
 u32 nfr_svc_sink_in_use(void)
 {
 	return READ_ONCE(nfr_svc_sink_total);
 }
 
-/**
- * nfr_svc_sink_stop - stop the worker when the module is unloaded
- *
- * No connection exists any more.
- */
+/* Stop the worker when the module is unloaded. No connection exists any more. */
 void nfr_svc_sink_stop(void)
 {
 	cancel_delayed_work_sync(&nfr_svc_sink_later);
@@ -660,11 +633,7 @@ void nfr_svc_budget_leave(struct nfr_svc *svc)
 	spin_unlock_bh(&nfr_svc_budget_lock);
 }
 
-/**
- * nfr_svc_budget_in_use - get the number of pages charged to Replies
- *
- * Return: pages of all connections.
- */
+/* Get the number of pages charged to Replies of all connections. */
 u32 nfr_svc_budget_in_use(void)
 {
 	return READ_ONCE(nfr_svc_budget_total);

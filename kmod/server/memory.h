@@ -24,8 +24,6 @@ void nfr_svc_pages_keep(struct nfr_svc_req *req, const struct svc_rqst *rqstp, u
 void nfr_svc_pages_drop(struct nfr_svc_req *req);
 void nfr_svc_pages_restore(struct nfr_svc_req *req, struct svc_rqst *rqstp);
 int nfr_svc_pages_lend(struct nfr_svc_req *req, struct svc_rqst *rqstp, struct nfr_span *span);
-void nfr_svc_pages_give(struct nfr_svc *svc, struct page **pages, u32 count);
-u32 nfr_svc_pages_take(struct nfr_svc *svc, struct page **pages, u32 count);
 void nfr_svc_pages_free(struct nfr_svc *svc);
 
 #endif

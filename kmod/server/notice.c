@@ -115,11 +115,9 @@ static bool nfr_svc_notice_defer(struct nfr_svc_notices *notices, const struct n
 	return true;
 }
 
-/**
- * nfr_svc_notice_may_grant - check whether a grant can be announced, before work for it
- * @branch: branch of a client
- *
- * Return: false if the client has returned too few credits, also for revocations.
+/*
+ * Check whether a grant can be announced, before work for it. Returns false if the client has
+ * returned too few credits, also for revocations.
  */
 bool nfr_svc_notice_may_grant(struct nfr_svc *branch)
 {

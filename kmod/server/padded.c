@@ -68,11 +68,7 @@ static void nfr_svc_padded_show(const struct nfr_svc *svc, struct seq_file *seq)
 		   svc->conn->profile.recv_data);
 }
 
-/**
- * nfr_svc_padded_total - get the number of pages charged for receives
- *
- * Return: number of pages.
- */
+/* Get the number of pages charged for receives. */
 u32 nfr_svc_padded_total(void)
 {
 	return atomic_read(&nfr_svc_padded_in_use);

@@ -110,11 +110,9 @@ static DECLARE_DELAYED_WORK(nfr_svc_grants_work, nfr_svc_grants_check);
 
 /* --- clients; callers hold the lock --- */
 
-/**
- * nfr_svc_client_may_read - check whether a client may get grants
- * @client: client
- *
- * Return: false if tasks have waited for its invalidations too often.
+/*
+ * Check whether a client may get grants. Returns false if tasks have waited for its
+ * invalidations too often.
  */
 bool nfr_svc_client_may_read(const struct nfr_svc_client *client)
 {
@@ -246,11 +244,9 @@ struct nfr_svc_watch *nfr_svc_watch_get(struct inode *inode)
 	return watch;
 }
 
-/**
- * nfr_svc_watch_put - release a reference to a watch, which goes on
- * @watch: watch
- *
- * Context: The caller does not hold the lock; may release the inode.
+/*
+ * Release a reference to a watch, which goes on. Context: The caller does not hold the lock;
+ * may release the inode.
  */
 void nfr_svc_watch_put(struct nfr_svc_watch *watch)
 {
@@ -425,10 +421,7 @@ void nfr_svc_grant_drop_pages(struct nfr_svc_grant *grant)
 		put_page(grant->pages[--grant->npages]);
 }
 
-/**
- * nfr_svc_grant_discharge - undo nfr_svc_grant_charge()
- * @grant: grant
- */
+/* Undo nfr_svc_grant_charge(). */
 void nfr_svc_grant_discharge(struct nfr_svc_grant *grant)
 {
 	struct nfr_svc_notices *notices = grant->branch->notices;
@@ -1104,11 +1097,7 @@ void nfr_svc_grants_destroy(struct nfr_svc *branch)
 	nfr_work_queue(&nfr_svc_grants_work, NFR_SVC_GRANTS_CHECK);
 }
 
-/**
- * nfr_svc_grants_start - allow grants
- *
- * Return: 0 or a negative errno.
- */
+/* Allow grants. Returns 0 or a negative errno. */
 int nfr_svc_grants_start(void)
 {
 	timerqueue_init_head(&nfr_svc_grants_expiry);
@@ -1122,11 +1111,9 @@ int nfr_svc_grants_start(void)
 	return -ENOMEM;
 }
 
-/**
- * nfr_svc_grants_stop - undo nfr_svc_grants_start()
- *
- * Context: No connection exists, and therefore no grant. Sleeps until fsnotify, which may be
- * ending some watches because of an unmount, has freed all.
+/*
+ * Undo nfr_svc_grants_start(). Context: No connection exists, and therefore no grant. Sleeps
+ * until fsnotify, which may be ending some watches because of an unmount, has freed all.
  */
 void nfr_svc_grants_stop(void)
 {
@@ -1152,11 +1139,7 @@ void nfr_svc_grants_show(const struct nfr_svc *branch, struct seq_file *seq)
 	seq_printf(seq, "late_revocations %u\n", READ_ONCE(branch->notices->nlate));
 }
 
-/**
- * nfr_svc_grants_total - get the number of pages that clients may read
- *
- * Return: pages of all connections.
- */
+/* Get the number of pages that grants of all connections count for. */
 u32 nfr_svc_grants_total(void)
 {
 	return READ_ONCE(nfr_svc_grants_pages);

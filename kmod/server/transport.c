@@ -320,14 +320,10 @@ static struct svc_xprt_class nfr_svc_class = {
 	.xcl_ident		= NFR_SVC_IDENT,
 };
 
-/**
- * nfr_svc_register - register the server transport class
- *
- * The parameter server_name is the name of the class; if it is empty, there is
- * no server.
- *
- * Return: 0, -EINVAL if the name is too long, or -EEXIST if another module
- * holds the name.
+/*
+ * Register the server transport class. The parameter server_name is the name of the class; if
+ * it is empty, there is no server. Returns 0, -EINVAL if the name is too long, or -EEXIST if
+ * another module holds the name.
  */
 int nfr_svc_register(void)
 {
@@ -354,9 +350,7 @@ int nfr_svc_register(void)
 	return rc;
 }
 
-/**
- * nfr_svc_unregister - undo nfr_svc_register()
- */
+/* Undo nfr_svc_register(). */
 void nfr_svc_unregister(void)
 {
 	if (!*nfr_svc_class.xcl_name)
