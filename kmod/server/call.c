@@ -730,6 +730,19 @@ static void nfr_svc_drop(struct nfr_svc_req *req, const char *what)
 	nfr_svc_enter(req, NFR_SVC_FREE);
 }
 
+/**
+ * nfr_svc_drop_and_break - drop a message that has no answer, and end its connection
+ * @req: request, which no nfsd thread uses
+ * @what: disconnect reason, a string constant
+ */
+void nfr_svc_drop_and_break(struct nfr_svc_req *req, const char *what)
+{
+	struct nfr_conn *conn = req->svc->conn;
+
+	nfr_svc_drop(req, what);
+	nfr_conn_break(conn, what);
+}
+
 /* --- replies to callbacks --- */
 
 static struct rpc_xprt *nfr_svc_callback_xprt(struct nfr_svc *svc)

@@ -20,6 +20,7 @@ void nfr_svc_writable(struct nfr_conn *conn);
 void nfr_svc_advance(struct nfr_svc_req *req, enum nfr_svc_state state);
 bool nfr_svc_read_check(struct nfr_svc_req *req, u32 max);
 void nfr_svc_dispatch(struct nfr_svc_req *req);
+void nfr_svc_drop_and_break(struct nfr_svc_req *req, const char *what);
 void nfr_svc_refuse(struct nfr_svc_req *req, enum nfr_error error);
 int nfr_svc_has_wspace(struct svc_xprt *xprt);
 void nfr_svc_set_secure(struct svc_rqst *rqstp);

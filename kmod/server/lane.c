@@ -31,17 +31,6 @@
 
 /* --- Calls --- */
 
-/* Drop a message, and break the lane: the client sends the Call again on its first connection. */
-static void nfr_svc_lane_reject(struct nfr_svc_req *req, const char *what)
-{
-	struct nfr_svc *lane = req->svc;
-
-	trace_nfsrdma_svc_error(lane, req->head.xid, what, 0);
-	nfr_svc_count(lane, dropped, 1);
-	nfr_svc_advance(req, NFR_SVC_FREE);
-	nfr_conn_break(lane->conn, what);
-}
-
 /* Check the segments of a Call: one for each receive of the client. */
 static bool nfr_svc_lane_segments_are_sound(const struct nfr_svc_req *req)
 {
@@ -73,7 +62,10 @@ static bool nfr_svc_lane_call_is_sound(struct nfr_svc_req *req)
 	       nfr_svc_lane_segments_are_sound(req);
 }
 
-/* Decode a message, and pass it on. Completion handler. */
+/*
+ * Decode a message, and pass it on. Otherwise the lane breaks: the client sends the Call again on
+ * its first connection. Completion handler.
+ */
 static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 {
 	struct nfr_space space = {
@@ -85,11 +77,11 @@ static void nfr_svc_lane_receive(struct nfr_svc_req *req)
 	req->rpc = req->recv->data + max(rc, 0);
 	req->rpc_length = req->recv->length - max(rc, 0);
 	if (rc < 0 || !nfr_svc_lane_call_is_sound(req)) {
-		nfr_svc_lane_reject(req, "not a Call for a lane");
+		nfr_svc_drop_and_break(req, "not a Call for a lane");
 		return;
 	}
 	if (atomic_read(&req->svc->busy) > 1) {
-		nfr_svc_lane_reject(req, "a second Call on a lane");
+		nfr_svc_drop_and_break(req, "a second Call on a lane");
 		return;
 	}
 	nfr_svc_count(req->svc, calls, 1);
@@ -107,18 +99,6 @@ static u32 nfr_svc_lane_entries(const struct nfr_svc_req *req)
 	const struct nfr_chunk *chunk = &req->head.writes[0];
 
 	return (nfr_wire_length(chunk) >> PAGE_SHIFT) + 2 * chunk->nsegs + 1;
-}
-
-/* Set the segments of the Reply: the data of each message, and @inline_length. */
-static void nfr_svc_lane_state(struct nfr_chunk *chunk, u32 data, u32 inline_length)
-{
-	u32 i;
-
-	for (i = 0; i < chunk->nsegs; i++) {
-		chunk->segs[i].length = min(chunk->segs[i].length, data);
-		data -= chunk->segs[i].length;
-	}
-	chunk->segs[0].offset = inline_length;
 }
 
 /* Build the messages behind the head. */
@@ -151,7 +131,8 @@ static int nfr_svc_lane_head(struct nfr_svc_req *req, const struct xdr_buf *res,
 	if (rest > room - size)
 		return -EMSGSIZE;
 	trace_nfsrdma_svc_chunk(req, "lane", chunk, data);
-	nfr_svc_lane_state(chunk, data, rest);
+	nfr_svc_chunk_used(chunk, data);
+	chunk->segs[0].offset = rest;
 	if (nfr_wire_encode(&head, req->buffer, size) < 0)
 		return -EIO;
 	rc = nfr_svc_reply_inline(req, res, size);

@@ -30,16 +30,6 @@
 
 /* --- messages --- */
 
-static void nfr_svc_readread_end(struct nfr_svc_req *req, const char *what)
-{
-	struct nfr_conn *conn = req->svc->conn;
-
-	trace_nfsrdma_svc_error(req->svc, req->head.xid, what, 0);
-	nfr_svc_count(req->svc, dropped, 1);
-	nfr_svc_advance(req, NFR_SVC_FREE);
-	nfr_conn_break(conn, what);
-}
-
 static void nfr_svc_readread_done(struct nfr_svc_req *req)
 {
 	struct nfr_svc *svc = req->svc;
@@ -78,7 +68,7 @@ static void nfr_svc_readread_receive(struct nfr_svc_req *req)
 	int rc = nfr_wire_2003_decode(&req->head, &space, req->recv->data, req->recv->length);
 
 	if (rc < 0) {
-		nfr_svc_readread_end(req, "malformed transport header");
+		nfr_svc_drop_and_break(req, "malformed transport header");
 		return;
 	}
 	if (req->head.proc == NFR_DONE) {

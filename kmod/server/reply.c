@@ -181,8 +181,12 @@ static int nfr_svc_part_write(struct nfr_svc_req *req, const struct xdr_buf *res
 
 /* --- chunks --- */
 
-/* Set the segment lengths of a returned chunk to the bytes that the server wrote. */
-static void nfr_svc_chunk_used(struct nfr_chunk *chunk, u32 length)
+/**
+ * nfr_svc_chunk_used - set the segment lengths of a returned chunk to what they convey
+ * @chunk: chunk of the client
+ * @length: length of its data in bytes
+ */
+void nfr_svc_chunk_used(struct nfr_chunk *chunk, u32 length)
 {
 	u32 i;
 
