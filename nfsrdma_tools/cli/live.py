@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from nfsrdma_tools.cli.options import flag, option
-from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, needed_probes
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, needed_probes
 
 if TYPE_CHECKING:
     from nfsrdma_tools.live.collect.feed import FeedOptions

@@ -3,20 +3,81 @@
 
 Counts, bytes and times are those of the interval.  Times are in nanoseconds, or in milliseconds
 (``_ms``) if the kernel counts milliseconds.  Histograms are sparse: pairs of a slot and a count.
-All values are plain, so that a snapshot converts to JSON and back.
+All values are plain, so that a snapshot converts to JSON and back (dataclass_json.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
-
-from nfsrdma_tools.live.snapshot_xprt import Credits, Personality, Xprt
+from typing import NamedTuple
 
 __all__ = [
-    "Ahead", "Chunks", "Client", "Credits", "Event", "Layer", "Mount", "Op", "Personality", "Port",
-    "Processors", "Regions", "Server", "Snapshot", "Timing", "Waiting", "Xprt",
-]  # fmt: skip
+    "Ahead",
+    "Chunks",
+    "Client",
+    "Connection",
+    "Credits",
+    "Event",
+    "Layer",
+    "Mount",
+    "Op",
+    "Personality",
+    "Port",
+    "Processors",
+    "Regions",
+    "Server",
+    "Snapshot",
+    "Timing",
+    "Waiting",
+    "Xprt",
+    "connection_name",
+    "connections",
+    "xprt_groups",
+]
+
+
+@dataclass(frozen=True)
+class Credits:
+    """Credits of a connection: granted by the server, and in use."""
+
+    granted: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class Personality:
+    """The personality of a transport of our module, "" while it is not connected.
+
+    GAUGES and COUNTERS of host/module/client_debugfs.py; counters without zeros.
+    """
+
+    name: str = ""
+    gauges: dict[str, int] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Xprt:
+    """A connection of a mount; ``number`` is sunrpc's, or -1 if the kernel reports none."""
+
+    number: int = -1
+    kind: str = ""
+    address: str = ""
+    states: tuple[str, ...] = ()
+    connected: bool | None = None
+    credits: Credits = Credits()
+    requests: int = 0
+    sending: int = 0
+    pending: int = 0
+    backlog: int = 0
+    connects: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    """The columns of mountstats by the kernel's names, without zeros."""
+    personality: Personality | None = None
+    """None for users other than root, and for transports of other modules."""
+
 
 Slots = tuple[tuple[int, int], ...]
 _COUNTED = (
@@ -283,3 +344,39 @@ class Snapshot:
     """Numbers of RPCs (probes/maps.py), events and CPU samples that probes could not count."""
     cost_ns: int = 0
     """CPU time of this process for the snapshot."""
+
+
+class Connection(NamedTuple):
+    """A connection and its labels: name and transport."""
+
+    labels: tuple[str, str]
+    xprt: Xprt
+    unnumbered: str
+    """Its name before the kernel reported its number."""
+
+
+def xprt_groups(mounts: Iterable[Mount]) -> dict[int, tuple[Xprt, ...]]:
+    """The connections of mounts by the object id of their tuple."""
+    return {id(mount.xprts): mount.xprts for mount in mounts}
+
+
+def connections(mounts: Iterable[Mount]) -> Iterator[Connection]:
+    """Each connection once, however many mounts share it."""
+    seen = set[tuple[str, str]]()
+    for mount in {id(mount.xprts): mount for mount in mounts}.values():
+        for index, xprt in enumerate(mount.xprts):
+            labels = connection_name(mount, index), mount.transport
+            # read from a recording, mounts have equal tuples, but not the same one
+            if labels not in seen:
+                seen.add(labels)
+                yield Connection(labels, xprt, _unnumbered(mount, index))
+
+
+def connection_name(mount: Mount, index: int) -> str:
+    """The number of a mount's connection; device and index if the kernel reports no number."""
+    number = mount.xprts[index].number
+    return _unnumbered(mount, index) if number < 0 else str(number)
+
+
+def _unnumbered(mount: Mount, index: int) -> str:
+    return f"{mount.device} {index}"

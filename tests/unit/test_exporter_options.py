@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.live.collect.feed import FeedOptions
-from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, NAMES
 from nfsrdma_tools.live.web import run
 from nfsrdma_tools.live.web.listen_address import Address
 from nfsrdma_tools.live.web.run import Service

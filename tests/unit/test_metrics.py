@@ -11,15 +11,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from snapshots_made import HOSTILE, changed, hostile, mount, personality, served, snapshot, xprt
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.live.prometheus.collectors import COLLECTORS, NAMES, needed_probes
-from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
+from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES, needed_probes
+from nfsrdma_tools.live.prometheus.families import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.prometheus.xprt_columns import COLUMNS as XPRT_COLUMNS
 from nfsrdma_tools.live.snapshot import Ahead, Event, Snapshot, Waiting
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import IDLE
 
-# of xprt_columns.py: messages, objects, or bytes
+# of families.py: messages, objects, or bytes
 UNITS = ("RPC", "Segments", "Bytes", "Calls", "Replies", "Memory", "Times")
 IDLE_INTERVALS = int(IDLE)
 MONITORING = Path(__file__).parents[2] / "playbooks/monitoring"

@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from nfsrdma_tools.live.connections import shared
-from nfsrdma_tools.live.snapshot import Event, Mount, Port, Snapshot, Xprt
+from nfsrdma_tools.live.snapshot import Event, Mount, Port, Snapshot, Xprt, xprt_groups
 
 __all__ = ["Finder"]
 
@@ -55,7 +54,7 @@ class Finder:
         there = {mount.device for mount in snapshot.mounts}
         self._mounts = {d: memory for d, memory in self._mounts.items() if d in there}
         found = [*self._links(snapshot)]
-        calm = {key: _calm(xprts) for key, xprts in shared(snapshot.mounts).items()}
+        calm = {key: _calm(xprts) for key, xprts in xprt_groups(snapshot.mounts).items()}
         for mount in snapshot.mounts:
             memory = self._mounts.get(mount.device)
             up = calm[id(mount.xprts)]

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.live.collect.mount_clients import Known
-from nfsrdma_tools.live.connections import shared
-from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt
+from nfsrdma_tools.live.snapshot import Mount, Waiting, Xprt, xprt_groups
 
 __all__ = ["Waits"]
 
@@ -28,7 +27,7 @@ class Waits:
 
     def look(self, mounts: Sequence[Mount], known: Known, now: float) -> tuple[Mount, ...]:
         """The mounts with their oldest RPCs that two looks saw; ``now`` is in seconds."""
-        busy = {key for key, xprts in shared(mounts).items() if _busy(xprts)}
+        busy = {key for key, xprts in xprt_groups(mounts).items() if _busy(xprts)}
         clients = {known.clients.get(m.directory) for m in mounts if busy and id(m.xprts) in busy}
         found = {
             (task.client, task.number): task

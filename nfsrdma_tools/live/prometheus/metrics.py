@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prometheus metrics (metric_names.py) from snapshots: a scrape does not read the host.
+"""Prometheus metrics (families.py) from snapshots: a scrape does not read the host.
 
 Series end with their mount or port, and those of a client or an event after some time without
 a count.  Needs prometheus-client.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
@@ -25,11 +25,19 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from nfsrdma_tools import __version__
-from nfsrdma_tools.live.prometheus.collectors import NAMES
-from nfsrdma_tools.live.prometheus.connection_totals import Connections
-from nfsrdma_tools.live.prometheus.gauges import Labels, gauges
-from nfsrdma_tools.live.prometheus.metric_names import FAMILIES
-from nfsrdma_tools.live.snapshot import Chunks, Client, Mount, Op, Server, Slots, Snapshot
+from nfsrdma_tools.live.prometheus.families import COLUMNS, FAMILIES, NAMES
+from nfsrdma_tools.live.snapshot import (
+    Chunks,
+    Client,
+    Mount,
+    Op,
+    Server,
+    Slots,
+    Snapshot,
+    Xprt,
+    connection_name,
+    connections,
+)
 from nfsrdma_tools.probes.maps import IDLE
 from nfsrdma_tools.probes.sets.latency import slot_ns
 
@@ -94,7 +102,7 @@ class Metrics:
         self._wanted = {name for name, family in FAMILIES.items() if family.collector in wanted}
         self._lock = threading.Lock()
         self._counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
-        self._connections = Connections()
+        self._connections = _ConnectionTotals()
         self._last: Snapshot | None = None
         self._histograms: defaultdict[str, dict[Labels, _Histogram]] = defaultdict(dict)
         self._mounts: set[Labels] = set()
@@ -114,7 +122,7 @@ class Metrics:
         """All families that have series, for prometheus-client."""
         with self._lock:
             last = self._last
-            now = [*self._connections.counters(), *gauges(last)] if last else []
+            now = [*self._connections.counters(), *_gauges(last)] if last else []
             now = [_BUILD_INFO, *(each for each in now if each[0] in self._wanted)]
             kept = [(name, kept.items()) for name, kept in self._counters.items()]
             found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
@@ -290,3 +298,95 @@ def _cleaned(labels: Labels) -> Labels:
 def _clean(text: str) -> str:
     # a label is UTF-8, and a path may have other bytes
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+class _ConnectionTotals:
+    """Totals of the connections in the newest snapshot: ``add`` each snapshot."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], Counter[str]] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Add the counts of a snapshot; drop connections that are not in it."""
+        before, self._sums = self._sums, {}
+        for connection in connections(snapshot.mounts):
+            # the snapshot before may not have had its number
+            sums = before.get(connection.labels) or before.get(
+                (connection.unnumbered, connection.labels[1])
+            )
+            self._sums[connection.labels] = _added(sums or Counter(connects=0), connection.xprt)
+
+    def counters(self) -> Iterator[tuple[str, float, tuple[str, str]]]:
+        """The name, value and labels of each series (families.py)."""
+        for labels, sums in self._sums.items():
+            for counter, value in sums.items():
+                yield f"nfsrdma_xprt_{counter}_total", value, labels
+
+
+def _added(sums: Counter[str], xprt: Xprt) -> Counter[str]:
+    sums["connects"] += xprt.connects
+    for column, value in xprt.counters.items():
+        if column in COLUMNS:
+            sums[COLUMNS[column].name] += value
+    for name, value in (xprt.personality.counters if xprt.personality else {}).items():
+        sums[name] += value
+    return sums
+
+
+Labels = tuple[str, ...]
+_Value = tuple[str, float, Labels]
+
+
+def _gauges(snapshot: Snapshot) -> Iterator[_Value]:
+    """The name, value and labels of each series (families.py)."""
+    for mount in snapshot.mounts:
+        yield from _mount(mount)
+    for connection in connections(snapshot.mounts):
+        yield from _xprt(connection.xprt, connection.labels)
+    if snapshot.server:
+        yield from _server(snapshot.server)
+    for port in snapshot.ports:
+        yield "nfsrdma_port_active", port.active, (port.name, port.netdev)
+    for what in snapshot.missing:
+        yield "nfsrdma_missing", 1, (what,)
+    yield "nfsrdma_sampler_last_snapshot_timestamp_seconds", snapshot.time, ()
+
+
+def _server(server: Server) -> Iterator[_Value]:
+    yield "nfsrdma_server_threads", server.threads, ()
+    for gauge, value in (
+        ("exposed_bytes", server.exposed),
+        ("dones_outstanding", server.dones_outstanding),
+        ("lanes", server.lanes),
+        ("granted_bytes", server.granted),
+    ):
+        if value is not None:
+            yield f"nfsrdma_server_{gauge}", value, ()
+
+
+def _mount(mount: Mount) -> Iterator[_Value]:
+    own = (mount.directory, mount.transport)
+    sizes = map(str, (mount.rsize, mount.wsize, mount.nconnect))
+    yield "nfsrdma_mount_info", 1, (*own, mount.target, mount.vers, *sizes)
+    yield "nfsrdma_mount_read_ahead_bytes", mount.read_ahead_kb * 1024, own
+    oldest = max((rpc.seconds for rpc in mount.waiting), default=0.0)
+    yield "nfsrdma_mount_oldest_rpc_seconds", oldest, own
+    if mount.asked:
+        yield "nfsrdma_mount_other_transport", mount.has_another, (*own, mount.asked)
+    for index in range(len(mount.xprts)):
+        yield "nfsrdma_mount_xprt_info", 1, (*own, connection_name(mount, index))
+
+
+def _xprt(xprt: Xprt, own: Labels) -> Iterator[_Value]:
+    yield "nfsrdma_xprt_info", 1, (*own, xprt.address)
+    if xprt.connected is not None:
+        yield "nfsrdma_xprt_connected", xprt.connected, own
+        for queue in ("requests", "pending", "backlog"):
+            yield f"nfsrdma_xprt_{queue}", getattr(xprt, queue), own
+    if xprt.credits.granted:
+        yield "nfsrdma_xprt_credits", xprt.credits.granted, own
+        yield "nfsrdma_xprt_credits_used", xprt.credits.used, own
+    if xprt.personality:
+        yield "nfsrdma_xprt_personality_info", 1, (*own, xprt.personality.name)
+        for gauge, value in xprt.personality.gauges.items():
+            yield f"nfsrdma_xprt_{gauge}", value, own

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nfsrdma_tools.live.connections import shared
-from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot
+from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot, xprt_groups
 from nfsrdma_tools.live.web.page_data import text
 from nfsrdma_tools.probes.sets.latency import slot_ns
 
@@ -132,7 +131,7 @@ def _credits(mounts: Sequence[Mount]) -> Frame:
     # the one on which it waited is unknown
     waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
     found: Frame = {}
-    for key, xprts in shared(mounts).items():
+    for key, xprts in xprt_groups(mounts).items():
         for x in xprts:
             if x.credits.granted:
                 used = x.credits.granted if key in waited else x.credits.used

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nfsrdma_tools.live.collect.feed import FeedOptions, fed
-from nfsrdma_tools.live.prometheus.collectors import NAMES
+from nfsrdma_tools.live.prometheus.families import NAMES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.web import access_token
