@@ -26,7 +26,7 @@ from carriers import OURS, START, serve
 from bench import page
 from bench.instructions import Costs, operation, plugged
 from bench.solo import DESIGNS, LOADS, OUR_COLUMN, PREPARE, RDMA, Column, mount, prove, sh, unmount
-from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 

@@ -17,7 +17,7 @@ app = typer.Typer(help="Start virtual machines with soft RDMA devices.", no_args
 
 
 def _complete(incomplete: str) -> list[str]:
-    from nfsrdma_tools.lab.status import status
+    from nfsrdma_tools.lab.nodes import status
 
     names = [lab["name"] for lab in status()["labs"]]
     return [name for name in names if name.startswith(incomplete)]
@@ -43,9 +43,9 @@ def build(
     Does nothing if both are in the cache.  Takes about a minute, with --extras two.  On Debian 12,
     also unpack a newer QEMU.
     """
-    from nfsrdma_tools.lab import image, kernels, qemu_binary
+    from nfsrdma_tools.lab import image, kernels, qemu
 
-    qemu_binary.fetch(_step)
+    qemu.fetch(_step)
     kernels.build(kernel, _step)
     print(image.build(extras, _step).folder)
 
@@ -112,7 +112,7 @@ def ssh(
 
     Exit status: that of the command.
     """
-    from nfsrdma_tools.lab.attach import interactive
+    from nfsrdma_tools.lab.nodes import interactive
 
     sys.exit(interactive(name, words or []))
 
@@ -120,7 +120,7 @@ def ssh(
 @app.command()
 def link(name: Name, link: Annotated[str, argument("LINK", "RATE/ROUND-TRIP, or none.")]) -> None:
     """Change rate and round trip of a running lab's network."""
-    from nfsrdma_tools.lab.attach import attach
+    from nfsrdma_tools.lab.nodes import attach
 
     attach(name).set_link(link)
 
@@ -128,7 +128,7 @@ def link(name: Name, link: Annotated[str, argument("LINK", "RATE/ROUND-TRIP, or 
 @app.command()
 def refresh(name: Name) -> None:
     """Copy this working tree to the nodes of a running lab."""
-    from nfsrdma_tools.lab.attach import attach
+    from nfsrdma_tools.lab.nodes import attach
 
     attach(name).refresh()
 
@@ -136,8 +136,7 @@ def refresh(name: Name) -> None:
 @app.command()
 def inventory(name: Name) -> None:
     """Print a running lab as an Ansible inventory, in JSON."""
-    from nfsrdma_tools.lab.attach import attach
-    from nfsrdma_tools.lab.inventory import inventory
+    from nfsrdma_tools.lab.nodes import attach, inventory
 
     print_inventory(inventory(attach(name)))
 
@@ -145,7 +144,7 @@ def inventory(name: Name) -> None:
 @app.command()
 def status(as_json: Json = False) -> None:
     """List the running labs, and whether KVM works on this machine."""
-    from nfsrdma_tools.lab.status import status, table
+    from nfsrdma_tools.lab.nodes import status, table
 
     print_json(status()) if as_json else print(table(status()))
 
@@ -161,7 +160,7 @@ def down(name: Name) -> None:
 @app.command()
 def clean() -> None:
     """Remove outdated images and leftovers of killed labs."""
-    from nfsrdma_tools.lab.cache import clean
+    from nfsrdma_tools.lab.cleanup import clean
 
     print(f"freed {clean() >> 20} MiB")
 

@@ -99,7 +99,7 @@ def _adding(kind: str, name: str, netdev: str) -> list[str]:
     from pathlib import Path
 
     from nfsrdma_tools.host import kernel_modules
-    from nfsrdma_tools.host.module.source import CARD
+    from nfsrdma_tools.module_source import CARD
 
     if not Path("/sys/class/net", netdev).exists():
         raise UserError(f"there is no network device {netdev}", "see: ip link")

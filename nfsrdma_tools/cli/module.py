@@ -148,7 +148,7 @@ def uninstall(as_json: Json = False, verbose: Verbose = False) -> None:
     """Remove everything that `module install` installed."""
     from nfsrdma_tools.host import kernel_modules
     from nfsrdma_tools.host.module import install as module_install
-    from nfsrdma_tools.host.module.source import OURS
+    from nfsrdma_tools.module_source import OURS
 
     gone = module_install.uninstall()
     still = OURS in kernel_modules.loaded()

@@ -18,7 +18,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import Module
-from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "KERNELS",

@@ -98,12 +98,12 @@ class Console:
     def _raise(self, report: str) -> None:
         whole = self._whole(report) if _OOPS in report else report
         impossible = _impossible(whole)
-        said = " | ".join(whole.splitlines()[:12])
+        lines = " | ".join(whole.splitlines()[:12])
         where = f"see {self.log} for the console"
         if impossible:
-            message = f"the emulator of {self.node} failed: {impossible}: {said}"
+            message = f"the emulator of {self.node} failed: {impossible}: {lines}"
             raise EmulatorFaultError(message, f"try again; {where}")
-        raise KernelReportError(f"the kernel of {self.node} reports: {said}", where)
+        raise KernelReportError(f"the kernel of {self.node} reports: {lines}", where)
 
     def _whole(self, report: str) -> str:
         """The complete oops; waits for its end."""

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares a Debian kernel for machines from its packages, without root."""
+"""The files of a Debian kernel for machines, made from its packages without root.
+
+The initrd is busybox, a few modules and a script that mounts the two disks.  It takes a tenth of
+the instructions of Debian's own initrd, which probes for all kinds of disks.  Its format: the
+kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
+
+The name of a kernel in the cache has a hash of this file: a change here unpacks kernels again.
+"""
 
 from __future__ import annotations
 
+import importlib.resources
+import lzma
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.lab import initrd
 from nfsrdma_tools.lab.debian_packages import Archive, opened
 
-__all__ = ["SUITES", "disk_of", "make"]
+__all__ = ["INIT", "SUITES", "make", "make_initrd"]
 
+INIT = Path(str(importlib.resources.files("nfsrdma_tools.lab") / "kernel_recipe" / "init"))
+"""The first program of a machine, which mounts its disks."""
 SUITES = {
     "6.12": ("trixie", "trixie-updates", "trixie-security"),
     "6.1": ("bookworm", "bookworm-updates", "bookworm-security"),
@@ -34,6 +44,12 @@ _DROPPED = (
     *("drivers/misc", "drivers/block/drbd", "net/vmw_vsock", "net/bluetooth", "net/mac80211"),
     *("arch/x86/kvm", "virt"),
 )
+# modules of the initrd: disks, their file systems and the network card, if not built in
+_EARLY = (
+    *("virtio_pci", "virtio_blk", "virtio_net", "ext4", "overlay"),
+    # ext4's checksums: loaded by name at run time, so modules.dep does not list them
+    *("crc32c_generic", "crc32c-generic", "crc32c-cryptoapi"),
+)
 
 
 def make(series: str, out: Path) -> None:
@@ -52,15 +68,15 @@ def make(series: str, out: Path) -> None:
         run("depmod", "-b", root / "usr", release, timeout=600)
         shutil.copyfile(next(root.glob("**/vmlinuz*")), out / "vmlinuz")
         shutil.copyfile(next(root.glob("**/bin/busybox")), out / "busybox")
-        initrd.make(out / "initrd", out / "busybox", release, modules)
+        make_initrd(out / "initrd", out / "busybox", release, modules)
         for other in set(root.iterdir()) - {root / "usr"}:
             shutil.rmtree(other)
         shutil.rmtree(root / "usr/bin", ignore_errors=True)
-        disk_of(root, out / "modules.img")
+        _make_disk(root, out / "modules.img")
         (out / "version").write_text(f"{release}\n")
 
 
-def disk_of(root: Path, disk: Path) -> None:
+def _make_disk(root: Path, disk: Path) -> None:
     """Make a disk image of a folder, with all files owned by root."""
     size = int(run("du", "-sm", "--apparent-size", root).stdout.split()[0])
     inodes = sum(1 for _ in root.rglob("*")) + 1000
@@ -83,3 +99,43 @@ def _unpack(debian: Archive, series: str, root: Path) -> str:
         # Debian 12 packages have /lib beside /usr/lib
         shutil.copytree(root / "lib", root / "usr/lib", symlinks=True, dirs_exist_ok=True)
     return release
+
+
+def make_initrd(initrd: Path, busybox: Path, release: str, modules: Path | None = None) -> None:
+    """Write ``initrd`` for the kernel ``release``.
+
+    ``modules`` is its /lib/modules/RELEASE after depmod; None if all drivers are built in.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        shutil.copyfile(busybox, root / "busybox")
+        shutil.copyfile(INIT, root / "init")
+        for program in ("busybox", "init"):
+            (root / program).chmod(0o755)
+        for folder in ("dev", "proc", "modules", "root"):
+            (root / folder).mkdir()
+        order = _in_order(modules) if modules else []
+        for path in order:
+            (root / "modules" / path.name.removesuffix(".xz")).write_bytes(_content(path))
+        names = [path.name.removesuffix(".xz") for path in order]
+        (root / "order").write_text("".join(f"{name}\n" for name in names))
+        (root / "release").write_text(f"{release}\n")
+        files = sorted(os.fspath(path.relative_to(root)) for path in root.rglob("*"))
+        words = ("--quiet", "-o", "-H", "newc", "-R", "0:0", "-O", initrd.absolute())
+        run("cpio", *words, stdin="\n".join(files).encode(), cwd=root)
+
+
+def _in_order(modules: Path) -> list[Path]:
+    """The files of the wanted modules, dependencies first."""
+    lines = (modules / "modules.dep").read_text().splitlines()
+    needs = {path: rest.split() for path, _, rest in (line.partition(":") for line in lines)}
+    by_name = {Path(path).name.partition(".")[0]: path for path in needs}
+    order: dict[str, None] = {}
+    for path in (by_name[name] for name in _EARLY if name in by_name):
+        # modules.dep lists the first module to load last
+        order.update(dict.fromkeys([*reversed(needs[path]), path]))
+    return [modules / path for path in order]
+
+
+def _content(file: Path) -> bytes:
+    return lzma.open(file).read() if file.suffix == ".xz" else file.read_bytes()

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks packages of Debian's archive into a folder, without root and without installing."""
+"""Packages of Debian's archive, unpacked into a folder without root and without installing.
+
+The mirror is that of this host's apt, or $NFSRDMA_MIRROR.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nfsrdma_tools.command import run
-from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab.mirror import sources
+from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.lab.paths import draft_of, lock_of
 from nfsrdma_tools.lock import file_lock
 
-__all__ = ["Archive", "opened", "unpack_once"]
+__all__ = ["Archive", "opened", "parse_targets", "sources", "unpack_once"]
 
+_SECURITY = "Debian-Security"
+_LABELS = ("Debian", _SECURITY)
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
@@ -35,12 +40,12 @@ class Archive:
         Compares the versions in package names. UserError if there is none.
         """
         names = run("apt-cache", *self._options, "pkgnames", prefix).stdout.split()
-        found = [name for name in names if re.fullmatch(re.escape(prefix) + rest, name)]
-        if not found:
+        matches = [name for name in names if re.fullmatch(re.escape(prefix) + rest, name)]
+        if not matches:
             raise UserError(
                 f"Debian's archive has no package {prefix}*", "try another NFSRDMA_MIRROR"
             )
-        return max(found, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+        return max(matches, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 
     def depends(self, package: str, prefix: str) -> list[str]:
         """The packages that ``package`` depends on whose names begin with ``prefix``."""
@@ -93,7 +98,7 @@ def _options(work: Path, suites: Sequence[str], kind: str) -> tuple[str, ...]:
         (work / part).mkdir(parents=True)
     lines = work / "sources.list"
     lines.write_text(sources(suites, f"[signed-by={_KEYRING}] ", kind))
-    wanted = (
+    settings = (
         f"Dir::Etc::SourceList={lines}",
         "Dir::Etc::SourceParts=/dev/null",
         # the host's pins apply only to the host's packages
@@ -106,4 +111,50 @@ def _options(work: Path, suites: Sequence[str], kind: str) -> tuple[str, ...]:
         "APT::Sandbox::User=root",
         "APT::Update::Error-Mode=any",
     )
-    return tuple(word for each in wanted for word in ("-o", each))
+    return tuple(word for setting in settings for word in ("-o", setting))
+
+
+def parse_targets(text: str) -> dict[str, str]:
+    """The first archive of each kind in lines ``label|URI`` of apt-get indextargets.
+
+    Labels are empty before the first ``apt-get update``; then the end of the URI decides.
+    """
+    archives: dict[str, str] = {}
+    for line in text.splitlines():
+        label, _, uri = line.partition("|")
+        uri = uri.rstrip("/")
+        last = uri.rpartition("/")[2]
+        label = label or {"debian": "Debian", "debian-security": "Debian-Security"}.get(last, "")
+        if label in _LABELS and uri.startswith(("http://", "https://")):
+            archives.setdefault(label, uri)
+    return archives
+
+
+def sources(suites: Iterable[str], options: str = "", kind: str = "deb") -> str:
+    """A sources.list with these suites; ``options`` precede each URL.
+
+    ``kind`` is deb, or deb-src for source packages.
+    """
+    mirrors = _mirrors()
+    # every mirror has both archives
+    mirrors.setdefault(_SECURITY, f"{mirrors['Debian']}-security")
+    label = {True: _SECURITY, False: "Debian"}
+    lines = [f"{kind} {options}{mirrors[label[s.endswith('-security')]]} {s} main" for s in suites]
+    return "\n".join(lines) + "\n"
+
+
+def _mirrors() -> dict[str, str]:
+    mirror = os.environ.get("NFSRDMA_MIRROR")
+    mirrors = _of_apt() if mirror is None else {"Debian": mirror.rstrip("/")}
+    if "Debian" not in mirrors:
+        hint = "set NFSRDMA_MIRROR to the URL of a mirror, ending in /debian"
+        raise UserError("apt has no Debian archive configured", hint)
+    return mirrors
+
+
+def _of_apt() -> dict[str, str]:
+    try:
+        targets = run("apt-get", "indextargets", "--format", "$(LABEL)|$(REPO_URI)", check=False)
+    except ProgramMissingError:
+        return {}
+    return parse_targets(targets.stdout)

@@ -25,7 +25,7 @@ from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.lab.config import KERNELS
 from nfsrdma_tools.lab.debian_kernel import SUITES
-from nfsrdma_tools.lab.mirror import sources
+from nfsrdma_tools.lab.debian_packages import sources
 from nfsrdma_tools.lab.paths import cache_dir, draft_of, lock_of
 from nfsrdma_tools.lock import file_lock, try_folder_lock
 
@@ -119,8 +119,8 @@ def _work_folder(draft: Path) -> Iterator[Path]:
 def _remove_left(work: Path) -> None:
     # another build may have removed it by now
     with contextlib.suppress(FileNotFoundError, UserError):
-        found = work.lstat()
-        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+        status = work.lstat()
+        if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
             return
         with try_folder_lock(work) as free:
             if free:
@@ -183,10 +183,10 @@ def _make_keys(folder: Path) -> None:
 
 def _requirements() -> tuple[str, ...]:
     """The libraries of the core and of the extras that a node needs."""
-    found = importlib.metadata.requires("nfsrdma-tools") or []
+    required = importlib.metadata.requires("nfsrdma-tools") or []
     of_extra = rf"(.*?) *; *extra == ['\"](?:{'|'.join(_NODE_EXTRAS)})['\"]"
-    core = [each for each in found if "extra ==" not in each]
-    more = [match[1] for each in found if (match := re.fullmatch(of_extra, each))]
+    core = [line for line in required if "extra ==" not in line]
+    more = [match[1] for line in required if (match := re.fullmatch(of_extra, line))]
     return tuple(sorted((*core, *more)))
 
 
@@ -209,7 +209,7 @@ def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
     lists = ("packages.txt", *(("extras.txt",) if extras else ()))
     packages = ",".join(p for name in lists for p in (_RECIPE / name).read_text().split())
     more = ('--customize-hook=chroot "$1" sh -s < "$RECIPE/extras.sh"',) if extras else ()
-    places = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
+    folders = {"RECIPE": "recipe", "SITE": "site", "KEYS": "keys", "OUT": "out"}
     _give(files, "1")
     done = run(
         *("mmdebstrap", "--quiet", "--variant=minbase", "--format=null", f"--include={packages}"),
@@ -218,7 +218,7 @@ def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
         *more,
         '--customize-hook=sh "$RECIPE/customize.sh" "$1"',
         *("trixie", "-", work / "sources.list"),
-        env={"TMPDIR": str(work), **{key: str(files / value) for key, value in places.items()}},
+        env={"TMPDIR": str(work), **{key: str(files / value) for key, value in folders.items()}},
         timeout=_MINUTES * 60,
         check=False,
     )
@@ -228,5 +228,5 @@ def _bootstrap(work: Path, files: Path, keys: Path, extras: bool) -> None:
         log.write_text(f"{done.stdout}\n{done.stderr}")
         # the last two lines only say that a hook failed; the one before says why
         lines = [x for x in done.stderr.splitlines() if x.strip() and not x.startswith("E: setup")]
-        said = one_line("\n".join(lines[:-1])) or "it printed no error"
-        raise UserError(f"mmdebstrap failed to build the image: {said}", f"see {log}")
+        reason = one_line("\n".join(lines[:-1])) or "it printed no error"
+        raise UserError(f"mmdebstrap failed to build the image: {reason}", f"see {log}")

@@ -16,20 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import (
-    accel,
-    card,
-    image,
-    kernels,
-    paths,
-    qemu_binary,
-    siw,
-    snapshot,
-    stale_labs,
-)
+from nfsrdma_tools.lab import cleanup, image, kernels, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
-from nfsrdma_tools.lab.machine import Hardware, Machine
-from nfsrdma_tools.lab.network import Lan
+from nfsrdma_tools.lab.machine import Hardware, Lan, Machine
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 from nfsrdma_tools.process_identity import of_this_process
@@ -50,13 +39,13 @@ def prepare(config: LabConfig, step: _Step = _silent) -> tuple[image.Image, str,
     """
     if config.kernel in CHECKING:
         kernels.find(config.kernel)
-    qemu_binary.fetch(step)
+    qemu.fetch(step)
     with ThreadPoolExecutor(2) as pool:
         # the two overlap: one waits for the archive while the other computes
         kernel = pool.submit(kernels.build, config.kernel, step)
         base = pool.submit(image.build, config.extras, step).result()
         boot = kernel.result()
-    engine = accel.choose(config.clock, boot.vmlinuz, boot.initrd)
+    engine = qemu.choose_accelerator(config.clock, boot.vmlinuz, boot.initrd)
     hardware = _hardware(config, engine)
     roles = {node: "blank" if node in config.client_nodes else node for node in config.nodes}
     disks = {n: snapshot.warm(role, hardware, base, step) for n, role in roles.items()}
@@ -125,12 +114,12 @@ class Lab(Nodes):
 
     def _claim(self, stack: contextlib.ExitStack) -> None:
         _lock(self.config.name, stack)
-        stale_labs.remove()
+        cleanup.remove_stale_labs()
         for folder in (self.folder, self._disks):
             # remove what a killed owner left
-            stale_labs.remove_folder(folder)
+            cleanup.remove_folder(folder)
             paths.create_lab_folder(folder)
-            # marks the disks as in use for stale_labs of other run folders
+            # marks the disks as in use, for labs of other run directories
             stack.enter_context(try_folder_lock(folder))
             stack.callback(_remove, folder)
 
@@ -162,13 +151,13 @@ class Lab(Nodes):
     def _use_siw(self) -> None:
         kernel, module = kernels.find(self.config.kernel), b""
         if kernel.name not in CHECKING:
-            module = siw.module(self, self.config.nodes[0], kernel, self._step)
+            module = kernels.siw_module(self, self.config.nodes[0], kernel, self._step)
         for node in self.config.nodes:
             self.run(node, "lab-nic", "siw", stdin=module)
 
     def _use_card(self) -> None:
         (node,) = self.config.nodes
-        module = card.module(self, node, kernels.find(self.config.kernel), self._step)
+        module = kernels.card_module(self, node, kernels.find(self.config.kernel), self._step)
         self.run(node, "lab-nic", "card", stdin=module)
         # new cards have an infinite rate and no delay: give them netem's
         self.set_link(str(self.config.wire))
@@ -177,7 +166,7 @@ class Lab(Nodes):
 def _remove(folder: Path) -> None:
     # the next start removes what cannot be removed now
     with contextlib.suppress(OSError, UserError):
-        stale_labs.remove_folder(folder)
+        cleanup.remove_folder(folder)
 
 
 def _lock(name: str, stack: contextlib.ExitStack) -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One virtual machine: a QEMU process that dies with its parent, its monitor, console and ssh."""
+"""One virtual machine: a QEMU process that dies with its parent, its network, console and ssh."""
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +15,12 @@ from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console, KernelReportError
 from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel, find
-from nfsrdma_tools.lab.network import HUB
-from nfsrdma_tools.lab.qemu_binary import qemu
-from nfsrdma_tools.lab.qmp import Monitor
+from nfsrdma_tools.lab.qemu import Monitor, qemu
 from nfsrdma_tools.lab.ssh import Ssh
 
-__all__ = ["Hardware", "Machine", "qemu_argv"]
+__all__ = ["Hardware", "Lan", "Machine", "qemu_argv"]
 
+_HUB = ("-netdev", "hubport,id=lan,hubid=1")
 # a kernel with KASAN takes minutes under emulation on a busy host
 _BOOT_SECONDS = 900
 _APPEND = (
@@ -59,7 +60,7 @@ def qemu_argv(
         *_modules(kernel),
         *("-netdev", "user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
         *("-device", "virtio-net-pci,netdev=n0,romfile="),
-        *(hardware.lan or HUB),
+        *(hardware.lan or _HUB),
         *("-device", "virtio-net-pci,netdev=lan,rx_queue_size=1024,romfile="),
         *("-qmp", f"unix:{folder / node}.qmp,server=on,wait=off"),
     )
@@ -134,8 +135,8 @@ class Machine:
         """Raise if the kernel reported an error or QEMU has ended."""
         self.console.check()
         if self._process is not None and self._process.poll() is not None:
-            said = self._log.read_text(errors="replace").strip() or self.console.tail()
-            raise UserError(f"QEMU of {self.node} exited: {said}", f"see {self.console.log}")
+            reason = self._log.read_text(errors="replace").strip() or self.console.tail()
+            raise UserError(f"QEMU of {self.node} exited: {reason}", f"see {self.console.log}")
 
     def quit(self) -> None:
         """End QEMU with a consistent disk."""
@@ -155,3 +156,42 @@ class Machine:
         self._process.wait()
         self._process = None
         self.monitor.close()
+
+
+class Lan:
+    """The network of a pair: a socket pair per client connects its QEMU with the server's.
+
+    QEMU's own ``stream`` connection is unusable: 7.2 crashes on a packet sent before it is done.
+    """
+
+    def __init__(self, clients: Iterable[str]) -> None:
+        self._wires = {client: socket.socketpair() for client in clients}
+
+    def arguments(self, node: str) -> tuple[str, ...]:
+        """The netdev ``lan`` of a node."""
+        if node in self._wires:
+            return _end("lan", self._wires[node][1])
+        if len(self._wires) == 1:
+            # no hub: QEMU's hub reorders packets if the receiver's ring is full
+            return _end("lan", *(end for end, _ in self._wires.values()))
+        # several clients: a hub in the server's QEMU is their switch, with a port for each
+        return (*_HUB, *(word for client in self._wires for word in self._port(client)))
+
+    def _port(self, client: str) -> tuple[str, ...]:
+        hubport = f"hubport,id={client}-hub,hubid=1,netdev={client}"
+        return (*_end(client, self._wires[client][0]), "-netdev", hubport)
+
+    def descriptors(self, node: str) -> tuple[int, ...]:
+        """The file descriptors that a node's QEMU inherits."""
+        if node in self._wires:
+            return (self._wires[node][1].fileno(),)
+        return tuple(end.fileno() for end, _ in self._wires.values())
+
+    def close(self) -> None:
+        """Close our ends; the machines keep theirs."""
+        for end in (end for wire in self._wires.values() for end in wire):
+            end.close()
+
+
+def _end(name: str, end: socket.socket) -> tuple[str, ...]:
+    return ("-netdev", f"socket,id={name},fd={end.fileno()}")

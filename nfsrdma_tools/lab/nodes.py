@@ -1,25 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a running lab, from any process: commands, link, toolkit."""
+"""The nodes of running labs, from any process: state, commands, link, toolkit, inventory."""
 
 from __future__ import annotations
 
+import importlib.resources
+import io
 import json
+import os
+import subprocess
+import sys
+import tarfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import process_identity
+from nfsrdma_tools import module_source, process_identity
 from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
-from nfsrdma_tools.lab import paths
-from nfsrdma_tools.lab.config import LabConfig, Link
+from nfsrdma_tools.lab import image, paths
+from nfsrdma_tools.lab.config import LabConfig, Link, clock_name
 from nfsrdma_tools.lab.console import Console
-from nfsrdma_tools.lab.qemu_binary import version
+from nfsrdma_tools.lab.qemu import kvm_works, version
 from nfsrdma_tools.lab.ssh import Ssh
-from nfsrdma_tools.lab.toolkit import pack
 from nfsrdma_tools.lock import try_file_lock
 
-__all__ = ["Nodes", "read_state"]
+__all__ = ["Nodes", "attach", "interactive", "inventory", "pack", "read_state", "status", "table"]
+
+# the paths of the toolkit and of the lab's facts in a node
+_SOURCE, _FACTS = "opt/nfsrdma/src", "etc/nfsrdma-lab.json"
+_PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
 
 
 class Nodes:
@@ -60,7 +71,7 @@ class Nodes:
         self.config = self.config.with_link(text)
         for node in self.config.nodes:
             self.run(node, "lab-link", *Link.parse(text).words)
-            self.run(node, "tee", "/etc/nfsrdma-lab.json", stdin=json.dumps(self.facts).encode())
+            self.run(node, "tee", f"/{_FACTS}", stdin=json.dumps(self.facts).encode())
         self.save_state()
 
     def refresh(self) -> None:
@@ -110,3 +121,119 @@ def _state(name: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return state
+
+
+def attach(name: str) -> Nodes:
+    """The nodes of a lab that another process runs."""
+    state = read_state(name)
+    if state.get("phase") != "ready":
+        phase = state.get("phase", "down")
+        raise UserError(f"the lab {name} is {phase}", f"run: nfsrdma lab up {name}")
+    nodes = Nodes(LabConfig(**state["config"]), state["accel"], Path(state["keys"]))
+    for console in nodes.consoles.values():
+        console.skip()
+    return nodes
+
+
+def interactive(name: str, words: list[str]) -> int:
+    """Run ``[node] command...`` with this process' own input and output; returns its status.
+
+    The default node is the client. Raises KernelReportError if a kernel of the lab reported a
+    problem meanwhile.
+    """
+    nodes = attach(name)
+    named = bool(words) and words[0] in nodes.config.names
+    node, command = (words[0], words[1:]) if named else ("client", words)
+    # a terminal of its own would change line ends in output that goes to a file
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    argv = nodes.ssh(node).argv(*command, tty=terminal)
+    status = subprocess.run(argv, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}).returncode
+    nodes.check()
+    return status
+
+
+def status() -> dict[str, Any]:
+    """The labs that are up, whether KVM works here (None: not tested yet), the image's folder."""
+    names = sorted(path.stem for path in paths.labs_dir().glob("*.lock"))
+    built = image.find() or image.find(extras=True)
+    return {
+        "labs": [{"name": name, **state} for name in names if (state := read_state(name))],
+        "kvm": kvm_works(),
+        "image": str(built.folder) if built else None,
+    }
+
+
+def table(status: dict[str, Any]) -> str:
+    """The status as a table."""
+    kvm = {True: "works here", False: "does not work here", None: "not tried yet"}[status["kvm"]]
+    lines = [f"KVM {kvm}; image: {status['image'] or 'not built yet (nfsrdma lab build)'}"]
+    for lab in status["labs"]:
+        config = lab.get("config", {})
+        words = [lab["name"], lab["phase"], *(str(config.get(k)) for k in ("shape", "kernel"))]
+        words += [
+            lab.get("accel", ""),
+            clock_name(str(config.get("clock"))),
+            config.get("link") or "default link",
+        ]
+        lines.append("  ".join(words) + (f"  REPORT: {lab['report']}" if "report" in lab else ""))
+    return "\n".join(lines if status["labs"] else [*lines, "no lab is up"])
+
+
+def inventory(nodes: Nodes) -> dict[str, Any]:
+    """Server and clients in the groups of the playbooks, as JSON for Ansible.
+
+    It is valid while the lab is up: commands use the ssh connection that the lab keeps open.
+    """
+    config = nodes.config
+    # in a solo lab one machine is server and client
+    servers = [config.nodes[0]]
+    return {
+        "all": {
+            "hosts": {node: _connection(nodes.ssh(node)) for node in config.nodes},
+            "vars": {
+                "ansible_python_interpreter": _PYTHON,
+                "ansible_pipelining": True,
+                "nfsrdma_server": "server",
+            },
+        },
+        "nfsrdma_servers": {"hosts": {node: {} for node in servers}},
+        "nfsrdma_clients": {"hosts": {node: {} for node in config.client_nodes or servers}},
+        "nfsrdma_monitors": {},
+    }
+
+
+def _connection(ssh: Ssh) -> dict[str, str]:
+    return {
+        "ansible_host": "lab",
+        "ansible_user": "root",
+        "ansible_ssh_args": " ".join((*ssh.options, "-o", f"ControlPath={ssh.control}")),
+    }
+
+
+def pack(facts: Mapping[str, object]) -> bytes:
+    """A tar of the package and of the lab's facts for a node, to be unpacked at /."""
+    package = Path(str(importlib.resources.files("nfsrdma_tools")))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(package, f"{_SOURCE}/nfsrdma_tools", filter=_packed)
+        # in a wheel the kernel sources are part of the package
+        if (package.parent / "pyproject.toml").is_file():
+            data, kmod = f"{_SOURCE}/nfsrdma_tools/data", package.parent / "kmod"
+            tar.add(package.parent / "bpf", f"{data}/bpf", filter=_packed)
+            for path in module_source.files_below(kmod):
+                tar.add(kmod / path, f"{data}/kmod/{path}", filter=_packed)
+        text = json.dumps(facts).encode()
+        entry = tarfile.TarInfo(_FACTS)
+        entry.size, entry.mode = len(text), 0o644
+        tar.addfile(entry, io.BytesIO(text))
+    return buffer.getvalue()
+
+
+def _packed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The entry, owned by root; None for files that a node does not need."""
+    parts = Path(entry.name).parts
+    if "__pycache__" in parts or "recipe" in parts or parts[-1].startswith("."):
+        return None
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry

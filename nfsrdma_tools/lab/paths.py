@@ -39,10 +39,10 @@ def cache_dir() -> Path:
     UserError if another user can change it.
     """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = _made(Path(base) / "nfsrdma")
+    path = _created(Path(base) / "nfsrdma")
     # a link is the user's own choice here, but not one without a target
-    found = path.stat() if path.exists() else path.lstat()
-    _refuse_shared(path, found, 0o022, "XDG_CACHE_HOME")
+    status = path.stat() if path.exists() else path.lstat()
+    _refuse_shared(path, status, 0o022, "XDG_CACHE_HOME")
     return path
 
 
@@ -54,7 +54,7 @@ def labs_dir() -> Path:
     variable = "XDG_RUNTIME_DIR"
     base = Path(os.environ.get(variable) or ("/run" if os.geteuid() == 0 else "/tmp"))  # noqa: S108
     own = os.environ.get(variable) or os.geteuid() == 0
-    path = _made(base / ("nfsrdma-labs" if own else f"nfsrdma-labs-{os.geteuid()}"))
+    path = _created(base / ("nfsrdma-labs" if own else f"nfsrdma-labs-{os.geteuid()}"))
     # anyone may make the name first in /tmp, as a link to a folder of this user
     _refuse_shared(path, path.lstat(), 0o077, variable)
     parent = base.stat()
@@ -63,11 +63,11 @@ def labs_dir() -> Path:
     return path
 
 
-def _refuse_shared(path: Path, found: os.stat_result, forbidden: int, variable: str) -> None:
-    owned = found.st_uid in (0, os.geteuid())
-    if not (owned and stat.S_ISDIR(found.st_mode)) or found.st_mode & forbidden:
+def _refuse_shared(path: Path, status: os.stat_result, forbidden: int, variable: str) -> None:
+    owned = status.st_uid in (0, os.geteuid())
+    if not (owned and stat.S_ISDIR(status.st_mode)) or status.st_mode & forbidden:
         what = f"expected a directory that only uid {os.geteuid()} can change"
-        mode = f"{stat.filemode(found.st_mode)} of uid {found.st_uid}"
+        mode = f"{stat.filemode(status.st_mode)} of uid {status.st_uid}"
         raise UserError(f"{path}: {what}, found {mode}", f"correct it, or set {variable}")
 
 
@@ -99,7 +99,7 @@ def is_lab_folder(folder: Path) -> bool:
     return (folder / MARK).is_file() or not any(folder.iterdir())
 
 
-def _made(path: Path) -> Path:
+def _created(path: Path) -> Path:
     # a link without a target exists, too
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)

@@ -18,7 +18,7 @@ from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import find
 from nfsrdma_tools.lab.machine import Hardware, Machine
 from nfsrdma_tools.lab.paths import cache_dir, lock_of
-from nfsrdma_tools.lab.qemu_binary import version
+from nfsrdma_tools.lab.qemu import version
 from nfsrdma_tools.lock import file_lock
 
 __all__ = ["TAG", "restore", "warm"]
@@ -106,9 +106,10 @@ def _save(machine: Machine) -> None:
     # a connection that is open in a snapshot stays half open
     machine.ssh.run("sync")
     machine.ssh.close()
-    said = machine.monitor.human(f"savevm {TAG}").strip()
-    if said:
-        raise UserError(f"QEMU failed to take a snapshot: {said}")
+    # the human monitor has no exit status: its command prints only errors
+    error = machine.monitor.human(f"savevm {TAG}").strip()
+    if error:
+        raise UserError(f"QEMU failed to take a snapshot: {error}")
     machine.quit()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
 from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
-from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
 __all__ = ["BLOCK", "PERSONALITY", "PRESETS", "Cell", "Plan", "preset"]

@@ -11,11 +11,11 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.module import swap as module_swap
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounting import drop_undo, mount, unmount
 from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.trial_probes import Accounts

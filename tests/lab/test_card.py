@@ -14,7 +14,7 @@ from carriers import OURS, THEIRS, serve
 from module_life import growth
 from node_files import NODES, node_script
 
-from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools import module_source
 from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = node_script("card")

@@ -73,7 +73,7 @@ def test_a_wheel_has_each_file_of_the_package_and_what_goes_with_it(wheel: Path)
 def test_the_wheel_works_in_a_new_venv_and_finds_its_sources(wheel: Path, venv: Path) -> None:
     output(venv / "bin/pip", "install", "-q", f"{wheel}[all]")
     python = venv / "bin/python"
-    found = "from nfsrdma_tools.host.module import source as s; print(s.find().folder)"
+    found = "from nfsrdma_tools import module_source as s; print(s.find().folder)"
     assert Path(output(python, "-P", "-c", found).strip()).is_relative_to(venv)
     assert "Usage" in output(venv / "bin/nfsrdma", "--help")
     assert output(python, "-m", "pip", "check") == "No broken requirements found.\n"

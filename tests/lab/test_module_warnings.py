@@ -9,8 +9,8 @@ from pathlib import Path
 import built
 import pytest
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.lab import image, kernels
 from nfsrdma_tools.lab.config import KERNELS
 

@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 from nfsrdma_tools.lab.config import LabConfig
-from nfsrdma_tools.lab.inventory import inventory
-from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lab.nodes import Nodes, inventory
 
 
 def nodes(**more: object) -> Nodes:

@@ -15,16 +15,15 @@ from types import SimpleNamespace
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.lab import attach, paths, qemu_binary, snapshot, stale_labs
+from nfsrdma_tools.lab import cleanup, nodes, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
+from nfsrdma_tools.lab.debian_packages import parse_targets, sources
 from nfsrdma_tools.lab.kernels import Kernel
-from nfsrdma_tools.lab.machine import Hardware, qemu_argv
-from nfsrdma_tools.lab.mirror import parse_targets, sources
-from nfsrdma_tools.lab.network import Lan
-from nfsrdma_tools.lab.qmp import Monitor
+from nfsrdma_tools.lab.machine import Hardware, Lan, qemu_argv
+from nfsrdma_tools.lab.nodes import pack
+from nfsrdma_tools.lab.qemu import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
-from nfsrdma_tools.lab.toolkit import pack
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
 
 REPORTS = [
@@ -256,10 +255,10 @@ def test_a_command_gets_a_terminal_unless_its_input_or_output_is_a_file(
 
     node = SimpleNamespace(argv=argv)
     lab = SimpleNamespace(config=LabConfig("demo"), ssh=lambda _: node, check=lambda: None)
-    monkeypatch.setattr(attach, "attach", lambda _: lab)
+    monkeypatch.setattr(nodes, "attach", lambda _: lab)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: stdin))
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: stdout))
-    assert attach.interactive("demo", ["cat", "sweep.db"]) == int(terminal)
+    assert nodes.interactive("demo", ["cat", "sweep.db"]) == int(terminal)
 
 
 def test_the_mirror_is_the_one_apt_uses() -> None:
@@ -289,10 +288,10 @@ def test_a_mirror_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _qemu(monkeypatch: pytest.MonkeyPatch, cache: Path, number: str, codename: str) -> list[str]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    monkeypatch.setattr(qemu_binary, "_version", lambda program: f"{number} (of {program})")
-    monkeypatch.setattr(qemu_binary, "_codename", lambda: codename)
+    monkeypatch.setattr(qemu, "_version", lambda program: f"{number} (of {program})")
+    monkeypatch.setattr(qemu, "_codename", lambda: codename)
     said: list[str] = []
-    qemu_binary.fetch(said.append)
+    qemu.fetch(said.append)
     return said
 
 
@@ -303,7 +302,7 @@ def test_a_qemu_that_will_do_or_has_no_newer_one_stays(
     number: str, codename: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert _qemu(monkeypatch, tmp_path, number, codename) == []
-    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
+    assert qemu.qemu() == ("qemu-system-x86_64",)
 
 
 def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -311,9 +310,9 @@ def test_a_newer_qemu_is_for_all_labs(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert (packages[0], suite) == ("qemu-system-x86", "bookworm-backports")
         (folder / "usr").mkdir(parents=True)
 
-    monkeypatch.setattr(qemu_binary, "unpack_once", unpacked)
+    monkeypatch.setattr(qemu, "unpack_once", unpacked)
     assert len(_qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")) == 1
-    assert qemu_binary.qemu()[0].startswith(str(tmp_path))
+    assert qemu.qemu()[0].startswith(str(tmp_path))
     assert _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm") == []
 
 
@@ -326,7 +325,7 @@ def test_without_a_newer_qemu_labs_go_on(monkeypatch: pytest.MonkeyPatch, tmp_pa
     said = _qemu(monkeypatch, tmp_path, "7.2.22", "bookworm")
     assert said[-1].startswith("labs use QEMU 7.2.22; results differ from other versions: ")
     assert list((tmp_path / "nfsrdma/programs").iterdir()) == []
-    assert qemu_binary.qemu() == ("qemu-system-x86_64",)
+    assert qemu.qemu() == ("qemu-system-x86_64",)
 
 
 def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
@@ -429,11 +428,11 @@ def test_what_killed_owners_left_goes_and_nothing_else(
     ):
         assert alive
         assert elsewhere
-        assert stale_labs.remove() >= 8192
-        assert stale_labs.remove() == 0
+        assert cleanup.remove_stale_labs() >= 8192
+        assert cleanup.remove_stale_labs() == 0
         assert sorted(path.name for path in paths.disks_dir().iterdir()) == ["alive", "elsewhere"]
         assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["alive", "alive.lock"]
-    assert stale_labs.remove() >= 8192
+    assert cleanup.remove_stale_labs() >= 8192
     assert list(paths.labs_dir().iterdir()) == []
 
 
@@ -449,7 +448,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_link_in_place_of_the_labs_is_refused(homes: Path) -> None:
     """Anyone can make the name first in /tmp."""
     (homes / "nfsrdma-labs").symlink_to(homes / "home")
-    for use in (paths.labs_dir, stale_labs.remove, lambda: paths.lab_lock("x")):
+    for use in (paths.labs_dir, cleanup.remove_stale_labs, lambda: paths.lab_lock("x")):
         with pytest.raises(UserError, match=r"nfsrdma-labs: expected a directory .*found lrwx"):
             use()
     assert (homes / "home/thesis/text").read_text() == "kept"
@@ -490,9 +489,9 @@ def test_a_folder_of_labs_of_another_user_is_refused(homes: Path) -> None:
     for folder in (paths.labs_dir(), homes, paths.cache_dir()):
         os.chown(folder, 1000, 1000)
         with pytest.raises(UserError, match="of uid 1000"):
-            stale_labs.remove()
+            cleanup.remove_stale_labs()
         os.chown(folder, 0, 0)
-    assert stale_labs.remove() == 0
+    assert cleanup.remove_stale_labs() == 0
 
 
 def test_only_folders_of_labs_are_removed(homes: Path) -> None:
@@ -501,18 +500,18 @@ def test_only_folders_of_labs_are_removed(homes: Path) -> None:
     shutil.copytree(homes / "home/thesis", other)
     link.symlink_to(homes / "home")
     (paths.labs_dir() / "empty").mkdir()
-    assert stale_labs.remove() == 0
+    assert cleanup.remove_stale_labs() == 0
     assert sorted(path.name for path in paths.labs_dir().iterdir()) == ["thesis"]
     assert link.is_symlink()
     for folder in (other, link):
         with pytest.raises(UserError, match="expected a folder of a lab"):
-            stale_labs.remove_folder(folder)
+            cleanup.remove_folder(folder)
     assert (other / "text").read_text() == (homes / "home/thesis/text").read_text() == "kept"
 
 
 def test_a_link_in_a_cache_is_removed_but_not_its_target(homes: Path) -> None:
     (homes / "link").symlink_to(homes / "home")
-    stale_labs.removed(homes / "link")
+    cleanup._remove(homes / "link")
     assert not (homes / "link").is_symlink()
     assert (homes / "home/thesis/text").read_text() == "kept"
 
@@ -530,8 +529,8 @@ def test_a_folder_that_is_still_written_to_stays_a_folder_of_a_lab(
 
     monkeypatch.setattr(Path, "rmdir", write_while_removing)
     with pytest.raises(OSError, match="not empty"):
-        stale_labs.remove_folder(folder)
+        cleanup.remove_folder(folder)
     monkeypatch.undo()
     assert paths.is_lab_folder(folder)
-    stale_labs.remove_folder(folder)
+    cleanup.remove_folder(folder)
     assert not folder.exists()

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools import __version__
+from nfsrdma_tools import __version__, module_source
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_modules import parse_modinfo
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.build import build, checked_release, first_error
 from nfsrdma_tools.host.module.parameters import Parameter, changed, checked, known
-from nfsrdma_tools.host.module.source import Source
 from nfsrdma_tools.lock import try_folder_lock
+from nfsrdma_tools.module_source import Source
 
 MAKE = """#!/bin/sh
 echo "$@" >> {log}

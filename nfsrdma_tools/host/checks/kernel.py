@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from nfsrdma_tools.host import kernel_modules, packages
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS, client_owners
+from nfsrdma_tools.module_source import OURS
 
 __all__ = ["btf", "feature", "headers", "judge_module", "module", "netid"]
 

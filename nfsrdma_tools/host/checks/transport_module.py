@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.checks.finding import Finding, Machine
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import parameters as module_parameters
-from nfsrdma_tools.host.module import source as module_source
-from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.module_source import OURS
 
 __all__ = ["judge", "module"]
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.host import packages
-from nfsrdma_tools.host.module import source as module_source
-from nfsrdma_tools.host.module.source import OURS, Source
 from nfsrdma_tools.lock import file_lock
+from nfsrdma_tools.module_source import OURS, Source
 
 __all__ = [
     "Build",

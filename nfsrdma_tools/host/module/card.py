@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import source as module_source
-from nfsrdma_tools.host.module.source import CARD
+from nfsrdma_tools.module_source import CARD
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = ["load"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError
-from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "KEY",

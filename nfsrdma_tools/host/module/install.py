@@ -19,16 +19,15 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nfsrdma_tools import state_files
+from nfsrdma_tools import module_source, state_files
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.module import dkms
-from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.build import Build
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
 __all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.lock import host_lock
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Write
 
 __all__ = ["TABLE", "entries", "requested_for", "require"]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.module.personality import DEFAULT
-from nfsrdma_tools.host.module.source import OURS
+from nfsrdma_tools.module_source import OURS
 
 __all__ = [
     "Client",

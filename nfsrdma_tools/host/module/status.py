@@ -8,20 +8,20 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import client_debugfs, dkms, server_debugfs
 from nfsrdma_tools.host.module import install as module_install
-from nfsrdma_tools.host.module import source as module_source
 from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.dkms import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import Server
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.module.users import users
 from nfsrdma_tools.host.transports import owner
+from nfsrdma_tools.module_source import OURS
 
 __all__ = ["ParameterValue", "Status", "status"]
 

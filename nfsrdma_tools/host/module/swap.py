@@ -22,7 +22,6 @@ from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import state as module_state
 from nfsrdma_tools.host.module.parameters import is_off
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.module.state import ModuleState, locked
 from nfsrdma_tools.host.module.users import refuse_used
 from nfsrdma_tools.host.transports import (
@@ -33,6 +32,7 @@ from nfsrdma_tools.host.transports import (
     would_load,
 )
 from nfsrdma_tools.host.tunables import Tunable
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
 __all__ = ["beside", "check_room", "is_ready", "load", "prepare", "ready", "unload"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError
 from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import family
+from nfsrdma_tools.module_source import OURS
 
 __all__ = ["RDMA_PORT", "TRANSPORTS", "VERSIONS", "MountRequest"]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.module import client_debugfs
 from nfsrdma_tools.host.module.client_debugfs import ClientTransport
-from nfsrdma_tools.host.module.source import OURS
 from nfsrdma_tools.host.nfs import (
     connection_sharing,
     mount_personality,
@@ -22,6 +21,7 @@ from nfsrdma_tools.host.nfs import (
 from nfsrdma_tools.host.nfs.mountinfo import Entry
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import named
+from nfsrdma_tools.module_source import OURS
 
 __all__ = ["Mount", "MountState", "find", "mounts", "state", "states"]
 

@@ -7,9 +7,9 @@ import base64
 import os
 from pathlib import Path
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
-from nfsrdma_tools.host.module import source as module_source
-from nfsrdma_tools.lab import card, image, kernels, paths
+from nfsrdma_tools.lab import image, kernels, paths
 from nfsrdma_tools.lab.nodes import Nodes
 
 __all__ = ["bring", "card_module", "compiled", "load"]
@@ -43,7 +43,7 @@ def load(lab: Nodes, node: str = "client") -> None:
 def card_module(kernel: str) -> None:
     """Build the modelled card for ``lab up --nic card`` on the host, as root; else a node does."""
     base, booted = image.build(extras=True), kernels.build(kernel)
-    file = card.built_file(booted)
+    file = kernels.card_file(booted)
     if file.exists() or os.geteuid() != 0:
         return
     source, draft = module_source.find_card().folder, file.with_suffix(f".{os.getpid()}")

@@ -13,7 +13,7 @@ from pathlib import Path
 import built
 import pytest
 
-from nfsrdma_tools.host.module import source as module_source
+from nfsrdma_tools import module_source
 from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.debian_kernel import SUITES

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.lab.inventory import inventory
-from nfsrdma_tools.lab.nodes import Nodes
+from nfsrdma_tools.lab.nodes import Nodes, inventory
 
 ROOT = Path(__file__).parents[3]
 COLLECTION = ROOT / "playbooks"

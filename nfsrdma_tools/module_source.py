@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["CARD", "OURS", "Source", "find", "find_card"]
+__all__ = ["CARD", "OURS", "Source", "files_below", "find", "find_card"]
 
 OURS = "nfsrdma"
 """The name of the transport module."""
@@ -26,7 +26,7 @@ _CARD_FOLDER = "card"
 _SUFFIXES = {".c", ".h", ".sh"}
 _NAMES = {"Kbuild", "Makefile", "dkms.conf"}
 # products of a build; a manual build in a checkout leaves them in the source
-_MADE = ("features.h", "whole.c", "*.mod.c")
+_PRODUCTS = ("features.h", "whole.c", "*.mod.c")
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ class Source:
     @property
     def files(self) -> tuple[Path, ...]:
         """The source files, relative to the folder, sorted; build products are left out."""
-        found = (path.relative_to(self.folder) for path in self.folder.rglob("*"))
-        own = (path for path in found if path.parts[0] != _CARD_FOLDER)
-        return tuple(sorted(path for path in own if _is_source(path)))
+        return tuple(path for path in files_below(self.folder) if path.parts[0] != _CARD_FOLDER)
 
     @property
     def hash(self) -> str:
@@ -86,6 +84,8 @@ def find_card() -> Source:
     return Source(folder, CARD)
 
 
-def _is_source(path: Path) -> bool:
-    kept = path.suffix in _SUFFIXES or path.name in _NAMES
-    return kept and not any(path.match(pattern) for pattern in _MADE)
+def files_below(folder: Path) -> list[Path]:
+    """The source files of all modules below a folder, relative to it, sorted."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*"))
+    kept = (path for path in paths if path.suffix in _SUFFIXES or path.name in _NAMES)
+    return sorted(p for p in kept if not any(p.match(pattern) for pattern in _PRODUCTS))
