@@ -136,8 +136,7 @@ def exporter(
 
 
 def _serve(options: FeedOptions, addresses: list[str], **more: Any) -> None:
-    from nfsrdma_tools.live.web.listen_address import parse
-    from nfsrdma_tools.live.web.run import Service, serve
+    from nfsrdma_tools.live.web.server import Service, parse_address, serve
 
-    service = Service([parse(each) for each in addresses], **more)
+    service = Service([parse_address(address) for address in addresses], **more)
     serve(options, service, lambda line: print(line, flush=True))

@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 from nfsrdma_tools.cli.main import app
 from nfsrdma_tools.live.collect.feed import FeedOptions
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, NAMES
-from nfsrdma_tools.live.web import run
-from nfsrdma_tools.live.web.listen_address import Address
-from nfsrdma_tools.live.web.run import Service
+from nfsrdma_tools.live.web import server
+from nfsrdma_tools.live.web.server import Address, Service
 from nfsrdma_tools.probes import probe_sets
 
 Called = list[tuple[FeedOptions, Service]]
@@ -22,7 +21,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> Called:
     """The options and services that commands would serve."""
     calls: Called = []
     monkeypatch.setattr(
-        run, "serve", lambda options, service, _report: calls.append((options, service))
+        server, "serve", lambda options, service, _report: calls.append((options, service))
     )
     return calls
 

@@ -8,8 +8,7 @@ from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.host import body
-from nfsrdma_tools.live.web.broadcast import Hub
-from nfsrdma_tools.live.web.history import History, frame, merged
+from nfsrdma_tools.live.web.broadcast import History, Hub, frame, merged
 
 
 def test_a_frame_has_the_figures_of_the_charts() -> None:

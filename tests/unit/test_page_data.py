@@ -5,7 +5,7 @@ import json
 
 from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
-from nfsrdma_tools.live.web.page_data import page_data, text
+from nfsrdma_tools.live.web.broadcast import compact_json, page_data
 
 IDLE = mount("/mnt/idle", device="0:46", ops=(), read=0)
 
@@ -33,5 +33,5 @@ def test_the_server_is_told_with_its_clients() -> None:
 
 
 def test_hostile_names_survive() -> None:
-    found = json.loads(text(page_data(hostile())))
+    found = json.loads(compact_json(page_data(hostile())))
     assert found["mounts"][1]["directory"] == HOSTILE

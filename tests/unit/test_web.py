@@ -16,12 +16,10 @@ from snapshots_made import HOSTILE, hostile, snapshot
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.web import access_token
-from nfsrdma_tools.live.web.access_control import COOKIE, Access
+from nfsrdma_tools.live.web.access import COOKIE, Access, new_token, read_token
 from nfsrdma_tools.live.web.application import application
 from nfsrdma_tools.live.web.broadcast import Hub
-from nfsrdma_tools.live.web.http_server import Patient, server
-from nfsrdma_tools.live.web.listen_address import Address, is_loopback, parse
+from nfsrdma_tools.live.web.server import Address, Patient, http_server, is_loopback, parse_address
 
 TOKEN = "a-word-that-is-long-enough"  # noqa: S105
 FILES = ("/", "/app.js", "/charts.js", "/dom.js", "/heat.js", "/icon.svg", "/reasons.js",
@@ -44,7 +42,7 @@ class Site:
         self.listener = Address("127.0.0.1", 0).bind()
         self.port = self.listener.getsockname()[1]
         self.trust = trust
-        self.web = server(application(self.hub, self.metrics, access, page), tls)
+        self.web = http_server(application(self.hub, self.metrics, access, page), tls)
         self.thread = threading.Thread(target=self.web.run, kwargs={"sockets": [self.listener]})
         self.thread.start()
         while not self.web.started:
@@ -398,16 +396,16 @@ def test_a_token_file_is_private_and_long_enough(tmp_path: Path) -> None:
     file.write_text(TOKEN + "\n")
     file.chmod(0o644)
     with pytest.raises(UserError, match="other users may read"):
-        access_token.read(file)
+        read_token(file)
     file.chmod(0o600)
-    assert access_token.read(file) == TOKEN
+    assert read_token(file) == TOKEN
     for bad in ("short", "with blanks in it and long", "ümlaut-that-is-long-enough"):
         file.write_text(bad)
         with pytest.raises(UserError, match="16 or more"):
-            access_token.read(file)
+            read_token(file)
     with pytest.raises(UserError, match="cannot read"):
-        access_token.read(tmp_path / "none")
-    assert len(access_token.generated()) > 30
+        read_token(tmp_path / "none")
+    assert len(new_token()) > 30
 
 
 @pytest.mark.parametrize(
@@ -420,7 +418,7 @@ def test_a_token_file_is_private_and_long_enough(tmp_path: Path) -> None:
     ],
 )
 def test_a_listen_address_is_host_and_port(text: str, address: Address, url: str) -> None:
-    assert parse(text) == address
+    assert parse_address(text) == address
     assert address.url("http") == url
 
 
@@ -429,7 +427,7 @@ def test_a_listen_address_is_host_and_port(text: str, address: Address, url: str
 )
 def test_other_listen_addresses_are_refused(text: str) -> None:
     with pytest.raises(UserError, match=r"--web\.listen-address .*expected HOST:PORT"):
-        parse(text)
+        parse_address(text)
 
 
 def test_without_a_host_it_listens_on_all_addresses() -> None:

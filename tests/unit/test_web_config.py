@@ -20,10 +20,8 @@ from test_web import TOKEN, Site, all_of
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.web import web_config
-from nfsrdma_tools.live.web.access_control import Access
-from nfsrdma_tools.live.web.http_server import Patient
-from nfsrdma_tools.live.web.listen_address import parse
-from nfsrdma_tools.live.web.run import Service, access_to
+from nfsrdma_tools.live.web.access import Access
+from nfsrdma_tools.live.web.server import Patient, Service, access_to, parse_address
 from nfsrdma_tools.live.web.web_config import Tls, WebConfig
 
 PASSWORD = "correct horse"  # noqa: S105
@@ -149,7 +147,10 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
         tls(tmp_path).context()
 
 
-LOOPBACK, EVERYWHERE = [parse("127.0.0.1:1"), parse("[::1]:1")], [parse("127.0.0.1:1"), parse(":1")]
+LOOPBACK, EVERYWHERE = (
+    [parse_address("127.0.0.1:1"), parse_address("[::1]:1")],
+    [parse_address("127.0.0.1:1"), parse_address(":1")],
+)
 
 
 def test_on_loopback_no_credentials_are_required() -> None:

@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -43,6 +42,9 @@ from nfsrdma_tools.probes.sets.latency import slot_ns
 
 __all__ = ["Metrics"]
 
+Labels = tuple[str, ...]
+_Value = tuple[str, float, Labels]
+"""The name of a metric, the value of a series, and its labels."""
 _OPS = {
     "nfsrdma_rpc_requests_total": ("count", 1.0),
     "nfsrdma_rpc_errors_total": ("errors", 1.0),
@@ -123,10 +125,10 @@ class Metrics:
         with self._lock:
             last = self._last
             now = [*self._connections.counters(), *_gauges(last)] if last else []
-            now = [_BUILD_INFO, *(each for each in now if each[0] in self._wanted)]
-            kept = [(name, kept.items()) for name, kept in self._counters.items()]
-            found = [_family(name, rows) for name, rows in (*kept, *_by_name(now))]
-            yield from [*found, *map(self._histogram, self._histograms)]
+            now = [_BUILD_INFO, *(series for series in now if series[0] in self._wanted)]
+            counters = [(name, rows.items()) for name, rows in self._counters.items()]
+            families = [_family(name, rows) for name, rows in (*counters, *_by_name(now))]
+            yield from [*families, *map(self._histogram, self._histograms)]
 
     def add(self, snapshot: Snapshot) -> None:
         """Add the counts of a snapshot; gauges show the newest snapshot."""
@@ -157,9 +159,9 @@ class Metrics:
         width = _ENDING[kind]
         for name, family in FAMILIES.items() if keys else ():
             if family.labels[:1] == (kind,):
-                for kept in (self._counters.get(name, {}), self._histograms.get(name, {})):
-                    for labels in [each for each in kept if each[:width] in keys]:
-                        del kept[labels]
+                for rows in (self._counters.get(name, {}), self._histograms.get(name, {})):
+                    for labels in [labels for labels in rows if labels[:width] in keys]:
+                        del rows[labels]
 
     def _count(self, name: str, amount: float, *labels: str) -> None:
         if name not in self._wanted:
@@ -170,10 +172,10 @@ class Metrics:
     def _time(self, name: str, kind: str, slots: Slots, total: float, *labels: str) -> None:
         if name not in self._wanted:
             return
-        found, key = self._histograms[name], _cleaned(labels)
-        if key not in found:
-            found[key] = _Histogram(kind)
-        found[key].add(slots, total)
+        histograms, key = self._histograms[name], _cleaned(labels)
+        if key not in histograms:
+            histograms[key] = _Histogram(kind)
+        histograms[key].add(slots, total)
 
     def _mount(self, mount: Mount) -> None:
         own = _own(mount)
@@ -190,10 +192,12 @@ class Metrics:
             self._count(name, getattr(op, field) * scale, *own, op.name)
 
     def _probed(self, mount: Mount, own: Labels) -> None:
-        for each in mount.timings:
-            labels = (*own, each.procedure)
-            self._time("nfsrdma_rpc_duration_seconds", _FINE, each.times, each.ns / 1e9, *labels)
-            for phase, ns in each.phases.items():
+        for timing in mount.timings:
+            labels = (*own, timing.procedure)
+            self._time(
+                "nfsrdma_rpc_duration_seconds", _FINE, timing.times, timing.ns / 1e9, *labels
+            )
+            for phase, ns in timing.phases.items():
                 self._count("nfsrdma_rpc_phase_seconds_total", ns / 1e9, *labels, phase)
         self._chunks(mount.chunks, own)
         if mount.regions:
@@ -260,10 +264,10 @@ class Metrics:
 
     def _histogram(self, name: str) -> Metric:
         family = FAMILIES[name]
-        made = HistogramMetricFamily(name, family.help, labels=family.labels)
-        for labels, each in sorted(self._histograms[name].items()):
-            made.add_metric(labels, each.buckets(), each.sum)
-        return made
+        metric = HistogramMetricFamily(name, family.help, labels=family.labels)
+        for labels, histogram in sorted(self._histograms[name].items()):
+            metric.add_metric(labels, histogram.buckets(), histogram.sum)
+        return metric
 
 
 def _own(mount: Mount) -> Labels:
@@ -273,19 +277,18 @@ def _own(mount: Mount) -> Labels:
 def _by_name(
     values: Iterable[tuple[str, float, Labels]],
 ) -> Iterable[tuple[str, Iterable[tuple[Labels, float]]]]:
-    found: dict[str, dict[Labels, float]] = {}
+    by_name: dict[str, dict[Labels, float]] = {}
     for name, value, labels in values:
-        found.setdefault(name, {})[_cleaned(labels)] = value
-    return ((name, rows.items()) for name, rows in found.items())
+        by_name.setdefault(name, {})[_cleaned(labels)] = value
+    return ((name, rows.items()) for name, rows in by_name.items())
 
 
 def _family(name: str, rows: Iterable[tuple[Labels, float]]) -> Metric:
     family = FAMILIES[name]
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    made: Any = kind(name, family.help, labels=family.labels)
+    metric = kind(name, family.help, labels=family.labels)
     for labels, value in sorted(rows):
-        made.add_metric(labels, float(value))
-    metric: Metric = made
+        metric.add_metric(labels, float(value))
     return metric
 
 
@@ -331,10 +334,6 @@ def _added(sums: Counter[str], xprt: Xprt) -> Counter[str]:
     for name, value in (xprt.personality.counters if xprt.personality else {}).items():
         sums[name] += value
     return sums
-
-
-Labels = tuple[str, ...]
-_Value = tuple[str, float, Labels]
 
 
 def _gauges(snapshot: Snapshot) -> Iterator[_Value]:

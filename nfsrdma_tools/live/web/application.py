@@ -14,8 +14,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from nfsrdma_tools.live.prometheus.metrics import Metrics
-from nfsrdma_tools.live.web.access_control import Access, Guard
-from nfsrdma_tools.live.web.broadcast import Full, Hub
+from nfsrdma_tools.live.web.access import Access, Guard
+from nfsrdma_tools.live.web.broadcast import Hub, TooManyListeners
 
 __all__ = ["application"]
 
@@ -69,19 +69,19 @@ async def _events(hub: Hub) -> AsyncIterator[bytes]:
     try:
         async for event in hub.listen():
             yield event
-    except Full:
+    except TooManyListeners:
         return
 
 
 def _files() -> list[Route]:
     """A route for each file of the page: no path of a request reaches the file system."""
-    found = []
+    routes = []
     for item in _FOLDER.iterdir():
         kind = _KINDS.get(item.name.rpartition(".")[2])
         if kind:
             path = "/" if item.name == "index.html" else f"/{item.name}"
-            found.append(Route(path, _file(item.read_bytes(), kind)))
-    return found
+            routes.append(Route(path, _file(item.read_bytes(), kind)))
+    return routes
 
 
 def _file(body: bytes, kind: str) -> ASGIApp:

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Broadcast snapshots from the sampler's thread to the browsers, and keep the last hour.
+"""What the page shows, from the sampler's thread to the browsers: now, and the last hour.
+
+A snapshot becomes a frame of sums for the charts, and the state for the tables.  Frames are kept
+for an hour, in little memory: several old ones become one.  A frame is nested dicts of numbers.
+Merging adds them up, except for "max", which keeps the larger values, and the time, which is the
+later one.
 
 Each listener has a short queue of events, the same bytes for all.  A listener with a full queue is
 disconnected; EventSource reconnects by itself.
@@ -8,22 +13,32 @@ disconnected; EventSource reconnects by itself.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any
 
 from nfsrdma_tools.live.dataclass_json import to_plain
-from nfsrdma_tools.live.snapshot import Snapshot
-from nfsrdma_tools.live.web.history import History, frame
-from nfsrdma_tools.live.web.page_data import page_data, text
+from nfsrdma_tools.live.snapshot import Client, Mount, Server, Slots, Snapshot, xprt_groups
+from nfsrdma_tools.probes.sets.latency import slot_ns
 
-__all__ = ["Full", "Hub"]
+__all__ = [
+    "Frame",
+    "History",
+    "Hub",
+    "TooManyListeners",
+    "compact_json",
+    "frame",
+    "merged",
+    "page_data",
+]
 
 _QUEUE = 8
 _EVENTS = 500
 
 
-class Full(Exception):  # noqa: N818 - a state, not a fault
+class TooManyListeners(Exception):  # noqa: N818 - a state, not a fault
     """The number of listeners is at its limit."""
 
 
@@ -49,23 +64,26 @@ class Hub:
 
     def deliver(self, snapshot: Snapshot) -> None:
         """Keep a snapshot and send it to all listeners."""
-        small, events = text(frame(snapshot)), to_plain(snapshot.events)
+        frame_json, events = compact_json(frame(snapshot)), to_plain(snapshot.events)
         with self._lock:
-            self._history.add(snapshot.seconds, small)
+            self._history.add(snapshot.seconds, frame_json)
             self._events.extend(events)
         if self._loop and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._send, small, snapshot)
+            self._loop.call_soon_threadsafe(self._send, frame_json, snapshot)
 
     def past(self) -> bytes:
         """The last hour and the newest events, as JSON."""
         with self._lock:
             frames, events = self._history.frames(), list(self._events)
-        return f'{{"frames":[{",".join(frames)}],"events":{text(events)}}}'.encode()
+        return f'{{"frames":[{",".join(frames)}],"events":{compact_json(events)}}}'.encode()
 
     async def listen(self) -> AsyncIterator[bytes]:
-        """Server-sent events with the snapshots from now on; Full at the limit of listeners."""
+        """Server-sent events with the snapshots from now on.
+
+        Raises TooManyListeners at the limit.
+        """
         if len(self._listeners) >= self.most:
-            raise Full
+            raise TooManyListeners
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
         self._listeners.add(queue)
         try:
@@ -80,10 +98,10 @@ class Hub:
         for queue in list(self._listeners):
             self._dismiss(queue)
 
-    def _send(self, small: str, snapshot: Snapshot) -> None:
+    def _send(self, frame_json: str, snapshot: Snapshot) -> None:
         if not self._listeners:
             return
-        event = _event(small, text(page_data(snapshot)))
+        event = _event(frame_json, compact_json(page_data(snapshot)))
         for queue in list(self._listeners):
             try:
                 queue.put_nowait(event)
@@ -97,5 +115,226 @@ class Hub:
         queue.put_nowait(None)
 
 
-def _event(small: str, now: str) -> bytes:
-    return f'data: {{"frame":{small},"now":{now}}}\n\n'.encode()
+def _event(frame_json: str, now: str) -> bytes:
+    return f'data: {{"frame":{frame_json},"now":{now}}}\n\n'.encode()
+
+
+Frame = dict[str, Any]
+_HOUR = 3600.0
+_RECENT = 600.0
+# older frames are merged in groups of this size
+_TOGETHER = 10
+
+
+class History:
+    """Frames of the last hour as JSON; those of the last ten minutes are not merged.
+
+    An hour of snapshots, not of the time of day, which may be set meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+        self._recent: deque[tuple[float, str]] = deque()
+        self._old: deque[tuple[float, str]] = deque()
+
+    def add(self, seconds: float, new: str) -> None:
+        """Add the frame of an interval of ``seconds``, and drop frames older than an hour."""
+        self._elapsed += seconds
+        self._recent.append((self._elapsed, new))
+        full = len(self._recent) > _TOGETHER
+        if full and self._elapsed - self._recent[_TOGETHER - 1][0] > _RECENT:
+            several = [self._recent.popleft() for _ in range(_TOGETHER)]
+            whole = merged(json.loads(each) for _, each in several)
+            self._old.append((several[-1][0], compact_json(whole)))
+        while self._old and self._elapsed - self._old[0][0] > _HOUR:
+            self._old.popleft()
+
+    def frames(self) -> list[str]:
+        """All frames, the oldest first."""
+        return [each for _, each in (*self._old, *self._recent)]
+
+
+def merged(frames: Iterable[Frame]) -> Frame:
+    """One frame with the sums of several."""
+    whole: Frame = {}
+    for each in frames:
+        _add(whole, {key: value for key, value in each.items() if key not in ("t", "max")})
+        _larger(whole.setdefault("max", {}), each.get("max", {}))
+        whole["t"] = each["t"]
+    return whole
+
+
+def _add(into: Frame, other: Frame) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict):
+            _add(into.setdefault(key, {}), value)
+        else:
+            into[key] = into.get(key, 0) + value
+
+
+def _larger(into: Frame, other: Frame) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict):
+            _larger(into.setdefault(key, {}), value)
+        else:
+            into[key] = max(into.get(key, 0), value)
+
+
+def frame(snapshot: Snapshot) -> Frame:
+    """The figures of a snapshot that the charts show.
+
+    In "who", the keys are "m:DIRECTORY" for a mount, "c:ADDRESS" for a client and "s:" for the
+    server.  Each has bytes read and written (r, w), RPCs (n) and their milliseconds as in nfsiostat
+    (x: exe, q: queue, a: RTT), RPCs that probes counted (k), on the server completed Sends (e),
+    ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and operations on
+    memory regions (g).  "max" has granted and used credits by connection; mounts may share one.
+    """
+    mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
+    clients = _clients(snapshot.server) if snapshot.server else {}
+    cpu = snapshot.processors
+    spent: Frame = {"b": cpu.busy_ns, "w": cpu.wall_ns * cpu.cpus}
+    if cpu.fresh:
+        spent |= {"L": {x.name: x.ns for x in cpu.layers}, "lw": cpu.layers_ns * cpu.cpus}
+    return {
+        "t": round(snapshot.time, 3),
+        "s": round(snapshot.seconds, 4),
+        "who": {name: each for name, each in {**mounts, **clients}.items() if each},
+        "cpu": spent,
+        "max": _credits(snapshot.mounts),
+    }
+
+
+def _mount(mount: Mount) -> Frame:
+    ops = mount.ops
+    regions = mount.regions.counts if mount.regions else {}
+    return _without_nothing(
+        {
+            "r": mount.read,
+            "w": mount.written,
+            "n": mount.rpcs,
+            "x": sum(op.execute_ms for op in ops),
+            "q": sum(op.queue_ms for op in ops),
+            "a": sum(op.rtt_ms for op in ops),
+            "k": sum(each.count for each in mount.timings),
+            "p": _sums(each.phases for each in mount.timings),
+            "l": _sums(_by_power(each.times) for each in mount.timings),
+            "z": _sums(_texts(slots) for row in mount.chunks for slots in row.sizes.values()),
+            "g": {name: regions[name] for name in _REGIONS if name in regions},
+        }
+    )
+
+
+_REGIONS = ("mapped", "local_invalidations", "remote_invalidations")
+
+
+def _credits(mounts: Sequence[Mount]) -> Frame:
+    # if a Call waited, all credits were in use between two snapshots; with several connections
+    # the one on which it waited is unknown
+    waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
+    found: Frame = {}
+    for key, xprts in xprt_groups(mounts).items():
+        for x in xprts:
+            if x.credits.granted:
+                used = x.credits.granted if key in waited else x.credits.used
+                each = {"granted": x.credits.granted, "used": used}
+                _larger(found.setdefault(str(x.number), {}), each)
+    return found
+
+
+def _clients(server: Server) -> Frame:
+    found: Frame = {"s:": _without_nothing({"r": server.read, "w": server.written,
+                                            "n": server.calls})}  # fmt: skip
+    for client in server.clients:
+        each = _client(client)
+        _add(found.setdefault(f"c:{client.peer}", {}), each)
+        _add(found["s:"], {key: each[key] for key in ("k", "e", "x", "p", "l")})
+    return found
+
+
+def _client(client: Client) -> Frame:
+    calls = client.counts.get("calls", 0)
+    return {
+        # from the client's side, as for mounts: it reads what the server writes by RDMA
+        "r": client.counts.get("written", 0),
+        "w": client.counts.get("read_bytes", 0),
+        "n": calls,
+        "k": calls,
+        "e": client.counts.get("sends", 0),
+        "x": client.ns / 1e6,
+        "p": client.phases,
+        "l": _texts(client.times),
+    }
+
+
+def _by_power(times: Slots) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for slot, count in times:
+        key = str((slot_ns(slot)[0] >> 10).bit_length())
+        found[key] = found.get(key, 0) + count
+    return found
+
+
+def _texts(slots: Slots) -> dict[str, int]:
+    # keys of JSON objects are strings
+    return {str(slot): count for slot, count in slots}
+
+
+def _sums(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    whole: dict[str, int] = {}
+    for part in parts:
+        _add(whole, part)
+    return whole
+
+
+def _without_nothing(values: Frame) -> Frame:
+    return {name: value for name, value in values.items() if value}
+
+
+_MOUNT = ("device", "directory", "target", "transport", "vers", "rsize", "read_ahead_kb", "read",
+          "written", "ops", "chunks", "waiting", "limit")  # fmt: skip
+_XPRT = ("number", "kind", "address", "states", "connected", "credits", "requests", "pending",
+         "personality")  # fmt: skip
+_NOW = ("seconds", "host", "kernel", "ports", "events", "missing")
+_SERVER = (
+    "threads",
+    "listeners",
+    "read",
+    "written",
+    "calls",
+    "exposed",
+    "dones_outstanding",
+    "lanes",
+    "granted",
+)
+_CLIENT = ("peer", "procedure", "counts", "ns")
+
+
+def page_data(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot as dicts and lists, without fields that are empty or 0."""
+    state = {
+        **_set_fields(snapshot, _NOW),
+        "mounts": [_mount_now(mount) for mount in snapshot.mounts],
+    }
+    return state | {"server": _server_now(snapshot.server)} if snapshot.server else state
+
+
+def compact_json(value: object) -> str:
+    """JSON in ASCII, without a newline."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _mount_now(mount: Mount) -> dict[str, Any]:
+    return _set_fields(mount, _MOUNT) | {
+        "xprts": [_set_fields(xprt, _XPRT) for xprt in mount.xprts]
+    }
+
+
+def _server_now(server: Server) -> dict[str, Any]:
+    return _set_fields(server, _SERVER) | {
+        "clients": [_set_fields(client, _CLIENT) for client in server.clients]
+    }
+
+
+def _set_fields(value: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    parts = ((name, getattr(value, name)) for name in names)
+    return {name: to_plain(part) for name, part in parts if part or part is False}

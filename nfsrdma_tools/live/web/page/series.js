@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lines of the charts, from frames (live/web/history.py): rates per second and means per RPC.
+// The lines of the charts, from frames (live/web/broadcast.py): rates per second and means per RPC.
 
 const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
 

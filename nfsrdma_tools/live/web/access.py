@@ -7,23 +7,26 @@ A web page elsewhere could read this server through a host name of its own that 
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+import hashlib
 import hmac
+import ipaddress
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nfsrdma_tools.live.web.listen_address import is_loopback
+from nfsrdma_tools.errors import UserError
 
-if TYPE_CHECKING:
-    from nfsrdma_tools.live.web.passwords import Passwords
-
-__all__ = ["COOKIE", "Access", "Guard"]
+__all__ = ["COOKIE", "Access", "Guard", "Passwords", "is_loopback", "new_token", "read_token"]
 
 COOKIE = "nfsrdma-token"
 _HEADERS = {
@@ -62,7 +65,7 @@ class Guard:
         self.app = app
         self._access = access
         self._token = access.token.encode()
-        self._passwords = _passwords(access.users) if access.users else None
+        self._passwords = Passwords(access.users) if access.users else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -95,17 +98,17 @@ class Guard:
         return None if await self._is_authorized(headers) else self._unauthorized()
 
     async def _is_authorized(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, word = headers.get("authorization", "").partition(" ")
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
         if self._passwords and scheme.lower() == "basic":
-            return await self._passwords.accept(word)
-        return (scheme.lower() == "bearer" and self._is_token(word)) or self._is_token(
+            return await self._passwords.accept(credentials)
+        return (scheme.lower() == "bearer" and self._is_token(credentials)) or self._is_token(
             _cookie(headers)
         )
 
     def _is_token(self, given: str) -> bool:
         # in constant time: the time of the answer gives no hint at the token
-        found = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
-        return found and bool(self._token)
+        is_equal = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token)
+        return is_equal and bool(self._token)
 
     def _unauthorized(self) -> Response:
         refusal = PlainTextResponse("authorization required\n", 401)
@@ -115,18 +118,19 @@ class Guard:
         return refusal
 
 
-def _passwords(users: Mapping[str, str]) -> Passwords:
-    # only a server with users needs bcrypt
-    from nfsrdma_tools.live.web.passwords import Passwords
-
-    return Passwords(users)
+def is_loopback(address: str) -> bool:
+    """Whether only this host reaches an address."""
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _with_cookie(token: str, secure: bool) -> Response:
     # the redirect removes the token from the address bar, which screenshots show
-    moved = RedirectResponse("/", 303)
-    moved.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/", secure=secure)
-    return moved
+    redirect = RedirectResponse("/", 303)
+    redirect.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/", secure=secure)
+    return redirect
 
 
 def _host(header: str) -> str:
@@ -136,7 +140,85 @@ def _host(header: str) -> str:
 
 def _cookie(headers: Mapping[str, str]) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found else ""
+    return cookie.value if cookie else ""
+
+
+_SHORTEST = 16
+
+
+def new_token() -> str:
+    """A new token."""
+    return secrets.token_urlsafe(24)
+
+
+def read_token(file: Path) -> str:
+    """The token in ``file``.
+
+    Raises UserError if the file is unreadable, if other users may read it, or if the token is
+    shorter than 16 characters.
+    """
+    try:
+        open_to_others = file.stat().st_mode & 0o077
+        token = file.read_text().strip()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        make = f"openssl rand -hex 16 > {file}; chmod 600 {file}"
+        raise UserError(f"cannot read the token in {file}: {why}", make) from error
+    if open_to_others:
+        raise UserError(f"other users may read {file}", f"chmod 600 {file}")
+    if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
+        what = f"the token in {file} is not {_SHORTEST} or more ASCII characters without blanks"
+        raise UserError(what, f"openssl rand -hex 16 > {file}")
+    return token
+
+
+# bytes of a password that bcrypt uses
+_LONGEST = 72
+
+
+class Passwords:
+    """Checks passwords of ``users`` (names and bcrypt hashes).
+
+    One check takes tens of milliseconds of CPU time by design.  So checks run in a thread, one at a
+    time, and a password that was right once is remembered as a keyed hash.
+    """
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        # only a server with users needs it
+        import bcrypt
+
+        self._matches = bcrypt.checkpw
+        self._hashes = {name.encode(): value.encode() for name, value in users.items()}
+        self._any = next(iter(self._hashes.values()), b"")
+        self._key = secrets.token_bytes(32)
+        self._right: set[bytes] = set()
+        self._turn = asyncio.Lock()
+
+    async def accept(self, credentials: str) -> bool:
+        """Whether the ``credentials`` of a Basic authorization are right."""
+        user, colon, password = _decoded(credentials).partition(b":")
+        if not colon or len(password) > _LONGEST or b"\0" in password:
+            return False
+        digest = hashlib.blake2b(user + colon + password, key=self._key).digest()
+        if digest in self._right:
+            return True
+        async with self._turn:
+            right = await asyncio.to_thread(self._check, user, password)
+        if right:
+            self._right.add(digest)
+        return right
+
+    def _check(self, user: bytes, password: bytes) -> bool:
+        # an unknown user takes as long as a known one
+        right = self._matches(password, self._hashes.get(user, self._any))
+        return right and user in self._hashes
+
+
+def _decoded(credentials: str) -> bytes:
+    try:
+        return base64.b64decode(credentials, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

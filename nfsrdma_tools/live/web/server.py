@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serve a dashboard or an exporter over HTTP until the process has to stop.
+
+``serve`` listens on addresses (HOST:PORT, [IPV6]:PORT, or :PORT for all), and gives snapshots to
+the application.  It runs uvicorn with limits: clients that are slow, send too much or send nonsense
+are disconnected.  uvicorn limits the size of a request's head and the number of concurrent
+requests.  It does not limit how long a client takes for its TLS handshake, for its request and to
+read the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import h11
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.collect.feed import FeedOptions, fed
+from nfsrdma_tools.live.prometheus.families import NAMES
+from nfsrdma_tools.live.prometheus.metrics import Metrics
+from nfsrdma_tools.live.snapshot import Snapshot
+from nfsrdma_tools.live.web.access import Access, is_loopback, new_token, read_token
+from nfsrdma_tools.live.web.application import application
+from nfsrdma_tools.live.web.broadcast import Hub
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.live.web.web_config import WebConfig
+
+__all__ = ["Address", "Patient", "Service", "access_to", "http_server", "parse_address", "serve"]
+
+_FORM = "expected HOST:PORT, [IPV6]:PORT or :PORT"
+
+
+class Address(NamedTuple):
+    """A host and a TCP port; "" is every address of this host, port 0 any free port."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this host reaches it."""
+        return is_loopback(self.host)
+
+    def bind(self) -> socket.socket:
+        """A socket that listens there; UserError if the system refuses."""
+        try:
+            if not self.host and socket.has_dualstack_ipv6():
+                return socket.create_server(
+                    ("::", self.port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128
+                )
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            return socket.create_server((self.host, self.port), family=family, backlog=128)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "choose another --web.listen-address"
+            raise UserError(f"cannot listen on {self}: {reason}", hint) from error
+
+    def url(self, scheme: str) -> str:
+        """The URL of the server there; localhost stands for every address."""
+        return f"{scheme}://{self._replace(host=self.host or 'localhost')}/"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address in ``text``; UserError if it has another form."""
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    bracketed = host == f"[{bare}]"
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UserError(f"--web.listen-address {text}: the port is missing or not a port", _FORM)
+    if (":" in bare) != bracketed:
+        raise UserError(f"--web.listen-address {text}: only IPv6 addresses have brackets", _FORM)
+    return Address(bare, int(port))
+
+
+@dataclass(frozen=True)
+class Service:
+    """The addresses and the content: the page with metrics, or metrics of these collectors only.
+
+    ``token`` and ``config`` are files: a token, and a web configuration file.
+    """
+
+    addresses: Sequence[Address]
+    token: Path | None = None
+    config: Path | None = None
+    page: bool = True
+    collectors: Sequence[str] = field(default=NAMES)
+
+
+def serve(options: FeedOptions, service: Service, report: Callable[[str], None]) -> None:
+    """Serve until the process has to stop; ``report`` receives a line for each address."""
+    config = _config(service.config)
+    access = access_to(service, config)
+    hub, metrics = Hub(), Metrics(service.collectors)
+
+    def deliver(snapshot: Snapshot) -> None:
+        metrics.add(snapshot)
+        if service.page:
+            hub.deliver(snapshot)
+
+    tls = config.tls.context() if config and config.tls else None
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(address.bind()) for address in service.addresses]
+        web = http_server(application(hub, metrics, access, service.page), tls)
+        with fed(options, deliver, lambda: setattr(web, "should_exit", True)):
+            for address, listener in zip(service.addresses, sockets, strict=True):
+                bound = address._replace(port=listener.getsockname()[1])
+                report(_line(bound.url("https" if tls else "http"), service, access.token))
+            web.run(sockets=sockets)
+
+
+def access_to(service: Service, config: WebConfig | None) -> Access:
+    """The access that the files define; a new token if they define none beyond loopback."""
+    token = read_token(service.token) if service.token else ""
+    users = config.users if config else {}
+    access = Access(token, users, config is not None and config.verifies_clients)
+    if access.is_open and not all(address.is_loopback for address in service.addresses):
+        return Access(new_token())
+    return access
+
+
+def _config(path: Path | None) -> WebConfig | None:
+    if path is None:
+        return None
+    # only a server with such a file needs PyYAML
+    from nfsrdma_tools.live.web import web_config
+
+    return web_config.read(path)
+
+
+def _line(url: str, service: Service, token: str) -> str:
+    url += "" if service.page else "metrics"
+    # print a generated token; the user knows one from a file
+    if not token or service.token:
+        return url
+    return f"{url}?token={token}" if service.page else f"{url} with the token {token}"
+
+
+_HEAD_BYTES = 16 << 10
+_MOST_CONNECTIONS = 320
+_PATIENCE = 10.0
+_COMPLETE = (h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
+
+
+class Patient(H11Protocol):
+    """HTTP/1.1 that waits ``patience`` seconds for a request, and as long for a stuck reader."""
+
+    patience = _PATIENCE
+    most = _MOST_CONNECTIONS
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: Any) -> None:
+        """A client connected: its request is due within ``patience`` seconds."""
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        self._start("request")
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request arrived: stop waiting when the request is complete."""
+        super().data_received(data)
+        if self.conn.their_state in _COMPLETE:
+            self._stop("request")
+        else:
+            self._start("request")
+
+    def pause_writing(self) -> None:
+        """The client does not read its answer."""
+        super().pause_writing()
+        self._start("reader")
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        super().resume_writing()
+        self._stop("reader")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed: cancel its timers."""
+        for name in list(self._timers):
+            self._stop(name)
+        super().connection_lost(exc)
+
+    def _start(self, name: str) -> None:
+        if name not in self._timers:
+            self._timers[name] = self.loop.call_later(self.patience, self.transport.abort)
+
+    def _stop(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class _Server(uvicorn.Server):
+    """It checks twice a second whether it has to stop; uvicorn's own loop wakes up ten times."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen; with TLS, a handshake has ``patience`` seconds, too."""
+        if self.config.ssl:
+            loop = asyncio.get_running_loop()
+            limited = functools.partial(loop.create_server, ssl_handshake_timeout=Patient.patience)
+            # uvicorn has no option for it, and asyncio waits for 60 s by default
+            setattr(loop, "create_server", limited)  # noqa: B010 - mypy rejects the assignment
+        await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        """Run until ``should_exit``."""
+        while not await self.on_tick(0):
+            await asyncio.sleep(0.5)
+
+
+def http_server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
+    """A server of ``app``, to be run with ``sockets=[...]``; it logs only its own errors."""
+    config = uvicorn.Config(
+        app,
+        http=Patient,
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+    )
+    config.load()
+    config.ssl = tls
+    return _Server(config)
