@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import IO
 
-from nfsrdma_tools.errors import CommandError, ProgramMissingError, printable
+from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError, printable
 
-__all__ = ["Result", "run", "stream"]
+__all__ = ["Result", "kill", "run", "stream"]
 
 _WATCH_SECONDS = 0.2
 _KILL_SECONDS = 5.0
-_STUCK = "process {} has not ended, because it waits in the kernel"
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +61,7 @@ def run(
         with _running(args, feed, env, cwd=cwd) as process:
             result = _finish(process, args, timeout, watch or _nothing)
     if process.returncode is None:
-        result = replace(result, stderr=f"{result.stderr}; {_STUCK.format(process.pid)}")
+        result = replace(result, stderr=f"{result.stderr}; {_stuck(process)}")
     _log.debug("%s: exit status %d", args[0], result.returncode)
     if check and result.returncode:
         raise CommandError(args, result.returncode, result.stderr or result.stdout, hint)
@@ -114,14 +113,29 @@ def _running(
     try:
         yield process
     finally:
-        # not Popen's own block: its wait has no limit, and SIGKILL does not end a program that
-        # waits in the kernel, for a dead server or a device
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_KILL_SECONDS)
+        # not Popen's own block: its wait has no limit
+        with contextlib.suppress(UserError):
+            kill(process)
         for pipe in (process.stdout, process.stderr):
             if pipe:
                 pipe.close()
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and wait a few seconds for its end.
+
+    UserError if it remains: SIGKILL does not end a process that waits in the kernel, for a dead
+    server or a device ("uninterruptible sleep" of proc_pid_stat(5)).
+    """
+    process.kill()
+    try:
+        process.wait(_KILL_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(_stuck(process), "it ends when the kernel answers it") from error
+
+
+def _stuck(process: subprocess.Popen[bytes]) -> str:
+    return f"process {process.pid} has not ended, because it waits in the kernel"
 
 
 def _start(

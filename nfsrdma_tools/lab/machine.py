@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.console import Console, KernelReportError
@@ -144,18 +145,22 @@ class Machine:
         # QEMU may exit before it sends the reply
         with contextlib.suppress(UserError):
             self.monitor.command("quit")
-        if self._process is not None:
-            self._process.wait(_BOOT_SECONDS)
-
-    def stop(self) -> None:
-        """Power off without a shutdown of the guest."""
-        self.ssh.close()
         if self._process is None:
             return
-        self._process.kill()
-        self._process.wait()
-        self._process = None
-        self.monitor.close()
+        try:
+            self._process.wait(_BOOT_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"QEMU of {self.node} did not quit in {_BOOT_SECONDS} s") from error
+
+    def stop(self) -> None:
+        """Power off without a shutdown of the guest; UserError if a process remains."""
+        qemu_process, self._process = self._process, None
+        # the last one first; each step runs, also if another one fails
+        with contextlib.ExitStack() as steps:
+            if qemu_process is not None:
+                steps.callback(self.monitor.close)
+                steps.callback(kill, qemu_process)
+            steps.callback(self.ssh.close)
 
 
 class Lan:

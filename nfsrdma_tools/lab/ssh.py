@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.command import Result, kill, run
 from nfsrdma_tools.errors import CommandError, UserError
 
 __all__ = ["Ssh"]
@@ -75,10 +74,9 @@ class Ssh:
         return result
 
     def close(self) -> None:
-        """End the shared connection."""
-        if self._master is not None:
-            self._master.kill()
-            self._master.wait()
-            self._master = None
-        with contextlib.suppress(FileNotFoundError):
-            self.control.unlink()
+        """End the shared connection; UserError if its process remains."""
+        master, self._master = self._master, None
+        # a killed master leaves its socket
+        self.control.unlink(missing_ok=True)
+        if master is not None:
+            kill(master)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig
@@ -65,8 +66,7 @@ def _end(supervisor: subprocess.Popen[bytes]) -> None:
         supervisor.wait(_SECONDS)
     except subprocess.TimeoutExpired:
         # its machines die with it
-        supervisor.kill()
-        supervisor.wait()
+        kill(supervisor)
 
 
 def down(name: str) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 from stuck_filesystem import StuckFilesystem, stuck_filesystem
 
-from nfsrdma_tools.command import run, stream
-from nfsrdma_tools.errors import CommandError, ProgramMissingError
+from nfsrdma_tools.command import kill, run, stream
+from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError
 
 
 def test_arguments_reach_no_shell() -> None:
@@ -55,6 +56,15 @@ def test_a_program_that_cannot_be_killed_is_left_after_the_timeout(
     assert state_of(pid) == "D"
     assert done.returncode == 124
     assert f"killed after 1 s; process {pid} has not ended" in done.stderr
+
+
+def test_a_process_that_cannot_be_killed_is_named(stuck: StuckFilesystem, tmp_path: Path) -> None:
+    with subprocess.Popen(("cat", tmp_path / "x")) as process:
+        while process.pid not in stuck.waiting:
+            time.sleep(0.01)
+        with pytest.raises(UserError, match=f"process {process.pid} has not ended"):
+            kill(process)
+        stuck.end()
 
 
 def test_what_the_watch_raises_ends_also_a_command_that_cannot_be_killed(

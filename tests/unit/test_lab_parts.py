@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tarfile
 import threading
@@ -19,8 +20,9 @@ from nfsrdma_tools.lab import cleanup, nodes, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import Console, EmulatorFaultError, KernelReportError
 from nfsrdma_tools.lab.debian_packages import parse_targets, sources
+from nfsrdma_tools.lab.image import Image
 from nfsrdma_tools.lab.kernels import Kernel
-from nfsrdma_tools.lab.machine import Hardware, Lan, qemu_argv
+from nfsrdma_tools.lab.machine import Hardware, Lan, Machine, qemu_argv
 from nfsrdma_tools.lab.nodes import pack
 from nfsrdma_tools.lab.qemu import Monitor
 from nfsrdma_tools.lab.ssh import Ssh
@@ -234,6 +236,39 @@ def test_a_machine_dies_with_its_parent_and_listens_on_loopback_only(
     assert argv.startswith("setpriv --pdeathsig KILL qemu-system-x86_64")
     assert "hostfwd=tcp:127.0.0.1:0-:22" in argv
     assert "icount" not in argv
+
+
+class StuckProcess:
+    """SIGKILL does not end it: it waits in the kernel."""
+
+    pid = 7
+
+    def __init__(self) -> None:
+        self.killed = False
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def wait(self, timeout: float) -> int:
+        raise subprocess.TimeoutExpired("qemu", timeout)
+
+
+def test_a_machine_that_cannot_be_killed_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    machine = Machine(
+        "n", Hardware("6.12", "wall", "tcg", 2, 1024), Image(tmp_path), tmp_path, tmp_path
+    )
+    emulator, master = StuckProcess(), StuckProcess()
+    monkeypatch.setattr(machine, "_process", emulator)
+    monkeypatch.setattr(machine.ssh, "_master", master)
+    machine.ssh.control.touch()
+    with pytest.raises(UserError, match="process 7 has not ended"):
+        machine.stop()
+    assert emulator.killed
+    assert master.killed
+    assert not machine.ssh.control.exists()
+    machine.stop()
 
 
 def test_arguments_reach_a_node_as_they_are() -> None:
