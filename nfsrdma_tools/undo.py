@@ -51,14 +51,20 @@ class Run:
 
 @dataclass(frozen=True)
 class Write:
-    """Undo by writing ``text`` back to ``path`` (a sysctl, a sysfs attribute, a file)."""
+    """Undo by writing ``text`` back to ``path`` (a sysctl, a sysfs attribute, a file).
+
+    ``wrote`` is what the file has after the change; "" if it is unknown, or is no text that can be
+    read back.
+    """
 
     path: str
     text: str
+    wrote: str = ""
 
     def undo(self) -> None:
-        """Write it."""
-        Path(self.path).write_text(self.text)
+        """Write it; UserError if somebody changed the file after us."""
+        if not self.wrote or _still_has(self.path, self.wrote, self.text):
+            Path(self.path).write_text(self.text)
 
     def __str__(self) -> str:
         """The change; a file can be long, so only one line of text is shown."""
@@ -68,21 +74,39 @@ class Write:
 
 @dataclass(frozen=True)
 class Remove:
-    """Undo by removing a file or an empty directory, if it still exists."""
+    """Undo by removing a file or an empty directory, if it still exists.
+
+    ``wrote`` is the text of the file after the change; "" if it is unknown.
+    """
 
     path: str
+    wrote: str = ""
 
     def undo(self) -> None:
-        """Remove it."""
+        """Remove it; UserError if somebody changed the file after us."""
         path = Path(self.path)
         if path.is_dir() and not path.is_symlink():
             path.rmdir()
-        else:
+        elif not self.wrote or (os.path.lexists(path) and _still_has(self.path, self.wrote)):
             path.unlink(missing_ok=True)
 
     def __str__(self) -> str:
         """The change, for a user who has to make it by hand."""
         return f"remove {self.path}"
+
+
+def _still_has(path: str, wrote: str, before: str | None = None) -> bool:
+    """Whether a file has the text that we wrote; False if it already has the one ``before``.
+
+    UserError if it has another one: an administrator's change is kept.
+    """
+    # the kernel prints the numbers of a sysctl with tabs between them and a newline after them
+    text = Path(path).read_text().split()
+    if before is not None and text == before.split():
+        return False
+    if text != wrote.split():
+        raise UserError("the file was changed after nfsrdma wrote it, and is kept")
+    return True
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,18 @@ class Tunable:
         """
         path = self._path()
         old = _plain(self._read(path))
-        if old != _plain(value):
-            journal.add(self._undo(path, old))
-            self._write(path, value)
-        found = _plain(self._read(path))
-        if found != _plain(value):
-            raise MismatchError(str(self), value, found, "the kernel refuses or limits this value")
-        return found
+        if old == _plain(value):
+            return old
+        undo = self._undo(path, old)
+        journal.add(undo)
+        self._write(path, value)
+        in_effect = _plain(self._read(path))
+        if isinstance(undo, Write):
+            journal.replace(undo, replace(undo, wrote=in_effect))
+        if in_effect != _plain(value):
+            hint = "the kernel refuses or limits this value"
+            raise MismatchError(str(self), value, in_effect, hint)
+        return in_effect
 
     def _path(self) -> str:
         subsystem, _, rest = self.name.partition(".")

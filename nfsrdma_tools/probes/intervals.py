@@ -132,7 +132,7 @@ def counted(wanted: bool = True) -> Iterator[None]:
         return
     with journal() as undo:
         # read it now: journal() has just reverted the change of a killed run
-        undo.add(Write(str(_SWITCH), _SWITCH.read_text()))
+        undo.add(Write(str(_SWITCH), _SWITCH.read_text(), "1"))
         _SWITCH.write_text("1")
         yield
 

@@ -27,6 +27,46 @@ def test_undoes_newest_first_and_leaves_no_journal(state: Path) -> None:
     assert list((state / "state").iterdir()) == []
 
 
+KEPT = "the file was changed after nfsrdma wrote it, and is kept"
+
+
+@pytest.mark.parametrize("action", [Write, Remove])
+def test_a_later_change_of_an_administrator_is_kept(
+    state: Path, action: type[Write | Remove]
+) -> None:
+    conf = state / "conf"
+    words = (str(conf), "before\n", "ours\n") if action is Write else (str(conf), "ours\n")
+    with pytest.raises(UserError) as failed, journal() as book:
+        book.add(action(*words))
+        conf.write_text("ours\n")
+        conf.write_text("the administrator's\n")
+    assert conf.read_text() == "the administrator's\n"
+    assert f"{conf}): {KEPT}" in str(failed.value)
+    assert str(failed.value).count("\n") == 0
+    assert list((state / "state").iterdir()) == []
+
+
+def test_a_file_that_still_has_what_we_wrote_is_restored(state: Path) -> None:
+    conf, new = state / "conf", state / "new"
+    with journal() as book:
+        # a sysctl of several numbers is printed with tabs
+        book.add(Write(str(conf), "4096 87380\n", "1 2"))
+        book.add(Remove(str(new), "ours"))
+        conf.write_text("1\t2\n")
+        new.write_text("ours")
+    assert conf.read_text() == "4096 87380\n"
+    assert not new.exists()
+
+
+def test_a_change_that_was_not_made_needs_no_undo(state: Path) -> None:
+    conf = state / "conf"
+    conf.write_text("before\n")
+    with journal() as book:
+        book.add(Write(str(conf), "before\n", "ours\n"))
+        book.add(Remove(str(state / "new"), "ours\n"))
+    assert conf.read_text() == "before\n"
+
+
 def test_kept_changes_stay(state: Path) -> None:
     made = state / "made"
     with journal() as book:

@@ -104,14 +104,19 @@ def enabling(export: Export, port: int = RDMA_PORT, versions: tuple[str, ...] = 
 
 
 def _file_changes(export: Export, state: ServerState) -> list[str]:
-    wanted = {exports.file_of(export.path): exports.render(export)}
-    if state.writes_conf:
-        wanted[CONF] = service.render(state.port, state.versions)
     return [
         f"write {path}"
-        for path, text in wanted.items()
+        for path, text in _files(export, state).items()
         if not path.exists() or path.read_text() != text
     ]
+
+
+def _files(export: Export, state: ServerState) -> dict[Path, str]:
+    """The files that serve the export, and their text."""
+    texts = {exports.file_of(export.path): exports.render(export)}
+    if state.writes_conf:
+        texts[CONF] = service.render(state.port, state.versions)
+    return texts
 
 
 def _service_changes(state: ServerState) -> list[str]:
@@ -224,10 +229,8 @@ def _in_effect(export: Export, state: ServerState) -> bool:
         verify(export, state)
     except MismatchError:
         return False
-    written = [(exports.file_of(export.path), exports.render(export))]
-    if state.writes_conf:
-        written.append((CONF, service.render(state.port, state.versions)))
-    return service.enabled() and all(p.exists() and p.read_text() == text for p, text in written)
+    texts = _files(export, state).items()
+    return service.enabled() and all(p.exists() and p.read_text() == text for p, text in texts)
 
 
 def _note_undo(
@@ -250,12 +253,18 @@ def _note_undo(
     if service.active():
         # a stopped server has no exports in effect, and stays stopped
         journal.add(Run(("exportfs", "-r")))
-    journal.add(_put_back(CONF))
-    journal.add(_put_back(exports.file_of(export.path)))
+    _note_files(_files(export, state), journal)
 
 
-def _put_back(path: Path) -> Write | Remove:
-    return Write(str(path), path.read_text()) if path.exists() else Remove(str(path))
+def _note_files(texts: dict[Path, str], journal: Journal) -> None:
+    for path, text in texts.items():
+        journal.add(_put_back(path, text))
+
+
+def _put_back(path: Path, wrote: str = "") -> Write | Remove:
+    if path.exists():
+        return Write(str(path), path.read_text(), wrote)
+    return Remove(str(path), wrote)
 
 
 def _write_files(export: Export, state: ServerState) -> None:
