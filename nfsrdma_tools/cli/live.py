@@ -12,7 +12,7 @@ from nfsrdma_tools.cli.options import flag, option
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, needed_probes
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.live.collect.feed import FeedOptions
+    from nfsrdma_tools.live.feed import FeedOptions
 
 __all__ = ["dashboard", "exporter"]
 
@@ -85,7 +85,7 @@ def dashboard(
     the token that it prints, --token FILE, or the authentication in --web.config.file. Without
     TLS, both travel in clear text.
     """
-    from nfsrdma_tools.live.collect.feed import FeedOptions
+    from nfsrdma_tools.live.feed import FeedOptions
 
     addresses = listen or [f"127.0.0.1:{_DASHBOARD_PORT}"]
     options = FeedOptions(interval, stall, probes, record, replay)
@@ -126,7 +126,7 @@ def exporter(
     authentication in --web.config.file. All collectors are on by default; the probes of a collector
     that is off are not attached.
     """
-    from nfsrdma_tools.live.collect.feed import FeedOptions
+    from nfsrdma_tools.live.feed import FeedOptions
 
     chosen = {name: collectors[f"collector_{name}"] for name in COLLECTORS}
     names = tuple(n for n, on in chosen.items() if (not disable_defaults if on is None else on))

@@ -10,7 +10,7 @@ from nfsrdma_tools.cli.options import flag, option
 from nfsrdma_tools.errors import UsageError
 
 if TYPE_CHECKING:
-    from nfsrdma_tools.live.collect.feed import FeedOptions
+    from nfsrdma_tools.live.feed import FeedOptions
 
 __all__ = ["top"]
 
@@ -44,7 +44,7 @@ def top(
     Press ? for the keys.  With --batch, print frames instead, as top(1) does.  Root and bcc add
     probes; unavailable metrics are listed.
     """
-    from nfsrdma_tools.live.collect.feed import FeedOptions
+    from nfsrdma_tools.live.feed import FeedOptions
 
     options = FeedOptions(interval, stall, probes, record, replay)
     if batch:
@@ -61,7 +61,7 @@ def _print(options: FeedOptions, count: int | None, as_json: bool) -> None:
     from nfsrdma_tools.cli.output import print_line
     from nfsrdma_tools.cli.top_view import frame
     from nfsrdma_tools.live.dataclass_json import to_plain
-    from nfsrdma_tools.live.top.batch import snapshots
+    from nfsrdma_tools.live.feed import snapshots
 
     try:
         for snapshot in snapshots(options, count):

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 __all__ = [
+    "IDLE",
     "Ahead",
     "Chunks",
     "Client",
@@ -80,6 +81,10 @@ class Xprt:
 
 
 Slots = tuple[tuple[int, int], ...]
+IDLE = "Idle: no RPCs in this interval."
+"""The bottleneck of a mount without completed and pending RPCs.
+
+Mounts begin with it: most of a thousand mounts are idle, and the analysis copies none of those."""
 _COUNTED = (
     *("ops", "timings", "chunks", "regions", "ahead"),
     *("read", "written", "direct", "credit_waits"),
@@ -185,7 +190,7 @@ class Mount:
     waiting: tuple[Waiting, ...] = ()
     """The oldest pending RPCs."""
     limit: str = ""
-    """The bottleneck in this interval, in one sentence."""
+    """The bottleneck in this interval, in one sentence (analyze/bottleneck.py)."""
 
     @property
     def has_another(self) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nfsrdma_tools.cli.main import app
-from nfsrdma_tools.live.collect.feed import FeedOptions
+from nfsrdma_tools.live.feed import FeedOptions
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, NAMES
 from nfsrdma_tools.live.web import server
 from nfsrdma_tools.live.web.server import Address, Service

@@ -24,13 +24,17 @@ from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import limit
 from nfsrdma_tools.live.collect import host_statistics, probe_statistics, recording
-from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
-from nfsrdma_tools.live.collect.host_statistics import Facts, Readings
-from nfsrdma_tools.live.collect.mount_clients import Known, Owners
-from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.host_statistics import (
+    ClientFinder,
+    HostReader,
+    PendingRpcs,
+    Readings,
+    RpcClients,
+)
 from nfsrdma_tools.live.collect.probe_statistics import on_mounts
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.dataclass_json import from_plain, to_plain
+from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import (
     Credits,
     Op,
@@ -48,21 +52,21 @@ DATA = Path(__file__).parent / "data"
 CALM = Processors(2, 10**9, 10**8)
 
 
-LOOK = Owners.look
+LOOK = ClientFinder.look_up
 
 
 @pytest.fixture
-def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Facts:
+def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
     monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
     monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
     monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
     (tmp_path / "fstab").write_text("server:/export /mnt/b nfs proto=rdma 0 0\n")
-    monkeypatch.setattr(Owners, "look", lambda self: None)
-    return Facts(Owners())
+    monkeypatch.setattr(ClientFinder, "look_up", lambda self: None)
+    return HostReader(ClientFinder())
 
 
-def read(facts: Facts, mountstats: str) -> Readings:
+def read(facts: HostReader, mountstats: str) -> Readings:
     host_statistics._STATS.write_text(mountstats)
     return facts.read()
 
@@ -121,7 +125,7 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
         list(recording.read(tmp_path / "none"))
 
 
-def test_counts_are_the_difference_of_two_readings(facts: Facts) -> None:
+def test_counts_are_the_difference_of_two_readings(facts: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
@@ -141,7 +145,7 @@ def test_counts_are_the_difference_of_two_readings(facts: Facts) -> None:
      ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
      ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
 )  # fmt: skip
-def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: Facts) -> None:
+def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
     before = read(facts, text)
@@ -151,7 +155,7 @@ def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: 
     assert mount.xprts
 
 
-def test_an_invalid_line_is_reported(facts: Facts) -> None:
+def test_an_invalid_line_is_reported(facts: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
     assert "cannot parse mountstats" in facts.missing["mountstats"]
@@ -234,7 +238,7 @@ def test_counters_of_a_personality_restart_with_its_connection() -> None:
 
 
 def test_a_look_for_clients_that_failed_is_repeated(
-    facts: Facts, monkeypatch: pytest.MonkeyPatch
+    facts: HostReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mounts do not change again, so nothing else would cause another look."""
     found = iter([OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}])
@@ -245,8 +249,8 @@ def test_a_look_for_clients_that_failed_is_repeated(
             raise answer
         return answer
 
-    monkeypatch.setattr("nfsrdma_tools.live.collect.mount_clients.clients", clients)
-    monkeypatch.setattr(Owners, "look", LOOK)
+    monkeypatch.setattr("nfsrdma_tools.live.collect.host_statistics.clients", clients)
+    monkeypatch.setattr(ClientFinder, "look_up", LOOK)
     now = facts.read()
     for _ in range(2):
         facts.mounts(now, now)
@@ -257,16 +261,16 @@ def test_a_look_for_clients_that_failed_is_repeated(
 
 
 def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits = Waits(lambda client: sunrpc.parse_tasks(client, TASKS))
-    known = Known({"/mnt": 3})
+    pending = PendingRpcs(lambda client: sunrpc.parse_tasks(client, TASKS))
+    known = RpcClients({"/mnt": 3})
     busy = (mount(xprts=(xprt(pending=2),)),)
-    assert waits.look(busy, known, 100.0)[0].waiting == ()
-    oldest = waits.look(busy, known, 107.0)[0].waiting[0]
+    assert pending.add_to(busy, known, 100.0)[0].waiting == ()
+    oldest = pending.add_to(busy, known, 107.0)[0].waiting[0]
     assert oldest == Waiting("READ", 7.0, "xprt_pending", 3, 1093)
-    assert waits.look((mount(),), known, 108.0)[0].waiting == ()
+    assert pending.add_to((mount(),), known, 108.0)[0].waiting == ()
 
 
-def test_mounts_from_files_of_the_kernel(facts: Facts) -> None:
+def test_mounts_from_files_of_the_kernel(facts: HostReader) -> None:
     """Two readings of the same text: all mounts, and no counts."""
     now = read(facts, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
     found = {m.directory: m for m in facts.mounts(now, now)}
@@ -342,9 +346,9 @@ class Faulty:
         self.fails, self.counts = fails, {"latency": 0, "chunks": 0}
         monkeypatch.setattr(probe_sets, "probe_set", self._probe_set)
 
-    def counted(self) -> probe_statistics.Counted:
+    def counted(self) -> probe_statistics.ProbeReader:
         session = SimpleNamespace(table=lambda _: {}, missing=())
-        return probe_statistics.Counted(session, tuple(self.counts))
+        return probe_statistics.ProbeReader(session, tuple(self.counts))
 
     def _probe_set(self, name: str) -> object:
         def read(_: object) -> int:
@@ -382,7 +386,7 @@ def test_probes_that_cannot_be_read_are_attached_anew(monkeypatch: pytest.Monkey
     log: queue.Queue[str] = queue.Queue()
 
     @contextmanager
-    def counting(_: object, names: object) -> Iterator[probe_statistics.Counted]:
+    def counting(_: object, names: object) -> Iterator[probe_statistics.ProbeReader]:
         log.put("attached")
         try:
             yield Faulty(monkeypatch, *range(2, 1000)).counted()
@@ -488,7 +492,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
     monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
-    counting = probe_statistics.Counted(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    counting = probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
     # CPU time by layer is read less often
     assert counting.read()["lost"] == {"events": 4}
@@ -504,7 +508,7 @@ def test_reading_stacks_does_not_prolong_the_first_interval(
         return SimpleNamespace(read=lambda _: order.append(name))
 
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
-    probe_statistics.Counted(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))  # type: ignore[arg-type]
+    probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))  # type: ignore[arg-type]
     assert order[0] == "cpu"
 
 
@@ -539,7 +543,7 @@ def test_counts_of_probes_are_assigned_to_mounts() -> None:
         mount("/c", device="0:47", transport="tcp", **plain),
         mount("/d", device="0:48", **plain),
     )
-    known = Known({"/a": 3, "/b": 4, "/c": 5, "/d": 6}, {"/a": (3,), "/b": (7,), "/d": (3,)})
+    known = RpcClients({"/a": 3, "/b": 4, "/c": 5, "/d": 6}, {"/a": (3,), "/b": (7,), "/d": (3,)})
     kernels, ours, ahead, idle = on_mounts(mounts, counted_found(), known)
     assert kernels.timings == (Timing("READ", 2, 900, {"slot": 1, "wire": 800}, ((1, 2),)),)
     assert kernels.chunks[0].sizes == {"write": ((1, 2),)}
@@ -561,7 +565,7 @@ def test_counts_of_probes_are_assigned_to_mounts() -> None:
 def test_any_probe_set_may_be_absent(attached: str) -> None:
     plain = mount("/a", timings=(), chunks=(), regions=None)
     found = {name: part for name, part in counted_found().items() if name == attached}
-    (one,) = on_mounts((plain,), found, Known({"/a": 3}))
+    (one,) = on_mounts((plain,), found, RpcClients({"/a": 3}))
     counts = {"latency": one.timings, "chunks": one.chunks, "registrations": one.regions,
               "connections": one.credit_waits}  # fmt: skip
     assert {name for name, count in counts.items() if count} == {attached} - {""}
@@ -585,7 +589,7 @@ def test_credits_belong_to_connections_not_to_clients() -> None:
     found = counted_found()
     credit = connections.Credit(32, 32, 32, 5)
     found["connections"] = connections.Connections((), 0, {(False, n): credit for n in (3, 4, 5)})
-    two, one, blind = on_mounts(mounts, found, Known({"/a": 3, "/b": 4, "/c": 5}))
+    two, one, blind = on_mounts(mounts, found, RpcClients({"/a": 3, "/b": 4, "/c": 5}))
     assert two.xprts is exact
     assert two.credit_waits == one.credit_waits == blind.credit_waits == 5
     assert one.xprts[0].credits == Credits(32, 32)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfsrdma_tools.host.nfs.mountstats import DATA
-from nfsrdma_tools.live.snapshot import Mount, Op, Processors
+from nfsrdma_tools.live.snapshot import IDLE, Mount, Op, Processors, Snapshot
 
-__all__ = ["IDLE", "limit"]
+__all__ = ["limit", "with_limits"]
 
 _READS = DATA["read"]
 _DATA = (*_READS, *DATA["write"])
@@ -19,10 +19,6 @@ _FULL = 0.92
 _WINDOWS = 8
 # a share of an RPC's time, and a number in flight, that is significant
 _MOST = 0.5
-
-
-IDLE = "Idle: no RPCs in this interval."
-"""The sentence for a mount without completed and pending RPCs."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +37,18 @@ class _Case:
     def in_flight(self) -> float:
         """The average number of data RPCs in flight (Little's law)."""
         return self.data.rtt_ms / 1000 / self.seconds if self.data and self.seconds else 0.0
+
+
+def with_limits(snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the bottleneck of each mount."""
+
+    def with_limit(mount: Mount) -> Mount:
+        if mount.limit is IDLE and not mount.ops and not mount.waiting:
+            return mount
+        now = limit(mount, snapshot.processors, snapshot.seconds)
+        return mount if mount.limit == now else replace(mount, limit=now)
+
+    return replace(snapshot, mounts=tuple(map(with_limit, snapshot.mounts)))
 
 
 def limit(mount: Mount, processors: Processors, seconds: float) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from nfsrdma_tools.live.snapshot import Event, Mount, Port, Snapshot, Xprt, xprt_groups
 
-__all__ = ["Finder"]
+__all__ = ["EventFinder"]
 
 _LOOP_SECONDS, _LOOP_CONNECTS = 60.0, 3
 _CREDITS_SECONDS = 3.0
@@ -38,7 +38,7 @@ class _Memory:
         return not (self.reported or self.connects or self.silent or self.starved)
 
 
-class Finder:
+class EventFinder:
     """Finds events in snapshots; an RPC older than ``patience`` seconds is a stall."""
 
     def __init__(self, patience: float = 5.0) -> None:
@@ -48,23 +48,23 @@ class Finder:
         # of the snapshots: the time of day may be set meanwhile
         self._elapsed = 0.0
 
-    def look(self, snapshot: Snapshot) -> tuple[Event, ...]:
+    def add(self, snapshot: Snapshot) -> tuple[Event, ...]:
         """The new events of this snapshot."""
         self._elapsed += snapshot.seconds
         there = {mount.device for mount in snapshot.mounts}
         self._mounts = {d: memory for d, memory in self._mounts.items() if d in there}
-        found = [*self._links(snapshot)]
-        calm = {key: _calm(xprts) for key, xprts in xprt_groups(snapshot.mounts).items()}
+        events = [*self._links(snapshot)]
+        steady = {key: _steady(xprts) for key, xprts in xprt_groups(snapshot.mounts).items()}
         for mount in snapshot.mounts:
             memory = self._mounts.get(mount.device)
-            up = calm[id(mount.xprts)]
+            up = steady[id(mount.xprts)]
             if memory and up is not None and up == memory.well and _is_well(mount):
                 continue
             memory = self._mounts.setdefault(mount.device, memory or _Memory())
-            for look in (self._stall, self._loop, _connection, _credits, _transport):
-                found += look(mount, memory, snapshot)
+            for find in (self._stall, self._loop, _connection, _credits, _transport):
+                events += find(mount, memory, snapshot)
             memory.well = up if memory.is_empty else None
-        return tuple(found)
+        return tuple(events)
 
     def _links(self, snapshot: Snapshot) -> Iterator[Event]:
         before, self._ports = self._ports, {port.name: port for port in snapshot.ports}
@@ -81,7 +81,7 @@ class Finder:
     def _stall(self, mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
         pending = any(map(_is_silent, mount.xprts))
         memory.silent = memory.silent + now.seconds if pending and not mount.rpcs else 0.0
-        oldest = max((each.seconds for each in mount.waiting), default=memory.silent)
+        oldest = max((rpc.seconds for rpc in mount.waiting), default=memory.silent)
         if oldest < self.patience:
             if _ended("stall", memory):
                 yield Event(now.time, "stall ended", mount.directory, "the server replies again")
@@ -90,9 +90,9 @@ class Finder:
             yield _stalled(mount, oldest, now.time)
 
     def _loop(self, mount: Mount, memory: _Memory, now: Snapshot) -> Iterator[Event]:
-        made = sum(xprt.connects for xprt in mount.xprts)
-        if made:
-            memory.connects.append((self._elapsed, made))
+        connects = sum(xprt.connects for xprt in mount.xprts)
+        if connects:
+            memory.connects.append((self._elapsed, connects))
         while memory.connects and memory.connects[0][0] < self._elapsed - _LOOP_SECONDS:
             memory.connects.popleft()
         times = sum(count for _, count in memory.connects)
@@ -109,10 +109,10 @@ def _is_silent(xprt: Xprt) -> bool:
     return bool(xprt.pending or xprt.sending) and not xprt.counters.get("recvs")
 
 
-def _calm(xprts: Iterable[Xprt]) -> tuple[int, ...] | None:
+def _steady(xprts: Iterable[Xprt]) -> tuple[int, ...] | None:
     """The numbers of connections without anything to report; None if there is."""
-    calm = all(x.connected and not (x.connects or x.sending or x.pending) for x in xprts)
-    return tuple(x.number for x in xprts) if calm else None
+    steady = all(x.connected and not (x.connects or x.sending or x.pending) for x in xprts)
+    return tuple(x.number for x in xprts) if steady else None
 
 
 def _is_well(mount: Mount) -> bool:

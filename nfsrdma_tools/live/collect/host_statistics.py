@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +24,12 @@ from nfsrdma_tools.host.nfs import (
     sunrpc,
 )
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
+from nfsrdma_tools.host.nfs.sunrpc import Task, numbers, tasks
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
-from nfsrdma_tools.live.analyze.bottleneck import IDLE
-from nfsrdma_tools.live.collect.mount_clients import Known, Owners
 from nfsrdma_tools.live.snapshot import (
+    IDLE,
     Credits,
     Mount,
     Op,
@@ -36,10 +37,13 @@ from nfsrdma_tools.live.snapshot import (
     Port,
     Processors,
     Server,
+    Waiting,
     Xprt,
+    xprt_groups,
 )
+from nfsrdma_tools.probes.rpc_clients import clients
 
-__all__ = ["Facts", "Readings", "host_name"]
+__all__ = ["ClientFinder", "HostReader", "PendingRpcs", "Readings", "RpcClients", "host_name"]
 
 _FSTAB = Path("/etc/fstab")
 _INFO = mountinfo.PROC
@@ -63,15 +67,15 @@ class Readings:
     """Transports of our module by number; empty for users other than root."""
 
 
-class Facts:
+class HostReader:
     """Reads the host; ``missing`` has the sources that could not be read, and the reason."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: ClientFinder) -> None:
         self.owners = owners
         self.missing: dict[str, str] = {}
         self._watch = mountinfo.Watch(_INFO)
         self._mounts: list[Mount] = []
-        self._known = Known()
+        self._known = RpcClients()
         self._transports = sunrpc.Transports(())
         self._ports = rdma_ports.Ports()
         self._listeners: tuple[str, ...] = ()
@@ -161,9 +165,9 @@ class Facts:
         if self._watch.changed():
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
             self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
-            self.owners.look()
+            self.owners.look_up()
         elif self.owners.has_failed:
-            self.owners.look()
+            self.owners.look_up()
         if self._known is not self.owners.known:
             self._known = self.owners.known
             self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
@@ -284,3 +288,88 @@ def _shown(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
         pending=state.pending,
         backlog=state.backlog,
     )
+
+
+_CLIENTS = Path("/sys/kernel/sunrpc/rpc-clients")
+
+
+@dataclass(frozen=True)
+class RpcClients:
+    """By mount point: the number of the client, and those of its connections in ascending order."""
+
+    clients: dict[str, int] = field(default_factory=dict)
+    xprts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class ClientFinder:
+    """``known`` is the newest result of ``look_up``; ``has_failed`` if the newest one failed."""
+
+    def __init__(self) -> None:
+        self.known = RpcClients()
+        self.has_failed = False
+        self._answers: dict[str, int | None] = {}
+        self._thread: threading.Thread | None = None
+
+    def look_up(self, wait: bool = False) -> None:
+        """Start a thread that updates ``known``, unless one runs; ``wait`` for its end."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._find, daemon=True)
+            self._thread.start()
+        if wait:
+            self._thread.join()
+
+    def _find(self) -> None:
+        try:
+            names_by_client = clients(self._answers)
+            known = _rpc_clients(names_by_client)
+        except (OSError, UserError):
+            # mounts changed meanwhile, for example
+            self.has_failed = True
+            return
+        self.known, self.has_failed = known, False
+
+
+def _rpc_clients(names_by_client: Mapping[int, tuple[str, ...]]) -> RpcClients:
+    ids = {directory: number for number, names in names_by_client.items() for directory in names}
+    xprts = {n: tuple(numbers(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(ids.values())}
+    return RpcClients(ids, {directory: xprts[n] for directory, n in ids.items()})
+
+
+_MOST_RPCS = 5
+
+
+class PendingRpcs:
+    """Remembers when it first saw each RPC; ``add_to`` adds the oldest ones to their mounts."""
+
+    def __init__(self, read_tasks: Callable[[int], list[Task]] = tasks) -> None:
+        self._tasks = read_tasks
+        self._since: dict[tuple[int, int], float] = {}
+
+    def add_to(self, mounts: Sequence[Mount], known: RpcClients, now: float) -> tuple[Mount, ...]:
+        """The mounts with their oldest RPCs that two looks saw; ``now`` is in seconds."""
+        busy = {key for key, xprts in xprt_groups(mounts).items() if _busy(xprts)}
+        clients = {known.clients.get(m.directory) for m in mounts if busy and id(m.xprts) in busy}
+        pending = {
+            (task.client, task.number): task
+            for client in clients
+            if client is not None
+            for task in self._tasks(client)
+        }
+        self._since = {key: self._since.get(key, now) for key in pending}
+        old = [self._waiting(task, now) for key, task in pending.items() if self._since[key] < now]
+        old.sort(key=lambda rpc: -rpc.seconds)
+        return tuple(_with_pending(m, known, old) for m in mounts) if old else tuple(mounts)
+
+    def _waiting(self, task: Task, now: float) -> Waiting:
+        age = now - self._since[task.client, task.number]
+        return Waiting(task.procedure, age, task.waits_for, task.client, task.number)
+
+
+def _busy(xprts: Sequence[Xprt]) -> bool:
+    return any(x.pending or x.sending or x.backlog or x.connected is not True for x in xprts)
+
+
+def _with_pending(mount: Mount, known: RpcClients, old: Sequence[Waiting]) -> Mount:
+    client = known.clients.get(mount.directory)
+    waiting = tuple(rpc for rpc in old if rpc.client == client)[:_MOST_RPCS]
+    return replace(mount, waiting=waiting) if waiting else mount

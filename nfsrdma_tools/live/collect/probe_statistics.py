@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The counts of the probes in an interval, assigned to mounts, clients and layers."""
+"""The counts and events of the probes in an interval, assigned to mounts, clients and layers.
+
+A connection that breaks flushes all its work requests, and a refused client reconnects at once.  So
+equal events of an interval become one event with their number.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.mount_clients import Known
+from nfsrdma_tools.live.collect.host_statistics import RpcClients
 from nfsrdma_tools.live.snapshot import (
     Ahead,
     Chunks,
     Client,
     Credits,
+    Event,
     Layer,
     Mount,
     Processors,
@@ -28,13 +34,7 @@ from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import Row, lost, split
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
-__all__ = [
-    "Counted",
-    "clients",
-    "counting",
-    "on_mounts",
-    "with_layers",
-]
+__all__ = ["ProbeReader", "clients", "connection_events", "counting", "on_mounts", "with_layers"]
 
 # resolving stacks costs more than all other probe sets: sample less, and read less often
 CPU_EVERY, CPU_RATE = 10.0, 97
@@ -43,7 +43,7 @@ FREE_EVERY = 60.0
 _PATIENCE = 10
 
 
-class Counted:
+class ProbeReader:
     """The probe sets of one session; ``read`` returns the counts since the last ``read``.
 
     A set that cannot be read is absent from that interval, and the next reading includes its
@@ -128,7 +128,7 @@ class Counted:
 @contextmanager
 def counting(
     missing: dict[str, str], names: Sequence[str] = probe_sets.NAMES
-) -> Iterator[Counted | None]:
+) -> Iterator[ProbeReader | None]:
     """The probe sets in one session; None, and the reason in ``missing``, if they do not attach."""
     with ExitStack() as stack:
         try:
@@ -138,10 +138,12 @@ def counting(
             yield None
             return
         missing.update({each.event: each.reason for each in session.missing})
-        yield Counted(session, names)
+        yield ProbeReader(session, names)
 
 
-def on_mounts(mounts: Sequence[Mount], found: Mapping[str, Any], known: Known) -> tuple[Mount, ...]:
+def on_mounts(
+    mounts: Sequence[Mount], found: Mapping[str, Any], known: RpcClients
+) -> tuple[Mount, ...]:
     """The mounts with the counts of the probes; a mount without counts is the same object.
 
     ``found`` has the probe sets that are attached: any of them may be absent.
@@ -198,13 +200,13 @@ def _by_client(rows: Iterable[Row]) -> dict[int, list[Row]]:
     return by_client
 
 
-def _is_in(mount: Mount, seen: set[Any], known: Known) -> bool:
+def _is_in(mount: Mount, seen: set[Any], known: RpcClients) -> bool:
     if mount.device in seen or mount.transport == "nfsrdma":
         return True
     return (False, known.clients.get(mount.directory)) in seen
 
 
-def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
+def _on(mount: Mount, rows: _Rows, known: RpcClients) -> Mount:
     parts: dict[str, Any] = {}
     if ahead := rows.ahead.get(mount.device):
         parts["ahead"] = Ahead(_named(readahead.COUNTS, ahead))
@@ -220,7 +222,7 @@ def _on(mount: Mount, rows: _Rows, known: Known) -> Mount:
     return replace(mount, **parts) if parts else mount
 
 
-def _owners(mount: Mount, client: int | None, known: Known) -> list[tuple[bool, int]]:
+def _owners(mount: Mount, client: int | None, known: RpcClients) -> list[tuple[bool, int]]:
     """The owners of the mount's regions and credits: connections of our module, else the client."""
     if client is None:
         return []
@@ -317,3 +319,60 @@ def _named(names: Sequence[str], counts: Sequence[int]) -> dict[str, int]:
 
 def _slots(counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((slot, count) for slot, count in enumerate(counts) if count)
+
+
+_FAILURES = ("disconnect", "completion error", "timeout", "error", "device removed")
+# normal steps of the RDMA connection manager
+_ROUTINE = ("address resolved", "route resolved", "established", "end of wait")
+_MOST_EVENTS = 50
+# descriptions of events without a status
+_WITHOUT_STATUS = {"timeout": "an RPC timed out", "device removed": "the driver removed it"}
+
+
+def connection_events(
+    added: Sequence[connections.Event], mounts: Sequence[Mount], known: RpcClients, epoch: float
+) -> tuple[Event, ...]:
+    """The events of an interval in order; ``epoch`` is when the monotonic clock was 0."""
+    owners = _event_owners(mounts, known) if added else {}
+    merged: dict[tuple[str, str, str], Event] = {}
+    times: dict[tuple[str, str, str], int] = {}
+    for row in added:
+        if not row.words or (row.kind == "cm" and row.words.startswith(_ROUTINE)):
+            continue
+        event = _connection_event(row, owners, epoch)
+        key = (event.kind, event.where, event.what)
+        merged.setdefault(key, event)
+        times[key] = times.get(key, 0) + 1
+    many = (
+        replace(event, what=f"{event.what}, {times[key]} times") if times[key] > 1 else event
+        for key, event in sorted(merged.items(), key=lambda item: item[1].time)
+    )
+    return tuple(islice(many, _MOST_EVENTS))
+
+
+def _event_owners(mounts: Sequence[Mount], known: RpcClients) -> dict[object, str]:
+    """A mount per client, per transport of our module, and per server address."""
+    owners: dict[object, str] = {}
+    for directory, client in known.clients.items():
+        owners.setdefault((False, client), directory)
+        for number in known.xprts.get(directory, ()):
+            owners.setdefault((True, number), directory)
+    for mount in mounts:
+        for xprt in mount.xprts:
+            if mount.transport in ("rdma", "nfsrdma"):
+                owners.setdefault(xprt.address, mount.directory)
+    return owners
+
+
+def _connection_event(row: connections.Event, owners: dict[object, str], epoch: float) -> Event:
+    where = owners.get((row.ours, row.number)) or owners.get(row.peer) or row.peer
+    flushed = row.words.startswith("flushed")
+    failed = row.kind in _FAILURES or (row.kind in ("connect", "accept") and row.words != "done")
+    words = _WITHOUT_STATUS.get(row.kind, row.words) if row.words == "done" else row.words
+    return Event(
+        time=epoch + row.time / 1e9,
+        kind=row.kind,
+        where=where or "unknown connection",
+        what=f"{words} ({row.peer})" if row.peer and row.peer != where else words,
+        severity="warning" if failed and not flushed else "note",
+    )

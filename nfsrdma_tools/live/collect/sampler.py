@@ -15,20 +15,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from nfsrdma_tools.live.analyze import connection_events
-from nfsrdma_tools.live.analyze.bottleneck import IDLE, limit
-from nfsrdma_tools.live.analyze.stalls import Finder
-from nfsrdma_tools.live.collect.host_statistics import Facts, Readings, host_name
-from nfsrdma_tools.live.collect.mount_clients import Owners
-from nfsrdma_tools.live.collect.pending_rpcs import Waits
+from nfsrdma_tools.live.collect.host_statistics import (
+    ClientFinder,
+    HostReader,
+    PendingRpcs,
+    Readings,
+    host_name,
+)
 from nfsrdma_tools.live.collect.probe_statistics import (
-    Counted,
+    ProbeReader,
     clients,
+    connection_events,
     counting,
     on_mounts,
     with_layers,
 )
-from nfsrdma_tools.live.snapshot import Mount, Server, Snapshot
+from nfsrdma_tools.live.snapshot import Server, Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 from nfsrdma_tools.probes.program import Pair, present
 from nfsrdma_tools.probes.sets.server import granted
@@ -45,23 +47,20 @@ _RETRY = 300.0
 class Sampler:
     """``run`` delivers a snapshot every ``interval`` seconds until ``stop``.
 
-    ``sets`` are the probe sets to attach; an RPC older than ``patience`` seconds is a stall.
+    ``sets`` are the probe sets to attach.
     """
 
-    def __init__(
-        self, interval: float = 1.0, sets: Sequence[str] = NAMES, patience: float = 5.0
-    ) -> None:
+    def __init__(self, interval: float = 1.0, sets: Sequence[str] = NAMES) -> None:
         self.interval = interval
         self._sets = sets
-        self._owners = Owners()
-        self._facts = Facts(self._owners)
-        self._waits = Waits()
-        self._finder = Finder(patience)
+        self._owners = ClientFinder()
+        self._facts = HostReader(self._owners)
+        self._pending = PendingRpcs()
         self._stop = threading.Event()
         self._before: Readings | None = None
         self._at = 0.0
         self._number = 0
-        self._counted: Counted | None = None
+        self._counted: ProbeReader | None = None
         self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
         self._unread: dict[str, str] = {}
@@ -104,16 +103,14 @@ class Sampler:
                 ports=self._facts.ports(),
             )
         )
-        snapshot = self._with_limits(snapshot)
-        events = (*snapshot.events, *self._finder.look(snapshot))
         self._lost.update(snapshot.lost)
         missing = {**self._facts.missing, **self._missing, **self._unread, **_lost(self._lost)}
         cost = time.thread_time_ns() - spent
-        return replace(snapshot, events=events, missing=missing, cost_ns=cost)
+        return replace(snapshot, missing=missing, cost_ns=cost)
 
     def _with_probes(self, snapshot: Snapshot) -> Snapshot:
         known = self._owners.known
-        waiting = self._waits.look(snapshot.mounts, known, time.monotonic())
+        waiting = self._pending.add_to(snapshot.mounts, known, time.monotonic())
         snapshot = replace(snapshot, mounts=waiting)
         found = self._found()
         if found is None:
@@ -125,7 +122,7 @@ class Sampler:
             server=_with_clients(snapshot.server, found),
             processors=with_layers(snapshot.processors, found),
             lost=found["lost"],
-            events=connection_events.events(
+            events=connection_events(
                 getattr(found.get("connections"), "events", ()), snapshot.mounts, known, epoch
             ),
         )
@@ -136,16 +133,6 @@ class Sampler:
             found = self._counted.read() if self._counted else None
             self._unread = self._counted.failed if self._counted else {}
             return found
-
-    def _with_limits(self, snapshot: Snapshot) -> Snapshot:
-        def with_limit(mount: Mount) -> Mount:
-            # the initial value of a mount
-            if mount.limit is IDLE and not mount.ops and not mount.waiting:
-                return mount
-            now = limit(mount, snapshot.processors, snapshot.seconds)
-            return mount if mount.limit == now else replace(mount, limit=now)
-
-        return replace(snapshot, mounts=tuple(map(with_limit, snapshot.mounts)))
 
     def _probe(self) -> None:
         """Attach the probes, and again when a module with their events is loaded or unloaded.
@@ -179,7 +166,7 @@ class Sampler:
         """Wait a second; False if the sampler stops, or if the kernel's events differ."""
         return not self._stop.wait(1.0) and present(self._sets) == events
 
-    def _attached(self, stack: ExitStack, missing: dict[str, str]) -> Counted | None:
+    def _attached(self, stack: ExitStack, missing: dict[str, str]) -> ProbeReader | None:
         try:
             return stack.enter_context(counting(missing, self._sets))
         # bcc raises anything: continue without probes

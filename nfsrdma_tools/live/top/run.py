@@ -7,7 +7,7 @@ import os
 import sys
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.feed import Feed, FeedOptions
+from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.live.top.app import Taken, Top
 

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.live.collect.feed import FeedOptions, fed
+from nfsrdma_tools.live.feed import FeedOptions, fed
 from nfsrdma_tools.live.prometheus.families import NAMES
 from nfsrdma_tools.live.prometheus.metrics import Metrics
 from nfsrdma_tools.live.snapshot import Snapshot

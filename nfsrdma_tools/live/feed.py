@@ -1,22 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that delivers snapshots, from the sampler or from a recording."""
+"""A thread that delivers snapshots, from the sampler or from a recording.
+
+Snapshots of the sampler get their bottlenecks and events here (analyze/); those of a recording
+have them.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.live.analyze.bottleneck import with_limits
+from nfsrdma_tools.live.analyze.stalls import EventFinder
 from nfsrdma_tools.live.collect import recording
 from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.snapshot import Snapshot
 from nfsrdma_tools.probes.probe_sets import NAMES
 
-__all__ = ["Feed", "FeedOptions", "fed"]
+__all__ = ["Feed", "FeedOptions", "fed", "snapshots"]
 
 Deliver = Callable[[Snapshot], None]
 _WAITING = "nfsrdma: waiting for the compiler, to detach the probes"
@@ -45,7 +54,8 @@ class Feed:
         if options.replay and options.record:
             raise UserError("--record and --replay exclude each other", "use only one of them")
         sets = options.probe_sets if options.probes else ()
-        self.sampler = Sampler(options.interval, sets, options.patience)
+        self.sampler = Sampler(options.interval, sets)
+        self._finder = EventFinder(options.patience)
         self.failure: UserError | None = None
         self._recorder = recording.Recorder(options.record) if options.record else None
         # read it now: a file that is not a recording is an error before anything is displayed
@@ -79,7 +89,7 @@ class Feed:
     def _run(self) -> None:
         try:
             if self._past is None:
-                self.sampler.run(self._hand_on)
+                self.sampler.run(self._analyze)
             else:
                 recording.replayed(self._past, self._hand_on, self._over.wait)
         except UserError as error:
@@ -89,6 +99,13 @@ class Feed:
         except Exception as error:
             self.failure = UserError(f"the sampler failed: {error!r}")
             self._failed()
+
+    def _analyze(self, snapshot: Snapshot) -> None:
+        spent = time.thread_time_ns()
+        snapshot = with_limits(snapshot)
+        events = (*snapshot.events, *self._finder.add(snapshot))
+        cost = snapshot.cost_ns + time.thread_time_ns() - spent
+        self._hand_on(replace(snapshot, events=events, cost_ns=cost))
 
     def _hand_on(self, snapshot: Snapshot) -> None:
         if self._recorder:
@@ -107,3 +124,21 @@ def fed(options: FeedOptions, deliver: Deliver, failed: Callable[[], None]) -> I
         feed.stop()
     if feed.failure:
         raise feed.failure
+
+
+def snapshots(options: FeedOptions, count: int | None = None) -> Iterator[Snapshot]:
+    """Yield ``count`` snapshots; None: until the recording ends or the caller closes the iterator.
+
+    Raises UserError when the sampler fails or the recording cannot be read.
+    """
+    if options.record and options.replay:
+        raise UsageError("--record and --replay exclude each other", "omit one of them")
+    source = recording.read(options.replay) if options.replay else _sampled(options)
+    return itertools.islice(source, count)
+
+
+def _sampled(options: FeedOptions) -> Iterator[Snapshot]:
+    waiting: SimpleQueue[Snapshot | None] = SimpleQueue()
+    with fed(options, waiting.put, lambda: waiting.put(None)):
+        while snapshot := waiting.get():
+            yield snapshot
