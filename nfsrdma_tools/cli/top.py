@@ -52,7 +52,7 @@ def top(
         return
     if count or as_json:
         raise UsageError("--count and --json need --batch", "add -b")
-    from nfsrdma_tools.live.top.run import run
+    from nfsrdma_tools.live.top.app import run
 
     run(options)
 

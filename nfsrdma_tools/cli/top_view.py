@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nfsrdma_tools.errors import printable
 from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
-from nfsrdma_tools.live.top.number_format import rate, span
+from nfsrdma_tools.live.top.figures import rate, span
 
 __all__ = ["frame"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
-from nfsrdma_tools.live.top.host import body
+from nfsrdma_tools.live.top.screens import host_text
 from nfsrdma_tools.live.web.broadcast import History, Hub, frame, merged
 
 
@@ -82,6 +82,6 @@ def test_a_clock_that_steps_back_does_not_make_the_history_longer() -> None:
 
 def test_a_send_phase_is_a_mean_over_sends() -> None:
     assert SENDS.clients[0].means == {"nfsd": 1000, "send": 3000}
-    assert "nfsd 1 us, send 3 us" in str(body(snapshot(server=SENDS)))
+    assert "nfsd 1 us, send 3 us" in str(host_text(snapshot(server=SENDS)))
     found = frame(snapshot(server=SENDS))["who"]
     assert (found["c:10.0.0.1"]["e"], found["s:"]["e"]) == (10, 10)

@@ -13,9 +13,8 @@ import pytest
 from snapshots_made import HOSTILE, hostile, mount, op, personality, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Event, Personality, Snapshot
-from nfsrdma_tools.live.top.app import Taken, Top
-from nfsrdma_tools.live.top.number_format import number, span, text
-from nfsrdma_tools.live.top.recent_values import Trail, spark
+from nfsrdma_tools.live.top.app import SnapshotTaken, Top
+from nfsrdma_tools.live.top.figures import RecentRates, number, span, spark, text
 
 DATA = Path(__file__).parent / "data"
 
@@ -27,7 +26,7 @@ def drawn(taken: list[Snapshot], *keys: str, size: tuple[int, int] = (80, 24)) -
         app = Top()
         async with app.run_test(size=size) as pilot:
             for each in taken:
-                app.post_message(Taken(each))
+                app.post_message(SnapshotTaken(each))
             await pilot.pause()
             for key in keys:
                 await pilot.press(key)
@@ -143,14 +142,14 @@ def test_keys_do_what_they_say() -> None:
     async def go() -> None:
         app = Top()
         async with app.run_test(size=(80, 24)) as pilot:
-            app.post_message(Taken(TAKEN[0]))
+            app.post_message(SnapshotTaken(TAKEN[0]))
             await pilot.pause()
             await pilot.press("p")
-            app.post_message(Taken(TAKEN[1]))
+            app.post_message(SnapshotTaken(TAKEN[1]))
             await pilot.pause()
             assert app.taken is TAKEN[0]
             await pilot.press("p")
-            app.post_message(Taken(TAKEN[2]))
+            app.post_message(SnapshotTaken(TAKEN[2]))
             await pilot.pause()
             assert app.taken is TAKEN[2]
             await pilot.press("plus", "plus")
@@ -159,7 +158,7 @@ def test_keys_do_what_they_say() -> None:
             assert app.pace == 0.5
             await pilot.press("down", "down")
             assert app.overview.chosen is TAKEN[2].mounts[2]
-            app.post_message(Taken(TAKEN[3]))
+            app.post_message(SnapshotTaken(TAKEN[3]))
             await pilot.pause()
             assert app.overview.chosen is TAKEN[3].mounts[2]
             await pilot.press("enter")
@@ -170,7 +169,7 @@ def test_keys_do_what_they_say() -> None:
             assert app.overview.shown == []
             await pilot.press("escape")
             assert len(app.overview.shown) == 3
-            app.post_message(Taken(snapshot(9, ())))
+            app.post_message(SnapshotTaken(snapshot(9, ())))
             await pilot.pause()
             assert app.overview.shown == []
             await pilot.press("q")
@@ -180,11 +179,11 @@ def test_keys_do_what_they_say() -> None:
 
 
 def test_of_a_mount_that_is_gone_nothing_is_kept() -> None:
-    trail = Trail()
-    trail.add(TAKEN[0])
-    assert trail.of("0:45", "read") == [1e6]
-    trail.add(snapshot(2, ()))
-    assert trail.of("0:45", "read") == []
+    rates = RecentRates()
+    rates.add(TAKEN[0])
+    assert rates.of("0:45", "read") == [1e6]
+    rates.add(snapshot(2, ()))
+    assert rates.of("0:45", "read") == []
 
 
 def test_small_things() -> None:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: key bindings, screens, and the snapshots that they show."""
+"""``nfsrdma top`` on a terminal: key bindings, screens, and the snapshots that they show."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import sys
 from collections import deque
 from typing import ClassVar
 
@@ -13,19 +15,19 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.live.feed import Feed, FeedOptions
 from nfsrdma_tools.live.snapshot import Event, Snapshot
-from nfsrdma_tools.live.top.detail import Detail
-from nfsrdma_tools.live.top.event_log import Log
-from nfsrdma_tools.live.top.host import Host
+from nfsrdma_tools.live.top.figures import RecentRates
 from nfsrdma_tools.live.top.overview import SORTS, Overview, status
-from nfsrdma_tools.live.top.recent_values import Trail
+from nfsrdma_tools.live.top.screens import Detail, Host, Log
 
-__all__ = ["Taken", "Top"]
+__all__ = ["SnapshotTaken", "Top", "run"]
 
 _INTERVALS = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-class Taken(Message):
+class SnapshotTaken(Message):
     """A new snapshot has arrived."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -57,7 +59,7 @@ class Top(App[None]):
         self.pace = interval
         self.sort = "bytes"
         self.paused = False
-        self.trail = Trail()
+        self.rates = RecentRates()
         self.events: deque[Event] = deque(maxlen=500)
         self.taken: Snapshot | None = None
         self.overview = Overview()
@@ -71,9 +73,9 @@ class Top(App[None]):
             asyncio.get_running_loop().add_signal_handler(number, self.exit)
         self.push_screen(self.overview)
 
-    def on_taken(self, message: Taken) -> None:
+    def on_snapshot_taken(self, message: SnapshotTaken) -> None:
         """Keep a snapshot, and show it unless paused."""
-        self.trail.add(message.snapshot)
+        self.rates.add(message.snapshot)
         self.events.extend(message.snapshot.events)
         if not self.paused:
             self.taken = message.snapshot
@@ -85,13 +87,13 @@ class Top(App[None]):
         if taken is None:
             return
         if isinstance(screen, Detail):
-            screen.show(taken, self.trail)
+            screen.show(taken, self.rates)
         elif isinstance(screen, Log):
             screen.show(tuple(self.events), taken.missing)
         elif isinstance(screen, Host):
             screen.show(taken)
         elif isinstance(screen, Overview):
-            screen.show(taken, self.trail, self.sort, tuple(self.events))
+            screen.show(taken, self.rates, self.sort, tuple(self.events))
             self.tell()
 
     def tell(self) -> None:
@@ -186,3 +188,44 @@ class Top(App[None]):
         self.overview.query_one("#filter", Input).display = False
         self.overview.query_one("#mounts", DataTable).focus()
         self.refresh_screens()
+
+
+class LiveTop(Top):
+    """Top, with the snapshots of a feed."""
+
+    def __init__(self, options: FeedOptions) -> None:
+        super().__init__(options.interval)
+        self.feed = Feed(options, self._deliver, self.exit)
+
+    def _deliver(self, snapshot: Snapshot) -> None:
+        self.post_message(SnapshotTaken(snapshot))
+
+    def _pace(self, seconds: float) -> None:
+        super()._pace(seconds)
+        self.feed.sampler.interval = seconds
+
+    def on_mount(self) -> None:
+        """Start the feed, now that the screen can show snapshots."""
+        super().on_mount()
+        self.feed.start()
+
+
+def run(options: FeedOptions) -> None:
+    """Show snapshots until the user quits.
+
+    Raises UserError without a terminal, or with the error that ended the feed.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            "standard input or output is not a terminal",
+            "print frames instead: nfsrdma top --batch",
+        )
+    # probes capture the compiler's output on descriptor 2, where textual draws
+    sys.__stderr__ = os.fdopen(os.dup(2), "w")  # type: ignore[misc]
+    top = LiveTop(options)
+    try:
+        top.run()
+    finally:
+        top.feed.stop()
+    if top.feed.failure:
+        raise top.feed.failure

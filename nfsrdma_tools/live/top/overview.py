@@ -12,9 +12,8 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from nfsrdma_tools.live.snapshot import Client, Event, Mount, Snapshot
-from nfsrdma_tools.live.top.event_log import line
-from nfsrdma_tools.live.top.number_format import number, rate, span, text
-from nfsrdma_tools.live.top.recent_values import Trail, spark
+from nfsrdma_tools.live.top.figures import RecentRates, number, rate, span, spark, text
+from nfsrdma_tools.live.top.screens import event_line
 
 __all__ = ["SORTS", "Overview", "status"]
 
@@ -74,29 +73,31 @@ class Overview(Screen[None]):
         row = self.query_one("#mounts", DataTable).cursor_row
         return self.shown[row] if 0 <= row < len(self.shown) else None
 
-    def show(self, taken: Snapshot, trail: Trail, sort: str, events: Sequence[Event]) -> None:
+    def show(self, taken: Snapshot, rates: RecentRates, sort: str, events: Sequence[Event]) -> None:
         """Show a new snapshot; the cursor stays on its mount."""
         self.taken = taken
         before = self.chosen
-        found = [mount for mount in taken.mounts if self.wanted in mount.directory]
-        self.shown = sorted(found, key=SORTS[sort])
+        matching = [mount for mount in taken.mounts if self.wanted in mount.directory]
+        self.shown = sorted(matching, key=SORTS[sort])
         table = self.query_one("#mounts", DataTable)
         table.clear()
         for mount in self.shown:
-            table.add_row(*_cells(mount, taken.seconds, trail))
+            table.add_row(*_cells(mount, taken.seconds, rates))
         devices = [mount.device for mount in self.shown]
         if before and before.device in devices:
             table.move_cursor(row=devices.index(before.device), animate=False)
         self._clients(taken)
-        self.query_one("#events", Static).update(Text("\n").join(map(line, events[-_EVENTS:])))
+        self.query_one("#events", Static).update(
+            Text("\n").join(map(event_line, events[-_EVENTS:]))
+        )
         self.tell()
 
     def tell(self) -> None:
         """Show the bottleneck of the mount at the cursor."""
         mount = self.chosen
-        said = text(mount.limit) if mount else text(_nothing(self.taken, self.wanted))
-        said.no_wrap = False
-        self.query_one("#limit", Static).update(said)
+        shown = text(mount.limit) if mount else text(_nothing(self.taken, self.wanted))
+        shown.no_wrap = False
+        self.query_one("#limit", Static).update(shown)
 
     def _clients(self, taken: Snapshot) -> None:
         table = self.query_one("#clients", DataTable)
@@ -113,11 +114,11 @@ def _nothing(taken: Snapshot | None, wanted: str) -> str:
     return f"No mount has {wanted!r} in its name." if wanted else "No NFS filesystem is mounted."
 
 
-def _cells(mount: Mount, seconds: float, trail: Trail) -> list[Text]:
+def _cells(mount: Mount, seconds: float, rates: RecentRates) -> list[Text]:
     down = any(xprt.connected is False for xprt in mount.xprts)
     style = "bold red" if down or mount.waiting else ""
-    moved = [a + b for a, b in zip(trail.of(mount.device, "read"),
-                                   trail.of(mount.device, "written"), strict=True)]  # fmt: skip
+    moved = [a + b for a, b in zip(rates.of(mount.device, "read"),
+                                   rates.of(mount.device, "written"), strict=True)]  # fmt: skip
     mark = "!" if style else " "
     return [
         Text(mark, style) + text(mount.directory, style, _NAME - 1),
@@ -151,9 +152,9 @@ def status(taken: Snapshot, more: str) -> Text:
     """The status line: host, kernel, CPU, nfsd, ports that are down, sort key, interval."""
     cpu = taken.processors
     down = [port.name for port in taken.ports if not port.active]
-    said = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  CPU {cpu.share:.0%}")
+    shown = text(taken.host, "bold", 20) + Text(f"  Linux {taken.kernel}  CPU {cpu.share:.0%}")
     if taken.server:
-        said += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} Calls/s")
+        shown += Text(f"  nfsd {number(taken.server.calls / (taken.seconds or 1)) or 0} Calls/s")
     if down:
-        said += Text("  ") + text(f"down: {', '.join(down)}", "bold red", 24)
-    return said + Text(f"  {more}", "bold")
+        shown += Text("  ") + text(f"down: {', '.join(down)}", "bold red", 24)
+    return shown + Text(f"  {more}", "bold")

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The screens behind the overview: one mount in detail, the host, and all events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from nfsrdma_tools.live.snapshot import Client, Event, Mount, Processors, Server, Snapshot, Xprt
+from nfsrdma_tools.live.top.figures import RecentRates, number, rate, span, spark, text
+from nfsrdma_tools.probes.sets.latency import percentile
+
+__all__ = ["Detail", "Host", "Log", "TextScreen", "event_line", "host_text", "mount_text"]
+
+
+class TextScreen(Screen[None]):
+    """A screen with a scrolling text and the keys."""
+
+    CSS = "#body { padding: 0 1; }"
+
+    def compose(self) -> ComposeResult:
+        """The text and the keys."""
+        with VerticalScroll():
+            yield Static(id="body", markup=False)
+        yield Footer(compact=True)
+
+    def set_text(self, whole: Text) -> None:
+        """Replace the text."""
+        self.query_one("#body", Static).update(whole)
+
+
+_PHASE_BAR = 24
+_LATENCY_SLOTS = 128
+
+
+class Detail(TextScreen):
+    """The details of the mount on a device."""
+
+    CSS = f"{TextScreen.CSS} #title {{ height: 1; padding: 0 1; text-style: bold; }}"
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = device
+
+    def compose(self) -> ComposeResult:
+        """A fixed title and a scrolling text."""
+        yield Static(id="title", markup=False)
+        yield from super().compose()
+
+    def show(self, taken: Snapshot, rates: RecentRates) -> None:
+        """Show a new snapshot."""
+        mount = next((m for m in taken.mounts if m.device == self.device), None)
+        if mount is None:
+            self.set_text(Text("This filesystem is no longer mounted."))
+            return
+        facts = f"{mount.transport} v{mount.vers} rsize {_kib(mount.rsize)} "
+        facts += f"read-ahead {mount.read_ahead_kb}K nconnect {mount.nconnect}"
+        self.query_one("#title", Static).update(
+            text(mount.directory, width=24) + text(f"  {facts}")
+        )
+        self.set_text(mount_text(mount, taken, rates))
+
+
+def _kib(size: int) -> str:
+    """A size in KiB."""
+    return f"{size // 1024}K"
+
+
+def mount_text(mount: Mount, taken: Snapshot, rates: RecentRates) -> Text:
+    """The sections of a mount; empty sections are left out."""
+    limit = text(mount.limit, "bold")
+    limit.no_wrap = False
+    parts: list[Sequence[Text]] = [
+        [limit],
+        _sparks(mount, taken.seconds, rates),
+        _times(mount),
+        _operations(mount, taken),
+        _chunks(mount, taken),
+        _regions(mount, taken),
+        _connections(mount),
+        _waiting(mount),
+    ]
+    return Text("\n\n").join(Text("\n").join(part) for part in parts if part)
+
+
+def _sparks(mount: Mount, seconds: float, rates: RecentRates) -> list[Text]:
+    now = {
+        "read": f"{rate(mount.read, seconds) or 0}B/s",
+        "written": f"{rate(mount.written, seconds) or 0}B/s",
+        "ops": f"{rate(mount.rpcs, seconds) or 0}/s",
+        "exe": span(mount.mean_ms),
+    }
+    return [
+        Text(f"{name:8} {value:>10} ") + Text(spark(rates.of(mount.device, name), 56), "cyan")
+        for name, value in now.items()
+    ]
+
+
+def _times(mount: Mount) -> list[Text]:
+    """The phases of the procedure with the most time, if probes measure them."""
+    if not mount.timings:
+        return []
+    most = max(mount.timings, key=lambda timing: timing.ns)
+    slots = dict(most.times)
+    times = tuple(slots.get(slot, 0) for slot in range(_LATENCY_SLOTS))
+    p50, p95, p99 = (span(percentile(times, p) / 1e6) for p in (50, 95, 99))
+    mean = span(most.ns / most.count / 1e6)
+    head = text(f"{most.procedure}: mean {mean}, p50 {p50}, p95 {p95}, p99 {p99}")
+    return [head, *(_bar(name, ns, most.ns, most.count) for name, ns in most.phases.items())]
+
+
+def _bar(name: str, ns: int, whole: int, count: int) -> Text:
+    length = round(ns / whole * _PHASE_BAR) if whole else 0
+    return Text(f"  {name:9}{span(ns / count / 1e6):>9} ") + Text("#" * length, "cyan")
+
+
+def _operations(mount: Mount, taken: Snapshot) -> list[Text]:
+    rows = sorted(mount.ops, key=lambda op: -op.execute_ms)
+    if not rows:
+        return []
+    head = f"{'operation':14}{'ops/s':>8}{'bytes/s':>9}{'queue':>9}{'RTT':>9}{'exe':>9}"
+    return [
+        Text(f"{head}{'retrans':>8}{'errors':>7}", "bold"),
+        *(
+            Text(
+                f"{op.name[:13]:14}{rate(op.count, taken.seconds):>8}"
+                f"{rate(op.sent + op.received, taken.seconds):>9}"
+                f"{_mean(op.queue_ms, op.count):>9}{_mean(op.rtt_ms, op.count):>9}"
+                f"{_mean(op.execute_ms, op.count):>9}{op.again or '':>8}{op.errors or '':>7}"
+            )
+            for op in rows
+        ),
+    ]
+
+
+def _mean(ms: int, count: int) -> str:
+    return span(ms / count) if count else ""
+
+
+_WAYS = {
+    "calls_inline": "call inline",
+    "calls_pulled_up": "call pulled up",
+    "calls_gathered": "call gathered",
+    "calls_read": "call by Read chunk",
+    "calls_position_zero": "call long message",
+    "calls_padded": "call with padding",
+    "replies_inline": "reply inline",
+    "replies_write": "reply by Write chunk",
+    "replies_reply": "reply by Reply chunk",
+    "replies_lane": "reply by lane",
+    "replies_padded": "reply with padding",
+    "replies_optimistic": "optimistic read",
+}
+
+
+def _chunks(mount: Mount, taken: Snapshot) -> list[Text]:
+    rows = [
+        (row.procedure, {way: row.counts[key] for key, way in _WAYS.items() if row.counts.get(key)})
+        for row in mount.chunks
+    ]
+    return [Text("messages per second", "bold")] * bool(rows) + [
+        text(f"  {name:12}")
+        + Text(", ".join(f"{way} {rate(n, taken.seconds)}" for way, n in ways.items()))
+        for name, ways in rows
+    ]
+
+
+def _regions(mount: Mount, taken: Snapshot) -> list[Text]:
+    if not mount.regions:
+        return []
+    counts = mount.regions.counts
+    parts = [
+        f"{name.replace('_', ' ')} {rate(counts[name], taken.seconds)}/s"
+        for name in ("mapped", "reused", "remote_invalidations", "local_invalidations")
+        if counts.get(name)
+    ]
+    if mapped := counts.get("mapped_bytes"):
+        parts.append(f"{number(mapped)}B mapped")
+    return [Text("regions  " + ", ".join(parts))]
+
+
+def _connections(mount: Mount) -> list[Text]:
+    waited = [Text(f"{number(mount.credit_waits)} Calls waited for a credit")]
+    lines = (line for xprt in mount.xprts for line in (_xprt(xprt), *_personality(xprt)))
+    return [*lines, *(waited if mount.credit_waits else [])]
+
+
+def _personality(xprt: Xprt) -> list[Text]:
+    """A line of its figures; none for read-write, which has none."""
+    personality = xprt.personality
+    if not personality or not personality.gauges | personality.counters:
+        return []
+    values = personality.gauges | personality.counters
+    figures = (f"{name.replace('_', ' ')} {number(n) or 0}" for name, n in values.items())
+    return [text(f"  {personality.name}: {', '.join(figures)}")]
+
+
+def _xprt(xprt: Xprt) -> Text:
+    state = "" if xprt.connected is None else "connected" if xprt.connected else "NOT CONNECTED"
+    style = "bold red" if xprt.connected is False else ""
+    kind = f"{xprt.kind} {xprt.personality.name}" if xprt.personality else xprt.kind
+    words = text(f"{kind} {xprt.address}  ") + Text(state, style)
+    if xprt.credits.granted:
+        words += Text(f"  credits {xprt.credits.used} of {xprt.credits.granted}")
+    return words + Text(f"  slots {xprt.requests}, pending {xprt.pending}, backlog {xprt.backlog}")
+
+
+def _waiting(mount: Mount) -> Sequence[Text]:
+    return [
+        text(
+            f"{rpc.procedure} pending for {rpc.seconds:.0f} s, in queue {rpc.waits_for}",
+            "bold red",
+        )
+        for rpc in mount.waiting
+    ]
+
+
+_LAYER_BAR = 40
+
+
+class Host(TextScreen):
+    """The host screen: CPU, ports and nfsd."""
+
+    def show(self, taken: Snapshot) -> None:
+        """Show a new snapshot."""
+        self.set_text(host_text(taken))
+
+
+def host_text(taken: Snapshot) -> Text:
+    """The text of the screen."""
+    ports = [text(f"port {p.name} on {p.netdev}: {p.state}, {p.physical}") for p in taken.ports]
+    parts = [_processors(taken.processors), ports]
+    if taken.server:
+        parts.append(_server(taken.server, taken.seconds))
+    return Text("\n\n").join(Text("\n").join(part) for part in parts if part)
+
+
+def _processors(cpu: Processors) -> list[Text]:
+    head = Text(f"CPU: {cpu.share:.0%} of {cpu.cpus} busy", "bold")
+    if not cpu.layers:
+        return [head + Text("; attach probes for CPU time by layer", "")]
+    whole = cpu.layers_ns * cpu.cpus
+    return [head, *(_layer(layer.name, layer.ns / whole) for layer in cpu.layers if whole)]
+
+
+def _layer(name: str, share: float) -> Text:
+    return Text(f"  {name:20}{share:>7.1%} ") + Text("#" * round(share * _LAYER_BAR), "cyan")
+
+
+def _server(server: Server, seconds: float) -> list[Text]:
+    head = text(
+        f"nfsd: {server.threads} threads on {', '.join(server.listeners)}; "
+        f"{rate(server.calls, seconds) or 0} Calls/s, reads {rate(server.read, seconds) or 0}B/s, "
+        f"writes {rate(server.written, seconds) or 0}B/s",
+        "bold",
+    )
+    head.no_wrap = False
+    return [head, *_exposed(server), *(_client(client, seconds) for client in server.clients)]
+
+
+def _exposed(server: Server) -> list[Text]:
+    """A line of what personalities other than read-write have in use, if anything."""
+    figures = (
+        (server.exposed, "B exposed"),
+        (server.dones_outstanding, " RDMA_DONEs outstanding"),
+        (server.lanes, " lanes"),
+        (server.granted, "B granted"),
+    )
+    words = [f"{number(value)}{what}" for value, what in figures if value]
+    return [text(f"  {', '.join(words)}")] if words else []
+
+
+def _client(client: Client, seconds: float) -> Text:
+    calls = client.counts.get("calls", 0)
+    phases = [f"{name} {span(ns / 1e6)}" for name, ns in client.means.items()]
+    head = f"  {client.peer} {client.procedure}: {rate(calls, seconds)}/s, "
+    words = text(head + f"{span(client.ns / calls / 1e6) if calls else number(0)}: ")
+    return words + Text(", ".join(phases))
+
+
+_SIGNS = {"error": ("x", "bold red"), "warning": ("!", "yellow"), "note": (" ", "")}
+
+
+def event_line(event: Event, advice: bool = False) -> Text:
+    """An event in one line; ``advice`` adds a second line."""
+    sign, style = _SIGNS.get(event.severity, _SIGNS["note"])
+    words = Text(time.strftime("%H:%M:%S ", time.localtime(event.time)), "dim")
+    words += Text(f"{sign} ", style) + text(event.kind, style) + Text(" ")
+    words += text(f"{event.where}: {event.what}")
+    if advice and event.advice:
+        words += Text("\n           ") + text(event.advice, "italic")
+    return words
+
+
+class Log(TextScreen):
+    """All kept events, newest first, and the missing metrics."""
+
+    def show(self, events: Sequence[Event], missing: dict[str, str]) -> None:
+        """Show the current events."""
+        lines = [event_line(event, advice=True) for event in reversed(events)]
+        lines += [Text(""), Text("Missing metrics:" if missing else "", "bold")]
+        lines += [text(f"  {what}: {why}") for what, why in missing.items()]
+        whole = Text("\n").join(lines or [Text("No events yet.")])
+        whole.no_wrap = False
+        self.set_text(whole)
