@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import process_identity
+from nfsrdma_tools import identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.mount_identity import MountIdentity, mounts_on
+from nfsrdma_tools.identity import MountIdentity, mounts_on
 from nfsrdma_tools.state_files import state_dir
 
 __all__ = ["Journal", "Remove", "Run", "Unmount", "Write", "journal", "recover"]
@@ -253,7 +253,7 @@ def recover() -> list[str]:
 
 def _is_alive(path: Path) -> bool:
     match = _NAME.fullmatch(path.stem)
-    return match is not None and process_identity.is_running(match[1])
+    return match is not None and identity.is_running(match[1])
 
 
 def _recovered(path: Path) -> list[str]:
@@ -273,7 +273,7 @@ def _recovered(path: Path) -> list[str]:
 
 
 def _own_path() -> Path:
-    owner = process_identity.of_this_process()
+    owner = identity.of_this_process()
     return state_dir() / f"{owner}-{os.urandom(4).hex()}.undo"
 
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Self
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.identity import of_this_process
 from nfsrdma_tools.lab import cleanup, image, kernels, paths, qemu, snapshot
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.machine import Hardware, Lan, Machine
 from nfsrdma_tools.lab.nodes import Nodes
 from nfsrdma_tools.lock import try_file_lock, try_folder_lock
-from nfsrdma_tools.process_identity import of_this_process
 
 __all__ = ["Lab", "prepare"]
 

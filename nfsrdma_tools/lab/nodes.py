@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools import module_source, process_identity
+from nfsrdma_tools import identity, module_source
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.files import write_atomically
@@ -111,7 +111,7 @@ def read_state(name: str) -> dict[str, Any]:
             return {}
     state = _state(name)
     # an owner that was killed leaves its state, until the next one has the lock and removes it
-    current = process_identity.is_running(str(state.get("owner", "")))
+    current = identity.is_running(str(state.get("owner", "")))
     return state if current else {"phase": "starting"}
 
 

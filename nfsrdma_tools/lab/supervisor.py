@@ -14,12 +14,12 @@ from typing import Any
 
 from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.identity import terminate
 from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab, prepare
 from nfsrdma_tools.lab.nodes import read_state
-from nfsrdma_tools.process_identity import terminate
 
 __all__ = ["down", "up"]
 

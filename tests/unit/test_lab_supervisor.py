@@ -26,7 +26,7 @@ import json, os, sys, time
 from pathlib import Path
 from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lock import try_file_lock
-from nfsrdma_tools.process_identity import of_this_process
+from nfsrdma_tools.identity import of_this_process
 folder = paths.lab_dir("x")
 folder.mkdir(exist_ok=True)
 def save(phase):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nfsrdma_tools import process_identity, undo
+from nfsrdma_tools import identity, undo
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
@@ -303,7 +303,7 @@ def test_what_is_killed_half_way_is_put_back_by_the_next_start(
         assert kernel.carrier == "nfsrdma"
         # as if this process were gone: its journal stays
         monkeypatch.setattr(book, "undo", list)
-    monkeypatch.setattr(process_identity, "_start", lambda _: "another")
+    monkeypatch.setattr(identity, "_start", lambda _: "another")
     assert recover() == []
     assert kernel.carrier == "rpcrdma"
 

@@ -26,8 +26,8 @@ from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.transports import check_transport_module
+from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.lock import host_lock
-from nfsrdma_tools.mount_identity import mounts_on
 from nfsrdma_tools.undo import Journal, Unmount
 
 __all__ = [

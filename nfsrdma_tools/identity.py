@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mount is on a directory: recorded when a mount is made, compared before it is undone.
+"""Identities of processes and mounts: recorded with a change, compared before it is undone.
 
-The kernel reuses the id of a mount and the number of its device at once, so that a later mount of
-the same export on the same directory has both.  Linux 6.8 and later also have an id that is never
-reused (STATX_MNT_ID_UNIQUE, commit 98d2b43081972, "add unique mount ID"); on earlier kernels the
-line of mountinfo has to do.
+The kernel reuses pids.  It also reuses the id of a mount and the number of its device at once, so
+that a later mount of the same export on the same directory has both.  Linux 6.8 and later also have
+a mount id that is never reused (STATX_MNT_ID_UNIQUE, commit 98d2b43081972, "add unique mount ID");
+on earlier kernels the line of mountinfo has to do.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
 
-__all__ = ["MountIdentity", "mounts_on"]
+__all__ = ["MountIdentity", "is_running", "mounts_on", "of_this_process", "terminate"]
 
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
@@ -26,8 +27,48 @@ _ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = -100, 0x100, 0x800, 0x4000
 _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = 0x1000, 0x4000
 _STATX_ATTR_MOUNT_ROOT = 0x2000
-# struct statx: the offset and the size of each field
+# struct statx: the offset and the size of stx_mask, stx_attributes and stx_mnt_id, and its own size
 _MASK, _ATTRIBUTES, _MNT_ID, _SIZE = (0, 4), (8, 8), (144, 8), 256
+
+
+def of_this_process() -> str:
+    """The identity of this process: ``PID-START``, START in clock ticks after boot."""
+    pid = os.getpid()
+    return f"{pid}-{_start(pid)}"
+
+
+def is_running(identity: str) -> bool:
+    """Whether this process runs; a zombie does not, and holds no lock."""
+    pid, _, start = identity.partition("-")
+    return pid.isdecimal() and start != "" and _start(int(pid)) == start
+
+
+def terminate(identity: str) -> bool:
+    """Send SIGTERM to this process, and to no other one; False if it no longer runs."""
+    try:
+        handle = os.pidfd_open(int(identity.partition("-")[0]))
+    except (ProcessLookupError, ValueError):
+        return False
+    try:
+        # the handle keeps the pid from being reused after this comparison
+        if not is_running(identity):
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _start(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    # proc_pid_stat(5); the name, in brackets, may contain anything
+    state, *fields = stat.rpartition(")")[2].split()
+    return "" if state in "ZX" else fields[18]
 
 
 @dataclass(frozen=True)
@@ -86,6 +127,6 @@ def _statx(path: str, wanted: int) -> bytes | None:
     return None if failed else buffer.raw
 
 
-def _field(statx: bytes, place: tuple[int, int]) -> int:
-    start, length = place
+def _field(statx: bytes, position: tuple[int, int]) -> int:
+    start, length = position
     return int.from_bytes(statx[start : start + length], sys.byteorder)
