@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read system files; replace files atomically, and remove them."""
+"""Read system files; replace files atomically, and remove them; the folders of our own files.
+
+Journals and what a reboot reverts are below /run/nfsrdma, what survives a reboot is below
+/var/lib/nfsrdma.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,16 @@ from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
-__all__ = ["opened_regular", "raw", "read", "readable", "remove", "write_atomically"]
+__all__ = [
+    "lib_dir",
+    "opened_regular",
+    "raw",
+    "read",
+    "readable",
+    "remove",
+    "state_dir",
+    "write_atomically",
+]
 
 _AT_ONCE = 16 << 10
 
@@ -84,18 +97,34 @@ def _replace(path: Path, text: str, mode: int) -> None:
             file.write(text.encode("utf-8", "surrogateescape"))
             file.flush()
             os.fsync(file.fileno())
-        _dress(path, draft, mode)
+        _copy_attributes(path, draft, mode)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
 
 
-def _dress(path: Path, draft: Path, mode: int) -> None:
+def _copy_attributes(path: Path, draft: Path, mode: int) -> None:
     if path.exists():
-        stat = path.stat()
-        os.chown(draft, stat.st_uid, stat.st_gid)
-        mode = stat.st_mode & 0o7777
+        old = path.stat()
+        os.chown(draft, old.st_uid, old.st_gid)
+        mode = old.st_mode & 0o7777
+        # such as SELinux's: security.selinux
         for label in os.listxattr(path):
             os.setxattr(draft, label, os.getxattr(path, label))
     draft.chmod(mode)
+
+
+def state_dir() -> Path:
+    """The folder of journals and locks: $NFSRDMA_STATE, or /run/nfsrdma."""
+    path = Path(os.environ.get("NFSRDMA_STATE", "/run/nfsrdma"))
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(f"cannot write to {path}", "run this as root")
+    return path
+
+
+def lib_dir(root: Path = Path("/")) -> Path:
+    """The folder of what survives a reboot: $NFSRDMA_LIB, or var/lib/nfsrdma below ``root``."""
+    return Path(os.environ.get("NFSRDMA_LIB", root / "var/lib/nfsrdma"))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.files import state_dir
 
 __all__ = ["file_lock", "host_lock", "try_file_lock", "try_folder_lock"]
 

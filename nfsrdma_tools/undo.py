@@ -24,8 +24,8 @@ from typing import Any
 from nfsrdma_tools import identity
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.identity import MountIdentity, mounts_on
-from nfsrdma_tools.state_files import state_dir
 
 __all__ = ["Journal", "Remove", "Run", "Unmount", "Write", "journal", "recover"]
 

@@ -29,7 +29,7 @@ from nfsrdma_tools.errors import UsageError, UserError, printable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nfsrdma_tools.host.tune.state import Tuned
+    from nfsrdma_tools.host.state import Tuned
     from nfsrdma_tools.host.tune.tuning import TuneState
 
 __all__ = ["app"]

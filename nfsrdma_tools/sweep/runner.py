@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module import build as module_build
@@ -24,7 +25,6 @@ from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
-from nfsrdma_tools.state_files import state_dir
 from nfsrdma_tools.sweep import duration_estimate
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.prepare import file_on_server

@@ -14,7 +14,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfsd import nfsctl, serving
 from nfsrdma_tools.host.nfsd.exports import Export
-from nfsrdma_tools.state_files import state_dir
+from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.undo import journal, recover
 
 def sh(script):

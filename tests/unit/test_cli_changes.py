@@ -14,13 +14,11 @@ from nfsrdma_tools.cli import server as server_cli
 from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service, serving
-from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
-from nfsrdma_tools.host.nfsd.state import ServerState
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.nldev_parse import Device, Link
+from nfsrdma_tools.host.state import ServerState, Tuned, server_state
 from nfsrdma_tools.host.tune import tuning
-from nfsrdma_tools.host.tune.state import Tuned
 
 RXE = Link(Device(3, "rxe0", 1, "ca", "roce", "rxe", "", "0:0:0:1"), 1, "ACTIVE", "LINK_UP", "eth0")
 

@@ -10,7 +10,8 @@ from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module import install as module_install
 from nfsrdma_tools.host.module.dkms import Registered, parse
-from nfsrdma_tools.host.module.install import Installed, installed
+from nfsrdma_tools.host.module.install import installed
+from nfsrdma_tools.host.state import Installed
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.module import state as module_state
-from nfsrdma_tools.host.nfsd import state as server_state
-from nfsrdma_tools.host.tune import state as tune_state
+from nfsrdma_tools.host.state import module_state, server_state, tune_state
 from nfsrdma_tools.lock import file_lock, host_lock, try_file_lock, try_folder_lock
 
 

@@ -17,11 +17,11 @@ from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import state as module_state
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
+from nfsrdma_tools.host.state import module_state
 from nfsrdma_tools.undo import journal, recover
 
 RELEASE = "6.12.1-x"

@@ -9,10 +9,9 @@ import pytest
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service
-from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.exports import Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
-from nfsrdma_tools.host.nfsd.state import ServerState
+from nfsrdma_tools.host.state import ServerState, server_state
 
 
 def words(text: str) -> list[str]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import fstab
+from nfsrdma_tools.host.state import tune_state
 from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
-from nfsrdma_tools.host.tune.state import load, state_file
 from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE
 from nfsrdma_tools.lock import try_folder_lock
 
@@ -79,7 +79,7 @@ def test_apply_and_undo_leave_every_byte_as_it_was(root: Path) -> None:
 def test_lines_of_all_kinds(root: Path, directory: Path, number: int, line: bytes) -> None:
     tuning.apply(tuning.TuneRequest(directory, rsize=65536, wsize=8192, read_ahead=16), root)
     assert lines(root)[number] == line
-    assert [Path(row.directory) for row in load(root)] == [directory]
+    assert [Path(row.directory) for row in tune_state.load(root) or []] == [directory]
     tuning.undo(None, root)
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
@@ -88,7 +88,7 @@ def test_applying_again_still_remembers_the_first_line(root: Path) -> None:
     tuning.apply(tuning.TuneRequest(DATA, rsize=65536, wsize=65536), root)
     tuning.apply(tuning.TuneRequest(DATA, rsize=131072, read_ahead=1), root)
     assert b"rsize=131072,hard\t" in lines(root)[3]
-    assert len(load(root)) == 1
+    assert len(tune_state.load(root) or []) == 1
     tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == FSTAB
 
@@ -100,7 +100,7 @@ def test_rule_stays_as_long_as_a_mount_needs_it(root: Path) -> None:
     assert (root / RULE).exists()
     tuning.undo(Path("/mnt/last"), root)
     assert not (root / RULE).exists() and not (root / HELPER).parent.exists()
-    assert not state_file(root).exists()
+    assert not tune_state.path(root).exists()
 
 
 def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
@@ -110,7 +110,7 @@ def test_refuses_a_line_that_somebody_changed(root: Path) -> None:
     with pytest.raises(MismatchError, match=r"hard.*soft"):
         tuning.undo(DATA, root)
     assert (root / "etc/fstab").read_bytes() == changed
-    assert load(root), "what is needed to undo was lost"
+    assert tune_state.load(root), "what is needed to undo was lost"
     with pytest.raises(MismatchError):
         tuning.apply(tuning.TuneRequest(DATA, rsize=131072), root)
     assert (root / "etc/fstab").read_bytes() == changed
@@ -127,7 +127,7 @@ def test_a_changed_line_does_not_keep_other_mounts_tuned(root: Path) -> None:
         tuning.undo(None, root)
     assert [Path(one.directory) for one in found.value.undone] == [*others]
     assert "restored: /mnt/with blank\\, /mnt/last" in str(found.value)
-    assert [Path(row.directory) for row in load(root)] == [DATA]
+    assert [Path(row.directory) for row in tune_state.load(root) or []] == [DATA]
     expected = FSTAB.replace(b",rsize=32768,hard", b",rsize=65536,soft")
     assert (root / "etc/fstab").read_bytes() == expected
     assert (root / RULE).exists()
@@ -240,8 +240,8 @@ def test_failed_second_apply_keeps_the_first(root: Path) -> None:
 
 
 def test_damaged_state_is_named(root: Path) -> None:
-    state_file(root).parent.mkdir()
-    state_file(root).write_text('{"mounts": [{"no": 1}]}')
+    tune_state.path(root).parent.mkdir()
+    tune_state.path(root).write_text('{"mounts": [{"no": 1}]}')
     with pytest.raises(UserError, match=r"tune\.json is damaged"):
         tuning.show(root)
 

@@ -16,21 +16,21 @@ keeps the kernel's own module available.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nfsrdma_tools import module_source, state_files
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.state import Installed, installed_state
 from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
-__all__ = ["CONF", "Installed", "check", "install", "installed", "uninstall"]
+__all__ = ["CONF", "check", "install", "installed", "uninstall"]
 
 CONF = Path("/etc/modprobe.d/nfsrdma.conf")
 _TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
@@ -44,20 +44,9 @@ alias {KERNELS_ALIAS} {KERNELS}
 """
 
 
-@dataclass(frozen=True)
-class Installed:
-    """The changes of `install`, from /var/lib/nfsrdma/module.json."""
-
-    version: str
-    made: tuple[str, ...] = ()
-    """New paths that ``dkms remove`` does not remove, folders before their content."""
-
-
 def installed() -> Installed | None:
     """The installation; None if there is none.  UserError if the file is damaged."""
-    return state_files.load(
-        _state_file(), lambda row: Installed(row["version"], tuple(row["made"]))
-    )
+    return installed_state.load()
 
 
 def check() -> None:
@@ -113,10 +102,6 @@ def _require_root() -> None:
         raise UserError("only root may install modules", "run this as root")
 
 
-def _state_file() -> Path:
-    return state_files.lib_dir() / "module.json"
-
-
 def _refuse_foreign(version: str) -> None:
     if dkms.registered() is None:
         raise ProgramMissingError("dkms")
@@ -128,12 +113,12 @@ def _refuse_foreign(version: str) -> None:
 
 
 def _missing() -> tuple[str, ...]:
-    paths = (_state_file().parent, CONF.parent, *dkms.KEY)
+    paths = (installed_state.path().parent, CONF.parent, *dkms.KEY)
     return tuple(str(path) for path in paths if not path.exists())
 
 
 def _write(here: Installed) -> None:
-    state_files.save(_state_file(), asdict(here))
+    installed_state.save(here)
     dkms.source_folder(here.version).mkdir(parents=True, exist_ok=True)
 
 
@@ -142,7 +127,7 @@ def _way_back(here: Installed, kept: tuple[Path, ...] = ()) -> list[Remove | Run
     folder = dkms.source_folder(here.version)
     return [
         *(Remove(path) for path in here.made if Path(path) not in kept),
-        Remove(str(_state_file())),
+        Remove(str(installed_state.path())),
         Run(("rm", "-r", "--", str(folder)), when=str(folder)),
         Run(dkms.remove(here.version), when=str(dkms.TREE / OURS / here.version)),
         Remove(str(CONF)),

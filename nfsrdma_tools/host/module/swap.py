@@ -20,10 +20,9 @@ from nfsrdma_tools.files import read
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import state as module_state
 from nfsrdma_tools.host.module.parameters import is_off
-from nfsrdma_tools.host.module.state import ModuleState, locked
 from nfsrdma_tools.host.module.users import refuse_used
+from nfsrdma_tools.host.state import ModuleState, module_state
 from nfsrdma_tools.host.transports import (
     KERNELS,
     KERNELS_ALIAS,
@@ -58,7 +57,7 @@ def check_room(settings: dict[str, str]) -> None:
             refuse_used(name)
 
 
-@locked()
+@module_state.locked()
 def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
     """Make the module in ``file`` the transport module; False if it is already.
 
@@ -83,7 +82,7 @@ def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
     return True
 
 
-@locked()
+@module_state.locked()
 def unload(journal: Journal) -> str | None:
     """Unload our module and reload the one before it; returns that module's name.
 
@@ -129,7 +128,7 @@ def is_ready(transport: str) -> bool:
     return not wanted or now == wanted or (wanted == KERNELS and now not in ("", OURS))
 
 
-@locked()
+@module_state.locked()
 def ready(transport: str) -> None:
     """Load the right module for ``transport``; does nothing for tcp, or if it is loaded.
 

@@ -17,10 +17,9 @@ from pathlib import Path
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfsd import exports, nfsctl, service
-from nfsrdma_tools.host.nfsd import state as server_state
 from nfsrdma_tools.host.nfsd.exports import EXPORTS_D, Export, Exported
 from nfsrdma_tools.host.nfsd.nfsctl import RDMA_PORT, Listener
-from nfsrdma_tools.host.nfsd.state import ServerState
+from nfsrdma_tools.host.state import ServerState, server_state
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
 __all__ = ["CONF", "Serving", "disable", "disabling", "enable", "enabling", "serving", "verify"]
@@ -237,7 +236,7 @@ def _note_undo(
     before: ServerState | None, state: ServerState, export: Export, journal: Journal
 ) -> None:
     """Record in the journal how to revert a failed attempt: files first, then the service."""
-    file = server_state.state_file()
+    file = server_state.path()
     if not file.parent.exists():
         journal.add(Remove(str(file.parent)))
     journal.add(_put_back(file))

@@ -8,8 +8,8 @@ from pathlib import Path
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import mounting, readahead
+from nfsrdma_tools.host.state import Tuned
 from nfsrdma_tools.host.tune import mount_unit
-from nfsrdma_tools.host.tune.state import Tuned
 
 __all__ = [
     "check",

@@ -19,11 +19,10 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mounting, readahead
 from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.state import Tuned, tune_state
 from nfsrdma_tools.host.tune import activation, udev_rule
 from nfsrdma_tools.host.tune import definition as tune_definition
-from nfsrdma_tools.host.tune import state as tune_state
 from nfsrdma_tools.host.tune.definition import Edit
-from nfsrdma_tools.host.tune.state import Tuned
 
 __all__ = ["PartlyUndoneError", "TuneRequest", "TuneState", "apply", "show", "undo", "undoing"]
 
@@ -117,7 +116,7 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
 
 def show(root: Path = SLASH) -> list[TuneState]:
     """All tuned mounts with their values in effect."""
-    return [_state(tuned, root) for tuned in tune_state.load(root)]
+    return [_state(tuned, root) for tuned in tune_state.load(root) or []]
 
 
 def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
@@ -128,7 +127,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
     with tune_state.locked():
-        mine = _tuned(directory, tune_state.load(root))
+        mine = _tuned(directory, (tune_state.load(root) or []))
         failures: dict[str, UserError] = {}
         pending: list[str] = []
         for row in mine:
@@ -146,7 +145,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
 
 def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict[str, UserError]]:
     """The changes that ``undo`` would make, and an error for each mount that stays tuned."""
-    rows = tune_state.load(root)
+    rows = tune_state.load(root) or []
     mine = _tuned(directory, rows)
     changes: list[str] = []
     failures: dict[str, UserError] = {}
@@ -176,7 +175,7 @@ def _tuned(directory: Path | None, rows: Sequence[Tuned]) -> list[Tuned]:
 
 
 def _known(directory: Path, root: Path) -> Tuned | None:
-    rows = tune_state.load(root)
+    rows = tune_state.load(root) or []
     return next((row for row in rows if row.directory == str(directory)), None)
 
 
@@ -212,7 +211,7 @@ def _kb(request: TuneRequest, mount: mounting.Mount | None) -> int | None:
 
 
 def _put(tuned: Tuned, root: Path) -> None:
-    tune_state.save(root, [*tune_state.load(root), tuned])
+    tune_state.save([*(tune_state.load(root) or []), tuned], root)
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
@@ -274,12 +273,12 @@ def _take_back(tuned: Tuned, root: Path) -> list[str]:
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
-    rest = [row for row in tune_state.load(root) if row.directory != tuned.directory]
+    rest = [row for row in tune_state.load(root) or [] if row.directory != tuned.directory]
     if all(row.read_ahead_kb is None for row in rest):
         udev_rule.remove(root)
     steps = _activations(tuned, root, tuned.read_ahead_was_kb)
     failures = [text for step in steps for text in _failure(step)]
-    tune_state.save(root, rest)
+    tune_state.save(rest or None, root)
     return failures
 
 

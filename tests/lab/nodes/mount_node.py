@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
 from nfsrdma_tools.host.nfs.mounting import (
     Mount,
@@ -30,7 +31,6 @@ from nfsrdma_tools.host.nfs.mounting import (
 )
 from nfsrdma_tools.host.nfs.mounts import shared, state
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.state_files import state_dir
 from nfsrdma_tools.undo import Journal, journal, recover
 
 BLOCK, READS, WRITES = 65536, 23, 5
