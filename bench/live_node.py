@@ -116,7 +116,7 @@ def watch(pid: int, listeners: int, probes: str) -> None:
         browsers.read(min(60.0, SECONDS / 4))
         sizes.append(memory(pid))
     wall, used = time.monotonic() - begun, cpu_ns(pid) - spent
-    periods = [frame["s"] for frame in past()[taken:] if frame["s"] < 5]
+    periods = [frame["seconds"] for frame in past()[taken:] if frame["seconds"] < 5]
     snapshots, seconds = (now - then for now, then in zip(sampled(), before, strict=True))
     row = {
         "probes": probes,

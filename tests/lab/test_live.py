@@ -141,10 +141,10 @@ def test_probes_and_mountstats_count_the_same_rpcs(watched: Scene) -> None:
     with watched.load(5) as account:
         job = account()
     ended = watched.now()
-    until(lambda: watched.past()["frames"][-1]["t"] > ended + 1, "the last frame")
+    until(lambda: watched.past()["frames"][-1]["time"] > ended + 1, "the last frame")
     frames = watched.past()["frames"]
-    mine = [f["who"].get(f"m:{MOUNT}", {}) for f in frames if f["t"] > since]
-    rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("n", "k"))
+    mine = [f["subjects"].get(f"mount:{MOUNT}", {}) for f in frames if f["time"] > since]
+    rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("rpcs", "probed"))
     assert rpcs >= job["read"]["total_ios"]
     # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)

@@ -64,12 +64,12 @@ def test_cards_of_one_row_have_one_height(page: Browser, width: int) -> None:
 
 
 def test_an_empty_chart_shows_the_reason(page: Browser) -> None:
-    page.page.select_option("#who", "m:/tcp")
+    page.page.select_option("#who", "mount:/tcp")
     page.page.wait_for_selector(".chart.empty")
     found = page.page.evaluate(REASONS)
     assert RDMA_ONLY.items() <= found.items()
     assert found["Distribution of RPC times"].startswith("No RPCs on this mount")
-    page.page.select_option("#who", "m:/mnt")
+    page.page.select_option("#who", "mount:/mnt")
     page.page.wait_for_selector(".chart.empty", state="detached")
 
 

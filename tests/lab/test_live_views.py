@@ -85,7 +85,7 @@ def shows(found: Scene, transport: str) -> None:
     with found.load(5) as account:
         job = account()["read"]
     ended = found.now()
-    until(lambda: found.past()["frames"][-1]["t"] > ended + 1, "the last frame")
+    until(lambda: found.past()["frames"][-1]["time"] > ended + 1, "the last frame")
     dashboard_shows(found, since, job)
     own = f'{{mount="{MOUNT}",transport="{transport}"}}'
     for text in (found.metrics().decode(), fetched(f"http://{found.exporter}/metrics").decode()):
@@ -102,20 +102,22 @@ def shows(found: Scene, transport: str) -> None:
 
 
 def dashboard_shows(found: Scene, since: float, job: dict[str, Any]) -> None:
-    frames = [frame for frame in found.past()["frames"] if frame["t"] > since]
-    mine = [frame["who"].get(f"m:{MOUNT}", {}) for frame in frames]
-    read, rpcs, probed = (sum(each.get(key, 0) for each in mine) for key in ("r", "n", "k"))
+    frames = [frame for frame in found.past()["frames"] if frame["time"] > since]
+    mine = [frame["subjects"].get(f"mount:{MOUNT}", {}) for frame in frames]
+    read, rpcs, probed = (
+        sum(each.get(key, 0) for each in mine) for key in ("read", "rpcs", "probed")
+    )
     assert read == pytest.approx(job["io_bytes"], rel=0.02)
     assert rpcs >= job["total_ios"]
     # both count every RPC, but not always in the same interval
     assert probed == pytest.approx(rpcs, rel=0.02)
-    assert sum(each.get("g", {}).get("mapped", 0) for each in mine) > 0
-    assert sum(each.get("p", {}).get("wire", 0) for each in mine) > 0
-    credits = [each for frame in frames for each in frame["max"].values()]
+    assert sum(each.get("regions", {}).get("mapped", 0) for each in mine) > 0
+    assert sum(each.get("phases", {}).get("wire", 0) for each in mine) > 0
+    credits = [each for frame in frames for each in frame["credits"].values()]
     assert all(0 <= each["used"] <= each["granted"] for each in credits)
     assert credits
     # ticks may count in the next interval
-    busy, passed = (sum(frame["cpu"][key] for frame in frames) for key in ("b", "w"))
+    busy, passed = (sum(frame["cpu"][key] for frame in frames) for key in ("busy_ns", "cpus_ns"))
     assert 0 < busy <= passed * 1.05
 
 

@@ -13,39 +13,39 @@ from nfsrdma_tools.live.web.broadcast import History, Hub, frame, merged
 
 def test_a_frame_has_the_figures_of_the_charts() -> None:
     found = frame(snapshot(server=served()))
-    mount = found["who"]["m:/mnt"]
-    assert (mount["r"], mount["n"], mount["x"]) == (6553600, 105, 205)
-    assert mount["p"]["wire"] == 190_000_000
+    mount = found["subjects"]["mount:/mnt"]
+    assert (mount["read"], mount["rpcs"], mount["execute_ms"]) == (6553600, 105, 205)
+    assert mount["phases"]["wire"] == 190_000_000
     # slots 30 and 40 begin at 384 and 2048 units of 1024 ns
-    assert mount["l"] == {"9": 20, "12": 75, "15": 5}
-    assert mount["z"] == {"17": 100}
-    assert found["max"] == {"3": {"granted": 64, "used": 3}}
-    assert found["who"]["c:10.9.1.11"]["n"] == 40
-    assert found["who"]["s:"]["p"] == found["who"]["c:10.9.1.11"]["p"]
+    assert mount["times"] == {"9": 20, "12": 75, "15": 5}
+    assert mount["sizes"] == {"17": 100}
+    assert found["credits"] == {"3": {"granted": 64, "used": 3}}
+    assert found["subjects"]["client:10.9.1.11"]["rpcs"] == 40
+    assert found["subjects"]["server:"]["phases"] == found["subjects"]["client:10.9.1.11"]["phases"]
 
 
 def test_credits_are_counted_once_per_connection() -> None:
     xprts = (xprt(), xprt(number=4, credits=Credits(32, 32)))
     mounts = (mount(xprts=xprts), mount("/a", xprts=xprts))
     found = frame(snapshot(1, mounts))
-    assert found["max"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
+    assert found["credits"] == {"3": {"granted": 64, "used": 3}, "4": {"granted": 32, "used": 32}}
 
 
 def test_all_credits_were_in_use_if_calls_waited() -> None:
     one, two = (xprt(number=3),), (xprt(number=4), xprt(number=5))
     mounts = (mount(xprts=one), mount("/a", xprts=one, credit_waits=2),
               mount("/b", xprts=two, credit_waits=2))  # fmt: skip
-    found = frame(snapshot(1, mounts))["max"]
+    found = frame(snapshot(1, mounts))["credits"]
     # with two connections, the one on which they waited is unknown
     assert {name: each["used"] for name, each in found.items()} == {"3": 64, "4": 3, "5": 3}
 
 
 def test_a_merged_frame_has_the_sums() -> None:
     whole = merged([frame(snapshot(1)), frame(snapshot(2))])
-    assert whole["t"] == snapshot(2).time
-    assert whole["s"] == 2.0
-    assert whole["who"]["m:/mnt"]["l"] == {"9": 40, "12": 150, "15": 10}
-    assert whole["max"]["3"]["granted"] == 64
+    assert whole["time"] == snapshot(2).time
+    assert whole["seconds"] == 2.0
+    assert whole["subjects"]["mount:/mnt"]["times"] == {"9": 40, "12": 150, "15": 10}
+    assert whole["credits"]["3"]["granted"] == 64
 
 
 def test_the_history_keeps_one_hour() -> None:
@@ -54,10 +54,12 @@ def test_the_history_keeps_one_hour() -> None:
         taken = snapshot(number)
         history.add(taken.seconds, json.dumps(frame(taken)))
     found = [json.loads(each) for each in history.frames()]
-    assert found[-1]["t"] - found[0]["t"] <= 3610
+    assert found[-1]["time"] - found[0]["time"] <= 3610
     assert len(found) < 1000
-    inside = [f for f in found if f["t"] > found[-1]["t"] - 3500]
-    assert sum(f["who"]["m:/mnt"]["n"] for f in inside) == 105 * round(sum(f["s"] for f in inside))
+    inside = [f for f in found if f["time"] > found[-1]["time"] - 3500]
+    assert sum(f["subjects"]["mount:/mnt"]["rpcs"] for f in inside) == 105 * round(
+        sum(f["seconds"] for f in inside)
+    )
 
 
 SENDS = replace(
@@ -83,5 +85,5 @@ def test_a_clock_that_steps_back_does_not_make_the_history_longer() -> None:
 def test_a_send_phase_is_a_mean_over_sends() -> None:
     assert SENDS.clients[0].means == {"nfsd": 1000, "send": 3000}
     assert "nfsd 1 us, send 3 us" in str(host_text(snapshot(server=SENDS)))
-    found = frame(snapshot(server=SENDS))["who"]
-    assert (found["c:10.0.0.1"]["e"], found["s:"]["e"]) == (10, 10)
+    found = frame(snapshot(server=SENDS))["subjects"]
+    assert (found["client:10.0.0.1"]["sends"], found["server:"]["sends"]) == (10, 10)

@@ -52,7 +52,9 @@ SENDS = replace(
 
 def test_a_send_phase_is_a_mean_over_sends() -> None:
     frames = json.dumps([frame(snapshot(server=SENDS)), frame(snapshot(2))])
-    both = evaluated("series.js", f'["s:", "c:10.0.0.1"].map((who) => page.phases({frames}, who))')
+    both = evaluated(
+        "series.js", f'["server:", "client:10.0.0.1"].map((who) => page.phases({frames}, who))'
+    )
     assert both == [[["nfsd", [1, 0]], ["send", [3, 0]]]] * 2
 
 
@@ -81,7 +83,7 @@ def test_before_the_first_snapshot_every_chart_says_that_it_waits() -> None:
 
 
 def test_an_idle_mount_has_idle_charts() -> None:
-    found = reasons(snapshot(), "m:/mnt")
+    found = reasons(snapshot(), "mount:/mnt")
     assert found["rpcs"] == "No RPCs on this mount in the last 10 minutes."
     assert found["bytes"].startswith("No data was read or written on this mount")
     assert found["times"] == found["rpcs"]
@@ -105,9 +107,9 @@ def test_tcp_mounts_have_no_rdma_charts() -> None:
     assert "RDMA" not in both["sizes"]
 
 
-@pytest.mark.parametrize("who", ["s:", "c:10.9.1.11"])
+@pytest.mark.parametrize("who", ["server:", "client:10.9.1.11"])
 def test_a_server_has_no_charts_of_clients(who: str) -> None:
     found = reasons(snapshot(1, (), server=served()), who)
     for chart in ("sizes", "credits", "regions"):
         assert found[chart].startswith("Only clients count this")
-    assert who.removeprefix("c:") in found["rpcs"] or "this server" in found["rpcs"]
+    assert who.removeprefix("client:") in found["rpcs"] or "this server" in found["rpcs"]

@@ -254,7 +254,7 @@ def test_listeners_receive_each_snapshot_and_the_past(site: Site) -> None:
         for client in (one, other):
             assert heard(client)["mounts"][1]["directory"] == HOSTILE
     past = json.loads(site.ask("/past")[2])
-    assert f"m:{HOSTILE}" in past["frames"][-1]["who"]
+    assert f"mount:{HOSTILE}" in past["frames"][-1]["subjects"]
     assert past["events"][-1]["what"] == HOSTILE
 
 

@@ -3,7 +3,7 @@
 
 A snapshot becomes a frame of sums for the charts, and the state for the tables.  Frames are kept
 for an hour, in little memory: several old ones become one.  A frame is nested dicts of numbers.
-Merging adds them up, except for "max", which keeps the larger values, and the time, which is the
+Merging adds them up, except for "credits", which keeps the larger values, and "time", which is the
 later one.
 
 Each listener has a short queue of events, the same bytes for all.  A listener with a full queue is
@@ -34,6 +34,8 @@ __all__ = [
     "page_data",
 ]
 
+SCHEMA_VERSION = 1
+"""Version of /past and /events: raised when a key is renamed, removed or changes its meaning."""
 _QUEUE = 8
 _EVENTS = 500
 
@@ -75,7 +77,8 @@ class Hub:
         """The last hour and the newest events, as JSON."""
         with self._lock:
             frames, events = self._history.frames(), list(self._events)
-        return f'{{"frames":[{",".join(frames)}],"events":{compact_json(events)}}}'.encode()
+        lists = f'"frames":[{",".join(frames)}],"events":{compact_json(events)}'
+        return f'{{"schema_version":{SCHEMA_VERSION},{lists}}}'.encode()
 
     async def listen(self) -> AsyncIterator[bytes]:
         """Server-sent events with the snapshots from now on.
@@ -116,7 +119,8 @@ class Hub:
 
 
 def _event(frame_json: str, now: str) -> bytes:
-    return f'data: {{"frame":{frame_json},"now":{now}}}\n\n'.encode()
+    snapshot = f'"schema_version":{SCHEMA_VERSION},"frame":{frame_json},"now":{now}'
+    return f"data: {{{snapshot}}}\n\n".encode()
 
 
 Frame = dict[str, Any]
@@ -144,23 +148,23 @@ class History:
         full = len(self._recent) > _TOGETHER
         if full and self._elapsed - self._recent[_TOGETHER - 1][0] > _RECENT:
             several = [self._recent.popleft() for _ in range(_TOGETHER)]
-            whole = merged(json.loads(each) for _, each in several)
+            whole = merged(json.loads(frame_json) for _, frame_json in several)
             self._old.append((several[-1][0], compact_json(whole)))
         while self._old and self._elapsed - self._old[0][0] > _HOUR:
             self._old.popleft()
 
     def frames(self) -> list[str]:
         """All frames, the oldest first."""
-        return [each for _, each in (*self._old, *self._recent)]
+        return [frame_json for _, frame_json in (*self._old, *self._recent)]
 
 
 def merged(frames: Iterable[Frame]) -> Frame:
     """One frame with the sums of several."""
     whole: Frame = {}
-    for each in frames:
-        _add(whole, {key: value for key, value in each.items() if key not in ("t", "max")})
-        _larger(whole.setdefault("max", {}), each.get("max", {}))
-        whole["t"] = each["t"]
+    for part in frames:
+        _add(whole, {key: value for key, value in part.items() if key not in ("time", "credits")})
+        _larger(whole.setdefault("credits", {}), part.get("credits", {}))
+        whole["time"] = part["time"]
     return whole
 
 
@@ -183,24 +187,28 @@ def _larger(into: Frame, other: Frame) -> None:
 def frame(snapshot: Snapshot) -> Frame:
     """The figures of a snapshot that the charts show.
 
-    In "who", the keys are "m:DIRECTORY" for a mount, "c:ADDRESS" for a client and "s:" for the
-    server.  Each has bytes read and written (r, w), RPCs (n) and their milliseconds as in nfsiostat
-    (x: exe, q: queue, a: RTT), RPCs that probes counted (k), on the server completed Sends (e),
-    ns by phase (p), counts by power of two of 1024 ns (l) and of bytes (z), and operations on
-    memory regions (g).  "max" has granted and used credits by connection; mounts may share one.
+    In "subjects", the keys are "mount:DIRECTORY", "client:ADDRESS", and "server:" for this server.
+    Each has bytes (read, written), RPCs and their milliseconds as in nfsiostat (execute_ms is its
+    exe), RPCs that probes counted (probed), on the server completed Sends (sends), ns by phase
+    (phases), counts by power of two of 1024 ns (times) and of bytes (sizes), and operations on
+    memory regions (regions).  "cpus_ns" is the time of all CPUs.  "credits" has those granted and
+    in use by connection, which mounts may share.
     """
-    mounts = {f"m:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
+    mounts = {f"mount:{m.directory}": _mount(m) for m in snapshot.mounts if m.did_something}
     clients = _clients(snapshot.server) if snapshot.server else {}
     cpu = snapshot.processors
-    spent: Frame = {"b": cpu.busy_ns, "w": cpu.wall_ns * cpu.cpus}
+    spent: Frame = {"busy_ns": cpu.busy_ns, "cpus_ns": cpu.wall_ns * cpu.cpus}
     if cpu.fresh:
-        spent |= {"L": {x.name: x.ns for x in cpu.layers}, "lw": cpu.layers_ns * cpu.cpus}
+        spent |= {
+            "layers": {layer.name: layer.ns for layer in cpu.layers},
+            "layers_cpus_ns": cpu.layers_ns * cpu.cpus,
+        }
     return {
-        "t": round(snapshot.time, 3),
-        "s": round(snapshot.seconds, 4),
-        "who": {name: each for name, each in {**mounts, **clients}.items() if each},
+        "time": round(snapshot.time, 3),
+        "seconds": round(snapshot.seconds, 4),
+        "subjects": {name: sums for name, sums in {**mounts, **clients}.items() if sums},
         "cpu": spent,
-        "max": _credits(snapshot.mounts),
+        "credits": _credits(snapshot.mounts),
     }
 
 
@@ -209,17 +217,17 @@ def _mount(mount: Mount) -> Frame:
     regions = mount.regions.counts if mount.regions else {}
     return _without_nothing(
         {
-            "r": mount.read,
-            "w": mount.written,
-            "n": mount.rpcs,
-            "x": sum(op.execute_ms for op in ops),
-            "q": sum(op.queue_ms for op in ops),
-            "a": sum(op.rtt_ms for op in ops),
-            "k": sum(each.count for each in mount.timings),
-            "p": _sums(each.phases for each in mount.timings),
-            "l": _sums(_by_power(each.times) for each in mount.timings),
-            "z": _sums(_texts(slots) for row in mount.chunks for slots in row.sizes.values()),
-            "g": {name: regions[name] for name in _REGIONS if name in regions},
+            "read": mount.read,
+            "written": mount.written,
+            "rpcs": mount.rpcs,
+            "execute_ms": sum(op.execute_ms for op in ops),
+            "queue_ms": sum(op.queue_ms for op in ops),
+            "rtt_ms": sum(op.rtt_ms for op in ops),
+            "probed": sum(timing.count for timing in mount.timings),
+            "phases": _sums(timing.phases for timing in mount.timings),
+            "times": _sums(_by_power(timing.times) for timing in mount.timings),
+            "sizes": _sums(_texts(slots) for row in mount.chunks for slots in row.sizes.values()),
+            "regions": {name: regions[name] for name in _REGIONS if name in regions},
         }
     )
 
@@ -231,47 +239,53 @@ def _credits(mounts: Sequence[Mount]) -> Frame:
     # if a Call waited, all credits were in use between two snapshots; with several connections
     # the one on which it waited is unknown
     waited = {id(m.xprts) for m in mounts if m.credit_waits and len(m.xprts) == 1}
-    found: Frame = {}
+    by_number: Frame = {}
     for key, xprts in xprt_groups(mounts).items():
-        for x in xprts:
-            if x.credits.granted:
-                used = x.credits.granted if key in waited else x.credits.used
-                each = {"granted": x.credits.granted, "used": used}
-                _larger(found.setdefault(str(x.number), {}), each)
-    return found
+        for xprt in xprts:
+            granted = xprt.credits.granted
+            if granted:
+                credits = {
+                    "granted": granted,
+                    "used": granted if key in waited else xprt.credits.used,
+                }
+                _larger(by_number.setdefault(str(xprt.number), {}), credits)
+    return by_number
+
+
+_PROBED = ("probed", "sends", "execute_ms", "phases", "times")
 
 
 def _clients(server: Server) -> Frame:
-    found: Frame = {"s:": _without_nothing({"r": server.read, "w": server.written,
-                                            "n": server.calls})}  # fmt: skip
+    total = _without_nothing({"read": server.read, "written": server.written, "rpcs": server.calls})
+    subjects: Frame = {"server:": total}
     for client in server.clients:
-        each = _client(client)
-        _add(found.setdefault(f"c:{client.peer}", {}), each)
-        _add(found["s:"], {key: each[key] for key in ("k", "e", "x", "p", "l")})
-    return found
+        sums = _client(client)
+        _add(subjects.setdefault(f"client:{client.peer}", {}), sums)
+        _add(total, {key: sums[key] for key in _PROBED})
+    return subjects
 
 
 def _client(client: Client) -> Frame:
     calls = client.counts.get("calls", 0)
     return {
         # from the client's side, as for mounts: it reads what the server writes by RDMA
-        "r": client.counts.get("written", 0),
-        "w": client.counts.get("read_bytes", 0),
-        "n": calls,
-        "k": calls,
-        "e": client.counts.get("sends", 0),
-        "x": client.ns / 1e6,
-        "p": client.phases,
-        "l": _texts(client.times),
+        "read": client.counts.get("written", 0),
+        "written": client.counts.get("read_bytes", 0),
+        "rpcs": calls,
+        "probed": calls,
+        "sends": client.counts.get("sends", 0),
+        "execute_ms": client.ns / 1e6,
+        "phases": client.phases,
+        "times": _texts(client.times),
     }
 
 
 def _by_power(times: Slots) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for slot, count in times:
         key = str((slot_ns(slot)[0] >> 10).bit_length())
-        found[key] = found.get(key, 0) + count
-    return found
+        counts[key] = counts.get(key, 0) + count
+    return counts
 
 
 def _texts(slots: Slots) -> dict[str, int]:

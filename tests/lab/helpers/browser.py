@@ -41,8 +41,8 @@ class Browser:
 
     def shown(self, since: float) -> int:
         """Bytes read from the mount that the page has drawn since a time of the node's clock."""
-        frames = [frame for frame in self.state("frames") if frame["t"] > since]
-        return sum(frame["who"].get(f"m:{MOUNT}", {}).get("r", 0) for frame in frames)
+        frames = [frame for frame in self.state("frames") if frame["time"] > since]
+        return sum(frame["subjects"].get(f"mount:{MOUNT}", {}).get("read", 0) for frame in frames)
 
 
 @contextmanager

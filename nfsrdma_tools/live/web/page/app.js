@@ -8,7 +8,7 @@ import * as series from "./series.js";
 import { tables, showEvents } from "./tables.js";
 
 const HOUR = 3600, KEPT = 4500, EVENTS = 500;
-const SERVER_SIDE = /^[cs]:/;
+const SERVER_SIDE = /^(client|server):/;
 const state = { frames: [], events: [], now: null, who: "", paused: false, due: false };
 const bytes = (value) => short(value, "B/s");
 const percent = (value) => (value == null ? "" : `${value.toPrecision(3)} %`);
@@ -29,31 +29,31 @@ const charts = {
 
 // the frames of the chosen time span
 function chosen() {
-  const newest = state.frames.length ? state.frames.at(-1).t : 0;
-  return state.frames.filter((frame) => frame.t > newest - Number(get("span").value));
+  const newest = state.frames.length ? state.frames.at(-1).time : 0;
+  return state.frames.filter((frame) => frame.time > newest - Number(get("span").value));
 }
 
 function draw() {
   state.due = false;
   const frames = chosen(), who = state.who;
-  const times = frames.map((frame) => frame.t), seconds = frames.map((frame) => frame.s);
+  const times = frames.map((frame) => frame.time), seconds = frames.map((frame) => frame.seconds);
   const why = reasons({ ...state, frames }, get("span").selectedOptions[0].text);
-  charts.bytes.draw(times, [["read", series.rate(frames, who, "r")], ["write", series.rate(frames, who, "w")]], why.bytes);
-  charts.rpcs.draw(times, [["ops/s", series.rate(frames, who, "n")]], why.rpcs);
+  charts.bytes.draw(times, [["read", series.rate(frames, who, "read")], ["write", series.rate(frames, who, "written")]], why.bytes);
+  charts.rpcs.draw(times, [["ops/s", series.rate(frames, who, "rpcs")]], why.rpcs);
   charts.phases.draw(times, series.phases(frames, who), why.phases);
   charts.cpu.draw(times, series.layers(frames), why.cpu);
   const credits = (key) => (SERVER_SIDE.test(who) ? times.map(() => null) : series.credits(frames, connections(who), key));
   charts.credits.draw(times, [["granted", credits("granted")], ["used", credits("used")]], why.credits);
   charts.regions.draw(times, series.regions(frames, who), why.regions);
-  charts.times.draw(times, frames.map((frame) => series.together(frame, who, "l")), seconds, why.times);
-  charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "z")), seconds, why.sizes);
+  charts.times.draw(times, frames.map((frame) => series.together(frame, who, "times")), seconds, why.times);
+  charts.sizes.draw(times, frames.map((frame) => series.together(frame, who, "sizes")), seconds, why.sizes);
   if (state.now) tables(state.now, state.who, choose);
   showEvents(state.events);
 }
 
 // the numbers of a mount's connections; null for all mounts
 function connections(who) {
-  const mount = ((state.now || {}).mounts || []).find((m) => `m:${m.directory}` === who);
+  const mount = ((state.now || {}).mounts || []).find((m) => `mount:${m.directory}` === who);
   return who ? ((mount || {}).xprts || []).map((x) => String(x.number || 0)) : null;
 }
 
@@ -72,16 +72,16 @@ function choose(who) {
 // the choices: mounts, the server here and its clients
 function options() {
   const now = state.now || {};
-  const found = [["", "all mounts"], ...(now.mounts || []).map((m) => [`m:${m.directory}`, m.directory])];
+  const choices = [["", "all mounts"], ...(now.mounts || []).map((m) => [`mount:${m.directory}`, m.directory])];
   if (now.server) {
     const peers = new Set((now.server.clients || []).map((client) => client.peer));
-    found.push(["s:", "this server"], ...[...peers].map((peer) => [`c:${peer}`, `client ${peer}`]));
+    choices.push(["server:", "this server"], ...[...peers].map((peer) => [`client:${peer}`, `client ${peer}`]));
   }
-  if (!found.some(([value]) => value === state.who)) found.push([state.who, `${state.who.slice(2)} (idle)`]);
+  if (!choices.some(([value]) => value === state.who)) choices.push([state.who, `${state.who.slice(state.who.indexOf(":") + 1)} (idle)`]);
   const select = get("who");
   const have = [...select.options].map((option) => option.value).join("\n");
-  if (have !== found.map(([value]) => value).join("\n")) {
-    select.replaceChildren(...found.map(([value, name]) => {
+  if (have !== choices.map(([value]) => value).join("\n")) {
+    select.replaceChildren(...choices.map(([value, name]) => {
       const option = element("option", plain(name));
       option.value = value;
       return option;
@@ -92,19 +92,19 @@ function options() {
 
 // the time axis ascends: if the host's clock was set back, the frames of the time to come again go
 function add(frame) {
-  while (state.frames.length && state.frames.at(-1).t >= frame.t) state.frames.pop();
+  while (state.frames.length && state.frames.at(-1).time >= frame.time) state.frames.pop();
   state.frames.push(frame);
 }
 
 function take({ frame, now }) {
   add(frame);
-  if (state.frames.length > KEPT || frame.t - state.frames[0].t > HOUR) state.frames.shift();
+  if (state.frames.length > KEPT || frame.time - state.frames[0].time > HOUR) state.frames.shift();
   state.events.push(...(now.events || []));
   state.events.splice(0, Math.max(state.events.length - EVENTS, 0));
   const first = !state.now;
   state.now = now;
   // on a host without mounts, show the server
-  if (first && !now.mounts.length && now.server) state.who = "s:";
+  if (first && !now.mounts.length && now.server) state.who = "server:";
   if (!state.paused) options();
   soon();
 }

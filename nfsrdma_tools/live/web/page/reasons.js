@@ -2,7 +2,7 @@
 // Why a chart is empty: one sentence for each chart, shown in its place.
 
 const RDMA = ["rdma", "nfsrdma"];
-const SERVER_SIDE = /^[cs]:/;
+const SERVER_SIDE = /^(client|server):/;
 
 // state: frames, now and who; period: the text of the chosen time span
 export function reasons({ frames, now, who }, period) {
@@ -31,13 +31,13 @@ function everywhere(text) {
 }
 
 function where(who) {
-  if (who.startsWith("c:")) return `from client ${who.slice(2)}`;
-  if (who === "s:") return "to this server";
+  if (who.startsWith("client:")) return `from client ${who.slice("client:".length)}`;
+  if (who === "server:") return "to this server";
   return who ? "on this mount" : "on any mount";
 }
 
 // whether there are mounts to show, and none of them uses RDMA
 function overTcp(now, who) {
-  const shown = (now.mounts || []).filter((mount) => !who || `m:${mount.directory}` === who);
+  const shown = (now.mounts || []).filter((mount) => !who || `mount:${mount.directory}` === who);
   return shown.length > 0 && !shown.some((mount) => RDMA.includes(mount.transport));
 }

@@ -5,9 +5,9 @@ const sum = (frames, who, key) => frames.map((f) => total(f, who, key));
 
 // the entries of one mount, client or server; "" selects all mounts
 export function selected(frame, who) {
-  const all = frame.who || {};
+  const all = frame.subjects || {};
   if (who) return all[who] ? [all[who]] : [];
-  return Object.keys(all).filter((name) => name.startsWith("m:")).map((name) => all[name]);
+  return Object.keys(all).filter((name) => name.startsWith("mount:")).map((name) => all[name]);
 }
 
 function total(frame, who, key) {
@@ -23,7 +23,7 @@ export function together(frame, who, key) {
   return whole;
 }
 
-const perSecond = (frames, values) => values.map((v, i) => (frames[i].s ? v / frames[i].s : 0));
+const perSecond = (frames, values) => values.map((v, i) => (frames[i].seconds ? v / frames[i].seconds : 0));
 export const rate = (frames, who, key) => perSecond(frames, sum(frames, who, key));
 
 const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode", "read_in", "nfsd", "write_out", "send",
@@ -31,7 +31,7 @@ const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode"
 
 // mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
 export function phases(frames, who) {
-  const probed = frames.some((f) => total(f, who, "k"));
+  const probed = frames.some((f) => total(f, who, "probed"));
   const found = new Map();
   frames.forEach((frame, i) => {
     const parts = probed ? probedPhases(frame, who) : countedPhases(frame, who);
@@ -46,15 +46,15 @@ export function phases(frames, who) {
 
 function probedPhases(frame, who) {
   // a Send has a time only if the server requested its completion
-  const count = (name) => total(frame, who, name === "send" ? "e" : "k");
-  const parts = together(frame, who, "p");
+  const count = (name) => total(frame, who, name === "send" ? "sends" : "probed");
+  const parts = together(frame, who, "phases");
   return Object.fromEntries(Object.entries(parts).map(([n, ns]) => [n, count(n) ? ns / count(n) / 1e3 : 0]));
 }
 
 function countedPhases(frame, who) {
-  const n = total(frame, who, "n");
-  if (!n) return {};
-  const [all, queue, answer] = ["x", "q", "a"].map((key) => (total(frame, who, key) * 1e3) / n);
+  const rpcs = total(frame, who, "rpcs");
+  if (!rpcs) return {};
+  const [all, queue, answer] = ["execute_ms", "queue_ms", "rtt_ms"].map((key) => (total(frame, who, key) * 1e3) / rpcs);
   return { queue, RTT: answer, "rest of exe": Math.max(all - queue - answer, 0) };
 }
 
@@ -64,8 +64,8 @@ export function layers(frames) {
   let last = null;
   frames.forEach((frame, i) => {
     const cpu = frame.cpu || {};
-    if (cpu.L) last = cpu;
-    const parts = last ? Object.entries(last.L).map(([n, ns]) => [n, ns / last.lw]) : [["busy", cpu.w ? cpu.b / cpu.w : 0]];
+    if (cpu.layers) last = cpu;
+    const parts = last ? Object.entries(last.layers).map(([name, ns]) => [name, ns / last.layers_cpus_ns]) : [["busy", cpu.cpus_ns ? cpu.busy_ns / cpu.cpus_ns : 0]];
     for (const [name, share] of parts) {
       if (!found.has(name)) found.set(name, new Array(frames.length).fill(0));
       found.get(name)[i] = share * 100;
@@ -82,7 +82,7 @@ const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport
 // the sum over these connections, or over all if numbers is null; mounts may share a connection
 export function credits(frames, numbers, key) {
   return frames.map((f) => {
-    const all = f.max || {};
+    const all = f.credits || {};
     const found = (numbers || Object.keys(all)).filter((name) => all[name]);
     return found.length ? found.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
   });
@@ -90,6 +90,6 @@ export function credits(frames, numbers, key) {
 
 export function regions(frames, who) {
   const names = ["mapped", "remote_invalidations", "local_invalidations"];
-  const all = frames.map((f) => together(f, who, "g"));
+  const all = frames.map((f) => together(f, who, "regions"));
   return names.map((name) => [name.replaceAll("_", " "), perSecond(frames, all.map((one) => one[name] || 0))]);
 }

@@ -12,7 +12,7 @@ export function tables(now, who, choose) {
   get("kernel").textContent = plain(`Linux ${now.kernel || "?"}`);
   document.title = `${plain(now.host || "")} · nfsrdma dashboard`;
   const all = now.mounts || [];
-  const mount = all.find((m) => `m:${m.directory}` === who) || (who === "" && all.length === 1 ? all[0] : null);
+  const mount = all.find((m) => `mount:${m.directory}` === who) || (who === "" && all.length === 1 ? all[0] : null);
   get("limit").textContent = plain((all.length > 1 && mount && mount.limit) || "");
   for (const id of ["ops", "chunks"]) get(id).closest("section").hidden = !all.length;
   mounts(now, all, who, choose);
@@ -39,8 +39,8 @@ function mounts(now, all, who, choose) {
     ["rsize", (m) => kib(m.rsize), "number"],
     ["read-ahead", (m) => (m.read_ahead_kb ? `${m.read_ahead_kb}K` : ""), "number"],
   ], all, {
-    chosen: (m) => `m:${m.directory}` === who,
-    choose: (m) => choose(`m:${m.directory}` === who ? "" : `m:${m.directory}`),
+    chosen: (m) => `mount:${m.directory}` === who,
+    choose: (m) => choose(`mount:${m.directory}` === who ? "" : `mount:${m.directory}`),
     after: (m) => m.limit,
   });
 }
@@ -66,7 +66,7 @@ function server(now, who, choose) {
     ["RDMA Read", (c) => bytes(now, (c.counts || {}).read_bytes), "number"],
     ["RDMA Write", (c) => bytes(now, (c.counts || {}).written), "number"],
     ["avg time", (c) => time((c.ns || 0) / 1000 / ((c.counts || {}).calls || 1)), "number"],
-  ], nfsd.clients || [], { chosen: (c) => `c:${c.peer}` === who, choose: (c) => choose(`c:${c.peer}`) });
+  ], nfsd.clients || [], { chosen: (c) => `client:${c.peer}` === who, choose: (c) => choose(`client:${c.peer}`) });
 }
 
 // what personalities other than read-write have in use
