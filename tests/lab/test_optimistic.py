@@ -115,18 +115,6 @@ def test_the_first_read_of_a_mount_goes_by_rpc(cards: Lab) -> None:
     nothing_in_use(found)
 
 
-def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
-    set_to(cards, "client", "server_personalities", "")
-    try:
-        found = on(cards, "kinds", "vers=3,noac")
-    finally:
-        accept(cards)
-    assert (found["wrong"], found["whole"]) == ([], True)
-    assert [state["personality"] for state in found["state"]] == ["read-write"]
-    assert found["counters"]["optimistic_reads"] == 0
-    nothing_in_use(found)
-
-
 # --- changes ---
 
 # what a reader who has the file open may find instead of new content
@@ -497,12 +485,6 @@ def reload(lab: Lab) -> None:
         time.sleep(1)
     serve(lab, "server", OURS)
     accept(lab)
-
-
-def test_the_module_unloads(cards: Lab) -> None:
-    on(cards, "kinds", "vers=3,noac")
-    cards.run("server", "systemctl", "stop", "nfs-server")
-    reload(cards)
 
 
 @pytest.mark.nightly

@@ -8,68 +8,38 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import built
 import pytest
 from cards import cards_lab
-from carriers import START, THEIRS, serve
-from module_data import around, carried, delegation
-from module_faults import killed
-from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
+from carriers import OURS, serve
+from module_data import around, carried
+from peers import PORT, SERVER, argv_of
+from personalities import (
+    FOLDER,
+    LIMIT,
+    VERSIONS,
+    agreed,
+    counted,
+    hostile_files,
+    in_effect,
+    nothing_left,
+    serves_others,
+)
 from scene import until
-from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters
+from storm import HERE, connections, mounted, set_parameters
 from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
-BOTH = ("personality=padded", "server_personalities=padded")
-VERSIONS = ("vers=3", "vers=4.2")
-FOLDER = "hostile"
-MAKE = f"""
-mkdir -p /export/{FOLDER}
-head -c 4194304 /dev/urandom > /export/{FOLDER}/data
-head -c 65536 /dev/urandom > /export/{FOLDER}/written
-"""
-TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
-LIMIT = 600.0
 MOST = 65536
-
-
-def load(lab: Lab, *parameters: str) -> None:
-    """Our module, with these parameters, in place of whatever is loaded."""
-    lab.run("server", "systemctl", "stop", "nfs-server")
-    built.bring(lab)
-    sets = [word for one in parameters for word in ("--set", one)]
-    lab.run("client", "nfsrdma", "module", "load", *sets)
-    lab.run("server", "sh", "-c", START)
 
 
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab whose mounts and server are padded."""
-    with cards_lab(pytestconfig, "padded", verbs=True) as made:
-        load(made, *BOTH)
-        yield made
-
-
-def summed(lab: Lab, folder: str, *names: str) -> list[int]:
-    found = connections(lab, folder=folder)
-    return [sum(int(one[name]) for one in found) for name in names]
-
-
-def personalities(lab: Lab, folder: str) -> list[str]:
-    return sorted(one["personality"] for one in connections(lab, folder=folder))
-
-
-def nothing_left(lab: Lab) -> None:
-    """No receive of a connection that ended is charged, and no reply."""
-    lab.run("server", "sh", "-ec", f"""
-for n in $(seq 300); do
-	{TOTALS} | grep -q '^padded_pages 0 ' && {TOTALS} | grep -q '^reply_pages 0 ' && exit
-	sleep 0.2
-done
-{TOTALS}
-exit 1
-""", timeout=LIMIT)  # fmt: skip
+    with cards_lab(pytestconfig, "padded", verbs=True) as cards:
+        serve(cards, "server", OURS)
+        with agreed(cards, "padded"):
+            yield cards
 
 
 @pytest.mark.parametrize("most", (8192, pytest.param(16384, marks=pytest.mark.nightly), MOST))
@@ -86,7 +56,7 @@ done
 """
     # larger data goes in a chunk even if it fits inline
     with set_parameters(lab, padded_max=most, server_memory=64), mounted(lab, "vers=3,noac"):
-        assert personalities(lab, "nfsrdma") == personalities(lab, "nfsrdma-server") == ["padded"]
+        assert in_effect(lab) == [["padded"]] * 2
         (sizes,) = {(one["padded_send"], one["padded_recv"]) for one in connections(lab)}
         assert sizes == (str(most), str(max(most, 8192)))
         said = lab.run("client", "sh", "-ec", script, timeout=LIMIT).stdout.split()
@@ -120,13 +90,9 @@ for size in 4096 {most} 3000 20000; do
 done
 rm /export/much /export/other /run/much
 """, timeout=LIMIT * 3)  # fmt: skip
-            bad, failed = summed(lab, "nfsrdma", "bad_replies", "failed_marshals")
+            bad, failed = counted(lab, "nfsrdma", "bad_replies", "failed_marshals")
     assert (bad, failed) == (0, 0)
     nothing_left(lab)
-
-
-def test_a_delegation_is_recalled(lab: Lab) -> None:
-    assert delegation(lab, "vers=4.2")["callbacks"] > 0
 
 
 def test_the_probe_counts_messages_with_padding(lab: Lab) -> None:
@@ -158,39 +124,6 @@ def probed(lab: Lab, procedure: str) -> dict[str, int]:
     return {name: sum(row[name] for row in rows) for name in names}
 
 
-@pytest.mark.parametrize("options", VERSIONS)
-def test_killed_readers_and_writers_leave_nothing(lab: Lab, options: str, long: bool) -> None:
-    killed(lab, options, False, "5666", 20 if long else 2)
-    nothing_left(lab)
-
-
-def test_a_mount_survives_restarts_of_its_server(lab: Lab, long: bool) -> None:
-    # the number of restarts is fixed: on a busy machine, a restart takes longer than a copy
-    script = f"""
-head -c 8388608 /dev/urandom > /export/restarts
-(until test -e /run/restarted; do
-	dd if={HERE}/restarts of={HERE}/copied bs=8k oflag=direct status=none || exit
-	cmp /export/restarts {HERE}/copied || exit
-	echo 3 > /proc/sys/vm/drop_caches
-done; echo equal > /run/equal) &
-for n in $(seq {20 if long else 4}); do
-	sleep 1
-	systemctl restart nfs-server
-	echo Y > /proc/fs/nfsd/v4_end_grace || true
-done
-touch /run/restarted
-wait
-cat /run/equal
-rm /run/equal /run/restarted /export/restarts /export/copied
-"""
-    with mounted(lab, "vers=4.2,rsize=16384,wsize=16384"):
-        said = lab.run("client", "sh", "-c", script, timeout=1800).stdout
-        (calls,) = summed(lab, "nfsrdma", "padded_calls")
-    assert said == "equal\n"
-    assert calls > 100
-    nothing_left(lab)
-
-
 def test_receives_are_bounded(lab: Lab) -> None:
     """Connections beyond the limit of the server are read-write."""
     with (
@@ -202,27 +135,9 @@ head -c 4194304 /dev/urandom > /export/bounded
 cmp /export/bounded {HERE}/bounded
 rm /export/bounded
 """, timeout=LIMIT)  # fmt: skip
-        sides = [personalities(lab, folder) for folder in ("nfsrdma", "nfsrdma-server")]
+        sides = in_effect(lab)
     assert sides == [["padded", "read-write", "read-write"]] * 2
     nothing_left(lab)
-
-
-def test_without_permission_a_mount_is_read_write(lab: Lab) -> None:
-    names = f"{PARAMETERS}/server_personalities"
-    lab.run("server", "tee", names, stdin=b"cached")
-    try:
-        with mounted(lab, "vers=3"):
-            sides = [personalities(lab, folder) for folder in ("nfsrdma", "nfsrdma-server")]
-            lab.run("client", "sh", "-ec", f"""
-head -c 4194304 /dev/urandom > /export/plain
-cmp /export/plain {HERE}/plain
-rm /export/plain
-""")  # fmt: skip
-            (calls,) = summed(lab, "nfsrdma", "padded_replies")
-    finally:
-        lab.run("server", "tee", names, stdin=b"padded")
-    assert sides == [["read-write"]] * 2
-    assert calls == 0
 
 
 # --- a client that breaks the rules ---
@@ -231,19 +146,15 @@ rm /export/plain
 @pytest.fixture(scope="module")
 def victim(lab: Lab) -> Iterator[Lab]:
     """The server, with files for hostile clients."""
-    bring(lab, "client")
-    lab.run("server", "sh", "-ec", MAKE)
-    yield lab
-    lab.run("server", "rm", "-r", f"/export/{FOLDER}")
+    with hostile_files(lab):
+        yield lab
 
 
 def case(lab: Lab, name: str) -> Any:
     """A case of padded_node.py; the server serves others afterwards."""
     argv = argv_of("padded", SERVER, PORT, FOLDER, name)
     said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
-    with mounted(lab, "vers=3"):
-        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
-    nothing_left(lab)
+    serves_others(lab)
     return said
 
 
@@ -292,41 +203,3 @@ def test_offers_without_use_are_refused(victim: Lab) -> None:
 @pytest.mark.nightly
 def test_others_cannot_use_padding(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answer": "chunk", "lives": True}
-
-
-@pytest.mark.nightly
-def test_a_client_that_sends_what_it_likes(victim: Lab, mutants: int) -> None:
-    of_personality(victim, "padded", (SERVER, PORT, FOLDER, "mutated"), SEED, mutants)
-    with mounted(victim, "vers=3"):
-        victim.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data")
-    nothing_left(victim)
-
-
-# --- a server that breaks the rules ---
-
-
-@pytest.mark.nightly
-def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
-    """No trick hurts but the read that it is played on; what can be sent again, is."""
-    argv = argv_of("padded_server", SERVER, "20070", FOLDER)
-    said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
-    assert len(said["stories"]) > 20
-    assert said["failures"] == {}
-
-
-@pytest.mark.nightly
-def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int) -> None:
-    with nothing_lost(victim, "client"):
-        of_personality(victim, "padded_server", (SERVER, "20070", FOLDER), SEED, mutants)
-
-
-# --- the end ---
-
-
-def test_unloading_the_module_leaves_nothing(lab: Lab) -> None:
-    nothing_left(lab)
-    serve(lab, "server", THEIRS)
-    lab.run("client", "sh", "-c", "! test -e /sys/module/nfsrdma")
-    load(lab, *BOTH)
-    with mounted(lab, "vers=3"):
-        assert personalities(lab, "nfsrdma") == ["padded"]

@@ -2,7 +2,6 @@
 """READs on lanes (personality pre-posted): data, killed readers, restarts, hostile peers."""
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 from cards import cards_lab
 from carriers import OURS, serve
-from module_data import WAYS, around, carried
 from node_files import node_script
 from peers import SEED, SERVER, argv_of, bring, damageable, listens
 from scene import until
@@ -21,7 +19,6 @@ from nfsrdma_tools.lab.lab import Lab
 
 SCRIPT = node_script("pre_posted")
 PARAMETERS = "/sys/module/nfsrdma/parameters"
-KIB64 = 1 << 16
 VERSIONS = (
     "vers=3",
     pytest.param("vers=4.0", marks=pytest.mark.nightly),
@@ -90,12 +87,6 @@ def test_the_probe_and_status_tell_of_lanes(cards: Lab) -> None:
     assert ", in effect pre-posted, lanes 2, " in found["status"][1]
 
 
-def test_data_of_every_size_is_what_it_was(cards: Lab, long: bool) -> None:
-    sizes = around(*(1 << n for n in range(24))) if long else around(KIB64, 17 * KIB64)
-    for seed, options in enumerate(("vers=3", "vers=4.2,nconnect=4")):
-        carried(cards, options, sizes, seed, WAYS if long else ("buffered", "direct-skewed"))
-
-
 @pytest.mark.parametrize(
     "options", (pytest.param("vers=3", marks=pytest.mark.nightly), *VERSIONS[1:])
 )
@@ -127,17 +118,6 @@ def test_readers_survive_restarts_of_the_server(cards: Lab, long: bool, options:
     assert len(found["results"]) > 0
     assert set(found["results"]) == {True}
     nothing_in_use(found)
-
-
-def test_a_server_that_does_not_accept_the_personality(cards: Lab) -> None:
-    cards.run("client", "tee", f"{PARAMETERS}/server_personalities", stdin=b"\n")
-    try:
-        found = on(cards, "kinds", "vers=3")
-    finally:
-        cards.run("client", "tee", f"{PARAMETERS}/server_personalities", stdin=b"pre-posted")
-    assert set(found["same"]) == {True}
-    assert [state["personality"] for state in found["state"]] == ["read-write"]
-    assert found["counters"]["lane_calls"] == 0
 
 
 def test_a_client_whose_lanes_break_the_rules(cards: Lab) -> None:
@@ -211,12 +191,3 @@ def test_a_server_that_answers_as_it_likes_on_lanes(cards: Lab, mutants: int) ->
     print(found["outcomes"], found["on_lanes"], "on lanes")
     # a READ that found no lane was answered by the connection that the lanes belong to
     assert found["on_lanes"] > mutants // 2
-
-
-def test_the_module_unloads(cards: Lab) -> None:
-    on(cards, "kinds", "vers=3")
-    cards.run("server", "systemctl", "stop", "nfs-server")
-    end = time.monotonic() + 60
-    while cards.run("client", "rmmod", "nfsrdma", check=False).returncode:
-        assert time.monotonic() < end, "the module is still in use"
-        time.sleep(1)

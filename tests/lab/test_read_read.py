@@ -5,83 +5,50 @@ Over modelled cards, with client and server in one kernel, and our module on bot
 """
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
-import built
 import pytest
 from cards import cards_lab
-from carriers import START, THEIRS, serve
+from carriers import OURS, serve
 from kernel_events import recorded
-from module_data import around, carried, delegation
-from module_faults import killed
-from node_files import node_script
-from peers import PORT, SEED, SERVER, argv_of, bring, of_personality
+from peers import PORT, SERVER, argv_of
+from personalities import (
+    FOLDER,
+    LIMIT,
+    VERSIONS,
+    agreed,
+    counted,
+    hostile_files,
+    in_effect,
+    nothing_left,
+    serves_others,
+)
 from scene import until
-from storm import HERE, PARAMETERS, connections, mounted, nothing_lost, set_parameters
+from storm import HERE, mounted, set_parameters
 from tracing import said, tracing
 
 from nfsrdma_tools.lab.lab import Lab
 
-CARD = node_script("card")
-BOTH = ("personality=read-read", "server_personalities=read-read")
-VERSIONS = ("vers=3", "vers=4.2")
-FOLDER = "hostile"
-MAKE = f"""
-mkdir -p /export/{FOLDER}
-head -c 4194304 /dev/urandom > /export/{FOLDER}/data
-head -c 65536 /dev/urandom > /export/{FOLDER}/written
-"""
-TOTALS = "cat /sys/kernel/debug/nfsrdma-server/totals"
-LIMIT = 600.0
 # statuses of a Read that the server's card refuses, and of a Write
 REFUSED = (9, 10, 11)
 # a page, in bytes; the module's limit for the replies of one connection, in pages
 PAGE, SHARE = 4096, 1024
 
 
-def load(lab: Lab, *parameters: str) -> None:
-    """Our module, with these parameters, in place of whatever is loaded."""
-    lab.run("server", "systemctl", "stop", "nfs-server")
-    built.bring(lab)
-    sets = [word for one in parameters for word in ("--set", one)]
-    lab.run("client", "nfsrdma", "module", "load", *sets)
-    lab.run("server", "sh", "-c", START)
-
-
 @pytest.fixture(scope="module")
 def lab(pytestconfig: pytest.Config) -> Iterator[Lab]:
     """A solo lab whose mounts and server speak read-read."""
-    with cards_lab(pytestconfig, "readread", verbs=True) as made:
-        load(made, *BOTH)
-        yield made
-
-
-def totals(lab: Lab) -> dict[str, int]:
-    """Totals of the server for all connections."""
-    rows = [line.split() for line in lab.run("server", "sh", "-c", TOTALS).stdout.splitlines()]
-    return {row[0]: int(row[1]) for row in rows}
-
-
-def nothing_exposed(lab: Lab) -> None:
-    """No client can read memory of the server, and no reply is charged."""
-    end = time.monotonic() + LIMIT
-    while (now := totals(lab))["exposed_pages"] or now["reply_pages"]:
-        assert time.monotonic() < end, now
-        time.sleep(0.2)
-
-
-def summed(lab: Lab, folder: str, *names: str) -> list[int]:
-    found = connections(lab, folder=folder)
-    return [sum(int(one[name]) for one in found) for name in names]
+    with cards_lab(pytestconfig, "readread", verbs=True) as cards:
+        serve(cards, "server", OURS)
+        with agreed(cards, "read-read"):
+            yield cards
 
 
 @pytest.mark.parametrize("options", VERSIONS)
 def test_data_is_equal_and_every_done_arrives(lab: Lab, options: str) -> None:
     with mounted(lab, options):
-        sides = [connections(lab, folder=folder) for folder in ("nfsrdma", "nfsrdma-server")]
-        assert {one["personality"] for side in sides for one in side} == {"read-read"}
+        assert in_effect(lab) == [["read-read"]] * 2
         # the server may expose 4 MiB, and one Reply for each thread beyond that
         lab.run("client", "sh", "-ec", f"""
 head -c 67108864 /dev/urandom > /export/much
@@ -90,17 +57,15 @@ dd if={HERE}/much of=/run/much bs=1M iflag=direct status=none
 cmp /export/much /run/much
 rm /export/much /run/much
 """, timeout=LIMIT)  # fmt: skip
-        fetches, sent = summed(lab, "nfsrdma", "fetches", "dones")
-        exposures, dones, late, stray = summed(
+        fetches, sent = counted(lab, "nfsrdma", "fetches", "dones")
+        exposures, dones, late, stray = counted(
             lab, "nfsrdma-server", "exposures", "dones", "done_timeouts", "stray_dones"
         )
     assert fetches == sent > 64
     # the last Done may be on its way
     assert exposures >= dones >= sent - 1
     assert (late, stray) == (0, 0)
-    nothing_exposed(lab)
-    carried(lab, options, around(4096, 65536, 1 << 20), 2003)
-    nothing_exposed(lab)
+    nothing_left(lab)
 
 
 @pytest.mark.nightly
@@ -137,53 +102,13 @@ ln -s "$(printf %01023d 7)" link
         with mounted(lab, options):
             listed = lab.run("client", "ls", f"{HERE}/long", timeout=LIMIT).stdout.split()
             target = lab.run("client", "readlink", f"{HERE}/long/link").stdout.strip()
-            (fetches,) = summed(lab, "nfsrdma", "fetches")
+            (fetches,) = counted(lab, "nfsrdma", "fetches")
     finally:
         lab.run("server", "rm", "-r", "/export/long", timeout=LIMIT)
     assert sorted(listed) == sorted([*(f"name-{n}" for n in range(1, 5001)), "link"])
     assert target == f"{7:01023d}"
     assert fetches > 0
-    nothing_exposed(lab)
-
-
-def test_a_delegation_is_recalled(lab: Lab) -> None:
-    assert delegation(lab, "vers=4.2")["callbacks"] > 0
-
-
-@pytest.mark.parametrize("options", VERSIONS)
-def test_killed_readers_leave_nothing(lab: Lab, options: str, long: bool) -> None:
-    killed(lab, options, False, "2003", 20 if long else 2)
-    nothing_exposed(lab)
-
-
-@pytest.mark.nightly
-def test_a_mount_survives_each_failure_of_its_card(lab: Lab) -> None:
-    output = lab.run("client", "python3", "-", "broken", stdin=CARD, timeout=1800).stdout
-    found = json.loads(output)
-    assert [state["same"] for state in found.values()] == [True] * 4
-    nothing_exposed(lab)
-
-
-@pytest.mark.nightly
-def test_a_mount_survives_restarts_of_its_server(lab: Lab, long: bool) -> None:
-    script = f"""
-head -c 33554432 /dev/urandom > /export/restarts
-(for n in $(seq {20 if long else 3}); do
-	cmp /export/restarts {HERE}/restarts || exit
-	echo 3 > /proc/sys/vm/drop_caches
-done; echo equal > /run/equal) &
-while kill -0 $! 2> /dev/null; do
-	sleep 1
-	systemctl restart nfs-server
-	echo Y > /proc/fs/nfsd/v4_end_grace || true
-done
-cat /run/equal
-rm /run/equal /export/restarts
-"""
-    with mounted(lab, "vers=4.2"):
-        said = lab.run("client", "sh", "-c", script, timeout=1800).stdout
-    assert said == "equal\n"
-    nothing_exposed(lab)
+    nothing_left(lab)
 
 
 @pytest.mark.parametrize("timeout", [pytest.param(2, marks=pytest.mark.nightly), 3600])
@@ -201,31 +126,13 @@ def test_a_slow_invalidation_ends_the_connection(lab: Lab, timeout: int) -> None
             with recorded(lab, "server", events) as lines:
                 words = (f"if={HERE}/slow", "of=/dev/null", "bs=64k", "count=1", "iflag=direct")
                 lab.run("client", "dd", *words, timeout=LIMIT)
-                until(lambda: summed(lab, "nfsrdma", "disconnects") == [1], "a disconnect")
+                until(lambda: counted(lab, "nfsrdma", "disconnects") == [1], "a disconnect")
         finally:
             lab.run("server", "tee", delay, stdin=b"0")
         lab.run("client", "cmp", "/export/slow", f"{HERE}/slow", timeout=LIMIT)
     lab.run("server", "rm", "/export/slow")
     assert [line for line in lines if "reason=an invalidation takes too long" in line]
-    nothing_exposed(lab)
-
-
-def test_without_permission_a_mount_is_read_write(lab: Lab) -> None:
-    names = f"{PARAMETERS}/server_personalities"
-    lab.run("server", "tee", names, stdin=b"cached")
-    try:
-        with mounted(lab, "vers=3"):
-            sides = [connections(lab, folder=folder) for folder in ("nfsrdma", "nfsrdma-server")]
-            lab.run("client", "sh", "-ec", f"""
-head -c 4194304 /dev/urandom > /export/plain
-cmp /export/plain {HERE}/plain
-rm /export/plain
-""")  # fmt: skip
-            fetches, writes = summed(lab, "nfsrdma", "fetches", "write_chunks")
-    finally:
-        lab.run("server", "tee", names, stdin=b"read-read")
-    assert {one["personality"] for side in sides for one in side} == {"read-write"}
-    assert (fetches, writes > 0) == (0, True)
+    nothing_left(lab)
 
 
 # --- a client that breaks the rules ---
@@ -234,21 +141,15 @@ rm /export/plain
 @pytest.fixture(scope="module")
 def victim(lab: Lab) -> Iterator[Lab]:
     """The server, with a file for hostile clients and a short time for the Done."""
-    bring(lab, "client")
-    lab.run("server", "sh", "-ec", MAKE)
-    with set_parameters(lab, server_done_timeout=2):
+    with hostile_files(lab), set_parameters(lab, server_done_timeout=2):
         yield lab
-    lab.run("server", "rm", "-r", f"/export/{FOLDER}")
 
 
 def case(lab: Lab, name: str) -> Any:
     """A case of readread_node.py; the server exposes nothing afterwards, and serves others."""
     argv = argv_of("readread", SERVER, PORT, FOLDER, name)
     said = json.loads(lab.run("client", *argv, timeout=LIMIT).stdout)
-    nothing_exposed(lab)
-    with mounted(lab, "vers=3"):
-        lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
-    nothing_exposed(lab)
+    serves_others(lab)
     return said
 
 
@@ -361,41 +262,3 @@ def test_a_client_that_leaves_leaves_nothing(victim: Lab) -> None:
 @pytest.mark.nightly
 def test_a_client_that_reads_nothing_gets_version_1(victim: Lab) -> None:
     assert case(victim, "unasked") == {"agreed": 0, "answered": True}
-
-
-@pytest.mark.nightly
-def test_a_client_that_sends_what_it_likes(victim: Lab, mutants: int) -> None:
-    of_personality(victim, "readread", (SERVER, PORT, FOLDER, "mutated"), SEED, mutants)
-    nothing_exposed(victim)
-    with mounted(victim, "vers=3"):
-        victim.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data")
-
-
-# --- a server that breaks the rules ---
-
-
-@pytest.mark.nightly
-def test_a_server_that_lies_is_not_believed(victim: Lab) -> None:
-    """No trick hurts but the read that it is played on; what can be sent again, is."""
-    argv = argv_of("readread_server", SERVER, "20070", FOLDER)
-    said = json.loads(victim.run("client", *argv, timeout=LIMIT * 3).stdout)
-    assert len(said["stories"]) > 20
-    assert said["failures"] == {}
-
-
-@pytest.mark.nightly
-def test_a_server_that_answers_as_it_likes(victim: Lab, mutants: int) -> None:
-    with nothing_lost(victim, "client"):
-        of_personality(victim, "readread_server", (SERVER, "20070", FOLDER), SEED, mutants)
-
-
-# --- the end ---
-
-
-def test_unloading_the_module_leaves_nothing(lab: Lab) -> None:
-    nothing_exposed(lab)
-    serve(lab, "server", THEIRS)
-    lab.run("client", "sh", "-c", "! test -e /sys/module/nfsrdma")
-    load(lab, *BOTH)
-    with mounted(lab, "vers=3"):
-        assert {one["personality"] for one in connections(lab)} == {"read-read"}
