@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bench.solo import LOADS, PREPARE, RDMA, mount, sh, unmount
 from nfsrdma_tools.lab import machine
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
+from nfsrdma_tools.lab.qemu import qemu
 
 SOURCE = Path(__file__).with_name("count_instructions.c")
 FLAGS = ("-O2", "-Wall", "-shared", "-fPIC", "-fvisibility=hidden")
@@ -68,14 +69,13 @@ class Plugin:
 @contextlib.contextmanager
 def plugged() -> Iterator[Plugin]:
     """Machines that start during the block have the plugin."""
-    program = machine.qemu
     with tempfile.TemporaryDirectory(prefix="instructions-") as folder:
         plugin = Plugin(Path(folder))
-        machine.qemu = lambda: (*program(), *plugin.arguments)
+        vars(machine)["qemu"] = lambda: (*qemu(), *plugin.arguments)
         try:
             yield plugin
         finally:
-            machine.qemu = program
+            vars(machine)["qemu"] = qemu
 
 
 class Symbols:
@@ -139,10 +139,11 @@ def functions(found: Costs) -> str:
 
 def modules(found: Costs) -> str:
     """The instructions of each module; "kernel" is the kernel image."""
-    total: Counter[str] = Counter()
+    total: dict[str, float] = defaultdict(float)
     for (name, module), count in found.items():
         total[module or (name if name == USER else "kernel")] += count
-    return ", ".join(f"{name} {count:,.1f}" for name, count in total.most_common(10))
+    largest = sorted(total.items(), key=lambda item: -item[1])[:10]
+    return ", ".join(f"{name} {count:,.1f}" for name, count in largest)
 
 
 def main() -> None:

@@ -87,6 +87,7 @@ class Listeners:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             for key, _ in self.selector.select(left):
+                assert isinstance(key.fileobj, socket.socket)
                 assert key.fileobj.recv(1 << 20), "sent away"
 
 

@@ -148,7 +148,7 @@ def main() -> None:
         call("mount", "-t", "nfs", "-o", words, "server:/export", HERE)
         folder = HERE / "cell"
         folder.mkdir()
-        works = [data, metadata, locks]
+        works: list[Callable[[Path], None]] = [data, metadata, locks]
         works += [delegation] * (vers != "3") + [personality] * bool(sys.argv[5:])
         found = {work.__name__: tried(work, folder) for work in works}
         call("rm", "-r", folder)

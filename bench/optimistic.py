@@ -181,16 +181,19 @@ def request(part: Part, cell: Cell) -> Found:
         asked |= {"short": [], "long": [random_reads(6000, 0)], "warm": [random_reads(500, 0)]}
         asked["then"] = [random_reads(1000, 6000)]
     elif part.name == "bursts":
-        long = random_reads(20 * cell["burst"], 0, burst=cell["burst"])
-        asked |= {"short": [], "long": [long], "warm": [random_reads(500, 0)]}
+        bursts = random_reads(20 * cell["burst"], 0, burst=cell["burst"])
+        asked |= {"short": [], "long": [bursts], "warm": [random_reads(500, 0)]}
     elif part.name in ("files", "patient"):
-        short, long = (transactions(cell, count) for count in (NUMBER, 6 * NUMBER))
-        asked |= {"short": [short], "long": [long], "warm": [short]}
+        few, many = (transactions(cell, count) for count in (NUMBER, 6 * NUMBER))
+        asked |= {"short": [few], "long": [many], "warm": [few]}
     else:
         # blocks of each mount
-        short, long = (streams(cell["block"], count * cell["block"]) for count in (128, 640))
-        warm = streams(64 * KIB, FILE_SIZE)
-        asked |= {"short": short, "long": long, "warm": warm, "record": cell["block"]}
+        asked |= {
+            "short": streams(cell["block"], 128 * cell["block"]),
+            "long": streams(cell["block"], 640 * cell["block"]),
+            "warm": streams(64 * KIB, FILE_SIZE),
+            "record": cell["block"],
+        }
     return asked
 
 

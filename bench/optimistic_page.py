@@ -87,7 +87,7 @@ def of_device(found: Found) -> float:
     """Microseconds of the device's work for an operation, which a real card does itself."""
     sides = found["sides"]
     whole = sum(sides[name] for name in ("client", "server", "neither")) + sides.get("card", 0)
-    return float(found["busy"]) / 1e3 * float(sides.get("card", 0)) / whole
+    return float(found["busy"]) / 1e3 * float(sides.get("card", 0)) / float(whole)
 
 
 def count(name: str) -> Callable[[Found], float]:

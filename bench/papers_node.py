@@ -32,6 +32,7 @@ from nfsrdma_tools.host.nfs.mount_request import MountRequest
 from nfsrdma_tools.host.nfs.mounting import Target, mount, unmount
 from nfsrdma_tools.probes import cpu_layers
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
+from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.undo import journal
 
 HERE = Path("/mnt/bench")
@@ -171,7 +172,8 @@ def divide(curve: Cell, cells: list[Cell], rate: int) -> list[Found]:
     The clock is exact, so samples at one rate might hit reads at few of their moments.  Each run
     has another rate.
     """
-    found, cpu, numbers = [], probe_set("cpu"), count()
+    found: list[Found] = []
+    cpu, numbers = probe_set("cpu"), count()
     with attached(["cpu"], rate=rate) as session:
         for cell in mounted(curve, cells):
             read(cell, cell["total"])
@@ -185,7 +187,7 @@ def divide(curve: Cell, cells: list[Cell], rate: int) -> list[Found]:
     return found
 
 
-def sample_every(session: Any, ns: float) -> None:
+def sample_every(session: Session, ns: float) -> None:
     """Change the period of the samples."""
     for files in session.bpf.open_perf_events.values():
         for file in files.values():

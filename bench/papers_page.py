@@ -298,7 +298,7 @@ def cheapest(store: Store, end: str) -> str:
     mine = dict(lines[papers.PADDED])
     others = [dict(lines[name]) for name in papers.SMALL if name != papers.PADDED]
     found = [size for size in mine if all(mine[size] < one[size] for one in others)]
-    words = ", ".join(style.size_label(size) for size in found)
+    words = ", ".join(style.size_label(int(size)) for size in found)
     return f"the {end}: {words or 'none'}"
 
 

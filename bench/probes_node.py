@@ -12,9 +12,11 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from nfsrdma_tools.probes.probe_sets import NAMES, attached
+from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import cpu
 
 SIZE, FILE = 4096, Path("/mnt/bench/bench-data")
@@ -59,13 +61,13 @@ PAIRS = 6
 class Switch:
     """All programs of a session: nothing is compiled or loaded when they go off and on."""
 
-    def __init__(self, session):
+    def __init__(self, session: Session) -> None:
         self.session, self.bpf = session, session.bpf
         self.points = list(self.bpf.tracepoint_fds)
         self.functions = [(e, n) for e, names in self.bpf.kprobe_fds.items() for n in names]
         self.samples = list(self.bpf.open_perf_events)
 
-    def off(self):
+    def off(self) -> None:
         for point in self.points:
             self.bpf.detach_tracepoint(point)
         for event in {event for event, _ in self.functions}:
@@ -73,7 +75,7 @@ class Switch:
         for kind in self.samples:
             self.bpf.detach_perf_event(*kind)
 
-    def on(self):
+    def on(self) -> None:
         for point in self.points:
             name = b"tracepoint__" + point.replace(b":", b"__")
             self.bpf.attach_tracepoint(tp=point, fn_name=name)
@@ -86,25 +88,26 @@ class Switch:
 
 
 @contextlib.contextmanager
-def accounts(way):
+def probes(way: str) -> Iterator[Switch]:
     with attached(WAYS[way], timed="timed" in way) as session:
         yield Switch(session)
 
 
 class Bpftrace:
-    def on(self):
+    def on(self) -> None:
         argv = ("bpftrace", "-e", BPFTRACE)
         self.tracer = subprocess.Popen(argv, stdout=subprocess.PIPE)
+        assert self.tracer.stdout
         while b"ready" not in self.tracer.stdout.readline():
             assert self.tracer.poll() is None, "bpftrace ended"
 
-    def off(self):
+    def off(self) -> None:
         self.tracer.terminate()
         self.tracer.communicate()
 
 
 @contextlib.contextmanager
-def bpftrace():
+def bpftrace() -> Iterator[Bpftrace]:
     switch = Bpftrace()
     switch.on()
     yield switch
@@ -112,36 +115,36 @@ def bpftrace():
 
 
 class Nobody:
-    def on(self):
+    def on(self) -> None:
         pass
 
     off = on
 
 
-def counting(way):
+def counting(way: str) -> contextlib.AbstractContextManager[Switch | Bpftrace | Nobody]:
     if way == "bpftrace":
         return bpftrace()
-    return accounts(way) if WAYS[way] else contextlib.nullcontext(Nobody())
+    return probes(way) if WAYS[way] else contextlib.nullcontext(Nobody())
 
 
-def one_read(file, room, offsets):
+def one_read(file: int, room: mmap.mmap, offsets: list[int]) -> float:
     start = time.perf_counter()
     for offset in offsets:
         assert os.preadv(file, [room], offset) == SIZE
     return (time.perf_counter() - start) * 1e6 / len(offsets)
 
 
-def warm_read(file, room, offsets):
+def warm_read(file: int, room: mmap.mmap, offsets: list[int]) -> float:
     # what is met for the first time is dearer
     one_read(file, room, offsets[:50])
     return one_read(file, room, offsets)
 
 
-def main():
+def main() -> None:
     file, room = os.open(FILE, os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, SIZE)
     dice = random.Random(1)  # noqa: S311
     offsets = [dice.randrange(16384) * SIZE for _ in range(READS)]
-    found = {way: [] for way in (*WAYS, "bpftrace")}
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in (*WAYS, "bpftrace")}
     for _ in range(ROUNDS):
         for way, times in found.items():
             with counting(way) as switch:

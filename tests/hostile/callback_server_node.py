@@ -37,7 +37,7 @@ def has_session(call: bytes) -> bool:
         at += 8 + (length + 3 & ~3)
     (tag,) = struct.unpack_from(">I", call, at)
     at += 4 + (tag + 3 & ~3)
-    return len(call) >= at + 12 and struct.unpack_from(">III", call, at)[2] == SEQUENCE
+    return len(call) >= at + 12 and bool(struct.unpack_from(">III", call, at)[2] == SEQUENCE)
 
 
 class Caller(Proxy):

@@ -70,7 +70,7 @@ class Home:
         xid = self.next_xid()
         self.connection.send(rpc.words(xid, 1, 32, 0, 0, 0, 0) + rpc.call(xid, rpc.NULL))
         message = self.connection.next()
-        return bool(message) and message.data[:4] == rpc.words(xid)
+        return message is not None and message.data[:4] == rpc.words(xid)
 
 
 def home(host: Host, server: str, port: int, file: bytes, content: bytes, token: int) -> Home:

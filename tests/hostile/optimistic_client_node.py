@@ -280,7 +280,10 @@ def late_revocation(client: Client) -> bool:
     open_to_write(client)
     silent = [client.read() and notices(side, 0.1) for _ in range(3)]
     side.send(encode(Credit(1)))
-    late = notices(side, 0.5) or [client.read() and notices(side, 0.5)]
+    late = notices(side, 0.5)
+    if not late:
+        client.read()
+        late = notices(side, 0.5)
     # one credit, and no other notice
     client.read()
     rest = notices(side, 0.1)

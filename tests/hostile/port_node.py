@@ -40,7 +40,8 @@ def status(connection: Connection, export: str) -> int:
     # behind xid, kind, accepted, verifier (2 words), success
     words = struct.unpack_from(">7I", message.data, size)
     assert words[:6] == (calls.XID, 1, 0, 0, 0, 0), words
-    return words[6]
+    result: int = words[6]
+    return result
 
 
 def joins(host: Host, server: str, port: int, home: str, lane: str) -> bool:

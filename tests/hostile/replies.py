@@ -319,7 +319,7 @@ def sends() -> Iterator[Trick]:
     for count in (16, 63, 300):
         yield Trick(f"{count} replies nobody asked for", "read", flood(count), EITHER)
     yield Trick("goes without an answer", "read", leave, answers=False)
-    yield Trick("goes after the data", "read", lambda x: (x.answer(), leave(x))[1], answers=False)
+    yield Trick("goes after the data", "read", answer_and_leave, answers=False)
     yield Trick("says nothing", "read", ignore, EITHER, answers=False)
 
 
@@ -390,6 +390,11 @@ def flood(count: int) -> Play:
 
 def leave(x: Exchange) -> None:
     x.connection.ended = "the server left"
+
+
+def answer_and_leave(x: Exchange) -> None:
+    x.answer()
+    leave(x)
 
 
 # --- memory that was not offered ---

@@ -100,8 +100,10 @@ class QpInitAttr(Structure):
 class QpAttr(Structure):
     """Used fields of struct ibv_qp_attr: its first word and one byte further on."""
 
-    _fields_ = (("qp_state", c_int), ("between", c_ubyte * 122), ("max_rd_atomic", c_uint8))
-    _fields_ = (*_fields_, ("rest", c_ubyte * 17))
+    _fields_ = (
+        *(("qp_state", c_int), ("between", c_ubyte * 122)),
+        *(("max_rd_atomic", c_uint8), ("rest", c_ubyte * 17)),
+    )
 
 
 class Qp(Structure):
@@ -218,7 +220,7 @@ class Ops:
 
     def __init__(self, context: int) -> None:
         # struct ibv_device *, then the table
-        table = (c_void_p * 32).from_address(context + ctypes.sizeof(c_void_p))
+        table = (c_size_t * 32).from_address(context + ctypes.sizeof(c_void_p))
         status = (c_int, c_void_p)
         self.poll = CFUNCTYPE(*status, c_int, POINTER(Wc))(table[_POLL_CQ])
         self.notify = CFUNCTYPE(*status, c_int)(table[_REQ_NOTIFY])

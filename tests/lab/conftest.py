@@ -3,24 +3,23 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import leaks
 import pytest
 from carriers import OURS, THEIRS, Carriers, traces
+from shared_labs import FAILED, lent, running
 from storm import connections, mounted, set_to
 
 from nfsrdma_tools.lab.config import CHECKING, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 
-FAILED = pytest.StashKey[bool]()
-
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
     return report
@@ -36,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in (item for item in items if item.path.parent == Path(__file__).parent):
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(_group(item)))
-        if config.getoption("--long") and "long" in item.fixturenames:
+        if config.getoption("--long") and "long" in _fixtures(item):
             item.add_marker("nightly")
     items.sort(key=lambda item: (not _needs_pair(item), _modules(item)))
 
@@ -50,18 +49,22 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def _group(item: pytest.Item) -> str:
     """The session lab of a test, and its modules; the file's name where it has labs of its own."""
     labs = {"solo_lab": "solo", "pair_lab": f"pair-{('theirs', 'client', 'both')[_modules(item)]}"}
-    own = vars(item.module)
-    used = (group for lab, group in labs.items() if lab in item.fixturenames and lab not in own)
+    own = vars(item.module) if isinstance(item, pytest.Function) else {}
+    used = (group for lab, group in labs.items() if lab in _fixtures(item) and lab not in own)
     return next(used, item.path.stem)
 
 
 def _needs_pair(item: pytest.Item) -> bool:
-    return "pair_lab" in getattr(item, "fixturenames", ())
+    return "pair_lab" in _fixtures(item)
+
+
+def _fixtures(item: pytest.Item) -> list[str]:
+    return item.fixturenames if isinstance(item, pytest.Function) else []
 
 
 def _modules(item: pytest.Item) -> int:
     """0 for the kernel's modules or no pair, 1 for our module in the client, 2 in both."""
-    fixtures = [*item.fixturenames, *map(str, _parameters(item))]
+    fixtures = [*_fixtures(item), *map(str, _parameters(item))]
     needed = {"module_pair": 1, "ours": 1, "our_server": 2, "both_ours": 2}
     return max((needed.get(name, 0) for name in fixtures), default=0)
 
@@ -193,27 +196,3 @@ def personality(lab: Lab, name: str) -> Iterator[None]:
     finally:
         set_to(lab, "client", "personality", "read-write")
         set_to(lab, "server", "server_personalities", "")
-
-
-@contextlib.contextmanager
-def running(lab: Lab) -> Iterator[None]:
-    """Let a lab run for as long as the block lasts: two idle machines cost a third of a core."""
-    lab.resume()
-    try:
-        yield
-    finally:
-        lab.pause()
-
-
-def lent(lab: Lab, restart: Callable[[], None], request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """A lab for a test; one that the test broke is brought up anew for the next."""
-    yield lab
-    if request.node.stash.get(FAILED, False):
-        # what it left is not worth a second complaint
-        restart()
-        return
-    try:
-        lab.check()
-    except BaseException:
-        restart()
-        raise

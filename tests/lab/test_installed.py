@@ -132,8 +132,8 @@ def test_debians_packages_are_installed_used_and_removed(node: Lab, debs: list[P
 
     release = sh(node, "uname -r").strip()
     assert f"nfsrdma/{__version__}, {release}, x86_64: installed" in sh(node, "dkms status")
-    said = sh(node, 'nfsrdma module load "$(modinfo -n nfsrdma)"')
-    assert said.startswith(f"nfsrdma {__version__} ")
+    loaded = sh(node, 'nfsrdma module load "$(modinfo -n nfsrdma)"')
+    assert loaded.startswith(f"nfsrdma {__version__} ")
     sh(node, f"nfsrdma mount server:/export /mnt --transport nfsrdma\n{COPY}")
     sh(node, "nfsrdma module unload")
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 from carriers import OURS, WHOSE, Carriers
-from conftest import lent
 from faults import FAULTS
+from shared_labs import lent
 from storm import HERE, LIMIT, connections, mounted
 
 from bench.matrix import cell

@@ -45,6 +45,6 @@ def test_no_warning_of_sparse(find: Find, tmp_path: Path) -> None:
 def built_with(kernel: str, source: Path, folder: Path, *words: str) -> list[str]:
     """The output of a build of a module; ``words`` go to make."""
     base, booted = image.build(extras=True), kernels.build(kernel)
-    argv = (base.disk, booted.modules, booted.release, source, folder / "built.ko", *words)
-    result = run("unshare", "-m", "sh", built.SCRIPT, *argv, timeout=1800)
+    script = (built.SCRIPT, base.disk, booted.modules, booted.release)
+    result = run("unshare", "-m", "sh", *script, source, folder / "built.ko", *words, timeout=1800)
     return (result.stdout + result.stderr).splitlines()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from carriers import OURS, THEIRS, Carriers
-from conftest import lent
 from peers import PORT, SERVER, bring, program
+from shared_labs import lent
 from storm import connections, set_to
 
 from nfsrdma_tools.lab.lab import Lab

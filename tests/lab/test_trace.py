@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import sniffer
 from carriers import THEIRS, WHOSE, Carriers
-from conftest import lent
 from node_files import node_script
+from shared_labs import lent
 from tracing import SAID, tracing
 from wire.native import COMPILER, Wire
 from wire.rpcrdma import Header

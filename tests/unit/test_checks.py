@@ -5,6 +5,7 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ from nfsrdma_tools.host.checks import (
     CHECKS,
     Finding,
     Machine,
-    carry_out,
     examine,
 )
+from nfsrdma_tools.host.checks.finding import carry_out
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.rdma.nldev import Device, Link
 
@@ -54,10 +55,15 @@ def one(findings: Iterator[Finding]) -> Finding:
     return only
 
 
-def link(**changes: object) -> Link:
+def link(**changes: Any) -> Link:
     device = Device(0, "rxe0", 1, "ca", "roce", "rxe", "", "0000:0000:0000:0000")
-    facts = {"device": device, "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP"}
-    return Link(**{**facts, "netdev": "eth1", **changes})  # type: ignore[arg-type]
+    facts: dict[str, Any] = {
+        "device": device,
+        "port": 1,
+        "state": "ACTIVE",
+        "physical_state": "LINK_UP",
+    }
+    return Link(**{**facts, "netdev": "eth1", **changes})
 
 
 # ---- kernel
@@ -100,9 +106,9 @@ def test_a_kernel_without_any_configuration_is_unknown(machine: Machine) -> None
     ],
 )
 def test_the_module_is_judged(
-    changes: dict[str, object], running: str, status: str, words: str
+    changes: dict[str, Any], running: str, status: str, words: str
 ) -> None:
-    file = ModuleFile(**{**GOOD.__dict__, **changes})  # type: ignore[arg-type]
+    file = ModuleFile(**{**GOOD.__dict__, **changes})
     found = checks.kernel.judge_module(file, RELEASE, running)
     assert found.status == status
     assert words in found.found

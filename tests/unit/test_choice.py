@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit import surfaces
+from unit.surfaces import PLAN, SURFACES, outcome, sweep
 
 from nfsrdma_tools.sweep.choice import choose, unstable
 from nfsrdma_tools.sweep.plan import Cell
@@ -27,8 +29,6 @@ from nfsrdma_tools.sweep.significance import (
 )
 from nfsrdma_tools.sweep.student_t import maximum
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
-from tests.unit import surfaces
-from tests.unit.surfaces import PLAN, SURFACES, outcome, sweep
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))
 SEEDS = range(15)

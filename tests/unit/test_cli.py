@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import typer
-from forked import nfsrdma
+from unit.forked import nfsrdma
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.cli import doctor, main

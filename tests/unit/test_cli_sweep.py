@@ -4,14 +4,14 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-import forked
 import pytest
+from unit import forked
+from unit.surfaces import SURFACES, sweep
 
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.progress_events import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.store import Store
-from tests.unit.surfaces import SURFACES, sweep
 
 
 def nfsrdma(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

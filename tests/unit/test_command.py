@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stuck_filesystem import StuckFilesystem, stuck_filesystem
+from unit.stuck_filesystem import StuckFilesystem, stuck_filesystem
 
 from nfsrdma_tools.command import kill, run, stream
 from nfsrdma_tools.errors import CommandError, ProgramMissingError, UserError

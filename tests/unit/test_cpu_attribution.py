@@ -114,7 +114,7 @@ def test_samples_are_counted_by_thread_and_place(
     (tmp_path / "modules").write_text("sunrpc 4096 0 - Live 0x0\n")
     bpf = SimpleNamespace(ksym=ksym)
     state = {"sums only": sums_only}
-    session = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
+    session: Any = SimpleNamespace(bpf=bpf, state=state, table=lambda _: Lost())
     reader = cpu_samples.Reader(session)
     for _ in range(2):
         reading = reader.read()

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from test_report import plan, store
+from unit.test_report import plan, store
 
 from nfsrdma_tools.cli import main
 from nfsrdma_tools.cli.main import EXTRAS, extras_needed

@@ -5,11 +5,13 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import CpuCounters
 from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
@@ -31,7 +33,7 @@ def trial(
     lasts: float = 10,
     megabytes: int = 1000,
     idle: float = 1,
-    **more: object,
+    **more: Any,
 ) -> Trial:
     """A trial that reads for ``lasts`` seconds; fio runs ``idle`` seconds longer."""
     began = (NOON + timedelta(seconds=second)).isoformat(timespec="milliseconds")
@@ -149,7 +151,7 @@ def test_samples_are_read_to_the_last_whole_line() -> None:
     # an earlier version printed arrays
     assert server_cpu.read(["[1.5, 2]\n", "[2.5, 3.25]\n", "[3.5"]) == whole
     for bad in ("{}\n", '{"time": 1, "busy_s": "x"}\n', "[1]\n", '["x", 1]\n', "x\n"):
-        with pytest.raises(server_cpu.UserError, match="not samples"):
+        with pytest.raises(UserError, match="not samples"):
             server_cpu.read([bad])
 
 
@@ -168,7 +170,7 @@ def test_a_cpu_that_comes_online_adds_no_days(monkeypatch: pytest.MonkeyPatch) -
         CpuCounters(day, {0: day}),
         CpuCounters(day + 2 * 10**9, {0: day, 1: 5}),
     ]
-    monkeypatch.setattr(server_cpu.cpu_time, "snapshot", lambda: read.pop(0))
+    monkeypatch.setattr("nfsrdma_tools.host.cpu_time.snapshot", lambda: read.pop(0))
     found = server_cpu.watch(3600, 0.0)
     assert -next(found).busy + next(found).busy == 2.0
 

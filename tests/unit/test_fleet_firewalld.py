@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 import yaml
-from ansible_modules import PLAYBOOKS, templated
+from unit.ansible_modules import PLAYBOOKS, templated
 
 ROLE = PLAYBOOKS / "roles/server"
 POSIX = "ansible.posix.firewalld"
@@ -22,7 +22,7 @@ def tasks(file: str) -> list[dict[str, Any]]:
 def host(ports: list[str], opened: set[str], recorded: tuple[str, ...] = ()) -> dict[str, Any]:
     """The variables of a host after firewalld_look.yml: ``opened`` holds "PORT KIND"."""
     known: dict[str, Any] = yaml.safe_load((ROLE / "vars/main.yml").read_text())
-    records = {"firewalld": {key: {} for key in recorded}}
+    records: dict[str, Any] = {"firewalld": {key: {} for key in recorded}}
     known |= {
         "server_firewall_ports": ports,
         "server_firewalld": {"rc": 0, "stdout": "public"},

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import program, run_module
+from unit.ansible_modules import program, run_module
 
 from nfsrdma_tools.host.nfs.readahead import kb_for
 

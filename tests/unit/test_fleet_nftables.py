@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import program, run_module
+from unit.ansible_modules import program, run_module
 
 NAME = "nfsrdma_nftables"
 NFT = """\

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 import yaml
-from ansible_modules import PLAYBOOKS, program, run_module, templated
+from unit.ansible_modules import PLAYBOOKS, program, run_module, templated
 
 ROLE = PLAYBOOKS / "roles/observability"
 BLOCKINFILE = "ansible.builtin.blockinfile"

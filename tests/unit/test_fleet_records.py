@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ansible", reason="ansible-core is not installed")
 
-from ansible_modules import PLAYBOOKS, run_module
+from unit.ansible_modules import PLAYBOOKS, run_module
 
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store

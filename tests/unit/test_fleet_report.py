@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from test_report import HOSTILE, page, plan, trial
-from test_report import store as one_store
+from unit.test_report import HOSTILE, page, plan, trial
+from unit.test_report import store as one_store
 
 from nfsrdma_tools.report import build, fleet, fleet_view, study
 from nfsrdma_tools.sweep.merge import merge
@@ -120,8 +120,8 @@ def test_the_common_choice_may_be_slower_on_a_host(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found.crowds == ()
     assert found.unsynchronised == ("a", "b")
-    made = build.build(tmp_path / "all.db", tmp_path / "out")
-    assert "No two hosts" in " ".join(page(made).texts)
+    report = build.build(tmp_path / "all.db", tmp_path / "out")
+    assert "No two hosts" in " ".join(page(report).texts)
 
 
 def test_one_host_has_no_fleet_section(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 import json
 from dataclasses import replace
 
-from snapshots_made import mount, served, snapshot, xprt
+from unit.snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Client, Credits
 from nfsrdma_tools.live.top.screens import host_text

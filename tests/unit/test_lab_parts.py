@@ -113,7 +113,7 @@ def test_a_timer_interrupt_is_lost_when_it_is_missed_twice(tmp_path: Path) -> No
 
 
 def test_a_boot_that_the_emulator_failed_is_done_again() -> None:
-    boots, said = iter((EmulatorFaultError("no timer"), None)), []
+    boots, said = iter((EmulatorFaultError("no timer"), None)), list[str]()
 
     def boot() -> None:
         if fault := next(boots):

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
+from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.module.client_debugfs import ClientTransport
@@ -241,7 +242,9 @@ def test_a_look_for_clients_that_failed_is_repeated(
     facts: HostReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mounts do not change again, so nothing else would cause another look."""
-    found = iter([OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}])
+    found: Iterator[OSError | dict[int, tuple[str, ...]]] = iter(
+        [OSError(errno.EINVAL, "Invalid argument"), {3: ("/mnt",)}]
+    )
 
     def clients(_: object) -> dict[int, tuple[str, ...]]:
         answer = next(found)
@@ -321,7 +324,7 @@ def test_a_sampler_stops() -> None:
         ({"ops": (op("GETATTR", received=0),)}, "Metadata: GETATTR"),
     ],
 )
-def test_the_bottleneck_of_a_mount(change: dict[str, object], said: str) -> None:
+def test_the_bottleneck_of_a_mount(change: dict[str, Any], said: str) -> None:
     assert limit(replace(mount(), **change), CALM, 1.0).startswith(said)
 
 
@@ -492,7 +495,7 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
     monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
-    counting = probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: losses), tuple(added))  # type: ignore[arg-type]
+    counting = probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: losses), tuple(added))
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
     # CPU time by layer is read less often
     assert counting.read()["lost"] == {"events": 4}
@@ -508,7 +511,7 @@ def test_reading_stacks_does_not_prolong_the_first_interval(
         return SimpleNamespace(read=lambda _: order.append(name))
 
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
-    probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))  # type: ignore[arg-type]
+    probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))
     assert order[0] == "cpu"
 
 
@@ -622,7 +625,7 @@ def test_a_replay_that_is_stopped_delivers_no_more() -> None:
     ("more", "waits"), [({}, True), ({"probes": False}, False), ({"replay": True}, False)]
 )
 def test_only_waiting_for_the_compiler_prints_a_message(
-    more: dict[str, object], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: dict[str, Any], waits: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recording.Recorder(tmp_path / "r").close()
     said: list[str] = []

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,9 +35,9 @@ def test_a_lock_file_has_one_holder_and_goes_with_it(tmp_path: Path) -> None:
 def test_a_lock_file_that_its_holder_removed_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, opened = tmp_path / "lock", []
+    path, opened = tmp_path / "lock", list[int]()
 
-    def late(*args: object) -> int:
+    def late(*args: Any) -> int:
         handle = real(*args)
         opened.append(handle)
         if len(opened) == 1:

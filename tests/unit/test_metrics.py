@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from snapshots_made import HOSTILE, changed, hostile, mount, personality, served, snapshot, xprt
+from unit.snapshots_made import (
+    HOSTILE,
+    changed,
+    hostile,
+    mount,
+    personality,
+    served,
+    snapshot,
+    xprt,
+)
 
 from nfsrdma_tools import __version__
 from nfsrdma_tools.live.prometheus.families import COLLECTORS, FAMILIES, NAMES, needed_probes

@@ -20,6 +20,7 @@ from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
 from nfsrdma_tools.host.state import module_state
 from nfsrdma_tools.undo import journal, recover
@@ -102,10 +103,10 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
         "parameters": lambda name: kernel.parameters,
     }.items():
         patch.setattr(kernel_modules, name, answer)
-    patch.setattr(module_swap.os, "uname", lambda: type("U", (), {"release": RELEASE}))
-    patch.setattr(module_swap.os, "geteuid", lambda: 0)
+    patch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
+    patch.setattr("os.geteuid", lambda: 0)
     patch.setattr(module_users, "mounts", list)
-    patch.setattr(module_users.nfsctl, "listeners", list)
+    patch.setattr(nfsctl, "listeners", list)
     patch.setattr(module_users, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     return kernel
@@ -248,7 +249,7 @@ def test_nfsd_is_a_user_and_is_told_how_to_get_ours(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = [Listener("nfr", 20050), Listener("rdma", 20049), Listener("tcp", 2049)]
-    monkeypatch.setattr(module_users.nfsctl, "listeners", lambda: heard)
+    monkeypatch.setattr(nfsctl, "listeners", lambda: heard)
     with pytest.raises(UserError) as error:
         module_swap.check_room({})
     assert str(error.value) == (

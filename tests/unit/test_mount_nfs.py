@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from unit.requests_made import asks
 
 from nfsrdma_tools.errors import CommandError
 from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
 from nfsrdma_tools.host.nfs.mounting import Target
-from tests.unit.requests_made import asks
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import pytest
+from unit.requests_made import asks
 
 from nfsrdma_tools.errors import UsageError, UserError
-from tests.unit.requests_made import asks
 
 
 def test_rdma_goes_to_its_port_unless_told_otherwise() -> None:

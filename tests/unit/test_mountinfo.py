@@ -157,5 +157,5 @@ def test_a_mount_point_is_found_without_a_look_at_it(monkeypatch: pytest.MonkeyP
         raise AssertionError("a dead server would hang here")
 
     entries = parse(line("/mnt/dead"))
-    monkeypatch.setattr(mountinfo.os.path, "realpath", hang)
+    monkeypatch.setattr("os.path.realpath", hang)
     assert at(Path("/mnt/dead"), entries) == entries[0]

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from unit.requests_made import asks
 
 from nfsrdma_tools.cli import mount as mount_command
 from nfsrdma_tools.errors import UserError
@@ -16,7 +17,6 @@ from nfsrdma_tools.host.nfs.mounts import Mount, MountState, states
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
-from tests.unit.requests_made import asks
 
 
 @pytest.fixture

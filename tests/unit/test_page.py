@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshots_made import mount, served, snapshot, xprt
+from unit.snapshots_made import mount, served, snapshot, xprt
 
 from nfsrdma_tools.live.dataclass_json import to_plain
 from nfsrdma_tools.live.snapshot import Client, Personality, Snapshot

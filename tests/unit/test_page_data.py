@@ -3,7 +3,7 @@
 
 import json
 
-from snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
+from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.live.web.broadcast import compact_json, page_data
 

@@ -9,7 +9,9 @@ import pytest
 
 from bench import page, papers, papers_page, published
 from bench.cells import own_work
-from bench.papers import CURVES, OLD, Job, Store, cell
+from bench.paper import OLD
+from bench.papers import CURVES, Job, Store, cell
+from nfsrdma_tools.host.module.personality import PERSONALITIES
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip
@@ -54,8 +56,8 @@ def fill(store: Store, number: int = 0) -> None:
 
 
 def test_every_personality_is_a_curve() -> None:
-    assert set(papers.PERSONALITIES) < set(CURVES)
-    assert set(papers.PERSONALITIES) < {*papers.parts()[0].curves}
+    assert set(PERSONALITIES) < set(CURVES)
+    assert set(PERSONALITIES) < {*papers.parts()[0].curves}
 
 
 def test_cells_read_whole_records_and_pages() -> None:

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from unit.requests_made import HERE
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.module import client_debugfs, personality_table
@@ -17,7 +18,6 @@ from nfsrdma_tools.host.nfs import connection_sharing, mount_personality
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
-from tests.unit.requests_made import HERE
 
 KMOD = Path(__file__).parents[2] / "kmod"
 CONNECTION = """\

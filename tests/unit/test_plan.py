@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -184,7 +185,7 @@ def test_plans_and_cells_survive_json() -> None:
         {"rsizes": (1 << 20,), "read_ahead_kbs": (128,)},
     ],
 )
-def test_a_plan_that_makes_no_sense_is_a_clear_error(wrong: dict[str, object]) -> None:
+def test_a_plan_that_makes_no_sense_is_a_clear_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         replace(Plan("s:/e"), **wrong)
 

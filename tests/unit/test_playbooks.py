@@ -13,7 +13,7 @@ pytest.importorskip("ansible", reason="ansible-core is not installed")
 
 import jinja2
 import yaml
-from ansible_modules import PLAYBOOKS
+from unit.ansible_modules import PLAYBOOKS
 
 ROLES = sorted(path.name for path in (PLAYBOOKS / "roles").iterdir())
 FILES = sorted(

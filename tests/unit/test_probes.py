@@ -13,7 +13,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -144,7 +144,10 @@ def test_an_unknown_probe_set_is_an_error() -> None:
 def names_of(file: str, first: str, last: str) -> list[str]:
     """The names of an enum of bpf/, from ``first`` to the one before ``last``."""
     text = re.sub(r"/\*.*?\*/", "", (BPF / file).read_text(), flags=re.DOTALL)
-    body = text[re.search(rf"\b{first}\b", text).start() : re.search(rf"\b{last}\b", text).end()]
+    begin, end = (re.search(rf"\b{name}\b", text) for name in (first, last))
+    assert begin, first
+    assert end, last
+    body = text[begin.start() : end.end()]
     return [name.split("=")[0].strip() for name in body.split(",")][:-1]
 
 
@@ -161,8 +164,8 @@ def test_counters_have_the_same_order_in_the_kernel() -> None:
     assert tuple(name.removeprefix("server_") for name in found) == server.PHASES
     found = lower(names_of("server.c", "SERVER_CALLS", "SERVER_COUNTS"))
     assert tuple(name.removeprefix("server_") for name in found) == server.COUNTS
-    found = names_of("connections.c", "CONNECTED", "LANE_END")
-    assert len(found) == len(connections.EVENTS) - 1
+    events = names_of("connections.c", "CONNECTED", "LANE_END")
+    assert len(events) == len(connections.EVENTS) - 1
     assert lower(names_of("server_ours.c", "EXPOSURES", "EXPOSURE_COUNTS")) == server.EXPOSURES
 
 
@@ -309,7 +312,12 @@ def test_what_was_lost_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     found = [(0, [1, 4]), (1, [0, 2]), (2, [0, 0]), (3, [0, 7])]
     table = SimpleNamespace(items=lambda: found)
     asked: list[str] = []
-    counting = SimpleNamespace(table=lambda name: asked.append(name) or table)
+
+    def table_of(name: str) -> SimpleNamespace:
+        asked.append(name)
+        return table
+
+    counting: Any = SimpleNamespace(table=table_of)
     assert lost(counting) == Losses(rpcs=5, regions=2, windows=7)
     assert asked == ["losses"]
     assert Losses(5, 2) - Losses(4, 2) == Losses(1, 0)
@@ -345,7 +353,7 @@ def test_rows_of_what_is_gone_are_freed() -> None:
     """On a clock of the test's; two clients' rows have one number, and go together."""
     table = Rows.fromkeys((1, 2, 3))
     numbers = {"gone": 1, "busy": 2, "twin": 2, "late": 3}
-    counting = SimpleNamespace(state={"numbers of x": numbers}, table=lambda _: table)
+    counting: Any = SimpleNamespace(state={"numbers of x": numbers}, table=lambda _: table)
 
     def reading(**counts: int) -> dict[str, tuple[int, ...]]:
         return {name: (count,) for name, count in counts.items()}
@@ -375,7 +383,7 @@ class Credits(dict[tuple[bool, int], object]):
 def test_credits_of_what_is_gone_are_freed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_clients, "_SYSFS_SUNRPC", tmp_path)
     table = Credits.fromkeys([(False, 1), (False, 2), (True, 1), (True, 2)])
-    counting = SimpleNamespace(table=lambda name: {"credits": table}[name])
+    counting: Any = SimpleNamespace(table=lambda name: {"credits": table}[name])
     reading = connections.Connections((), 0, dict.fromkeys(table, connections.Credit(32, 0, 1, 0)))
     (tmp_path / "rpc-clients/clnt-1").mkdir(parents=True)
     (tmp_path / "xprt-switches/switch-0/xprt-2-nfsrdma").mkdir(parents=True)
@@ -577,12 +585,13 @@ def test_rows_that_are_somebodys_are_read_from_memory(count: int, tmp_path: Path
         file.write(bytes(rows))
         file.flush()
         table = SimpleNamespace(Leaf=Owned, max_entries=count, map_fd=file.fileno())
-        session_ = SimpleNamespace(state={}, table=lambda _: table)
+        session_: Any = SimpleNamespace(state={}, table=lambda _: table)
         made: list[int] = []
 
         def decode(row: Owned) -> int:
             made.append(row.value)
-            return -row.value
+            value: int = row.value
+            return -value
 
         assert maps.mapped(session_, "x", decode) == [-n for n in range(1, count, 2)]
         for place, row in ((count - 1, Owned(7, 1)), (0, Owned(9, 1))):
@@ -600,7 +609,7 @@ def test_a_map_is_emptied_in_batches(count: int, monkeypatch: pytest.MonkeyPatch
     lib = SimpleNamespace(bpf_lookup_and_delete_batch=table.bpf_lookup_batch)
     monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=lib))
-    session_ = SimpleNamespace(state={}, table=lambda _: table)
+    session_: Any = SimpleNamespace(state={}, table=lambda _: table)
     batches = list(maps.drained(session_, "x"))
     keys, values = (b"".join(each) for each in zip(*batches, strict=True)) if count else (b"", b"")
     assert struct.unpack(f"={count}I", keys) == tuple(range(count))
@@ -616,7 +625,7 @@ def test_rows_come_in_batches_and_only_those_that_changed_are_decoded(
     table.values = {key: (key, 10 * key) for key in range(count)}
     monkeypatch.setitem(sys.modules, "bcc", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bcc.libbcc", SimpleNamespace(lib=table))
-    session_ = SimpleNamespace(state={}, table=lambda _: table)
+    session_: Any = SimpleNamespace(state={}, table=lambda _: table)
     made: list[int] = []
 
     def decode(key: ctypes.c_uint32, leaves: list[Counter]) -> tuple[int, int]:

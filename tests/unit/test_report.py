@@ -10,6 +10,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -37,7 +38,7 @@ def rate(cell: Cell) -> float:
     return 1 / (1 / 120 + 10e3 / (cell.rsize * (1 + max(ahead, 0))))
 
 
-def trial(plan: Plan, cell: Cell, run: int, **changes: object) -> Trial:
+def trial(plan: Plan, cell: Cell, run: int, **changes: Any) -> Trial:
     speed = rate(cell) * (1 + 1e-4 * run)
     busy = int(plan.file_size * (3 + 8192 / cell.rsize))
     made = Trial(
@@ -60,7 +61,7 @@ def store(path: Path, plan: Plan, facts: dict[str, str] = LAB, runs: int = 2) ->
     return path
 
 
-def plan(**changes: object) -> Plan:
+def plan(**changes: Any) -> Plan:
     base = Plan("server:/export", rsizes=(8 * KIB, 128 * KIB, 1024 * KIB), read_aheads=(0, 1, 4),
                 file_size=1 << 20, uid="p1")  # fmt: skip
     return replace(base, **changes)
@@ -230,6 +231,7 @@ def test_advice_knows_default_ties_and_thrift(made: build.Report) -> None:
     assert rdma.best.cell == Cell("rdma", 128 * KIB, 4)
     # 128 KiB ahead, in the largest blocks that fit: what Linux does unasked
     assert rdma.default and rdma.default.cell == Cell("rdma", 128 * KIB, 1)
+    assert rdma.gain is not None
     assert rdma.gain == pytest.approx(rate(rdma.best.cell) / rate(rdma.default.cell) - 1)
     assert f"{100 * rdma.gain:+.1f} % over" in recommendation.over_default(made.study, rdma)
     assert rdma.thrifty in (rdma.best, *rdma.tied)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.surfaces import measured
 
 from nfsrdma_tools.errors import CommandError, UserError
 from nfsrdma_tools.sweep import duration_estimate, runner
@@ -30,7 +31,6 @@ from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_mount import Bench
 from nfsrdma_tools.sweep.trial_record import Trial
 from nfsrdma_tools.undo import Remove, Write, journal
-from tests.unit.surfaces import measured
 
 PLAN = Plan("server:/export", uid="p")
 SURFACE = measured()
@@ -295,7 +295,7 @@ from pathlib import Path
 from nfsrdma_tools.sweep.runner import sweep
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.undo import Write
-from tests.unit.test_runner import OPTIONS, PLAN, fake, replace
+from unit.test_runner import OPTIONS, PLAN, fake, replace
 
 def changing(bench, trial, check_data):
     knob = Path(sys.argv[2])

@@ -3,7 +3,7 @@
 
 from dataclasses import replace
 
-from snapshots_made import changed, mount, snapshot, xprt
+from unit.snapshots_made import changed, mount, snapshot, xprt
 
 from nfsrdma_tools.live.analyze.stalls import EventFinder
 from nfsrdma_tools.live.collect.host_statistics import RpcClients

@@ -179,7 +179,7 @@ import os, sys
 from dataclasses import replace
 from pathlib import Path
 from nfsrdma_tools.sweep.store import Store
-from tests.unit.test_store import PLAN, TRIAL
+from unit.test_store import PLAN, TRIAL
 store = Store(Path(sys.argv[1]))
 store.add_plan(PLAN)
 for run in range(10**6):

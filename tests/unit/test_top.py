@@ -10,7 +10,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from snapshots_made import HOSTILE, hostile, mount, op, personality, served, snapshot, xprt
+from unit.snapshots_made import HOSTILE, hostile, mount, op, personality, served, snapshot, xprt
 
 from nfsrdma_tools.live.snapshot import Event, Personality, Snapshot
 from nfsrdma_tools.live.top.app import SnapshotTaken, Top

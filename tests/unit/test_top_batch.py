@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 import pytest
-from forked import nfsrdma
-from snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
+from unit.forked import nfsrdma
+from unit.snapshots_made import HOSTILE, hostile, mount, served, snapshot, xprt
 
 from nfsrdma_tools.cli.top_view import frame
 from nfsrdma_tools.live.collect import recording

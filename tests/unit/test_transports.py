@@ -2,6 +2,7 @@
 """Which module a transport takes, and what a mount with proto=rdma is called."""
 
 import pytest
+from unit.requests_made import asks
 
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
@@ -9,7 +10,6 @@ from nfsrdma_tools.host.kernel_modules import parse_loaded
 from nfsrdma_tools.host.nfs.mountinfo import parse
 from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.transports import check_transport_module, family, named
-from tests.unit.requests_made import asks
 
 LINE = "58 1 0:45 / /mnt rw shared:1 - nfs4 server:/export rw,vers=4.2,proto={proto},rsize=65536"
 

@@ -43,7 +43,10 @@ def trial(cell: Cell, device: str = "emulated NIC") -> Trial:
     chunks = {"procedure": "READ", "mount": "/mnt", "rpcs": count, "replies_write": count,
               "write_segments": 2 * count, "reply_segments": 0}  # fmt: skip
     other = {"procedure": "GETATTR", "mount": "/mnt", "replies_inline": 9, "write_segments": 9}
-    carried = {"chunks": [chunks, other], "registrations": [{"mapped": 2 * count}]}
+    carried: dict[str, list[dict[str, Any]]] = {
+        "chunks": [chunks, other],
+        "registrations": [{"mapped": 2 * count}],
+    }
     return Trial(
         "p1", cell, 1, 0, started="2026-11-20", bytes=PLAN.file_size, operations=count,
         throughput=100.0, cpu_share=0.5, busy_ns=client + server + shared + nic,
@@ -52,7 +55,7 @@ def trial(cell: Cell, device: str = "emulated NIC") -> Trial:
     )  # fmt: skip
 
 
-def stored(path: Path, **changes: float) -> Path:
+def stored(path: Path, **changes: Any) -> Path:
     """A store of a trial of each cell, with these ``changes``."""
     with Store(path) as made:
         made.add_plan(PLAN)

@@ -389,9 +389,9 @@ def test_helper_waits_for_nfs_alone(
     if volumes:
         listed.write_text(volumes)
     poll = Poll(mountinfo, appears_at)
-    monkeypatch.setattr(udev_helper.select, "poll", lambda: poll)
-    monkeypatch.setattr(udev_helper.time, "monotonic", lambda: poll.now)
-    monkeypatch.setattr(udev_helper.os.path, "exists", lambda _: True)
+    monkeypatch.setattr("select.poll", lambda: poll)
+    monkeypatch.setattr("time.monotonic", lambda: poll.now)
+    monkeypatch.setattr("os.path.exists", lambda _: True)
     assert udev_helper.wait_for(device, str(mountinfo), str(listed)) == found
     assert poll.now == seconds
 

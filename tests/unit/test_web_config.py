@@ -16,7 +16,7 @@ from pathlib import Path
 
 import bcrypt
 import pytest
-from test_web import TOKEN, Site, all_of
+from unit.test_web import TOKEN, Site, all_of
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.live.web import web_config
@@ -205,7 +205,12 @@ def test_the_password_or_the_token_opens(protected: Site) -> None:
 def test_a_right_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[bytes] = []
     real = bcrypt.checkpw
-    monkeypatch.setattr(bcrypt, "checkpw", lambda p, h: checked.append(p) or real(p, h))
+
+    def counting(password: bytes, hashed: bytes) -> bool:
+        checked.append(password)
+        return real(password, hashed)
+
+    monkeypatch.setattr(bcrypt, "checkpw", counting)
     running = Site(Access("", USERS))
     try:
         for given, status in ((PASSWORD, 200), (PASSWORD, 200), ("x", 401), ("x", 401)):

@@ -4,8 +4,7 @@
 from pathlib import Path
 
 import pytest
-
-from tests.unit.test_reference import tool
+from unit.test_reference import tool
 
 WORDS = tool("words")
 

@@ -319,7 +319,7 @@ def _to_c(header: Header) -> CHeader:
 
 
 def _chunk_to_c(position: int, segments: tuple[Segment, ...]) -> CChunk:
-    array = (CSegment * len(segments))(*((s.handle, s.length, s.offset) for s in segments))
+    array = (CSegment * len(segments))(*(CSegment(s.handle, s.length, s.offset) for s in segments))
     return CChunk(position, len(segments), array)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from wire.rpcrdma import RefusedError, Segment
@@ -39,7 +40,8 @@ class Revoke(NamedTuple):
     handles: tuple[int, ...]
 
 
-class Credit(NamedTuple):
+@dataclass(frozen=True)
+class Credit:
     """The client has handled so many notices."""
 
     count: int

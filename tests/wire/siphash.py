@@ -13,7 +13,7 @@ _WORD = (1 << 64) - 1
 
 def siphash(data: bytes, key: tuple[int, int]) -> int:
     """The digest of 64 bits."""
-    v = [constant ^ part for constant, part in zip(_CONSTANTS, key * 2, strict=True)]
+    v: list[int] = [constant ^ part for constant, part in zip(_CONSTANTS, key * 2, strict=True)]
     tail = data[len(data) // 8 * 8 :].ljust(7, b"\0") + bytes((len(data) & 0xFF,))
     whole = data[: len(data) // 8 * 8] + tail
     for (word,) in struct.iter_unpack("<Q", whole):

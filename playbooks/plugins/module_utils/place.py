@@ -34,7 +34,7 @@ class Place:
                                  % (p["path"], count))  # fmt: skip
             self.wanted = definition.fstab_line(p["src"], p["path"], options) if wanted else None
         else:
-            self.file, self.now, self.wanted = None, None, None
+            self.file, self.now, self.wanted = "", None, None
         if p["state"] == "unmounted":
             self.wanted = self.now
 

@@ -110,7 +110,7 @@ def main():
 def valid(port):
     """Whether it is a number from 1 to 65535 and a protocol."""
     parts = re.match(r"([1-9][0-9]{0,4})/(tcp|udp)\Z", port)
-    return bool(parts) and int(parts.group(1)) < 65536
+    return parts is not None and int(parts.group(1)) < 65536
 
 
 def _text(lines):

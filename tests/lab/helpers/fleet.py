@@ -65,8 +65,10 @@ class Fleet:
     def cut(self, name: str, task: str, *words: str, seen: tuple[str, ...] = ()) -> None:
         """Run a playbook and kill it at a task, after the command ``seen`` has ended on a node."""
         argv = self._argv(name, *words)
-        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        with subprocess.Popen(argv, **self._place, **pipe, start_new_session=True) as running:
+        with subprocess.Popen(
+            argv, **self._place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        ) as running:  # fmt: skip
             assert running.stdout
             came = any(line.startswith(f"TASK [{task}") for line in running.stdout)
             try:

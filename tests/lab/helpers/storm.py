@@ -249,7 +249,8 @@ def inject(
 
     Afterwards the server answers again.
     """
-    end, happened, served = time.monotonic() + seconds, [], time.monotonic()
+    end, served = time.monotonic() + seconds, time.monotonic()
+    happened: list[str] = []
     for fault in faults:
         over = time.monotonic() > end and len(happened) >= least
         if over or any(work.done() for work in works.values()):

@@ -249,7 +249,8 @@ def rings_of_user() -> Any:
     from pyverbs import cq, device
 
     context = device.Context(name=CLIENT)
-    created, start = [], pinned()
+    created: list[Any] = []
+    start = pinned()
     refused = False
     while not refused and len(created) < 64:
         try:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
@@ -130,7 +131,7 @@ def measured(book: Journal, transport: str, vers: str, asked: dict[str, int]) ->
 def shared_transport() -> dict[str, object]:
     """The trap: a second NFSv4 mount of a server is given the first one's transport."""
     with journal() as book, mounted(book, "rdma", "4.2") as first:
-        answer = {"v4": refused("tcp", directory=THERE)}
+        answer: dict[str, object] = {"v4": refused("tcp", directory=THERE)}
         answer["nconnect"] = refused("rdma", directory=THERE, nconnect=4)
         with mounted(book, "rdma", "4.2", directory=THERE, rsize=BLOCK) as rider:
             answer["shares"] = [str(path) for path in shared(rider, mounts())]
@@ -144,7 +145,7 @@ def other_values() -> dict[str, object]:
     """Requests that the kernel does not grant, and read-ahead that is shared or changed."""
     answer: dict[str, object] = {"rsize": refused(rsize=1 << 20, vers="3")}
     with journal() as book, mounted(book, "rdma", "3") as made:
-        shares = {"directory": THERE, "read_ahead": 4, "options": ("sharecache",)}
+        shares: dict[str, Any] = {"directory": THERE, "read_ahead": 4, "options": ("sharecache",)}
         answer["sharecache"] = refused(vers="3", **shares)
         with mounted(book, "rdma", "3", directory=THERE, read_ahead=0) as own:
             answer["kb"] = [readahead.get_kb(m.device) for m in (made, own)]

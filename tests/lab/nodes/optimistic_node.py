@@ -310,6 +310,11 @@ def _recreate(path: Path, view: str) -> None:
     path.write_bytes(b"created " * 100_000)
 
 
+def _give_away(path: Path, view: str) -> None:
+    os.chown(path, 1, 1)
+    path.chmod(0o600)
+
+
 CHANGES: dict[str, Callable[[Path, str], Any]] = {
     "overwrite": _overwrite,
     "append": _append,
@@ -324,7 +329,7 @@ CHANGES: dict[str, Callable[[Path, str], Any]] = {
     "unlink and create": _recreate,
     "unlink": lambda path, view: path.unlink(),
     "chmod": lambda path, view: path.chmod(0o600),
-    "chown": lambda path, view: (os.chown(path, 1, 1), path.chmod(0o600)),
+    "chown": _give_away,
     "acl": lambda path, view: call("setfacl", "-m", f"u:{USER}:---", path),
 }
 LOCAL_ONLY = ("punch", "acl")
@@ -1152,7 +1157,16 @@ def staleness(
     where = Path(folder)
     with mounted(STRICT, folder=where), mounted(STRICT, at=TCP, folder=where, tcp=True):
         before = counters(), rpc_reads()
-        argv = ["/run/staleness", seconds, seed, rest, "4", HERE / "stale", root, TCP / "stale"]
+        argv: list[str | Path] = [
+            "/run/staleness",
+            seconds,
+            seed,
+            rest,
+            "4",
+            HERE / "stale",
+            root,
+            TCP / "stale",
+        ]
         beside = threading.Thread(target=lambda: done.update(_disturb(over, int(seed), faults)))
         beside.start()
         try:

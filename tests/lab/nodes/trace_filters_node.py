@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 MOUNT, SIZE = Path("/mnt"), 65536
 MINE, OTHERS = map(int, sys.argv[1:])
@@ -28,15 +29,20 @@ def mounted(options: str) -> None:
     subprocess.run(argv, check=True)
 
 
+def answer(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    return process.stdout.readline()
+
+
 def reader(blocks: int) -> "subprocess.Popen[str]":
     argv = (sys.executable, "-c", READER, str(MOUNT / "filtered"), str(blocks))
     pipe = subprocess.PIPE
     process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True)
-    assert process.stdout.readline() == "ready\n"
+    assert answer(process) == "ready\n"
     return process
 
 
-def traced(name: str, mine: "subprocess.Popen[str]", *words: str) -> list[dict[str, object]]:
+def traced(name: str, mine: "subprocess.Popen[str]", *words: str) -> list[dict[str, Any]]:
     """The rows of a trace while this process and another one read."""
     other = reader(OTHERS)
     argv = (
@@ -53,11 +59,12 @@ def traced(name: str, mine: "subprocess.Popen[str]", *words: str) -> list[dict[s
     )
     trace = subprocess.Popen((*argv, *words), stdout=subprocess.PIPE, text=True)
     try:
-        assert "missing" in trace.stdout.readline()
+        assert "missing" in answer(trace)
         for process in (other, mine):
+            assert process.stdin
             process.stdin.write("go\n")
             process.stdin.flush()
-            assert process.stdout.readline() == "done\n"
+            assert answer(process) == "done\n"
         return counted(trace, MINE if "--pid" in words else MINE + OTHERS)
     finally:
         trace.terminate()
@@ -66,20 +73,21 @@ def traced(name: str, mine: "subprocess.Popen[str]", *words: str) -> list[dict[s
         mine.wait()
 
 
-def counted(trace: "subprocess.Popen[str]", least: int) -> list[dict[str, object]]:
+def counted(trace: "subprocess.Popen[str]", least: int) -> list[dict[str, Any]]:
     """All rows until three intervals in a row have none, and the rows count ``least`` RPCs.
 
     An RPC's end is counted later than its data arrives: by how much depends on the machine's load.
     """
-    found, empty = [], 0
+    found: list[dict[str, Any]] = []
+    empty = 0
     while empty < 60 and (empty < 3 or total(found) < least):
-        rows = json.loads(trace.stdout.readline())["rows"]
+        rows = json.loads(answer(trace))["rows"]
         empty = 0 if rows else empty + 1
         found += rows
     return found
 
 
-def total(rows: list[dict[str, object]]) -> int:
+def total(rows: list[dict[str, Any]]) -> int:
     """RPCs by the rows of chunks or latency; the slowest RPCs have rows of their own."""
     return sum(row.get("rpcs", row.get("count", 0)) for row in rows if not row.get("slowest"))
 

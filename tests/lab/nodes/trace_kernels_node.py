@@ -28,7 +28,7 @@ def work() -> None:
     os.close(file)
 
 
-def moved(rows: list[dict[str, object]], count: str) -> dict[str, int]:
+def moved(rows: list[dict[str, Any]], count: str) -> dict[str, int]:
     found = {row["procedure"]: row[count] for row in rows if not row.get("slowest")}
     return {name: found[name] for name in ("READ", "WRITE") if name in found}
 

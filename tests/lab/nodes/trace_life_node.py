@@ -15,17 +15,20 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.sharedctypes import SynchronizedArray
+from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 from nfsrdma_tools.probes import probe_sets
-from nfsrdma_tools.probes.session import session
+from nfsrdma_tools.probes.session import Session, session
 
 MOUNT = Path("/mnt/here")
 SIZE, LIMIT, WORKERS = 1 << 18, 300.0, 2
 COUNTED = tuple(name for name in probe_sets.NAMES if name != "cpu")
 
 
-def work(number: int, stop: object, rounds: object) -> None:
+def work(number: int, stop: Event, rounds: "SynchronizedArray[int]") -> None:
     """Write a file and read it back, until ``stop`` is set."""
     os.nice(5)  # compiling is not what is looked at
     path, turn = MOUNT / f"traced-{number}", 0
@@ -55,7 +58,7 @@ def gone() -> list[str]:
     return there
 
 
-def detach(bpf: object) -> None:
+def detach(bpf: Any) -> None:
     for event in list(bpf.kprobe_fds):
         bpf.detach_kprobe_event(event)
     for event in list(bpf.tracepoint_fds):
@@ -64,13 +67,14 @@ def detach(bpf: object) -> None:
         bpf.detach_raw_tracepoint(tp=event)
 
 
-def attached(bpf: object) -> int:
-    return sum(map(len, (bpf.kprobe_fds, bpf.tracepoint_fds, bpf.raw_tracepoint_fds)))
+def attached(bpf: Any) -> int:
+    return len(bpf.kprobe_fds) + len(bpf.tracepoint_fds) + len(bpf.raw_tracepoint_fds)
 
 
-def messages(counting: object) -> int:
+def messages(counting: Session) -> int:
     """The RPCs that probe set chunks has counted until now."""
-    return probe_sets.probe_set("chunks").read(counting).count("rpcs")
+    rpcs: int = probe_sets.probe_set("chunks").read(counting).count("rpcs")
+    return rpcs
 
 
 def cycled(cycles: int) -> int:
@@ -94,6 +98,7 @@ def killed() -> None:
     tracer = subprocess.Popen(
         ("nfsrdma", "trace", "latency", "--json", "--interval", "0.2"), stdout=subprocess.PIPE
     )
+    assert tracer.stdout
     for _ in range(4):
         assert tracer.stdout.readline(), "the tracer ended by itself"
     assert programs(), "nothing was attached"
@@ -121,7 +126,7 @@ def main(sessions: int, cycles: int, kills: int) -> None:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
     codes = [worker.exitcode for worker in workers]
-    print(json.dumps({"stayed": stayed, "codes": codes, "rounds": list(rounds), "seen": seen}))
+    print(json.dumps({"stayed": stayed, "codes": codes, "rounds": rounds[:], "seen": seen}))
 
 
 main(*map(int, sys.argv[1:]))

@@ -16,6 +16,7 @@ from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import lost
 from nfsrdma_tools.probes.rpc_clients import clients
+from nfsrdma_tools.probes.session import Session
 
 MOUNT = Path("/mnt")
 NAMES, READS, READ_SIZE, WRITES, WRITE_SIZE, ATTRS = 10_000, 23, 65536, 17, 300, 5
@@ -86,6 +87,7 @@ def who_counts() -> str:
 def bpftrace() -> "subprocess.Popen[str]":
     argv = ("bpftrace", "-f", "json", "-e", 'BEGIN { printf("ready"); }' + BPFTRACE[who_counts()])
     tracer = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert tracer.stdout
     for line in tracer.stdout:
         if "ready" in line:
             return tracer
@@ -99,7 +101,7 @@ def counted_by(tracer: "subprocess.Popen[str]") -> dict[str, object]:
     return {name[1:]: value for each in maps for name, value in each["data"].items()}
 
 
-def settled(session_: object, name: str) -> object:
+def settled(session_: Session, name: str) -> object:
     """A probe set, once its counts are stable: an RPC's end is counted after its caller runs."""
     probe_set = probe_sets.probe_set(name)
     last = probe_set.read(session_)

@@ -16,6 +16,7 @@ from pathlib import Path
 from nfsrdma_tools.host.nfs import mountstats
 from nfsrdma_tools.probes import maps, probe_sets, program
 from nfsrdma_tools.probes.maps import lost
+from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets.latency import Latency
 
 CLIENTS = int(sys.argv[1])
@@ -54,13 +55,13 @@ def work(where: Path, number: int) -> None:
     os.statvfs(where)
 
 
-def settled(session: object) -> Latency:
+def settled(session: Session) -> Latency:
     """The probe set, once its counts are stable."""
     probe_set = probe_sets.probe_set("latency")
-    last = probe_set.read(session)
+    last: Latency = probe_set.read(session)
     for _ in range(300):
         time.sleep(0.2)
-        now = probe_set.read(session)
+        now: Latency = probe_set.read(session)
         if now.sums == last.sums:
             return now
         last = now
