@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/dev/paths.md describes the paths through the package as they are."""
+
+import ast
+import re
+import sys
+import threading
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, sunrpc
+from nfsrdma_tools.host.nfsd import nfsctl, statistics
+from nfsrdma_tools.live.collect import host_statistics
+from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
+from nfsrdma_tools.live.collect.sampler import Sampler
+from nfsrdma_tools.live.feed import FeedOptions
+from nfsrdma_tools.live.web import server
+from nfsrdma_tools.live.web.broadcast import Hub
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "nfsrdma_tools"
+DATA = Path(__file__).parent / "data"
+LONGEST = {"A sample of the dashboard": 12}
+"""The most files that each path may cross."""
+
+
+class Section:
+    """A section of the page: the files of its table with their functions, and its leaves."""
+
+    def __init__(self, text: str) -> None:
+        self.name = text.partition("\n")[0].strip()
+        rows = re.findall(r"^\| `([^`]+\.py)` \| (.+) \|$", text, re.MULTILINE)
+        self.functions = {file: re.findall(r"`([\w.]+)\(\)`", what) for file, what in rows}
+        leaves = re.search(r"^Leaves: (.+?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+        self.leaves = re.findall(r"`([^`]+\.py)`", leaves[1]) if leaves else []
+
+    @property
+    def files(self) -> list[str]:
+        return list(self.functions)
+
+
+def sections() -> dict[str, Section]:
+    page = (ROOT / "docs/dev/paths.md").read_text()
+    found = map(Section, re.split(r"^## ", page, flags=re.MULTILINE)[1:])
+    return {section.name: section for section in found}
+
+
+@cache
+def tree(file: str) -> ast.Module:
+    return ast.parse((PACKAGE / file).read_text())
+
+
+def defined(file: str) -> set[str]:
+    """The functions of a file: "function", "Class.method", and functions within functions."""
+    names = set[str]()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (part for part in node.body if hasattr(part, "name"))
+            names.update(f"{node.name}.{method.name}" for method in methods)
+    return names
+
+
+def imported(file: str) -> set[str]:
+    """The files of the package that a file imports, within functions too."""
+    names = set[str]()
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            names.update(part.replace(".", "/") + ".py" for part in parts)
+    return {name.removeprefix("nfsrdma_tools/") for name in names}
+
+
+def test_each_path_is_described() -> None:
+    assert set(sections()) == set(LONGEST)
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_a_path_names_files_and_functions_that_exist(name: str) -> None:
+    section = sections()[name]
+    assert 1 < len(section.files) <= LONGEST[name]
+    for file, functions in section.functions.items():
+        assert (PACKAGE / file).is_file(), file
+        assert functions, file
+        assert set(functions) <= defined(file), file
+
+
+@pytest.mark.parametrize("name", LONGEST)
+def test_an_earlier_file_of_a_path_imports_each_file(name: str) -> None:
+    section = sections()[name]
+    for index, file in enumerate(section.files[1:], start=1):
+        assert any(file in imported(earlier) for earlier in section.files[:index]), file
+    leaves = set().union(*map(imported, (*section.files, *section.leaves)))
+    assert set(section.leaves) <= leaves
+
+
+class Trace:
+    """A profiler (sys.setprofile): how often each function of the package runs."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def files(self) -> set[str]:
+        """The files with functions that ran, without the ground floor and ``__init__.py``."""
+        return {file for file, _ in self.calls if "/" in file and not file.endswith("__init__.py")}
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(f"{PACKAGE}/"):
+            self.calls[path.removeprefix(f"{PACKAGE}/"), frame.f_code.co_name] += 1
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A host with recorded mounts, a busy connection, and nfsd."""
+    monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
+    monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
+    monkeypatch.setattr(host_statistics, "_FSTAB", tmp_path / "fstab")
+    monkeypatch.setattr(
+        ClientFinder,
+        "look_up",
+        lambda self: setattr(self, "known", RpcClients({"/mnt/a": 3}, {"/mnt/a": (7,)})),
+    )
+    switches = tmp_path / "switches"
+    files = {
+        tmp_path / "mountstats": (DATA / "mountstats-6.12.txt").read_text(),
+        switches / "switch-0/xprt-7-rdma/xprt_state": "state=CONNECTED BOUND\n",
+        switches / "switch-0/xprt-7-rdma/xprt_info": "cong_win=16384\npending_q_len=2\n",
+        tmp_path / "clients/3/tasks": " 9 1 0 0x3 0x5 1 nfs_ops nfsv4 READ a:x q:xprt_pending\n",
+        tmp_path / "nfsd/threads": "8\n",
+        tmp_path / "nfsd/portlist": "rdma 20049\n",
+        tmp_path / "nfsd-statistics": "io 4096 77\nrpc 12 1 1 0 0\n",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(sunrpc.Transports.__init__, "__defaults__", (switches,))
+    monkeypatch.setattr(sunrpc.tasks, "__defaults__", (tmp_path / "clients",))
+    for function in (nfsctl.threads, nfsctl.listeners):
+        monkeypatch.setattr(function, "__defaults__", (tmp_path / "nfsd",))
+    monkeypatch.setattr(statistics.read, "__defaults__", (tmp_path / "nfsd-statistics",))
+
+
+@pytest.mark.usefixtures("host")
+def test_a_sample_crosses_the_files_of_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The dashboard's third sample: the first ones find mounts, and have no counts."""
+    samples: list[Trace] = []
+    delivered, deliver, take = threading.Event(), Hub.deliver, Sampler.take
+
+    def traced_take(sampler: Sampler) -> object:
+        # a new count of calls for each sample
+        if samples:
+            sys.setprofile(None)
+        stats = tmp_path / "mountstats"
+        stats.write_text(re.sub(r"READ: \d+ \d+", f"READ: {99 + len(samples)} 999",
+                                stats.read_text(), count=1))  # fmt: skip
+        samples.append(Trace())
+        sys.setprofile(samples[-1])
+        return take(sampler)
+
+    def counted_deliver(hub: Hub, snapshot: Any) -> None:
+        deliver(hub, snapshot)
+        if snapshot.number == 3:
+            sys.setprofile(None)
+            delivered.set()
+
+    web = SimpleNamespace(run=lambda sockets: delivered.wait(60))
+    monkeypatch.setattr(server, "http_server", lambda *_: web)
+    monkeypatch.setattr(Sampler, "take", traced_take)
+    monkeypatch.setattr(Hub, "deliver", counted_deliver)
+    service = server.Service([server.parse_address("127.0.0.1:0")])
+    server.serve(FeedOptions(interval=0.01, probes=False), service, lambda line: None)
+    assert delivered.is_set()
+    section, third = sections()["A sample of the dashboard"], samples[2]
+    assert third.files <= {*section.files, *section.leaves}
+    # all that the table lists runs, and the kernel's files are read once
+    assert set(section.files) <= third.files
+    relative = {module: Path(module.__file__).relative_to(PACKAGE).as_posix()
+                for module in (mountinfo, mountstats)}  # fmt: skip
+    assert third.calls[relative[mountstats], "read_all"] == 1
+    assert third.calls[relative[mountinfo], "read"] == 0
