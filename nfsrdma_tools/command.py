@@ -75,17 +75,18 @@ def stream(*argv: str | os.PathLike[str], watch: Callable[[], None]) -> Iterator
     CommandError after the last line when the program fails.
     """
     args = tuple(os.fspath(a) for a in argv)
-    with tempfile.TemporaryFile() as said:
-        with _running(args, None, None, said) as process:
+    with tempfile.TemporaryFile() as errors:
+        with _running(args, None, None, errors) as process:
             yield from _lines(process, watch)
             process.wait()
-        said.seek(0)
+        errors.seek(0)
         if process.returncode:
-            raise CommandError(args, process.returncode, _text(said.read()))
+            raise CommandError(args, process.returncode, _text(errors.read()))
 
 
 def _lines(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> Iterator[str]:
     assert process.stdout is not None  # noqa: S101 - for the type checker
+    # not the buffered reader of Python: select() does not see the lines that it has read ahead
     rest = b""
     while True:
         if not select.select([process.stdout], [], [], _WATCH_SECONDS)[0]:
@@ -105,11 +106,11 @@ def _running(
     args: tuple[str, ...],
     feed: IO[bytes] | None,
     env: Mapping[str, str] | None,
-    said: IO[bytes] | None = None,
+    errors: IO[bytes] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A program that is killed at the end of the block if it still runs."""
-    process = _start(args, feed, env, said, cwd)
+    process = _start(args, feed, env, errors, cwd)
     try:
         yield process
     finally:
@@ -142,7 +143,7 @@ def _start(
     args: tuple[str, ...],
     feed: IO[bytes] | None,
     env: Mapping[str, str] | None,
-    said: IO[bytes] | None = None,
+    errors: IO[bytes] | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
@@ -152,7 +153,7 @@ def _start(
             args,
             stdin=feed or subprocess.DEVNULL,
             stdout=pipe,
-            stderr=said or pipe,
+            stderr=errors or pipe,
             env=_environment(env),
             cwd=cwd,
         )
@@ -178,8 +179,9 @@ def _finish(
                 if left <= 0:
                     raise
     except subprocess.TimeoutExpired as error:
-        said = f"{_text(error.stderr)}\nkilled after {timeout:g} s"
-        return Result(args, _text(error.stdout), said, 124)
+        stderr = f"{_text(error.stderr)}\nkilled after {timeout:g} s"
+        # the status of timeout(1)
+        return Result(args, _text(error.stdout), stderr, 124)
 
 
 def _nothing() -> None:

@@ -41,9 +41,9 @@ class UsageError(UserError):
 class MismatchError(UserError):
     """The value in effect is not the requested one."""
 
-    def __init__(self, what: str, asked: object, found: object, hint: str = "") -> None:
-        self.what, self.asked, self.found = what, asked, found
-        super().__init__(f"{what}: requested {asked}, got {found}", hint)
+    def __init__(self, what: str, requested: object, in_effect: object, hint: str = "") -> None:
+        self.what = what
+        super().__init__(f"{what}: requested {requested}, got {in_effect}", hint)
 
 
 class CommandError(UserError):

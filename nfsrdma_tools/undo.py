@@ -125,13 +125,13 @@ class Unmount:
     def undo(self) -> None:
         """Unmount it; UserError if another mount covers it."""
         mounts = mounts_on(self.directory)
-        if mounts and self._made(mounts[-1]):
+        if mounts and self._is_ours(mounts[-1]):
             # umount.nfs, not umount(8): it can only unmount NFS
             run("umount.nfs", self.directory)
-        elif any(map(self._made, mounts)):
+        elif any(map(self._is_ours, mounts)):
             raise UserError(f"a mount of {mounts[-1].source} covers it")
 
-    def _made(self, mount: MountIdentity) -> bool:
+    def _is_ours(self, mount: MountIdentity) -> bool:
         if not self.line:
             return mount.source == self.source
         return mount.is_same(MountIdentity(self.line, self.unique))
@@ -219,13 +219,13 @@ class Journal:
     @classmethod
     def load(cls, path: Path) -> Journal:
         """Read the journal of another process; UserError when it is damaged."""
-        found = cls(path)
+        journal = cls(path)
         try:
             rows = json.loads(path.read_text())
-            found.actions = [_action(**row) for row in _listed(rows)]
+            journal.actions = [_action(**row) for row in _listed(rows)]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise UserError(f"{path} is not a journal of nfsrdma: {_damage(error)}") from error
-        return found
+        return journal
 
 
 @contextlib.contextmanager

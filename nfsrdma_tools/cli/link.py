@@ -33,13 +33,12 @@ def show(
     """List RDMA links with state, driver and resources in use."""
     from nfsrdma_tools.host.rdma import nldev
 
-    links = [each for each in nldev.links() if device in ("", each.device.name, each.name)]
+    links = [link for link in nldev.links() if device in ("", link.device.name, link.name)]
     if device and not links:
         raise UserError(f"no RDMA link {device!r}", "`nfsrdma link show` lists them")
     uses = nldev.resources()
     if as_json:
-        facts = [_facts(link, uses, nldev.statistics(link)) for link in links]
-        print_json({"links": facts})
+        print_json({"links": [_json(link, uses, nldev.statistics(link)) for link in links]})
     else:
         print_table([_HEAD, *(_row(link, uses.get(link.device.name, {})) for link in links)])
 
@@ -74,27 +73,27 @@ def add(
     from nfsrdma_tools.host.rdma import nldev
     from nfsrdma_tools.undo import journal
 
-    asked = _keywords(words or [], {"type": kind, "netdev": netdev})
-    if not asked["netdev"]:
+    keywords = _keywords(words or [], {"type": kind, "netdev": netdev})
+    if not keywords["netdev"]:
         raise UsageError("the network device is missing", "add: netdev NETDEV")
-    wanted = (asked["type"] or "rxe", name, asked["netdev"])
+    new = (keywords["type"] or "rxe", name, keywords["netdev"])
     if dry_run:
-        nldev.check_link(*wanted)
-        print_changes(_adding(*wanted), as_json)
+        nldev.check_link(*new)
+        print_changes(_changes(*new), as_json)
         return
     with journal() as changes:
-        if asked["type"] == "card":
+        if keywords["type"] == "card":
             card.load(changes)
-        link = nldev.add_link(*wanted, changes)
+        link = nldev.add_link(*new, changes)
         changes.keep()
     if as_json:
-        print_json(_facts(link, nldev.resources(), nldev.statistics(link)))
+        print_json(_json(link, nldev.resources(), nldev.statistics(link)))
         return
     print(f"{link.name} {link.state} {link.physical_state} on {link.netdev}")
     print(f"  lasts until a reboot; undo: nfsrdma link delete {link.device.name}")
 
 
-def _adding(kind: str, name: str, netdev: str) -> list[str]:
+def _changes(kind: str, name: str, netdev: str) -> list[str]:
     """The changes of `add`; UserError if there is no such network device."""
     from pathlib import Path
 
@@ -130,7 +129,7 @@ def delete(name: _Device) -> None:
         changes.keep()
 
 
-def _facts(
+def _json(
     link: Link, uses: dict[str, dict[str, int]], statistics: dict[str, int]
 ) -> dict[str, object]:
     device = link.device
@@ -156,6 +155,6 @@ _HEAD = ("LINK", "STATE", "PHYSICAL", "DRIVER", "PROTOCOL", "NETDEV", "FIRMWARE"
 
 def _row(link: Link, use: dict[str, int]) -> tuple[str, ...]:
     device = link.device
-    known = (link.state, link.physical_state, device.driver, device.protocol, link.netdev)
+    cells = (link.state, link.physical_state, device.driver, device.protocol, link.netdev)
     used = " ".join(f"{kind} {count}" for kind, count in sorted(use.items()) if count)
-    return (link.name, *(word or "-" for word in (*known, device.firmware, used)))
+    return (link.name, *(word or "-" for word in (*cells, device.firmware, used)))

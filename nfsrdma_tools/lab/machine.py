@@ -24,6 +24,7 @@ __all__ = ["Hardware", "Lan", "Machine", "qemu_argv"]
 _HUB = ("-netdev", "hubport,id=lan,hubid=1")
 # a kernel with KASAN takes minutes under emulation on a busy host
 _BOOT_SECONDS = 900
+# without gpt_auto systemd looks for partitions on the disks, which have none
 _APPEND = (
     "console=ttyS0 quiet mitigations=off net.ifnames=0 systemd.show_status=0"
     " root=/dev/vda systemd.gpt_auto=0"
@@ -57,9 +58,12 @@ def qemu_argv(
         *("-m", str(hardware.memory), "-display", "none"),
         *("-serial", f"file:{folder / node}.console"),
         *_boot(kernel),
+        # unsafe: QEMU ignores flushes, because the disk does not outlive the lab
         *("-drive", f"file={disk},if=virtio,cache=unsafe,discard=unmap"),
         *_modules(kernel),
+        # restrict: the guest has no access to the host's network; port 0: QEMU takes a free one
         *("-netdev", "user,id=n0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"),
+        # without a ROM the firmware does not try to boot from the network
         *("-device", "virtio-net-pci,netdev=n0,romfile="),
         *(hardware.lan or _HUB),
         *("-device", "virtio-net-pci,netdev=lan,rx_queue_size=1024,romfile="),

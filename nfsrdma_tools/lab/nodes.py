@@ -13,7 +13,7 @@ import tarfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from nfsrdma_tools import identity, module_source
 from nfsrdma_tools.command import Result
@@ -26,11 +26,35 @@ from nfsrdma_tools.lab.qemu import kvm_works, version
 from nfsrdma_tools.lab.ssh import Ssh
 from nfsrdma_tools.lock import try_file_lock
 
-__all__ = ["Nodes", "attach", "interactive", "inventory", "pack", "read_state", "status", "table"]
+__all__ = [
+    "LabState",
+    "Nodes",
+    "attach",
+    "interactive",
+    "inventory",
+    "pack",
+    "read_state",
+    "status",
+    "table",
+]
 
 # the paths of the toolkit and of the lab's facts in a node
 _SOURCE, _FACTS = "opt/nfsrdma/src", "etc/nfsrdma-lab.json"
 _PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
+
+
+class LabState(TypedDict, total=False):
+    """What the owner of a lab reports to other processes."""
+
+    phase: str
+    """"starting" or "ready"."""
+    owner: str
+    """The identity of the owner's process."""
+    accel: str
+    keys: str
+    config: dict[str, Any]
+    report: str
+    """An error that a kernel reported."""
 
 
 class Nodes:
@@ -98,7 +122,7 @@ class Nodes:
         write_atomically(self.folder / "state.json", json.dumps(state))
 
 
-def read_state(name: str) -> dict[str, Any]:
+def read_state(name: str) -> LabState:
     """The last state written by a lab's owner; empty if the lab is not up.
 
     Without the key "owner" if the owner has not written anything yet.
@@ -115,9 +139,9 @@ def read_state(name: str) -> dict[str, Any]:
     return state if current else {"phase": "starting"}
 
 
-def _state(name: str) -> dict[str, Any]:
+def _state(name: str) -> LabState:
     try:
-        state: dict[str, Any] = json.loads((paths.lab_dir(name) / "state.json").read_text())
+        state: LabState = json.loads((paths.lab_dir(name) / "state.json").read_text())
     except FileNotFoundError:
         return {}
     return state

@@ -38,6 +38,7 @@ class Ssh:
 
     def _try_open(self, port: int, alive: Callable[[], None]) -> bool:
         argv = (
+            # as for QEMU: it ends with this process, also after a kill -9
             *("setpriv", "--pdeathsig", "KILL", "ssh", "-M", "-N", "-S", str(self.control)),
             *(*self.options, "-p", str(port), "root@127.0.0.1"),
         )

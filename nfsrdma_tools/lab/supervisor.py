@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nfsrdma_tools.command import kill
 from nfsrdma_tools.errors import UserError
@@ -19,7 +18,7 @@ from nfsrdma_tools.lab import paths
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.console import KernelReportError
 from nfsrdma_tools.lab.lab import Lab, prepare
-from nfsrdma_tools.lab.nodes import read_state
+from nfsrdma_tools.lab.nodes import LabState, read_state
 
 __all__ = ["down", "up"]
 
@@ -27,7 +26,7 @@ __all__ = ["down", "up"]
 _SECONDS = 300
 
 
-def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
+def up(config: LabConfig, step: Callable[[str], None]) -> LabState:
     """Start a supervisor that brings a lab up; returns the lab's state."""
     if read_state(config.name):
         raise UserError(f"the lab {config.name} is already up", f"nfsrdma lab down {config.name}")
@@ -46,7 +45,7 @@ def up(config: LabConfig, step: Callable[[str], None]) -> dict[str, Any]:
         raise
 
 
-def _wait_until_ready(name: str, supervisor: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _wait_until_ready(name: str, supervisor: subprocess.Popen[bytes]) -> LabState:
     # without a limit: each step of the supervisor has its own, of 15 minutes for a boot
     while True:
         ended = supervisor.poll() is not None
