@@ -99,8 +99,10 @@ def as_it_is(kind: str) -> list[Case]:
     """The table, for a server of a kind."""
     if kind == "ours":
         return list(CASES.values())
-    sent = [case for name, case in CASES.items() if name not in kernel.NOT_SENT]
-    return [replace(case, may=case.may | {kernel.ANSWERS.get(case.name, "")}) for case in sent]
+    return [
+        replace(CASES[name], may=CASES[name].may | {answer})
+        for name, answer in kernel.ANSWERS.items()
+    ]
 
 
 class Client:

@@ -50,7 +50,7 @@ def test_a_client_that_sends_what_it_likes(both_ours: Lab, numbers: range) -> No
 
 def test_the_table_tells_servers_apart(module_pair: Lab) -> None:
     """The kernel's server deviates where it is known to, so the table sees what it looks for."""
-    # what it is not sent by hand may be among what is made at random
+    # it gets no messages that are made at random
     said = hostile_client(module_pair, SEED, range(0), "cut to")
     words = {word for words in said["by_hand"].values() for word in words}
     # threads of nfsd may answer the two calls behind a short message before the message
