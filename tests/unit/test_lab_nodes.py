@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands in nodes, the toolkit that they get, and their inventory."""
+
+import importlib.resources
+import io
+import json
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nfsrdma_tools.lab import nodes
+from nfsrdma_tools.lab.config import LabConfig
+from nfsrdma_tools.lab.nodes import Nodes, inventory, pack
+from nfsrdma_tools.lab.ssh import Ssh
+
+
+def test_arguments_reach_a_node_as_they_are() -> None:
+    ssh = Ssh(Path("/l"), "n", Path("/k"))
+    assert ssh.argv("echo", "a b;$(reboot)")[-1] == "echo 'a b;$(reboot)'"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "stdout", "terminal"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_a_command_gets_a_terminal_unless_its_input_or_output_is_a_file(
+    stdin: bool, stdout: bool, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal in the node would change each newline of a store that goes to a file."""
+
+    def argv(*command: str, tty: bool = False) -> tuple[str, ...]:
+        return ("sh", "-c", f"exit {int(tty)}")
+
+    node = SimpleNamespace(argv=argv)
+    lab = SimpleNamespace(config=LabConfig("demo"), ssh=lambda _: node, check=lambda: None)
+    monkeypatch.setattr(nodes, "attach", lambda _: lab)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: stdin))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(isatty=lambda: stdout))
+    assert nodes.interactive("demo", ["cat", "sweep.db"]) == int(terminal)
+
+
+def test_the_toolkit_is_packed_without_bytecode_and_with_the_labs_facts() -> None:
+    with tarfile.open(fileobj=io.BytesIO(pack({"clock": "wall"}))) as tar:
+        names = tar.getnames()
+        facts = tar.extractfile("etc/nfsrdma-lab.json")
+        assert facts is not None
+        assert facts.read() == b'{"clock": "wall"}'
+    assert "opt/nfsrdma/src/nfsrdma_tools/cli/main.py" in names
+    assert "opt/nfsrdma/src/nfsrdma_tools/data/kmod/Kbuild" in names
+    assert "opt/nfsrdma/src/nfsrdma_tools/data/bpf/README.md" in names
+    assert not [n for n in names if "__pycache__" in n]
+
+
+def test_what_a_build_of_the_module_left_is_not_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, kmod = tmp_path / "nfsrdma_tools", tmp_path / "kmod"
+    for folder in (package, kmod, tmp_path / "bpf"):
+        folder.mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    left = (
+        *("nfsrdma.ko", "wire.o", "nfsrdma.mod", "nfsrdma.mod.c", ".wire.o.cmd"),
+        *("Module.symvers", "modules.order", "features.h"),
+    )
+    for name in ("Kbuild", "wire.c", "wire.h", "features.sh", *left):
+        (kmod / name).touch()
+    monkeypatch.setattr(importlib.resources, "files", lambda _: package)
+    with tarfile.open(fileobj=io.BytesIO(pack({}))) as tar:
+        packed = {Path(name).name for name in tar.getnames() if "/data/kmod/" in name}
+    assert packed == {"Kbuild", "wire.c", "wire.h", "features.sh"}
+
+
+def lab_nodes(**more: object) -> Nodes:
+    return Nodes(LabConfig("demo", **more), "tcg", Path("/keys"))  # type: ignore[arg-type]
+
+
+def test_a_server_and_its_clients_over_the_labs_own_connections() -> None:
+    lab = lab_nodes(shape="pair", clients=2)
+    found = inventory(lab)
+    assert list(found["nfsrdma_servers"]["hosts"]) == ["server"]
+    assert list(found["nfsrdma_clients"]["hosts"]) == ["client1", "client2"]
+    assert set(found["all"]["hosts"]) == {"server", "client1", "client2"}
+    for node, way in found["all"]["hosts"].items():
+        assert way["ansible_ssh_args"].endswith(f"-o ControlPath={lab.ssh(node).control}")
+        assert "StrictHostKeyChecking=yes" in way["ansible_ssh_args"]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_one_machine_is_both_in_a_solo_lab() -> None:
+    hosts = inventory(lab_nodes())
+    groups = [list(hosts[name]["hosts"]) for name in ("nfsrdma_servers", "nfsrdma_clients")]
+    assert groups == [["solo"], ["solo"]]
