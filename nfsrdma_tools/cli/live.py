@@ -95,7 +95,7 @@ def dashboard(
 def _with_collectors(command: Callable[..., None]) -> Callable[..., None]:
     """Give the command an option per collector, None if it is not on the command line."""
     signature = inspect.signature(command, eval_str=True)
-    parameters = [each for each in signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+    parameters = [p for p in signature.parameters.values() if p.kind != p.VAR_KEYWORD]
     for name, content in COLLECTORS.items():
         option = flag(
             f"Export {content} (default: on).", f"--collector.{name}/--no-collector.{name}"

@@ -22,10 +22,12 @@ _NAMES = 2
 def frame(snapshot: Snapshot) -> list[str]:
     """The lines of a frame: host, mounts, clients of the server, events, unavailable metrics."""
     clients = snapshot.server.clients if snapshot.server else ()
-    busiest = sorted(snapshot.mounts, key=lambda each: (-each.read - each.written, each.directory))
+    busiest = sorted(
+        snapshot.mounts, key=lambda mount: (-mount.read - mount.written, mount.directory)
+    )
     return [
         _head(snapshot),
-        *_table([_MOUNTS, *(_mount(each, snapshot.seconds) for each in busiest)]),
+        *_table([_MOUNTS, *(_mount(mount, snapshot.seconds) for mount in busiest)]),
         *(_table([_CLIENTS, *(_client(c, snapshot.seconds) for c in clients)]) if clients else ()),
         *map(_event, snapshot.events),
         *(printable(f"unavailable: {what}: {why}") for what, why in snapshot.missing.items()),
@@ -48,7 +50,7 @@ def _rate(amount: float, seconds: float) -> str:
 
 
 def _mount(mount: Mount, seconds: float) -> _Row:
-    rates = (_rate(each, seconds) for each in (mount.read, mount.written, mount.rpcs))
+    rates = (_rate(amount, seconds) for amount in (mount.read, mount.written, mount.rpcs))
     transport = f"{mount.transport} {mount.vers}"
     return (mount.directory, transport, *rates, span(mount.mean_ms) or "-", mount.limit)
 
@@ -57,7 +59,7 @@ def _client(client: Client, seconds: float) -> _Row:
     counts, calls = client.counts, client.counts.get("calls", 0)
     amounts = (calls, counts.get("read_bytes", 0), counts.get("written", 0))
     mean = span(client.ns / calls / 1e6) if calls else "-"
-    return (client.peer, client.procedure, *(_rate(each, seconds) for each in amounts), mean)
+    return (client.peer, client.procedure, *(_rate(amount, seconds) for amount in amounts), mean)
 
 
 def _event(event: Event) -> str:
@@ -67,13 +69,13 @@ def _event(event: Event) -> str:
 
 def _table(rows: list[_Row]) -> list[str]:
     """Aligned rows: names and the last column of mounts to the left, numbers to the right."""
-    columns = [_column(place, column) for place, column in enumerate(zip(*rows, strict=True))]
+    columns = [_column(index, column) for index, column in enumerate(zip(*rows, strict=True))]
     return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
 
 
-def _column(place: int, cells: _Row) -> list[str]:
+def _column(index: int, cells: _Row) -> list[str]:
     plain = [printable(cell) for cell in cells]
     width = max(map(len, plain))
-    left = place < _NAMES or cells[0] == _MOUNTS[-1]
+    left = index < _NAMES or cells[0] == _MOUNTS[-1]
     align: Callable[[str, int], str] = str.ljust if left else str.rjust
     return [align(cell, width) for cell in plain]

@@ -39,21 +39,21 @@ def from_plain(kind: type[_T], plain: Any) -> _T:
     Raises UserError if ``to_plain`` cannot have made ``plain``.
     """
     try:
-        made: _T = _made(kind, plain)
+        value: _T = _from_plain(kind, plain)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise UserError(f"invalid {kind.__name__}: {error}") from error
-    return made
+    return value
 
 
 @lru_cache(maxsize=64)
 def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
-    return tuple((each.name, _default(each)) for each in fields(kind))
+    return tuple((member.name, _default(member)) for member in fields(kind))
 
 
-def _default(each: Field[Any]) -> Any:
-    if each.default_factory is not MISSING:
-        return each.default_factory()
-    return each.default
+def _default(member: Field[Any]) -> Any:
+    if member.default_factory is not MISSING:
+        return member.default_factory()
+    return member.default
 
 
 @lru_cache(maxsize=64)
@@ -61,18 +61,20 @@ def _types(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _made(kind: Any, plain: Any) -> Any:
+def _from_plain(kind: Any, plain: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        wanted = next(each for each in arguments if each is not type(None))
-        return None if plain is None else _made(wanted, plain)
+        wanted = next(argument for argument in arguments if argument is not type(None))
+        return None if plain is None else _from_plain(wanted, plain)
     if origin is dict:
-        return {key: _made(arguments[1], part) for key, part in dict(plain).items()}
+        return {key: _from_plain(arguments[1], part) for key, part in dict(plain).items()}
     if origin is tuple:
         return _tuple(arguments, plain)
     if is_dataclass(kind):
         known, make = _types(typing.cast(type, kind)), typing.cast(type, kind)
-        return make(**{n: _made(known[n], part) for n, part in dict(plain).items() if n in known})
+        return make(
+            **{n: _from_plain(known[n], part) for n, part in dict(plain).items() if n in known}
+        )
     return _simple(kind, plain)
 
 
@@ -80,8 +82,8 @@ def _tuple(arguments: tuple[Any, ...], plain: Any) -> tuple[Any, ...]:
     if not isinstance(plain, list):
         raise ValueError(f"expected a list, got {plain!r:.40}")
     if arguments[-1] is Ellipsis:
-        return tuple(_made(arguments[0], part) for part in plain)
-    return tuple(_made(kind, part) for kind, part in zip(arguments, plain, strict=True))
+        return tuple(_from_plain(arguments[0], part) for part in plain)
+    return tuple(_from_plain(kind, part) for kind, part in zip(arguments, plain, strict=True))
 
 
 def _simple(kind: Any, plain: Any) -> Any:

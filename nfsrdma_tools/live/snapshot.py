@@ -195,8 +195,8 @@ class Mount:
     @property
     def has_another(self) -> bool:
         """Whether it uses another transport than fstab requests; our module counts as "rdma"."""
-        found = "rdma" if self.transport == "nfsrdma" else self.transport
-        return self.asked not in ("", found)
+        effective = "rdma" if self.transport == "nfsrdma" else self.transport
+        return self.asked not in ("", effective)
 
     @property
     def did_something(self) -> bool:
@@ -238,8 +238,8 @@ class Client:
     def means(self) -> dict[str, float]:
         """Nanoseconds of each phase: per Call, and "send" per completed Send."""
         calls, sends = (self.counts.get(name, 0) for name in ("calls", "sends"))
-        each = {name: sends if name == "send" else calls for name in self.phases}
-        return {name: ns / each[name] for name, ns in self.phases.items() if each[name]}
+        times = {name: sends if name == "send" else calls for name in self.phases}
+        return {name: ns / times[name] for name, ns in self.phases.items() if times[name]}
 
 
 @dataclass(frozen=True)

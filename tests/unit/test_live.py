@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
@@ -47,6 +47,7 @@ from nfsrdma_tools.live.snapshot import (
 )
 from nfsrdma_tools.probes import kernel_events, probe_sets, program
 from nfsrdma_tools.probes.maps import Row
+from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 DATA = Path(__file__).parent / "data"
@@ -57,7 +58,7 @@ LOOK = ClientFinder.look_up
 
 
 @pytest.fixture
-def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
+def reader(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     """A host with the mounts of a file of Linux 6.12; ``read`` writes its mountstats."""
     monkeypatch.setattr(host_statistics, "_INFO", DATA / "mountinfo-6.12.txt")
     monkeypatch.setattr(host_statistics, "_STATS", tmp_path / "mountstats")
@@ -67,9 +68,9 @@ def facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostReader:
     return HostReader(ClientFinder())
 
 
-def read(facts: HostReader, mountstats: str) -> Readings:
+def read(reader: HostReader, mountstats: str) -> Readings:
     host_statistics._STATS.write_text(mountstats)
-    return facts.read()
+    return reader.read()
 
 
 @pytest.mark.parametrize("taken", [snapshot(), hostile(), snapshot(2, (), server=served())])
@@ -126,13 +127,13 @@ def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
         list(recording.read(tmp_path / "none"))
 
 
-def test_counts_are_the_difference_of_two_readings(facts: HostReader) -> None:
+def test_counts_are_the_difference_of_two_readings(reader: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     again = text.replace("READ: 23 23 0 4048", "READ: 24 25 0 4148", 1)
     again = again.replace("bytes:\t0 0 1507328", "bytes:\t0 0 1507428", 1)
     again = again.replace("rdma 0 0 1 0 8 55 55", "rdma 0 0 2 0 9 57 56", 1)
-    before = read(facts, text)
-    found = {m.directory: m for m in facts.mounts(read(facts, again), before)}
+    before = read(reader, text)
+    found = {m.directory: m for m in reader.mounts(read(reader, again), before)}
     busy = found.pop("/mnt/a")
     assert busy.ops == (Op("READ", 1, again=1, sent=100),)
     assert busy.direct == 100
@@ -146,22 +147,24 @@ def test_counts_are_the_difference_of_two_readings(facts: HostReader) -> None:
      ("fstype nfs4", "fstype nfs"), ("        NULL: 1 1 0 40 24 38 1 39 0\n", ""),
      ("\txprt:\trdma 0 0 1 0 8", "\txprt:\trdma 0 0 1 0 8 1\n\txprt:\trdma 0 0 1 0 8")],
 )  # fmt: skip
-def test_a_new_mount_in_the_same_place_has_no_counts(old: str, new: str, facts: HostReader) -> None:
+def test_a_new_mount_in_the_same_place_has_no_counts(
+    old: str, new: str, reader: HostReader
+) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
     assert old in text
-    before = read(facts, text)
-    mounts = facts.mounts(read(facts, text.replace(old, new, 1)), before)
+    before = read(reader, text)
+    mounts = reader.mounts(read(reader, text.replace(old, new, 1)), before)
     (mount,) = (each for each in mounts if each.directory == "/mnt/a")
     assert not mount.did_something
     assert mount.xprts
 
 
-def test_an_invalid_line_is_reported(facts: HostReader) -> None:
+def test_an_invalid_line_is_reported(reader: HostReader) -> None:
     text = mountinfo.read_text(DATA / "mountstats-6.12.txt")
-    assert read(facts, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
-    assert "cannot parse mountstats" in facts.missing["mountstats"]
-    assert read(facts, text).mounts
-    assert facts.missing == {}
+    assert read(reader, text.replace("bytes:\t0 0 1507328", "bytes:\t0 0 x", 1)).mounts == {}
+    assert "cannot parse mountstats" in reader.missing["mountstats"]
+    assert read(reader, text).mounts
+    assert reader.missing == {}
 
 
 TASKS = """\
@@ -239,7 +242,7 @@ def test_counters_of_a_personality_restart_with_its_connection() -> None:
 
 
 def test_a_look_for_clients_that_failed_is_repeated(
-    facts: HostReader, monkeypatch: pytest.MonkeyPatch
+    reader: HostReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mounts do not change again, so nothing else would cause another look."""
     found: Iterator[OSError | dict[int, tuple[str, ...]]] = iter(
@@ -254,13 +257,13 @@ def test_a_look_for_clients_that_failed_is_repeated(
 
     monkeypatch.setattr("nfsrdma_tools.live.collect.host_statistics.clients", clients)
     monkeypatch.setattr(ClientFinder, "look_up", LOOK)
-    now = facts.read()
+    now = reader.read()
     for _ in range(2):
-        facts.mounts(now, now)
-        thread = facts.owners._thread
+        reader.mounts(now, now)
+        thread = reader.clients._thread
         assert thread
         thread.join()
-    assert facts.owners.known.clients == {"/mnt": 3}
+    assert reader.clients.known.clients == {"/mnt": 3}
 
 
 def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,16 +276,16 @@ def test_a_pending_rpc_has_an_age(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pending.add_to((mount(),), known, 108.0)[0].waiting == ()
 
 
-def test_mounts_from_files_of_the_kernel(facts: HostReader) -> None:
+def test_mounts_from_files_of_the_kernel(reader: HostReader) -> None:
     """Two readings of the same text: all mounts, and no counts."""
-    now = read(facts, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
-    found = {m.directory: m for m in facts.mounts(now, now)}
+    now = read(reader, mountinfo.read_text(DATA / "mountstats-6.12.txt"))
+    found = {m.directory: m for m in reader.mounts(now, now)}
     assert set(found) == {"/mnt/a", "/mnt/b", "/mnt/c d", "/mnt/e", "/mnt/g"}
     assert found["/mnt/b"].asked == "rdma"
     assert found["/mnt/b"].transport == "tcp"
     assert len(found["/mnt/b"].xprts) == 4
     assert not any(mount.did_something for mount in found.values())
-    assert {m.directory for m in facts.mounts(Readings(), now)} == set(found)
+    assert {m.directory for m in reader.mounts(Readings(), now)} == set(found)
 
 
 def test_snapshots_need_neither_nfs_nor_root() -> None:
@@ -350,7 +353,7 @@ class Faulty:
         monkeypatch.setattr(probe_sets, "probe_set", self._probe_set)
 
     def counted(self) -> probe_statistics.ProbeReader:
-        session = SimpleNamespace(table=lambda _: {}, missing=())
+        session = cast(Session, SimpleNamespace(table=lambda _: {}, missing=()))
         return probe_statistics.ProbeReader(session, tuple(self.counts))
 
     def _probe_set(self, name: str) -> object:
@@ -379,7 +382,7 @@ def test_a_reading_that_fails_does_not_turn_the_probes_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sampler = Sampler()
-    sampler._counted = Faulty(monkeypatch, 2).counted()
+    sampler._probes = Faulty(monkeypatch, 2).counted()
     monkeypatch.setattr("nfsrdma_tools.live.collect.sampler.on_mounts", lambda mounts, *_: mounts)
     assert "Invalid argument" in sampler.take().missing["latency"]
     assert "latency" not in sampler.take().missing
@@ -468,7 +471,7 @@ def test_losses_of_probes_add_up_in_missing() -> None:
     sampler = Sampler()
     found = {**counted_found(), "server": server.Server({}, {})}
     counted = SimpleNamespace(read=lambda: {**found, "lost": next(lost)}, failed={})
-    sampler._counted = counted  # type: ignore[assignment]
+    sampler._probes = counted  # type: ignore[assignment]
     first, *others, last = (sampler.take() for _ in range(4))
     assert not any(name.startswith("lost") for name in first.missing)
     assert [each.lost for each in others] == [{"rpcs": 3}, {"rpcs": 4, "windows": 1}]
@@ -495,7 +498,8 @@ def test_each_kind_of_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     losses = SimpleNamespace(items=lambda: [(0, [next(rpcs)]), (1, [0]), (2, [0]), (3, [0])])
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
     monkeypatch.setattr(probe_statistics, "CPU_EVERY", math.inf)
-    counting = probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: losses), tuple(added))
+    session = cast(Session, SimpleNamespace(table=lambda _: losses))
+    counting = probe_statistics.ProbeReader(session, tuple(added))
     assert counting.read()["lost"] == {"rpcs": 2, "events": 4, "samples": 9}
     # CPU time by layer is read less often
     assert counting.read()["lost"] == {"events": 4}
@@ -511,7 +515,8 @@ def test_reading_stacks_does_not_prolong_the_first_interval(
         return SimpleNamespace(read=lambda _: order.append(name))
 
     monkeypatch.setattr(probe_sets, "probe_set", probe_set)
-    probe_statistics.ProbeReader(SimpleNamespace(table=lambda _: {}), ("latency", "cpu", "chunks"))
+    session = cast(Session, SimpleNamespace(table=lambda _: {}))
+    probe_statistics.ProbeReader(session, ("latency", "cpu", "chunks"))
     assert order[0] == "cpu"
 
 
@@ -576,7 +581,7 @@ def test_any_probe_set_may_be_absent(attached: str) -> None:
 
 def test_a_snapshot_needs_no_probe_set() -> None:
     sampler = Sampler()
-    sampler._counted = SimpleNamespace(read=lambda: {"lost": {}}, failed={})  # type: ignore[assignment]
+    sampler._probes = SimpleNamespace(read=lambda: {"lost": {}}, failed={})  # type: ignore[assignment]
     assert "probes" not in sampler.take().missing
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshots_made import changed, mount, personality, served, snapshot, xprt
+from unit.snapshots_made import changed, mount, personality, served, snapshot, xprt
 
 from nfsrdma_tools.cli.output import SCHEMA_VERSION
 from nfsrdma_tools.cli.top import top

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
@@ -70,8 +70,8 @@ class Readings:
 class HostReader:
     """Reads the host; ``missing`` has the sources that could not be read, and the reason."""
 
-    def __init__(self, owners: ClientFinder) -> None:
-        self.owners = owners
+    def __init__(self, clients: ClientFinder) -> None:
+        self.clients = clients
         self.missing: dict[str, str] = {}
         self._watch = mountinfo.Watch(_INFO)
         self._mounts: list[Mount] = []
@@ -83,34 +83,35 @@ class HostReader:
 
     def read(self) -> Readings:
         """Read the counters."""
-        mounts = self._tried("mountstats", lambda: mountstats.read_all(_STATS)) or ()
+        mounts = self._try("mountstats", lambda: mountstats.read_all(_STATS)) or ()
         return Readings(
-            mounts={str(each.directory): each for each in mounts},
-            cpu=self._tried("CPU", cpu_time.busy),
-            nfsd=self._tried("nfsd", nfsd_stats.read),
-            transports={each.number: each for each in client_debugfs.transports()},
+            mounts={str(stats.directory): stats for stats in mounts},
+            cpu=self._try("CPU", cpu_time.busy),
+            nfsd=self._try("nfsd", nfsd_stats.read),
+            transports={state.number: state for state in client_debugfs.transports()},
         )
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
         """All NFS superblocks with their counts between two readings."""
-        self._look()
-        transports, made = self._transports.read(), dict[Any, tuple[Xprt, ...]]()
-        found = []
+        self._refresh()
+        transports = self._transports.read()
+        shared: dict[tuple[tuple[int, ...] | str, str], tuple[Xprt, ...]] = {}
+        mounts = []
         for mount in self._mounts:
             stats = now.mounts.get(mount.directory)
             if stats is None:
-                found.append(mount)
+                mounts.append(mount)
                 continue
             added = _difference(stats, before.mounts.get(mount.directory))
             numbers = self._known.xprts.get(mount.directory, ())
             # mounts that share connections share the tuple of them
             key = numbers or mount.directory, mount.transport
-            if key not in made:
-                there = tuple(transports[n] for n in numbers if n in transports)
-                shown = _xprts(added.xprts, there, mount.transport)
-                made[key] = tuple(_with_personality(each, now, before) for each in shown)
-            found.append(_done(mount, added, made[key]))
-        return tuple(found)
+            if key not in shared:
+                states = tuple(transports[n] for n in numbers if n in transports)
+                xprts = _xprts(added.xprts, states, mount.transport)
+                shared[key] = tuple(_with_personality(xprt, now, before) for xprt in xprts)
+            mounts.append(_with_counts(mount, added, shared[key]))
+        return tuple(mounts)
 
     def processors(self, now: Readings, before: Readings) -> Processors:
         """CPU time between two readings."""
@@ -121,13 +122,14 @@ class HostReader:
 
     def server(self, now: Readings, before: Readings) -> Server | None:
         """Counts of nfsd between two readings; None if it does not run."""
-        threads = self._tried("nfsd threads", nfsctl.threads)
+        threads = self._try("nfsd threads", nfsctl.threads)
         if not threads or not now.nfsd:
             return None
         if self._turn % _SLOWLY == 1:
-            self._listeners = tuple(map(str, self._tried("listeners", nfsctl.listeners) or ()))
+            self._listeners = tuple(map(str, self._try("listeners", nfsctl.listeners) or ()))
         then = before.nfsd or now.nfsd
         names = ("read_bytes", "write_bytes", "calls", "bad_calls")
+        # the counters restart at 0 with module nfsd
         grown = {n: max(getattr(now.nfsd, n) - getattr(then, n), 0) for n in names}
         reach = server_debugfs.personality_totals()
         return Server(
@@ -147,32 +149,32 @@ class HostReader:
         """The RDMA ports."""
         return tuple(
             Port(p.name, p.netdev, p.state, p.physical)
-            for p in self._tried("RDMA ports", self._ports.read) or ()
+            for p in self._try("RDMA ports", self._ports.read) or ()
         )
 
-    def _tried(self, name: str, read: Callable[[], _T]) -> _T | None:
+    def _try(self, name: str, read: Callable[[], _T]) -> _T | None:
         try:
-            found = read()
+            value = read()
         except (OSError, UserError) as error:
             self.missing[name] = getattr(error, "strerror", None) or str(error)
             return None
         self.missing.pop(name, None)
-        return found
+        return value
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
             entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
-            self._mounts = [*map(_slow, _grouped(map(Effect.of, entries)))]
-            self.owners.look_up()
-        elif self.owners.has_failed:
-            self.owners.look_up()
-        if self._known is not self.owners.known:
-            self._known = self.owners.known
+            self._mounts = [*map(_with_read_ahead, _grouped(map(Effect.of, entries)))]
+            self.clients.look_up()
+        elif self.clients.has_failed:
+            self.clients.look_up()
+        if self._known is not self.clients.known:
+            self._known = self.clients.known
             self._transports = sunrpc.Transports(set().union(*self._known.xprts.values()))
         for i in range(self._turn % _SLOWLY, len(self._mounts), _SLOWLY):
-            self._mounts[i] = _slow(self._mounts[i])
+            self._mounts[i] = _with_read_ahead(self._mounts[i])
 
 
 def host_name() -> tuple[str, str]:
@@ -180,32 +182,32 @@ def host_name() -> tuple[str, str]:
     return socket.gethostname(), os.uname().release
 
 
-def _grouped(found: Iterable[Effect]) -> list[Mount]:
+def _grouped(mounts: Iterable[Effect]) -> list[Mount]:
     asked = fstab.asked_transports(files.read(_FSTAB))
     by_device: dict[str, Mount] = {}
-    for each in found:
-        directory = str(each.directory)
-        first = by_device.get(each.device)
+    for mount in mounts:
+        directory = str(mount.directory)
+        first = by_device.get(mount.device)
         if first:
-            by_device[each.device] = replace(first, also=(*first.also, directory))
+            by_device[mount.device] = replace(first, also=(*first.also, directory))
             continue
-        by_device[each.device] = Mount(
-            device=each.device,
+        by_device[mount.device] = Mount(
+            device=mount.device,
             directory=directory,
-            target=str(each.target),
-            fstype=each.fstype,
-            transport=each.transport,
-            asked=asked.get(each.directory, ""),
-            vers=each.vers,
-            rsize=each.rsize,
-            wsize=each.wsize,
-            nconnect=each.nconnect,
+            target=str(mount.target),
+            fstype=mount.fstype,
+            transport=mount.transport,
+            asked=asked.get(mount.directory, ""),
+            vers=mount.vers,
+            rsize=mount.rsize,
+            wsize=mount.wsize,
+            nconnect=mount.nconnect,
             limit=IDLE,
         )
     return list(by_device.values())
 
 
-def _slow(mount: Mount) -> Mount:
+def _with_read_ahead(mount: Mount) -> Mount:
     try:
         window = readahead.get_kb(mount.device)
     except UserError:
@@ -217,40 +219,44 @@ def _difference(
     now: mountstats.MountStats, before: mountstats.MountStats | None
 ) -> mountstats.MountStats:
     """The counts between two readings; none for a mount that is new in this interval."""
+    # a new mount on the same directory often has the same device, too: the kernel gives the lowest
+    # free number to a superblock (get_anon_bdev in fs/super.c)
     with contextlib.suppress(UserError):
         return mountstats.difference(now, before or now)
     return mountstats.difference(now, now)
 
 
-def _done(mount: Mount, added: mountstats.MountStats, xprts: tuple[Xprt, ...]) -> Mount:
-    done = ((n, op) for n, op in added.operations.items() if op.operations or op.transmissions)
+def _with_counts(mount: Mount, added: mountstats.MountStats, xprts: tuple[Xprt, ...]) -> Mount:
+    busy = ((n, op) for n, op in added.operations.items() if op.operations or op.transmissions)
     counted = added.bytes
     return replace(
         mount,
         read=counted.server_read,
         written=counted.server_write,
         direct=counted.direct_read + counted.direct_write,
-        ops=tuple(_op(name, each) for name, each in done),
+        ops=tuple(_op(name, counts) for name, counts in busy),
         xprts=xprts,
     )
 
 
-def _op(name: str, done: mountstats.Operation) -> Op:
-    again = max(done.transmissions - done.operations, 0)
+def _op(name: str, counts: mountstats.Operation) -> Op:
+    again = max(counts.transmissions - counts.operations, 0)
     return Op(
-        name, done.operations, done.errors, done.timeouts, again, done.bytes_sent,
-        done.bytes_received, done.queue_ms, done.rtt_ms, done.execute_ms,
+        name, counts.operations, counts.errors, counts.timeouts, again, counts.bytes_sent,
+        counts.bytes_received, counts.queue_ms, counts.rtt_ms, counts.execute_ms,
     )  # fmt: skip
 
 
 def _xprts(
     counted: tuple[mountstats.Xprt, ...], transports: tuple[sunrpc.Transport, ...], transport: str
 ) -> tuple[Xprt, ...]:
-    # both list connections in the order of their creation
+    # both list connections in the order of their creation: the kernel appends to the list of a
+    # switch (xprt_switch_add_xprt_locked in net/sunrpc/xprtmultipath.c)
     if len(counted) != len(transports):
-        return tuple(map(_counted, counted))
+        return tuple(map(_from_mountstats, counted))
     return tuple(
-        _shown(_counted(c), t, transport) for c, t in zip(counted, transports, strict=True)
+        _with_state(_from_mountstats(c), t, transport)
+        for c, t in zip(counted, transports, strict=True)
     )
 
 
@@ -268,12 +274,12 @@ def _with_personality(xprt: Xprt, now: Readings, before: Readings) -> Xprt:
     return replace(xprt, personality=Personality(state.personality, state.gauges, grown))
 
 
-def _counted(xprt: mountstats.Xprt) -> Xprt:
+def _from_mountstats(xprt: mountstats.Xprt) -> Xprt:
     counters = {n: count for n, count in xprt.counters.items() if count and n not in _NOT_COUNTED}
     return Xprt(kind=xprt.proto, connects=counters.pop("connect_count", 0), counters=counters)
 
 
-def _shown(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
+def _with_state(xprt: Xprt, state: sunrpc.Transport, transport: str) -> Xprt:
     # sunrpc's congestion window has the credits of the kernel's transport, not of our module
     credits = Credits(state.credits, state.used) if transport == "rdma" else Credits()
     return replace(
@@ -366,6 +372,7 @@ class PendingRpcs:
 
 
 def _busy(xprts: Sequence[Xprt]) -> bool:
+    # None: without sysfs (before Linux 5.14), the lengths of the queues are unknown
     return any(x.pending or x.sending or x.backlog or x.connected is not True for x in xprts)
 
 

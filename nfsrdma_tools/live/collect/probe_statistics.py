@@ -32,6 +32,7 @@ from nfsrdma_tools.live.snapshot import (
 )
 from nfsrdma_tools.probes import probe_sets
 from nfsrdma_tools.probes.maps import Row, lost, split
+from nfsrdma_tools.probes.session import Session
 from nfsrdma_tools.probes.sets import chunks, connections, latency, readahead, registrations, server
 
 __all__ = ["ProbeReader", "clients", "connection_events", "counting", "on_mounts", "with_layers"]
@@ -50,7 +51,7 @@ class ProbeReader:
     counts.  ``failed`` has the reason by set.
     """
 
-    def __init__(self, session: Any, names: Sequence[str]) -> None:
+    def __init__(self, session: Session, names: Sequence[str]) -> None:
         self.session = session
         self._sets = {name: probe_sets.probe_set(name) for name in names}
         # cpu first: it may load symbols for seconds, and the others' first interval begins here
@@ -71,16 +72,16 @@ class ProbeReader:
     def read(self) -> dict[str, Any]:
         """The new counts by probe set; "lost" has the numbers of uncounted events by kind."""
         self.failed = {}
-        found: dict[str, Any] = {}
+        counts: dict[str, Any] = {}
         for name in self._sets:
             with self._noting(name):
-                found[name] = self._layers() if name == "cpu" else self._added(name)
+                counts[name] = self._layers() if name == "cpu" else self._added(name)
         with self._noting("idle rows"):
             self._free()
         missed: dict[str, int] = {}
         with self._noting("losses"):
-            missed = self._missed(found)
-        return {**found, "lost": missed}
+            missed = self._missed(counts)
+        return {**counts, "lost": missed}
 
     @contextmanager
     def _noting(self, what: str) -> Iterator[None]:
@@ -92,13 +93,13 @@ class ProbeReader:
             self.failed[what] = f"reading the probes failed: {error!r}"
             self._failures[what] += 1
 
-    def _missed(self, found: Mapping[str, Any]) -> dict[str, int]:
+    def _missed(self, counts: Mapping[str, Any]) -> dict[str, int]:
         before, self._lost = self._lost, lost(self.session)
         missed = (self._lost - before)._asdict()
-        if "connections" in found:
-            missed["events"] = found["connections"].lost
-        if found.get("cpu", {}).get("fresh"):
-            missed["samples"] = found["cpu"]["lost"]
+        if "connections" in counts:
+            missed["events"] = counts["connections"].lost
+        if counts.get("cpu", {}).get("fresh"):
+            missed["samples"] = counts["cpu"]["lost"]
         return {name: count for name, count in missed.items() if count}
 
     def _free(self) -> None:
@@ -137,21 +138,21 @@ def counting(
             missing["probes"] = str(error)
             yield None
             return
-        missing.update({each.event: each.reason for each in session.missing})
+        missing.update({event.event: event.reason for event in session.missing})
         yield ProbeReader(session, names)
 
 
 def on_mounts(
-    mounts: Sequence[Mount], found: Mapping[str, Any], known: RpcClients
+    mounts: Sequence[Mount], counts: Mapping[str, Any], known: RpcClients
 ) -> tuple[Mount, ...]:
     """The mounts with the counts of the probes; a mount without counts is the same object.
 
-    ``found`` has the probe sets that are attached: any of them may be absent.
+    ``counts`` has the probe sets that are attached: any of them may be absent.
     """
     rows = _Rows(
-        found,
-        _by_client(_part(found, "latency", "sums")),
-        _by_client(_part(found, "chunks", "counts")),
+        counts,
+        _by_client(_part(counts, "latency", "sums")),
+        _by_client(_part(counts, "chunks", "counts")),
     )
     seen = rows.owners()
     return tuple(
@@ -162,7 +163,7 @@ def on_mounts(
 class _Rows(NamedTuple):
     """The counts, and the rows of latency and chunks by client."""
 
-    found: Mapping[str, Any]
+    counts: Mapping[str, Any]
     timings: dict[int, list[Row]]
     messages: dict[int, list[Row]]
 
@@ -174,22 +175,22 @@ class _Rows(NamedTuple):
     @property
     def regions(self) -> Mapping[tuple[bool, int], Sequence[int]]:
         """Operations on memory regions by their owner."""
-        return _part(self.found, "registrations", "counts")
+        return _part(self.counts, "registrations", "counts")
 
     @property
     def credits(self) -> Mapping[tuple[bool, int], connections.Credit]:
         """Credits by their owner."""
-        return _part(self.found, "connections", "credits")
+        return _part(self.counts, "connections", "credits")
 
     @property
     def ahead(self) -> Mapping[str, Sequence[int]]:
         """Read-ahead by device."""
-        return _part(self.found, "readahead", "counts")
+        return _part(self.counts, "readahead", "counts")
 
 
-def _part(found: Mapping[str, Any], probe_set: str, name: str) -> Mapping[Any, Any]:
+def _part(counts: Mapping[str, Any], probe_set: str, name: str) -> Mapping[Any, Any]:
     """A mapping of a probe set's counts; empty if the set is not attached."""
-    part: Mapping[Any, Any] = getattr(found.get(probe_set), name, {})
+    part: Mapping[Any, Any] = getattr(counts.get(probe_set), name, {})
     return part
 
 
@@ -212,11 +213,11 @@ def _on(mount: Mount, rows: _Rows, known: RpcClients) -> Mount:
         parts["ahead"] = Ahead(_named(readahead.COUNTS, ahead))
     client = known.clients.get(mount.directory)
     if client in rows.timings:
-        parts["timings"] = _timings(rows.found["latency"], rows.timings[client])
+        parts["timings"] = _timings(rows.counts["latency"], rows.timings[client])
     if client in rows.messages:
-        parts["chunks"] = _chunks(rows.found["chunks"], rows.messages[client])
+        parts["chunks"] = _chunks(rows.counts["chunks"], rows.messages[client])
     owners = _owners(mount, client, known)
-    if rows.regions and (regions := _regions(rows.found["registrations"], owners)):
+    if rows.regions and (regions := _regions(rows.counts["registrations"], owners)):
         parts["regions"] = regions
     parts |= _credits(mount, rows.credits, owners)
     return replace(mount, **parts) if parts else mount
@@ -301,9 +302,9 @@ def clients(added: server.Server) -> tuple[Client, ...]:
     )  # fmt: skip
 
 
-def with_layers(spent: Processors, found: Mapping[str, Any]) -> Processors:
+def with_layers(spent: Processors, counts: Mapping[str, Any]) -> Processors:
     """CPU time with the newest counts by layer."""
-    cpu = found.get("cpu")
+    cpu = counts.get("cpu")
     if not cpu:
         return spent
     rows = [row for row in cpu["rows"] if "client_ns" in row and row["layer"] != "busy"]

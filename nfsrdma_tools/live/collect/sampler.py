@@ -53,14 +53,14 @@ class Sampler:
     def __init__(self, interval: float = 1.0, sets: Sequence[str] = NAMES) -> None:
         self.interval = interval
         self._sets = sets
-        self._owners = ClientFinder()
-        self._facts = HostReader(self._owners)
+        self._clients = ClientFinder()
+        self._host = HostReader(self._clients)
         self._pending = PendingRpcs()
         self._stop = threading.Event()
         self._before: Readings | None = None
         self._at = 0.0
         self._number = 0
-        self._counted: ProbeReader | None = None
+        self._probes: ProbeReader | None = None
         self._lock = threading.Lock()
         self._missing: dict[str, str] = {}
         self._unread: dict[str, str] = {}
@@ -87,52 +87,53 @@ class Sampler:
 
     def take(self) -> Snapshot:
         """A snapshot of the time since the last ``take``; the first one has no counts."""
-        spent, now, clock = time.thread_time_ns(), self._facts.read(), time.monotonic()
+        spent, now, clock = time.thread_time_ns(), self._host.read(), time.monotonic()
         before, then = self._before or now, self._at
         self._before, self._at, self._number = now, clock, self._number + 1
         snapshot = self._with_probes(
             Snapshot(
                 time=time.time(),
+                # by the monotonic clock: NTP or an administrator may set the time of day
                 seconds=clock - then if then else 0.0,
                 number=self._number,
                 host=self._name[0],
                 kernel=self._name[1],
-                mounts=self._facts.mounts(now, before),
-                server=self._facts.server(now, before),
-                processors=self._facts.processors(now, before),
-                ports=self._facts.ports(),
+                mounts=self._host.mounts(now, before),
+                server=self._host.server(now, before),
+                processors=self._host.processors(now, before),
+                ports=self._host.ports(),
             )
         )
         self._lost.update(snapshot.lost)
-        missing = {**self._facts.missing, **self._missing, **self._unread, **_lost(self._lost)}
+        missing = {**self._host.missing, **self._missing, **self._unread, **_lost(self._lost)}
         cost = time.thread_time_ns() - spent
         return replace(snapshot, missing=missing, cost_ns=cost)
 
     def _with_probes(self, snapshot: Snapshot) -> Snapshot:
-        known = self._owners.known
+        known = self._clients.known
         waiting = self._pending.add_to(snapshot.mounts, known, time.monotonic())
         snapshot = replace(snapshot, mounts=waiting)
-        found = self._found()
-        if found is None:
+        counts = self._probe_counts()
+        if counts is None:
             return snapshot
         epoch = time.time() - time.monotonic()
         return replace(
             snapshot,
-            mounts=on_mounts(snapshot.mounts, found, known),
-            server=_with_clients(snapshot.server, found),
-            processors=with_layers(snapshot.processors, found),
-            lost=found["lost"],
+            mounts=on_mounts(snapshot.mounts, counts, known),
+            server=_with_clients(snapshot.server, counts),
+            processors=with_layers(snapshot.processors, counts),
+            lost=counts["lost"],
             events=connection_events(
-                getattr(found.get("connections"), "events", ()), snapshot.mounts, known, epoch
+                getattr(counts.get("connections"), "events", ()), snapshot.mounts, known, epoch
             ),
         )
 
-    def _found(self) -> dict[str, Any] | None:
+    def _probe_counts(self) -> dict[str, Any] | None:
         # the other thread detaches them under this lock
         with self._lock:
-            found = self._counted.read() if self._counted else None
-            self._unread = self._counted.failed if self._counted else {}
-            return found
+            counts = self._probes.read() if self._probes else None
+            self._unread = self._probes.failed if self._probes else {}
+            return counts
 
     def _probe(self) -> None:
         """Attach the probes, and again when a module with their events is loaded or unloaded.
@@ -150,17 +151,17 @@ class Sampler:
         """Attach the probes until the kernel's events differ; False if they fail."""
         self._missing, missing = {"probes": _ATTACHING}, dict[str, str]()
         with ExitStack() as stack:
-            counted = self._attached(stack, missing)
-            self._missing, self._counted = missing, counted
-            if not counted:
+            reader = self._attached(stack, missing)
+            self._missing, self._probes = missing, reader
+            if not reader:
                 return False
-            while not counted.is_broken and self._unchanged(events):
+            while not reader.is_broken and self._unchanged(events):
                 pass
             with self._lock:
-                self._counted = None
-        if counted.is_broken:
-            self._missing = {**missing, "probes": "; ".join(counted.failed.values())}
-        return not counted.is_broken
+                self._probes = None
+        if reader.is_broken:
+            self._missing = {**missing, "probes": "; ".join(reader.failed.values())}
+        return not reader.is_broken
 
     def _unchanged(self, events: Sequence[Pair]) -> bool:
         """Wait a second; False if the sampler stops, or if the kernel's events differ."""
@@ -176,10 +177,10 @@ class Sampler:
 
 
 def _lost(sums: Counter[str]) -> dict[str, str]:
-    return {f"lost {what}": f"not counted by the probes: {n}" for what, n in sums.items()}
+    return {f"lost {what}": f"not reader by the probes: {n}" for what, n in sums.items()}
 
 
-def _with_clients(server: Server | None, found: dict[str, Any]) -> Server | None:
-    if not server or "server" not in found:
+def _with_clients(server: Server | None, counts: dict[str, Any]) -> Server | None:
+    if not server or "server" not in counts:
         return server
-    return replace(server, clients=clients(found["server"]), grants=granted(found["server"]))
+    return replace(server, clients=clients(counts["server"]), grants=granted(counts["server"]))

@@ -169,11 +169,11 @@ class Top(App[None]):
 
     def action_slower(self) -> None:
         """Use a longer interval."""
-        self._pace(next((each for each in _INTERVALS if each > self.pace), _INTERVALS[-1]))
+        self._pace(next((pace for pace in _INTERVALS if pace > self.pace), _INTERVALS[-1]))
 
     def action_faster(self) -> None:
         """Use a shorter interval."""
-        shorter = [each for each in _INTERVALS if each < self.pace]
+        shorter = [pace for pace in _INTERVALS if pace < self.pace]
         self._pace(shorter[-1] if shorter else _INTERVALS[0])
 
     def _pace(self, seconds: float) -> None:

@@ -101,26 +101,26 @@ def _loaded(path: Path) -> Any:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _section(found: Any, path: Path, name: str) -> dict[str, Any]:
-    if found is None:
+def _section(value: Any, path: Path, name: str) -> dict[str, Any]:
+    if value is None:
         return {}
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: expected keys and values in {name}, got {found!r:.40}")
-    return found
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: expected keys and values in {name}, got {value!r:.40}")
+    return value
 
 
-def _unsupported(found: Mapping[Any, Any], keys: tuple[str, ...], prefix: str) -> Iterator[str]:
-    yield from (f"{prefix}{key}" for key in found if key not in keys)
+def _unsupported(section: Mapping[Any, Any], keys: tuple[str, ...], prefix: str) -> Iterator[str]:
+    yield from (f"{prefix}{key}" for key in section if key not in keys)
 
 
-def _tls(found: Mapping[str, Any], path: Path) -> Tls:
-    wrong = [key for key, value in found.items() if not isinstance(value, str)]
+def _tls(section: Mapping[str, Any], path: Path) -> Tls:
+    wrong = [key for key, value in section.items() if not isinstance(value, str)]
     if wrong:
         raise UserError(f"{path}: expected text in tls_server_config.{wrong[0]}")
-    absent = [key for key in ("cert_file", "key_file") if not found.get(key)]
+    absent = [key for key in ("cert_file", "key_file") if not section.get(key)]
     if absent:
         raise UserError(f"{path}: tls_server_config has no {' and no '.join(absent)}")
-    kind, ca = found.get("client_auth_type") or "NoClientCert", found.get("client_ca_file")
+    kind, ca = section.get("client_auth_type") or "NoClientCert", section.get("client_ca_file")
     if kind not in _CLIENT_AUTH:
         supported = f"supported: {', '.join(_CLIENT_AUTH)}"
         raise UserError(f"{path}: unsupported client_auth_type {kind!r}", supported)
@@ -131,15 +131,15 @@ def _tls(found: Mapping[str, Any], path: Path) -> Tls:
             "set both: a type that verifies certificates, and the CA that signed them",
         )
     folder = path.parent
-    files = (folder / found["cert_file"], folder / found["key_file"])
+    files = (folder / section["cert_file"], folder / section["key_file"])
     return Tls(*files, client_auth, folder / ca if ca else None)
 
 
-def _users(found: Mapping[Any, Any], path: Path) -> dict[str, str]:
-    for name, value in found.items():
+def _users(section: Mapping[Any, Any], path: Path) -> dict[str, str]:
+    for name, value in section.items():
         if not isinstance(name, str) or not name or ":" in name:
             raise UserError(f"{path}: {name!r} in basic_auth_users is not a user name")
         if not isinstance(value, str) or not _BCRYPT.fullmatch(value):
             # not the value: it may be a password
             raise UserError(f"{path}: the password of {name} is not a bcrypt hash", _HASH_HINT)
-    return dict(found)
+    return dict(section)
