@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import CommandError, UserError, one_line
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.progress_events import Event, follow
+from nfsrdma_tools.sweep.progress import Event, follow
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import Trial
 

@@ -31,8 +31,7 @@ def export(
 
     JSON also has the plans and the environments.
     """
-    from nfsrdma_tools.sweep.export import as_csv, as_facts
-    from nfsrdma_tools.sweep.store import Store
+    from nfsrdma_tools.sweep.store import Store, as_csv, as_facts
 
     if form not in ("csv", "json"):
         raise UsageError(f"unknown format {form!r}", "use csv or json")
@@ -62,7 +61,7 @@ def merge(
     import dataclasses
 
     from nfsrdma_tools.errors import printable
-    from nfsrdma_tools.sweep.merge import merge
+    from nfsrdma_tools.sweep.store import merge
 
     found = merge(out, stores, dict(map(_samples, server_cpu or ())))
     if as_json:
@@ -96,7 +95,7 @@ def compare(
     Also print what each sweep recommends, and how far that is from the best cell by the figures of
     the first.
     """
-    from nfsrdma_tools.sweep.compare import compare
+    from nfsrdma_tools.sweep.choice import compare
     from nfsrdma_tools.sweep.store import Store
 
     with Store(first, read_only=True) as one, Store(second, read_only=True) as other:

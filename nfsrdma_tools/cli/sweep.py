@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from nfsrdma_tools.sweep.plan import Plan
-    from nfsrdma_tools.sweep.progress_events import Event
+    from nfsrdma_tools.sweep.progress import Event
     from nfsrdma_tools.sweep.runner import Options
     from nfsrdma_tools.sweep.store import Store
 

@@ -10,14 +10,14 @@ from nfsrdma_tools.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from nfsrdma_tools.sweep.plan import Plan
-    from nfsrdma_tools.sweep.start_times import Rhythm
+    from nfsrdma_tools.sweep.trial import Rhythm
 
 __all__ = ["axis", "check_resume", "one_size", "plan", "rhythm", "sizes"]
 
 
 def rhythm(start_at: float | None, interval: float | None) -> Rhythm:
     """The start times of runs; UsageError unless both options are given, or none."""
-    from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
+    from nfsrdma_tools.sweep.trial import IMMEDIATELY, Rhythm
 
     if start_at is None and interval is None:
         return IMMEDIATELY

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nfsrdma_tools.sweep.student_t import quantile
+from nfsrdma_tools.sweep.significance import quantile
 
 __all__ = ["CONFIDENCE", "Estimate", "Fit", "fit"]
 

@@ -25,26 +25,104 @@ from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
-from nfsrdma_tools.sweep import duration_estimate
+from nfsrdma_tools.sweep import workload
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.prepare import file_on_server
-from nfsrdma_tools.sweep.progress_events import Event, Finished, Planned, TrialDone
+from nfsrdma_tools.sweep.progress import (
+    Event,
+    Finished,
+    Planned,
+    TrialDone,
+    attaching,
+    measuring,
+    preparing,
+)
 from nfsrdma_tools.sweep.race import expected, next_cell
-from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
 from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial import run_trial
-from nfsrdma_tools.sweep.trial_mount import Bench
-from nfsrdma_tools.sweep.trial_probes import NAMES, Accounts
+from nfsrdma_tools.sweep.trial import (
+    IMMEDIATELY,
+    NAMES,
+    Accounts,
+    Bench,
+    Rhythm,
+    mounted,
+    request_for,
+    run_trial,
+    tunables,
+)
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 from nfsrdma_tools.undo import Journal, Remove, journal
 
-__all__ = ["Options", "sweep"]
+__all__ = ["Options", "file_on_server", "sweep"]
 
 _STOP_AFTER = 3
 # systemd handles changed mounts at most five times a second, then at the end of the second
 # (RATELIMIT in mount_enumerate of src/core/mount.c).  That costs 7 ms of the only CPU in every
 # third read.  On the instruction clock the wait takes no time.
 _CALM = 1.1
+
+
+_FILE_NOTE, _MADE = "file", "made"
+
+
+@contextlib.contextmanager
+def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
+    """The plan's file on the server during the block; it stays if it existed before.
+
+    As in the 2003 paper, a blind run reads the file into the server's cache.
+
+    Raises UserError when a transport cannot be mounted, a tunable does not exist, or the file
+    cannot be made or removed.
+    """
+    for tunable in {knob for cell in bench.plan.cells() for knob, _ in tunables(bench, cell)}:
+        tunable.get()
+    try:
+        _make(bench, store)
+        for transport in bench.plan.transports:
+            _blind_run(bench, transport)
+        yield
+    except UserError as error:
+        left = _clean_up(bench, store, keep)
+        raise UserError("; ".join(filter(None, (error.message, left))), error.hint) from error
+    except BaseException:
+        _clean_up(bench, store, keep)
+        raise
+    if left := _clean_up(bench, store, keep):
+        raise UserError(left, "remove it there")
+
+
+def _make(bench: Bench, store: Store) -> None:
+    with mounted(bench, request_for(bench, bench.plan.transports[0])):
+        if bench.plan.direction == "write":
+            store.note(bench.plan, _FILE_NOTE, _MADE)
+        elif not workload.is_there(bench.directory, bench.plan):
+            store.note(bench.plan, _FILE_NOTE, _MADE)
+            workload.make(bench.directory, bench.plan)
+
+
+def _blind_run(bench: Bench, transport: str) -> None:
+    # over each transport: its first operations cost up to a fifth more
+    plan = bench.plan
+    with mounted(bench, request_for(bench, transport)):
+        if plan.direction == "write":
+            workload.write(bench.directory, plan, plan.cells()[0])
+        elif bench.content:
+            workload.check(bench.directory, plan, bench.content)
+        else:
+            workload.verify(bench.directory, plan)
+            bench.content.extend(workload.remember(bench.directory, plan))
+
+
+def _clean_up(bench: Bench, store: Store, keep: bool) -> str:
+    """Remove the file if this sweep made it; returns an error message when that fails."""
+    if keep or store.noted(bench.plan, _FILE_NOTE) != _MADE:
+        return ""
+    try:
+        with mounted(bench, request_for(bench, bench.plan.transports[0])):
+            workload.remove(bench.directory, bench.plan)
+    except (UserError, OSError):
+        return f"{workload.file_name(bench.plan)} stays on the server"
+    store.note(bench.plan, _FILE_NOTE, "")
+    return ""
 
 
 @dataclass(frozen=True)
@@ -88,13 +166,13 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
         wanted = expected(plan, trials)
         yield Planned(plan, facts, len(trials), wanted)
         if next_cell(plan, trials):
-            yield duration_estimate.preparing(plan, facts)
+            yield preparing(plan, facts)
             stack.enter_context(options.prepare(bench, store, options.keep_file))
             # where modules are swapped, probes are attached again after each swap
             if accounts.kept and OURS not in plan.transports:
-                yield duration_estimate.attaching(NAMES, facts)
+                yield attaching(NAMES, facts)
                 accounts.attach()
-            yield duration_estimate.measuring(plan, wanted - len(trials), facts)
+            yield measuring(plan, wanted - len(trials), facts)
             yield from _trials(bench, store, options)
         yield Finished(plan.uid, len(store.trials(plan)))
 

@@ -9,30 +9,187 @@ leaves nothing behind.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTimes
+from nfsrdma_tools.host.module import swap as module_swap
 from nfsrdma_tools.host.nfs import mount_personality, mountstats, readahead
-from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.mounting import drop_undo, mount, unmount
+from nfsrdma_tools.host.nfs.mounts import Mount, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
 from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
+from nfsrdma_tools.module_source import OURS
+from nfsrdma_tools.probes import session
+from nfsrdma_tools.probes.probe_sets import attached, probe_set
+from nfsrdma_tools.probes.row_filter import of_mount
+from nfsrdma_tools.probes.rpc_clients import clients
 from nfsrdma_tools.sweep import workload
-from nfsrdma_tools.sweep.io_result import Job
-from nfsrdma_tools.sweep.plan import PERSONALITY, Cell
-from nfsrdma_tools.sweep.release_server_pages import settle
-from nfsrdma_tools.sweep.trial_mount import Bench, mounted, ready, request_for
+from nfsrdma_tools.sweep.plan import PERSONALITY, Cell, Plan
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
+from nfsrdma_tools.sweep.workload import Job
+from nfsrdma_tools.undo import Journal
 
-__all__ = ["run_trial", "tunables"]
+__all__ = [
+    "IMMEDIATELY",
+    "NAMES",
+    "Accounts",
+    "Bench",
+    "Rhythm",
+    "mounted",
+    "ready",
+    "release_server_pages",
+    "request_for",
+    "run_trial",
+    "tunables",
+]
 
 _MEGA = 1_000_000
+
+
+# a dead server fails a trial instead of hanging the sweep; timeo is in deciseconds, see nfs(5)
+_PATIENCE = {"read": ("soft", "timeo=50", "retrans=2"), "write": ("soft", "timeo=300", "retrans=2")}
+
+
+NAMES = ("cpu", "chunks", "registrations")
+"""Together they add some 3 % to a 4 KiB read (docs/dev/cost-of-observation.md)."""
+
+
+_HOUR, _DAY = 3600.0, 86400.0
+
+
+# nfsd's default is 8 threads; it wakes the thread that slept last first
+_THREADS = 8
+_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """Start times of runs on several hosts that measure at once and share only the time of day.
+
+    The first start is ``start`` (seconds since 1970), run n is n * ``seconds`` later; 0 seconds: no
+    waiting.  A host that is late starts its next run immediately, until it is back in step.
+    """
+
+    start: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def checked(cls, start: float, seconds: float) -> Rhythm:
+        """The rhythm of these values; UsageError when they are out of range or not numbers."""
+        if not 0 < seconds <= _HOUR:
+            raise UsageError(f"the interval is {seconds:g} s", "the range is above 0, up to 3600 s")
+        # the comparison is also false for NaN
+        if not 0 <= start <= time.time() + _DAY:
+            what = f"the start time {start:g} is before 1970 or more than a day ahead"
+            raise UsageError(what, "give Unix time: date +%s prints it")
+        return cls(start, seconds)
+
+    def begins(self, number: int) -> float:
+        """Start of run ``number`` (the first is 0), in seconds since 1970."""
+        return self.start + number * self.seconds
+
+    def wait(self, number: int) -> None:
+        """Wait for the start of run ``number``; return immediately when it has passed."""
+        while self.seconds and (left := self.begins(number) - time.time()) > 0:
+            # short steps: the time of day may be set while this waits
+            time.sleep(min(left, 1.0))
+
+
+IMMEDIATELY = Rhythm()
+"""No waiting."""
+
+
+class Accounts:
+    """The probe sets of each trial: attached while trials run, detached while modules change.
+
+    They attach on first use; ``release`` detaches them until the next use.
+
+    ``said`` lists them, or has the reason for none: not wanted, or what this machine lacks.
+    """
+
+    def __init__(self, wanted: bool = False) -> None:
+        why_not = _why_not(wanted)
+        self.kept = not why_not
+        self.said = f"none: {why_not}" if why_not else ", ".join(NAMES)
+        self._open = contextlib.ExitStack()
+        self._session: Any = None
+        self._clients: dict[int, tuple[str, ...]] = {}
+
+    def attach(self) -> None:
+        """Attach them unless they are attached; UserError when that fails."""
+        if not self._session:
+            self._session = self._attached()
+
+    def begin(self) -> dict[str, Any]:
+        """A reading of each probe set, for ``end``; UserError if attaching fails."""
+        if not self.kept:
+            return {}
+        self.attach()
+        # before counting starts: it may send RPCs to servers
+        self._clients = clients()
+        return {name: probe_set(name).read(self._session) for name in NAMES}
+
+    def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
+        """The rows counted since: those of the mount, or of the host for sets without mounts."""
+        found = {}
+        for name, reading in before.items():
+            kind = probe_set(name)
+            grown = kind.difference(kind.read(self._session), reading)
+            found[name] = of_mount(kind.records(grown, self._clients), directory)
+        return found
+
+    def release(self) -> None:
+        """Detach; the next trial attaches again."""
+        self._open.close()
+        self._session = None
+
+    def _attached(self) -> Any:
+        try:
+            return self._open.enter_context(attached(NAMES, sums_only=True))
+        except UserError as error:
+            raise UserError(error.message, f"{error.hint}; or sweep with --no-probes") from error
+
+
+def _why_not(wanted: bool) -> str:
+    if not wanted:
+        return "not requested"
+    try:
+        session.available()
+    except UserError as error:
+        return error.message
+    return ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A plan's mount point on this machine, the journal, and the host for the server's tunables.
+
+    ``accounts`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
+    ``content`` is the content of the test file, set before the first trial.  The reader starts at
+    least ``calm`` seconds after the mount.
+    """
+
+    plan: Plan
+    directory: Path
+    changes: Journal
+    server_ssh: str = ""
+    environment: str = ""
+    accounts: Accounts = field(default_factory=Accounts)
+    rhythm: Rhythm = IMMEDIATELY
+    content: list[bytes | int] = field(default_factory=list)
+    calm: float = 0.0
 
 
 class _NotOfferedError(Exception):
@@ -75,7 +232,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
         time.sleep(bench.calm)
-        settle(bench.directory)
+        release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
@@ -199,3 +356,78 @@ def _rdma(stats: MountStats) -> dict[str, int]:
             if name not in mountstats.STATES:
                 total[name] = total.get(name, 0) + value
     return total
+
+
+def request_for(bench: Bench, transport: str, cell: Cell | None = None) -> MountRequest:
+    """The mount request of a cell, or one with the kernel's default sizes.
+
+    Raises UserError for a cell that Linux does not offer.
+    """
+    plan = bench.plan
+    size = cell.rsize if cell else None
+    return MountRequest(
+        target=Target.parse(plan.target),
+        directory=bench.directory,
+        transport=transport,
+        vers=plan.vers,
+        rsize=size if plan.direction == "read" else None,
+        wsize=size if plan.direction == "write" else None,
+        nconnect=cell.nconnect if cell and cell.nconnect > 1 else None,
+        read_ahead=cell.read_ahead if cell and plan.reads_ahead else None,
+        personality=cell.personality if cell else None,
+        # with NFSv3, locks need rpc.statd; a sweep uses no locks
+        options=(*_PATIENCE[plan.direction], *(("nolock",) if plan.vers == "3" else ())),
+    )
+
+
+def ready(bench: Bench, transport: str) -> None:
+    """Load the module of ``transport``, if the plan compares our module with the kernel's.
+
+    Otherwise modules stay unchanged, and a mount over the wrong one is refused.
+    """
+    if OURS in bench.plan.transports and not module_swap.is_ready(transport):
+        # a probe on a module's events holds the module
+        bench.accounts.release()
+        module_swap.ready(transport)
+
+
+@contextlib.contextmanager
+def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
+    """A mount during the block; it is unmounted even when its server is dead by then."""
+    ready(bench, request.transport)
+    made = mount(request, bench.changes)
+    try:
+        yield made
+    finally:
+        _take_off(made, bench.changes)
+
+
+def _take_off(made: Mount, changes: Journal) -> None:
+    try:
+        unmount(made, changes, timeout=30)
+    except UserError:
+        # only this sweep uses the mount: the test file, and reads of it
+        run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)
+        if find(made.directory):
+            raise
+        drop_undo(made.directory, changes)
+
+
+def release_server_pages(directory: Path) -> None:
+    """Make nfsd's threads release the pages of the previous trial.  Raises OSError.
+
+    It sends small requests in parallel: FSSTAT, which clients do not cache.
+    """
+    # A thread of nfsd that is woken for an empty TCP socket releases the pages of the last reply it
+    # sent, and allocates as many for the next one (svc_rqst_release_pages() and svc_alloc_arg(),
+    # net/sunrpc/svc.c and svc_xprt.c of Linux 6.12).  After a READ of 512 KiB these are 129 pages.
+    # A single reader keeps one thread busy and wakes another without work, so READs of 4 KiB took
+    # 80 us more of the server until the other thread got a request by chance.
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for done in [pool.submit(_send_requests, directory) for _ in range(_THREADS)]:
+            done.result()
+
+
+def _send_requests(directory: Path) -> None:
+    for _ in range(_ROUNDS):
+        os.statvfs(directory)

@@ -1,43 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workload: read or write a test file in small requests, and verify its data.
+"""The work of a trial: make, read, write and verify the test file.
 
-The 2003 paper's simple_read reads a file sequentially, and so does reader.py: one thread, one
-request at a time.  (fio takes longer to start than to read.)  Requests are small (8 KiB): a reader
-of 1 MiB requests has all of it in flight, whatever the read-ahead.
-
-fio makes the file of 8 KiB blocks with a checksum and their offset (crc32c headers) and verifies
-it before the first trial, which detects lost, torn and misplaced data.  The data of trials is
-compared with the data that fio verified.
+The reader is a program of its own (reader.py), fio writes and verifies.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import json
 import math
+import mmap
 import os
+import re
 import stat
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from nfsrdma_tools.command import run
+from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import UserError, one_line
 from nfsrdma_tools.files import opened_regular
 from nfsrdma_tools.sizes import format_size
-from nfsrdma_tools.sweep import file_checksums, fio
-from nfsrdma_tools.sweep.file_checksums import Content
-from nfsrdma_tools.sweep.io_result import SLOWEST, Job, JobError
 from nfsrdma_tools.sweep.plan import BLOCK, Cell, Plan
 
 __all__ = [
+    "SLOWEST",
+    "Content",
+    "Job",
+    "JobError",
     "check",
     "file_name",
+    "has_content",
     "is_there",
     "make",
+    "parse",
     "read",
+    "read_content",
     "remember",
     "remove",
+    "run_job",
     "verify",
     "write",
 ]
@@ -46,6 +52,40 @@ _READER = Path(__file__).with_name("reader.py")
 # isolated, without site-packages; the kernel kills it when this process dies
 _PYTHON = ("setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-I", "-S")
 _ONLY_READ = ("--rw=read", "--readonly", "--allow_file_create=0")
+
+
+SLOWEST = 500_000
+"""Bytes per second; a slower job counts as hung."""
+
+
+class JobError(UserError):
+    """A job failed; ``number`` is the errno, 0 when there is none."""
+
+    def __init__(self, message: str, number: int = 0, hint: str = "") -> None:
+        self.number = number
+        super().__init__(message, hint)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job's bytes, ns from the first to the last request, and CPU seconds of its thread."""
+
+    bytes: int
+    duration_ns: int
+    user_s: float
+    system_s: float
+
+    @property
+    def throughput(self) -> float:
+        """Bytes per second; JobError when the job was too short for the program's clock."""
+        if not self.duration_ns:
+            what = f"{self.bytes} bytes took less than 1 ms, fio's unit"
+            raise JobError(what, hint="use a larger --file-size")
+        return self.bytes * 1e9 / self.duration_ns
+
+
+Content = Sequence[bytes | int]
+"""Each MiB of a file: the content of the first ones, checksums of the others."""
 
 
 def file_name(plan: Plan) -> str:
@@ -97,10 +137,10 @@ def read(directory: Path, plan: Plan, cell: Cell) -> Job:
     how = (size, plan.request_size(cell), "direct" if plan.direct else "buffered")
     limit = 120 + size / SLOWEST
     with _explaining(plan):
-        said = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
-        if said.returncode:
-            raise _failed(said.stderr)
-        done, took, user, system = map(int, said.stdout.split())
+        result = run(*_PYTHON, _READER, path.absolute(), *map(str, how), check=False, timeout=limit)
+        if result.returncode:
+            raise _failed(result.stderr)
+        done, took, user, system = map(int, result.stdout.split())
         if done != size:
             raise JobError(f"{done} bytes were read instead of {size}")
         return Job(done, took, user / 1e9, system / 1e9)
@@ -118,7 +158,7 @@ def write(directory: Path, plan: Plan, cell: Cell) -> Job:
 def remember(directory: Path, plan: Plan) -> Content:
     """The content of the file, for ``check``; call it after ``verify``."""
     with _explaining(plan), _errors():
-        return file_checksums.remember(directory / file_name(plan))
+        return read_content(directory / file_name(plan))
 
 
 def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = None) -> None:
@@ -128,7 +168,7 @@ def check(directory: Path, plan: Plan, expected: Content, cell: Cell | None = No
     """
     size = plan.bytes_moved(cell) if cell else plan.file_size
     with _explaining(plan), _errors():
-        if not file_checksums.holds(directory / file_name(plan), expected, size, plan.direct):
+        if not has_content(directory / file_name(plan), expected, size, plan.direct):
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ))
 
 
@@ -144,7 +184,7 @@ def verify(directory: Path, plan: Plan, cell: Cell | None = None) -> None:
     options = (*_ONLY_READ, *checks, *_direct(plan), f"--bs={size}")
     path = directory / file_name(plan)
     with _explaining(plan), _errors(), opened_regular(path, os.O_RDONLY) as file:
-        fio.run_job(file, *options, size=plan.file_size)
+        run_job(file, *options, size=plan.file_size)
 
 
 @contextlib.contextmanager
@@ -186,7 +226,7 @@ def _write(path: Path, size: int, request: int, checked: int, *more: str) -> Job
     options = ("--rw=write", "--end_fsync=1", "--do_verify=0", f"--bs={request}")
     new = os.O_RDWR | os.O_CREAT | os.O_EXCL
     with _errors(), opened_regular(path, new) as file:
-        return fio.run_job(file, *options, *_checks(checked), *more, size=size)
+        return run_job(file, *options, *_checks(checked), *more, size=size)
 
 
 def _direct(plan: Plan) -> tuple[str, ...]:
@@ -219,3 +259,92 @@ def _explained(error: JobError, plan: Plan) -> JobError:
         )
         return JobError(f"{name}: {error.message}", error.number, hint)
     return JobError(f"{name}: {error.message}", error.number, error.hint)
+
+
+_COMMON = (
+    "--name=job", "--ioengine=psync", "--thread", "--numjobs=1", "--eta=never", "--disk_util=0",
+    "--output-format=json", "--invalidate=0", "--fallocate=none", "--verify_state_save=0",
+    # fio's POSIX_FADV_SEQUENTIAL would double the read-ahead under test
+    # (generic_fadvise in mm/fadvise.c)
+    "--fadvise_hint=0",
+    # otherwise fio unlinks a file that is shorter than the job
+    "--create_on_open=1",
+)  # fmt: skip
+
+
+def run_job(file: int, *options: str, size: int) -> Job:
+    """Run one job of fio of ``size`` bytes on an open file, timed in whole ms; raises JobError."""
+    # fio gets an open file and no path: it would follow a symbolic link that another writer of the
+    # export puts in place of the file, and its parser gives some characters of a path a meaning.
+    # The kernel kills it when this process dies: it would keep the mount busy after a kill -9.
+    argv = ("setpriv", "--pdeathsig", "KILL", "--", "fio", *_COMMON)
+    words = (f"--filename=/proc/{os.getpid()}/fd/{file}", f"--size={size}", *options)
+    job = parse(run(*argv, *words, check=False, timeout=120 + size / SLOWEST))
+    if job.bytes != size:
+        raise JobError(f"fio moved {job.bytes} bytes instead of {size}")
+    return job
+
+
+def parse(result: Result) -> Job:
+    """Parse fio's output; JobError when the job failed."""
+    try:
+        start = re.search(r"^\{", result.stdout, re.MULTILINE)
+        data, _ = json.JSONDecoder().raw_decode(result.stdout, start.start() if start else 0)
+        (job,) = data["jobs"]
+        return _job(job, result)
+    except (ValueError, KeyError, TypeError) as error:
+        raise JobError(_fio_error(result)) from error
+
+
+def _job(job: dict[str, Any], result: Result) -> Job:
+    if job["error"] or result.returncode:
+        number = int(job["error"])
+        raise JobError(os.strerror(number) if number else _fio_error(result), number)
+    side = max(job["read"], job["write"], key=lambda side: int(side["io_bytes"]))
+    seconds = job["job_runtime"] / 1000
+    return Job(
+        bytes=int(side["io_bytes"]),
+        duration_ns=int(side["runtime"]) * 1_000_000,
+        user_s=job["usr_cpu"] / 100 * seconds,
+        system_s=job["sys_cpu"] / 100 * seconds,
+    )
+
+
+def _fio_error(result: Result) -> str:
+    if result.returncode == 124:
+        return result.stderr.strip().splitlines()[-1]
+    lines = [line for line in (result.stderr + result.stdout).splitlines() if "fio: " in line]
+    return lines[0].strip() if lines else f"fio exited with status {result.returncode}"
+
+
+_BLOCK = 1 << 20
+# a comparison costs a fraction of a checksum, but needs memory
+_KEPT = 64
+
+
+def read_content(path: Path) -> Content:
+    """Read the whole file; raises OSError."""
+    blocks = enumerate(_blocks(path))
+    return [block if number < _KEPT else zlib.crc32(block) for number, block in blocks]
+
+
+def has_content(path: Path, content: Content, size: int, direct: bool = False) -> bool:
+    """Read the first ``size`` bytes in whole blocks and compare; ``direct`` uses O_DIRECT.
+
+    Raises OSError.
+    """
+    wanted = content[: -(-size // _BLOCK)]
+    found = itertools.islice(_blocks(path, direct), len(wanted))
+    return all(map(_same, itertools.chain(found, itertools.repeat(b"")), wanted))
+
+
+def _same(block: bytes, known: bytes | int) -> bool:
+    return block == known if isinstance(known, bytes) else zlib.crc32(block) == known
+
+
+def _blocks(path: Path, direct: bool = False) -> Iterator[bytes]:
+    flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+    # page-aligned, as O_DIRECT requires
+    with opened_regular(path, flags) as file, mmap.mmap(-1, _BLOCK) as room:
+        while done := os.readv(file, [room]):
+            yield room[:done]

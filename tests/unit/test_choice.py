@@ -24,10 +24,10 @@ from nfsrdma_tools.sweep.significance import (
     Noises,
     Summary,
     by_transport,
+    maximum,
     pooled,
     summaries,
 )
-from nfsrdma_tools.sweep.student_t import maximum
 from nfsrdma_tools.sweep.trial_record import FAILED, NOT_OFFERED, Trial
 
 A, B, C = (Cell("tcp", 8192, ahead) for ahead in (0, 1, 4))

@@ -10,7 +10,7 @@ from unit.surfaces import SURFACES, sweep
 
 from nfsrdma_tools.cli.sweep_view import Progress, conclusion
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.progress_events import Planned, Step, TrialDone
+from nfsrdma_tools.sweep.progress import Planned, Step, TrialDone
 from nfsrdma_tools.sweep.store import Store
 
 

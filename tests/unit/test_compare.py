@@ -2,7 +2,7 @@
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.compare import compare
+from nfsrdma_tools.sweep.choice import compare
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.trial_record import Trial
 

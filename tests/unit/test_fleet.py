@@ -16,10 +16,9 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.cpu_time import CpuCounters
 from nfsrdma_tools.sweep import fleet, server_cpu
 from nfsrdma_tools.sweep.fleet import Crowd, Round, crowds, enough, jain, rounds
-from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Cell, Plan
 from nfsrdma_tools.sweep.server_cpu import Sample
-from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid, merge
 from nfsrdma_tools.sweep.trial_record import Trial
 
 CELL, OTHER = Cell("rdma", 131072, 4), Cell("tcp", 131072, 4)

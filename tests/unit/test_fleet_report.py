@@ -13,10 +13,9 @@ from unit.test_report import HOSTILE, page, plan, trial
 from unit.test_report import store as one_store
 
 from nfsrdma_tools.report import build, fleet, fleet_view, study
-from nfsrdma_tools.sweep.merge import merge
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.server_cpu import Sample
-from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.store import Store, merge
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 RATES = {"client1": 60.0, "client2": 40.0, "client3": 20.0}

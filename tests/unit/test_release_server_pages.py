@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.sweep.release_server_pages import settle
+from nfsrdma_tools.sweep.trial import release_server_pages
 
 
 def test_requests_are_sent_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_requests_are_sent_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_pat
         asked.append(path)
 
     monkeypatch.setattr(os, "statvfs", answer)
-    settle(tmp_path)
+    release_server_pages(tmp_path)
     assert asked == [tmp_path] * 32
 
 
@@ -30,4 +30,4 @@ def test_a_server_that_does_not_answer_is_an_error(
 
     monkeypatch.setattr(os, "statvfs", answer)
     with pytest.raises(TimeoutError):
-        settle(tmp_path)
+        release_server_pages(tmp_path)

@@ -13,10 +13,10 @@ import pytest
 from unit.surfaces import measured
 
 from nfsrdma_tools.errors import CommandError, UserError
-from nfsrdma_tools.sweep import duration_estimate, runner
+from nfsrdma_tools.sweep import progress, runner
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.plan import Plan
-from nfsrdma_tools.sweep.progress_events import (
+from nfsrdma_tools.sweep.progress import (
     Event,
     Finished,
     Planned,
@@ -28,7 +28,7 @@ from nfsrdma_tools.sweep.progress_events import (
 )
 from nfsrdma_tools.sweep.runner import Options, sweep
 from nfsrdma_tools.sweep.store import Store
-from nfsrdma_tools.sweep.trial_mount import Bench
+from nfsrdma_tools.sweep.trial import Bench
 from nfsrdma_tools.sweep.trial_record import Trial
 from nfsrdma_tools.undo import Remove, Write, journal
 
@@ -227,9 +227,9 @@ def test_only_where_waiting_takes_no_time_a_reader_waits_for_calm(
 def test_an_emulated_machine_takes_longer() -> None:
     emulated = {"cpu model": "QEMU TCG CPU version 2.5+"}
     for one, other in (
-        (duration_estimate.preparing(PLAN, emulated), duration_estimate.preparing(PLAN, {})),
-        (duration_estimate.attaching(["cpu"], emulated), duration_estimate.attaching(["cpu"], {})),
-        (duration_estimate.measuring(PLAN, 9, emulated), duration_estimate.measuring(PLAN, 9, {})),
+        (progress.preparing(PLAN, emulated), progress.preparing(PLAN, {})),
+        (progress.attaching(["cpu"], emulated), progress.attaching(["cpu"], {})),
+        (progress.measuring(PLAN, 9, emulated), progress.measuring(PLAN, 9, {})),
     ):
         assert one.what == other.what
         assert one.seconds > 2 * other.seconds > 0

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.start_times import IMMEDIATELY, Rhythm
+from nfsrdma_tools.sweep.trial import IMMEDIATELY, Rhythm
 
 
 class Clock:

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.sweep.export import as_csv, as_facts
 from nfsrdma_tools.sweep.plan import Cell, Plan
-from nfsrdma_tools.sweep.store import Store, StoreError, environment_uid
+from nfsrdma_tools.sweep.store import Store, StoreError, as_csv, as_facts, environment_uid
 from nfsrdma_tools.sweep.trial_record import Trial
 
 PLAN = Plan("server:/export", uid="p1")

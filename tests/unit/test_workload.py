@@ -9,9 +9,8 @@ import pytest
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.sweep import trial, workload
-from nfsrdma_tools.sweep.fio import parse
-from nfsrdma_tools.sweep.io_result import Job, JobError
 from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.workload import Job, JobError, parse
 
 DATA = Path(__file__).parent / "data"
 PLAN = Plan("s:/e", file_size=1 << 20, uid="0123456789abcdef")

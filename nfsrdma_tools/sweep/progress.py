@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events of a running sweep, as objects and as JSON.
+"""Events of a running sweep, as objects and as JSON, and estimates of its duration.
 
 ``nfsrdma sweep --json`` prints an event per line; ``follow`` reads these lines on another machine
 and copies the events into a store there, so that a sweep in a lab survives the loss of the lab.
@@ -8,11 +8,12 @@ and copies the events into a store there, so that a sweep in a lab survives the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.store import Store
 from nfsrdma_tools.sweep.trial_record import Trial
@@ -24,8 +25,11 @@ __all__ = [
     "Step",
     "TrialDone",
     "apply",
+    "attaching",
     "follow",
     "from_line",
+    "measuring",
+    "preparing",
     "to_facts",
 ]
 
@@ -126,3 +130,42 @@ _KINDS: dict[str, Callable[[dict[str, Any]], Event]] = {
     "trialdone": lambda data: TrialDone(**{**data, "trial": Trial.from_json(data["trial"])}),
     "finished": lambda data: Finished(**data),
 }
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """Seconds to compile the probes, seconds to mount and unmount, bytes per second of a reader."""
+
+    compiling: float
+    mounting: float
+    rate: float
+
+
+_REAL = _Machine(compiling=3, mounting=0.5, rate=200e6)
+_EMULATED = _Machine(compiling=25, mounting=1.5, rate=12e6)
+
+
+def preparing(plan: Plan, facts: Mapping[str, str]) -> Step:
+    """The step that makes the test file and reads it once per transport."""
+    by = _machine(facts)
+    passes = 1 + len(plan.transports)
+    name = f"the {format_size(plan.file_size)} test file"
+    over = f"once over {' and '.join(plan.transports)}"
+    what = f"{'writing' if plan.direction == 'write' else 'making and reading'} {name} {over}"
+    return Step(what, round(passes * (2 * by.mounting + plan.file_size / by.rate)))
+
+
+def attaching(names: Sequence[str], facts: Mapping[str, str]) -> Step:
+    """The step that compiles and attaches these probe sets."""
+    return Step(f"compiling the probes: {', '.join(names)}", round(_machine(facts).compiling))
+
+
+def measuring(plan: Plan, trials: int, facts: Mapping[str, str]) -> Step:
+    """The step that runs ``trials`` trials."""
+    by, cells = _machine(facts), plan.cells()
+    each = sum(map(plan.bytes_moved, cells)) / len(cells)
+    return Step(f"{trials} trials", round(trials * (by.mounting + each / by.rate)))
+
+
+def _machine(facts: Mapping[str, str]) -> _Machine:
+    return _EMULATED if "TCG" in facts.get("cpu model", "") else _REAL
