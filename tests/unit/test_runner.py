@@ -316,7 +316,7 @@ with Store(Path(sys.argv[1])) as store:
 def test_after_kill_9_resume_puts_back_and_goes_on(store: Store, tmp_path: Path) -> None:
     knob = tmp_path / "knob"
     argv = [sys.executable, "-c", KILLED, str(store.path), str(knob)]
-    victim = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    victim = subprocess.Popen(argv, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1])
     assert victim.stdout
     assert victim.stdout.readline() == b"ready\n"
     victim.send_signal(signal.SIGKILL)
