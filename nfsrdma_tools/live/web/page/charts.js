@@ -64,9 +64,9 @@ export class Chart {
   }
 
   series() {
-    const made = this.lines.map((_, i) => ({ stroke: colour(i), width: this.stacked ? 0.5 : 1.6, points: { show: false },
+    const options = this.lines.map((_, i) => ({ stroke: colour(i), width: this.stacked ? 0.5 : 1.6, points: { show: false },
       fill: this.stacked ? colour(i) : undefined, spanGaps: false }));
-    return this.stacked ? made.reverse() : made;
+    return this.stacked ? options.reverse() : options;
   }
 
   keys() {

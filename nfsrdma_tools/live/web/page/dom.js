@@ -4,10 +4,10 @@
 export const get = (id) => document.getElementById(id);
 
 export function element(tag, text = "", kind = "") {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (kind) made.className = kind;
-  return made;
+  const node = document.createElement(tag);
+  node.textContent = text;
+  if (kind) node.className = kind;
+  return node;
 }
 
 // a question mark replaces control characters and lone surrogates

@@ -38,10 +38,10 @@ export class Heat {
     return context;
   }
 
-  cells(context, found, { low, high, width, height }) {
-    const wide = (width - LEFT) / found.length, tall = (height - BOTTOM) / (high - low + 1);
-    const most = Math.max(...found.flatMap((row) => Object.values(row)), 1e-9);
-    found.forEach((row, i) => {
+  cells(context, steps, { low, high, width, height }) {
+    const wide = (width - LEFT) / steps.length, tall = (height - BOTTOM) / (high - low + 1);
+    const most = Math.max(...steps.flatMap((row) => Object.values(row)), 1e-9);
+    steps.forEach((row, i) => {
       for (const [slot, rate] of Object.entries(row)) {
         const strength = 0.12 + 0.88 * (Math.log1p(rate) / Math.log1p(most));
         context.fillStyle = `rgba(${css("--heat")}, ${strength})`;
@@ -71,14 +71,14 @@ const hours = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hou
 function columns(times, rows, seconds) {
   const first = times[0] - seconds[0], length = times.at(-1) - first || 1;
   const count = COLUMNS, wide = length / count;
-  const made = Array.from({ length: count }, () => ({ row: {}, seconds: 0 }));
+  const steps = Array.from({ length: count }, () => ({ row: {}, seconds: 0 }));
   times.forEach((time, i) => {
     const from = Math.max(Math.floor((time - seconds[i] - first) / wide), 0);
     const to = Math.min(Math.max(Math.ceil((time - first) / wide), from + 1), count);
     for (let c = from; c < to; c += 1) {
-      made[c].seconds += seconds[i] / (to - from);
-      for (const [slot, n] of Object.entries(rows[i])) made[c].row[slot] = (made[c].row[slot] || 0) + n / (to - from);
+      steps[c].seconds += seconds[i] / (to - from);
+      for (const [slot, n] of Object.entries(rows[i])) steps[c].row[slot] = (steps[c].row[slot] || 0) + n / (to - from);
     }
   });
-  return made.map(({ row, seconds: long }) => Object.fromEntries(Object.entries(row).map(([s, n]) => [s, n / (long || 1)])));
+  return steps.map(({ row, seconds: long }) => Object.fromEntries(Object.entries(row).map(([s, n]) => [s, n / (long || 1)])));
 }

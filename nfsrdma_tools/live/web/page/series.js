@@ -32,16 +32,16 @@ const PHASES = ["slot", "queue", "marshal", "wire", "reply", "wake_up", "decode"
 // mean microseconds per RPC by phase: from probes if there are any, else nfsiostat's times from mountstats
 export function phases(frames, who) {
   const probed = frames.some((f) => total(f, who, "probed"));
-  const found = new Map();
+  const lines = new Map();
   frames.forEach((frame, i) => {
     const parts = probed ? probedPhases(frame, who) : countedPhases(frame, who);
     for (const [name, value] of Object.entries(parts)) {
-      if (!found.has(name)) found.set(name, new Array(frames.length).fill(0));
-      found.get(name)[i] = value;
+      if (!lines.has(name)) lines.set(name, new Array(frames.length).fill(0));
+      lines.get(name)[i] = value;
     }
   });
   const order = (name) => PHASES.indexOf(name);
-  return [...found].sort(([a], [b]) => order(a) - order(b)).map(([name, values]) => [name.replaceAll("_", " "), values]);
+  return [...lines].sort(([a], [b]) => order(a) - order(b)).map(([name, values]) => [name.replaceAll("_", " "), values]);
 }
 
 function probedPhases(frame, who) {
@@ -60,19 +60,19 @@ function countedPhases(frame, who) {
 
 // percent of all CPUs by layer; the sampler reads layers less often than it makes frames
 export function layers(frames) {
-  const found = new Map();
+  const lines = new Map();
   let last = null;
   frames.forEach((frame, i) => {
     const cpu = frame.cpu || {};
     if (cpu.layers) last = cpu;
     const parts = last ? Object.entries(last.layers).map(([name, ns]) => [name, ns / last.layers_cpus_ns]) : [["busy", cpu.cpus_ns ? cpu.busy_ns / cpu.cpus_ns : 0]];
     for (const [name, share] of parts) {
-      if (!found.has(name)) found.set(name, new Array(frames.length).fill(0));
-      found.get(name)[i] = share * 100;
+      if (!lines.has(name)) lines.set(name, new Array(frames.length).fill(0));
+      lines.get(name)[i] = share * 100;
     }
   });
   const order = (name) => (LAYERS.includes(name) ? LAYERS.indexOf(name) : -1);
-  return [...found].sort(([a], [b]) => order(a) - order(b));
+  return [...lines].sort(([a], [b]) => order(a) - order(b));
 }
 
 // the same names in the same order as probes/cpu_layers.py
@@ -83,8 +83,8 @@ const LAYERS = ["application", "VFS and page cache", "nfs", "sunrpc", "transport
 export function credits(frames, numbers, key) {
   return frames.map((f) => {
     const all = f.credits || {};
-    const found = (numbers || Object.keys(all)).filter((name) => all[name]);
-    return found.length ? found.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
+    const names = (numbers || Object.keys(all)).filter((name) => all[name]);
+    return names.length ? names.reduce((have, name) => have + (all[name][key] || 0), 0) : null;
   });
 }
 

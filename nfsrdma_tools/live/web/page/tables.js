@@ -83,13 +83,13 @@ export function figures(xprt) {
 
 // the rows of all lists, added up by name
 function byName(lists, name, keys) {
-  const found = new Map();
+  const rows = new Map();
   for (const one of lists.flat()) {
-    const row = found.get(one[name]) || { name: one[name] };
+    const row = rows.get(one[name]) || { name: one[name] };
     for (const [key, value] of Object.entries(keys(one))) row[key] = (row[key] || 0) + (value || 0);
-    found.set(one[name], row);
+    rows.set(one[name], row);
   }
-  return [...found.values()];
+  return [...rows.values()];
 }
 
 function operations(now, shown) {
@@ -136,8 +136,8 @@ function chunks(now, shown) {
     ...WAYS.map(([head, key]) => [head, (row) => (row[key] ? short(perSecond(now, row[key])) : ""), "number"])], rows);
 }
 
-function missing(found) {
-  const items = Object.entries(found).map(([what, why]) => element("li", plain(`${what}: ${why}`)));
+function missing(sources) {
+  const items = Object.entries(sources).map(([what, why]) => element("li", plain(`${what}: ${why}`)));
   get("missing").replaceChildren(...(items.length ? items : [element("li", "All metrics are available.", "soft")]));
 }
 
