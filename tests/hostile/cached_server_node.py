@@ -21,10 +21,10 @@ from pathlib import Path
 
 from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 
-from hostile import liar, rpc
+from hostile import rpc, trick_server
+from hostile.json_lines import print_json
 from hostile.peer import Connection, GoneError
 from hostile.proxy import CREDITS, Peer
-from hostile.told import tell
 from hostile.verbs import SEND_WITH_INV
 
 CLIENTS = Path("/sys/kernel/debug/nfsrdma")
@@ -182,7 +182,7 @@ TRICKS = {
 }
 
 
-class Server(liar.Liar):
+class Server(trick_server.TrickServer):
     """A server with the personality."""
 
     memory = mmap.MAP_PRIVATE
@@ -222,14 +222,14 @@ class Keys:
 def key_comes_again(server: Server) -> None:
     """A key has 8 bits of its own, so a region gets it again. It has another address then."""
     keys, outcome = Keys(), "ok"
-    with liar.asking(server) as ask:
+    with trick_server.asking(server) as ask:
         while not keys.again and outcome == "ok" and len(keys.pairs) < USES:
             server.trick = keys.take
             outcome = ask(0)
             if not keys.again:
                 evict()
         ended = server.story.ended
-    tell(outcome=outcome, uses=len(keys.pairs), again=keys.again, repeated=keys.repeated,
+    print_json(outcome=outcome, uses=len(keys.pairs), again=keys.again, repeated=keys.repeated,
          ended=ended)  # fmt: skip
 
 
@@ -239,7 +239,7 @@ def main() -> None:
         return
     if sys.argv[4:] and sys.argv[4].endswith("slots"):
         Server.memory = mmap.MAP_SHARED
-    liar.main(Server, TRICKS)
+    trick_server.main(Server, TRICKS)
 
 
 main()

@@ -32,10 +32,10 @@ from wire.rpcrdma import (
 from hostile import calls, kernel, rpc
 from hostile.bystander import Bystander
 from hostile.calls import CASES, GOOD_PRIVATE, Case
+from hostile.json_lines import TEXT, print_json
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Message, Wish
 from hostile.site import Site, handles
-from hostile.told import TEXT, tell
 from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE, VerbsError
 
 PROBE = 0x600D0000
@@ -122,7 +122,7 @@ class Client:
 
     def fail(self, name: str, **about: Any) -> None:
         self.failures.append({"name": name, **about})
-        tell(failure=self.failures[-1])
+        print_json(failure=self.failures[-1])
 
     def others_go_on(self, name: str) -> None:
         """The honest connection reads a page by Write chunk."""
@@ -198,7 +198,7 @@ def by_hand(client: Client, only: str) -> dict[str, list[str]]:
         if not set(answers) <= case.may:
             client.fail(case.name, answers=answers, may=sorted(case.may))
         client.others_go_on(case.name)
-        tell(did=case.name, answers=answers)
+        print_json(did=case.name, answers=answers)
     return found
 
 
@@ -277,7 +277,7 @@ class Mutants:
     def send(self, number: int) -> None:
         message = mutated(self.seed, number, self.bases)
         # its server may die of it
-        tell(sent=number, message=message.hex()[:TEXT])
+        print_json(sent=number, message=message.hex()[:TEXT])
         self.recent.append(message.ljust(-(-len(message) // 4) * 4, b"\0"))
         case = Case(f"mutant {number}", lambda _: message, calls.ANY | {"vers"})
         # an answer may be to one of those before
@@ -290,7 +290,7 @@ class Mutants:
         if not self.site.intact(b"".join(self.recent)):
             about = {"memory": "written to where nothing was offered", "message": message.hex()}
             self.client.fail(case.name, **about)
-        tell(did=case.name, answers=answers)
+        print_json(did=case.name, answers=answers)
         if self.connection.ended or "silent" in answers:
             self.connection.close()
             self.renew()
@@ -320,7 +320,7 @@ def main() -> None:
         said["mutants"] = mutants(client, seed, numbers)
     client.witness.close()
     said |= {"failures": client.failures, "rounds": client.rounds}
-    tell(**said, bystander=bystander.account())
+    print_json(**said, bystander=bystander.account())
 
 
 main()

@@ -19,11 +19,11 @@ from typing import Any
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
 
 from hostile import lanes, private, rpc
-from hostile.lanes import PAGE, PRE_POSTED, Told, asked, called, read_call, rooms
+from hostile.json_lines import TEXT, print_json
+from hostile.lanes import PAGE, PRE_POSTED, Answer, asked, called, read_call, rooms
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.site import handles
-from hostile.told import TEXT, tell
 from hostile.verbs import VerbsError
 
 LIMIT = 64
@@ -76,7 +76,7 @@ class Home:
 def home(host: Host, server: str, port: int, file: bytes, content: bytes, token: int) -> Home:
     wish = Wish(private=private.extended(PRE_POSTED, token))
     connection = host.connect(server, port, wish)
-    assert private.told(connection.private) == (PRE_POSTED, token)
+    assert private.parsed(connection.private) == (PRE_POSTED, token)
     return Home(host, server, port, file, content, connection, token)
 
 
@@ -102,9 +102,9 @@ def reads(at: Home) -> bool:
     for offset, size, count in ((0, 4096, 1), (100, 8192, 3), (65000, 8192, 2), (70000, 4096, 2)):
         xid = at.next_xid()
         lane.send(called(xid, read_call(xid, at.file, offset, size), rooms(count)))
-        told = Told(messages(lane, count))
+        answer = Answer(messages(lane, count))
         wanted = at.content[offset : offset + size]
-        good.append(told.xid == xid and told.data == wanted and rpc.accepted(told.reply))
+        good.append(answer.xid == xid and answer.data == wanted and rpc.accepted(answer.reply))
     lane.close()
     return all(good)
 
@@ -175,9 +175,9 @@ def two_at_once(at: Home) -> bool:
     with suppress(GoneError):
         for xid in xids:
             lane.send(called(xid, read_call(xid, at.file, 0, 4096), rooms(1)))
-    answers = [Told([data]) for data in messages(lane, len(xids))]
-    for told, xid in zip(answers, xids, strict=False):
-        if told.xid != xid or told.data != at.content[:4096]:
+    answers = [Answer([data]) for data in messages(lane, len(xids))]
+    for answer, xid in zip(answers, xids, strict=False):
+        if answer.xid != xid or answer.data != at.content[:4096]:
             return False
     return len(answers) == len(xids) or ends(lane)
 
@@ -284,17 +284,17 @@ def mutants(at: Home, seed: str, numbers: range) -> None:
         bases = [*reads, called(xid, rpc.call(xid, rpc.NULL), rooms(1))]
         message = mutated(seed, number, bases)
         # the server may die of it
-        tell(sent=number, message=message.hex()[:TEXT])
+        print_json(sent=number, message=message.hex()[:TEXT])
         word = mutant(lane, message)
         words[word] += 1
         if not at.answers():
             failures.append({"number": number, "message": message.hex()})
-        tell(did=f"mutant {number}", answer=word)
+        print_json(did=f"mutant {number}", answer=word)
         # an answer may have more messages than were waited for
         lane.close()
         lane = at.first_lane(wish)
     lane.close()
-    tell(answers=dict(words), failures=failures)
+    print_json(answers=dict(words), failures=failures)
 
 
 def main() -> None:
@@ -310,12 +310,12 @@ def main() -> None:
             failures.append(name)
         elif not at.answers():
             failures.append(f"{name}: its home does not answer")
-        tell(did=name)
+        print_json(did=name)
     if not without_home(host, server, port):
         failures.append("without a home")
     if not home_leaves(at):
         failures.append("its home leaves")
-    tell(failures=failures, cases=len(CASES))
+    print_json(failures=failures, cases=len(CASES))
 
 
 main()

@@ -191,7 +191,7 @@ class Server(Proxy):
         self.accept, self.plays = self.meet, plays
 
     def meet(self) -> Connection | None:
-        capabilities, token = private.told(self.host.requests[0].private)
+        capabilities, token = private.parsed(self.host.requests[0].private)
         if capabilities & LANE:
             pages = min(capabilities >> 16 & 0xFF, PAGES)
             return self.take(Wish(private=lanes.asked(token, pages), size=SIZE, receives=8))
@@ -199,7 +199,7 @@ class Server(Proxy):
         return self.take(Wish(private=own, size=SIZE, receives=64))
 
     def _received(self, peer: Peer, message: bytes) -> None:
-        capabilities, _ = private.told(peer.connection.wish.private)
+        capabilities, _ = private.parsed(peer.connection.wish.private)
         if not capabilities & LANE:
             super()._received(peer, message)
             return

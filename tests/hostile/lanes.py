@@ -13,7 +13,7 @@ __all__ = [
     "LANE",
     "PAGE",
     "PRE_POSTED",
-    "Told",
+    "Answer",
     "asked",
     "called",
     "first",
@@ -47,7 +47,7 @@ def read_call(xid: int, file: bytes, offset: int, size: int) -> bytes:
     return rpc.call(xid, rpc.READ, rpc.opaque(file) + rpc.hyper(offset) + rpc.words(size))
 
 
-class Told:
+class Answer:
     """The messages of a Reply: what the server says of them, the RPC message, and the data."""
 
     def __init__(self, messages: list[bytes], head: int = HEAD) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from hostile import rpc
+from hostile.json_lines import TEXT, print_json
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError
-from hostile.told import TEXT, tell
 from hostile.verbs import VerbsError
 
 __all__ = ["Sender", "mutants"]
@@ -42,12 +42,12 @@ def mutants(seed: str, numbers: range, connect: Callable[[], Sender]) -> dict[st
     for number in numbers:
         message = mutated(seed, number, sender.bases())
         # the server may die of it
-        tell(sent=number, message=message.hex()[:TEXT])
+        print_json(sent=number, message=message.hex()[:TEXT])
         word = _converse(sender, message, PROBE + number)
         words[word] += 1
         if word == "silent":
             failures.append({"number": number, "message": message.hex()})
-        tell(did=f"mutant {number}", answer=word)
+        print_json(did=f"mutant {number}", answer=word)
         if word != "lives":
             sender.connection.close()
             sender = connect()

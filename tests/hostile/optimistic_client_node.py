@@ -20,11 +20,11 @@ from wire.rpcrdma import Segment
 
 from hostile import optimistic, private, rpc, verbs
 from hostile.bystander import Bystander
+from hostile.json_lines import print_json
 from hostile.lanes import read_call
 from hostile.optimistic import OPTIMISTIC, granted, notices, revoked
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.site import handles
-from hostile.told import tell
 
 PAGE = 4096
 SERVER_STATE = Path("/sys/kernel/debug/nfsrdma-server")
@@ -44,7 +44,7 @@ class Client:
         self.token, self.xid = int.from_bytes(os.urandom(8), "big"), 0x1000
         wish = Wish(private=optimistic.home(self.token))
         self.connection = HOST.connect(self.server, self.port, wish)
-        assert private.told(self.connection.private) == (OPTIMISTIC, self.token)
+        assert private.parsed(self.connection.private) == (OPTIMISTIC, self.token)
         self.path = Path("/export", folder, "data")
         (self.file,) = handles(self.server, f"/export/{folder}", "data")
 
@@ -187,8 +187,8 @@ def after(change: Callable[[Client], object]) -> Callable[[Client], bool]:
         side = client.side()
         extent = client.grant(side)
         change(client)
-        told = revoked(side, extent.handle)
-        return told and is_refused(side, extent.offset, extent.handle) and ends(side)
+        is_revoked = revoked(side, extent.handle)
+        return is_revoked and is_refused(side, extent.offset, extent.handle) and ends(side)
 
     return play
 
@@ -479,9 +479,9 @@ def main() -> None:
         client = Client()
         for name, case in CASES.items():
             failures += [f"{name}: {what}" for what in played(case, client)]
-            tell(did=name)
+            print_json(did=name)
         client.connection.close()
-    tell(failures=failures, cases=len(CASES), bystander=bystander.account())
+    print_json(failures=failures, cases=len(CASES), bystander=bystander.account())
 
 
 main()

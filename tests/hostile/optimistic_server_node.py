@@ -200,7 +200,7 @@ class Server(Proxy):
         self.played: set[int] = set()
 
     def meet(self) -> Connection | None:
-        capabilities, token = private.told(self.host.requests[0].private)
+        capabilities, token = private.parsed(self.host.requests[0].private)
         if not capabilities & LANE:
             own = private.extended(capabilities & OPTIMISTIC, token)
             return self.take(Wish(private=own, size=SIZE, receives=64))
@@ -208,7 +208,7 @@ class Server(Proxy):
         return self.side
 
     def _received(self, peer: Peer, message: bytes) -> None:
-        capabilities, _ = private.told(peer.connection.wish.private)
+        capabilities, _ = private.parsed(peer.connection.wish.private)
         if capabilities & LANE:
             # credits, which nobody counts
             return
@@ -225,7 +225,7 @@ class Server(Proxy):
         self.played.add(number)
         poison = side.memory(4 * MIB, LOCAL_WRITE | REMOTE_READ)
         poison.view[:] = b"\x66" * poison.size
-        _, token = private.told(side.wish.private)
+        _, token = private.parsed(side.wish.private)
         stage = Stage(side, token, poison, read, self._content(read))
         try:
             list(TRICKS.values())[number](stage)

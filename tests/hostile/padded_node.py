@@ -82,9 +82,11 @@ class Client(TokenClient):
         return False
 
 
-def write_call(client: Client, size: int = SIZE, told: int | None = None, xid: int = 7) -> bytes:
+def write_call(
+    client: Client, size: int = SIZE, announced: int | None = None, xid: int = 7
+) -> bytes:
     """The RPC message of a WRITE at offset 0 without its data."""
-    count = size if told is None else told
+    count = size if announced is None else announced
     arguments = rpc.opaque(client.written) + rpc.hyper(0) + rpc.words(count, 2, count)
     return rpc.call(xid, rpc.WRITE, arguments)
 
@@ -129,37 +131,39 @@ def lies() -> dict[str, Any]:
     at, segment = len(body), Segment(0, SIZE, len(body))
     head = Header(7, CREDITS, RDMA_MSGP, (Read(at, (segment,)),))
 
-    def told(align: int = ALIGN, thresh: int = THRESH, position: int = at, **numbers: int) -> bytes:
+    def with_padding(
+        align: int = ALIGN, thresh: int = THRESH, position: int = at, **numbers: int
+    ) -> bytes:
         reads = (Read(position, (replace(segment, **numbers),)),)
         return rdma5666.whole(replace(head, reads=reads), body, data, align, thresh)
 
     def listed(**lists: Any) -> bytes:
         return rdma5666.whole(replace(head, **lists), body, data, ALIGN, THRESH)
 
-    sound = told()
+    sound = with_padding()
     words = rpc.words
     messages = {
-        "threshold above the data": told(thresh=SIZE + 1),
-        "alignment of 512": told(align=512),
-        "alignment of 2048": told(align=2048),
-        "alignment of 1020": told(align=1020),
+        "threshold above the data": with_padding(thresh=SIZE + 1),
+        "alignment of 512": with_padding(align=512),
+        "alignment of 2048": with_padding(align=2048),
+        "alignment of 1020": with_padding(align=1020),
         "alignment inside the header": sound[:16] + words(32) + sound[20:],
         "alignment behind the message": sound[:16] + words(1 << 20) + sound[20:],
         "alignment of 4 GiB": sound[:16] + words(0xFFFFFFFC) + sound[20:],
-        "data longer than the message": told(length=SIZE + 1),
-        "data much longer": told(length=0xFFFFFFFF),
-        "data shorter than the message": told(length=SIZE - 4),
-        "no data": told(length=0, thresh=0),
-        "a key": told(handle=7),
-        "an RPC message longer than the padding": told(offset=ALIGN),
-        "an RPC message of 4 GiB": told(offset=1 << 32),
-        "no RPC message": told(offset=0, position=0),
-        "an RPC message of 4 bytes": told(offset=4, position=4),
-        "position in the RPC header": told(position=8),
-        "position zero": told(position=0),
-        "position behind the RPC message": told(position=at + 4),
-        "position far behind": told(position=0xFFFFFFFC),
-        "position inside a word": told(position=at - 2),
+        "data longer than the message": with_padding(length=SIZE + 1),
+        "data much longer": with_padding(length=0xFFFFFFFF),
+        "data shorter than the message": with_padding(length=SIZE - 4),
+        "no data": with_padding(length=0, thresh=0),
+        "a key": with_padding(handle=7),
+        "an RPC message longer than the padding": with_padding(offset=ALIGN),
+        "an RPC message of 4 GiB": with_padding(offset=1 << 32),
+        "no RPC message": with_padding(offset=0, position=0),
+        "an RPC message of 4 bytes": with_padding(offset=4, position=4),
+        "position in the RPC header": with_padding(position=8),
+        "position zero": with_padding(position=0),
+        "position behind the RPC message": with_padding(position=at + 4),
+        "position far behind": with_padding(position=0xFFFFFFFC),
+        "position inside a word": with_padding(position=at - 2),
         "two segments": listed(reads=(Read(at, (segment, segment)),)),
         "two chunks": listed(reads=(Read(at - 4, (segment,)), Read(at, (segment,)))),
         "a Write list": listed(reads=(), writes=((segment,),)),
@@ -183,7 +187,7 @@ def senseless() -> dict[str, Any]:
     client = Client()
     found = {}
     for name, size in {"more": 65536, "less": 4096}.items():
-        body = write_call(client, told=size)
+        body = write_call(client, announced=size)
         client.raw(rdma5666.call(7, body, len(body), bytes(SIZE)))
         found[name] = [client.answer(), client.lives()]
     null = rpc.call(7, rpc.NULL)

@@ -18,7 +18,7 @@ from wire import rdma5666, rpcrdma
 from wire.rdma5666 import RDMA_MSGP
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
-from hostile import liar, rpc
+from hostile import rpc, trick_server
 from hostile.application import SIZE
 from hostile.peer import Connection
 from hostile.proxy import CREDITS, Peer
@@ -44,7 +44,9 @@ class Answer:
     def sound(self) -> bytes:
         return rdma5666.reply(self.xid, self.rpc, self.data)
 
-    def told(self, align: int = ALIGN, thresh: int = 1, more: bytes = b"", **numbers: int) -> None:
+    def send_padded(
+        self, align: int = ALIGN, thresh: int = 1, more: bytes = b"", **numbers: int
+    ) -> None:
         """The answer with other numbers."""
         self.listed(((replace(self.segment, **numbers),),), align, thresh, more)
 
@@ -76,15 +78,15 @@ def with_padding(answer: Answer) -> None:
     answer.data = answer.data[:-3]
     size = rpc.words(len(answer.data))
     answer.rpc = answer.rpc[:-12] + size + answer.rpc[-8:-4] + size
-    answer.told(more=bytes(3))
+    answer.send_padded(more=bytes(3))
 
 
 def higher_threshold(answer: Answer) -> None:
-    answer.told(thresh=SIZE + 1)
+    answer.send_padded(thresh=SIZE + 1)
 
 
 def other_alignment(answer: Answer) -> None:
-    answer.told(align=2048)
+    answer.send_padded(align=2048)
 
 
 def alignment_that_lies(answer: Answer) -> None:
@@ -105,45 +107,45 @@ def alignment_in_header(answer: Answer) -> None:
 def longer(answer: Answer) -> None:
     """More data than the application reads."""
     answer.data += bytes(4096)
-    answer.told()
+    answer.send_padded()
 
 
 def longer_than_message(answer: Answer) -> None:
-    answer.told(length=SIZE + 4)
+    answer.send_padded(length=SIZE + 4)
 
 
 def much_longer(answer: Answer) -> None:
-    answer.told(length=0xFFFFFFFF)
+    answer.send_padded(length=0xFFFFFFFF)
 
 
 def shorter(answer: Answer) -> None:
     """Half of the data that the RPC message states."""
     answer.data = answer.data[: SIZE // 2]
-    answer.told()
+    answer.send_padded()
 
 
 def shorter_than_message(answer: Answer) -> None:
-    answer.told(length=SIZE - 8)
+    answer.send_padded(length=SIZE - 8)
 
 
 def empty(answer: Answer) -> None:
-    answer.told(length=0)
+    answer.send_padded(length=0)
 
 
 def no_rpc(answer: Answer) -> None:
-    answer.told(offset=0)
+    answer.send_padded(offset=0)
 
 
 def rpc_too_long(answer: Answer) -> None:
-    answer.told(offset=ALIGN)
+    answer.send_padded(offset=ALIGN)
 
 
 def rpc_of_4_gib(answer: Answer) -> None:
-    answer.told(offset=1 << 32)
+    answer.send_padded(offset=1 << 32)
 
 
 def key(answer: Answer) -> None:
-    answer.told(handle=7)
+    answer.send_padded(handle=7)
 
 
 def two_segments(answer: Answer) -> None:
@@ -179,7 +181,7 @@ def nothing(answer: Answer) -> None:
 
 def longer_than_receives(answer: Answer) -> None:
     answer.data += bytes(40000)
-    answer.told()
+    answer.send_padded()
 
 
 def cut(answer: Answer) -> None:
@@ -219,7 +221,7 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-class Server(liar.Liar):
+class Server(trick_server.TrickServer):
     """A server with the personality."""
 
     size = 65536
@@ -241,4 +243,4 @@ class Server(liar.Liar):
         self.play(Answer(xid, inline, data, peer.connection, place[0]))
 
 
-liar.main(Server, TRICKS)
+trick_server.main(Server, TRICKS)

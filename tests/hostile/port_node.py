@@ -16,10 +16,10 @@ import sys
 from wire.rpcrdma import Header, decode, encode
 
 from hostile import calls, rpc
+from hostile.json_lines import print_json
 from hostile.lanes import PRE_POSTED, asked
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.private import extended
-from hostile.told import tell
 
 GETATTR, LOOKUP, PUTROOTFH = 9, 15, 24
 PORTS = {"any": itertools.repeat(0), "reserved": itertools.count(700)}
@@ -74,7 +74,7 @@ def main() -> None:
         for lane in PORTS
         if lanes == "yes"
     }
-    tell(found=found, joined=joined)
+    print_json(found=found, joined=joined)
 
 
 main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["extended", "told"]
+__all__ = ["extended", "parsed"]
 
 MAGIC, EXTENSION = bytes.fromhex("f6ab0e18"), b"NFRX"
 
@@ -17,7 +17,7 @@ def extended(capabilities: int, token: int, kilobytes: int = 4) -> bytes:
     return MAGIC + sizes + EXTENSION + version + struct.pack(">IQ", capabilities, token)
 
 
-def told(data: bytes) -> tuple[int, int]:
+def parsed(data: bytes) -> tuple[int, int]:
     """The capabilities and the token; 0 if there is no extension."""
     if len(data) < 28 or data[8:12] != EXTENSION:
         return 0, 0

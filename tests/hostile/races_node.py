@@ -22,9 +22,9 @@ from typing import Any
 from hostile import calls, rpc
 from hostile.bystander import Bystander
 from hostile.calls import GOOD_PRIVATE, Make
+from hostile.json_lines import print_json
 from hostile.peer import Connection, GoneError, Host, Wish
 from hostile.site import Site, handles
-from hostile.told import tell
 from hostile.verbs import VerbsError
 
 BEGUN, STOP = Path("/run/races.begun"), Path("/run/races.stop")
@@ -112,7 +112,7 @@ def main() -> None:
     with Bystander(Path(mount), rest=0.05) as bystander:
         BEGUN.touch()
         said = races.run(int(count))
-    tell(**said, bystander=bystander.account())
+    print_json(**said, bystander=bystander.account())
 
 
 main()

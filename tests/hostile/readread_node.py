@@ -261,7 +261,7 @@ def stolen() -> dict[str, Any]:
     return {"ended": client.ends()}
 
 
-def hoard() -> dict[str, Any]:
+def no_dones() -> dict[str, Any]:
     """READs of 1 MiB, as many as there are credits, and no Done."""
     client, calls, most = Client(), CREDITS, 0
     for number in range(calls):
@@ -342,7 +342,7 @@ def mutated() -> dict[str, Any]:
 
 
 CASES = (honest, never, twice, other, unknown, key_comes_again, early, beyond, written, malformed,
-         stolen, hoard, left, unasked, mutated)  # fmt: skip
+         stolen, no_dones, left, unasked, mutated)  # fmt: skip
 
 
 run_case(CASES)

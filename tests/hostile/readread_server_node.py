@@ -18,7 +18,7 @@ from wire import rdma2003
 from wire.rdma2003 import RDMA_DONE
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment
 
-from hostile import liar, rpc
+from hostile import rpc, trick_server
 from hostile.application import SIZE
 from hostile.peer import Connection, Memory
 from hostile.proxy import CREDITS, Peer
@@ -208,7 +208,7 @@ TRICKS: dict[Trick, tuple[str, bool]] = {
 }
 
 
-class Server(liar.Liar):
+class Server(trick_server.TrickServer):
     """A server of 2003."""
 
     def header(self, message: bytes) -> Header:
@@ -231,4 +231,4 @@ class Server(liar.Liar):
         self.play(Answer(replace(head, reads=(chunk,)), inline, memory, peer.connection))
 
 
-liar.main(Server, TRICKS)
+trick_server.main(Server, TRICKS)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hostile import private
+from hostile.json_lines import print_json
 from hostile.peer import Host, Wish
-from hostile.told import tell
 
 __all__ = ["HOST", "SERVER", "TokenClient", "contents", "run_case"]
 
@@ -28,7 +28,7 @@ class TokenClient:
         server, port = sys.argv[1:3]
         own = private.extended(capabilities, self.token)
         self.connection = HOST.connect(server, int(port), Wish(own, **wish))
-        self.agreed, token = private.told(self.connection.private)
+        self.agreed, token = private.parsed(self.connection.private)
         assert token == self.token
 
     def raw(self, message: bytes) -> None:
@@ -55,4 +55,4 @@ def contents(name: str) -> bytes:
 def run_case(cases: Sequence[Callable[[], dict[str, Any]]]) -> None:
     """Run the case that the arguments name, and print its result."""
     (case,) = (case for case in cases if case.__name__ == sys.argv[4])
-    tell(**case())
+    print_json(**case())

@@ -28,8 +28,8 @@ from typing import Any
 from hostile.accepts import ACCEPTS
 from hostile.application import Application, Mount
 from hostile.bystander import Bystander
+from hostile.json_lines import TEXT, print_json
 from hostile.replies import OK, TRICKS
-from hostile.told import TEXT, tell
 
 GOOD = Path("/mnt/good")
 SOFT = "soft,timeo=100,retrans=1,nosharecache"
@@ -53,9 +53,9 @@ class Server:
         return answer
 
 
-def refused(told: dict[str, Any]) -> bool:
+def refused(outcome: dict[str, Any]) -> bool:
     """Whether memory was reached for, in vain: IBV_WC_REM_ACCESS_ERR."""
-    statuses = told.get("reached", [])
+    statuses = outcome.get("reached", [])
     return bool(statuses) and set(statuses) == {10}
 
 
@@ -87,7 +87,7 @@ class Trial:
             return "stale" if error.errno == errno.ESTALE else "error", repr(error)
 
     def fail(self, **about: Any) -> None:
-        tell(failure=about)
+        print_json(failure=about)
         self.verdicts.failures.append(about)
 
     def after(
@@ -99,22 +99,23 @@ class Trial:
         """
         began = time.monotonic()
         result, error = self.outcome(kind)
-        told = self.server.ask(over=True)
+        outcome = self.server.ask(over=True)
         if result == "stale":
             self.application.remount()
-            if not told["played"]:
+            if not outcome["played"]:
                 return False
-        told |= {"outcome": result, "error": error, "seconds": round(time.monotonic() - began, 2)}
+        seconds = round(time.monotonic() - began, 2)
+        outcome |= {"outcome": result, "error": error, "seconds": seconds}
         again, why = self.honest(kind) if thorough else ("ok", "not done")
         fine = result in may and again == "ok" and self.application.buffer.intact()
-        fine = fine and told["played"] and refused(told) == reaches
+        fine = fine and outcome["played"] and refused(outcome) == reaches
         # what cannot be an answer must not be taken for one
-        fine = fine and (result != "wrong" or told.get("believable", False))
+        fine = fine and (result != "wrong" or outcome.get("believable", False))
         self.outcomes[result] += 1
         if not fine:
-            self.fail(name=name, on=kind, again=again, why=why, **told)
-        told["message"] = told.get("message", "")[:TEXT]
-        tell(did=name, on=kind, **told)
+            self.fail(name=name, on=kind, again=again, why=why, **outcome)
+        outcome["message"] = outcome.get("message", "")[:TEXT]
+        print_json(did=name, on=kind, **outcome)
         return True
 
     def honest(self, kind: str) -> tuple[str, str]:
@@ -203,7 +204,7 @@ def main() -> None:
             application.remove()
     every = sum((trial.outcomes for trial in trials), Counter[str]())
     said = {"failures": verdicts.failures, "by_hand": by_hand, "all": dict(every)}
-    tell(**said, bystander=bystander.account())
+    print_json(**said, bystander=bystander.account())
 
 
 main()

@@ -245,7 +245,7 @@ def test_an_unreadable_call_ends_its_connection(victim: Lab) -> None:
 @pytest.mark.nightly
 def test_a_client_without_dones_gets_its_share_only(victim: Lab) -> None:
     threads = int(victim.run("server", "cat", "/proc/fs/nfsd/threads").stdout)
-    said = case(victim, "hoard")
+    said = case(victim, "no_dones")
     assert said["answers"] == 32
     assert SHARE // 2 < said["most"] <= SHARE + threads * ((1 << 20) // PAGE)
     assert said["first"] < said["answers"]

@@ -19,8 +19,8 @@ import built
 import pytest
 from carriers import OURS, serve
 from faults import CUT_OFF, FAULTS, SILENT, SOUND, Fault
-from hoarders import hoard_beside, kept_for
 from storm import LIMIT, beside, code, mounted, nothing_lost, on, storm
+from unreceived_replies import kept_for, unreceived_beside
 
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
@@ -119,7 +119,7 @@ def test_what_was_synced_outlives_a_client_that_loses_power(
     charged = 0.0
     with nothing_lost(crowd, *crowd.config.nodes, limit=LIMIT):
         while not rounds or time.monotonic() < end:
-            with mounted(crowd, "vers=3", node="client2"), hoard_beside(crowd, "client2"):
+            with mounted(crowd, "vers=3", node="client2"), unreceived_beside(crowd, "client2"):
                 promised += power_lost(crowd, OPTIONS[rounds % 2], rng)
                 charged = max(charged, kept_for(crowd)[0])
             rounds += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that ask a server for much and acknowledge nothing, and what it keeps for them."""
+"""Clients that request much and receive no replies, and what the server keeps for them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nfsrdma_tools.command import Result
 from nfsrdma_tools.lab.config import CHECKING
 from nfsrdma_tools.lab.nodes import Nodes
 
-__all__ = ["Kept", "hoard", "hoard_beside", "kept_for"]
+__all__ = ["Kept", "kept_for", "leave_unreceived", "unreceived_beside"]
 
-FILE = "hoard"
+FILE = "unreceived"
 # when the first is there the program ends, when the second is it begins to ask
-END = ("/run/hoard", "/run/hoard.go")
+END = ("/run/unreceived", "/run/unreceived.go")
 THERE = "/sys/kernel/debug/nfsrdma-server"
 CONNECTED = f'grep -q "^connections $1 " {THERE}/totals'
 ALL_CONNECT = f"until {CONNECTED}; do sleep 0.2; done"
@@ -67,19 +67,19 @@ class Kept:
     """how the connections ended, by reason"""
 
 
-def hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
+def leave_unreceived(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept:
     """Make ``connections`` with ``calls`` READs each, while an application works on a mount.
 
     ``to_the_end``: until the server has ended all connections.  Repeats on a machine that is so
     slow that the server ended connections before memory was measured.
     """
     for _ in range(5):
-        if found := _hoard(lab, connections, calls, to_the_end):
+        if found := _attempt(lab, connections, calls, to_the_end):
             return found
     raise AssertionError("five times the server ended connections before memory was measured")
 
 
-def _hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept | None:
+def _attempt(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept | None:
     with nothing_lost(lab, "server"), mounted(lab, "vers=3"):
         argv = _program(lab, connections, calls)
         with beside(lab, "client", *argv, timeout=LIMIT) as work:
@@ -94,8 +94,8 @@ def _hoard(lab: Nodes, connections: int, calls: int, to_the_end: bool) -> Kept |
 
 
 @contextmanager
-def hoard_beside(lab: Nodes, node: str) -> Iterator[None]:
-    """A client's mount is worked on, and some hoarders in it ask for much, beside all else."""
+def unreceived_beside(lab: Nodes, node: str) -> Iterator[None]:
+    """Work on a mount in a node, while other clients there receive no replies."""
     argv = _program(lab, 4, 8, node)
     lab.run("server", "sh", "-c", FILL, "sh", "32")
     lab.run(node, "touch", END[1])
@@ -115,7 +115,7 @@ def _program(lab: Nodes, connections: int, calls: int, node: str = "client") -> 
     lab.run(node, "rm", "-f", *END)
     lab.run("server", "touch", f"/export/{FILE}")
     words = (SERVER, PORT, FILE, HERE, str(connections), str(calls), END[0])
-    return argv_of("hoard", *words)
+    return argv_of("unreceived_replies", *words)
 
 
 def _kept(

@@ -7,14 +7,14 @@ import json
 import threading
 from typing import Any
 
-__all__ = ["TEXT", "tell"]
+__all__ = ["TEXT", "print_json"]
 
 # enough of a message's hexadecimal text for its header, its lists and the beginning of the RPC
 TEXT = 400
 _ONE = threading.Lock()
 
 
-def tell(**what: Any) -> None:
+def print_json(**what: Any) -> None:
     """Print ``did=`` for each step, ``failure=`` for each failure; else the result."""
     with _ONE:
         print(json.dumps(what), flush=True)

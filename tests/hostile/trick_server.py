@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A hostile server of a personality, and an application that reads from it, in one node.
 
-A program of a personality derives from ``Liar``, which plays a trick on the next READ, and calls
-``main`` with its class and its tricks.
+A program of a personality derives from ``TrickServer``, which plays a trick on the next READ, and
+calls ``main`` with its class and its tricks.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, RefusedError, decode
 
 from hostile import rpc
 from hostile.application import SIZE, Buffer
+from hostile.json_lines import TEXT, print_json
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
-from hostile.private import extended, told
+from hostile.private import extended, parsed
 from hostile.proxy import CREDITS, Peer, Proxy
-from hostile.told import TEXT, tell
 from hostile.verbs import VerbsError
 
-__all__ = ["Answer", "Liar", "Story", "Want", "asking", "main"]
+__all__ = ["Answer", "Story", "TrickServer", "Want", "asking", "main"]
 
-HERE, MESSAGE = Path("/mnt/liar"), 4096
+HERE, MESSAGE = Path("/mnt/tricks"), 4096
 OPTIONS = "vers=3,nolock,actimeo=3600,soft,timeo=100,retrans=1,nosharecache,proto=rdma"
 FORK = multiprocessing.get_context("fork")
 
@@ -79,7 +79,7 @@ class Forwarded(NamedTuple):
     place: rpc.Place | None
 
 
-class Liar(Proxy):
+class TrickServer(Proxy):
     """A server; the work is done by nfsd of its node, over TCP.
 
     The application's buffer is ``memory``: flags of mmap(2).  The server receives messages of up to
@@ -101,7 +101,7 @@ class Liar(Proxy):
 
     def _agree(self) -> Connection:
         # the extension comes back, with the capability that the client requested
-        mine = extended(*told(self.host.requests[0].private))
+        mine = extended(*parsed(self.host.requests[0].private))
         return self.take(Wish(private=mine, size=self.size, receives=CREDITS * 2))
 
     def forward(self, peer: Peer, header: Header, inline: bytes) -> Forwarded:
@@ -162,7 +162,7 @@ def reads(asks: Any, file: Path, data: bytes, memory: int) -> None:
 
 
 @contextmanager
-def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
+def beside(server: TrickServer, work: Callable[[Any], None]) -> Iterator[Any]:
     """A process that works on the mount while the server serves it."""
     mine, theirs = FORK.Pipe()
     process = FORK.Process(target=work, args=(theirs,))
@@ -176,7 +176,7 @@ def beside(server: Liar, work: Callable[[Any], None]) -> Iterator[Any]:
         del server.host.watched[mine.fileno()]
 
 
-def run(server: Liar, *argv: str | Path) -> None:
+def run(server: TrickServer, *argv: str | Path) -> None:
     """A program that needs the server."""
     process = subprocess.Popen(argv)
     server.serve(lambda: process.poll() is not None)
@@ -184,7 +184,7 @@ def run(server: Liar, *argv: str | Path) -> None:
 
 
 @contextmanager
-def asking(server: Liar) -> Iterator[Callable[[int], str]]:
+def asking(server: TrickServer) -> Iterator[Callable[[int], str]]:
     """The mount of this server, and a read over it: of a block, how it ended."""
     host, port, folder = sys.argv[1:4]
     data = (Path("/export") / folder / "data").read_bytes()
@@ -204,7 +204,7 @@ def asking(server: Liar) -> Iterator[Callable[[int], str]]:
         run(server, "umount", HERE)
 
 
-def played(server: Liar, tricks: Mapping[Any, Want]) -> None:
+def played(server: TrickServer, tricks: Mapping[Any, Want]) -> None:
     """Read once for each trick; report how each read ended, and the unexpected ends as failures."""
     stories: dict[str, Story] = {}
     with asking(server) as ask:
@@ -215,13 +215,13 @@ def played(server: Liar, tricks: Mapping[Any, Want]) -> None:
         # unmounting ends the connection
         server.story = Story()
     failures = {name: vars(story) for name, story in stories.items() if not story.fine()}
-    tell(stories={name: vars(story) for name, story in stories.items()}, failures=failures)
+    print_json(stories={name: vars(story) for name, story in stories.items()}, failures=failures)
 
 
 # --- mutated messages ---
 
 
-def believable(server: Liar, message: bytes, xid: int) -> bool:
+def believable(server: TrickServer, message: bytes, xid: int) -> bool:
     """Whether a client may take it for the answer; the RPC message in it is not checked."""
     try:
         header = server.header(message)
@@ -230,7 +230,7 @@ def believable(server: Liar, message: bytes, xid: int) -> bool:
     return header.xid == xid and header.proc in (RDMA_MSG, RDMA_NOMSG, RDMA_MSGP)
 
 
-def mutants(server: Liar, seed: str, numbers: range) -> None:
+def mutants(server: TrickServer, seed: str, numbers: range) -> None:
     """Send a mutated Reply and then the right one, for each number; an honest read follows.
 
     The read may fail; it may bring wrong data only if the message could be the answer.
@@ -248,18 +248,18 @@ def mutants(server: Liar, seed: str, numbers: range) -> None:
             may = {"ok", "error"} | ({"wrong"} if story.believable else set())
             if not story.played or story.outcome not in may or again != "ok":
                 failures.append({"number": number, "again": again, **vars(story)})
-            tell(did=f"mutant {number}", outcome=story.outcome)
-    tell(outcomes=dict(outcomes), failures=failures)
+            print_json(did=f"mutant {number}", outcome=story.outcome)
+    print_json(outcomes=dict(outcomes), failures=failures)
 
 
-def mutant(server: Liar, seed: str, number: int, bases: list[bytes], answer: Answer) -> None:
+def mutant(server: TrickServer, seed: str, number: int, bases: list[bytes], answer: Answer) -> None:
     sound = answer.sound()
     bases[:] = [sound, *bases[:7]]
     message = mutated(seed, number, [sound, *bases])
     server.story.message = message.hex()
     server.story.believable = believable(server, message, answer.xid)
     # the client may die of it
-    tell(sent=number, message=server.story.message[:TEXT])
+    print_json(sent=number, message=server.story.message[:TEXT])
     try:
         answer.connection.send(message)
         answer.connection.send(sound)
@@ -267,7 +267,7 @@ def mutant(server: Liar, seed: str, number: int, bases: list[bytes], answer: Ans
         answer.connection.ended = answer.connection.ended or str(error)
 
 
-def main(make: Callable[[int], Liar], tricks: Mapping[Any, Want]) -> None:
+def main(make: Callable[[int], TrickServer], tricks: Mapping[Any, Want]) -> None:
     """``SERVER PORT FOLDER [SEED COUNT]``: play the tricks, or send COUNT mutated Replies."""
     server = make(int(sys.argv[2]))
     if len(sys.argv) == 4:

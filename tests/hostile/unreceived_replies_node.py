@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``hoard_node.py SERVER PORT FILE MOUNT CONNECTIONS CALLS STOP``: it sends no acknowledgements.
+"""Connections that receive no replies, so that the server has to keep them.
+
+``unreceived_replies_node.py SERVER PORT FILE MOUNT CONNECTIONS CALLS STOP``
 
 Makes CONNECTIONS, and when STOP.go is there sends CALLS READs of 1 MiB over each, every one of
 another part of FILE, below /export.  No connection takes a reply but its first one, so the server
@@ -20,9 +22,9 @@ from wire.rpcrdma import Header, Segment, encode
 from hostile import calls, rpc
 from hostile.bystander import Bystander
 from hostile.calls import GOOD_PRIVATE
+from hostile.json_lines import print_json
 from hostile.peer import Connection, GoneError, Host, Memory, Wish
 from hostile.site import handles
-from hostile.told import tell
 from hostile.verbs import LOCAL_WRITE, REMOTE_WRITE
 
 WISH = Wish(private=GOOD_PRIVATE, receives=1, deaf=True)
@@ -79,7 +81,7 @@ def main() -> None:
         ends = Counter(one.ended for one in everyone)
         for connection in everyone:
             connection.close()
-    tell(sent=sent, ends=dict(ends), bystander=bystander.account())
+    print_json(sent=sent, ends=dict(ends), bystander=bystander.account())
 
 
 main()
