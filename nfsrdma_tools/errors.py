@@ -42,7 +42,7 @@ class MismatchError(UserError):
     """The value in effect is not the requested one."""
 
     def __init__(self, what: str, requested: object, in_effect: object, hint: str = "") -> None:
-        self.what = what
+        self.what, self.requested, self.in_effect = what, requested, in_effect
         super().__init__(f"{what}: requested {requested}, got {in_effect}", hint)
 
 

@@ -30,7 +30,7 @@ from nfsrdma_tools.identity import of_this_process
 folder = paths.lab_dir("x")
 folder.mkdir(exist_ok=True)
 def save(phase):
-    state = {{"phase": phase, "owner": of_this_process(), "pid": os.getpid()}}
+    state = {{"phase": phase, "owner": of_this_process()}}
     (folder / "draft").write_text(json.dumps(state))
     (folder / "draft").rename(folder / "state.json")
 with try_file_lock(paths.lab_lock("x")):
@@ -140,13 +140,17 @@ def test_down_of_a_lab_that_begins_to_start_waits_for_its_owner(
     assert owners[0].wait() == -signal.SIGTERM
 
 
+def pid_of(identity: str) -> int:
+    return int(identity.partition("-")[0])
+
+
 def test_a_boot_may_take_longer_than_five_minutes(
     program: Path, labs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock(monkeypatch, lambda looks: (labs / "go").touch() if looks == 4 else None)
     found = supervisor.up(LabConfig(NAME), lambda _: None)
     assert found["phase"] == "ready"
-    os.kill(found["pid"], signal.SIGKILL)
+    os.kill(pid_of(found["owner"]), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, UserError("x")])
@@ -156,8 +160,8 @@ def test_an_interrupted_start_leaves_no_supervisor(
     pids: list[int] = []
 
     def step(_: int) -> None:
-        if owner := read_state(NAME).get("pid"):
-            pids.append(owner)
+        if owner := read_state(NAME).get("owner"):
+            pids.append(pid_of(owner))
             raise error
 
     clock(monkeypatch, step)

@@ -52,7 +52,7 @@ def test_set_then_read_back(bdi: Path) -> None:
 def test_a_value_that_somebody_changed_names_both(bdi: Path) -> None:
     with pytest.raises(MismatchError, match="requested 2048, got 128") as caught:
         verify("0:45", 2048, bdi)
-    assert (caught.value.asked, caught.value.found) == (2048, 128)
+    assert (caught.value.requested, caught.value.in_effect) == (2048, 128)
 
 
 def test_a_device_that_is_gone_is_a_clear_error(bdi: Path) -> None:

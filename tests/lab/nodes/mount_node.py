@@ -152,7 +152,7 @@ def other_values() -> dict[str, object]:
             try:
                 readahead.set_kb(own.device, 6)
             except MismatchError as error:
-                answer["set"] = [error.asked, error.found]
+                answer["set"] = [error.requested, error.in_effect]
     return answer
 
 
