@@ -64,9 +64,8 @@ def read(lines: Iterable[str]) -> list[Sample]:
 
 
 def _from_line(line: str) -> Sample:
-    found = json.loads(line)
-    # an earlier version printed an array
-    return as_sample((found["time"], found["busy_s"]) if isinstance(found, dict) else found)
+    facts = json.loads(line)
+    return as_sample((facts["time"], facts["busy_s"]))
 
 
 def busy(samples: Sequence[Sample], since: float, until: float) -> float | None:

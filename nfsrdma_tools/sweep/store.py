@@ -43,9 +43,6 @@ APPLICATION = 0x4E465352  # "NFSR"
 _SQL_TYPES = {int: "INTEGER", bool: "INTEGER", float: "REAL"}
 _HINTS = get_type_hints(Trial)
 _NAMES = [item.name for item in fields(Trial)]
-# columns added after the table, by the first version that has them, with their value in older rows
-_LATER = {"accounts": 2, "began": 3}
-_EMPTY = {"accounts": "{}", "began": ""}
 _NOTE = "INSERT OR REPLACE INTO notes (plan, key, value) VALUES (?, ?, ?)"
 _LOAD = "load of a server"  # instead of a plan's uid
 
@@ -141,9 +138,8 @@ class Store:
 
     def trials(self, plan: Plan | None = None) -> list[Trial]:
         """All trials, or a plan's, in the order they ran."""
-        names = [name for name in _NAMES if _LATER.get(name, 1) <= self._version]
         uid = plan.uid if plan else None
-        return self._read(_select(names), (uid,), lambda row: _trial(names, row))
+        return self._read(_SELECT, (uid,), _trial)
 
     def environments(self) -> dict[str, dict[str, str]]:
         """Facts about each environment by its uid."""
@@ -157,14 +153,11 @@ class Store:
             self._create()
         elif application != APPLICATION:
             raise StoreError(f"{self.path} is not a store of nfsrdma", "give another file")
-        elif not 1 <= version <= VERSION:
+        elif version != VERSION:
             raise StoreError(
                 f"{self.path}: expected a store of version {VERSION}, found {version}",
-                "use the nfsrdma that wrote it, or a newer one",
+                "use the nfsrdma that wrote it",
             )
-        elif version < VERSION and not read_only:
-            self._db.executescript(_migration(version))
-        self._version = self._pragma("user_version")
 
     def _empty(self) -> bool:
         return not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -246,8 +239,8 @@ def _encode(value: object) -> object:
     return _json(value) if isinstance(value, dict) else value
 
 
-def _trial(names: list[str], row: tuple[Any, ...]) -> Trial:
-    return Trial(**{name: _decode(name, value) for name, value in zip(names, row, strict=True)})
+def _trial(row: tuple[Any, ...]) -> Trial:
+    return Trial(**{name: _decode(name, value) for name, value in zip(_NAMES, row, strict=True)})
 
 
 def _decode(name: str, value: Any) -> Any:
@@ -258,26 +251,9 @@ def _decode(name: str, value: Any) -> Any:
 
 
 # "order" is an SQL keyword, so names are quoted; they are fields of Trial, not user input
-def _columns(names: list[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _select(names: list[str]) -> str:
-    return f"SELECT {_columns(names)} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
-
-
-def _migration(version: int) -> str:
-    added = [name for name, since in _LATER.items() if since > version]
-    columns = "".join(
-        f"ALTER TABLE trials ADD COLUMN \"{name}\" TEXT NOT NULL DEFAULT '{_EMPTY[name]}';\n"
-        for name in added
-    )
-    return f"BEGIN IMMEDIATE;\n{columns}PRAGMA user_version = {VERSION};\nCOMMIT;\n"
-
-
-_INSERT = (
-    f"INSERT OR IGNORE INTO trials ({_columns(_NAMES)}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
-)
+_COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
+_SELECT = f"SELECT {_COLUMNS} FROM trials WHERE plan = ifnull(?, plan) ORDER BY rowid"  # noqa: S608
+_INSERT = f"INSERT OR IGNORE INTO trials ({_COLUMNS}) VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608
 _TYPED = "\n".join(
     f'  "{name}" {_SQL_TYPES.get(_HINTS[name], "TEXT")} NOT NULL,' for name in _NAMES
 )
