@@ -22,6 +22,7 @@ from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.environment import conditions
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
+from nfsrdma_tools.host.nfs.mounts import Mount
 from nfsrdma_tools.host.transports import KERNELS
 from nfsrdma_tools.lock import host_lock
 from nfsrdma_tools.module_source import OURS
@@ -45,6 +46,7 @@ from nfsrdma_tools.sweep.trial import (
     Bench,
     Rhythm,
     mounted,
+    ready,
     request_for,
     run_trial,
     tunables,
@@ -58,7 +60,7 @@ _STOP_AFTER = 3
 # systemd handles changed mounts at most five times a second, then at the end of the second
 # (RATELIMIT in mount_enumerate of src/core/mount.c).  That costs 7 ms of the only CPU in every
 # third read.  On the instruction clock the wait takes no time.
-_CALM = 1.1
+_PAUSE = 1.1
 
 
 _FILE_NOTE, _MADE = "file", "made"
@@ -91,7 +93,7 @@ def file_on_server(bench: Bench, store: Store, keep: bool) -> Iterator[None]:
 
 
 def _make(bench: Bench, store: Store) -> None:
-    with mounted(bench, request_for(bench, bench.plan.transports[0])):
+    with _mounted(bench, bench.plan.transports[0]):
         if bench.plan.direction == "write":
             store.note(bench.plan, _FILE_NOTE, _MADE)
         elif not workload.is_there(bench.directory, bench.plan):
@@ -102,7 +104,7 @@ def _make(bench: Bench, store: Store) -> None:
 def _blind_run(bench: Bench, transport: str) -> None:
     # over each transport: its first operations cost up to a fifth more
     plan = bench.plan
-    with mounted(bench, request_for(bench, transport)):
+    with _mounted(bench, transport):
         if plan.direction == "write":
             workload.write(bench.directory, plan, plan.cells()[0])
         elif bench.content:
@@ -117,12 +119,17 @@ def _clean_up(bench: Bench, store: Store, keep: bool) -> str:
     if keep or store.noted(bench.plan, _FILE_NOTE) != _MADE:
         return ""
     try:
-        with mounted(bench, request_for(bench, bench.plan.transports[0])):
+        with _mounted(bench, bench.plan.transports[0]):
             workload.remove(bench.directory, bench.plan)
     except (UserError, OSError):
         return f"{workload.file_name(bench.plan)} stays on the server"
     store.note(bench.plan, _FILE_NOTE, "")
     return ""
+
+
+def _mounted(bench: Bench, transport: str) -> AbstractContextManager[Mount]:
+    ready(bench, transport)
+    return mounted(bench, request_for(bench, transport))
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
             options.server_ssh,
             accounts=accounts,
             rhythm=options.rhythm,
-            calm=_CALM if facts.get("lab clock") == "instructions" else 0.0,
+            pause=_PAUSE if facts.get("lab clock") == "instructions" else 0.0,
         )
         bench = replace(bench, environment=store.add_environment(facts))
         trials = store.trials(plan)
@@ -173,8 +180,8 @@ def sweep(plan: Plan, store: Store, options: Options = Options()) -> Generator[E
                 yield attaching(NAMES, facts)
                 accounts.attach()
             yield measuring(plan, wanted - len(trials), facts)
-            yield from _trials(bench, store, options)
-        yield Finished(plan.uid, len(store.trials(plan)))
+            yield from _trials(bench, store, trials, options)
+        yield Finished(plan.uid, len(trials))
 
 
 def _only_one(what: str) -> AbstractContextManager[None]:
@@ -204,18 +211,22 @@ def _directory(plan: Plan, changes: Journal) -> Path:
     return path
 
 
-def _trials(bench: Bench, store: Store, options: Options) -> Iterator[Event]:
+def _trials(bench: Bench, store: Store, trials: list[Trial], options: Options) -> Iterator[Event]:
+    """Run what is left of the plan; append each trial to ``trials``, which the store has."""
     streak: list[Trial] = []
-    while step := next_cell(bench.plan, done := store.trials(bench.plan)):
-        trial = _one(bench, Trial(bench.plan.uid, *step, order=len(done)), done, options)
+    while step := next_cell(bench.plan, trials):
+        trial = _one(bench, Trial(bench.plan.uid, *step, order=len(trials)), trials, options)
         store.add_trial(trial)
-        yield TrialDone(trial, len(done) + 1, expected(bench.plan, [*done, trial]))
+        trials.append(trial)
+        yield TrialDone(trial, len(trials), expected(bench.plan, trials))
         streak = [*streak, trial] if trial.status == FAILED else []
         _stop_if_hopeless(streak)
 
 
 def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Trial:
-    refused = next((t for t in done if t.status == NOT_OFFERED and _alike(t, trial)), None)
+    refused = next(
+        (t for t in done if t.status == NOT_OFFERED and _offered_alike(t.cell, trial.cell)), None
+    )
     if refused:
         return replace(
             trial, status=NOT_OFFERED, reason=refused.reason, environment=bench.environment
@@ -224,13 +235,10 @@ def _one(bench: Bench, trial: Trial, done: list[Trial], options: Options) -> Tri
     return options.measure(bench, trial, bench.plan.verify and not verified)
 
 
-def _alike(one: Trial, other: Trial) -> bool:
-    # read-ahead does not change what the kernel offers
-    return _asked(one.cell) == _asked(other.cell)
-
-
-def _asked(cell: Cell) -> Cell:
-    return replace(cell, read_ahead=0)
+def _offered_alike(one: Cell, other: Cell) -> bool:
+    """Whether the kernel and the server offer both cells or none."""
+    # read-ahead does not change what they offer
+    return replace(one, read_ahead=0) == replace(other, read_ahead=0)
 
 
 def _stop_if_hopeless(streak: list[Trial]) -> None:

@@ -178,7 +178,7 @@ class Bench:
 
     ``accounts`` are the probe sets of each trial; ``rhythm`` has the start times of the readers.
     ``content`` is the content of the test file, set before the first trial.  The reader starts at
-    least ``calm`` seconds after the mount.
+    least ``pause`` seconds after the mount.
     """
 
     plan: Plan
@@ -189,7 +189,7 @@ class Bench:
     accounts: Accounts = field(default_factory=Accounts)
     rhythm: Rhythm = IMMEDIATELY
     content: list[bytes | int] = field(default_factory=list)
-    calm: float = 0.0
+    pause: float = 0.0
 
 
 class _NotOfferedError(Exception):
@@ -231,7 +231,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
     axes = _set(bench, cell) | ({PERSONALITY: cell.personality} if cell.personality else {})
     with _mounted(bench, cell) as made:
         kb = _read_ahead(bench, cell, made)
-        time.sleep(bench.calm)
+        time.sleep(bench.pause)
         release_server_pages(bench.directory)
         bench.rhythm.wait(trial.order)
         figures = _accounts(bench, cell)
@@ -393,8 +393,10 @@ def ready(bench: Bench, transport: str) -> None:
 
 @contextlib.contextmanager
 def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
-    """A mount during the block; it is unmounted even when its server is dead by then."""
-    ready(bench, request.transport)
+    """A mount during the block; it is unmounted even when its server is dead by then.
+
+    Call ``ready`` before.
+    """
     made = mount(request, bench.changes)
     try:
         yield made

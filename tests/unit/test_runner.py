@@ -210,18 +210,18 @@ def test_probes_are_attached_once_between_the_file_and_the_first_trial(
 
 
 @pytest.mark.parametrize(("clock", "waits"), [("instructions", True), ("wall", False)])
-def test_only_where_waiting_takes_no_time_a_reader_waits_for_calm(
+def test_only_where_waiting_takes_no_time_a_reader_waits_for_a_pause(
     store: Store, monkeypatch: pytest.MonkeyPatch, clock: str, waits: bool
 ) -> None:
-    calm = set()
+    pause = set()
 
     def measured(bench: Bench, trial: Trial, check_data: bool) -> Trial:
-        calm.add(bench.calm > 1)
+        pause.add(bench.pause > 1)
         return fake(bench, trial, check_data)
 
     monkeypatch.setattr(runner, "conditions", lambda: {"lab clock": clock})
     list(sweep(replace(PLAN, runs=1), store, replace(OPTIONS, measure=measured)))
-    assert calm == {waits}
+    assert pause == {waits}
 
 
 def test_an_emulated_machine_takes_longer() -> None:
