@@ -100,6 +100,21 @@ def test_an_earlier_file_of_a_path_imports_each_file(name: str) -> None:
     assert set(section.leaves) <= leaves
 
 
+@pytest.mark.parametrize(
+    ("room", "above"),
+    [
+        ("live/collect", ("analyze", "feed", "prometheus", "top", "web")),
+        ("live/analyze", ("collect", "feed", "prometheus", "top", "web")),
+    ],
+)
+def test_a_room_does_not_import_what_uses_its_snapshots(room: str, above: tuple[str, ...]) -> None:
+    files = [path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / room).glob("*.py")]
+    forbidden = tuple(f"live/{name}{end}" for name in above for end in ("/", ".py"))
+    assert len(files) > 1
+    assert not [(file, name) for file in files for name in imported(file)
+                if name.startswith(forbidden)]  # fmt: skip
+
+
 class Trace:
     """A profiler (sys.setprofile): how often each function of the package runs."""
 
