@@ -124,29 +124,30 @@ class Accounts:
         self.kept = not why_not
         self.said = f"none: {why_not}" if why_not else ", ".join(NAMES)
         self._open = contextlib.ExitStack()
-        self._session: Any = None
+        self._session: session.Session | None = None
         self._clients: dict[int, tuple[str, ...]] = {}
 
-    def attach(self) -> None:
+    def attach(self) -> session.Session:
         """Attach them unless they are attached; UserError when that fails."""
-        if not self._session:
+        if self._session is None:
             self._session = self._attached()
+        return self._session
 
     def begin(self) -> dict[str, Any]:
         """A reading of each probe set, for ``end``; UserError if attaching fails."""
         if not self.kept:
             return {}
-        self.attach()
+        attached_session = self.attach()
         # before counting starts: it may send RPCs to servers
         self._clients = clients()
-        return {name: probe_set(name).read(self._session) for name in NAMES}
+        return {name: probe_set(name).read(attached_session) for name in NAMES}
 
     def end(self, before: dict[str, Any], directory: str) -> dict[str, list[dict[str, Any]]]:
         """The rows counted since: those of the mount, or of the host for sets without mounts."""
         found = {}
         for name, reading in before.items():
             kind = probe_set(name)
-            grown = kind.difference(kind.read(self._session), reading)
+            grown = kind.difference(kind.read(self.attach()), reading)
             found[name] = of_mount(kind.records(grown, self._clients), directory)
         return found
 
@@ -155,7 +156,7 @@ class Accounts:
         self._open.close()
         self._session = None
 
-    def _attached(self) -> Any:
+    def _attached(self) -> session.Session:
         try:
             return self._open.enter_context(attached(NAMES, sums_only=True))
         except UserError as error:

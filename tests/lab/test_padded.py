@@ -95,6 +95,7 @@ rm /export/much /export/other /run/much
     nothing_left(lab)
 
 
+@pytest.mark.nightly
 def test_the_probe_counts_messages_with_padding(lab: Lab) -> None:
     """Neither as inline messages nor as chunks."""
     with (
