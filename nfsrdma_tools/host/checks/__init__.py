@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from nfsrdma_tools.host.checks import (
     kernel,
+    kernel_history,
     nfs_mounts,
     nfs_server,
     probe_requirements,
@@ -37,6 +38,8 @@ CHECKS: dict[str, Check] = {
     "bcc": probe_requirements.bcc,
     "headers": kernel.headers,
     "btf": kernel.btf,
+    "kernel log": kernel_history.log,
+    "known faults": kernel_history.faults,
 }
 """In output order."""
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``nfsrdma explain``: what the kernel's messages mean, and the faults that it may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from nfsrdma_tools.cli.options import Json, argument, flag
+from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.errors import UsageError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nfsrdma_tools.host.kernel_faults import Fault
+    from nfsrdma_tools.host.kernel_log.explain import Explanation
+
+__all__ = ["explain"]
+
+_SYMBOLS = {"information": "i", "warning": "!", "error": "x"}
+
+
+def explain(
+    file: Annotated[
+        str,
+        argument("FILE", "A log, or - for standard input (default: the log of this boot)."),
+    ] = "",
+    faults: Annotated[
+        bool, flag("List known faults that this kernel may have, instead of messages.", "--faults")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Explain the kernel's messages about NFS and RDMA.
+
+    FILE has lines of dmesg, journalctl or syslog.  The log of this boot needs root, or membership
+    in the group that may read the journal.
+    """
+    if faults:
+        if file:
+            raise UsageError("--faults reads no log", "give either FILE or --faults")
+        _faults(as_json)
+        return
+    explained = _explained(file)
+    if as_json:
+        from dataclasses import asdict
+
+        print_json({"messages": [asdict(entry) for entry in explained]})
+    else:
+        _show(explained)
+
+
+def _explained(name: str) -> list[Explanation]:
+    import sys
+
+    from nfsrdma_tools.host.kernel_log.explain import boot_log, explain, lines_of
+
+    if not name:
+        return explain(boot_log())
+    if name == "-":
+        return explain(lines_of(sys.stdin.buffer))
+    with Path(name).open("rb") as file:
+        return explain(lines_of(file))
+
+
+def _show(explained: Sequence[Explanation]) -> None:
+    for entry in explained:
+        about = f" {entry.subject}" if entry.subject else ""
+        print(printable(f"{_SYMBOLS[entry.severity]} {entry.severity}  {entry.name}{about}"))
+        for label, text in _details(entry):
+            print(printable(f"    {label}: {text}"))
+    counts = (f"{_count(explained, severity)} {severity}" for severity in reversed(_SYMBOLS))
+    print(", ".join(counts))
+
+
+def _details(entry: Explanation) -> list[tuple[str, str]]:
+    numbers = [(str(found.number), f"{found.name}: {found.meaning}") for found in entry.numbers]
+    details = [
+        ("line", entry.example),
+        ("count", f"{entry.count}{_period(entry)}"),
+        ("meaning", entry.meaning),
+        *numbers,
+        ("doubt", entry.doubt),
+        ("next step", entry.next_step),
+        ("source", entry.source),
+    ]
+    return [(label, text) for label, text in details if text]
+
+
+def _period(entry: Explanation) -> str:
+    if not entry.first:
+        return ""
+    return f", at {entry.first}" if entry.count == 1 else f", {entry.first} to {entry.last}"
+
+
+def _count(explained: Sequence[Explanation], severity: str) -> int:
+    return sum(entry.severity == severity for entry in explained)
+
+
+def _faults(as_json: bool) -> None:
+    from nfsrdma_tools.host.kernel_faults import kernel_version, possible
+
+    kernel = kernel_version()
+    faults = possible(kernel)
+    if as_json:
+        rows = [{**_facts(fault), "stable": dict(fault.stable)} for fault in faults]
+        print_json({"release": kernel.release, "version": kernel.text, "faults": rows})
+        return
+    for fault in faults:
+        print(f"{fault.subject} (commit {fault.commit})")
+        print(f"    seen: {fault.seen}")
+        print(f"    fixed: {fault.fixes}")
+    doubt = ", unless the distribution has backported the fixes" if kernel.suffix else ""
+    what = "known fault is" if len(faults) == 1 else "known faults are"
+    print(printable(f"{len(faults)} {what} possible in Linux {kernel.text}{doubt}"))
+
+
+def _facts(fault: Fault) -> dict[str, object]:
+    return {
+        "commit": fault.commit,
+        "subject": fault.subject,
+        "seen": fault.seen,
+        "part": fault.part,
+        "first": fault.first,
+        "fixed": fault.fixed,
+        "source": fault.source,
+    }

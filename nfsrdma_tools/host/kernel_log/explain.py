@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find messages of NFS and RDMA in a log, and explain them.
+
+A log holds what any server, peer or user made the kernel or a program print: lines are cut,
+groups are counted up to a limit, and nothing of a line reaches a terminal without ``printable``.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from nfsrdma_tools.command import Result, run
+from nfsrdma_tools.errors import ProgramMissingError, UserError, one_line, printable
+from nfsrdma_tools.host.kernel_log.messages import (
+    COMPLETIONS,
+    ERRORS,
+    MESSAGES,
+    NFS4_ERRORS,
+    KnownMessage,
+    Severity,
+)
+
+__all__ = ["Explanation", "ReportedNumber", "boot_log", "explain", "kernel_ring", "lines_of"]
+
+_LINE_BYTES = 2048
+"""Longer lines are cut: the kernel's own limit is about 1000 (printk(), LOG_LINE_MAX)."""
+_GROUPS = 500
+"""Messages of further servers, devices and modules are counted together."""
+_NUMBERS = 8
+_MANY = "(others)"
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "information")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+@dataclass(frozen=True)
+class ReportedNumber:
+    """A number in a message: an error number, or the status of a work completion."""
+
+    number: int
+    name: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one kind of message about one subject means, and how often it came."""
+
+    name: str
+    severity: Severity
+    subject: str
+    """The server, device or module; empty if the message has none."""
+    count: int
+    first: str
+    """Time as the log has it; empty if the lines have no time."""
+    last: str
+    meaning: str
+    doubt: str
+    """Of a warning: what the message does not tell."""
+    next_step: str
+    numbers: tuple[ReportedNumber, ...]
+    example: str
+    """The last such line."""
+    source: str
+
+
+@dataclass(frozen=True)
+class _Line:
+    time: str
+    tag: str
+    """The program that printed it; empty if the line does not say."""
+    text: str
+
+
+# Times as dmesg(1) and journalctl(1) print them: seconds since the boot, the day with or without
+# the year, and ISO 8601.
+_TIME = re.compile(
+    r"\[ *(?P<boot>\d{1,12}\.\d{1,9})\] ?"
+    r"|\[(?P<ctime>\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ?"
+    r"|(?P<short>\w{3} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+    r"|(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[+-]\d\d:?\d\d|Z)?) "
+)
+_LEVEL = re.compile(
+    r"<\d{1,3}>|(?:kern|user|daemon|syslog) *: ?(?:emerg|alert|crit|err|warn|notice|info|debug) *: "
+)
+"""Of the raw buffer, and of dmesg --decode."""
+_CALLER = re.compile(r"\[ *[TC]\d{1,9}\] ?")
+"""CONFIG_PRINTK_CALLER: the thread or CPU, after the time."""
+_HOST_TAG = re.compile(r"[\w.-]{1,255} (?P<tag>[\w./@-]{1,64})(?P<pid>\[\d{1,10}\])?: ")
+
+
+def _parsed(line: str) -> _Line:
+    """A line of dmesg, journalctl or a file of syslog without what stands before the text."""
+    rest, time, tag = line.strip(), "", ""
+    if level := _LEVEL.match(rest):
+        rest = rest[level.end() :]
+    if not (found := _TIME.match(rest)):
+        return _Line("", "", rest)
+    rest = rest[found.end() :]
+    time = f"{found['boot']} s" if found["boot"] else found["ctime"] or found["short"]
+    time = time or found["iso"]
+    if caller := _CALLER.match(rest):
+        rest = rest[caller.end() :]
+    host = _HOST_TAG.match(rest)
+    if host and _names_host(found, host):
+        tag, rest = host["tag"], rest[host.end() :]
+        # rsyslog keeps the kernel's own time: "host kernel: [   12.3] text"
+        if tag == "kernel" and (inner := _TIME.match(rest)) and inner["boot"]:
+            rest = rest[inner.end() :]
+    return _Line(time, tag, rest.strip())
+
+
+def _names_host(time: re.Match[str], host: re.Match[str]) -> bool:
+    """Whether "word word: " after a time is a host and a program, and not the kernel's text.
+
+    The kernel prints "infiniband rxe0: ...", too.  dmesg names no host; of its times, only that of
+    --time-format iso looks like a journal's, but has a comma.
+    """
+    if host["tag"] == "kernel" or host["pid"]:
+        return True
+    return bool(time["short"] or (time["iso"] and "," not in time["iso"]))
+
+
+@functools.cache
+def _patterns() -> tuple[tuple[KnownMessage, re.Pattern[str]], ...]:
+    return tuple((message, re.compile(message.pattern)) for message in MESSAGES)
+
+
+def _recognized(line: _Line) -> tuple[KnownMessage, re.Match[str]] | None:
+    for message, pattern in _patterns():
+        # a program can print any text: it must not pass for the kernel
+        if line.tag and message.program == (line.tag == "kernel"):
+            continue
+        if match := pattern.fullmatch(line.text):
+            return message, match
+    return None
+
+
+class _Group:
+    """The lines of one message about one subject."""
+
+    def __init__(self, message: KnownMessage, subject: str) -> None:
+        self.message, self.subject = message, subject
+        self.count = 0
+        self.first = self.last = self.example = ""
+        self.numbers: dict[int, ReportedNumber] = {}
+        self.last_line = 0
+
+    def add(self, line: _Line, match: re.Match[str], number: int) -> None:
+        self.first = self.first or line.time
+        self.last = line.time or self.last
+        self.count += 1
+        self.last_line = number
+        self.example = printable(line.text)
+        found = _number(self.message, match.groupdict())
+        if found and len(self.numbers) < _NUMBERS:
+            self.numbers[found.number] = found
+
+
+def explain(lines: Iterable[str]) -> list[Explanation]:
+    """Explain the recognized messages, the most severe and then the newest first."""
+    groups: dict[tuple[str, str], _Group] = {}
+    for number, text in enumerate(lines):
+        line = _parsed(text[:_LINE_BYTES])
+        if not (found := _recognized(line)):
+            continue
+        message, match = found
+        subject = printable(match.groupdict().get("subject") or "")
+        key = (message.name, subject)
+        if key not in groups and len(groups) >= _GROUPS:
+            key = (message.name, _MANY)
+        groups.setdefault(key, _Group(message, key[1])).add(line, match, number)
+    # the newest first within one severity
+    ordered = sorted(groups.values(), key=lambda group: -group.last_line)
+    explained = [_explanation(group, groups) for group in ordered]
+    return sorted(explained, key=lambda entry: _SEVERITIES.index(entry.severity))
+
+
+def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explanation:
+    message = group.message
+    end = groups.get((message.ended_by, group.subject))
+    ended = end is not None and end.last_line > group.last_line
+    subject = group.subject if _SAFE.fullmatch(group.subject) else "SERVER"
+    return Explanation(
+        name=message.name,
+        severity="information" if ended else message.severity,
+        subject=group.subject,
+        count=group.count,
+        first=group.first,
+        last=group.last,
+        meaning=message.meaning,
+        doubt="" if ended else message.doubt,
+        next_step="" if ended else message.next_step.replace("{subject}", subject),
+        numbers=tuple(group.numbers.values()),
+        example=group.example,
+        source=message.source,
+    )
+
+
+def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNumber | None:
+    if completion := groups.get("completion"):
+        number = int(completion)
+        name, meaning = COMPLETIONS.get(number, ("", "no status of a work completion"))
+        return ReportedNumber(number, name, meaning)
+    if not (error := groups.get("error")):
+        return None
+    number = int(error)
+    positive = abs(number)
+    if positive in NFS4_ERRORS:
+        return ReportedNumber(number, *NFS4_ERRORS[positive])
+    name = "ERESTARTSYS" if positive == 512 else errno.errorcode.get(positive, "")
+    meaning = dict(message.numbers).get(positive) or ERRORS.get(positive, "")
+    return ReportedNumber(number, name, meaning or "see errno(3)")
+
+
+def lines_of(file: BinaryIO) -> Iterator[str]:
+    """The lines of a file, cut at a limit, with ``?`` for what is no UTF-8."""
+    while piece := file.readline(_LINE_BYTES):
+        yield piece.decode(errors="replace").replace("\ufffd", "?")
+        while piece and not piece.endswith(b"\n"):
+            piece = file.readline(_LINE_BYTES)
+
+
+# "+" joins alternatives in journalctl(1)
+_JOURNAL = (
+    *("journalctl", "--boot", "--no-pager", "--quiet", "--output=short-iso", "--lines=100000"),
+    *("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=rpc.nfsd", "+", "SYSLOG_IDENTIFIER=mount"),
+    *("+", "SYSLOG_IDENTIFIER=mount.nfs"),
+)
+_DMESG = ("dmesg",)
+_HINT = "run this as root, or name a file: nfsrdma explain FILE"
+
+
+def boot_log() -> list[str]:
+    """The log of the kernel, of rpc.nfsd and of mount since the boot.
+
+    Raises UserError without permission.
+    """
+    return _first_readable(_JOURNAL, _DMESG)
+
+
+def kernel_ring() -> list[str]:
+    """The kernel's own buffer, which is faster to read than the journal and may lack the boot.
+
+    Raises UserError without permission.
+    """
+    return _first_readable(_DMESG, _JOURNAL)
+
+
+def _first_readable(*commands: tuple[str, ...]) -> list[str]:
+    reason = "neither dmesg nor journalctl is installed"
+    for argv in commands:
+        try:
+            result = run(*argv, check=False, timeout=60)
+        except ProgramMissingError:
+            continue
+        if result.returncode == 0 and not _partial(result):
+            return result.stdout.split("\n")
+        reason = one_line(result.stderr) or f"{argv[0]} exited with status {result.returncode}"
+    raise UserError(f"cannot read the kernel's log: {reason}", _HINT)
+
+
+def _partial(result: Result) -> bool:
+    """Whether journalctl left out the kernel's lines: it then succeeds and prints a hint."""
+    return result.argv[0] == "journalctl" and os.geteuid() != 0 and not result.stdout.strip()

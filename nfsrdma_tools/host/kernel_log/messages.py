@@ -1,0 +1,908 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages that `nfsrdma explain` recognizes, with their meaning, next step and source.
+
+The patterns cover the wording of Linux 5.15 to 7.2 and of nfs-utils 2.5 to 2.8.  Kernels change
+their messages, so each entry names the function that prints it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["COMPLETIONS", "ERRORS", "MESSAGES", "NFS4_ERRORS", "KnownMessage", "Severity"]
+
+Severity = Literal["error", "warning", "information"]
+
+
+@dataclass(frozen=True)
+class KnownMessage:
+    """One kind of message.
+
+    ``pattern`` matches the whole text after the time and the host.  Its group ``subject`` is the
+    server, device or module; messages with different subjects are counted apart.  The groups
+    ``error`` and ``completion`` are an error number and the status of a work completion.
+    """
+
+    name: str
+    severity: Severity
+    """error: something failed; warning: something may be wrong, ``doubt`` names what is not known;
+    information: it happens on healthy machines."""
+    pattern: str
+    meaning: str
+    next_step: str
+    """One command where there is one; {subject} stands for the subject.  Empty: nothing to do."""
+    source: str
+    doubt: str = ""
+    ended_by: str = ""
+    """The message after which this one, with the same subject, is information."""
+    numbers: tuple[tuple[int, str], ...] = ()
+    """What an error number means in this message, where ERRORS is too general."""
+    program: bool = False
+    """Printed by a program, not by the kernel."""
+
+
+_PEER = r"(?P<subject>\S{1,128})"
+_DEVICE = r"(?P<subject>[\w.:-]{1,64})"
+_ERROR = r"(?P<error>-?\d{1,10})"
+# dev_err() and its kin: driver and device, then the ib_device, then the function and the process
+_IB = rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: (?:\w{{1,64}}:(?:\d+:\(pid \d+\):)? )?"
+_PCI = rf"\S{{1,40}} {_DEVICE}: (?:\S{{1,64}} )?(?:\w{{1,64}}:\d+:\(pid \d+\): )?"
+_MODULES = (
+    r"(?P<subject>rpcrdma|xprtrdma|svcrdma|sunrpc|auth_rpcgss|nfs\w{0,12}|lockd|nfsd|nfsrdma_card"
+    r"|rdma_\w{1,16}|iw_cm|ib_\w{1,16}|mlx[45]_\w{1,8}|mlx_compat|irdma|bnxt_re|iw_cxgb4|qedr"
+    r"|erdma|siw|nvmet?_rdma)"
+)
+
+_CLIENT = (
+    KnownMessage(
+        "server not responding",
+        "warning",
+        rf"\w{{1,32}}: server {_PEER} not responding, still trying",
+        "The server has not answered a request in time. The client repeats it until there is an"
+        " answer, and programs that use the mount wait.",
+        "nfsrdma doctor {subject}",
+        "net/sunrpc/clnt.c, rpc_check_timeout()",
+        doubt="no message says that the server answers again",
+        ended_by="server responds again",
+    ),
+    KnownMessage(
+        "server responds again",
+        "information",
+        rf"\w{{1,32}}: server {_PEER} OK",
+        "The server answers again after it was reported as not responding.",
+        "",
+        "net/sunrpc/clnt.c, call_decode()",
+    ),
+    KnownMessage(
+        "request timed out",
+        "error",
+        rf"\w{{1,32}}: server {_PEER} not responding, timed out",
+        "A soft mount gave up a request; the program got an error, and data it wrote may be lost.",
+        "nfsrdma doctor {subject}",
+        "net/sunrpc/clnt.c, rpc_check_timeout(); nfs(5), soft",
+    ),
+    KnownMessage(
+        "RPC call failed",
+        "warning",
+        rf"(?P<subject>\w{{1,32}}): RPC call returned error {_ERROR}",
+        "A request ended with an error that the client does not repeat.",
+        "nfsrdma doctor",
+        "net/sunrpc/clnt.c, call_status()",
+        doubt="a program may have got the error, or the client may have handled it",
+    ),
+    KnownMessage(
+        "authentication refused",
+        "error",
+        rf"RPC: server {_PEER} requires stronger authentication\.",
+        "The server refuses the security flavour of the request.",
+        "compare sec= of the mount (nfsrdma mounts) with sec= of the export",
+        "net/sunrpc/clnt.c, rpc_decode_header()",
+    ),
+    KnownMessage(
+        "connection limit reached",
+        "information",
+        r"SUNRPC: reached max allowed number \(\d+\) did not add transport to server:"
+        rf" {_PEER}",
+        "The mount has as many trunked connections as max_connect allows.",
+        "",
+        "net/sunrpc/clnt.c, rpc_clnt_test_and_add_xprt()",
+    ),
+    KnownMessage(
+        "connection not added",
+        "warning",
+        rf"RPC:   rpc_clnt_test_xprt failed: {_ERROR} addr {_PEER} not added",
+        "One of the connections of a mount does not work and was left out.",
+        "nfsrdma mounts",
+        "net/sunrpc/clnt.c, rpc_clnt_setup_test_and_add_xprt()",
+        doubt="the mount works with fewer connections than requested",
+    ),
+    KnownMessage(
+        "transport registered",
+        "information",
+        r"RPC: (?:Registered|Unregistered) (?P<subject>[\w .+-]{1,40}) transport module\.",
+        "A transport module was loaded or unloaded.",
+        "",
+        "net/sunrpc/xprt.c, xprt_register_transport(), xprt_unregister_transport()",
+    ),
+    KnownMessage(
+        "callback not answered",
+        "warning",
+        rf"RPC: Could not send backchannel reply error: {_ERROR}",
+        "The client could not answer a callback of the server, such as the recall of a delegation.",
+        "nfsrdma trace connections",
+        "net/sunrpc/clnt.c, call_bc_transmit_status()",
+        doubt="the server repeats most callbacks, and revokes the delegation otherwise",
+    ),
+    KnownMessage(
+        "callbacks overflow",
+        "warning",
+        r"RPC/RDMA backchannel overflow",
+        "The server sent more callbacks at once than the client has buffers. The client closed the"
+        " connection and connects again.",
+        "nfsrdma trace connections",
+        "net/sunrpc/xprtrdma/backchannel.c, rpcrdma_bc_receive_call()",
+        doubt="once may be a burst; if it repeats, the server ignores the client's limit",
+    ),
+    KnownMessage(
+        "device cannot register memory",
+        "error",
+        rf"rpcrdma: 'frwr' mode is not supported by device {_DEVICE}",
+        "The device has no fast memory registration, which the client needs. No mount over it"
+        " works.",
+        "nfsrdma link show",
+        "net/sunrpc/xprtrdma/frwr_ops.c, frwr_query_device()",
+    ),
+    KnownMessage(
+        "device has too few segments",
+        "error",
+        r"rpcrdma: HCA provides only \d+ send SGEs",
+        "A Send of the device gathers fewer segments than the client needs. No mount over it"
+        " works.",
+        "nfsrdma link show",
+        "net/sunrpc/xprtrdma/frwr_ops.c, frwr_query_device()",
+    ),
+    KnownMessage(
+        "address not supported",
+        "error",
+        r"rpcrdma: Unrecognized address family",
+        "A mount over RDMA got an address that is neither IPv4 nor IPv6.",
+        "getent ahosts SERVER",
+        "net/sunrpc/xprtrdma/transport.c, xprt_rdma_format_addresses()",
+    ),
+    KnownMessage(
+        "device removed",
+        "warning",
+        rf"rpcrdma: removing device {_DEVICE} for \S{{1,128}}",
+        "The device was removed, or its driver was reset, while a mount used it. The mount waits"
+        " until a device has the route to the server again.",
+        "nfsrdma link show",
+        "net/sunrpc/xprtrdma/verbs.c, rpcrdma_cm_event_handler() (Linux before 6.11)",
+        doubt="the device may be back",
+    ),
+)
+
+_NFS_CLIENT = (
+    KnownMessage(
+        "state recovery failed",
+        "error",
+        r"NFS: state manager(?:: [a-z ]{1,40})? failed on NFSv4 server"
+        rf" {_PEER} with error {_ERROR}",
+        "The client could not recover its lease, open files or locks on the server. Programs that"
+        " use the mount wait or get errors.",
+        "nfsrdma doctor {subject}",
+        "fs/nfs/nfs4state.c, nfs4_state_manager()",
+        numbers=(
+            (13, "the server refuses the client's identity: check sec= and the export"),
+            (121, "the server answered with an error that the client does not know"),
+        ),
+    ),
+    KnownMessage(
+        "locks lost",
+        "error",
+        r"NFS: (?P<subject>\S{1,128}): lost \d+ locks",
+        "The client lost locks on files, because its lease expired or the server restarted. Other"
+        " clients may have changed the files.",
+        "check the data of programs that held locks",
+        "fs/nfs/nfs4state.c, nfs4_do_reclaim()",
+    ),
+    KnownMessage(
+        "open file lost",
+        "error",
+        rf"NFSv4: state recovery failed for open file .{{1,256}}, error = {_ERROR}",
+        "The client could not open a file again after the lease was lost. The program gets EIO.",
+        "restart the program that has the file open",
+        "fs/nfs/nfs4state.c, nfs4_state_mark_open_context_bad()",
+    ),
+    KnownMessage(
+        "client identity in use",
+        "error",
+        rf"NFS: Server {_PEER} reports our clientid is in use",
+        "Another client has the same NFSv4 identity, such as a clone with the same host name. The"
+        " two end each other's leases.",
+        "give each client its own identity: nfs.nfs4_unique_id, nfs(5)",
+        "fs/nfs/nfs4state.c, nfs4_handle_reclaim_lease_error()",
+    ),
+    KnownMessage(
+        "server discovery failed",
+        "error",
+        rf"NFS: nfs4_discover_server_trunking unhandled error {_ERROR}\. +Exiting with error EIO",
+        "An NFSv4 mount failed while the client looked for the server's identity.",
+        "nfsrdma doctor SERVER",
+        "fs/nfs/nfs4state.c, nfs4_discover_server_trunking()",
+    ),
+    KnownMessage(
+        "file identity changed",
+        "error",
+        rf"NFS: server {_PEER} error: fileid changed",
+        "The server answered for another file than the one requested: two exports with one fsid,"
+        " or a fault of the server's file system.",
+        "compare fsid= of the exports on the server: exportfs -v",
+        "fs/nfs/inode.c, nfs_update_inode()",
+    ),
+    KnownMessage(
+        "bad sequence",
+        "warning",
+        rf"NFS: v4 server {_PEER}  returned a bad sequence-id error!",
+        "The server and the client disagree about the order of NFSv4.0 requests.",
+        "mount with vers=4.1 or later",
+        "fs/nfs/nfs4proc.c, nfs4_do_open()",
+        doubt="the client repeats the request",
+    ),
+    KnownMessage(
+        "server wrote nothing",
+        "error",
+        r"NFS: Server wrote zero bytes, expected \d+\.",
+        "The server accepted a WRITE and stored nothing. The program gets EIO.",
+        "check the space and the log of the server",
+        "fs/nfs/write.c, nfs_writeback_result()",
+    ),
+    KnownMessage(
+        "callback service failed",
+        "error",
+        r"(?:NFS: (?:bind callback service|callback service start) failed"
+        r"|nfs_callback_create_svc: create service failed)",
+        "The client cannot receive callbacks of the server: NFSv4.0 gets no delegations, and a"
+        " mount may fail.",
+        "mount with vers=4.1 or later, which needs no port for callbacks",
+        "fs/nfs/callback.c, nfs_callback_up(), nfs_callback_create_svc()",
+    ),
+    KnownMessage(
+        "mount option unknown",
+        "error",
+        r"(?:nfs4?: )?(?:nfs4?: )?(?:Unknown parameter|Bad value for) '(?P<subject>[\w.-]{1,64})'",
+        "The kernel refused a mount because of this option. Some options exist only in vendors'"
+        " clients.",
+        "remove the option, or use nfsrdma mount, which names the alternatives",
+        "fs/fs_context.c, vfs_parse_fs_param(); fs/fs_parser.c, fs_param_bad_value()",
+    ),
+    KnownMessage(
+        "mount option refused",
+        "error",
+        r"NFS4?: (?:Bad (?:mount option value|IP address) specified|Value for '\S{1,64}' out of"
+        r" range|Unrecognized transport protocol|Unsupported (?:transport protocol udp|NFS version)"
+        r"|Server address does not match proto= option|NFSv4 is not compiled into kernel"
+        r"|Version unavailable|sec=\S{1,64} option not recognized)",
+        "The kernel refused a mount because of its options.",
+        "nfsrdma mount --help",
+        "fs/nfs/fs_context.c, nfs_fs_context_parse_param(), nfs_fs_context_validate()",
+    ),
+    KnownMessage(
+        "session trunking",
+        "information",
+        rf"NFS: {_PEER}: Session trunking (?:succeeded|failed) for \S{{1,128}}",
+        "The client tested whether another address belongs to the same server.",
+        "",
+        "fs/nfs/nfs4client.c, nfs4_detect_session_trunking()",
+    ),
+    KnownMessage(
+        "locks not monitored",
+        "error",
+        rf"lockd: cannot monitor {_PEER}",
+        "rpc.statd does not answer, so locks of NFSv3 fail with ENOLCK.",
+        "systemctl start rpc-statd",
+        "fs/lockd/mon.c, nsm_monitor()",
+    ),
+    KnownMessage(
+        "lock not reclaimed",
+        "error",
+        r"lockd: failed to reclaim lock for pid \d+"
+        rf" \(errno {_ERROR}, status \d+\)",
+        "The client lost a lock of NFSv3 when the server restarted.",
+        "check the data of the program that held the lock",
+        "fs/lockd/clntproc.c, nlmclnt_reclaim()",
+    ),
+    KnownMessage(
+        "task blocked",
+        "warning",
+        r"INFO: task (?P<subject>nfsd|lockd|u?mount\.nfs4?|\S{1,64}-manager|nfsv4\.\d-svc"
+        r"|kworker\S{0,40}):\d+ blocked for more than \d+ seconds\.",
+        "A task of NFS, or a kernel worker, has waited for minutes in the kernel. The call trace"
+        " after the message shows where.",
+        "read the call trace: functions of rpcrdma or sunrpc point to the connection",
+        "kernel/hung_task.c, check_hung_task()",
+        doubt="it may wait for a disk, and a worker may belong to another subsystem",
+    ),
+)
+
+_SERVER = (
+    KnownMessage(
+        "queue shortened",
+        "information",
+        r"svcrdma: reducing (?:receive|send) depth to \d+",
+        "The server uses the queue length that the device offers.",
+        "",
+        "net/sunrpc/xprtrdma/svc_rdma_transport.c, svc_rdma_accept() (older releases)",
+    ),
+    KnownMessage(
+        "listener lost",
+        "error",
+        rf"Listener dead, address change failed for device {_DEVICE}",
+        "The address of the device changed and nfsd could not listen again: it accepts no new"
+        " connections over RDMA.",
+        "systemctl restart nfs-server",
+        "net/sunrpc/xprtrdma/svc_rdma_transport.c, svc_rdma_listen_handler()",
+    ),
+    KnownMessage(
+        "rpcbind refused",
+        "warning",
+        rf"svc: failed to register (?P<subject>\w{{1,32}}) RPC service \(errno {_ERROR}\)\.",
+        "The server is not registered with rpcbind. NFSv3 clients do not find it without port="
+        " and mountport=.",
+        "systemctl start rpcbind, or serve NFSv4 only (nfs.conf: [nfsd] vers3=n)",
+        "net/sunrpc/svc.c, svc_register()",
+        doubt="NFSv4 does not need rpcbind",
+        numbers=(
+            (97, "rpcbind or this host has no IPv6: normal for the IPv6 half of the registration"),
+            (110, "rpcbind does not answer"),
+            (111, "rpcbind does not run"),
+        ),
+    ),
+    KnownMessage(
+        "connection limit of the server",
+        "warning",
+        r"(?P<subject>\w{1,32}): too many open connections, consider increasing the"
+        r" (?:max number of connections|number of threads)",
+        "The server closed the oldest connection, because it has more than its limit for the"
+        " number of threads.",
+        "raise threads in [nfsd] of nfs.conf, then systemctl restart nfs-server",
+        "net/sunrpc/svc_xprt.c, svc_check_conn_limits() (older releases)",
+        doubt="the closed connection may have been idle",
+    ),
+    KnownMessage(
+        "reply not sent",
+        "information",
+        rf"rpc-srv/tcp: (?P<subject>\w{{1,32}}): (?:got error|sent) {_ERROR} when sending \d+ bytes"
+        r" - shutting down socket",
+        "A client on TCP went away while the server answered it. The client connects again.",
+        "",
+        "net/sunrpc/svcsock.c, svc_tcp_sendto()",
+    ),
+    KnownMessage(
+        "request too large",
+        "warning",
+        r"svc: \S{1,32} \S{1,128} RPC fragment too large: \d+",
+        "A peer on TCP sent more than a request can have, and the server closed the connection.",
+        "compare the port with the service: another protocol may use it",
+        "net/sunrpc/svcsock.c, svc_tcp_read_marker()",
+        doubt="a port scanner does the same",
+    ),
+    KnownMessage(
+        "server stopped",
+        "information",
+        r"nfsd: last server has exited, flushing export cache",
+        "The NFS server was stopped.",
+        "",
+        "fs/nfsd/nfssvc.c, nfsd_last_thread() (older releases)",
+    ),
+    KnownMessage(
+        "grace period",
+        "information",
+        r"NFSD: (?:starting \d+-second grace period|all clients done reclaiming, ending NFSv4 grace"
+        r" period|no clients to reclaim, skipping NFSv4 grace period) \(net \w{1,16}\)",
+        "The server started. Until the grace period ends, clients can only reclaim what they had.",
+        "",
+        "fs/nfsd/nfs4state.c, nfs4_state_start_net(), inc_reclaim_complete()",
+    ),
+    KnownMessage(
+        "client tracking",
+        "information",
+        r"NFSD: Using (?:nfsdcld|old nfsdcld|UMH upcall|legacy) client tracking operations\.",
+        "The server records its NFSv4 clients, so that they can reclaim after a restart.",
+        "",
+        "fs/nfsd/nfs4recover.c, nfsd4_client_tracking_init()",
+    ),
+    KnownMessage(
+        "no client tracking",
+        "error",
+        rf"NFSD: Unable to initialize client recovery tracking! \({_ERROR}\)",
+        "The server cannot record its NFSv4 clients: after a restart they lose their locks.",
+        "systemctl start nfsdcld, then restart nfs-server",
+        "fs/nfsd/nfs4recover.c, nfsd4_client_tracking_init()",
+        numbers=((110, "nfsdcld does not answer: it does not run"),),
+    ),
+    KnownMessage(
+        "client record not stored",
+        "error",
+        r"NFSD: (?:Unable to (?:create|remove|check) client record (?:on|from) stable storage"
+        rf"|Unable to end grace period): {_ERROR}",
+        "The server could not write its record of an NFSv4 client.",
+        "systemctl status nfsdcld",
+        "fs/nfsd/nfs4recover.c, nfsd4_cld_create_v2(), nfsd4_cld_grace_done()",
+    ),
+    KnownMessage(
+        "names not mapped",
+        "warning",
+        r"nfsd: nfsv4 idmapping failing: has idmapd (?:died|not been started)\?",
+        "The server cannot translate names of users and groups.",
+        "systemctl start nfs-idmapd",
+        "fs/nfsd/nfs4idmap.c, warn_no_idmapd()",
+        doubt="clients with sec=sys send numbers and do not need it",
+    ),
+    KnownMessage(
+        "client fenced",
+        "error",
+        r"nfsd: client (?P<subject>\S{1,128}) failed to respond to layout recall\."
+        r" +Fencing\.\.",
+        "A client did not give a pNFS layout back, and the server fences it from the device.",
+        "look for errors on that client",
+        "fs/nfsd/nfs4layouts.c, nfsd4_cb_layout_fail()",
+    ),
+)
+
+_CONNECTION = (
+    KnownMessage(
+        "address moved",
+        "information",
+        r"RDMA CM addr change for ndev (?P<subject>\S{1,32}) used by id \S{1,32}",
+        "The network device got another hardware address, as when a bond fails over. Connections"
+        " over it are set up again.",
+        "",
+        "drivers/infiniband/core/cma.c, cma_netdev_change()",
+    ),
+    KnownMessage(
+        "device does not listen",
+        "warning",
+        rf"\S{{1,40}} {_DEVICE}: RDMA CMA: \w{{1,64}}, error {_ERROR}",
+        "A server for all addresses could not listen on this device.",
+        "nfsrdma doctor",
+        "drivers/infiniband/core/cma.c, cma_listen_on_dev()",
+        doubt="other devices may listen, and NFS may not use this one",
+    ),
+    KnownMessage(
+        "connection identifier stuck",
+        "warning",
+        r"cm_destroy_id_wait_timeout: cm_id=\S{1,32} timed out\. state .{1,64}",
+        "The kernel waits for the end of a connection that its driver does not give up.",
+        "read the log of the device's driver at that time",
+        "drivers/infiniband/core/cm.c, cm_destroy_id_wait_timeout()",
+        doubt="it may end later",
+    ),
+    KnownMessage(
+        "no memory regions",
+        "error",
+        r"rdma_rw_init_mrs: failed to allocated \d+ (?:SIG )?MRs",
+        "The device has no memory regions left, so a server refused a connection.",
+        "nfsrdma link show",
+        "drivers/infiniband/core/rw.c, rdma_rw_init_mrs()",
+    ),
+    KnownMessage(
+        "mlx5 work failed",
+        "warning",
+        rf"{_IB}WC error: (?P<completion>\d{{1,3}}), Message: [\w ]{{1,64}}",
+        "A Send, Receive or memory registration ended with an error, which ends its connection.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/hw/mlx5/cq.c, dump_cqe()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "mlx5 work failed",
+        "warning",
+        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}:dump_cqe:\d+:\(pid \d+\): dump error cqe",
+        "A Send, Receive or memory registration ended with an error, which ends its connection.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/hw/mlx5/cq.c, dump_cqe() (older releases)",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "mlx5 command refused",
+        "warning",
+        rf"\S{{1,40}} {_DEVICE}: (?:mlx5_cmd_out_err|mlx5_cmd_check|cmd_status_print):\d+:"
+        r"\(pid \d+\): \w{1,64}\(0x\w{1,8}\) op_mod\(0x\w{1,8}\) failed, status .{1,64},"
+        rf" syndrome \(0x\w{{1,8}}\)(?:, err\({_ERROR}\))?",
+        "The firmware of the device refused a command.",
+        "search the vendor's documentation for the syndrome",
+        "drivers/net/ethernet/mellanox/mlx5/core/cmd.c, mlx5_cmd_out_err()",
+        doubt="the driver tries some commands that a device may not have",
+    ),
+    KnownMessage(
+        "mlx5 device failed",
+        "error",
+        rf"{_PCI}(?:device's health compromised - reached miss count|health recovery (?:failed"
+        r"|flow aborted.{0,64})|Fatal error \d+ detected)",
+        "The device or its firmware stopped; its connections ended.",
+        "devlink health show",
+        "drivers/net/ethernet/mellanox/mlx5/core/health.c, poll_health()",
+    ),
+    KnownMessage(
+        "mlx5 registration failed",
+        "error",
+        rf"{_IB}(?:async reg mr failed\. status -?\d+|reg umr failed \(\d+\).{{0,120}}"
+        r"|create mkey failed(?: -?\d+)?)",
+        "The device could not register memory.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/mlx5/mr.c, create_mkey_warn(); umr.c, mlx5r_umr_post_send_wait()",
+    ),
+    KnownMessage(
+        "mlx4 device failed",
+        "error",
+        rf"{_PCI}Internal error detected(?: on the communication channel)?:?",
+        "The device or its firmware stopped; the driver resets it and its connections end.",
+        "nfsrdma link show",
+        "drivers/net/ethernet/mellanox/mlx4/catas.c, dump_err_buf(), poll_catas()",
+    ),
+    KnownMessage(
+        "mlx4 command refused",
+        "warning",
+        rf"{_PCI}command 0x\w{{1,8}} failed: fw status = 0x\w{{1,8}}",
+        "The firmware of the device refused a command.",
+        "nfsrdma link show",
+        "drivers/net/ethernet/mellanox/mlx4/cmd.c, mlx4_cmd_poll(), mlx4_cmd_wait()",
+        doubt="the driver tries some commands that a device may not have",
+    ),
+    KnownMessage(
+        "irdma connection failed",
+        "warning",
+        rf"{_IB}(?:abnormal ae_id = 0x\w{{1,8}} bool qp=\d qp_id = \d+, ae_src=\d+"
+        r"|fatal QP event: SQ in error but not flushed, qp: \d+)",
+        "The device ended a connection because of an event.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/hw/irdma/hw.c, irdma_process_aeq()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "irdma device reset",
+        "error",
+        rf"{_IB}Requesting a reset",
+        "The device failed and its driver requests a reset; its connections end.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/irdma/main.c, irdma_request_reset()",
+    ),
+    KnownMessage(
+        "bnxt_re device stalled",
+        "error",
+        rf"{_PCI}\w{{1,64}}: FW STALL Detected\. .{{1,160}}",
+        "The firmware of the device does not answer; its connections do not work.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/bnxt_re/qplib_rcfw.c, bnxt_re_is_fw_stalled()",
+    ),
+    KnownMessage(
+        "bnxt_re refused a connection",
+        "error",
+        rf"{_IB}(?:Create QP failed - max exceeded!.{{0,160}}|Failed to create HW QP)",
+        "The device could not create the queue pair of a connection.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/bnxt_re/ib_verbs.c, bnxt_re_create_qp()",
+    ),
+    KnownMessage(
+        "cxgb4 connection failed",
+        "warning",
+        rf"\S{{1,40}} {_DEVICE}: AE qpid \d+ opcode \d+ status 0x\w{{1,8}} type \d .{{1,80}}",
+        "The device ended a connection because of an event.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/hw/cxgb4/ev.c, dump_err_cqe()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "cxgb4 device failed",
+        "error",
+        rf"iw_cxgb4: {_DEVICE}: Fatal Error",
+        "The device failed; its connections ended.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/cxgb4/device.c, c4iw_uld_state_change()",
+    ),
+    KnownMessage(
+        "qedr work failed",
+        "warning",
+        r"\[\w{1,64}:\d+\((?P<subject>[\w.-]{0,32})\)\](?:Error: POLL CQ with \w{1,64}\. .{1,80}"
+        r"|QP error received: .{1,80}|Got terminate message)",
+        "A connection ended with an error.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/hw/qedr/verbs.c, qedr_poll_cq_req(); qedr_iw_cm.c, qedr_iw_qp_event()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "qedr has no memory regions",
+        "error",
+        r"\[\w{1,64}:\d+\((?P<subject>[\w.-]{0,32})\)\]Out of MR resources",
+        "The device has no memory regions left.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/qedr/verbs.c, __qedr_alloc_mr()",
+    ),
+    KnownMessage(
+        "erdma region not freed",
+        "warning",
+        rf"{_IB}failed to (?:deregister MR|destroy (?:QP|CQ)) \w{{1,12}}: {_ERROR}",
+        "The device did not free a memory region or queue.",
+        "nfsrdma link show",
+        "drivers/infiniband/hw/erdma/erdma_verbs.c, erdma_dereg_mr(), erdma_destroy_qp()",
+        doubt="it does so while the device is reset or removed",
+    ),
+    KnownMessage(
+        "rxe work failed",
+        "warning",
+        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: qp#\d+ \w{{1,32}}: non-flush error status ="
+        r" (?P<completion>\d{1,3})",
+        "A work request of soft-RoCE ended with an error, which ends its connection.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/sw/rxe/rxe_comp.c, make_send_cqe(); rxe_resp.c, do_complete()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "rxe link state",
+        "information",
+        rf"infiniband {_DEVICE}: (?:set (?:active|down)|added \S{{1,32}})",
+        "A soft-RoCE link was added, or follows the state of its network device.",
+        "nfsrdma link show",
+        "drivers/infiniband/sw/rxe/rxe_net.c, rxe_port_up(), rxe_port_down(); rxe_verbs.c,"
+        " rxe_enable_driver()",
+    ),
+    KnownMessage(
+        "siw terminated",
+        "warning",
+        r"siw: (?:got TERMINATE\. layer \d, type \d, code \d+"
+        r"|crc error\. in: \w{8}, own \w{8}, op \d+)",
+        "Soft-iWARP received an error of the peer, or a damaged frame, and ended the connection.",
+        "nfsrdma trace connections",
+        "drivers/infiniband/sw/siw/siw_qp_rx.c, siw_proc_terminate(), siw_get_trailer()",
+        doubt="the connection may belong to another user of the device than NFS",
+    ),
+    KnownMessage(
+        "siw registration failed",
+        "error",
+        r"siw: fastreg: (?:STag 0x\w{8}:? (?:unknown|bad MR|already valid)|PD mismatch)",
+        "Soft-iWARP refused to register memory: the client used a key in the wrong state.",
+        "report it to linux-rdma@vger.kernel.org",
+        "drivers/infiniband/sw/siw/siw_qp_tx.c, siw_fastreg_mr()",
+    ),
+)
+
+_LOADER = (
+    KnownMessage(
+        "module does not fit",
+        "error",
+        rf"{_MODULES}: (?:Unknown symbol \w{{1,96}} \(err {_ERROR}\)|disagrees about version of"
+        r" symbol \w{1,96}|version magic '.{1,120}' should be '.{1,120}'|exports duplicate symbol"
+        r" \w{1,96} \(owned by \S{1,64}\))",
+        "The module was built for another kernel or another RDMA stack than the loaded one, and"
+        " was not loaded.",
+        "modinfo -n {subject}",
+        "kernel/module/main.c, simplify_symbols(), check_modinfo(); kernel/module/version.c,"
+        " check_version()",
+        numbers=((22, "the symbol has another version than the module was built with"),),
+    ),
+    KnownMessage(
+        "module not signed",
+        "warning",
+        r"(?:Loading of (?:unsigned module|module with (?:unavailable key|unsupported crypto)) is"
+        r" rejected|Lockdown: \S{1,32}: unsigned module loading is restricted; .{1,80})",
+        "Secure Boot refused a module that no known key has signed.",
+        "mokutil --sb-state",
+        "kernel/module/signing.c, module_sig_check(); security/lockdown/lockdown.c,"
+        " lockdown_is_locked_down()",
+        doubt="the message does not name the module: it may have nothing to do with NFS or RDMA",
+    ),
+    KnownMessage(
+        "module is not the kernel's",
+        "information",
+        rf"{_MODULES}: (?:loading out-of-tree module taints kernel\.|module verification failed:"
+        r" signature and/or required key missing - tainting kernel)",
+        "A vendor's module, or one of DKMS, was loaded. The kernel marks itself as tainted.",
+        "",
+        "kernel/module/main.c, module_augment_kernel_taints()",
+    ),
+)
+
+_OURS = (
+    KnownMessage(
+        "module option refused",
+        "error",
+        r"nfsrdma: parameter (?P<subject>\w{1,40}): (?:got|expected) .{1,200}",
+        "nfsrdma refused the value of a parameter and kept the old one, or did not load.",
+        "nfsrdma module status",
+        "kmod/params.c, kmod/variants.c, kmod/server/transport.c of this project",
+    ),
+    KnownMessage(
+        "transport taken",
+        "error",
+        r"nfsrdma: (?:another module provides server transport (?P<subject>\S{1,40})\. Unload it"
+        r" or set server_name|\S{1,40} provides client transport rdma\. Unload it first)",
+        "nfsrdma was not loaded, because another module has the transport.",
+        "nfsrdma module load",
+        "kmod/client/transport.c, kmod/server/transport.c of this project",
+    ),
+    KnownMessage(
+        "device does not suffice",
+        "error",
+        rf"nfsrdma: device {_DEVICE}: (?:max_qp_wr is \d+, expected at least \d+|no memory"
+        r" management extensions, which FRWR requires|max_fast_reg_page_list_len is \d+, expected"
+        r" at least \d+)",
+        "The device lacks what nfsrdma needs. No mount over it works with nfsrdma.",
+        "nfsrdma module unload, which gives the mounts to rpcrdma",
+        "kmod/connection/connection.c, kmod/client/connect.c of this project",
+    ),
+    KnownMessage(
+        "queue pair stuck",
+        "warning",
+        rf"nfsrdma: device {_DEVICE}: a queue pair refused the error state: {_ERROR}",
+        "A connection ended while its device failed.",
+        "nfsrdma link show",
+        "kmod/connection/state.c of this project",
+        doubt="the driver may have ended the connection by itself",
+    ),
+    KnownMessage(
+        "callbacks left over",
+        "warning",
+        r"nfsrdma: \d+ callbacks outlived their session",
+        "Callbacks of the server were still waiting when the mount ended.",
+        "report it to this project with the log around it",
+        "kmod/client/callback.c of this project",
+        doubt="nfsrdma frees them",
+    ),
+)
+
+_FOR = r"(?: for (?P<subject>\S{1,256})(?: on \S{1,256})?)?"
+
+_PROGRAMS = (
+    KnownMessage(
+        "RDMA listener refused",
+        "error",
+        r"(?:rpc\.nfsd: )?Unable to request RDMA services: (?P<subject>[\w ]{1,64})",
+        "nfsd was asked to listen on RDMA (rdma=y in nfs.conf) and the kernel refused. nfsd serves"
+        " TCP only.",
+        "nfsrdma doctor",
+        "nfs-utils, utils/nfsd/nfssvc.c, nfssvc_set_rdmaport()",
+        program=True,
+    ),
+    KnownMessage(
+        "server not started",
+        "error",
+        r"(?:rpc\.nfsd: )?(?:unable to set any sockets for nfsd|error starting threads: errno"
+        rf" {_ERROR}(?: \([\w ]{{1,64}}\))?)",
+        "nfsd did not start.",
+        "systemctl status nfs-server rpcbind",
+        "nfs-utils, utils/nfsd/nfsd.c, main(); nfssvc.c, nfssvc_threads()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount refused",
+        "error",
+        rf"mount\.nfs4?: (?:Connection refused|Connection timed out|No route to host){_FOR}",
+        "The client reached no NFS server at the address and port.",
+        "nfsrdma doctor SERVER",
+        "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount denied",
+        "error",
+        r"mount\.nfs4?: access denied by server while mounting (?P<subject>\S{1,256})",
+        "The server does not export the directory to this client, or not with this security"
+        " flavour. Over RDMA the source port may be above 1023, which needs the export option"
+        " insecure.",
+        "exportfs -v on the server",
+        "nfs-utils, utils/mount/error.c, mount_error(); exports(5), insecure",
+        program=True,
+    ),
+    KnownMessage(
+        "mount protocol missing",
+        "error",
+        r"mount\.nfs4?: (?:requested NFS version or transport protocol is not supported"
+        rf"(?: for \S{{1,256}})?|(?:Protocol not supported|No such device){_FOR})",
+        "The server does not offer the NFS version or transport, or this kernel has no module for"
+        " it.",
+        "modprobe rpcrdma",
+        "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount option wrong",
+        "error",
+        r"mount\.nfs4?: an incorrect mount option was specified"
+        r"(?: for (?P<subject>\S{1,256}))?",
+        "The kernel refused the options of a mount. Its log names the option.",
+        "nfsrdma mount --help",
+        "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+    KnownMessage(
+        "mount failed",
+        "error",
+        r"mount\.nfs4?: (?:mount system call failed(?: for (?P<subject>\S{1,256}))?"
+        r"|mounting \S{1,256} failed, reason given by server:.{0,64})",
+        "The mount failed; the kernel's messages before it say why.",
+        "nfsrdma doctor SERVER",
+        "nfs-utils, utils/mount/error.c, mount_error()",
+        program=True,
+    ),
+)
+
+MESSAGES: tuple[KnownMessage, ...] = (
+    *_CLIENT,
+    *_NFS_CLIENT,
+    *_SERVER,
+    *_CONNECTION,
+    *_LOADER,
+    *_OURS,
+    *_PROGRAMS,
+)
+"""The first one that matches a line explains it."""
+
+ERRORS = {
+    1: "not permitted",
+    2: "does not exist",
+    5: "input or output failed",
+    11: "try again: a resource is busy for a moment",
+    12: "no memory: the kernel, or the device's limit of queues and memory regions",
+    13: "access denied",
+    16: "busy",
+    17: "exists already",
+    19: "no such device: it was removed, or the module has none",
+    22: "an argument is not valid: often a limit of the device",
+    28: "no space left",
+    32: "the connection was closed by the peer",
+    71: "protocol error: an address has no RDMA device, or a peer sent nonsense",
+    93: "the protocol is not supported: a module is missing",
+    95: "the operation is not supported",
+    97: "the address family is not supported",
+    98: "the address or port is in use",
+    99: "the address is not one of this host",
+    100: "the network is down",
+    101: "no route to the network",
+    103: "the connection was ended by this host or the device",
+    104: "the connection was reset by the peer",
+    107: "not connected",
+    110: "no answer in time",
+    111: "refused: nothing listens there",
+    112: "the host is down",
+    113: "no route to the host",
+    116: "the file handle is stale: the file is gone on the server",
+    121: "an error of the server that the client does not know",
+    126: "a required key is not available: a Kerberos ticket is missing",
+    127: "a key has expired: renew the Kerberos ticket",
+    512: "interrupted by a signal",
+}
+"""Error numbers of Linux by their number; include/uapi/asm-generic/errno.h has the names."""
+
+NFS4_ERRORS = {
+    10008: ("NFS4ERR_DELAY", "the server asks for patience"),
+    10011: ("NFS4ERR_EXPIRED", "the lease has expired"),
+    10013: ("NFS4ERR_GRACE", "the server is in its grace period"),
+    10018: ("NFS4ERR_RESOURCE", "the server lacks a resource"),
+    10022: ("NFS4ERR_STALE_CLIENTID", "the server has restarted, or forgot the client"),
+    10025: ("NFS4ERR_BAD_STATEID", "the server does not know the open file or lock"),
+    10036: ("NFS4ERR_BADXDR", "the server could not decode the request"),
+    10052: ("NFS4ERR_BADSESSION", "the server does not know the session"),
+    10063: ("NFS4ERR_SEQ_MISORDERED", "the order of requests in a session is wrong"),
+    10078: ("NFS4ERR_DEADSESSION", "the session has ended"),
+}
+"""Errors of NFSv4, RFC 8881 section 15.1."""
+
+COMPLETIONS = {
+    1: ("IB_WC_LOC_LEN_ERR", "a message was longer than the Receive buffer: check inline sizes"),
+    2: ("IB_WC_LOC_QP_OP_ERR", "the driver or the client posted a wrong work request"),
+    4: ("IB_WC_LOC_PROT_ERR", "the device may not access the local memory"),
+    5: ("IB_WC_WR_FLUSH_ERR", "the connection had ended before; look for an earlier error"),
+    6: ("IB_WC_MW_BIND_ERR", "a memory registration failed"),
+    7: ("IB_WC_BAD_RESP_ERR", "the peer's device answered with nonsense"),
+    8: ("IB_WC_LOC_ACCESS_ERR", "the peer wrote where it may not"),
+    9: ("IB_WC_REM_INV_REQ_ERR", "the peer's device does not accept the request"),
+    10: ("IB_WC_REM_ACCESS_ERR", "the peer refused access to its memory: a key is no longer valid"),
+    11: ("IB_WC_REM_OP_ERR", "the peer's device failed"),
+    12: ("IB_WC_RETRY_EXC_ERR", "the peer does not acknowledge: packets are lost, or it is down"),
+    13: ("IB_WC_RNR_RETRY_EXC_ERR", "the peer had no Receive posted: more requests than credits"),
+    19: ("IB_WC_FATAL_ERR", "the device failed"),
+    20: ("IB_WC_RESP_TIMEOUT_ERR", "the peer did not answer in time"),
+    21: ("IB_WC_GENERAL_ERR", "the device gives no reason"),
+}
+"""Status of a work completion, include/rdma/ib_verbs.h, enum ib_wc_status."""

@@ -1,0 +1,591 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.command import Result
+from nfsrdma_tools.errors import ProgramMissingError, UsageError, UserError
+from nfsrdma_tools.host.checks import kernel_history
+from nfsrdma_tools.host.checks.finding import Machine, carry_out
+from nfsrdma_tools.host.kernel_log import explain as log
+from nfsrdma_tools.host.kernel_log.explain import Explanation, explain, lines_of
+from nfsrdma_tools.host.kernel_log.messages import MESSAGES, KnownMessage
+
+ROOT = Path(__file__).parents[2]
+
+# name of the message, subject, and a line: each pattern, and each of its alternatives
+KERNEL = [
+    ("server not responding", "10.9.1.1", "nfs: server 10.9.1.1 not responding, still trying"),
+    ("server not responding", "fd00::1", "nfs: server fd00::1 not responding, still trying"),
+    ("server not responding", "store7", "lockd: server store7 not responding, still trying"),
+    ("server responds again", "store7", "nfs: server store7 OK"),
+    ("request timed out", "store7", "nfs: server store7 not responding, timed out"),
+    ("RPC call failed", "nfs", "nfs: RPC call returned error 103"),
+    ("authentication refused", "store7", "RPC: server store7 requires stronger authentication."),
+    ("connection limit reached", "10.9.1.1",
+     "SUNRPC: reached max allowed number (2) did not add transport to server: 10.9.1.1"),
+    ("connection not added", "10.9.1.2",
+     "RPC:   rpc_clnt_test_xprt failed: -111 addr 10.9.1.2 not added"),
+    ("transport registered", "rdma", "RPC: Registered rdma transport module."),
+    ("transport registered", "tcp NFSv4.1 backchannel",
+     "RPC: Registered tcp NFSv4.1 backchannel transport module."),
+    ("transport registered", "rdma", "RPC: Unregistered rdma transport module."),
+    ("callback not answered", "", "RPC: Could not send backchannel reply error: -110"),
+    ("callbacks overflow", "", "RPC/RDMA backchannel overflow"),
+    ("device cannot register memory", "usnic_0",
+     "rpcrdma: 'frwr' mode is not supported by device usnic_0"),
+    ("device has too few segments", "", "rpcrdma: HCA provides only 2 send SGEs"),
+    ("address not supported", "", "rpcrdma: Unrecognized address family"),
+    ("device removed", "mlx5_1", "rpcrdma: removing device mlx5_1 for 10.9.1.1:20049"),
+    ("state recovery failed", "store7",
+     "NFS: state manager: check lease failed on NFSv4 server store7 with error 13"),
+    ("state recovery failed", "store7",
+     "NFS: state manager failed on NFSv4 server store7 with error 5"),
+    ("locks lost", "store7", "NFS: store7: lost 3 locks"),
+    ("open file lost", "", "NFSv4: state recovery failed for open file a b/c.db, error = -116"),
+    ("client identity in use", "store7", "NFS: Server store7 reports our clientid is in use"),
+    ("server discovery failed", "",
+     "NFS: nfs4_discover_server_trunking unhandled error -512. Exiting with error EIO"),
+    ("file identity changed", "store7", "NFS: server store7 error: fileid changed"),
+    ("bad sequence", "store7", "NFS: v4 server store7  returned a bad sequence-id error!"),
+    ("server wrote nothing", "", "NFS: Server wrote zero bytes, expected 65536."),
+    ("callback service failed", "", "NFS: bind callback service failed"),
+    ("callback service failed", "", "NFS: callback service start failed"),
+    ("callback service failed", "", "nfs_callback_create_svc: create service failed"),
+    ("mount option unknown", "remoteports", "nfs: Unknown parameter 'remoteports'"),
+    ("mount option unknown", "nconnect", "nfs4: Bad value for 'nconnect'"),
+    ("mount option refused", "", "NFS: Unrecognized transport protocol"),
+    ("mount option refused", "", "NFS: Value for 'nconnect' out of range"),
+    ("mount option refused", "", "NFS: Server address does not match proto= option"),
+    ("session trunking", "store7", "NFS: store7: Session trunking succeeded for 10.9.2.1"),
+    ("locks not monitored", "store7", "lockd: cannot monitor store7"),
+    ("lock not reclaimed", "",
+     "lockd: failed to reclaim lock for pid 4711 (errno -37, status 0)"),
+    ("task blocked", "nfsd", "INFO: task nfsd:812 blocked for more than 122 seconds."),
+    ("task blocked", "mount.nfs4", "INFO: task mount.nfs4:9 blocked for more than 122 seconds."),
+    ("task blocked", "10.9.1.1-manager",
+     "INFO: task 10.9.1.1-manager:77 blocked for more than 241 seconds."),
+    ("task blocked", "kworker/u16:3",
+     "INFO: task kworker/u16:3:155 blocked for more than 122 seconds."),
+    ("queue shortened", "", "svcrdma: reducing receive depth to 512"),
+    ("queue shortened", "", "svcrdma: reducing send depth to 4351"),
+    ("listener lost", "mlx5_bond_0",
+     "Listener dead, address change failed for device mlx5_bond_0"),
+    ("rpcbind refused", "nfsdv3",
+     "svc: failed to register nfsdv3 RPC service (errno 111)."),
+    ("connection limit of the server", "nfsd",
+     "nfsd: too many open connections, consider increasing the number of threads"),
+    ("connection limit of the server", "nfsd",
+     "nfsd: too many open connections, consider increasing the max number of connections"),
+    ("reply not sent", "nfsd",
+     "rpc-srv/tcp: nfsd: got error -32 when sending 196 bytes - shutting down socket"),
+    ("request too large", "", "svc: svc_tcp_read_marker nfsd RPC fragment too large: 1195725856"),
+    ("server stopped", "", "nfsd: last server has exited, flushing export cache"),
+    ("grace period", "", "NFSD: starting 90-second grace period (net f0000000)"),
+    ("grace period", "",
+     "NFSD: all clients done reclaiming, ending NFSv4 grace period (net f0000000)"),
+    ("grace period", "",
+     "NFSD: no clients to reclaim, skipping NFSv4 grace period (net f0000000)"),
+    ("client tracking", "", "NFSD: Using nfsdcld client tracking operations."),
+    ("client tracking", "", "NFSD: Using UMH upcall client tracking operations."),
+    ("no client tracking", "", "NFSD: Unable to initialize client recovery tracking! (-110)"),
+    ("client record not stored", "",
+     "NFSD: Unable to create client record on stable storage: -5"),
+    ("client record not stored", "", "NFSD: Unable to end grace period: -110"),
+    ("names not mapped", "", "nfsd: nfsv4 idmapping failing: has idmapd not been started?"),
+    ("names not mapped", "", "nfsd: nfsv4 idmapping failing: has idmapd died?"),
+    ("client fenced", "10.9.1.8",
+     "nfsd: client 10.9.1.8 failed to respond to layout recall.  Fencing.."),
+    ("address moved", "bond0",
+     "RDMA CM addr change for ndev bond0 used by id 00000000c4f00d11"),
+    ("device does not listen", "mlx5_3",
+     "infiniband mlx5_3: RDMA CMA: cma_listen_on_dev, error -98"),
+    ("connection identifier stuck", "",
+     "cm_destroy_id_wait_timeout: cm_id=00000000feedc0de timed out. state 0 -> 0, refcnt=2"),
+    ("no memory regions", "", "rdma_rw_init_mrs: failed to allocated 128 MRs"),
+    ("mlx5 work failed", "mlx5_0",
+     "infiniband mlx5_0: dump_cqe:272:(pid 0): WC error: 10, Message: remote access error"),
+    ("mlx5 work failed", "mlx5_0", "mlx5_0:dump_cqe:278:(pid 4242): dump error cqe"),
+    ("mlx5 command refused", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:815:(pid 93): CREATE_MKEY(0x200) op_mod(0x0)"
+     " failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)"),
+    ("mlx5 command refused", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: mlx5_cmd_check:777:(pid 93): CREATE_QP(0x500) op_mod(0x0)"
+     " failed, status bad parameter(0x3), syndrome (0x368b0)"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: poll_health:801:(pid 0): device's health compromised - reached"
+     " miss count"),
+    ("mlx5 device failed", "0000:5e:00.0",
+     "mlx5_core 0000:5e:00.0: poll_health:785:(pid 0): Fatal error 3 detected"),
+    ("mlx5 registration failed", "mlx5_0",
+     "infiniband mlx5_0: create_mkey_warn:142:(pid 7): async reg mr failed. status -12"),
+    ("mlx5 registration failed", "mlx5_0",
+     "infiniband mlx5_0: mlx5r_umr_post_send_wait:402:(pid 7): reg umr failed (6). Trying to"
+     " recover and resubmit the flushed WQEs, mkey = 77"),
+    ("mlx4 device failed", "0000:03:00.0", "mlx4_core 0000:03:00.0: Internal error detected:"),
+    ("mlx4 command refused", "0000:03:00.0",
+     "mlx4_core 0000:03:00.0: command 0x23 failed: fw status = 0x2"),
+    ("irdma connection failed", "irdma0",
+     "ice 0000:3b:00.0 irdma0: abnormal ae_id = 0x508 bool qp=1 qp_id = 9, ae_src=4"),
+    ("irdma device reset", "irdma0", "ice 0000:3b:00.0 irdma0: Requesting a reset"),
+    ("bnxt_re device stalled", "0000:18:00.0",
+     "bnxt_en 0000:18:00.0: bnxt_re_is_fw_stalled: FW STALL Detected. cmdq[0x2f]=0xd waited"
+     " (60101 > 60000) msec active 1"),
+    ("bnxt_re refused a connection", "bnxt_re0",
+     "bnxt_en 0000:18:00.0 bnxt_re0: Create QP failed - max exceeded! 0x4ff/0x400 0x80/0x400"),
+    ("bnxt_re refused a connection", "bnxt_re0",
+     "bnxt_en 0000:18:00.0 bnxt_re0: Failed to create HW QP"),
+    ("cxgb4 connection failed", "0000:04:00.4",
+     "cxgb4 0000:04:00.4: AE qpid 1052 opcode 3 status 0x5 type 0 len 0x0 wrid.hi 0x0"
+     " wrid.lo 0x0"),
+    ("cxgb4 device failed", "0000:04:00.4", "iw_cxgb4: 0000:04:00.4: Fatal Error"),
+    ("qedr work failed", "qedr0",
+     "[qedr_poll_cq_req:4188(qedr0)]Error: POLL CQ with RDMA_CQE_REQ_STS_RNR_NAK_RETRY_CNT_ERR."
+     " CQ icid=0x4, QP icid=0x9"),
+    ("qedr work failed", "qedr0", "[qedr_iw_event_handler:386(qedr0)]Got terminate message"),
+    ("qedr has no memory regions", "qedr0", "[__qedr_alloc_mr:3093(qedr0)]Out of MR resources"),
+    ("erdma region not freed", "erdma_0",
+     "erdma 0000:00:06.0 erdma_0: failed to deregister MR 0x1f00: -110"),
+    ("rxe work failed", "rxe0", "rxe0: qp#17 make_send_cqe: non-flush error status = 12"),
+    ("rxe work failed", "rxe0", "infiniband rxe0: qp#18 do_complete: non-flush error status = 9"),
+    ("rxe link state", "rxe0", "infiniband rxe0: set active"),
+    ("rxe link state", "rxe0", "infiniband rxe0: added eth1"),
+    ("siw terminated", "", "siw: got TERMINATE. layer 0, type 2, code 0"),
+    ("siw terminated", "", "siw: crc error. in: 0badc0de, own 12345678, op 3"),
+    ("siw registration failed", "", "siw: fastreg: STag 0x00a1b200 already valid"),
+    ("module does not fit", "rpcrdma", "rpcrdma: Unknown symbol rdma_connect (err -22)"),
+    ("module does not fit", "rpcrdma",
+     "rpcrdma: disagrees about version of symbol ib_alloc_mr"),
+    ("module does not fit", "nfsrdma",
+     "nfsrdma: version magic '6.1.0-9-amd64 SMP ' should be '6.1.0-10-amd64 SMP '"),
+    ("module not signed", "", "Loading of unsigned module is rejected"),
+    ("module not signed", "",
+     "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7"),
+    ("module is not the kernel's", "mlx5_ib",
+     "mlx5_ib: module verification failed: signature and/or required key missing - tainting"
+     " kernel"),
+    ("module is not the kernel's", "nfsrdma",
+     "nfsrdma: loading out-of-tree module taints kernel."),
+    ("module option refused", "send_queue",
+     "nfsrdma: parameter send_queue: got 7, expected 16 to 512 in steps of 8"),
+    ("transport taken", "", "nfsrdma: rpcrdma provides client transport rdma. Unload it first"),
+    ("transport taken", "nfsrdma",
+     "nfsrdma: another module provides server transport nfsrdma. Unload it or set server_name"),
+    ("device does not suffice", "rxe0",
+     "nfsrdma: device rxe0: max_qp_wr is 64, expected at least 200"),
+    ("queue pair stuck", "rxe0", "nfsrdma: device rxe0: a queue pair refused the error state: -19"),
+    ("callbacks left over", "", "nfsrdma: 2 callbacks outlived their session"),
+]  # fmt: skip
+PROGRAM = [
+    ("RDMA listener refused", "Protocol not supported", "rpc.nfsd",
+     "rpc.nfsd: Unable to request RDMA services: Protocol not supported"),
+    ("server not started", "", "rpc.nfsd", "rpc.nfsd: unable to set any sockets for nfsd"),
+    ("server not started", "", "rpc.nfsd",
+     "error starting threads: errno 111 (Connection refused)"),
+    ("mount refused", "store7:/e", "mount",
+     "mount.nfs: Connection refused for store7:/e on /mnt/a"),
+    ("mount refused", "", "mount", "mount.nfs4: Connection timed out"),
+    ("mount denied", "store7:/e", "mount",
+     "mount.nfs: access denied by server while mounting store7:/e"),
+    ("mount protocol missing", "", "mount",
+     "mount.nfs: requested NFS version or transport protocol is not supported"),
+    ("mount protocol missing", "", "mount", "mount.nfs: Protocol not supported"),
+    ("mount option wrong", "/mnt/a", "mount",
+     "mount.nfs: an incorrect mount option was specified for /mnt/a"),
+    ("mount failed", "/mnt/a", "mount", "mount.nfs: mount system call failed for /mnt/a"),
+]  # fmt: skip
+
+FORMS = {
+    "dmesg": ("[  312.000417] {}", "312.000417 s"),
+    "dmesg with callers": ("[  312.000417][  T155] {}", "312.000417 s"),
+    "dmesg --decode": ("kern  :warn  : [  312.000417] {}", "312.000417 s"),
+    "dmesg -T": ("[Tue Mar  3 07:05:09 2026] {}", "Tue Mar  3 07:05:09 2026"),
+    "dmesg iso": ("2026-03-03T07:05:09,000417+01:00 {}", "2026-03-03T07:05:09,000417+01:00"),
+    "journalctl": ("Mar 03 07:05:09 client4 kernel: {}", "Mar 03 07:05:09"),
+    "journalctl iso": ("2026-03-03T07:05:09+01:00 client4 kernel: {}", "2026-03-03T07:05:09+01:00"),
+    "journalctl monotonic": ("[  312.000417] client4 kernel: {}", "312.000417 s"),
+    "rsyslog": ("Mar  3 07:05:09 client4 kernel: [  312.000417] {}", "Mar  3 07:05:09"),
+    "serial console": ("<4>[  312.000417] {}", "312.000417 s"),
+    "bare": ("{}", ""),
+}
+
+
+def one(line: str) -> Explanation:
+    (only,) = explain([line])
+    return only
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_message_is_recognized_in_each_form(form: str) -> None:
+    pattern, when = FORMS[form]
+    for name, subject, text in KERNEL:
+        found = explain([pattern.format(text) + "\n"])
+        seen = [(row.name, row.subject, row.first, row.last, row.example) for row in found]
+        assert seen == [(name, subject, when, when, text)]
+
+
+@pytest.mark.parametrize(("name", "subject", "program", "text"), PROGRAM)
+def test_a_program_s_message_is_recognized(
+    name: str, subject: str, program: str, text: str
+) -> None:
+    for line in (text, f"Mar 03 07:05:09 client4 {program}[4711]: {text}"):
+        found = one(line)
+        assert (found.name, found.subject) == (name, subject)
+        assert found.example == text
+
+
+def test_each_pattern_has_a_sample() -> None:
+    texts = [text for _, _, text in KERNEL] + [text for *_, text in PROGRAM]
+    for message in MESSAGES:
+        assert any(re.fullmatch(message.pattern, text) for text in texts), message.name
+
+
+def test_each_entry_is_complete() -> None:
+    for message in MESSAGES:
+        assert message.source, message.name
+        # a doubt is a warning that names the doubt
+        assert bool(message.doubt) == (message.severity == "warning"), message.name
+        assert message.next_step or message.severity == "information", message.name
+        assert not message.ended_by or message.ended_by in {other.name for other in MESSAGES}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nfs: server store7 not responding, still trying to please",
+        "nfs: server store7 OKAY",
+        "nfs: server  not responding, still trying",
+        "app: the nfs: server store7 not responding, still trying",
+        "rpcrdma: 'frwr' mode is supported by device mlx5_0",
+        "RPC: Registered",
+        "NFS: store7: lost many locks",
+        "svc: failed to register nfsdv3 RPC service (errno x).",
+        "INFO: task bash:812 blocked for more than 122 seconds.",
+        "NFSD: starting ninety-second grace period (net f0000000)",
+        "infiniband mlx5_0: dump_cqe:272:(pid 0): WC error: x, Message: remote access error",
+        "rxe0: qp#17 make_send_cqe: non-flush error status = twelve",
+        "usbcore: Unknown symbol rdma_connect (err -22)",
+        "i915: loading out-of-tree module taints kernel.",
+        "ext4: Unknown parameter 'nconnect'",
+        "siw: got TERMINATE. layer x, type 2, code 0",
+        "mount: /mnt/a: access denied by server while mounting store7:/e",
+        "mlx5_core 0000:5e:00.0 eth1: Link up",
+        "nfsrdma: loaded",
+        "",
+        "[  312.000417]",
+    ],
+)  # fmt: skip
+def test_a_near_miss_is_not_recognized(text: str) -> None:
+    assert explain([text, f"[    1.000000] {text}"]) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # a program can print the kernel's text, and the kernel prints none of a program
+        "Mar 03 07:05:09 client4 evil[9]: nfs: server store7 not responding, timed out",
+        "Mar 03 07:05:09 client4 kernel: mount.nfs: Connection refused",
+        "2026-03-03T07:05:09+01:00 client4 cron: NFS: store7: lost 3 locks",
+    ],
+)
+def test_no_program_passes_for_the_kernel(line: str) -> None:
+    assert explain([line]) == []
+
+
+def test_a_message_names_no_host_as_its_program() -> None:
+    """The words before the first colon are the kernel's own, and no host and program."""
+    assert one("[    9.100000] infiniband rxe0: set active").subject == "rxe0"
+
+
+# ---- what is counted
+
+
+def test_messages_are_counted_with_their_first_and_last_time() -> None:
+    text = "nfs: server {} not responding, timed out"
+    found = explain([f"[  {n}.000000] {text.format('a' if n % 2 else 'b')}" for n in range(10, 15)])
+    assert [(row.subject, row.count, row.first, row.last) for row in found] == [
+        ("b", 3, "10.000000 s", "14.000000 s"),
+        ("a", 2, "11.000000 s", "13.000000 s"),
+    ]
+
+
+def test_the_most_severe_come_first_and_then_the_newest() -> None:
+    found = explain([
+        "NFS: store7: lost 1 locks",
+        "RPC: Registered rdma transport module.",
+        "nfs: server store7 not responding, still trying",
+        "NFS: server store7 error: fileid changed",
+    ])  # fmt: skip
+    assert [row.name for row in found] == [
+        "file identity changed", "locks lost", "server not responding", "transport registered",
+    ]  # fmt: skip
+    assert [row.severity for row in found] == ["error", "error", "warning", "information"]
+
+
+def test_a_server_that_answers_again_is_information() -> None:
+    lines = [
+        "[    1.000000] nfs: server a not responding, still trying",
+        "[    2.000000] nfs: server b not responding, still trying",
+        "[    3.000000] nfs: server a OK",
+    ]
+    severities = {row.subject: row for row in explain(lines) if "not" in row.name}
+    assert severities["a"].severity == "information"
+    assert (severities["a"].doubt, severities["a"].next_step) == ("", "")
+    assert severities["b"].severity == "warning"
+    assert severities["b"].next_step == "nfsrdma doctor b"
+    # and is a warning again afterwards
+    again = explain([*lines, "[    4.000000] nfs: server a not responding, still trying"])
+    assert {row.subject for row in again if row.severity == "warning"} == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "name", "words"),
+    [
+        ("nfs: RPC call returned error 103", 103, "ECONNABORTED", "ended by this host"),
+        ("RPC: Could not send backchannel reply error: -110", -110, "ETIMEDOUT", "no answer"),
+        ("RPC:   rpc_clnt_test_xprt failed: -111 addr a not added", -111, "ECONNREFUSED",
+         "refused"),
+        ("nfs: RPC call returned error 12", 12, "ENOMEM", "memory"),
+        ("nfsrdma: device rxe0: a queue pair refused the error state: -19", -19, "ENODEV",
+         "device"),
+        ("nfs: RPC call returned error 22", 22, "EINVAL", "limit of the device"),
+        ("nfs: RPC call returned error 71", 71, "EPROTO", "no RDMA device"),
+        ("nfs: RPC call returned error 10052", 10052, "NFS4ERR_BADSESSION", "session"),
+        # the meaning in this message goes before the general one
+        ("svc: failed to register nfsdv3 RPC service (errno 111).", 111, "ECONNREFUSED", "rpcbind"),
+        ("rpcrdma: Unknown symbol ib_poll (err -22)", -22, "EINVAL", "another version"),
+        ("rxe0: qp#1 f: non-flush error status = 13", 13, "IB_WC_RNR_RETRY_EXC_ERR", "credits"),
+        ("rxe0: qp#1 f: non-flush error status = 99", 99, "", "no status"),
+        ("nfs: RPC call returned error 4095", 4095, "", "errno(3)"),
+    ],
+)  # fmt: skip
+def test_a_number_is_named_and_explained(text: str, number: int, name: str, words: str) -> None:
+    (found,) = one(text).numbers
+    assert (found.number, found.name) == (number, name)
+    assert words in found.meaning
+
+
+def test_the_module_s_own_messages_are_recognized() -> None:
+    """Each pr_err() and pr_warn() of kmod, with a value for each conversion."""
+    calls = [
+        call
+        for path in sorted((ROOT / "kmod").rglob("*.c"))
+        if "card" not in path.parts
+        for call in re.findall(r"pr_(?:err|warn)\w*\(\s*\"(nfsrdma: .*?)\\n\"", path.read_text())
+    ]
+    assert len(calls) >= 10
+    for text in calls:
+        line = re.sub(r"%[.\d]*[sp]", "name", re.sub(r"%l*[dux]", "16", text))
+        assert explain([line]), line
+
+
+# ---- hostile logs
+
+
+def test_a_long_line_is_cut() -> None:
+    data = b"x" * 10_000_000 + b"\n" + b"NFS: store7: lost 1 locks\n" + b"y" * 5_000_000
+    lines = list(lines_of(io.BytesIO(data)))
+    assert [len(line) for line in lines] == [2048, 26, 2048]
+    assert [row.name for row in explain(lines)] == ["locks lost"]
+
+
+def test_no_control_character_leaves_a_line() -> None:
+    data = b"nfs: server \x1b]0;x\x07\xff\xfe\x00 OK\nNFS: a\x1b[2J\xe2\x80\xae: lost 1 locks\n"
+    for row in explain(lines_of(io.BytesIO(data))):
+        assert row.subject.isprintable()
+        assert row.example.isprintable()
+        assert row.next_step.isprintable()
+
+
+def test_a_command_to_paste_holds_no_text_of_the_log() -> None:
+    for name in ("a;reboot", "$(reboot)", "-rf", "`x`"):
+        found = one(f"nfs: server {name} not responding, timed out")
+        assert found.next_step == "nfsrdma doctor SERVER"
+
+
+def test_many_subjects_are_counted_together() -> None:
+    lines = (f"NFS: server{n}: lost 1 locks" for n in range(2000))
+    found = explain(lines)
+    assert len(found) <= 501
+    assert sum(row.count for row in found) == 2000
+    assert any(row.subject == "(others)" for row in found)
+
+
+def test_no_line_takes_long() -> None:
+    parts = (
+        "nfs: ",
+        "a:",
+        " ",
+        "[1.",
+        "infiniband ",
+        "mlx5_0: ",
+        "0x",
+        "(",
+        "NFS: ",
+        "INFO: task k",
+    )
+    start = time.process_time()
+    for part in parts:
+        explain([part * 700, part * 700 + " failed"] * 5)
+    assert time.process_time() - start < 5
+
+
+# ---- the command
+
+
+def test_a_file_and_standard_input_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_text("Mar 03 07:05:09 client4 kernel: NFS: store7: lost 2 locks\n")
+    command.explain(str(path))
+    from_file = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    command.explain("-")
+    assert capsys.readouterr().out == from_file
+    assert from_file.splitlines() == [
+        "x error  locks lost store7",
+        "    line: NFS: store7: lost 2 locks",
+        "    count: 1, at Mar 03 07:05:09",
+        "    meaning: The client lost locks on files, because its lease expired or the server"
+        " restarted. Other clients may have changed the files.",
+        "    next step: check the data of programs that held locks",
+        "    source: fs/nfs/nfs4state.c, nfs4_do_reclaim()",
+        "1 error, 0 warning, 0 information",
+    ]
+
+
+def test_a_missing_file_is_an_error_of_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        command.explain(str(tmp_path / "none"))
+
+
+def test_json_has_these_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "log"
+    path.write_text("[    9.000001] nfs: RPC call returned error 103\n")
+    command.explain(str(path), as_json=True)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts == {
+        "schema_version": 1,
+        "messages": [
+            {
+                "name": "RPC call failed",
+                "severity": "warning",
+                "subject": "nfs",
+                "count": 1,
+                "first": "9.000001 s",
+                "last": "9.000001 s",
+                "meaning": "A request ended with an error that the client does not repeat.",
+                "doubt": "a program may have got the error, or the client may have handled it",
+                "next_step": "nfsrdma doctor",
+                "numbers": [
+                    {
+                        "number": 103,
+                        "name": "ECONNABORTED",
+                        "meaning": "the connection was ended by this host or the device",
+                    }
+                ],
+                "example": "nfs: RPC call returned error 103",
+                "source": "net/sunrpc/clnt.c, call_status()",
+            }
+        ],
+    }
+    assert set(facts["messages"][0]) == {field.name for field in fields(Explanation)}
+
+
+def test_faults_read_no_log() -> None:
+    with pytest.raises(UsageError):
+        command.explain("-", faults=True)
+
+
+# ---- the log of this boot
+
+
+def test_the_log_comes_from_the_journal_or_from_dmesg(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(*argv: str, **_options: object) -> Result:
+        asked.append(argv)
+        if argv[0] == "journalctl":
+            raise ProgramMissingError(argv[0])
+        return Result(argv, "one\ntwo\n", "", 0)
+
+    monkeypatch.setattr(log, "run", run)
+    assert log.boot_log()[:2] == ["one", "two"]
+    assert [argv[0] for argv in asked] == ["journalctl", "dmesg"]
+    assert log.kernel_ring()[:2] == ["one", "two"]
+    assert asked[-1] == ("dmesg",)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_log_without_permission_is_an_error_with_a_hint(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*argv: str, **_options: object) -> Result:
+        if argv[0] == "journalctl":
+            return Result(argv, "", "Hint: You are currently not seeing messages", status)
+        return Result(argv, "", "dmesg: read kernel buffer failed: Operation not permitted", 1)
+
+    monkeypatch.setattr(log, "run", run)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    for read in (log.boot_log, log.kernel_ring):
+        with pytest.raises(UserError, match="cannot read the kernel's log") as raised:
+            read()
+        assert "run this as root" in raised.value.hint
+
+
+# ---- the check of doctor
+
+
+def messages(*names: str) -> list[Explanation]:
+    samples = {name: text for name, _, text in KERNEL}
+    return explain([samples[name] for name in names])
+
+
+def test_doctor_shows_the_three_most_severe() -> None:
+    explained = messages(
+        "server not responding",
+        "locks lost",
+        "callbacks overflow",
+        "grace period",
+        "open file lost",
+    )
+    found = list(kernel_history.judge_log(explained))
+    assert [row.status for row in found] == ["warning"] * 3
+    assert ["open file lost" in found[0].found, "locks lost" in found[1].found] == [True, True]
+    assert all(row.remedy and row.expected for row in found)
+
+
+def test_doctor_is_silent_about_what_is_normal() -> None:
+    (found,) = kernel_history.judge_log(messages("grace period", "transport registered"))
+    assert (found.status, found.remedy) == ("ok", "")
+    (found,) = kernel_history.judge_log([])
+    assert (found.status, found.found) == ("ok", "no message of NFS or RDMA")
+
+
+def test_doctor_does_not_know_a_log_that_it_may_not_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused() -> list[str]:
+        raise UserError("cannot read the kernel's log: not permitted", "run this as root")
+
+    monkeypatch.setattr(kernel_history, "kernel_ring", refused)
+    (found,) = carry_out("kernel log", kernel_history.log, Machine())
+    assert (found.status, found.remedy) == ("unknown", "run this as root")
+    (found,) = kernel_history.log(Machine(root=tmp_path))
+    assert found.status == "unknown"
+
+
+def test_each_message_has_one_meaning() -> None:
+    meanings: dict[str, KnownMessage] = {}
+    for message in MESSAGES:
+        same = meanings.setdefault(message.name, message)
+        assert (same.severity, same.meaning) == (message.severity, message.meaning)

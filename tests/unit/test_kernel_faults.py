@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nfsrdma_tools.cli import explain as command
+from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.host import kernel_faults
+from nfsrdma_tools.host.checks import kernel_history
+from nfsrdma_tools.host.checks.finding import Finding, Machine
+from nfsrdma_tools.host.kernel_faults import (
+    FAULTS,
+    Fault,
+    KernelVersion,
+    kernel_version,
+    may_have,
+    possible,
+)
+
+BY_COMMIT = {fault.commit: fault for fault in FAULTS}
+
+
+def host(root: Path, release: str, **files: str) -> Path:
+    named = {"proc/sys/kernel/osrelease": f"{release}\n"}
+    named |= {f"proc/{name}": text for name, text in files.items()}
+    for name, text in named.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def commits(release: str) -> set[str]:
+    number = tuple(map(int, release.split(".")))
+    assert len(number) == 3
+    return {fault.commit for fault in possible(KernelVersion(release, number, ""))}
+
+
+def series(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(".")))
+
+
+# ---- the table
+
+
+def test_each_line_has_its_source_and_a_sensible_range() -> None:
+    assert len(FAULTS) == len(BY_COMMIT) >= 10
+    for fault in FAULTS:
+        assert re.fullmatch(r"[0-9a-f]{12}", fault.commit)
+        assert fault.subject, fault
+        assert fault.seen, fault
+        assert fault.source, fault
+        assert series(fault.fixed) > (5, 15), fault
+        names = [name for name, _ in fault.stable]
+        assert names == sorted(names, key=series), fault
+        assert all(patch > 0 for _, patch in fault.stable), fault
+        assert all(series(name) < series(fault.fixed) for name in names), fault
+        if fault.first:
+            assert all(series(name) >= series(fault.first) for name in names), fault
+            assert series(fault.first) < series(fault.fixed), fault
+        assert not set(names) & set(fault.unverified), fault
+    assert list(FAULTS) == sorted(FAULTS, key=lambda fault: series(fault.fixed))
+
+
+# ---- which kernels have which fault
+
+
+@pytest.mark.parametrize("release", ["6.12.118", "6.12.117", "6.18.51", "7.2.5", "7.2.13", "7.3.0"])
+def test_a_release_after_all_fixes_has_none(release: str) -> None:
+    assert commits(release) == set()
+
+
+@pytest.mark.parametrize("release", ["5.14.21", "5.15.0", "6.1.10", "6.12.5", "7.1.2"])
+def test_a_release_before_a_fix_has_some(release: str) -> None:
+    assert commits(release)
+
+
+@pytest.mark.parametrize(
+    ("release", "commit", "expected"),
+    [
+        # the last release of a stable series without the fix, and the first with it
+        ("6.12.77", "7b6275c80a0c", True), ("6.12.78", "7b6275c80a0c", False),
+        ("5.15.202", "7b6275c80a0c", True), ("5.15.203", "7b6275c80a0c", False),
+        ("6.19.8", "7b6275c80a0c", True), ("6.19.9", "7b6275c80a0c", False),
+        ("7.0.0", "7b6275c80a0c", False),
+        # a series that ended before the fix
+        ("6.17.13", "7b6275c80a0c", True), ("6.8.12", "4836da219781", True),
+        # a series of which it is not known
+        ("6.9.1", "4836da219781", False),
+        # before the fault
+        ("6.6.20", "750037aa0a9f", False), ("6.11.4", "750037aa0a9f", True),
+        ("7.0.9", "e5248a742603", False), ("7.1.3", "e5248a742603", True),
+        ("7.1.4", "e5248a742603", False),
+        # two digits compare as numbers
+        ("6.2.9", "895cedc17919", True), ("6.10.2", "acd9f2dd23c6", True),
+        ("6.10.3", "acd9f2dd23c6", False),
+    ],
+)  # fmt: skip
+def test_a_fault_ends_where_its_fix_begins(release: str, commit: str, expected: bool) -> None:
+    number = tuple(map(int, release.split(".")))
+    assert len(number) == 3
+    assert may_have(number, BY_COMMIT[commit]) is expected
+
+
+def test_a_kernel_older_than_the_table_has_none_listed() -> None:
+    assert possible(KernelVersion("4.18.0-553.el8", (4, 18, 0), "-553.el8")) == []
+    assert possible(KernelVersion("strange", (0, 0, 0), "strange")) == []
+
+
+# ---- the running kernel
+
+
+@pytest.mark.parametrize(
+    ("release", "files", "number", "suffix"),
+    [
+        ("6.12.30", {}, (6, 12, 30), ""),
+        ("7.2.0", {}, (7, 2, 0), ""),
+        ("6.12.118+deb13-amd64", {}, (6, 12, 118), "+deb13-amd64"),
+        # Debian 12 and Ubuntu have the upstream release in another file
+        ("6.1.0-37-amd64",
+         {"version": "Linux version 6.1.0-37-amd64 (x@y) #1 SMP Debian 6.1.140-1 (2025-05-22)\n"},
+         (6, 1, 140), "-37-amd64"),
+        ("6.8.0-60-generic", {"version_signature": "Ubuntu 6.8.0-60.63-generic 6.8.12\n"},
+         (6, 8, 12), "-60-generic"),
+        ("5.14.0-570.12.1.el9_6.x86_64", {"version": "Linux version 5.14.0-570.12.1.el9_6\n"},
+         (5, 14, 0), "-570.12.1.el9_6.x86_64"),
+        ("7.1-rc3", {}, (7, 1, 0), "-rc3"),
+        ("6.1.0-37-amd64", {"version": "Debian 99999999.1.1 \xff"}, (6, 1, 0), "-37-amd64"),
+        ("no release", {}, (0, 0, 0), "no release"),
+        ("", {}, (0, 0, 0), ""),
+    ],
+)  # fmt: skip
+def test_the_upstream_release_of_a_kernel(
+    release: str, files: dict[str, str], number: object, suffix: str, tmp_path: Path
+) -> None:
+    kernel = kernel_version(host(tmp_path, release, **files))
+    assert (kernel.release, kernel.number, kernel.suffix) == (release, number, suffix)
+
+
+def test_a_tree_without_proc_has_no_release(tmp_path: Path) -> None:
+    assert kernel_version(tmp_path) == KernelVersion("", (0, 0, 0), "")
+
+
+# ---- the check of doctor
+
+MODULES = "rpcrdma 98304 1 - Live 0x0\nnfsd 921600 1 - Live 0x0\n"
+
+
+def test_doctor_is_silent_on_debian_s_kernel(tmp_path: Path) -> None:
+    root = host(tmp_path, "6.12.118+deb13-amd64", modules=MODULES)
+    (found,) = kernel_history.faults(Machine(root=root))
+    assert (found.name, found.status) == ("known faults", "ok")
+
+
+def test_doctor_names_what_is_possible(tmp_path: Path) -> None:
+    root = host(tmp_path, "6.12.105-custom", modules=MODULES)
+    found = list(kernel_history.faults(Machine(root=root)))
+    assert [row.status for row in found] == ["warning", "warning"]
+    assert found[0].found == f"possible in 6.12.105: {BY_COMMIT['0ca487abb3bd'].seen}"
+    assert found[0].expected == "0ca487abb3bd (6.12.114, 6.18.51, 7.2.4, 7.3)"
+    assert found[0].remedy == (
+        "ask the distribution whether its kernel has the fix:"
+        " see CVE-2026-89528"
+    )
+    root = host(tmp_path, "6.12.105", modules=MODULES)
+    assert next(kernel_history.faults(Machine(root=root))).remedy.startswith("update: ")
+
+
+def test_doctor_shows_no_more_than_three_and_the_number_of_the_others(tmp_path: Path) -> None:
+    root = host(tmp_path, "6.1.20", modules=MODULES)
+    found = list(kernel_history.faults(Machine(root=root)))
+    assert len(found) == 4
+    assert re.fullmatch(r"possible: \d+ more", found[-1].found)
+    assert found[-1].remedy == "nfsrdma explain --faults"
+
+
+@pytest.mark.parametrize(
+    ("modules", "parts"),
+    [
+        ("", set()),
+        ("nfsd 1 0 - Live 0x0\n", set()),
+        ("rpcrdma 1 0 - Live 0x0\n", {"client"}),
+        (MODULES, {"client", "server"}),
+        ("rdma_rxe 1 0 - Live 0x0\n", {"rxe"}),
+        ("siw 1 0 - Live 0x0\niw_cm 1 0 - Live 0x0\n", {"siw", "iwarp"}),
+    ],
+)
+def test_doctor_looks_at_loaded_modules_only(
+    modules: str, parts: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Fault] = []
+
+    def judge(_kernel: KernelVersion, found: list[Fault]) -> Iterator[Finding]:
+        judged.extend(found)
+        return iter(())
+
+    monkeypatch.setattr(kernel_history, "judge_faults", judge)
+    list(kernel_history.faults(Machine(root=host(tmp_path, "6.1.20", modules=modules))))
+    assert {fault.part for fault in judged} == parts
+
+
+def test_a_distribution_s_backports_are_unknown(tmp_path: Path) -> None:
+    root = host(tmp_path, "5.14.0-570.el9.x86_64", modules=MODULES)
+    (found,) = kernel_history.faults(Machine(root=root))
+    assert found.status == "unknown"
+    assert "distribution decides" in found.found
+
+
+def test_a_strange_release_is_unknown() -> None:
+    with pytest.raises(UserError):
+        next(kernel_history.judge_faults(KernelVersion("x", (0, 0, 0), "x"), []))
+
+
+# ---- nfsrdma explain --faults
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = KernelVersion("6.12.112+deb13", (6, 12, 112), "+deb13")
+    monkeypatch.setattr(kernel_faults, "kernel_version", lambda: running)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_command_lists_the_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    command.explain(faults=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "see CVE-2026-89528 (commit 0ca487abb3bd)",
+        "    seen: a client that breaks the protocol can crash the server",
+        "    fixed: 6.12.114, 6.18.51, 7.2.4, 7.3",
+        "1 known fault is possible in Linux 6.12.112, unless the distribution has backported"
+        " the fixes",
+    ]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_list_as_json_has_these_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    command.explain(faults=True, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {
+        "schema_version": 1,
+        "release": "6.12.112+deb13",
+        "version": "6.12.112",
+        "faults": [
+            {
+                "commit": "0ca487abb3bd",
+                "subject": "see CVE-2026-89528",
+                "seen": "a client that breaks the protocol can crash the server",
+                "part": "server",
+                "first": "4.13",
+                "fixed": "7.3",
+                "source": "CVE-2026-89528; 6.12.114: changelog of Debian's linux 6.12.118-1",
+                "stable": {"6.12": 114, "6.18": 51, "7.2": 4},
+            }
+        ],
+    }
