@@ -32,7 +32,7 @@ from wire.rpcrdma import (
 )
 
 from hostile import rpc, verbs
-from hostile.accepts import PRIVATE
+from hostile.connect_replies import PRIVATE
 from hostile.rpc import hyper, opaque, words
 from hostile.site import HUGE, Site
 

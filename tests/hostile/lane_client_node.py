@@ -18,7 +18,7 @@ from typing import Any
 
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, Header, Read, Segment, encode
 
-from hostile import lanes, private, rpc
+from hostile import lanes, private_data, rpc
 from hostile.json_lines import TEXT, print_json
 from hostile.lanes import PAGE, PRE_POSTED, Answer, asked, called, read_call, rooms
 from hostile.mutate import mutated
@@ -74,9 +74,9 @@ class Home:
 
 
 def home(host: Host, server: str, port: int, file: bytes, content: bytes, token: int) -> Home:
-    wish = Wish(private=private.extended(PRE_POSTED, token))
+    wish = Wish(private=private_data.extended(PRE_POSTED, token))
     connection = host.connect(server, port, wish)
-    assert private.parsed(connection.private) == (PRE_POSTED, token)
+    assert private_data.parsed(connection.private) == (PRE_POSTED, token)
     return Home(host, server, port, file, content, connection, token)
 
 
@@ -246,7 +246,7 @@ def without_home(host: Host, server: str, port: int) -> bool:
     """A lane alone, and a lane of a connection without the personality."""
     wish = Wish(private=asked(TOKEN + 77))
     alone = refused(lambda: host.connect(server, port, wish))
-    plain = host.connect(server, port, Wish(private=private.extended(0, TOKEN + 77)))
+    plain = host.connect(server, port, Wish(private=private_data.extended(0, TOKEN + 77)))
     beside = refused(lambda: host.connect(server, port, wish))
     plain.close()
     return alone and beside

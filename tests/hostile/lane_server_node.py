@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from wire.rpcrdma import ERR_CHUNK, RDMA_ERROR, RDMA_NOMSG, Header, decode, encode
 
-from hostile import lanes, private, rpc
+from hostile import lanes, private_data, rpc
 from hostile.lanes import LANE, PRE_POSTED, first
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
@@ -191,15 +191,15 @@ class Server(Proxy):
         self.accept, self.plays = self.meet, plays
 
     def meet(self) -> Connection | None:
-        capabilities, token = private.parsed(self.host.requests[0].private)
+        capabilities, token = private_data.parsed(self.host.requests[0].private)
         if capabilities & LANE:
             pages = min(capabilities >> 16 & 0xFF, PAGES)
             return self.take(Wish(private=lanes.asked(token, pages), size=SIZE, receives=8))
-        own = private.extended(capabilities & PRE_POSTED, token)
+        own = private_data.extended(capabilities & PRE_POSTED, token)
         return self.take(Wish(private=own, size=SIZE, receives=64))
 
     def _received(self, peer: Peer, message: bytes) -> None:
-        capabilities, _ = private.parsed(peer.connection.wish.private)
+        capabilities, _ = private_data.parsed(peer.connection.wish.private)
         if not capabilities & LANE:
             super()._received(peer, message)
             return

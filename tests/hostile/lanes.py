@@ -6,7 +6,7 @@ from __future__ import annotations
 from wire.rpcrdma import RDMA_MSG, Header, Segment, decode, encode
 
 from hostile import rpc
-from hostile.private import extended
+from hostile.private_data import extended
 
 __all__ = [
     "HEAD",

@@ -7,7 +7,7 @@ from wire.notices import Grant, Notice, Revoke, decode
 
 from hostile.lanes import LANE
 from hostile.peer import Connection
-from hostile.private import extended
+from hostile.private_data import extended
 
 __all__ = ["OPTIMISTIC", "asked", "granted", "home", "notices", "offered", "revoked"]
 

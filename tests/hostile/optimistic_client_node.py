@@ -18,7 +18,7 @@ from pathlib import Path
 from wire.notices import Credit, Grant, Notice, Revoke, encode
 from wire.rpcrdma import Segment
 
-from hostile import optimistic, private, rpc, verbs
+from hostile import optimistic, private_data, rpc, verbs
 from hostile.bystander import Bystander
 from hostile.json_lines import print_json
 from hostile.lanes import read_call
@@ -44,7 +44,7 @@ class Client:
         self.token, self.xid = int.from_bytes(os.urandom(8), "big"), 0x1000
         wish = Wish(private=optimistic.home(self.token))
         self.connection = HOST.connect(self.server, self.port, wish)
-        assert private.parsed(self.connection.private) == (OPTIMISTIC, self.token)
+        assert private_data.parsed(self.connection.private) == (OPTIMISTIC, self.token)
         self.path = Path("/export", folder, "data")
         (self.file,) = handles(self.server, f"/export/{folder}", "data")
 
@@ -317,7 +317,7 @@ def without_first(client: Client) -> bool:
     """A second connection alone, and one of a connection without the personality."""
     token = client.token + 7
     alone = refused(lambda: client.side(token=token))
-    plain = HOST.connect(client.server, client.port, Wish(private.extended(0, token)))
+    plain = HOST.connect(client.server, client.port, Wish(private_data.extended(0, token)))
     beside = refused(lambda: client.side(token=token))
     plain.close()
     return alone and beside

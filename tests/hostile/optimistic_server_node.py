@@ -17,7 +17,7 @@ from wire.notices import Credit, Grant, Notice, Revoke, encode
 from wire.rpcrdma import Segment, decode
 from wire.siphash import siphash
 
-from hostile import optimistic, private, rpc
+from hostile import optimistic, private_data, rpc
 from hostile.lanes import LANE
 from hostile.optimistic import OPTIMISTIC
 from hostile.peer import Connection, GoneError, Host, Memory, Wish
@@ -200,15 +200,15 @@ class Server(Proxy):
         self.played: set[int] = set()
 
     def meet(self) -> Connection | None:
-        capabilities, token = private.parsed(self.host.requests[0].private)
+        capabilities, token = private_data.parsed(self.host.requests[0].private)
         if not capabilities & LANE:
-            own = private.extended(capabilities & OPTIMISTIC, token)
+            own = private_data.extended(capabilities & OPTIMISTIC, token)
             return self.take(Wish(private=own, size=SIZE, receives=64))
         self.side = self.take(Wish(private=optimistic.offered(token), size=SIZE, receives=64))
         return self.side
 
     def _received(self, peer: Peer, message: bytes) -> None:
-        capabilities, _ = private.parsed(peer.connection.wish.private)
+        capabilities, _ = private_data.parsed(peer.connection.wish.private)
         if capabilities & LANE:
             # credits, which nobody counts
             return
@@ -225,7 +225,7 @@ class Server(Proxy):
         self.played.add(number)
         poison = side.memory(4 * MIB, LOCAL_WRITE | REMOTE_READ)
         poison.view[:] = b"\x66" * poison.size
-        _, token = private.parsed(side.wish.private)
+        _, token = private_data.parsed(side.wish.private)
         stage = Stage(side, token, poison, read, self._content(read))
         try:
             list(TRICKS.values())[number](stage)

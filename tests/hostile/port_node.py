@@ -19,7 +19,7 @@ from hostile import calls, rpc
 from hostile.json_lines import print_json
 from hostile.lanes import PRE_POSTED, asked
 from hostile.peer import Connection, GoneError, Host, Wish
-from hostile.private import extended
+from hostile.private_data import extended
 
 GETATTR, LOOKUP, PUTROOTFH = 9, 15, 24
 PORTS = {"any": itertools.repeat(0), "reserved": itertools.count(700)}

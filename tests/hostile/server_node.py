@@ -20,7 +20,7 @@ from typing import Any
 from wire.rpcrdma import RDMA_MSG, RDMA_NOMSG, RefusedError, decode
 
 from hostile import rpc
-from hostile.accepts import ACCEPTS
+from hostile.connect_replies import ACCEPTS
 from hostile.mutate import mutated
 from hostile.peer import GoneError, Host
 from hostile.proxy import Armed, Exchange, Proxy

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hostile import private
+from hostile import private_data
 from hostile.json_lines import print_json
 from hostile.peer import Host, Wish
 
@@ -26,9 +26,9 @@ class TokenClient:
     def __init__(self, capabilities: int, **wish: Any) -> None:
         self.token = int.from_bytes(os.urandom(8), "big")
         server, port = sys.argv[1:3]
-        own = private.extended(capabilities, self.token)
+        own = private_data.extended(capabilities, self.token)
         self.connection = HOST.connect(server, int(port), Wish(own, **wish))
-        self.agreed, token = private.parsed(self.connection.private)
+        self.agreed, token = private_data.parsed(self.connection.private)
         assert token == self.token
 
     def raw(self, message: bytes) -> None:

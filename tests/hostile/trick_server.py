@@ -28,7 +28,7 @@ from hostile.application import SIZE, Buffer
 from hostile.json_lines import TEXT, print_json
 from hostile.mutate import mutated
 from hostile.peer import Connection, GoneError, Host, Wish
-from hostile.private import extended, parsed
+from hostile.private_data import extended, parsed
 from hostile.proxy import CREDITS, Peer, Proxy
 from hostile.verbs import VerbsError
 

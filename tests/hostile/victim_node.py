@@ -25,9 +25,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from hostile.accepts import ACCEPTS
 from hostile.application import Application, Mount
 from hostile.bystander import Bystander
+from hostile.connect_replies import ACCEPTS
 from hostile.json_lines import TEXT, print_json
 from hostile.replies import OK, TRICKS
 

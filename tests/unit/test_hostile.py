@@ -5,7 +5,7 @@ import random
 
 import pytest
 from hostile import calls, kernel
-from hostile.accepts import ACCEPTS, PRIVATE
+from hostile.connect_replies import ACCEPTS, PRIVATE
 from hostile.mutate import LARGEST, mutated
 from hostile.replies import TRICKS
 from hostile.rpc import accepted, call, opaque, parse_call, read_data, split, words
