@@ -190,6 +190,8 @@ PROGRAM = [
     ("server not started", "", "rpc.nfsd", "rpc.nfsd: unable to set any sockets for nfsd"),
     ("server not started", "", "rpc.nfsd",
      "error starting threads: errno 111 (Connection refused)"),
+    ("server command refused", "Cannot assign requested address", "nfsdctl",
+     "nfsdctl: Error: Cannot assign requested address"),
     ("mount refused", "store7:/e", "mount",
      "mount.nfs: Connection refused for store7:/e on /mnt/a"),
     ("mount refused", "", "mount", "mount.nfs4: Connection timed out"),

@@ -230,7 +230,7 @@ def lines_of(file: BinaryIO) -> Iterator[str]:
 _JOURNAL = (
     *("journalctl", "--boot", "--no-pager", "--quiet", "--output=short-iso", "--lines=100000"),
     *("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=rpc.nfsd", "+", "SYSLOG_IDENTIFIER=mount"),
-    *("+", "SYSLOG_IDENTIFIER=mount.nfs"),
+    *("+", "SYSLOG_IDENTIFIER=mount.nfs", "+", "SYSLOG_IDENTIFIER=nfsdctl"),
 )
 _DMESG = ("dmesg",)
 _HINT = "run this as root, or name a file: nfsrdma explain FILE"

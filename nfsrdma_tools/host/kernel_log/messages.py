@@ -758,8 +758,8 @@ _PROGRAMS = (
         "RDMA listener refused",
         "error",
         r"(?:rpc\.nfsd: )?Unable to request RDMA services: (?P<subject>[\w ]{1,64})",
-        "nfsd was asked to listen on RDMA (rdma=y in nfs.conf) and the kernel refused. nfsd serves"
-        " TCP only.",
+        "nfs.conf (rdma=y) or an option of rpc.nfsd requests a listener on RDMA, and the kernel"
+        " refused it. nfsd serves TCP only.",
         "nfsrdma doctor",
         "nfs-utils, utils/nfsd/nfssvc.c, nfssvc_set_rdmaport()",
         program=True,
@@ -772,6 +772,18 @@ _PROGRAMS = (
         "nfsd did not start.",
         "systemctl status nfs-server rpcbind",
         "nfs-utils, utils/nfsd/nfsd.c, main(); nfssvc.c, nfssvc_threads()",
+        program=True,
+    ),
+    KnownMessage(
+        "server command refused",
+        "warning",
+        r"(?:nfsdctl: )?Error: (?P<subject>Cannot assign requested address|Protocol not supported"
+        r"|No such device|Address already in use|Connection refused|Input/output error)",
+        "The kernel refused a command of nfsdctl, such as to start nfsd or to listen on RDMA.",
+        "nfsrdma doctor",
+        "nfs-utils, utils/nfsdctl/nfsdctl.c, error_handler(); linux-nfs, 2025-08-26, on removing"
+        " listeners",
+        doubt="the message does not name the command, and nfsd may serve without a listener",
         program=True,
     ),
     KnownMessage(
