@@ -177,7 +177,7 @@ class Sampler:
 
 
 def _lost(sums: Counter[str]) -> dict[str, str]:
-    return {f"lost {what}": f"not reader by the probes: {n}" for what, n in sums.items()}
+    return {f"lost {what}": f"not counted by the probes: {n}" for what, n in sums.items()}
 
 
 def _with_clients(server: Server | None, counts: dict[str, Any]) -> Server | None:
