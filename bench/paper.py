@@ -22,7 +22,7 @@ from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.report import captions, study, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels, rsize_axis
-from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sweep.store import Store
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from pathlib import Path
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.report import study as studies
 from nfsrdma_tools.report import style
-from nfsrdma_tools.report.data import Study
+from nfsrdma_tools.report.study import Study
 from nfsrdma_tools.sweep.store import Store
 
 __all__ = ["Report", "build"]

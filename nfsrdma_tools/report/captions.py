@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from nfsrdma_tools.report import conditions, style
-from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sweep.plan import Plan
 from nfsrdma_tools.sweep.significance import UNSTEADY
 

@@ -12,9 +12,16 @@ from collections.abc import Callable
 from matplotlib.axes import Axes
 
 from nfsrdma_tools.report import captions, style
-from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
-from nfsrdma_tools.report.data import Point, Spread, Study
-from nfsrdma_tools.report.label_placement import name_points
+from nfsrdma_tools.report.canvas import (
+    Drawing,
+    bars,
+    describe,
+    label_ends,
+    name_points,
+    panels,
+    rsize_axis,
+)
+from nfsrdma_tools.report.study import Point, Spread, Study
 
 __all__ = ["against_throughput", "nearest", "of_the_reader"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
-from nfsrdma_tools.report.data import Study
 from nfsrdma_tools.report.fleet import Fleet, Host
 from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.study import Study
 from nfsrdma_tools.sweep.fleet import GAIN, Crowd
 
 __all__ = ["draw", "findings", "section"]

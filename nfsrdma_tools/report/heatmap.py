@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, panels
-from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.study import Point, Study
 
 __all__ = ["draw"]
 

@@ -8,7 +8,7 @@ without read-ahead are left out if others have it, because they request one page
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,23 @@ from matplotlib.ticker import FormatStrFormatter
 
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, describe, label_ends, panels
-from nfsrdma_tools.report.data import Point, Study
 from nfsrdma_tools.report.markup import Markup, table, tag
-from nfsrdma_tools.report.overhead_fit import Estimate, Fit, fit
+from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sweep.cpu_breakdown import NIC, SIDES, Spending
+from nfsrdma_tools.sweep.significance import quantile
 
-__all__ = ["HOST", "RAW", "Line", "draw", "lines", "section"]
+__all__ = [
+    "CONFIDENCE",
+    "HOST",
+    "RAW",
+    "Estimate",
+    "Fit",
+    "Line",
+    "draw",
+    "fit",
+    "lines",
+    "section",
+]
 
 HOST, RAW = "host", "host with emulated NIC"
 
@@ -191,3 +202,51 @@ def _limit(study: Study, line: Line) -> str:
     if math.isinf(size):
         return "never: the cost per byte is too high"
     return "any size" if size < 1024 else f"{size / 1024:.0f} KiB"
+
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, and half the width of its 95 % confidence interval."""
+
+    value: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """``per_byte`` in ns, ``per_io`` in ns of CPU time; from ``points`` points."""
+
+    per_byte: Estimate
+    per_io: Estimate
+    points: int
+
+    def at(self, size: float) -> float:
+        """The cost of an operation of ``size`` bytes, in ns."""
+        return size * self.per_byte.value + self.per_io.value
+
+    def enough_from(self, ns_per_byte: float) -> float:
+        """The operation size from which a byte costs at most ``ns_per_byte``; inf if none."""
+        left = ns_per_byte - self.per_byte.value
+        return max(self.per_io.value, 0.0) / left if left > 0 else math.inf
+
+
+def fit(sizes: Sequence[float], costs: Sequence[float], scales: Sequence[float]) -> Fit | None:
+    """Fit a line through ``costs`` (ns) over ``sizes`` (bytes), with errors relative to ``scales``.
+
+    None without degrees of freedom: it needs three points, of at least two sizes.
+    Intervals use Student's t for the number of points.
+    """
+    if len(sizes) < 3 or len(set(sizes)) < 2 or min(scales) <= 0:
+        return None
+    scale, cost = np.array(scales, float), np.array(costs, float)
+    terms = np.column_stack([np.array(sizes, float), np.ones(len(cost))]) / scale[:, None]
+    found, *_ = np.linalg.lstsq(terms, cost / scale, rcond=None)
+    degrees = len(cost) - 2
+    variance = float(np.sum((terms @ found - cost / scale) ** 2)) / degrees
+    spread = np.sqrt(np.diag(np.linalg.inv(terms.T @ terms)) * variance)
+    margins = quantile(degrees, (1 + CONFIDENCE) / 2) * spread
+    byte, io = (Estimate(float(v), float(m)) for v, m in zip(found, margins, strict=True))
+    return Fit(byte, io, len(cost))

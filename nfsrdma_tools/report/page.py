@@ -13,12 +13,22 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
-from nfsrdma_tools.report import captions, render, sections, style
+from nfsrdma_tools.report import (
+    captions,
+    conditions,
+    fleet_view,
+    overhead,
+    recommendation,
+    render,
+    style,
+)
 from nfsrdma_tools.report.canvas import Drawing
-from nfsrdma_tools.report.data import Study
-from nfsrdma_tools.report.markup import Markup, tag
+from nfsrdma_tools.report.markup import Markup, table, tag
+from nfsrdma_tools.report.recommendation import Advice
+from nfsrdma_tools.report.study import Missing, Point, Spread, Study
+from nfsrdma_tools.sweep.significance import UNSTEADY
 
-__all__ = ["page"]
+__all__ = ["details", "opening", "page"]
 
 
 def page(study: Study, drawings: Sequence[Drawing]) -> str:
@@ -28,10 +38,10 @@ def page(study: Study, drawings: Sequence[Drawing]) -> str:
     css = resources.files(__package__).joinpath("page.css").read_text() + _variables() + sheet.css()
     body = tag(
         "main",
-        *sections.opening(study),
+        *opening(study),
         tag("h2", "The figures"),
         figures,
-        *sections.details(study),
+        *details(study),
     )
     return f"<!DOCTYPE html>\n{tag('html', _head(study, css), tag('body', body), lang='en')}\n"
 
@@ -85,3 +95,200 @@ class _Sheet:
     def css(self) -> str:
         """The rules of all classes."""
         return "".join(f".{name}{{{rule}}}\n" for rule, name in self._classes.items())
+
+
+SHOWN = 6
+_DEVICES = {
+    conditions.CARD: (
+        "The RDMA card is a model (nfsrdma_card): requests, interrupts and completions cost the "
+        "host what they cost with a card, and a copy stands for the card's DMA; the layer card "
+        "model has its CPU time. The rate and delay of the wire apply to it as they do to TCP. It "
+        "leaves out PCIe, effects on the CPU's caches, and how a particular card delays "
+        "interrupts. For figures of a real card, run nfsrdma sweep on a host that has one. "
+    ),
+    conditions.SOFT_ROCE: (
+        "soft-RoCE emulates the RDMA card in software: packets, checksums over all data and "
+        "reliability use CPU time that a real card saves. So TCP beats RDMA here in bytes per CPU "
+        "second; this does not apply to RDMA hardware. "
+    ),
+}
+
+
+def opening(study: Study) -> list[Markup]:
+    """The summary, the advice and the tune commands."""
+    found = recommendation.advice(study)
+    what = f"NFS {captions.verb(study)} sweep of {study.plan.target}"
+    cards = tag("div", *(_card(study, one) for one in found), class_="cards")
+    parts = [tag("h1", what), tag("p", _summary(study, found)), cards, _apply(study, found)]
+    return parts + ([_device_note(study)] if conditions.emulation(study.conditions) else [])
+
+
+def details(study: Study) -> list[Markup]:
+    """The table of cells, missing cells, and the environment."""
+    return [
+        tag("h2", "Throughput against CPU"),
+        tag("p", "Cells on the Pareto front: no other cell of the same transport is both faster "
+                 "and cheaper in CPU."),
+        *(_front(study, one) for one in recommendation.advice(study)),
+        tag("h2", "All cells"),
+        tag("p", _legend(study), class_="muted"),
+        _cells(study),
+        *_missing(study),
+        *fleet_view.section(study),
+        *overhead.section(study),
+        tag("h2", "Environment"),
+        table(("", ""), [(name, value) for name, value in sorted(study.conditions.items())]),
+        _plan(study),
+    ]  # fmt: skip
+
+
+def _summary(study: Study, found: Sequence[Advice]) -> str:
+    first = found[0]
+    rate = captions.rate(first.best.throughput.mean)
+    text = f"Fastest: {recommendation.headline(study, first)}, {rate}."
+    for other in found[1:]:
+        share = other.best.throughput.mean / first.best.throughput.mean
+        text += f" {captions.transport(other.transport)} reaches {100 * share:.0f} % of that."
+    return text
+
+
+def _card(study: Study, one: Advice) -> Markup:
+    return tag(
+        "section",
+        tag("h3", recommendation.headline(study, one)),
+        tag("p", captions.rate(one.best.throughput.mean), class_="rate"),
+        tag("p", recommendation.over_default(study, one)),
+        tag("p", _ties(study, one)),
+        class_="card",
+    )
+
+
+def _ties(study: Study, one: Advice) -> str:
+    if not one.tied:
+        return "All other cells are significantly slower."
+    names = [captions.cell(study, point) for point in one.tied]
+    more = f" and {len(names) - SHOWN} more, marked in the table" if len(names) > SHOWN else ""
+    text = f"No significant difference: {'; '.join(names[:SHOWN])}{more}."
+    saved = 1 - _cost(one.thrifty) / _cost(one.best) if _cost(one.best) else 0.0
+    if one.thrifty is one.best or saved < 0.005:
+        return f"{text} None of them uses less CPU."
+    return (
+        f"{text} Of these {captions.cell(study, one.thrifty)} uses the least CPU, "
+        f"{100 * saved:.0f} % less per byte."
+    )
+
+
+def _cost(point: Point) -> float:
+    return point.cpu_per_mib.mean if point.cpu_per_mib else 0.0
+
+
+def _apply(study: Study, found: Sequence[Advice]) -> Markup:
+    commands = [
+        Markup(tag("p", f"For {captions.transport(one.transport)}:")
+               + tag("pre", recommendation.tune_command(study, one)))
+        for one in found
+    ]  # fmt: skip
+    return tag(
+        "section",
+        tag("h2", "Make it persistent"),
+        tag("p", "On the client, for one mount, across reboots; ", tag("code", "nfsrdma tune undo"),
+            " reverts it. rsize changes only with an unmount and a new mount: add ",
+            tag("code", "--remount"), " to do both at once."),
+        *commands,
+    )  # fmt: skip
+
+
+def _device_note(study: Study) -> Markup:
+    where = "This sweep ran in a lab. " if conditions.is_lab(study.conditions) else ""
+    device = _DEVICES[conditions.emulation(study.conditions)]
+    return tag("p", where, device, conditions.clock_note(study.conditions), class_="note")
+
+
+def _front(study: Study, one: Advice) -> Markup:
+    heads = (captions.transport(one.transport), "MB/s", "CPU ms per MiB")
+    rows = [(captions.cell(study, p), captions.figure(p.throughput.mean), _mean(p.cpu_per_mib))
+            for p in one.front]  # fmt: skip
+    return table(heads, rows)
+
+
+def _legend(study: Study) -> str:
+    marks = "best: of its transport; tied: no significant difference from best; front: see above"
+    restless = f"; unstable: the standard error of the mean is above {UNSTEADY:.0%}"
+    some = any(point.unstable for point in study.points)
+    return f"Means of the runs; CPU of the whole host. {marks}{restless if some else ''}."
+
+
+def _cells(study: Study) -> Markup:
+    variant = ("further axes",) if len(study.variants) > 1 else ()
+    heads = ("", captions.size_word(study), "reads ahead", *variant, "runs", "MB/s", "lowest",
+             "highest", "CPU %", "CPU ms per MiB", f"{captions.actor(study)}'s system ms per MiB",
+             "round trip ms", *_account_heads(study), "")  # fmt: skip
+    rows = [_row(study, point, bool(variant)) for point in study.points]
+    return table(heads, rows, [point.best for point in study.points])
+
+
+def _row(study: Study, point: Point, variant: bool) -> tuple[str, ...]:
+    marks = {"best": point.best, "tied": point.tied, "front": point.pareto,
+             "unstable": point.unstable, "data not verified": not point.verified}  # fmt: skip
+    speed = point.throughput
+    return (
+        captions.transport(point.cell.transport),
+        style.size_label(point.cell.rsize),
+        captions.window_short(point),
+        *((point.variant,) if variant else ()),
+        str(point.runs),
+        *(captions.figure(value) for value in (speed.mean, speed.low, speed.high)),
+        f"{point.cpu.mean:.1f}" if point.cpu else "",
+        *(_mean(spread) for spread in (point.cpu_per_mib, point.reader)),
+        f"{point.round_trip_ms:.3f}" if point.round_trip_ms else "",
+        *_account_cells(study, point),
+        ", ".join(name for name, there in marks.items() if there),
+    )
+
+
+def _account_heads(study: Study) -> tuple[str, ...]:
+    each = study.plan.direction
+    nic = (f"CPU % without {captions.nic(study)}",) * study.emulated
+    kept = any(point.spent for point in study.points)
+    return (*nic, "data by", f"segments per {each}", f"registrations per {each}") if kept else ()
+
+
+def _account_cells(study: Study, point: Point) -> tuple[str, ...]:
+    spent = point.spent
+    if not spent:
+        return ("",) * len(_account_heads(study))
+    ways = {name: share for name, share in spent.ways.items() if share >= 0.0005}
+    by = ", ".join(f"{name} {share:.1%}" if len(ways) > 1 else name for name, share in ways.items())
+    nic = (f"{point.cpu_of_host.mean:.1f}" if point.cpu_of_host else "",) * study.emulated
+    counts = (f"{n:.2f}" if spent.ways else "" for n in (spent.segments, spent.registrations))
+    return (*nic, by, *counts)
+
+
+def _mean(spread: Spread | None) -> str:
+    return f"{spread.mean:.2f}" if spread else ""
+
+
+def _missing(study: Study) -> list[Markup]:
+    if not study.missing:
+        return []
+    groups: dict[tuple[str, str, bool, str], list[Missing]] = {}
+    for one in study.missing:
+        key = (one.cell.transport, style.size_label(one.cell.rsize), one.offered, one.reason)
+        groups.setdefault(key, []).append(one)
+    rows = [
+        (
+            captions.transport(name),
+            size,
+            str(len(group)),
+            "failed" if offered else "not offered",
+            why,
+        )
+        for (name, size, offered, why), group in groups.items()
+    ]
+    heads = ("", captions.size_word(study), "cells", "", "reason")
+    return [tag("h2", "Missing cells"), table(heads, rows)]
+
+
+def _plan(study: Study) -> Markup:
+    values = {name: str(value) for name, value in study.plan.to_json().items()}
+    return tag("details", tag("summary", "The plan"), table(("", ""), sorted(values.items())))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.host.module.personality import DEFAULT
 from nfsrdma_tools.report import captions, style
-from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import format_size
 from nfsrdma_tools.sweep.choice import Choice
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.canvas import Drawing, bars, describe, label_ends, panels, rsize_axis
-from nfsrdma_tools.report.data import Point, Study
+from nfsrdma_tools.report.study import Point, Study
 
 __all__ = ["draw"]
 

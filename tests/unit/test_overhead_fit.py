@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from nfsrdma_tools.report.overhead_fit import fit
+from nfsrdma_tools.report.overhead import fit
 
 SIZES = [8192, 32768, 131072, 524288] * 3
 
