@@ -147,7 +147,7 @@ def test_merge_and_report_on_the_command_line(merged: Path, tmp_path: Path) -> N
         return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
     samples = tmp_path / "load.txt"
-    samples.write_text("[1.0, 2.0]\n[2.0, 2.")
+    samples.write_text('{"time": 1.0, "busy_s": 2.0}\n{"time": 2.0, "busy_s": 2.')
     said = nfsrdma(
         "results", "merge", tmp_path / "new.db", merged, "--server-cpu", f"other={samples}"
     )
