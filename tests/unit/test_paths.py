@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 from collections import Counter
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -13,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from nfsrdma_tools.host.nfs import sunrpc
+from nfsrdma_tools.host.nfs import mountstats, readahead, sunrpc
+from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.nfsd import nfsctl, statistics
 from nfsrdma_tools.live.collect import host_statistics
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
@@ -21,11 +24,16 @@ from nfsrdma_tools.live.collect.sampler import Sampler
 from nfsrdma_tools.live.feed import FeedOptions
 from nfsrdma_tools.live.web import server
 from nfsrdma_tools.live.web.broadcast import Hub
+from nfsrdma_tools.sweep import trial, workload
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.progress import TrialDone
+from nfsrdma_tools.sweep.runner import Options, sweep
+from nfsrdma_tools.sweep.store import Store
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "nfsrdma_tools"
 DATA = Path(__file__).parent / "data"
-LONGEST = {"A sample of the dashboard": 12}
+LONGEST = {"A sample of the dashboard": 12, "A trial": 10}
 """The most files that each path may cross."""
 
 
@@ -201,3 +209,38 @@ def test_a_sample_crosses_the_files_of_its_path(
     assert set(section.files) <= third.files
     assert third.calls["host/nfs/mountstats.py", "read_all"] == 1
     assert third.calls["host/nfs/mountinfo.py", "read"] == 0
+
+
+def test_a_trial_crosses_the_files_of_its_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The second trial of a sweep; the mount itself is a stand-in, as mounting needs root."""
+    target = Target.parse("server:/export")
+    made = Mount(target, tmp_path, "0:77", "nfs", "tcp", "3", 32768, 32768, 1, {})
+    recorded = (DATA / "mountstats-6.12.txt").read_text()
+    directory = mountstats.parse(recorded)[0].directory
+    (tmp_path / "mountstats").write_text(recorded.replace(f" {directory} ", f" {tmp_path} "))
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(trial, "mount", lambda *_: made)
+    monkeypatch.setattr(trial, "unmount", lambda *_, **__: None)
+    monkeypatch.setattr(mountstats.read, "__defaults__", (tmp_path / "mountstats",))
+    monkeypatch.setattr(readahead, "get_kb", lambda *_: 0)
+    monkeypatch.setattr(readahead, "verify", lambda *_: 0)
+    plan = Plan("server:/export", uid="p", file_size=1 << 20, directory=str(tmp_path), verify=False)
+    (tmp_path / workload.file_name(plan)).write_bytes(bytes(plan.file_size))
+    trace = Trace()
+
+    options = Options(accounts=False, prepare=lambda *_: nullcontext())
+    with Store(tmp_path / "s.db") as store:
+        for event in sweep(plan, store, options):
+            if isinstance(event, TrialDone) and event.done == 2:
+                sys.setprofile(None)
+                break
+            if isinstance(event, TrialDone):
+                sys.setprofile(trace)
+        records = store.trials()
+    assert [record.reason for record in records] == ["", ""]
+    section = sections()["A trial"]
+    assert trace.files <= {*section.files, *section.leaves}
+    mounting = {file for file in section.files if file.startswith("host/nfs/mount")}
+    assert set(section.files) - mounting <= trace.files
