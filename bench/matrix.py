@@ -15,7 +15,7 @@ from carriers import OURS, THEIRS, WHOSE, carry, serve
 from kerberos import kerberos
 from storm import set_to
 
-from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import KERNELS, LabConfig
 from nfsrdma_tools.lab.lab import Lab
 from nfsrdma_tools.lab.nodes import Nodes

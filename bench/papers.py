@@ -23,7 +23,7 @@ from bench import node, page
 from bench.cells import KIB, MIB, OUT, BasePart, BaseStore, Cell, Found, own_work, with_progress
 from bench.paper import OLD, TODAY
 from bench.solo import offloads, sh
-from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig, Link
 from nfsrdma_tools.lab.lab import Lab
 

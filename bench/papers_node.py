@@ -28,8 +28,8 @@ from typing import Any
 
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.nfs import mountstats, readahead
-from nfsrdma_tools.host.nfs.mount_request import MountRequest
-from nfsrdma_tools.host.nfs.mounting import Target, mount, unmount
+from nfsrdma_tools.host.nfs.mounting import MountRequest, mount, unmount
+from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.probes import cpu_layers
 from nfsrdma_tools.probes.probe_sets import attached, probe_set
 from nfsrdma_tools.probes.session import Session
@@ -64,14 +64,14 @@ def mounted(curve: Cell, cells: list[Cell]) -> Iterator[Cell]:
         made = None
         for cell in cells:
             if made and made.rsize != cell["rsize"]:
-                unmount(made, changes)
+                unmount(made.directory, changes)
                 made = None
-            made = made or mount(request(curve, cell), changes)
+            made = made or mount(request(curve, cell), changes).mount
             if cell["ahead"] is not None:
                 readahead.set_kb(made.device, readahead.kb_for(cell["ahead"], made.rsize))
             yield cell
         if made:
-            unmount(made, changes)
+            unmount(made.directory, changes)
 
 
 def request(curve: Cell, cell: Cell) -> MountRequest:

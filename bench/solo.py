@@ -19,7 +19,7 @@ from carriers import OURS, THEIRS, serve
 
 from bench import page
 from bench.module import SCRIPT
-from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import DEFAULT, PERSONALITIES
 from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.lab.lab import Lab
 

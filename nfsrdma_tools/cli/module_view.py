@@ -12,9 +12,9 @@ from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import Build
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.server_debugfs import Client, Server
 from nfsrdma_tools.host.module.status import ParameterValue, Status
+from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.transports import owner, serves_as
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size

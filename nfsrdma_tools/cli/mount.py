@@ -24,15 +24,15 @@ from nfsrdma_tools.cli.options import (
 )
 from nfsrdma_tools.cli.output import print_json, print_table
 from nfsrdma_tools.errors import UsageError, printable
-from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nfsrdma_tools.host.nfs.mount_request import MountRequest
+    from nfsrdma_tools.host.nfs.mounting import MountRequest
     from nfsrdma_tools.host.nfs.mounts import MountState
 
-__all__ = ["mount", "mounts", "umount"]
+__all__ = ["mount", "mounts", "parse_options", "umount"]
 
 _NEGOTIATED = "the largest that client and server support"
 _UNSET = "that of the kernel or of a udev rule"
@@ -102,9 +102,7 @@ def mount(
     Read each requested value back from the kernel.  If one differs, print both values, unmount, and
     exit with status 1.  Values that are not given are the defaults of the kernel and the server.
     """
-    from nfsrdma_tools.cli.mount_options import parse
-    from nfsrdma_tools.host.nfs.mounting import mount as make
-    from nfsrdma_tools.host.nfs.mounts import mounts, state
+    from nfsrdma_tools.host.nfs import mounting
     from nfsrdma_tools.undo import journal
 
     given = {
@@ -116,16 +114,16 @@ def mount(
         "nconnect": str(nconnect) if nconnect is not None else None,
         "port": str(port) if port is not None else None,
     }
-    values, others = parse(options or (), given)
+    values, others = parse_options(options or (), given)
     if "personality" in values:
         values.setdefault("transport", "nfsrdma")
     if values.get("personality") == OPTIMISTIC:
         values.setdefault("vers", "3")
     request = _request(target, directory, values, (read_ahead, read_ahead_kb), others)
     with journal() as changes:
-        made = state(make(request, changes, timeout), mounts())
+        current = mounting.mount(request, changes, timeout)
         changes.keep()
-    print_json(made.facts()) if as_json else _table([made])
+    print_json(current.facts()) if as_json else _table([current])
 
 
 def _personality_of(name: str | None, optimistic: bool) -> str | None:
@@ -137,6 +135,38 @@ def _personality_of(name: str | None, optimistic: bool) -> str | None:
     return OPTIMISTIC
 
 
+# options of nfs(5), and the options of `nfsrdma mount` that mean the same
+_EQUIVALENTS = {
+    **{name: name for name in ("nconnect", "port", "rsize", "vers", "wsize")},
+    "nfsvers": "vers",
+    "proto": "transport",
+}
+_EQUIVALENT_FLAGS = {"rdma": "transport", "tcp": "transport"}
+
+
+def parse_options(
+    lists: Iterable[str], given: Mapping[str, str | None]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Parse comma lists of mount(8), such as ``vers=4.1,proto=rdma,rsize=64k,noatime``.
+
+    Returns the values of `nfsrdma mount`'s own options by name, and all other mount options.
+    ``given`` are the values of the command line's own options.  Raises UsageError when an option
+    has two different values.
+    """
+    from nfsrdma_tools.host.nfs.mountinfo import split_options
+
+    values = {name: value for name, value in given.items() if value is not None}
+    others = []
+    for word in (word for text in lists for word in split_options(text)):
+        name, equals, value = word.partition("=")
+        own = (_EQUIVALENTS if equals else _EQUIVALENT_FLAGS).get(name)
+        if not own:
+            others.append(word)
+        elif values.setdefault(own, value or name) != (value or name):
+            raise UsageError(f"{own} is both {values[own]} and {value or name}", "give one value")
+    return values, tuple(others)
+
+
 def _request(
     target: str,
     directory: str,
@@ -146,8 +176,8 @@ def _request(
 ) -> MountRequest:
     from pathlib import Path
 
-    from nfsrdma_tools.host.nfs.mount_request import MountRequest
-    from nfsrdma_tools.host.nfs.mounting import Target
+    from nfsrdma_tools.host.nfs.mounting import MountRequest
+    from nfsrdma_tools.host.nfs.mounts import Target
     from nfsrdma_tools.sizes import parse_size
 
     parsers: dict[str, Callable[[str], Any]] = {
@@ -195,8 +225,8 @@ def mounts(as_json: Json = False) -> None:
     """List the NFS mounts with the values in effect."""
     from nfsrdma_tools.host.nfs.mounts import states
 
-    found = states()
-    print_json({"mounts": [one.facts() for one in found]}) if as_json else _table(found)
+    current = states()
+    print_json({"mounts": [state.facts() for state in current]}) if as_json else _table(current)
 
 
 def _table(states: Sequence[MountState]) -> None:
@@ -219,11 +249,11 @@ _HEAD = (
 
 
 def _row(state: MountState) -> tuple[str, ...]:
-    made = state.mount
+    mount = state.mount
     ahead = f"{state.read_ahead_kb} KiB = {state.read_ahead_blocks:g} blocks"
     cells = (
-        made.directory, made.target, made.transport, made.vers, made.rsize, made.wsize,
-        state.connections, ahead, _personality(state),
+        mount.directory, mount.target, mount.transport, mount.vers, mount.rsize, mount.wsize,
+        len(state.xprts), ahead, _personality(state),
         ", ".join(map(str, state.shares_with)) or "-",
     )  # fmt: skip
     # a path may contain control characters

@@ -72,21 +72,21 @@ def log_programs(enabled: bool) -> None:
 
 def complete_transport(incomplete: str) -> list[str]:
     """Transports that begin with ``incomplete``."""
-    from nfsrdma_tools.host.nfs.mount_request import TRANSPORTS
+    from nfsrdma_tools.host.nfs.mounting import TRANSPORTS
 
     return _beginning(TRANSPORTS, incomplete)
 
 
 def complete_personality(incomplete: str) -> list[str]:
     """Personalities that begin with ``incomplete``."""
-    from nfsrdma_tools.host.module.personality import PERSONALITIES
+    from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 
     return _beginning(PERSONALITIES, incomplete)
 
 
 def complete_vers(incomplete: str) -> list[str]:
     """NFS versions that begin with ``incomplete``."""
-    from nfsrdma_tools.host.nfs.mount_request import VERSIONS
+    from nfsrdma_tools.host.nfs.mounting import VERSIONS
 
     return _beginning(VERSIONS, incomplete)
 

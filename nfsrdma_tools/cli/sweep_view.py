@@ -12,7 +12,7 @@ from typing import Self
 
 from nfsrdma_tools.cli.output import print_line
 from nfsrdma_tools.errors import printable
-from nfsrdma_tools.host.nfs.mount_request import MountRequest
+from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.readahead import kb_for
 from nfsrdma_tools.sweep.choice import Choice, choose, unstable
 from nfsrdma_tools.sweep.plan import Cell, Plan

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nfsrdma_tools.errors import UsageError, UserError, printable
-from nfsrdma_tools.host.nfs import mountinfo, mounting
+from nfsrdma_tools.host.nfs import mountinfo, mounts
 from nfsrdma_tools.host.tune.tuning import TuneRequest, TuneState
 from nfsrdma_tools.sizes import parse_size
 from nfsrdma_tools.sweep.choice import Choice, choose
@@ -55,7 +55,7 @@ def by_store(store: Path, directory: Path | None, transport: str) -> TuneRequest
 
 
 def _mounted(plan: Plan) -> Path:
-    found = [m.directory for m in mounting.mounts() if str(m.target) == plan.target]
+    found = [m.directory for m in mounts.mounts() if str(m.target) == plan.target]
     if len(found) != 1:
         what = f"{plan.target} is mounted on {len(found)} directories"
         raise UserError(what, "give the mount point: STORE DIR")
@@ -63,7 +63,7 @@ def _mounted(plan: Plan) -> Path:
 
 
 def _transport(plan: Plan, directory: Path) -> str:
-    mount = mounting.find(directory)
+    mount = mounts.find(directory)
     if mount is not None:
         return mount.transport
     if len(plan.transports) > 1:

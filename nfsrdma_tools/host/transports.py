@@ -76,10 +76,10 @@ def family(transport: str) -> str:
     return "rdma" if transport in TRANSPORT_MODULES else transport
 
 
-def named(proto: str) -> str:
-    """The transport of a mount whose ``proto`` in effect is this."""
+def named(proto: str, owner: str) -> str:
+    """The transport of a mount with this ``proto`` in effect; ``owner`` is the result of owner."""
     plain = proto.removesuffix("6")
-    return "nfsrdma" if plain == "rdma" and owner() == OURS else plain
+    return "nfsrdma" if plain == "rdma" and owner == OURS else plain
 
 
 def check_transport_module(transport: str) -> None:

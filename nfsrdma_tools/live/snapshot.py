@@ -51,7 +51,7 @@ class Credits:
 class Personality:
     """The personality of a transport of our module, "" while it is not connected.
 
-    GAUGES and COUNTERS of host/module/client_debugfs.py; counters without zeros.
+    GAUGES and COUNTERS of host/nfs/personality.py; counters without zeros.
     """
 
     name: str = ""

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs.mounts import Mount, mounts
-from nfsrdma_tools.host.nfs.sunrpc import numbers
+from nfsrdma_tools.host.nfs.mounts import Mount, mounts, xprt_numbers
 from nfsrdma_tools.probes.kernel_events import TRACEFS
 from nfsrdma_tools.undo import Remove, journal
 
@@ -97,7 +96,7 @@ def mounts_of_transports(
     """Mount points by the number of the transport they use; several may share one."""
     mounts_of: dict[int, set[str]] = {}
     for client, names in clients.items():
-        for number in numbers(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
+        for number in xprt_numbers(sysfs / "rpc-clients" / f"clnt-{client}" / "switch"):
             mounts_of.setdefault(number, set()).update(names)
     return {number: tuple(sorted(names)) for number, names in mounts_of.items()}
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.fleet import Crowd, alike, crowds, enough, rounds
 from nfsrdma_tools.sweep.plan import Cell, Plan

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from nfsrdma_tools.host.module.personality import DEFAULT
+from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import format_size

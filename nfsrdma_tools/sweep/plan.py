@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.module.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 

@@ -23,12 +23,10 @@ from nfsrdma_tools.errors import MismatchError, UsageError, UserError
 from nfsrdma_tools.host import cpu_time
 from nfsrdma_tools.host.cpu_time import CpuTimes
 from nfsrdma_tools.host.module import swap as module_swap
-from nfsrdma_tools.host.nfs import mount_personality, mountstats, readahead
-from nfsrdma_tools.host.nfs.mount_request import MountRequest
-from nfsrdma_tools.host.nfs.mounting import drop_undo, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import Mount, find
+from nfsrdma_tools.host.nfs import mounting, mountstats, readahead
+from nfsrdma_tools.host.nfs.mounting import MountRequest, drop_undo, mount, unmount
+from nfsrdma_tools.host.nfs.mounts import Mount, Target, find
 from nfsrdma_tools.host.nfs.mountstats import MountStats
-from nfsrdma_tools.host.nfs.target import Target
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.probes import session
@@ -238,7 +236,7 @@ def _measured(bench: Bench, trial: Trial, check_data: bool) -> dict[str, Any]:
         figures = _accounts(bench, cell)
         after = readahead.verify(made.device, kb)
         if cell.personality:
-            mount_personality.verify(cell.personality, made.device)
+            mounting.verify_personality(cell.personality, made.device)
         if check_data and bench.plan.direction == "read":
             workload.check(bench.directory, bench.plan, bench.content, cell)
     if check_data and bench.plan.direction == "write":
@@ -398,7 +396,7 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
 
     Call ``ready`` before.
     """
-    made = mount(request, bench.changes)
+    made = mount(request, bench.changes).mount
     try:
         yield made
     finally:
@@ -407,7 +405,7 @@ def mounted(bench: Bench, request: MountRequest) -> Iterator[Mount]:
 
 def _take_off(made: Mount, changes: Journal) -> None:
     try:
-        unmount(made, changes, timeout=30)
+        unmount(made.directory, changes, timeout=30)
     except UserError:
         # only this sweep uses the mount: the test file, and reads of it
         run("umount", "-f", "-l", "--", made.directory, check=False, timeout=30)

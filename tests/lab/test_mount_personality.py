@@ -28,7 +28,7 @@ ls /sys/kernel/debug/nfsrdma
 IN_EFFECT = "grep -h '^personality ' /sys/kernel/debug/nfsrdma{}/[0-9]*/connection"
 KILLED = """
 import os, signal
-from nfsrdma_tools.host.module.personality_table import TABLE, requested_for
+from nfsrdma_tools.host.nfs.personality import TABLE, requested_for
 from nfsrdma_tools.undo import journal
 
 with journal() as changes, requested_for(["192.0.2.7"], "cached", changes):

@@ -3,7 +3,8 @@
 
 from pathlib import Path
 
-from nfsrdma_tools.host.nfs.mounting import MountRequest, Target
+from nfsrdma_tools.host.nfs.mounting import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Target
 
 HERE = Target("localhost", "/export")
 

@@ -4,7 +4,7 @@
 from dataclasses import replace
 from typing import Any
 
-from nfsrdma_tools.host.module.client_debugfs import COUNTERS, GAUGES
+from nfsrdma_tools.host.nfs.personality import COUNTERS, GAUGES
 from nfsrdma_tools.live.snapshot import (
     Chunks,
     Client,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
-from nfsrdma_tools.host.nfs.connection_sharing import connection, server, transports
+from nfsrdma_tools.host.nfs.mounts import connection, server, transport_numbers
 
 
 def test_connections_by_the_rpc_clients_switch(tmp_path: Path) -> None:
@@ -15,8 +15,8 @@ def test_connections_by_the_rpc_clients_switch(tmp_path: Path) -> None:
         (tmp_path / device / "nfs_client").symlink_to(tmp_path / clnt)
     names = [connection(d, tmp_path, tmp_path / "none") for d in ("0:45", "0:46", "0:47")]
     assert names == ["switch-0", "switch-0", "switch-1"]
-    assert transports("0:45", tmp_path) == [9, 10]
-    assert transports("0:48", tmp_path) is None
+    assert transport_numbers("0:45", tmp_path) == [9, 10]
+    assert transport_numbers("0:48", tmp_path) is None
 
 
 def test_connections_by_the_list_of_volumes(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ import pytest
 from unit.snapshots_made import HOSTILE, hostile, mount, op, served, snapshot, xprt
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.nfs import mountinfo, sunrpc
+from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
 from nfsrdma_tools.live.analyze.bottleneck import limit

@@ -10,9 +10,9 @@ from nfsrdma_tools.cli import module_view
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import server_debugfs
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.server_debugfs import Client, Server
 from nfsrdma_tools.host.module.status import Status
+from nfsrdma_tools.host.nfs.personality import ClientTransport
 
 CONNECTION = """\
 peer {peer}

@@ -10,8 +10,8 @@ import pytest
 from unit.requests_made import asks
 
 from nfsrdma_tools.errors import CommandError
-from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
-from nfsrdma_tools.host.nfs.mounting import Target
+from nfsrdma_tools.host.nfs.mounting import MountError, mount_nfs
+from nfsrdma_tools.host.nfs.mounts import Target
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ from nfsrdma_tools.host.nfs.mounting import Target
 def test_refusals_are_one_clear_line(stand_in: Path, words: str, meant: str) -> None:
     stand_in.write_text(f"#!/bin/sh\ncat >&2 <<'END'\nmount.nfs: {words}\nEND\nexit 32\n")
     with pytest.raises(MountError, match=meant) as caught:
-        call(asks(), Path("/mnt"), timeout=30)
+        mount_nfs(asks(), Path("/mnt"), timeout=30)
     assert "\n" not in str(caught.value)
     assert caught.value.hint
 
@@ -46,7 +46,7 @@ def test_refusals_are_one_clear_line(stand_in: Path, words: str, meant: str) -> 
 def test_a_refusal_nobody_knows_is_handed_on(stand_in: Path) -> None:
     stand_in.write_text("#!/bin/sh\necho mount.nfs: the moon is full >&2\nexit 32\n")
     with pytest.raises(CommandError, match="the moon is full"):
-        call(asks(), Path("/mnt"), timeout=30)
+        mount_nfs(asks(), Path("/mnt"), timeout=30)
 
 
 def test_arguments_arrive_as_they_are(stand_in: Path, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_arguments_arrive_as_they_are(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {said}\n')
     target = Target.parse("127.0.0.1:/a b;$(touch x)\n'%s")
     directory = Path("/mnt/-x $(y)\n")
-    call(asks(target=target, vers="3", transport="tcp"), directory, timeout=30)
+    mount_nfs(asks(target=target, vers="3", transport="tcp"), directory, timeout=30)
     assert said.read_text().split("\0")[:-1] == [
         str(target), str(directory), "-o", "vers=3,proto=tcp,retry=0",
     ]  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_mount_that_hangs_ends_and_leaves_no_process(stand_in: Path, tmp_path:
     pid = tmp_path / "pid"
     stand_in.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep 1000\n")
     with pytest.raises(MountError, match="did not answer within 2 s"):
-        call(asks(), Path("/mnt"), timeout=2)
+        mount_nfs(asks(), Path("/mnt"), timeout=2)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
@@ -76,9 +76,9 @@ def test_a_mount_ends_with_a_killed_toolkit(stand_in: Path, tmp_path: Path) -> N
     stand_in.write_text(f"#!/bin/sh\nexec >{fifo}\necho started\nexec sleep 1000\n")
     code = (
         "from pathlib import Path\n"
-        "from nfsrdma_tools.host.nfs.mount_nfs import call\n"
-        "from nfsrdma_tools.host.nfs.mounting import MountRequest, Target\n"
-        "call(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
+        "from nfsrdma_tools.host.nfs.mounting import MountRequest, mount_nfs\n"
+        "from nfsrdma_tools.host.nfs.mounts import Target\n"
+        "mount_nfs(MountRequest(Target('127.0.0.1', '/x'), Path('/mnt')), Path('/mnt'), 1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code]) as child, fifo.open() as said:
         assert said.readline() == "started\n"

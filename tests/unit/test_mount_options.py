@@ -3,7 +3,7 @@
 
 import pytest
 
-from nfsrdma_tools.cli.mount_options import parse
+from nfsrdma_tools.cli.mount import parse_options
 from nfsrdma_tools.errors import UsageError
 
 NONE: dict[str, str | None] = {"vers": None, "rsize": None, "transport": None}
@@ -26,11 +26,11 @@ NONE: dict[str, str | None] = {"vers": None, "rsize": None, "transport": None}
 def test_known_options_become_values_and_others_stay(
     lists: tuple[str, ...], values: dict[str, str], others: tuple[str, ...]
 ) -> None:
-    assert parse(lists, NONE) == (values, others)
+    assert parse_options(lists, NONE) == (values, others)
 
 
 def test_the_commands_own_options_count_too() -> None:
-    assert parse(["ro"], {"vers": "3", "rsize": None}) == ({"vers": "3"}, ("ro",))
+    assert parse_options(["ro"], {"vers": "3", "rsize": None}) == ({"vers": "3"}, ("ro",))
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_two_values_of_one_option_are_a_usage_error(
     lists: list[str], given: dict[str, str | None], what: str
 ) -> None:
     with pytest.raises(UsageError, match=what):
-        parse(lists, given)
+        parse_options(lists, given)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nfsrdma_tools.host.nfs import mount_users
+from nfsrdma_tools.host.nfs import mounting
 from nfsrdma_tools.host.nfs.mountinfo import parse
 
 
@@ -33,22 +33,22 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_users_are_named_with_what_they_hold(
     sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    (user,) = mount_users.users(tmp_path / "inside", "0:99999")
+    (user,) = mounting.users(tmp_path / "inside", "0:99999")
     assert (user.pid, user.holds) == (sleeper.pid, "working folder")
     assert str(user).startswith(f"pid {sleeper.pid} (python")
-    (user,) = mount_users.users(tmp_path / "inside" / "f", "0:99999")
+    (user,) = mounting.users(tmp_path / "inside" / "f", "0:99999")
     assert (user.pid, user.holds) == (sleeper.pid, "open file 0")
-    assert mount_users.users(tmp_path / "in", "0:99999") == []
+    assert mounting.users(tmp_path / "in", "0:99999") == []
 
 
 def test_mappings_are_found_by_device(sleeper: subprocess.Popen[bytes]) -> None:
     stat = Path(sys.executable).resolve().stat()
     device = f"{os.major(stat.st_dev)}:{os.minor(stat.st_dev)}"
-    held = {user.pid: user.holds for user in mount_users.users(Path("/nowhere"), device)}
+    held = {user.pid: user.holds for user in mounting.users(Path("/nowhere"), device)}
     assert held[sleeper.pid] == "mapped file"
     assert os.getpid() not in held
 
 
 def test_inner_mounts_keep_a_mount_busy() -> None:
     lines = [f"{n} 1 0:{n} / {d} rw - nfs4 s:/ rw" for n, d in ((1, "/m"), (2, "/m/x"), (3, "/mx"))]
-    assert mount_users.inner_mounts(Path("/m"), parse("\n".join(lines))) == [Path("/m/x")]
+    assert mounting.inner_mounts(Path("/m"), parse("\n".join(lines))) == [Path("/m/x")]

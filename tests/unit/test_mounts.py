@@ -9,12 +9,10 @@ from unit.requests_made import asks
 
 from nfsrdma_tools.cli import mount as mount_command
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
-from nfsrdma_tools.host.nfs.mount_nfs import MountError
-from nfsrdma_tools.host.nfs.mounting import find, mount, unmount
-from nfsrdma_tools.host.nfs.mounts import Mount, MountState, states
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs.mounting import MountError, mount, unmount
+from nfsrdma_tools.host.nfs.mounts import Mount, MountState, Target, find, states
+from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 
@@ -81,10 +79,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from nfsrdma_tools.host.nfs import mounting
+from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.undo import journal
 killed = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 vars(mounting)["_verified"] = killed
-target = mounting.Target.parse("127.0.0.1:/export")
+target = Target.parse("127.0.0.1:/export")
 request = mounting.MountRequest(target, Path(sys.argv[1]), transport="tcp")
 with journal() as changes:
     mounting.mount(request, changes)
@@ -169,7 +168,7 @@ def test_a_mount_that_vanishes_is_not_listed(
     monkeypatch.setattr(readahead, "get_kb", get_kb)
     found = states()
     assert [str(each.mount.directory) for each in found] == ["/mnt/41", "/mnt/43"]
-    assert [(each.connections, each.read_ahead_kb) for each in found] == [(1, 1024)] * 2
+    assert [(len(each.xprts), each.read_ahead_kb) for each in found] == [(1, 1024)] * 2
     assert counted == ["read"]
 
 
@@ -200,7 +199,7 @@ def test_a_mount_whose_optimistic_reads_pause_is_marked() -> None:
             )
             for number in (0, 1)
         )  # fmt: skip
-        return MountState(one, 2, 128, (), transports)
+        return MountState(one, (), 128, (), transports)
 
     assert state(0).figures == {"references": 6, "optimistic_paused": 0, "optimistic_reads": 8}
     assert state(1).facts()["figures"] == state(1).figures

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs import mountinfo
-from nfsrdma_tools.host.nfs.connection_sharing import connection
-from nfsrdma_tools.host.nfs.mounts import Mount
+from nfsrdma_tools.host.nfs.mounts import connection, nfs_mounts
 from nfsrdma_tools.host.nfs.mountstats import (
     ByteCounts,
     MountStats,
@@ -118,7 +117,7 @@ def test_options_and_age(mounts: dict[str, MountStats]) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_mountinfo_says_the_same(kernel: str) -> None:
     entries = mountinfo.read(DATA / f"mountinfo-{kernel}.txt")
-    found = {str(e.directory): Mount.of(e) for e in entries if e.fstype in {"nfs", "nfs4"}}
+    found = {str(mount.directory): mount for mount in nfs_mounts(entries)}
     stats = golden(kernel)
     assert found.keys() == stats.keys()
     for directory, mount in found.items():

@@ -11,7 +11,7 @@ from bench import page, papers, papers_page, published
 from bench.cells import own_work
 from bench.paper import OLD
 from bench.papers import CURVES, Job, Store, cell
-from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 
 SIDES = {"client": 300, "server": 100, "neither": 100, "card": 500, "nfsd": 90, "samples": 99,
          "layers": {"busy": 300, "nfs": 200, "sunrpc": 100}}  # fmt: skip

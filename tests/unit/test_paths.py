@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from nfsrdma_tools.host.nfs import mountstats, readahead, sunrpc
-from nfsrdma_tools.host.nfs.mounts import Mount
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.nfsd import nfsctl, statistics
 from nfsrdma_tools.live.collect import host_statistics
 from nfsrdma_tools.live.collect.host_statistics import ClientFinder, RpcClients
@@ -221,7 +220,7 @@ def test_a_trial_crosses_the_files_of_its_path(
     directory = mountstats.parse(recorded)[0].directory
     (tmp_path / "mountstats").write_text(recorded.replace(f" {directory} ", f" {tmp_path} "))
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(trial, "mount", lambda *_: made)
+    monkeypatch.setattr(trial, "mount", lambda *_: SimpleNamespace(mount=made))
     monkeypatch.setattr(trial, "unmount", lambda *_, **__: None)
     monkeypatch.setattr(mountstats.read, "__defaults__", (tmp_path / "mountstats",))
     monkeypatch.setattr(readahead, "get_kb", lambda *_: 0)

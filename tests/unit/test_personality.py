@@ -8,14 +8,17 @@ import re
 from pathlib import Path
 
 import pytest
-from unit.requests_made import HERE
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.module import client_debugfs, personality_table
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport, in_effect, transports
-from nfsrdma_tools.host.module.personality import DEFAULT, PERSONALITIES
-from nfsrdma_tools.host.nfs import connection_sharing, mount_personality
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs import mounting, mounts, personality
+from nfsrdma_tools.host.nfs.mounts import Target
+from nfsrdma_tools.host.nfs.personality import (
+    DEFAULT,
+    PERSONALITIES,
+    ClientTransport,
+    client_transports,
+    in_effect,
+)
 from nfsrdma_tools.lock import try_folder_lock
 from nfsrdma_tools.undo import journal
 
@@ -45,22 +48,20 @@ def test_the_names_are_those_of_the_module_in_its_order() -> None:
 def test_the_module_is_needed(tmp_path: Path) -> None:
     table = tmp_path / "nfsrdma" / "parameters" / "personality_for"
     with pytest.raises(UserError, match=r"found no module \(load this version: nfsrdma module lo"):
-        personality_table.require(table)
+        personality.require_module(table)
     table.parent.mkdir(parents=True)
-    with pytest.raises(UserError, match="found nfsrdma without personalities"):
-        personality_table.require(table)
     table.touch()
-    personality_table.require(table)
+    personality.require_module(table)
 
 
 def test_the_table_is_read(tmp_path: Path) -> None:
     table = tmp_path / "personality_for"
     table.write_text("\n")
-    assert personality_table.entries(table) == {}
+    assert personality.table_entries(table) == {}
     table.write_text("10.9.1.2,cached fe80::1,read-write\n")
-    assert personality_table.entries(table) == {"10.9.1.2": "cached", "fe80::1": "read-write"}
+    assert personality.table_entries(table) == {"10.9.1.2": "cached", "fe80::1": "read-write"}
     with pytest.raises(UserError, match=r"cannot read .*: No such file"):
-        personality_table.entries(tmp_path / "none")
+        personality.table_entries(tmp_path / "none")
 
 
 def test_an_entry_that_did_not_take_effect_is_an_error(
@@ -69,11 +70,11 @@ def test_an_entry_that_did_not_take_effect_is_an_error(
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
     table = tmp_path / "personality_for"
     table.write_text("\n")
-    monkeypatch.setattr(personality_table, "_write", lambda entry, table: None)
+    monkeypatch.setattr(personality, "_write_entry", lambda entry, table: None)
     with (
         pytest.raises(MismatchError, match=r"for fe80::1%2: requested cached, got none"),
         journal() as changes,
-        personality_table.requested_for(["fe80::1%2"], "cached", changes, table),
+        personality.requested_for(["fe80::1%2"], "cached", changes, table),
     ):
         raise AssertionError
 
@@ -85,13 +86,13 @@ def test_a_lock_on_the_parameters_blocks_nothing(
     with (
         try_folder_lock(tmp_path),
         journal() as changes,
-        personality_table.requested_for([], "cached", changes, tmp_path / "personality_for"),
+        personality.requested_for([], "cached", changes, tmp_path / "personality_for"),
     ):
         pass
 
 
 def test_the_transports_are_read(tmp_path: Path) -> None:
-    assert transports(tmp_path / "none") == []
+    assert client_transports(tmp_path / "none") == []
     for name, peer, connected in (
         ("10", "10.9.1.2", "yes\npersonality read-write"),
         ("9", "fe80::1%eth1", "no"),
@@ -102,13 +103,13 @@ def test_the_transports_are_read(tmp_path: Path) -> None:
     # it ended while this was read
     (tmp_path / "11").mkdir()
     idle = ClientTransport(9, "fe80::1%eth1", 20049, "cached", "")
-    assert transports(tmp_path) == [idle, transport(10, "read-write")]
-    assert in_effect(transports(tmp_path)) == ("read-write",)
+    assert client_transports(tmp_path) == [idle, transport(10, "read-write")]
+    assert in_effect(client_transports(tmp_path)) == ("read-write",)
     assert in_effect([idle]) == ()
 
 
 def test_figures_of_a_personality_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_debugfs, "_PAGE", 4096)
+    monkeypatch.setattr(personality, "_PAGE", 4096)
     state = {
         "1": "yes\npersonality pre-posted\nlanes 3 of 8\nlanes_busy 0",
         "2": "yes\npersonality cached\ncache_hits 9\ncache_misses 0\ncache_idle_pages 16",
@@ -122,7 +123,7 @@ def test_figures_of_a_personality_are_read(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / name / "connection").write_text(text)
         own = "optimistic_reads 8\n" if name == "4" else "lane_calls 40\n"
         (tmp_path / name / "counters").write_text(f"{own}lane_bytes 5\ndones 0\n")
-    lanes, cache, usual, reads = transports(tmp_path)
+    lanes, cache, usual, reads = client_transports(tmp_path)
     assert (lanes.gauges, lanes.counters) == ({"lanes": 3, "lanes_busy": 0}, {"lane_calls": 40})
     assert (cache.gauges, cache.counters["cache_hits"]) == ({"cache_bytes": 65536}, 9)
     assert "cache_misses" not in cache.counters
@@ -131,28 +132,28 @@ def test_figures_of_a_personality_are_read(tmp_path: Path, monkeypatch: pytest.M
     assert reads.counters == {"optimistic_reads": 8}
 
 
-def test_a_mount_is_verified_without_asking_for_anything() -> None:
-    with mount_personality.requested(None, HERE, None) as verify:  # type: ignore[arg-type]
-        verify("0:45", ())
+def test_without_a_request_the_table_is_not_needed() -> None:
+    with personality.requested(None, [], None) as earlier:  # type: ignore[arg-type]
+        assert earlier == frozenset()
 
 
 def test_a_request_without_the_module_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(personality_table.require, "__defaults__", (tmp_path / "a/b/c",))
+    monkeypatch.setattr(personality.require_module, "__defaults__", (tmp_path / "a/b/c",))
     with (
         journal() as changes,
         pytest.raises(UserError, match="needs module nfsrdma: found no module"),
-        mount_personality.requested("cached", HERE, changes),
+        personality.requested("cached", ["127.0.0.1"], changes),
     ):
         raise AssertionError
-    monkeypatch.setattr(personality_table, "require", lambda: None)
-    monkeypatch.setattr(client_debugfs, "DEBUG", tmp_path / "none")
+    monkeypatch.setattr(personality, "require_module", lambda: None)
+    monkeypatch.setattr(personality, "DEBUG", tmp_path / "none")
     with (
         journal() as changes,
         pytest.raises(UserError, match=r"none, .* does not exist \(mount debugfs: "),
-        mount_personality.requested("cached", HERE, changes),
+        personality.requested("cached", ["127.0.0.1"], changes),
     ):
         raise AssertionError
 
@@ -163,14 +164,15 @@ class Host:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.known: list[ClientTransport] = []
         self.numbers: list[int] | None = None
-        patch.setattr(client_debugfs, "transports", lambda: self.known)
-        patch.setattr(connection_sharing, "transports", lambda device: self.numbers)
-        patch.setattr(connection_sharing, "server", lambda device: ("10.9.1.2", 20049))
+        patch.setattr(personality, "client_transports", lambda: self.known)
+        for module in (mounts, mounting):
+            patch.setattr(module, "transport_numbers", lambda device: self.numbers)
+        patch.setattr(mounts, "server", lambda device: ("10.9.1.2", 20049))
 
     def verify(self, before: set[int], *sharing: Path) -> str:
         """The message of an error."""
         try:
-            mount_personality._verify("cached", before, "0:45", sharing)
+            mounting.verify_personality("cached", "0:45", before, sharing)
         except MismatchError as error:
             return str(error)
         return ""
@@ -222,10 +224,10 @@ def test_a_shared_transport_is_named(host: Host, numbers: list[int] | None) -> N
 
 def test_what_is_verified_again_is_what_the_kernel_knows_exactly(host: Host) -> None:
     host.known = [transport(3, "read-write")]
-    mount_personality.verify("cached", "0:45")
+    mounting.verify_personality("cached", "0:45")
     host.numbers = [3]
     with pytest.raises(MismatchError):
-        mount_personality.verify("cached", "0:45")
+        mounting.verify_personality("cached", "0:45")
 
 
 def test_the_addresses_of_a_target() -> None:

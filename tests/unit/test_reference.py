@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from nfsrdma_tools.host.module.personality import PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import PERSONALITIES
 from nfsrdma_tools.sweep.plan import Cell
 from nfsrdma_tools.sweep.trial_record import Trial
 

@@ -8,8 +8,8 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import parse_loaded
 from nfsrdma_tools.host.nfs.mountinfo import parse
-from nfsrdma_tools.host.nfs.mounts import Mount
-from nfsrdma_tools.host.transports import check_transport_module, family, named
+from nfsrdma_tools.host.nfs.mounts import nfs_mounts
+from nfsrdma_tools.host.transports import check_transport_module, family, named, owner
 
 LINE = "58 1 0:45 / /mnt rw shared:1 - nfs4 server:/export rw,vers=4.2,proto={proto},rsize=65536"
 
@@ -37,9 +37,9 @@ def carrier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_mount_is_named_after_the_module_that_carries_it(
     carrier: str, proto: str, transport: str
 ) -> None:
-    assert named(proto) == transport
+    assert named(proto, owner()) == transport
     (entry,) = parse(LINE.format(proto=proto))
-    assert Mount.of(entry).transport == transport
+    assert [mount.transport for mount in nfs_mounts([entry])] == [transport]
 
 
 @pytest.mark.parametrize(

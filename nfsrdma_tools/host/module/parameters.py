@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.kernel_modules import ModuleFile
-from nfsrdma_tools.host.module.personality import PERSONALITIES
-from nfsrdma_tools.host.module.personality_table import TABLE
+from nfsrdma_tools.host.nfs.personality import PERSONALITIES, TABLE
 
 __all__ = ["Parameter", "changed", "checked", "is_off", "known"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools.host import kernel_modules, transports
-from nfsrdma_tools.host.module.personality import DEFAULT
+from nfsrdma_tools.host.nfs.personality import DEFAULT, named_values
 from nfsrdma_tools.module_source import OURS
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "clients",
     "personality_totals",
     "server",
-    "values",
 ]
 
 _DEBUG = Path("/sys/kernel/debug/nfsrdma-server")
@@ -98,7 +97,7 @@ def server(debug: Path = _DEBUG) -> Server | None:
     name = transports.serves_as(OURS)
     if not name:
         return None
-    totals, accepts = values(debug / "totals"), _accepted()
+    totals, accepts = named_values(debug / "totals"), _accepted()
     if not totals:
         return Server(name, personalities=accepts)
     used, most = _pair(totals["connections"])
@@ -124,7 +123,7 @@ class PersonalityTotals(NamedTuple):
 
 def personality_totals(debug: Path = _DEBUG) -> PersonalityTotals:
     """Read the totals of the personalities."""
-    totals = values(debug / "totals")
+    totals = named_values(debug / "totals")
     dones, lanes = totals.get("dones_outstanding"), totals.get("lanes")
     exposed = _bytes(totals.get("exposed_pages", ""))
     granted, _, most = totals.get("granted_pages", "").partition(" of ")
@@ -145,7 +144,7 @@ def clients(debug: Path = _DEBUG) -> list[Client]:
 
 
 def _client(folder: Path) -> Client | None:
-    state, counters = values(folder / "connection"), values(folder / "counters")
+    state, counters = named_values(folder / "connection"), named_values(folder / "counters")
     if not state or not counters:
         return None
     return Client(
@@ -179,12 +178,3 @@ def _bytes(pages: str) -> int | None:
 def _pair(text: str) -> tuple[int, int]:
     used, _, most = text.partition(" of ")
     return int(used), int(most)
-
-
-def values(file: Path) -> dict[str, str]:
-    """The lines of a file by their names; {} if it cannot be read."""
-    try:
-        text = file.read_text()
-    except OSError:
-        return {}
-    return dict(line.partition(" ")[::2] for line in text.splitlines())

@@ -13,13 +13,13 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import client_debugfs, dkms, server_debugfs
+from nfsrdma_tools.host.module import dkms, server_debugfs
 from nfsrdma_tools.host.module import install as module_install
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
 from nfsrdma_tools.host.module.dkms import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import Server
 from nfsrdma_tools.host.module.users import users
+from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.module_source import OURS
 
@@ -95,7 +95,7 @@ def status() -> Status:
         users=tuple(user for name in sorted({module, ours}) for user in users(name)),
         registered=None if registered is None else tuple(registered),
         installed=here.version if here else "",
-        transports=tuple(client_debugfs.transports()),
+        transports=tuple(client_transports()),
     )
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.tune import udev_helper
 
 __all__ = [
     "PROC",
@@ -36,6 +35,7 @@ __all__ = [
 ]
 
 PROC = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(rb"\\([0-3][0-7]{2})")
 # security labels contain commas between quotes: context="system_u:object_r:nfs_t:s0:c1,c2"
 _OPTION = re.compile(r'(?:"[^"]*"|[^,"]|")+')
 
@@ -53,10 +53,17 @@ class Entry:
     source: str
     options: dict[str, str]
 
+    @property
+    def is_nfs(self) -> bool:
+        """Whether it is a mount of the NFS client; nfsd's own filesystem has type "nfsd"."""
+        return self.fstype in ("nfs", "nfs4")
+
 
 def unescape(field: str) -> str:
     """Undo the octal escapes of one field; an escape is one byte of a character."""
-    return udev_helper.plain(os.fsencode(field)) if "\\" in field else field
+    if "\\" not in field:
+        return field
+    return os.fsdecode(_ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), os.fsencode(field)))
 
 
 def options(text: str) -> dict[str, str]:
@@ -101,12 +108,11 @@ def read_text(path: Path) -> str:
     return os.fsdecode(files.raw(path))
 
 
-def at(directory: Path, entries: Sequence[Entry] | None = None) -> Entry | None:
+def at(directory: Path, entries: Sequence[Entry]) -> Entry | None:
     """The mount on ``directory``, the topmost of several; None if there is none."""
-    known = read() if entries is None else entries
-    where = canonical(directory, known)
-    found = [entry for entry in known if entry.directory == where]
-    return found[-1] if found else None
+    where = canonical(directory, entries)
+    # the kernel lists a mount after the mounts that it covers
+    return next((entry for entry in reversed(entries) if entry.directory == where), None)
 
 
 def canonical(directory: Path, entries: Sequence[Entry]) -> Path:

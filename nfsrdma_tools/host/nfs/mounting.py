@@ -1,54 +1,261 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes an NFS mount, verifies it, and unmounts it.
+"""Make an NFS mount, verify that the values in effect are the requested ones, and unmount it.
 
-It runs umount.nfs directly, without umount(8): one process that a timeout or ctrl-C terminates,
-and an undo that can only unmount NFS.
+This runs mount.nfs and umount.nfs directly, without mount(8) and umount(8): one process that a
+timeout, ctrl-C or our own death terminates, and an undo that can only unmount NFS.  With
+``retry=0`` a refused connection is an error at once, not after two minutes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from dataclasses import replace
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfsrdma_tools.command import Result, run
-from nfsrdma_tools.errors import CommandError, MismatchError, UserError
-from nfsrdma_tools.host.nfs import (
-    mount_personality,
-    mount_users,
-    mountinfo,
-    mountstats,
-    readahead,
+from nfsrdma_tools.errors import CommandError, MismatchError, UsageError, UserError
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
+from nfsrdma_tools.host.nfs.mountinfo import Entry
+from nfsrdma_tools.host.nfs.mounts import (
+    Mount,
+    MountState,
+    Target,
+    client_transports,
+    nfs_mounts,
+    state,
+    transport_numbers,
 )
-from nfsrdma_tools.host.nfs.mount_nfs import MountError, call
-from nfsrdma_tools.host.nfs.mount_request import MountRequest
-from nfsrdma_tools.host.nfs.mounts import Mount, find, mounts, shared
-from nfsrdma_tools.host.nfs.target import Target
-from nfsrdma_tools.host.transports import check_transport_module
+from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.transports import check_transport_module, family
 from nfsrdma_tools.identity import mounts_on
 from nfsrdma_tools.lock import host_lock
+from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Unmount
 
 __all__ = [
-    "Mount",
+    "RDMA_PORT",
+    "TRANSPORTS",
+    "VERSIONS",
     "MountError",
     "MountRequest",
-    "Target",
+    "User",
     "drop_undo",
-    "find",
+    "inner_mounts",
     "mount",
-    "mounts",
+    "mount_nfs",
     "unmount",
+    "users",
+    "verify_personality",
 ]
 
-_TIMEOUT = 60.0
-_SHOWN = 8
+RDMA_PORT = 20049  # RFC 8267 section 7
+TRANSPORTS = ("tcp", "rdma", "nfsrdma")
+VERSIONS = ("3", "4.0", "4.1", "4.2")
+_MAX_CONNECTIONS = 16  # NFS_MAX_CONNECTIONS in fs/nfs/super.c
+_MIN_SIZE = 1024  # NFS_MIN_FILE_IO_SIZE in include/linux/nfs_xdr.h
+# mount.nfs and the kernel do not split at commas between quotes: a security label with categories
+# is context="user:role:type:s0:c1,c2"
+_ONE_OPTION = re.compile(r'[^ ,"\\]+(="[^ "\\]+")?')
+_VERSION_OPTIONS = ("vers", "nfsvers", "minorversion", "v3", "v4", "v4.0", "v4.1", "v4.2")
+_OWN_OPTIONS = {
+    **dict.fromkeys(("proto", "tcp", "udp", "rdma"), "--transport"),
+    **dict.fromkeys(_VERSION_OPTIONS, "--vers"),
+    **{name: f"--{name}" for name in ("rsize", "wsize", "nconnect", "port")},
+}
+# they do not mount, or mount.nfs exits before the mount exists
+_NOT_A_MOUNT = {"remount", "bind", "rbind", "move", "bg", "fake"}
+_NFS_PORT = 2049
+_TRANSPORTS = Path("/proc/sys/sunrpc/transports")
+# a mount.nfs that waits for a server must not outlive a killed nfsrdma, which could not undo it
+_END_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+# messages of mount.nfs (mount_error in nfs-utils' utils/mount/error.c), our message, our hint
+_MESSAGES = (
+    (
+        r"rpc\.statd is not running",
+        "NFSv3 locks need rpc.statd, which is not running",
+        "start rpc-statd.service, or use local locks: -o nolock",
+    ),
+    (
+        r"Connection refused|Unable to receive|RPC Error: Program not registered|Program unavail",
+        "{host} refuses {transport} connections on port {port}",
+        "check that the NFS server runs and listens (/proc/fs/nfsd/portlist)",
+    ),
+    (
+        r"access denied by server",
+        "{host} does not export {path} to this host",
+        "check `exportfs -v` on the server; ports above 1023 need the export option insecure",
+    ),
+    (
+        r"reason given by server: No such file",
+        "{host} has no export {path}",
+        "check `exportfs -v` on the server",
+    ),
+    (
+        r"No route to host|Network is unreachable|Name or service",
+        "{host} is unreachable",
+        "check the address, and the route with `ip route get`",
+    ),
+    (
+        r"No such device",
+        "no {transport} device has a route to {host}",
+        "list RDMA devices with `rdma link`, find the interface with `ip route get`",
+    ),
+    (
+        r"Protocol error",
+        "the {transport} connection to {host} failed",
+        "check the RDMA device with `nfsrdma doctor` and `rdma link`",
+    ),
+    (
+        r"incorrect mount option",
+        "mount.nfs or the kernel rejects {options}",
+        "see nfs(5) for valid options",
+    ),
+    (
+        r"Connection timed out",
+        "{host} does not answer on {transport} port {port}",
+        "check the route and the firewall",
+    ),
+)
+# mount.nfs prints the same if nfsd is stopped
+_START_OR_VERS = "check that nfsd runs on the server, or try another --vers"
+_TCP_UNSUPPORTED = "{host} does not offer NFS {vers} over tcp", _START_OR_VERS
+_RDMA_UNSUPPORTED = "{host} does not offer NFS {vers} over rdma", _START_OR_VERS
+_RDMA_MISSING = (
+    "this kernel has no RDMA transport: module rpcrdma is missing or fails to load",
+    "run `nfsrdma doctor` for the cause",
+)
+_PROC = Path("/proc")
+_TIMEOUT_S = 60.0
+_SHOWN_USERS = 8
 _HINT = "the server or the kernel chose another value: run nfsrdma doctor"
 _LIMITED = "the server, the kernel or the RDMA device limits it: request {}"
 
 
-def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) -> Mount:
+class MountError(UserError):
+    """The mount failed."""
+
+
+@dataclass(frozen=True)
+class MountRequest:
+    """A mount to make.  Sizes in bytes; None: the default of the kernel and the server.
+
+    ``read_ahead`` is in blocks of the rsize in effect, ``read_ahead_kb`` the same window in KiB;
+    ``personality`` None is the default of our module.
+    Raises UsageError for values that Linux would silently change.
+    """
+
+    target: Target
+    directory: Path
+    transport: str = "rdma"
+    vers: str = "4.2"
+    rsize: int | None = None
+    wsize: int | None = None
+    nconnect: int | None = None
+    read_ahead: int | None = None
+    read_ahead_kb: int | None = None
+    port: int | None = None
+    options: tuple[str, ...] = ()
+    personality: str | None = None
+
+    def __post_init__(self) -> None:
+        _among("transport", self.transport, TRANSPORTS)
+        _among("vers", self.vers, VERSIONS)
+        _between("nconnect", self.nconnect, 1, _MAX_CONNECTIONS)
+        _between("read-ahead", self.read_ahead, 0, 1 << 20)
+        _check_window(self.read_ahead, self.read_ahead_kb)
+        _between("port", self.port, 1, 65535)
+        _check_personality(self.personality, self.transport, self.vers)
+        for name, size in (("rsize", self.rsize), ("wsize", self.wsize)):
+            _check_size(name, size)
+        for option in self.options:
+            _check_option(option)
+
+    @property
+    def family(self) -> str:
+        """The kernel's name of the transport: ``rdma`` for our module, too."""
+        return family(self.transport)
+
+    @property
+    def sets_read_ahead(self) -> bool:
+        """Whether the request sets a read-ahead."""
+        return (self.read_ahead, self.read_ahead_kb) != (None, None)
+
+    def mount_options(self, netid: str) -> str:
+        """The argument of ``-o``; ``netid`` is the transport with its address family."""
+        asked = {"rsize": self.rsize, "wsize": self.wsize, "nconnect": self.nconnect}
+        port = self.port or (RDMA_PORT if self.family == "rdma" else None)
+        words = [f"vers={self.vers}", f"proto={netid}"]
+        words += [f"{name}={value}" for name, value in {"port": port, **asked}.items() if value]
+        names = {option.partition("=")[0] for option in self.options}
+        if "retry" not in names:
+            words.append("retry=0")
+        # mounts with equal options share one superblock, and with it one read-ahead
+        if self.sets_read_ahead and not names & {"sharecache", "nosharecache"}:
+            words.append("nosharecache")
+        return ",".join([*words, *self.options])
+
+
+def _among(what: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise UsageError(f"{what} is {value!r}", f"it can be {', '.join(known)}")
+
+
+def _between(what: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"{what} is {value}", f"it can be {least} to {most}")
+
+
+def _check_personality(name: str | None, transport: str, vers: str) -> None:
+    if name is None:
+        return
+    _among("personality", name, PERSONALITIES)
+    if transport != OURS:
+        what = f"personality {name} needs transport {OURS}, found {transport}"
+        raise UsageError(what, f"use --transport {OURS}")
+    if name == OPTIMISTIC and vers != "3":
+        # the server grants references after READs of NFSv3 only (kmod/wire/nfs3.c)
+        what = f"personality {name} needs vers 3, found {vers}"
+        raise UsageError(what, "use --vers 3: NFSv4 servers check the open state at each READ")
+
+
+def _check_window(blocks: int | None, kb: int | None) -> None:
+    page = os.sysconf("SC_PAGE_SIZE") >> 10
+    _between("read-ahead", kb, 0, 1 << 30)
+    if blocks is not None and kb is not None:
+        raise UsageError("read-ahead is given in blocks and in KiB", "give one of the two")
+    # read_ahead_kb_store in mm/backing-dev.c rounds down to whole pages
+    if kb is not None and kb % page:
+        raise UsageError(f"read-ahead is {kb} KiB", f"it can be a multiple of {page} KiB, a page")
+
+
+def _check_size(what: str, size: int | None) -> None:
+    # nfs_io_size and nfs_block_bits in fs/nfs/internal.h round all other values
+    if size is None:
+        return
+    page = os.sysconf("SC_PAGE_SIZE")
+    fits = size % page == 0 if size >= page else size & (size - 1) == 0
+    if size < _MIN_SIZE or not fits:
+        raise UsageError(
+            f"{what} is {size} bytes, and Linux would round it",
+            f"from {_MIN_SIZE} on, use a power of two below {page} or a multiple of {page}",
+        )
+
+
+def _check_option(option: str) -> None:
+    name = option.partition("=")[0]
+    if not option.isprintable() or not _ONE_OPTION.fullmatch(option):
+        raise UsageError(f"mount option {option!r} is not one option", "use -o once per option")
+    if name in _OWN_OPTIONS:
+        raise UsageError(f"mount option {option!r} is not supported", f"use {_OWN_OPTIONS[name]}")
+    if name in _NOT_A_MOUNT:
+        raise UsageError(f"mount option {option!r} is not supported", "it makes no mount")
+
+
+def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT_S) -> MountState:
     """Make a mount and verify it; ``journal`` gets its undo, which stays there until it is kept.
 
     All requested values are read back from mountinfo, mountstats and debugfs; a difference raises
@@ -57,35 +264,191 @@ def mount(request: MountRequest, journal: Journal, timeout: float = _TIMEOUT) ->
     point cannot be used.
     """
     _require_root("mount")
-    directory = _free_directory(request.directory)
+    directory = mountinfo.canonical(request.directory, mountinfo.read())
+    busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
+    with host_lock("mount", directory, busy):
+        _check_mount_point(directory)
+        check_transport_module(request.transport)
+        addresses = request.target.addresses() if request.personality else []
+        with personality.requested(request.personality, addresses, journal) as earlier:
+            undo = Unmount(str(directory), str(request.target))
+            journal.add(undo)
+            try:
+                mount_nfs(request, directory, timeout)
+                for made in mounts_on(undo.directory)[-1:]:
+                    journal.replace(undo, replace(undo, line=made.line, unique=made.unique))
+                return _verified(request, directory, earlier)
+            except BaseException:
+                if _is_unmounted(directory):
+                    drop_undo(directory, journal)
+                raise
+
+
+def _require_root(what: str) -> None:
+    if os.geteuid() != 0:
+        raise UserError(f"only root may {what}", "run this as root")
+
+
+def _check_mount_point(directory: Path) -> None:
+    # compare with mountinfo first: a look at the mount point of a dead server hangs
+    taken = mountinfo.at(directory, mountinfo.read())
+    if taken:
+        what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
+        raise UserError(what, "unmount it, or use another directory")
     if not directory.is_dir():
         why = os.strerror(errno.ENOTDIR if directory.exists() else errno.ENOENT)
         raise UserError(f"mount point {directory}: {why}", "create the directory")
-    busy = UserError(f"another nfsrdma is mounting on {directory}", "use another directory")
-    with host_lock("mount", directory, busy):
-        _free_directory(directory)
-        check_transport_module(request.transport)
-        with mount_personality.requested(
-            request.personality, request.target, journal
-        ) as verify_personality:
-            return _make(request, directory, journal, timeout, verify_personality)
 
 
-def unmount(where: Mount | Path, journal: Journal | None = None, timeout: float = _TIMEOUT) -> None:
-    """Unmount an NFS mount and verify that it is gone; never forces.
+def mount_nfs(request: MountRequest, directory: Path, timeout: float) -> None:
+    """Run mount.nfs, and kill it after ``timeout`` seconds.
 
-    Drops its undo from ``journal``.  Raises UserError that names the processes that use it.
+    Raises UnknownHostError, MountError for a known message, CommandError for others.
     """
-    directory = where.directory if isinstance(where, Mount) else where
-    entry = mountinfo.at(directory)
-    if not entry or not find(directory):
-        raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
-    _require_root("unmount")
-    result = _umount(entry.directory, timeout)
-    if entry.id in {other.id for other in mountinfo.read()}:
-        raise _still_there(entry, result, timeout)
-    if journal:
-        drop_undo(entry.directory, journal)
+    netid = request.target.netid(request.family)
+    options = request.mount_options(netid)
+    argv = ("mount.nfs", str(request.target), str(directory), "-o", options)
+    result = run(*_END_WITH_US, *argv, check=False, timeout=timeout)
+    if result.returncode:
+        raise _explain(request, result, timeout)
+
+
+def _explain(request: MountRequest, result: Result, timeout: float) -> UserError:
+    if result.returncode == 124:
+        return MountError(
+            f"{request.target.host} did not answer within {timeout:g} s, so the mount was aborted",
+            "check that the server runs and is reachable, or raise --timeout",
+        )
+    if request.family == "rdma" and not _has_rdma():
+        return _error(request, *_RDMA_MISSING)
+    for pattern, what, hint in _MESSAGES:
+        if re.search(pattern, result.stderr):
+            return _error(request, what, hint)
+    if re.search(r"[Pp]rotocol.* not supported", result.stderr):
+        unsupported = _RDMA_UNSUPPORTED if request.family == "rdma" else _TCP_UNSUPPORTED
+        return _error(request, *unsupported)
+    return CommandError(
+        result.argv[len(_END_WITH_US) :], result.returncode, result.stderr or result.stdout
+    )
+
+
+def _has_rdma() -> bool:
+    # the kernel has tried to load the module by now; the file exists once sunrpc is loaded
+    with contextlib.suppress(OSError):
+        return "rdma " in _TRANSPORTS.read_text()
+    return True
+
+
+def _error(request: MountRequest, what: str, hint: str) -> MountError:
+    default = RDMA_PORT if request.family == "rdma" else _NFS_PORT
+    known = {
+        "host": request.target.host,
+        "path": repr(request.target.path),
+        "transport": request.transport,
+        "port": request.port or default,
+        "vers": request.vers,
+        "options": " ".join(request.options) or "these options",
+    }
+    return MountError(what.format(**known), hint)
+
+
+def _verified(request: MountRequest, directory: Path, earlier: Collection[int]) -> MountState:
+    """The new mount with all values in effect; sets its read-ahead, which is no mount option."""
+    entries = mountinfo.read()
+    everything = nfs_mounts(entries)
+    made = next((m for m in reversed(everything) if m.directory == directory), None)
+    if not made:
+        raise MountError(f"mount.nfs succeeded, but {directory} is not an NFS mount point")
+    counters = mountstats.read_at(directory)
+    others = [other for other in everything if other.directory != directory]
+    current = state(made, counters, others)
+    _verify_connections(request, current)
+    for what in ("vers", "rsize", "wsize", "nconnect"):
+        value = getattr(made, what)
+        _verify(what, getattr(request, what), value, _LIMITED.format(value))
+    if request.sets_read_ahead:
+        current = replace(current, read_ahead_kb=_set_read_ahead(request, made, others))
+    if request.personality:
+        verify_personality(request.personality, made.device, earlier, current.shares_with)
+    return current
+
+
+def _verify(what: str, requested: object, value: object, hint: str) -> None:
+    if requested is not None and requested != value:
+        raise MismatchError(what, requested, value, hint)
+
+
+def _verify_connections(request: MountRequest, current: MountState) -> None:
+    hint = _HINT
+    if current.shares_with:
+        hint = (
+            f"it shares the connections of {', '.join(map(str, current.shares_with))}, as NFSv4 "
+            "mounts of one server do: unmount that first, or use --vers 3"
+        )
+    _verify("transport", request.transport, current.mount.transport, hint)
+    for xprt in current.xprts:
+        _verify("transport of a connection", request.family, xprt.proto, hint)
+    _verify("nconnect", request.nconnect, len(current.xprts), hint)
+
+
+def _set_read_ahead(request: MountRequest, made: Mount, others: Sequence[Mount]) -> int:
+    twins = ", ".join(str(other.directory) for other in others if other.device == made.device)
+    if twins:
+        what = f"{made.directory} has one cache and one read-ahead with {twins}"
+        raise UserError(what, "mount it with -o nosharecache")
+    kb = request.read_ahead_kb
+    if kb is None:
+        kb = readahead.kb_for(request.read_ahead or 0, made.rsize)
+    return readahead.set_kb(made.device, kb)
+
+
+def verify_personality(
+    name: str,
+    device: str,
+    earlier: Collection[int] | None = None,
+    sharing: Sequence[Path] = (),
+) -> None:
+    """MismatchError unless the mount ``device`` has this personality in effect.
+
+    ``earlier`` are the numbers of the transports that existed before the mount, ``sharing`` the
+    mount points that share its connections.  Without ``earlier``, as for a mount that may have
+    reconnected since, it does nothing if the kernel does not provide the transports of a mount.
+    """
+    exact = transport_numbers(device) is not None
+    if earlier is None and not exact:
+        return
+    mine = client_transports(device, personality.client_transports())
+    new = tuple(transport for transport in mine if transport.number not in (earlier or ()))
+    if not exact:
+        # those of other mounts are among them
+        mine = new or mine
+    # a transport connects when it is first used, which may be after the mount for one of several
+    in_effect = personality.in_effect(mine)
+    if in_effect == (name,) and {transport.requested for transport in mine} == {name}:
+        return
+    got = ", ".join(in_effect) or "no connection"
+    if len(new) < len(mine):
+        whose = ", ".join(map(str, sharing)) or "another mount"
+        hint = f"it uses the transport of {whose}: unmount that first, or use another --vers"
+        raise MismatchError("personality of a shared transport", name, got, hint)
+    hint = f"the server does not accept it; nfsrdma does with server_personalities={name}"
+    raise MismatchError("personality", name, got, hint)
+
+
+def _is_unmounted(directory: Path) -> bool:
+    """Unmount what a failed mount has left; True if nothing is left."""
+    if _nfs_entry(directory):
+        _umount_nfs(directory, _TIMEOUT_S)
+    return not _nfs_entry(directory)
+
+
+def _nfs_entry(directory: Path) -> Entry | None:
+    entry = mountinfo.at(directory, mountinfo.read())
+    return entry if entry and entry.is_nfs else None
+
+
+def _umount_nfs(directory: Path, timeout: float) -> Result:
+    return run("umount.nfs", directory, check=False, timeout=timeout)
 
 
 def drop_undo(directory: Path, journal: Journal) -> None:
@@ -95,112 +458,107 @@ def drop_undo(directory: Path, journal: Journal) -> None:
             journal.drop(action)
 
 
-def _umount(directory: Path, timeout: float) -> Result:
-    return run("umount.nfs", directory, check=False, timeout=timeout)
+def unmount(directory: Path, journal: Journal | None = None, timeout: float = _TIMEOUT_S) -> None:
+    """Unmount an NFS mount and verify that it is gone; never forces.
 
-
-def _require_root(what: str) -> None:
-    if os.geteuid() != 0:
-        raise UserError(f"only root may {what}", "run this as root")
-
-
-def _free_directory(directory: Path) -> Path:
+    Drops its undo from ``journal``.  Raises UserError that names the processes that use it.
+    """
+    entry = _nfs_entry(directory)
+    if not entry:
+        raise UserError(f"{directory} is not an NFS mount point", "see `nfsrdma mounts`")
+    _require_root("unmount")
+    result = _umount_nfs(entry.directory, timeout)
     entries = mountinfo.read()
-    taken = mountinfo.at(directory, entries)
-    if taken:
-        what = f"mount point {directory} is in use: {taken.source} ({taken.fstype})"
-        raise UserError(what, "unmount it, or use another directory")
-    return mountinfo.canonical(directory, entries)
+    if entry.id in {other.id for other in entries}:
+        raise _still_mounted(entry, entries, result, timeout)
+    if journal:
+        drop_undo(entry.directory, journal)
 
 
-def _make(
-    request: MountRequest,
-    directory: Path,
-    journal: Journal,
-    timeout: float,
-    verify_personality: mount_personality.Verify,
-) -> Mount:
-    undo = Unmount(str(directory), str(request.target))
-    journal.add(undo)
-    try:
-        call(request, directory, timeout)
-        for mounted in mounts_on(undo.directory)[-1:]:
-            journal.replace(undo, replace(undo, line=mounted.line, unique=mounted.unique))
-        made, others = _verified(request, directory)
-        verify_personality(made.device, shared(made, others))
-        return made
-    except BaseException:
-        if _is_gone(directory):
-            drop_undo(directory, journal)
-        raise
-
-
-def _verified(request: MountRequest, directory: Path) -> tuple[Mount, list[Mount]]:
-    made = find(directory)
-    if not made:
-        raise MountError(f"mount.nfs succeeded, but {directory} is not an NFS mount point")
-    others = [other for other in mounts() if other.directory != directory]
-    _verify_connections(request, made, others)
-    for what in ("vers", "rsize", "wsize", "nconnect"):
-        found = getattr(made, what)
-        _verify(what, getattr(request, what), found, _LIMITED.format(found))
-    if request.sets_read_ahead:
-        _set_read_ahead(request, made, others)
-    return made, others
-
-
-def _verify(what: str, requested: object, found: object, hint: str) -> None:
-    if requested is not None and requested != found:
-        raise MismatchError(what, requested, found, hint)
-
-
-def _verify_connections(request: MountRequest, made: Mount, others: list[Mount]) -> None:
-    sharing = ", ".join(map(str, shared(made, others)))
-    hint = (
-        f"it shares the connections of {sharing}, as NFSv4 mounts of one server do: "
-        "unmount that first, or use --vers 3"
-        if sharing
-        else _HINT
-    )
-    xprts = mountstats.read(made.directory).xprts
-    _verify("transport", request.transport, made.transport, hint)
-    for xprt in xprts:
-        _verify("transport of a connection", request.family, xprt.proto, hint)
-    _verify("nconnect", request.nconnect, len(xprts), hint)
-
-
-def _set_read_ahead(request: MountRequest, made: Mount, others: list[Mount]) -> None:
-    twins = ", ".join(str(other.directory) for other in others if other.device == made.device)
-    if twins:
-        what = f"{made.directory} has one cache and one read-ahead with {twins}"
-        raise UserError(what, "mount it with -o nosharecache")
-    kb = request.read_ahead_kb
-    if kb is None:
-        kb = readahead.kb_for(request.read_ahead or 0, made.rsize)
-    readahead.set_kb(made.device, kb)
-
-
-def _is_gone(directory: Path) -> bool:
-    """Unmount what a failed mount has left; True if nothing is left."""
-    if find(directory):
-        _umount(directory, _TIMEOUT)
-    return not find(directory)
-
-
-def _still_there(entry: mountinfo.Entry, result: Result, timeout: float) -> UserError:
+def _still_mounted(
+    entry: Entry, entries: Sequence[Entry], result: Result, timeout: float
+) -> UserError:
     directory = entry.directory
     if result.returncode == 124:
         what = (
             f"{directory} could not be unmounted within {timeout:g} s: its server does not answer"
         )
         return UserError(what, "bring the server back, or give its data up with `umount -f -l`")
-    users = [str(user) for user in mount_users.users(directory, entry.device)]
-    users += [f"mount {path}" for path in mount_users.inner_mounts(directory, mountinfo.read())]
-    more = f" and {len(users) - _SHOWN} more" if len(users) > _SHOWN else ""
-    if users:
-        what = f"{directory} is in use by {', '.join(users[:_SHOWN])}{more}"
+    holders = [str(user) for user in users(directory, entry.device)]
+    holders += [f"mount {path}" for path in inner_mounts(directory, entries)]
+    more = f" and {len(holders) - _SHOWN_USERS} more" if len(holders) > _SHOWN_USERS else ""
+    if holders:
+        what = f"{directory} is in use by {', '.join(holders[:_SHOWN_USERS])}{more}"
         return UserError(what, "end them, then unmount again")
     if "busy" in result.stderr:
         hint = "it may be swap, a loop device, an export, or a process that waits for its server"
         return UserError(f"{directory} is in use, by no process that has it open", hint)
     return CommandError(result.argv, result.returncode, result.stderr or result.stdout)
+
+
+@dataclass(frozen=True)
+class User:
+    """A process that uses a mount point, and how."""
+
+    pid: int
+    name: str
+    holds: str
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} ({self.name}, {self.holds})"
+
+
+def users(directory: Path, device: str, proc: Path = _PROC) -> list[User]:
+    """The processes with a working folder, root, program, open file or mapping on the mount.
+
+    Reads links and mappings in /proc only, never the mount, because its server may be gone.
+    Leaves out processes that end meanwhile, and this process.
+    """
+    pids = sorted(int(path.name) for path in proc.iterdir() if path.name.isdigit())
+    pids.remove(os.getpid())
+    found = []
+    for pid in pids:
+        holds = next(_holdings(proc / str(pid), directory, device), None)
+        if holds:
+            found.append(User(pid, _name(proc / str(pid)), holds))
+    return found
+
+
+def inner_mounts(directory: Path, entries: Sequence[Entry]) -> list[Path]:
+    """The mount points below ``directory``: they also keep it busy."""
+    return [e.directory for e in entries if directory in e.directory.parents]
+
+
+def _holdings(process: Path, directory: Path, device: str) -> Iterator[str]:
+    links = {"working folder": "cwd", "root folder": "root", "program": "exe"}
+    for what, link in links.items():
+        if _is_below(process / link, directory):
+            yield what
+    with contextlib.suppress(OSError):
+        for number in os.listdir(process / "fd"):  # noqa: PTH208 -- names only, no objects
+            if _is_below(process / "fd" / number, directory):
+                yield f"open file {number}"
+    if _maps(process, device):
+        yield "mapped file"
+
+
+def _is_below(link: Path, directory: Path) -> bool:
+    try:
+        target = Path(os.readlink(link))  # noqa: PTH115 -- as the kernel spells it
+    except OSError:
+        return False
+    return target == directory or directory in target.parents
+
+
+def _maps(process: Path, device: str) -> bool:
+    major, _, minor = device.partition(":")
+    with contextlib.suppress(OSError, ValueError):
+        mark = f" {int(major):02x}:{int(minor):02x} "
+        return any(mark in line for line in mountinfo.read_text(process / "maps").split("\n"))
+    return False
+
+
+def _name(process: Path) -> str:
+    with contextlib.suppress(OSError):
+        return mountinfo.read_text(process / "comm").strip()
+    return "?"

@@ -1,29 +1,135 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NFS mounts and their values in effect, as the kernel reports them."""
+"""The NFS mounts of this host: what is mounted, the values in effect, and who shares connections.
+
+Mounts of one server share connections: NFSv3 mounts with equal address, port and transport, and
+*all* NFSv4 mounts of a minor version.  For NFSv4 the server tells the client that the second
+connection leads to the same server, and the client uses the first one (trunking discovery,
+nfs41_walk_client_list in fs/nfs/nfs4client.c).  So a second mount may use the transport of the
+first one, whatever it requests.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
+import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.module import client_debugfs
-from nfsrdma_tools.host.module.client_debugfs import ClientTransport
-from nfsrdma_tools.host.nfs import (
-    connection_sharing,
-    mount_personality,
-    mountinfo,
-    mountstats,
-    readahead,
-)
+from nfsrdma_tools.errors import UsageError, UserError
+from nfsrdma_tools.host import transports
+from nfsrdma_tools.host.nfs import mountinfo, mountstats, personality, readahead
 from nfsrdma_tools.host.nfs.mountinfo import Entry
-from nfsrdma_tools.host.nfs.target import Target
-from nfsrdma_tools.host.transports import named
+from nfsrdma_tools.host.nfs.mountstats import MountStats, Xprt
+from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.module_source import OURS
 
-__all__ = ["Mount", "MountState", "find", "mounts", "state", "states"]
+__all__ = [
+    "Mount",
+    "MountState",
+    "Target",
+    "UnknownHostError",
+    "client_transports",
+    "connection",
+    "find",
+    "mounts",
+    "nfs_mounts",
+    "server",
+    "sharing",
+    "state",
+    "states",
+    "transport_numbers",
+    "xprt_numbers",
+]
+
+_SYSFS = Path("/sys/fs/nfs")
+_VOLUMES = Path("/proc/fs/nfsfs/volumes")
+_FORM = re.compile(r"(?:\[(?P<literal>[^\]]*)\]|(?P<name>[^:\[\]]*)):(?P<path>.*)", re.DOTALL)
+# mount.nfs splits at commas ("replicated servers"); host names contain only these characters
+_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+
+
+class UnknownHostError(UserError):
+    """The server's name has no address."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and the path of an export or of a folder below one."""
+
+    host: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Parse ``server:/path``; IPv6 addresses are in brackets.
+
+        Raises UsageError for anything that mount.nfs would parse as something else.
+        """
+        hint = "write server:/path, 192.0.2.1:/path or [2001:db8::1]:/path"
+        match = _FORM.fullmatch(text)
+        url = text.lower().startswith("nfs://")
+        if not match or url or not match["path"].startswith("/"):
+            raise UsageError(f"{text!r} is not an NFS target", hint)
+        host = match["name"] if match["literal"] is None else match["literal"]
+        if not (_is_ipv6(host) if match["literal"] is not None else _NAME.fullmatch(host)):
+            raise UsageError(f"{host!r} in {text!r} is not a host", hint)
+        if "\0" in match["path"]:
+            raise UsageError(f"{text!r} has a NUL character", hint)
+        return cls(host, match["path"].rstrip("/") or "/")
+
+    @classmethod
+    def of(cls, source: str) -> Target:
+        """Parse the source of a mount as the kernel prints it; accepts any text."""
+        match = _FORM.fullmatch(source)
+        if not match:
+            return cls(source, "")
+        return cls(match["literal"] or match["name"] or "", match["path"])
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.path}" if ":" in self.host else f"{self.host}:{self.path}"
+
+    def netid(self, transport: str) -> str:
+        """The ``proto=`` that reaches this host: "tcp" means IPv4 only, "tcp6" IPv6 only (nfs(5)).
+
+        IPv4 is preferred if the host has both.  Raises UnknownHostError.
+        """
+        families = {family for family, _ in self._resolve()}
+        return transport if socket.AF_INET in families else f"{transport}6"
+
+    def addresses(self) -> list[str]:
+        """The addresses that a mount may use: of the family of ``netid``, an IPv6 zone as %NUMBER.
+
+        Raises UnknownHostError.
+        """
+        resolved = self._resolve()
+        wanted = min(family for family, _ in resolved)
+        return [address for family, address in resolved if family == wanted]
+
+    def _resolve(self) -> list[tuple[int, str]]:
+        """The family and the text of each address, each once."""
+        try:
+            infos = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or error
+            what, hint = f"unknown host {self.host!r}: {why}", "check the name, or use an address"
+            raise UnknownHostError(what, hint) from error
+        return list(dict.fromkeys((family, _with_zone(address)) for family, *_, address in infos))
+
+
+def _with_zone(address: tuple[str | int | bytes, ...]) -> str:
+    # the last item of an IPv6 address is its zone, which is 0 if there is none
+    text, _, *more = address
+    return f"{text!s}%{more[-1]!s}" if more and more[-1] else f"{text!s}"
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return ipaddress.IPv6Address(text).version == 6
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -42,20 +148,23 @@ class Mount:
     options: dict[str, str]
 
     @classmethod
-    def of(cls, entry: Entry) -> Mount:
-        """Read a mountinfo entry; a missing number is 0, a missing nconnect 1."""
-        has = entry.options
+    def of(cls, entry: Entry, owner: str) -> Mount:
+        """Read a mountinfo entry; a missing number is 0, a missing nconnect 1.
+
+        ``owner`` is the transport module that serves NFS over RDMA mounts (``transports.owner``).
+        """
+        options = entry.options
         return cls(
             target=Target.of(entry.source),
             directory=entry.directory,
             device=entry.device,
             fstype=entry.fstype,
-            transport=named(has.get("proto", "")),
-            vers=has.get("vers", ""),
-            rsize=int(has.get("rsize", 0)),
-            wsize=int(has.get("wsize", 0)),
-            nconnect=int(has.get("nconnect", 1)),
-            options=has,
+            transport=transports.named(options.get("proto", ""), owner),
+            vers=options.get("vers", ""),
+            rsize=int(options.get("rsize", 0)),
+            wsize=int(options.get("wsize", 0)),
+            nconnect=int(options.get("nconnect", 1)),
+            options=options,
         )
 
 
@@ -63,12 +172,12 @@ class Mount:
 class MountState:
     """A mount, with the values that mountinfo lacks.
 
-    ``connections`` comes from mountstats; ``shares_with`` are the mount points that use the same
-    connections.  ``transports`` are those of our module, for root only.
+    ``xprts`` are its connections, from mountstats; ``shares_with`` are the mount points that use
+    the same connections.  ``transports`` are those of our module, for root only.
     """
 
     mount: Mount
-    connections: int
+    xprts: tuple[Xprt, ...]
     read_ahead_kb: int
     shares_with: tuple[Path, ...]
     transports: tuple[ClientTransport, ...] = ()
@@ -81,14 +190,14 @@ class MountState:
     @property
     def personality(self) -> str | None:
         """The personality in effect; "" if no transport is connected, None if it is unknown."""
-        return ", ".join(client_debugfs.in_effect(self.transports)) if self.transports else None
+        return ", ".join(personality.in_effect(self.transports)) if self.transports else None
 
     @property
     def figures(self) -> dict[str, int]:
         """The figures of its personality, of all its transports together."""
         sums: Counter[str] = Counter()
-        for each in self.transports:
-            sums.update(each.gauges | each.counters)
+        for transport in self.transports:
+            sums.update(transport.gauges | transport.counters)
         return dict(sums)
 
     def facts(self) -> dict[str, object]:
@@ -97,7 +206,7 @@ class MountState:
             **asdict(self.mount),
             "target": str(self.mount.target),
             "directory": str(self.mount.directory),
-            "connections": self.connections,
+            "connections": len(self.xprts),
             "read_ahead_kb": self.read_ahead_kb,
             "read_ahead_blocks": self.read_ahead_blocks,
             "personality": self.personality,
@@ -108,51 +217,51 @@ class MountState:
 
 def mounts() -> list[Mount]:
     """All NFS mounts of this process' namespace, in the order of mountinfo."""
-    return [Mount.of(entry) for entry in mountinfo.read() if _is_nfs(entry)]
+    return nfs_mounts(mountinfo.read())
+
+
+def nfs_mounts(entries: Iterable[Entry]) -> list[Mount]:
+    """The NFS mounts among these entries of mountinfo."""
+    nfs = [entry for entry in entries if entry.is_nfs]
+    over_rdma = any(entry.options.get("proto", "").startswith("rdma") for entry in nfs)
+    owner = transports.owner() if over_rdma else ""
+    return [Mount.of(entry, owner) for entry in nfs]
 
 
 def find(directory: Path) -> Mount | None:
     """The NFS mount on ``directory``; None if there is none."""
-    entry = mountinfo.at(directory)
-    return Mount.of(entry) if entry and _is_nfs(entry) else None
+    entry = mountinfo.at(directory, mountinfo.read())
+    return next(iter(nfs_mounts([entry] if entry else [])), None)
 
 
 def states() -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
     everything = mounts()
-    counted = {str(stats.directory): stats for stats in mountstats.read_all()}
-    found = [_state(mount, counted.get(str(mount.directory)), everything) for mount in everything]
-    return [each for each in found if each]
+    counters = {stats.directory: stats for stats in mountstats.read_all()}
+    found = []
+    for mount in everything:
+        try:
+            if mount.directory in counters:
+                found.append(state(mount, counters[mount.directory], everything))
+        except UserError:
+            if mount in mounts():
+                raise
+    return found
 
 
-def _state(
-    mount: Mount, counted: mountstats.MountStats | None, others: Sequence[Mount]
-) -> MountState | None:
-    try:
-        return _with(mount, counted, others) if counted else None
-    except UserError:
-        if mount in mounts():
-            raise
-        return None
-
-
-def state(mount: Mount, others: Sequence[Mount]) -> MountState:
+def state(mount: Mount, counters: MountStats, others: Sequence[Mount]) -> MountState:
     """A mount with all values in effect; ``others`` are mounts that may share its connections."""
-    return _with(mount, mountstats.read(mount.directory), others)
-
-
-def _with(mount: Mount, counted: mountstats.MountStats, others: Sequence[Mount]) -> MountState:
-    ours = client_debugfs.transports() if mount.transport == OURS else ()
+    ours = personality.client_transports() if mount.transport == OURS else ()
     return MountState(
         mount=mount,
-        connections=len(counted.xprts),
+        xprts=counters.xprts,
         read_ahead_kb=readahead.get_kb(mount.device),
-        shares_with=shared(mount, others),
-        transports=mount_personality.of(mount.device, ours),
+        shares_with=sharing(mount, others),
+        transports=client_transports(mount.device, ours),
     )
 
 
-def shared(mount: Mount, others: Sequence[Mount]) -> tuple[Path, ...]:
+def sharing(mount: Mount, others: Sequence[Mount]) -> tuple[Path, ...]:
     """The mount points in ``others`` that share ``mount``'s connections."""
     own = _connection(mount)
     return tuple(
@@ -163,9 +272,70 @@ def shared(mount: Mount, others: Sequence[Mount]) -> tuple[Path, ...]:
 
 
 def _connection(mount: Mount) -> tuple[str, str, str] | None:
-    name = connection_sharing.connection(mount.device)
+    name = connection(mount.device)
     return (name, mount.transport, mount.vers) if name else None
 
 
-def _is_nfs(entry: Entry) -> bool:
-    return entry.fstype in {"nfs", "nfs4"}
+def connection(device: str, sysfs: Path = _SYSFS, volumes: Path = _VOLUMES) -> str | None:
+    """A name for the connections of ``device`` ("0:45"); None if the kernel does not provide it.
+
+    Mounts with equal names, transports and versions share connections.
+    """
+    switch, volume = _switch(sysfs / device), _volume(device, volumes)
+    return switch.name if switch else " ".join(volume) if volume else None
+
+
+def client_transports(device: str, known: Sequence[ClientTransport]) -> tuple[ClientTransport, ...]:
+    """The transports of the mount ``device`` ("0:45") among ``known``.
+
+    If the kernel does not provide their numbers, all transports to the address and port of its
+    server.
+    """
+    numbers = transport_numbers(device) if known else None
+    if numbers is not None:
+        return tuple(transport for transport in known if transport.number in numbers)
+    address = server(device) if known else None
+    # a zone is no part of the address in the kernel's list
+    return tuple(t for t in known if (t.server.partition("%")[0], t.port) == address)
+
+
+def transport_numbers(device: str, sysfs: Path = _SYSFS) -> list[int] | None:
+    """The numbers of the transports of ``device``; None if the kernel does not provide them."""
+    switch = _switch(sysfs / device)
+    return xprt_numbers(switch) if switch else None
+
+
+def xprt_numbers(switch: Path) -> list[int]:
+    """The numbers of the transports of a transport switch in sysfs; [] if it is gone."""
+    try:
+        return sorted(int(path.name.split("-")[1]) for path in switch.glob("xprt-*-*"))
+    except (OSError, ValueError):
+        return []
+
+
+def _switch(superblock: Path) -> Path | None:
+    # since "NFS: add superblock sysfs entries" (in v6.5) a mount's folder links to its RPC client,
+    # whose transport switch holds the connections; its other RPC clients are for ACLs and locks
+    switch = superblock / "nfs_client" / "switch"
+    return switch.resolve() if switch.exists() else None
+
+
+def server(device: str, volumes: Path = _VOLUMES) -> tuple[str, int] | None:
+    """The address and the port that ``device`` is connected to; None if it is not in the list."""
+    volume = _volume(device, volumes)
+    if not volume:
+        return None
+    _, address, port = volume
+    return str(ipaddress.ip_address(bytes.fromhex(address))), int(port, 16)
+
+
+def _volume(device: str, volumes: Path) -> tuple[str, str, str] | None:
+    """The version, the address and the port (both hexadecimal) of a mount."""
+    try:
+        lines = volumes.read_text().splitlines()[1:]
+    except OSError:
+        return None
+    for version, address, port, dev, *_ in (line.split() for line in lines):
+        if dev == device:
+            return version, address, port
+    return None

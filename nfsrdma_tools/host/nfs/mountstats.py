@@ -36,6 +36,7 @@ __all__ = [
     "parse",
     "read",
     "read_all",
+    "read_at",
 ]
 
 _DEVICE = re.compile(r"device ([^ ]*) mounted on ([^ ]+) with fstype ([^ ]+)(?: statvers=.*)?")
@@ -137,11 +138,15 @@ class MountStats:
 
 def read(directory: Path, path: Path = PROC) -> MountStats:
     """The counters of the NFS mount on ``directory``.  UserError if there is none."""
-    where = mountinfo.canonical(directory, mountinfo.read())
-    found = [s for s in read_all(path) if s.directory == where]
-    if not found:
-        raise UserError(f"{where} is not an NFS mount point", "see `nfsrdma mounts`")
-    return found[-1]
+    return read_at(mountinfo.canonical(directory, mountinfo.read()), path)
+
+
+def read_at(mount_point: Path, path: Path = PROC) -> MountStats:
+    """The counters of the NFS mount on ``mount_point``, a name in mountinfo; the same error."""
+    for stats in reversed(read_all(path)):
+        if stats.directory == mount_point:
+            return stats
+    raise UserError(f"{mount_point} is not an NFS mount point", "see `nfsrdma mounts`")
 
 
 def read_all(path: Path = PROC) -> list[MountStats]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.nfs import mounting, readahead
+from nfsrdma_tools.host.nfs import mounting, mounts, readahead
 from nfsrdma_tools.host.state import Tuned
 from nfsrdma_tools.host.tune import mount_unit
 
@@ -35,14 +35,14 @@ def reload_systemd() -> None:
 
 def set_read_ahead(directory: Path, kb: int) -> None:
     """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
-    found = mounting.find(directory)
+    found = mounts.find(directory)
     if found is not None:
         readahead.set_kb(found.device, kb)
 
 
 def unmount(directory: Path) -> None:
     """Unmount, if mounted.  UserError that names the users of a busy mount."""
-    if mounting.find(directory) is not None:
+    if mounts.find(directory) is not None:
         mounting.unmount(directory)
 
 
@@ -58,7 +58,7 @@ def mount(directory: Path) -> None:
 def check(tuned: Tuned) -> None:
     """Compare a fresh mount with the tuned values; MismatchError with both values."""
     directory = Path(tuned.directory)
-    found = mounting.find(directory)
+    found = mounts.find(directory)
     if found is None:
         raise UserError(f"{directory} is not mounted after mount(8)", f"mount -v {directory}")
     values = {
@@ -80,7 +80,7 @@ def _settled_read_ahead(device: str) -> int:
 
 def shares_with(directory: Path) -> list[Path]:
     """Other mount points of the same superblock, which share its read-ahead."""
-    found = mounting.find(directory)
-    everywhere = mounting.mounts() if found else []
+    found = mounts.find(directory)
+    everywhere = mounts.mounts() if found else []
     return [other.directory for other in everywhere
             if found and other.device == found.device and other.directory != directory]  # fmt: skip

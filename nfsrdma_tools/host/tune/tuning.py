@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
-from nfsrdma_tools.host.nfs import mounting, readahead
-from nfsrdma_tools.host.nfs.mount_request import MountRequest
-from nfsrdma_tools.host.nfs.target import Target
+from nfsrdma_tools.host.nfs import mounts, readahead
+from nfsrdma_tools.host.nfs.mounting import MountRequest
+from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
 from nfsrdma_tools.host.tune import activation, udev_rule
 from nfsrdma_tools.host.tune import definition as tune_definition
@@ -179,15 +179,15 @@ def _known(directory: Path, root: Path) -> Tuned | None:
     return next((row for row in rows if row.directory == str(directory)), None)
 
 
-def _mount(directory: Path, root: Path) -> mounting.Mount | None:
-    return mounting.find(directory) if root == SLASH else None
+def _mount(directory: Path, root: Path) -> Mount | None:
+    return mounts.find(directory) if root == SLASH else None
 
 
-def _read_ahead(mount: mounting.Mount | None) -> int | None:
+def _read_ahead(mount: Mount | None) -> int | None:
     return readahead.get_kb(mount.device) if mount else None
 
 
-def _plan(request: TuneRequest, mount: mounting.Mount | None, was: int | None, root: Path) -> Tuned:
+def _plan(request: TuneRequest, mount: Mount | None, was: int | None, root: Path) -> Tuned:
     edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root)
     return Tuned(
         directory=str(request.directory),
@@ -201,7 +201,7 @@ def _plan(request: TuneRequest, mount: mounting.Mount | None, was: int | None, r
     )
 
 
-def _kb(request: TuneRequest, mount: mounting.Mount | None) -> int | None:
+def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
     if request.read_ahead is None:
         return request.read_ahead_kb
     rsize = request.rsize or (mount.rsize if mount else None)
@@ -256,8 +256,8 @@ def _failure(step: Callable[..., None], *arguments: object) -> list[str]:
     return []
 
 
-def _mount_as_before(directory: Path, before: mounting.Mount | None) -> None:
-    now = mounting.find(directory)
+def _mount_as_before(directory: Path, before: Mount | None) -> None:
+    now = mounts.find(directory)
     sizes = [mount and (mount.rsize, mount.wsize) for mount in (before, now)]
     if sizes[0] != sizes[1]:
         activation.unmount(directory)
@@ -289,7 +289,7 @@ def _edit(tuned: Tuned) -> Edit | None:
 
 
 def _state(tuned: Tuned, root: Path) -> TuneState:
-    mount = mounting.find(Path(tuned.directory)) if root == SLASH else None
+    mount = mounts.find(Path(tuned.directory)) if root == SLASH else None
     if mount is None:
         return TuneState(tuned)
     others = tuple(activation.shares_with(mount.directory))

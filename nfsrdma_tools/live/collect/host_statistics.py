@@ -15,7 +15,7 @@ from typing import TypeVar
 from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import cpu_time
-from nfsrdma_tools.host.module import client_debugfs, server_debugfs
+from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.nfs import (
     fstab,
     mountinfo,
@@ -24,7 +24,9 @@ from nfsrdma_tools.host.nfs import (
     sunrpc,
 )
 from nfsrdma_tools.host.nfs.mounts import Mount as Effect
-from nfsrdma_tools.host.nfs.sunrpc import Task, numbers, tasks
+from nfsrdma_tools.host.nfs.mounts import nfs_mounts, xprt_numbers
+from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
+from nfsrdma_tools.host.nfs.sunrpc import Task, tasks
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd import statistics as nfsd_stats
 from nfsrdma_tools.host.rdma import ports as rdma_ports
@@ -63,7 +65,7 @@ class Readings:
     """By mount point."""
     cpu: cpu_time.CpuCounters | None = None
     nfsd: nfsd_stats.Served | None = None
-    transports: Mapping[int, client_debugfs.ClientTransport] = field(default_factory=dict)
+    transports: Mapping[int, ClientTransport] = field(default_factory=dict)
     """Transports of our module by number; empty for users other than root."""
 
 
@@ -88,7 +90,7 @@ class HostReader:
             mounts={str(stats.directory): stats for stats in mounts},
             cpu=self._try("CPU", cpu_time.busy),
             nfsd=self._try("nfsd", nfsd_stats.read),
-            transports={state.number: state for state in client_debugfs.transports()},
+            transports={state.number: state for state in client_transports()},
         )
 
     def mounts(self, now: Readings, before: Readings) -> tuple[Mount, ...]:
@@ -165,8 +167,8 @@ class HostReader:
         """Update the lists of mounts and connections if they changed, and some of the settings."""
         self._turn += 1
         if self._watch.changed():
-            entries = [e for e in mountinfo.read(_INFO) if e.fstype in ("nfs", "nfs4")]
-            self._mounts = [*map(_with_read_ahead, _grouped(map(Effect.of, entries)))]
+            mounts = nfs_mounts(mountinfo.read(_INFO))
+            self._mounts = [*map(_with_read_ahead, _grouped(mounts))]
             self.clients.look_up()
         elif self.clients.has_failed:
             self.clients.look_up()
@@ -337,7 +339,7 @@ class ClientFinder:
 
 def _rpc_clients(names_by_client: Mapping[int, tuple[str, ...]]) -> RpcClients:
     ids = {directory: number for number, names in names_by_client.items() for directory in names}
-    xprts = {n: tuple(numbers(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(ids.values())}
+    xprts = {n: tuple(xprt_numbers(_CLIENTS / f"clnt-{n}" / "switch")) for n in set(ids.values())}
     return RpcClients(ids, {directory: xprts[n] for directory, n in ids.items()})
 
 

@@ -340,7 +340,7 @@ PERSONALITY = {
     "optimistic_pauses": "Pauses after too many refused RDMA Reads (optimistic).",
     "optimistic_connects": "Second connections that were established (optimistic).",
 }
-"""Counters of a personality (host/module/client_debugfs.py): ``nfsrdma_xprt_NAME_total``."""
+"""Counters of a personality (host/nfs/personality.py): ``nfsrdma_xprt_NAME_total``."""
 
 for _name, _help in PERSONALITY.items():
     FAMILIES[f"nfsrdma_xprt_{_name}_total"] = Family("counter", _help, _XPRT, "xprt")

@@ -21,16 +21,8 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import state_dir
 from nfsrdma_tools.host.nfs import mountinfo, mountstats, readahead
-from nfsrdma_tools.host.nfs.mounting import (
-    Mount,
-    MountRequest,
-    Target,
-    find,
-    mount,
-    mounts,
-    unmount,
-)
-from nfsrdma_tools.host.nfs.mounts import shared, state
+from nfsrdma_tools.host.nfs.mounting import MountRequest, mount, unmount
+from nfsrdma_tools.host.nfs.mounts import Mount, Target, find, mounts, sharing, state
 from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.undo import Journal, journal, recover
 
@@ -43,11 +35,11 @@ HERE, THERE = Path("/mnt/here"), Path("/mnt/there")
 def mounted(book: Journal, transport: str, vers: str, **more: object) -> Iterator[Mount]:
     words = {"target": TARGET, "directory": HERE, **more}
     request = MountRequest(transport=transport, vers=vers, **words)  # type: ignore[arg-type]
-    made = mount(request, book)
+    made = mount(request, book).mount
     try:
         yield made
     finally:
-        unmount(made, book)
+        unmount(made.directory, book)
 
 
 def refused(transport: str = "rdma", vers: str = "4.2", **more: object) -> dict[str, object]:
@@ -117,7 +109,7 @@ def measured(book: Journal, transport: str, vers: str, asked: dict[str, int]) ->
         delta = mountstats.difference(after, before)
         return {
             "asked": [transport, vers],
-            "facts": state(made, mounts()).facts(),
+            "facts": state(made, after, mounts()).facts(),
             "kb_at_the_end": readahead.verify(made.device, 256),
             "READ": delta.operations["READ"].operations,
             "read": vars(delta.data("read")),
@@ -134,10 +126,10 @@ def shared_transport() -> dict[str, object]:
         answer: dict[str, object] = {"v4": refused("tcp", directory=THERE)}
         answer["nconnect"] = refused("rdma", directory=THERE, nconnect=4)
         with mounted(book, "rdma", "4.2", directory=THERE, rsize=BLOCK) as rider:
-            answer["shares"] = [str(path) for path in shared(rider, mounts())]
+            answer["shares"] = [str(path) for path in sharing(rider, mounts())]
         for vers in ("3", "4.1"):
             with mounted(book, "tcp", vers, directory=THERE) as other:
-                answer[vers] = {"got": other.transport, "shares": shared(other, [first])}
+                answer[vers] = {"got": other.transport, "shares": sharing(other, [first])}
         return answer
 
 
@@ -224,7 +216,8 @@ def killed() -> dict[str, object]:
     undone = find(HERE) is None
     child = (
         "import os, signal; from pathlib import Path\n"
-        "from nfsrdma_tools.host.nfs.mounting import *\n"
+        "from nfsrdma_tools.host.nfs.mounting import MountRequest, mount\n"
+        "from nfsrdma_tools.host.nfs.mounts import Target\n"
         "from nfsrdma_tools.undo import journal\n"
         "with journal() as book:\n"
         f"    mount(MountRequest(Target.parse('{TARGET}'), Path('{HERE}')), book)\n"
