@@ -66,18 +66,29 @@ def _explained(name: str) -> list[Explanation]:
 def _show(explained: Sequence[Explanation]) -> None:
     for entry in explained:
         about = f" {entry.subject}" if entry.subject else ""
-        print(printable(f"{_SYMBOLS[entry.severity]} {entry.severity}  {entry.name}{about}"))
+        head = f"{_SYMBOLS[entry.severity]} {entry.severity}  {entry.name}{about}"
+        print(printable(f"{head}, {_times(entry)}"))
         for label, text in _details(entry):
             print(printable(f"    {label}: {text}"))
     counts = (f"{_count(explained, severity)} {severity}" for severity in reversed(_SYMBOLS))
     print(", ".join(counts))
 
 
+def _times(entry: Explanation) -> str:
+    times = "once" if entry.count == 1 else f"{entry.count} times"
+    if not entry.first:
+        return times
+    period = entry.first if entry.first == entry.last else f"{entry.first} to {entry.last}"
+    return f"{times}, {period}"
+
+
 def _details(entry: Explanation) -> list[tuple[str, str]]:
+    if entry.severity == "information":
+        # what is normal takes two lines; --json has the others
+        return [("meaning", entry.meaning)]
     numbers = [(str(found.number), f"{found.name}: {found.meaning}") for found in entry.numbers]
     details = [
         ("line", entry.example),
-        ("count", f"{entry.count}{_period(entry)}"),
         ("meaning", entry.meaning),
         *numbers,
         ("doubt", entry.doubt),
@@ -85,12 +96,6 @@ def _details(entry: Explanation) -> list[tuple[str, str]]:
         ("source", entry.source),
     ]
     return [(label, text) for label, text in details if text]
-
-
-def _period(entry: Explanation) -> str:
-    if not entry.first:
-        return ""
-    return f", at {entry.first}" if entry.count == 1 else f", {entry.first} to {entry.last}"
 
 
 def _count(explained: Sequence[Explanation], severity: str) -> int:

@@ -309,13 +309,16 @@ def kernel_version(root: Path = Path("/")) -> KernelVersion:
     Debian has the upstream release in /proc/version, Ubuntu in /proc/version_signature.
     """
     release = _read(root / "proc/sys/kernel/osrelease").strip()
-    suffix = _parsed(release)[1]
+    number, suffix = _parsed(release)
+    # the compiler's version comes first in /proc/version, and may be one of Debian, too
     texts = (
-        *re.findall(r"Debian (\d+\.\d+\.\d+)", _read(root / "proc/version"), re.ASCII)[:1],
+        *re.findall(r" #\d.* Debian (\d+\.\d+\.\d{1,5})-", _read(root / "proc/version"), re.ASCII),
         *_read(root / "proc/version_signature").split()[-1:],
-        release,
     )
-    number = next((found for text in texts if any(found := _parsed(text)[0])), (0, 0, 0))
+    for text in texts:
+        upstream = _parsed(text)[0]
+        if upstream[:2] == number[:2]:
+            return KernelVersion(release, upstream, suffix)
     return KernelVersion(release, number, suffix)
 
 

@@ -454,9 +454,8 @@ def test_a_file_and_standard_input_are_read(
     command.explain("-")
     assert capsys.readouterr().out == from_file
     assert from_file.splitlines() == [
-        "x error  locks lost store7",
+        "x error  locks lost store7, once, Mar 03 07:05:09",
         "    line: NFS: store7: lost 2 locks",
-        "    count: 1, at Mar 03 07:05:09",
         "    meaning: The client lost locks on files, because its lease expired or the server"
         " restarted. Other clients may have changed the files.",
         "    next step: check the data of programs that held locks",

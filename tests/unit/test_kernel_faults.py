@@ -123,14 +123,20 @@ def test_a_kernel_older_than_the_table_has_none_listed() -> None:
         ("6.12.118+deb13-amd64", {}, (6, 12, 118), "+deb13-amd64"),
         # Debian 12 and Ubuntu have the upstream release in another file
         ("6.1.0-37-amd64",
-         {"version": "Linux version 6.1.0-37-amd64 (x@y) #1 SMP Debian 6.1.140-1 (2025-05-22)\n"},
+         {"version": "Linux version 6.1.0-37-amd64 (x@y) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld"
+          " (GNU Binutils for Debian) 2.40) #1 SMP Debian 6.1.140-1 (2025-05-22)\n"},
          (6, 1, 140), "-37-amd64"),
         ("6.8.0-60-generic", {"version_signature": "Ubuntu 6.8.0-60.63-generic 6.8.12\n"},
          (6, 8, 12), "-60-generic"),
         ("5.14.0-570.12.1.el9_6.x86_64", {"version": "Linux version 5.14.0-570.12.1.el9_6\n"},
          (5, 14, 0), "-570.12.1.el9_6.x86_64"),
+        # the compiler is Debian's, the kernel is not
+        ("6.12.118", {"version": "Linux version 6.12.118 (x@y) (gcc (Debian 14.2.0-19) 14.2.0)"
+                      " #2 SMP Tue Mar  3 07:05:09 UTC 2026\n"}, (6, 12, 118), ""),
+        ("6.12.118", {"version": "x #1 SMP Debian 6.1.140-1"}, (6, 12, 118), ""),
         ("7.1-rc3", {}, (7, 1, 0), "-rc3"),
-        ("6.1.0-37-amd64", {"version": "Debian 99999999.1.1 \xff"}, (6, 1, 0), "-37-amd64"),
+        ("6.1.0-37-amd64", {"version": "x #1 Debian 6.1.99999999-1 \xff"}, (6, 1, 0),
+         "-37-amd64"),
         ("no release", {}, (0, 0, 0), "no release"),
         ("", {}, (0, 0, 0), ""),
     ],

@@ -45,8 +45,9 @@ def judge_log(explained: list[Explanation]) -> Iterator[Finding]:
         yield Finding(_LOG, "ok", found if explained else "no message of NFS or RDMA")
     for entry in serious[:_MOST]:
         about = f" {entry.subject}" if entry.subject else ""
-        at = f", last at {entry.last}" if entry.last else ""
-        found = f"{entry.name}{about}, {entry.count} times{at}: {entry.meaning}"
+        times = "once" if entry.count == 1 else f"{entry.count} times, last"
+        at = f" at {entry.last}" if entry.last else ""
+        found = f"{entry.name}{about}, {times}{at}: {entry.meaning}"
         remedy = entry.next_step or "nfsrdma explain"
         yield Finding(_LOG, "warning", found, entry.doubt or "no such message", remedy)
 
