@@ -120,8 +120,9 @@ _CLIENT = (
     KnownMessage(
         "transport registered",
         "information",
-        r"RPC: (?:Registered|Unregistered) (?P<subject>[\w .+-]{1,40}) transport module\.",
-        "A transport module was loaded or unloaded.",
+        r"RPC: (?:Registered|Unregistered) (?P<subject>\w{0,16}rdma[\w .-]{0,32})"
+        r" transport module\.",
+        "A transport module for RDMA was loaded or unloaded.",
         "",
         "net/sunrpc/xprt.c, xprt_register_transport(), xprt_unregister_transport()",
     ),
@@ -200,19 +201,21 @@ _NFS_CLIENT = (
     KnownMessage(
         "locks lost",
         "error",
-        r"NFS: (?P<subject>\S{1,128}): lost \d+ locks",
+        r"NFS: (?:(?P<subject>\S{1,128}): lost \d+ locks"
+        r"|(?:__)?nfs4_reclaim_open_state: Lock reclaim failed!)",
         "The client lost locks on files, because its lease expired or the server restarted. Other"
         " clients may have changed the files.",
         "check the data of programs that held locks",
-        "fs/nfs/nfs4state.c, nfs4_do_reclaim()",
+        "fs/nfs/nfs4state.c, nfs4_do_reclaim(), __nfs4_reclaim_open_state()",
     ),
     KnownMessage(
         "open file lost",
         "error",
-        rf"NFSv4: state recovery failed for open file .{{1,256}}, error = {_ERROR}",
+        r"(?:NFSv4: state recovery failed for open file .{1,256}, error ="
+        rf"|NFS: nfs4_reclaim_open_state: unhandled error) {_ERROR}",
         "The client could not open a file again after the lease was lost. The program gets EIO.",
         "restart the program that has the file open",
-        "fs/nfs/nfs4state.c, nfs4_state_mark_open_context_bad()",
+        "fs/nfs/nfs4state.c, nfs4_state_mark_open_context_bad(), nfs4_reclaim_open_state()",
     ),
     KnownMessage(
         "client identity in use",
@@ -316,7 +319,7 @@ _NFS_CLIENT = (
         "task blocked",
         "warning",
         r"INFO: task (?P<subject>nfsd|lockd|u?mount\.nfs4?|\S{1,64}-manager|nfsv4\.\d-svc"
-        r"|kworker\S{0,40}):\d+ blocked for more than \d+ seconds\.",
+        r"|kworker\S{0,40}):\d+ blocked(?: in I/O wait)? for more than \d+ seconds\.",
         "A task of NFS, or a kernel worker, has waited for minutes in the kernel. The call trace"
         " after the message shows where.",
         "read the call trace: functions of rpcrdma or sunrpc point to the connection",
@@ -498,7 +501,7 @@ _CONNECTION = (
     KnownMessage(
         "mlx5 work failed",
         "warning",
-        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}:dump_cqe:\d+:\(pid \d+\): dump error cqe",
+        rf"(?:\S{{1,40}} ){{0,2}}{_DEVICE}: ?dump_cqe:\d+:\(pid \d+\): dump error cqe",
         "A Send, Receive or memory registration ended with an error, which ends its connection.",
         "nfsrdma trace connections",
         "drivers/infiniband/hw/mlx5/cq.c, dump_cqe() (older releases)",
