@@ -9,18 +9,12 @@ from __future__ import annotations
 import os.path
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from nfsrdma_tools.probes.session import Session
 
 __all__ = [
     "CM_EVENTS",
     "COMPLETIONS",
     "TRACEFS",
     "Missing",
-    "attach_kprobe",
-    "attach_kretprobe",
     "cm_event",
     "completion",
     "has_event",
@@ -47,27 +41,6 @@ def has_event(system: str, event: str) -> bool:
 def has_system(name: str) -> bool:
     """Whether this event system exists, so that its module is loaded."""
     return (TRACEFS / "events" / name).is_dir()
-
-
-def attach_kprobe(session: Session, function: str, program: str) -> None:
-    """Run a program at each entry of the function; listed as missing if it does not exist."""
-    if _has_function(session, function):
-        session.bpf.attach_kprobe(event=function, fn_name=program)
-
-
-def attach_kretprobe(session: Session, function: str, program: str) -> None:
-    """Run a program at each return of the function."""
-    if _has_function(session, function):
-        session.bpf.attach_kretprobe(event=function, fn_name=program)
-
-
-def _has_function(session: Session, function: str) -> bool:
-    # check first, because bcc would print a message and raise
-    exists: bool = session.bpf.ksymname(function.encode()) != -1
-    missing = Missing(f"kprobe:{function}", "this kernel has no such function")
-    if not exists and missing not in session.missing:
-        session.missing += (missing,)
-    return exists
 
 
 COMPLETIONS: dict[int, tuple[str, str]] = {

@@ -44,6 +44,24 @@ class Session:
         """A map of the program, as bcc shows it."""
         return self.bpf[name]
 
+    def attach_kprobe(self, function: str, program: str) -> None:
+        """Run a program at each entry of the function; listed as missing if it does not exist."""
+        if self._has_function(function):
+            self.bpf.attach_kprobe(event=function, fn_name=program)
+
+    def attach_kretprobe(self, function: str, program: str) -> None:
+        """Run a program at each return of the function."""
+        if self._has_function(function):
+            self.bpf.attach_kretprobe(event=function, fn_name=program)
+
+    def _has_function(self, function: str) -> bool:
+        # check first, because bcc would print a message and raise
+        exists: bool = self.bpf.ksymname(function.encode()) != -1
+        missing = Missing(f"kprobe:{function}", "this kernel has no such function")
+        if not exists and missing not in self.missing:
+            self.missing += (missing,)
+        return exists
+
 
 @contextlib.contextmanager
 def session(sets: Sequence[str], pid: int = 0) -> Iterator[Session]:

@@ -472,8 +472,8 @@ def test_functions_that_are_not_there_are_named_once() -> None:
     )
     counting = session.Session(bpf, ())
     for name in ("frwr_map", "frwr_gone"):
-        kernel_events.attach_kprobe(counting, name, "begin")
-        kernel_events.attach_kretprobe(counting, name, "end")
+        counting.attach_kprobe(name, "begin")
+        counting.attach_kretprobe(name, "end")
     assert attached == ["frwr_map begin", "frwr_map end"]
     (missing,) = counting.missing
     assert missing == kernel_events.Missing("kprobe:frwr_gone", "this kernel has no such function")

@@ -9,7 +9,6 @@ from typing import Any
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.nfs.mounts import mounts
 from nfsrdma_tools.host.nfs.readahead import get_kb
-from nfsrdma_tools.probes.kernel_events import attach_kprobe
 from nfsrdma_tools.probes.maps import decoded, increase, total
 from nfsrdma_tools.probes.session import Session
 
@@ -37,7 +36,7 @@ def attach(session: Session) -> None:
 
     All such reads call that function, and direct reads do not (fs/nfs/file.c).
     """
-    attach_kprobe(session, "nfs_start_io_read", "readahead_enters")
+    session.attach_kprobe("nfs_start_io_read", "readahead_enters")
 
 
 def read(session: Session) -> ReadAhead:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfsrdma_tools.host.nfs import mountstats
-from nfsrdma_tools.probes.kernel_events import attach_kprobe, attach_kretprobe, has_system
+from nfsrdma_tools.probes.kernel_events import has_system
 from nfsrdma_tools.probes.maps import increase, mapped
 from nfsrdma_tools.probes.rpc_clients import mounts_of_transports, owner
 from nfsrdma_tools.probes.session import Session
@@ -81,9 +81,9 @@ def time_functions(session: Session) -> None:
     """Attach to entry and return of the functions of MAPS and TAKES_BACK."""
     for transport in filter(has_system, MAPS):
         for name in (*MAPS[transport], *TAKES_BACK[transport]):
-            attach_kprobe(session, name, "registrations_begin")
+            session.attach_kprobe(name, "registrations_begin")
         for name in TAKES_BACK[transport]:
-            attach_kretprobe(session, name, "registrations_end")
+            session.attach_kretprobe(name, "registrations_end")
 
 
 def read(session: Session) -> Registrations:
