@@ -803,10 +803,11 @@ _PROGRAMS = (
         "error",
         r"mount\.nfs4?: access denied by server while mounting (?P<subject>\S{1,256})",
         "The server does not export the directory to this client, or not with this security"
-        " flavour. Over RDMA the source port may be above 1023, which needs the export option"
-        " insecure.",
+        " flavour. Over TCP, a source port above 1023 needs the export option insecure; a Linux"
+        " server does not check the port over RDMA.",
         "exportfs -v on the server",
-        "nfs-utils, utils/mount/error.c, mount_error(); exports(5), insecure",
+        "nfs-utils, utils/mount/error.c, mount_error(); exports(5), insecure;"
+        " net/sunrpc/xprtrdma/svc_rdma_recvfrom.c, RQ_SECURE",
         program=True,
     ),
     KnownMessage(
