@@ -14,7 +14,17 @@ from typing import Any
 
 import pytest
 
-from nfsrdma_tools.host.nfs import mountstats, readahead, sunrpc
+from nfsrdma_tools.cli import mount as mount_command
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.nfs import (
+    mountinfo,
+    mounting,
+    mounts,
+    mountstats,
+    personality,
+    readahead,
+    sunrpc,
+)
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.nfsd import nfsctl, statistics
 from nfsrdma_tools.live.collect import host_statistics
@@ -32,7 +42,7 @@ from nfsrdma_tools.sweep.store import Store
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "nfsrdma_tools"
 DATA = Path(__file__).parent / "data"
-LONGEST = {"A sample of the dashboard": 12, "A trial": 10}
+LONGEST = {"A mount": 10, "A sample of the dashboard": 12, "A trial": 10}
 """The most files that each path may cross."""
 
 
@@ -208,6 +218,81 @@ def test_a_sample_crosses_the_files_of_its_path(
     assert set(section.files) <= third.files
     assert third.calls["host/nfs/mountstats.py", "read_all"] == 1
     assert third.calls["host/nfs/mountinfo.py", "read"] == 0
+
+
+# stands in for mount.nfs: the kernel's files as they are after the mount
+MOUNT_NFS = """#!/bin/sh -e
+cd '{root}'
+echo "60 1 0:77 / {directory} rw - nfs4 localhost:/export rw,vers=4.2,rsize=65536,proto=rdma" >> \\
+    mountinfo
+printf 'device %s mounted on %s with fstype nfs4 statvers=1.1\\n\\txprt:\\trdma 0\\n' \\
+    localhost:/export '{directory}' > mountstats
+printf 'NV SERVER PORT DEV\\nv4 7f000001 4e51 0:77 0:0 no\\n' > volumes
+mkdir debug/0
+printf 'peer 127.0.0.1 port 20049\\npersonality_wanted cached\\npersonality cached\\n' \\
+    > debug/0/connection
+"""
+
+
+def test_a_mount_crosses_the_files_of_its_path(
+    stand_in: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The command itself, with stand-ins for mount.nfs, udevadm and the kernel's files."""
+    directory = tmp_path / "mnt"
+    for folder in ("mnt", "debug", "bdi/0:77"):
+        (tmp_path / folder).mkdir(parents=True)
+    stand_in.write_text(MOUNT_NFS.format(root=tmp_path, directory=directory))
+    (tmp_path / "udevadm").write_text("#!/bin/sh\n")
+    (tmp_path / "udevadm").chmod(0o755)
+    used_by = "1 1 nfsrdma, Live 0x0\n"
+    files = {"mountinfo": "", "table": "\n", "bdi/0:77/read_ahead_kb": "128",
+             "modules": f"nfsrdma 1 0 - Live 0x0\nsunrpc {used_by}rdma_cm {used_by}"}  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    defaults: dict[Any, tuple[Path, ...]] = {
+        mountinfo.read: (tmp_path / "mountinfo",),
+        mountstats.read_at: (tmp_path / "mountstats",),
+        mountstats.read_all: (tmp_path / "mountstats",),
+        kernel_modules.loaded: (tmp_path,),
+        kernel_modules.parameters: (tmp_path,),
+        mounts.connection: (tmp_path / "sysfs", tmp_path / "volumes"),
+        mounts.transport_numbers: (tmp_path / "sysfs",),
+        mounts.server: (tmp_path / "volumes",),
+        personality.client_transports: (tmp_path / "debug",),
+        personality.require_module: (tmp_path / "table",),
+        personality.table_entries: (tmp_path / "table",),
+        readahead.get_kb: (tmp_path / "bdi",),
+        readahead.set_kb: (tmp_path / "bdi",),
+        readahead.verify: (tmp_path / "bdi",),
+    }
+    for function, paths in defaults.items():
+        monkeypatch.setattr(function, "__defaults__", paths)
+    requested_for = personality.requested_for.__wrapped__  # type: ignore[attr-defined]
+    monkeypatch.setattr(requested_for, "__defaults__", (tmp_path / "table",))
+    monkeypatch.setattr(personality, "DEBUG", tmp_path / "debug")
+    monkeypatch.setattr(mounting.os, "geteuid", lambda: 0)
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    trace = Trace()
+
+    sys.setprofile(trace)
+    try:
+        mount_command.mount("127.0.0.1:/export", str(directory), ["ro"], personality="cached",
+                            rsize="64k", read_ahead=4)  # fmt: skip
+    finally:
+        sys.setprofile(None)
+    _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[1:] == [
+        "localhost:/export", "nfsrdma", "4.2", "65536", "0", "1", "256", "KiB", "=", "4", "blocks",
+        "cached", "-",
+    ]  # fmt: skip
+    section = sections()["A mount"]
+    assert trace.files == {*section.files, *section.leaves}
+    # before the lock, with the lock, and after mount.nfs
+    assert trace.calls["host/nfs/mountinfo.py", "parse"] == 3
+    assert trace.calls["host/nfs/mountstats.py", "read_all"] == 1
+    functions = {(file, name) for file, names in section.functions.items() for name in names}
+    assert functions <= trace.calls.keys()
 
 
 def test_a_trial_crosses_the_files_of_its_path(
