@@ -22,6 +22,20 @@ def test_a_healthy_node_has_no_error(solo: Lab) -> None:
     assert said.stderr == ""
 
 
+def test_a_refused_mount_is_explained(solo: Lab) -> None:
+    """The kernel's own message, from the journal, and then as a warning of the doctor."""
+    options = "proto=rdma,port=20049,retry=0,remoteports=dns"
+    mount = ("mount", "-t", "nfs", "-o", options, "server:/export", "/mnt")
+    assert solo.run("client", *mount, check=False).returncode
+    said = solo.run("client", "nfsrdma", "explain", "--json")
+    rows = {(row["name"], row["subject"]): row for row in json.loads(said.stdout)["messages"]}
+    assert rows["mount option unknown", "remoteports"]["severity"] == "error"
+    said = solo.run("client", "nfsrdma", "doctor", "--json")
+    rows = {row["name"]: row for row in json.loads(said.stdout)["findings"]}
+    assert rows["kernel log"]["status"] == "warning"
+    assert rows["known faults"]["status"] == "ok"
+
+
 def test_without_root_what_can_be_read_is_said(solo: Lab) -> None:
     user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     said = solo.run("client", *user, "nfsrdma", "doctor", "none.invalid", check=False)
