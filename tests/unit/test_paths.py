@@ -2,7 +2,9 @@
 """docs/dev/paths.md describes the paths through the package as they are."""
 
 import ast
+import os
 import re
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -18,7 +20,6 @@ from nfsrdma_tools.cli import mount as mount_command
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.nfs import (
     mountinfo,
-    mounting,
     mounts,
     mountstats,
     personality,
@@ -115,6 +116,30 @@ def test_an_earlier_file_of_a_path_imports_each_file(name: str) -> None:
         assert any(file in imported(earlier) for earlier in section.files[:index]), file
     leaves = set().union(*map(imported, (*section.files, *section.leaves)))
     assert set(section.leaves) <= leaves
+
+
+def test_the_files_of_each_path_are_counted() -> None:
+    argv = (sys.executable, str(ROOT / "tools/rooms"))
+    lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
+    counts = dict(re.split(r"  +", line, maxsplit=1) for line in lines)
+    assert int(counts["files of the package"]) == len(list(PACKAGE.rglob("*.py")))
+    for name, section in sections().items():
+        files, modules = map(int, re.findall(r"\d+", counts[name]))
+        assert files == len(section.files)
+        assert files < modules < int(counts["files of the package"])
+
+
+def test_lines_are_counted_by_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "nfsrdma_tools").mkdir()
+    (tmp_path / "nfsrdma_tools/a.py").write_text(
+        '# SPDX-License-Identifier: X\n"""Doc\nstring."""\n\nimport os\n\n'
+        '__all__ = [\n    "f",\n]\n'
+        '# why\ndef f():\n    """Doc."""\n    return os.x  # noqa: X\n'
+    )
+    argv = (sys.executable, str(ROOT / "tools/rooms"), str(tmp_path))
+    text = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+    assert re.findall(r"\S+(?= of lines|$)", text, re.MULTILINE)[:3] == ["1", "13", "13"]
+    assert re.findall(r"(\S+) of lines", text) == [f"{7 / 13:.1%}", f"{1 / 13:.1%}"]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +296,7 @@ def test_a_mount_crosses_the_files_of_its_path(
     requested_for = personality.requested_for.__wrapped__  # type: ignore[attr-defined]
     monkeypatch.setattr(requested_for, "__defaults__", (tmp_path / "table",))
     monkeypatch.setattr(personality, "DEBUG", tmp_path / "debug")
-    monkeypatch.setattr(mounting.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
     trace = Trace()
 
