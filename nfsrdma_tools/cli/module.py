@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from nfsrdma_tools.cli.options import Json, Verbose, argument, flag, option
-from nfsrdma_tools.cli.output import print_json
+from nfsrdma_tools.cli.options import DryRun, Json, Verbose, argument, flag, option
+from nfsrdma_tools.cli.output import print_changes, print_json
 
 __all__ = ["app"]
 
@@ -50,6 +50,7 @@ def load(
             "NAME=VALUE", "Module parameter; repeatable (default: those of the module).", "--set"
         ),
     ] = None,
+    dry_run: DryRun = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -67,6 +68,9 @@ def load(
     from nfsrdma_tools.host.transports import owner, serves_as
     from nfsrdma_tools.undo import journal
 
+    if dry_run:
+        print_changes(module_swap.loading(file, setting or ()), as_json)
+        return
     with journal() as changes:
         module_swap.check_room(dict(each.partition("=")[::2] for each in setting or ()))
         wanted = kernel_modules.in_file(file or module_view.build().path)
@@ -113,7 +117,7 @@ def status(as_json: Json = False, verbose: Verbose = False) -> None:
 
 
 @app.command()
-def install(as_json: Json = False, verbose: Verbose = False) -> None:
+def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = False) -> None:
     """Make nfsrdma the permanent module of mounts and of nfsd.
 
     DKMS builds it for each new kernel.  Does not load it now.  `nfsrdma module uninstall` removes
@@ -124,6 +128,9 @@ def install(as_json: Json = False, verbose: Verbose = False) -> None:
     from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
+    if dry_run:
+        print_changes(module_install.installing(), as_json)
+        return
     with journal() as changes:
         module_install.check()
         made = module_view.build()

@@ -6,12 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from nfsrdma_tools import module_source, undo
+from nfsrdma_tools.cli import module as module_cli
+from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import ProgramMissingError, UserError
+from nfsrdma_tools.host import kernel_modules
+from nfsrdma_tools.host.kernel_modules import ModuleFile
+from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module import install as module_install
+from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.module.dkms import Registered, parse
 from nfsrdma_tools.host.module.install import installed
-from nfsrdma_tools.host.state import Installed
+from nfsrdma_tools.host.state import Installed, installed_state
+from nfsrdma_tools.undo import journal
+
+RELEASE = "6.12.1-x"
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +72,94 @@ def test_the_way_back_ends_where_the_way_in_began(monkeypatch: pytest.MonkeyPatc
     kept = module_install._way_back(Installed("0.1.0", ("/var/lib/x", *key)), dkms.KEY)
     assert len(kept) == len(steps) - 2
     assert not any("mok" in str(step) for step in kept)
+
+
+class Machine:
+    """Programs that DKMS and modprobe are, and the files of an installation below ``root``."""
+
+    def __init__(self, root: Path, file: ModuleFile) -> None:
+        self.root, self.file, self.calls = root, file, list[str]()
+
+    def run(self, *argv: str, **_: object) -> Result:
+        if argv[:2] == ("dkms", "status"):
+            version = module_source.find().version
+            done = any(call.startswith("dkms install") for call in self.calls)
+            return Result(argv, f"nfsrdma/{version}, {RELEASE}, x86_64: installed\n" * done, "", 0)
+        if argv[0] == "modprobe":
+            return Result(argv, f"insmod {self.file.path}", "", 0)
+        self.calls.append(" ".join(argv))
+        return Result(argv, "", "", 0)
+
+    def files(self) -> set[Path]:
+        return {path for path in self.root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    file = ModuleFile("nfsrdma", "/lib/nfsrdma.ko", srcversion="NEW")
+    machine = Machine(tmp_path / "root", file)
+    monkeypatch.setenv("NFSRDMA_LIB", str(machine.root / "lib"))
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("NFSRDMA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
+    monkeypatch.setattr(module_install, "CONF", machine.root / "modprobe.d/nfsrdma.conf")
+    monkeypatch.setattr(dkms, "TREE", machine.root / "dkms")
+    monkeypatch.setattr(dkms, "KEY", ())
+    monkeypatch.setattr(dkms, "source_folder", lambda version: machine.root / f"src-{version}")
+    monkeypatch.setattr(kernel_modules, "in_file", lambda _: file)
+    monkeypatch.setattr(kernel_modules, "on_disk", lambda _: file)
+    for module in (dkms, module_install):
+        monkeypatch.setattr(module, "run", machine.run)
+    return machine
+
+
+def test_dry_run_prints_the_steps_that_install_makes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = module_source.find()
+    built = module_build.path_of(RELEASE, source)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(undo, "journal", pytest.fail)
+    monkeypatch.setattr(module_build, "build", pytest.fail)
+    module_cli.install(dry_run=True)
+    said = [line.removeprefix("would ") for line in capsys.readouterr().out.splitlines()]
+    assert machine.calls == []
+    assert not machine.files() and not Path(machine.root.parent / "state").exists()
+    assert said[0] == f"build nfsrdma {source.version} for {RELEASE}"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert module_install.installing() == said[1:]
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    folder = dkms.source_folder(source.version)
+    with journal() as changes:
+        module_install.install(Build(RELEASE, built, fresh=False), changes)
+        changes.keep()
+    assert [x for x in said if x.startswith("run ")] == [f"run {call}" for call in machine.calls]
+    assert said[1] == f"copy {source.folder} to {folder}"
+    assert said[-1] == f"write {module_install.CONF}"
+    others = {path for path in machine.files() if folder not in path.parents}
+    assert others == {module_install.CONF, machine.root / "lib/module.json"}
+    assert module_install.installing() == []
+
+
+def test_dry_run_of_a_new_version_removes_the_old_one(machine: Machine) -> None:
+    installed_state.save(Installed("0.0.1", ()))
+    dkms.source_folder("0.0.1").mkdir(parents=True)
+    module_install.CONF.parent.mkdir()
+    module_install.CONF.write_text("old")
+    assert module_install.installing()[1:4] == [
+        f"remove {module_install.CONF}",
+        f"run rm -r -- {dkms.source_folder('0.0.1')}",
+        f"remove {installed_state.path()}",
+    ]
+
+
+def test_dry_run_has_the_errors_of_install(machine: Machine) -> None:
+    module_install.CONF.parent.mkdir(parents=True)
+    module_install.CONF.touch()
+    with pytest.raises(UserError, match="nfsrdma module install did not make it"):
+        module_install.installing()
 
 
 def test_mounts_and_nfsd_are_led_to_ours_and_one_way_is_left_to_the_kernels() -> None:

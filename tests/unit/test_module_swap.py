@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nfsrdma_tools import identity, undo
+from nfsrdma_tools import identity, module_source, undo
+from nfsrdma_tools.cli import module as module_cli
 from nfsrdma_tools.command import Result
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError
 from nfsrdma_tools.host import kernel_modules, transports
@@ -134,6 +135,48 @@ def test_ours_takes_the_place_of_the_kernels_and_gives_it_back(kernel: Kernel) -
     assert kernel.carrier == "rpcrdma"
     assert unload() is None
     assert module_state.load() is None
+
+
+def test_dry_run_prints_the_commands_that_load_runs(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # neither the journal nor a build nor root
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(undo, "journal", pytest.fail)
+    monkeypatch.setattr(module_build, "build", pytest.fail)
+    file = replace(FILE, parameters=("credits:Credits, 2 to 1024 (default 64) (uint)",))
+    monkeypatch.setattr(kernel_modules, "in_file", lambda _: file)
+    module_cli.load(Path(FILE.path), ["credits=32"], dry_run=True)
+    steps = capsys.readouterr().out.splitlines()
+    assert (kernel.calls, kernel.carrier) == ([], "rpcrdma")
+    assert not (kernel.sys.parent / "state").exists()
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    load(credits="32")
+    assert steps == [f"would run {command}" for command in kernel.calls]
+    assert module_swap.loading(Path(FILE.path), ["credits=32"]) == []
+    assert module_swap.loading(Path(FILE.path), ["credits=16"]) == ["set nfsrdma.credits to 16"]
+
+
+def test_dry_run_names_the_build_that_load_would_make(
+    kernel: Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NFSRDMA_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernel_modules, "in_file", pytest.fail)
+    steps = module_swap.loading(None, ["client=N", "server_name=nfr"])
+    path = module_build.path_of(RELEASE, module_source.find())
+    insmod = f"run insmod {path} client=N server_name=nfr"
+    assert steps == [f"build {path} for {RELEASE}", insmod]
+    assert kernel.calls == []
+    assert not (tmp_path / "cache").exists()
+
+
+def test_dry_run_has_the_errors_of_load(kernel: Kernel) -> None:
+    kernel.references = 1
+    with pytest.raises(UserError, match="module rpcrdma is in use"):
+        module_swap.loading(Path(FILE.path), [])
+    kernel.references = 0
+    with pytest.raises(UserError, match="has no parameter 'speed'"):
+        module_swap.loading(Path(FILE.path), ["speed=1"])
 
 
 def test_where_nothing_was_before_nothing_is_after(kernel: Kernel) -> None:

@@ -79,14 +79,19 @@ def build(
         if force or not cached(release, source):
             source.copy(draft)
             _make(headers, draft, source.module, lambda: watch(release))
-            _keep(draft, _file(release, source))
-    return Build(release, _file(release, source), fresh=True)
+            _keep(draft, path_of(release, source))
+    return Build(release, path_of(release, source), fresh=True)
 
 
 def cached(release: str, source: Source) -> Path | None:
     """The cached build of this source for a kernel; None if there is none."""
-    path = _file(release, source)
+    path = path_of(release, source)
     return path if path.is_file() else None
+
+
+def path_of(release: str, source: Source) -> Path:
+    """Where the cache has, or would have, the build of this source for a kernel."""
+    return _place(release, source) / f"{source.module}.ko"
 
 
 def all_cached(release: str, module: str = OURS) -> list[Path]:
@@ -119,10 +124,6 @@ def _cache() -> Path:
 
 def _place(release: str, source: Source) -> Path:
     return _cache() / release / source.hash
-
-
-def _file(release: str, source: Source) -> Path:
-    return _place(release, source) / f"{source.module}.ko"
 
 
 def _headers(release: str) -> Path:

@@ -16,6 +16,7 @@ __all__ = [
     "TREE",
     "Registered",
     "add_and_install",
+    "install_commands",
     "others",
     "parse",
     "registered",
@@ -73,12 +74,18 @@ def source_folder(version: str) -> Path:
     return Path(f"/usr/src/{OURS}-{version}")
 
 
+def install_commands(version: str, release: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The commands that register the source folder, and build and install it for a kernel."""
+    words = ("-m", OURS, "-v", version)
+    return ("dkms", "add", *words), ("dkms", "install", *words, "-k", release)
+
+
 def add_and_install(version: str, release: str) -> None:
     """Have DKMS build and install the source folder for a kernel, and verify it."""
     hint = f"see {TREE}/{OURS}/{version}/build/make.log"
-    words = ("-m", OURS, "-v", version)
-    run("dkms", "add", *words)
-    run("dkms", "install", *words, "-k", release, timeout=_TIMEOUT, hint=hint)
+    add, install = install_commands(version, release)
+    run(*add)
+    run(*install, timeout=_TIMEOUT, hint=hint)
     found = [r for r in registered() or [] if (r.version, r.kernel) == (version, release)]
     if not found or not found[0].state.startswith("installed"):
         state = found[0].state if found else "not registered"

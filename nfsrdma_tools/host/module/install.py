@@ -16,6 +16,7 @@ keeps the kernel's own module available.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 from nfsrdma_tools import module_source
@@ -24,13 +25,13 @@ from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.module import dkms
-from nfsrdma_tools.host.module.build import Build
+from nfsrdma_tools.host.module.build import Build, cached
 from nfsrdma_tools.host.state import Installed, installed_state
 from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
-__all__ = ["CONF", "check", "install", "installed", "uninstall"]
+__all__ = ["CONF", "check", "install", "installed", "installing", "uninstall"]
 
 CONF = Path("/etc/modprobe.d/nfsrdma.conf")
 _TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
@@ -79,6 +80,37 @@ def install(build: Build, journal: Journal) -> bool:
     write_atomically(CONF, _TEXT)
     _verify(build)
     return True
+
+
+def installing() -> list[str]:
+    """The steps of ``install``, without a build; none if this source is installed.
+
+    Raises the errors of ``install`` that the present state causes, except that root is required.
+    """
+    source, release = module_source.find(), os.uname().release
+    old, path = installed(), cached(release, source)
+    if old and path and _in_effect(Build(release, path, fresh=False)):
+        return []
+    steps = [] if path else [f"build {OURS} {source.version} for {release}"]
+    if old:
+        kept = dkms.KEY if dkms.others() else ()
+        steps += [text for x in reversed(_way_back(old, kept)) if (text := _undo_step(x))]
+    else:
+        _refuse_foreign(source.version)
+    commands = dkms.install_commands(source.version, release)
+    return [
+        *steps,
+        f"copy {source.folder} to {dkms.source_folder(source.version)}",
+        *(f"run {shlex.join(command)}" for command in commands),
+        f"write {CONF}",
+    ]
+
+
+def _undo_step(action: Remove | Run) -> str:
+    """What an undo would do now; "" if nothing."""
+    if isinstance(action, Run):
+        return f"run {action}" if Path(action.when).exists() else ""
+    return str(action) if os.path.lexists(action.path) else ""
 
 
 def uninstall() -> Installed | None:

@@ -11,16 +11,18 @@ swaps.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from nfsrdma_tools import module_source
 from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import CommandError, MismatchError, UserError, one_line
 from nfsrdma_tools.files import read
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module.parameters import is_off
+from nfsrdma_tools.host.module.parameters import checked, is_off
 from nfsrdma_tools.host.module.users import refuse_used
 from nfsrdma_tools.host.state import ModuleState, module_state
 from nfsrdma_tools.host.transports import (
@@ -34,7 +36,7 @@ from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["beside", "check_room", "is_ready", "load", "prepare", "ready", "unload"]
+__all__ = ["beside", "check_room", "is_ready", "load", "loading", "prepare", "ready", "unload"]
 
 _SYS = Path("/sys/module")
 # parameters that are fixed when the module is loaded, with their defaults
@@ -49,6 +51,10 @@ def beside(settings: Mapping[str, str]) -> bool:
 def check_room(settings: dict[str, str]) -> None:
     """UserError unless ours can replace the loaded module: call it before a long build."""
     _require_root()
+    _refuse_obstacles(settings)
+
+
+def _refuse_obstacles(settings: dict[str, str]) -> None:
     for name in _to_unload(_fixed_parameters() | settings):
         if name == KERNELS and name not in kernel_modules.loaded():
             hint = "boot a kernel that builds it as a module"
@@ -80,6 +86,35 @@ def load(file: ModuleFile, settings: dict[str, str], journal: Journal) -> bool:
     module_state.save(ModuleState(file.path, wanted, before))
     _insert()
     return True
+
+
+def loading(path: Path | None, settings: Sequence[str]) -> list[str]:
+    """The steps of ``load`` with a module file, or with the build of this source (None).
+
+    Raises the errors of ``load`` that the present state causes, except that root is required.
+    Builds nothing: without a cached build, the names and values of ``settings`` are not checked,
+    and the modules that the build will need are unknown.
+    """
+    given = dict(setting.partition("=")[::2] for setting in settings)
+    _refuse_obstacles(given)
+    release, steps = os.uname().release, []
+    if path is None:
+        source = module_source.find()
+        path = module_build.path_of(release, source)
+        if not path.is_file():
+            steps.append(f"build {path} for {release}")
+    if not steps:
+        file = kernel_modules.in_file(path)
+        _require_running(file)
+        given = checked(settings, file)
+        if OURS in kernel_modules.loaded() and kernel_modules.srcversion(OURS) == file.srcversion:
+            return [f"set {OURS}.{name} to {value}" for name, value in _differing(given)]
+        path, here = Path(file.path), kernel_modules.loaded()
+        needed = (name for name in file.depends if name not in here)
+        steps += [f"run modprobe -- {name}" for name in needed]
+    wanted = _fixed_parameters() | given
+    insmod = shlex.join(_insmod(ModuleState(str(path), wanted)))
+    return [*steps, *(f"run rmmod -- {name}" for name in _to_unload(wanted)), f"run {insmod}"]
 
 
 @module_state.locked()
@@ -150,6 +185,10 @@ def ready(transport: str) -> None:
 
 def _require(file: ModuleFile) -> None:
     _require_root()
+    _require_running(file)
+
+
+def _require_running(file: ModuleFile) -> None:
     built_for, running = file.vermagic.split(" ")[0], os.uname().release
     if file.name != OURS:
         raise UserError(
@@ -183,13 +222,18 @@ def _fixed_parameters() -> dict[str, str]:
 
 
 def _set(settings: Mapping[str, str], journal: Journal) -> None:
+    for name, value in _differing(settings):
+        Tunable.parse(f"{OURS}.{name}").set(value, journal)
+
+
+def _differing(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The settings that our loaded module does not have; UserError for one that is fixed."""
     now = kernel_modules.parameters(OURS)
     for name, value in settings.items():
         if name in _FIXED and now.get(name) != value:
             what = f"{OURS} is loaded with {name}={now.get(name, '')}, and keeps that until unload"
             raise UserError(what, "run nfsrdma module unload, then try again")
-        if name not in _FIXED:
-            Tunable.parse(f"{OURS}.{name}").set(value, journal)
+    return [(name, value) for name, value in settings.items() if now.get(name) != value]
 
 
 def _remove(name: str) -> None:
