@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+from unit.room_pictures import arrows_of, circle
 
 ROOT = Path(__file__).parents[2]
 KMOD = ROOT / "kmod"
@@ -33,7 +34,6 @@ VARIABLE = re.compile(
 # an inline function of a header, with its body
 INLINE = re.compile(r"^static inline [\w \t*]*?(\w+)\([^;{}]*\)\n\{.*?^\}", re.M | re.S)
 TRACE = re.compile(r"\btrace_nfsrdma_\w+\(")
-REACH = 1.0  # in units of the picture
 
 Arrows = set[tuple[str, str]]
 
@@ -57,52 +57,6 @@ def included(path: Path) -> set[str]:
 
 def arrows(files: Iterable[Path]) -> Arrows:
     return {(path.parent.name, room) for path in files for room in included(path) if room}
-
-
-def drawn(picture: str) -> Arrows:
-    """The arrows of a picture: from the box where a line begins to the box where it ends."""
-    boxes = {tag["id"]: tag for tag in tags(picture, "rect") if "id" in tag}
-
-    def box_at(point: str) -> str:
-        x, y = map(float, point.split(","))
-        (found,) = (name for name, box in boxes.items() if on_edge(box, x, y))
-        return found
-
-    lines = tags(picture, "polyline")
-    assert all("marker-end" in line for line in lines)
-    points = [line["points"].split() for line in lines]
-    found = [(box_at(each[0]), box_at(each[-1])) for each in points]
-    assert len(found) == len(set(found)), "an arrow is drawn twice"
-    return set(found)
-
-
-def tags(picture: str, name: str) -> list[dict[str, str]]:
-    """The attributes of each element of a name."""
-    found = re.findall(rf"<{name} ([^>]*)>", picture)
-    return [dict(re.findall(r'([\w-]+)="([^"]*)"', each)) for each in found]
-
-
-def on_edge(box: Mapping[str, str], x: float, y: float) -> bool:
-    left, top, width, height = (float(box[key]) for key in ("x", "y", "width", "height"))
-    inside = left - REACH <= x <= left + width + REACH and top - REACH <= y <= top + height + REACH
-    to_edge = min(abs(x - left), abs(x - left - width), abs(y - top), abs(y - top - height))
-    return inside and to_edge <= REACH
-
-
-def circle(graph: Mapping[str, set[str]]) -> list[str]:
-    """A circle of a graph, with its first node again at the end; empty if there is none."""
-    done: set[str] = set()
-
-    def walk(node: str, path: list[str]) -> list[str]:
-        if node in path:
-            return [*path[path.index(node) :], node]
-        if node in done:
-            return []
-        found = next(filter(None, (walk(n, [*path, node]) for n in graph.get(node, ()))), [])
-        done.add(node)
-        return found
-
-    return next(filter(None, (walk(node, []) for node in sorted(graph))), [])
 
 
 def calls(source: Mapping[str, str]) -> dict[str, set[str]]:
@@ -155,16 +109,16 @@ def test_each_folder_is_a_room_and_each_file_is_in_one() -> None:
 
 
 def test_the_picture_shows_the_includes() -> None:
-    assert drawn(PICTURE.read_text()) == arrows(FILES)
+    assert arrows_of(PICTURE.read_text()) == arrows(FILES)
 
 
 def test_the_picture_is_read_not_assumed() -> None:
     text = PICTURE.read_text()
     line = re.search(r'<polyline points="290,180 290,250"[^>]*>', text)
     assert line
-    assert drawn(text) - drawn(text.replace(line[0], "")) == {("client", "memory")}
+    assert arrows_of(text) - arrows_of(text.replace(line[0], "")) == {("client", "memory")}
     turned = line[0].replace("290,180 290,250", "290,250 290,180")
-    assert ("memory", "client") in drawn(text.replace(line[0], turned))
+    assert ("memory", "client") in arrows_of(text.replace(line[0], turned))
 
 
 def test_no_arrow_leads_back_or_aside() -> None:
