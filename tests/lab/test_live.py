@@ -44,7 +44,7 @@ def test_a_browser_shows_what_fio_measures(watched: Scene, browser: Browser) -> 
     with watched.load(5) as account:
         job = account()["read"]
     last = watched.now()
-    until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
+    until(lambda: browser.state("frames.at(-1).time") > last + 1, "the frame after the load")
     rate = browser.shown(since) / (job["runtime"] / 1000)
     assert rate == pytest.approx(job["bw_bytes"], rel=0.02)
     row = browser.text("#mounts tbody")
@@ -64,7 +64,11 @@ def test_a_link_that_goes_down_is_an_event_of_the_next_two_intervals(
         watched.lab.run("client", "ip", "link", "set", "eth1", "up")
     until(lambda: events(browser, "link up", since), "link up")
     assert event["where"] == "rxe0/1"
-    after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
+    after = [
+        t
+        for t in browser.state("frames.map(frame => frame.time)")
+        if since < t <= event["time"] + 0.01
+    ]
     assert len(after) <= 2
     assert "link down" in browser.text("#events")
     with watched.load(3) as account:
@@ -86,7 +90,11 @@ def test_an_unplugged_cable_under_load_is_reported_as_soon(
         until(lambda: browser.shown(again) > 0, "reads after")
         assert account()["error"] == 0
     assert event["where"] == "rxe0/1"
-    after = [t for t in browser.state("frames.map(f => f.t)") if since < t <= event["time"] + 0.01]
+    after = [
+        t
+        for t in browser.state("frames.map(frame => frame.time)")
+        if since < t <= event["time"] + 0.01
+    ]
     assert len(after) <= 2
     assert "link down" in browser.text("#events")
 

@@ -70,7 +70,7 @@ def test_dashboard_in_a_browser_shows_what_fio_reads(both_ours: Lab) -> None:
         with watched.load(5) as account:
             job = account()["read"]
         last = watched.now()
-        until(lambda: browser.state("frames.at(-1).t") > last + 1, "the frame after the load")
+        until(lambda: browser.state("frames.at(-1).time") > last + 1, "the frame after the load")
         assert browser.shown(since) == pytest.approx(job["io_bytes"], rel=0.02)
         row = browser.text("#mounts tbody")
         assert MOUNT in row
