@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from nfsrdma_tools.host.nfs.mounts import Target
 from nfsrdma_tools.sweep.choice import choose
 from nfsrdma_tools.sweep.fleet import Crowd, alike, crowds, enough, rounds
 from nfsrdma_tools.sweep.plan import Cell, Plan
@@ -106,7 +105,7 @@ def _of_server(store: Store, plan: Plan) -> Sequence[Sample]:
     """The samples of the plan's server: by its name, or of the only server in the store."""
     loads = store.loads()
     alone = next(iter(loads.values())) if len(loads) == 1 else ()
-    return loads.get(Target.parse(plan.target).host, alone)
+    return loads.get(plan.server, alone)
 
 
 def _hosts(plan: Plan, trials: Sequence[Trial], names: Mapping[str, str]) -> Iterable[Host]:

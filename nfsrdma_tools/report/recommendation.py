@@ -6,7 +6,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from nfsrdma_tools.host.nfs.personality import DEFAULT
 from nfsrdma_tools.report import captions, style
 from nfsrdma_tools.report.study import Point, Study
 from nfsrdma_tools.sizes import format_size
@@ -70,7 +69,7 @@ def _default(study: Study, best: Point) -> Point | None:
     No READ is larger than the window, so a larger rsize would have no effect.
     """
     points = study.of(best.cell.transport)
-    first = min(points, key=lambda p: (p.cell.personality not in (None, DEFAULT), p.cell))
+    first = min(points, key=lambda p: (not p.cell.has_default_personality, p.cell))
     peers = [point for point in points if point.variant == first.variant]
     same = [p for p in peers if p.cell.rsize * p.cell.read_ahead == DEFAULT_WINDOW]
     return max(same, key=lambda p: p.cell.rsize, default=None)

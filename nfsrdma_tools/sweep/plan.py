@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from nfsrdma_tools.errors import UsageError, UserError
-from nfsrdma_tools.host.nfs.personality import OPTIMISTIC, PERSONALITIES
+from nfsrdma_tools.host.nfs.personality import DEFAULT, OPTIMISTIC, PERSONALITIES
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.sizes import format_size
 
@@ -64,6 +64,11 @@ class Cell:
     def personality(self) -> str | None:
         """The personality to request; None if the plan does not vary it."""
         return dict(self.axes).get(PERSONALITY)
+
+    @property
+    def has_default_personality(self) -> bool:
+        """Whether the mount has the module's default personality, or a transport without any."""
+        return self.personality in (None, DEFAULT)
 
     @property
     def tunables(self) -> tuple[tuple[str, str], ...]:
@@ -129,6 +134,13 @@ class Plan:
     def __post_init__(self) -> None:
         _check_words(self)
         _check_numbers(self)
+
+    @property
+    def server(self) -> str:
+        """The host of the target; UsageError for a target that no mount can have."""
+        from nfsrdma_tools.host.nfs.mounts import Target
+
+        return Target.parse(self.target).host
 
     def cells(self) -> tuple[Cell, ...]:
         """The whole grid, in a fixed order."""

@@ -217,7 +217,7 @@ def _now() -> str:
 
 def tunables(bench: Bench, cell: Cell) -> list[tuple[Tunable, str]]:
     """The cell's tunables, bound to their host, with the requested values."""
-    host = Target.parse(bench.plan.target).host
+    host = bench.plan.server
     return [
         (Tunable.parse(name).on(host, bench.server_ssh), value) for name, value in cell.tunables
     ]
