@@ -13,11 +13,13 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools.errors import UserError
 
 __all__ = [
+    "FileChange",
     "lib_dir",
     "opened_regular",
     "raw",
@@ -27,6 +29,28 @@ __all__ = [
     "state_dir",
     "write_atomically",
 ]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A change of a file, for --dry-run; a text is None where the file does not exist."""
+
+    path: Path
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        """The change in one line, and the unified diff below it."""
+        import difflib  # loaded only by commands with --dry-run
+
+        verb = "remove" if self.after is None else "write" if self.before is None else "change"
+        source, target = (
+            "/dev/null" if text is None else str(self.path) for text in (self.before, self.after)
+        )
+        old, new = ((text or "").splitlines() for text in (self.before, self.after))
+        diff = difflib.unified_diff(old, new, source, target, lineterm="")
+        return "\n".join([f"{verb} {self.path}", *diff])
+
 
 _AT_ONCE = 16 << 10
 

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfsrdma_tools.errors import printable
+
+if TYPE_CHECKING:
+    from nfsrdma_tools.files import FileChange
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -31,13 +34,18 @@ def print_line(facts: Mapping[str, object]) -> None:
     print(_text(facts), flush=True)
 
 
-def print_changes(changes: Sequence[str], as_json: bool) -> None:
-    """Print what a command would change (--dry-run); each text begins with a verb."""
+def print_changes(changes: Sequence[str | FileChange], as_json: bool) -> None:
+    """Print what a command would change (--dry-run); each text begins with a verb.
+
+    A change of a file has its unified diff below it.
+    """
     if as_json:
-        print_json({"dry_run": True, "changes": list(changes)})
+        print_json({"dry_run": True, "changes": [str(change) for change in changes]})
         return
-    for text in changes or ("change nothing",):
-        print(printable(f"would {text}"))
+    for change in changes or ("change nothing",):
+        # a path in a step may contain a newline; only a diff has lines
+        lines = [change] if isinstance(change, str) else str(change).splitlines()
+        print("\n".join(printable(line.expandtabs()) for line in (f"would {lines[0]}", *lines[1:])))
 
 
 def print_inventory(groups: Mapping[str, Any]) -> None:

@@ -76,6 +76,7 @@ def apply(
     remount: Annotated[
         bool, flag("Unmount and mount now, and verify the new values.", "--remount")
     ] = False,
+    dry_run: DryRun = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -91,8 +92,12 @@ def apply(
     if (store is None) == (mount is None) or (store and any(s is not None for s in sizes)):
         what = "tune apply needs either a STORE, or --mount DIR with values"
         raise UsageError(what, "see `nfsrdma tune apply --help`")
-    _require_root()
+    if not dry_run:
+        _require_root()
     request = by_store(store, directory, transport) if store else by_hand(mount or Path(), *sizes)
+    if dry_run:
+        print_changes(tuning.applying(request, remount=remount), as_json)
+        return
     state = tuning.apply(request, remount=remount)
     print_json(facts(state)) if as_json else _report(state)
 

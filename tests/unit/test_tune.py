@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nfsrdma_tools.cli import tune as tune_cli
 from nfsrdma_tools.errors import MismatchError, UserError
+from nfsrdma_tools.files import FileChange
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.state import tune_state
 from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
@@ -456,6 +458,77 @@ def test_only_what_reads_a_changed_file_reloads(root: Path, refused: Path) -> No
     assert (refused / "ran").read_text() == "daemon-reload\n"
     tuning.apply(tuning.TuneRequest(Path("/mnt/last"), read_ahead_kb=64), root)
     assert (refused / "ran").read_text() == "daemon-reload\ncontrol --reload\n"
+
+
+@pytest.mark.parametrize(
+    "tuned",
+    [
+        None,
+        tuning.TuneRequest(DATA, rsize=32768, read_ahead_kb=64),
+        tuning.TuneRequest(DATA, wsize=8192),
+    ],
+)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        tuning.TuneRequest(DATA, rsize=131072, read_ahead_kb=256),
+        tuning.TuneRequest(DATA, rsize=131072),
+        tuning.TuneRequest(DATA, read_ahead_kb=256),
+    ],
+)
+def test_dry_run_prints_the_changes_that_apply_makes(
+    root: Path, refused: Path, tuned: tuning.TuneRequest | None, request_: tuning.TuneRequest
+) -> None:
+    if tuned:
+        tuning.apply(tuned, root)
+    (refused / "ran").unlink(missing_ok=True)
+    before = everything(root)
+    changes = tuning.applying(request_, root)
+    assert everything(root) == before
+    assert not (refused / "ran").exists()
+    tuning.apply(request_, root)
+    after, state = everything(root), str(tune_state.path(root))
+    for change in changes:
+        if isinstance(change, FileChange):
+            for text, there in ((change.before, before), (change.after, after)):
+                bytes_ = there.get(str(change.path), (0, None))[1]
+                assert bytes_ == (None if text is None else text.encode(errors="surrogateescape"))
+    files = {path for path, (_, text) in (before | after).items() if text and path != state}
+    assert {path for path in files if before.get(path) != after.get(path)} == {
+        str(change.path) for change in changes if isinstance(change, FileChange)
+    }
+    ran = dict.fromkeys((refused / "ran").read_text().splitlines())
+    steps = [change.split(" ", 2)[2] for change in changes if isinstance(change, str)]
+    assert sorted(steps) == sorted(ran)
+
+
+def test_dry_run_needs_no_root_and_prints_a_diff(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(tune_cli, "_require_root", pytest.fail)
+    changes = tuning.applying(tuning.TuneRequest(DATA, rsize=131072), root)
+    monkeypatch.setattr(tuning, "applying", lambda *_, **__: changes)
+    monkeypatch.setattr(tuning, "apply", pytest.fail)
+    tune_cli.apply(mount=DATA, rsize="128k", dry_run=True)
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        f"would change {root}/etc/fstab",
+        f"--- {root}/etc/fstab",
+        f"+++ {root}/etc/fstab",
+    ]
+    changed = [line.split() for line in said[3:] if line[0] in "+-"]
+    assert [(words[0][0], words[3].split(",")[2]) for words in changed] == [
+        ("-", "rsize=32768"), ("+", "rsize=131072"),
+    ]  # fmt: skip
+
+
+def test_dry_run_has_the_errors_of_apply(root: Path) -> None:
+    with pytest.raises(UserError, match="mounts NFS on /mnt/none"):
+        tuning.applying(tuning.TuneRequest(Path("/mnt/none"), rsize=65536), root)
+    (root / "usr/bin/python3").unlink()
+    with pytest.raises(UserError, match="the udev rule needs it"):
+        tuning.applying(tuning.TuneRequest(DATA, read_ahead_kb=64), root)
 
 
 def test_a_lock_on_etc_blocks_nothing(root: Path) -> None:

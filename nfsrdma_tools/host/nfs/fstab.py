@@ -25,6 +25,7 @@ __all__ = [
     "line_with_sizes",
     "nfs_lines",
     "replace",
+    "replaced",
     "require",
     "with_sizes",
 ]
@@ -117,9 +118,13 @@ def replace(path: Path, before: str, after: str) -> None:
 
     Raises MismatchError unless the file contains the line exactly once.
     """
-    lines = require(path, before)
-    lines[lines.index(before)] = after
-    write_atomically(path, "\n".join(lines))
+    require(path, before)
+    write_atomically(path, replaced(read(path), before, after))
+
+
+def replaced(text: str, before: str, after: str) -> str:
+    """A text of fstab with the line ``before`` replaced by ``after``."""
+    return "\n".join(after if line == before else line for line in text.split("\n"))
 
 
 def require(path: Path, line: str) -> list[str]:

@@ -29,8 +29,7 @@ def reload_udev() -> None:
 
 def reload_systemd() -> None:
     """Have systemd reload fstab and its units."""
-    if mount_unit.SYSTEMD.is_dir():
-        run("systemctl", "daemon-reload")
+    run("systemctl", "daemon-reload")
 
 
 def set_read_ahead(directory: Path, kb: int) -> None:

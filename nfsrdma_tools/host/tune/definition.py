@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.tune import mount_unit
 
-__all__ = ["Edit", "plan", "put", "put_back", "reverting"]
+__all__ = ["Edit", "plan", "put", "put_back", "resulting", "reverting"]
 
 
 @dataclass(frozen=True)
@@ -24,37 +24,51 @@ class Edit:
     after: str
 
 
-def plan(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+def plan(
+    directory: Path, rsize: int | None, wsize: int | None, root: Path, old: Edit | None = None
+) -> Edit | None:
     """The edit that gives the mount these sizes (bytes); None if no size is given.
 
+    With ``old``, the edit to make after ``put_back`` has reverted that one.
     A unit written by hand takes precedence over fstab, as it does for systemd.
     Raises UserError if sizes are given and nothing defines the mount.
     """
     if rsize is wsize is None:
         return None
-    edit = _unit_edit(directory, rsize, wsize, root) or _fstab_edit(directory, rsize, wsize, root)
+    sizes = (rsize, wsize)
+    edit = _unit_edit(directory, sizes, root, old) or _fstab_edit(directory, sizes, root, old)
     if edit is None:
         what = f"no line of {root / 'etc/fstab'} and no mount unit mounts NFS on {directory}"
         raise UserError(what, "add one, or give only --read-ahead")
     return edit
 
 
-def _unit_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+def _unit_edit(
+    directory: Path, sizes: tuple[int | None, int | None], root: Path, old: Edit | None
+) -> Edit | None:
     if root != Path("/") or not mount_unit.SYSTEMD.is_dir():
         return None
     unit = mount_unit.name(directory)
     text = mount_unit.cat(unit)
+    if old and old.before is None:
+        # systemctl cat prints the unit and all its drop-ins, each as it is
+        text = text.replace(old.after, "")
     if not mount_unit.is_written_by_hand(text):
         return None
-    return Edit(mount_unit.dropin(unit, root), None, mount_unit.dropin_text(text, rsize, wsize))
+    return Edit(mount_unit.dropin(unit, root), None, mount_unit.dropin_text(text, *sizes))
 
 
-def _fstab_edit(directory: Path, rsize: int | None, wsize: int | None, root: Path) -> Edit | None:
+def _fstab_edit(
+    directory: Path, sizes: tuple[int | None, int | None], root: Path, old: Edit | None
+) -> Edit | None:
     file = root / "etc/fstab"
-    line = fstab.find(files.read(file), directory)
+    text = files.read(file)
+    if old and old.before is not None:
+        text = fstab.replaced(text, old.after, old.before)
+    line = fstab.find(text, directory)
     if line is None:
         return None
-    return Edit(file, line, fstab.line_with_sizes(line, rsize, wsize))
+    return Edit(file, line, fstab.line_with_sizes(line, *sizes))
 
 
 def put(edit: Edit) -> None:
@@ -78,6 +92,23 @@ def put_back(edit: Edit) -> None:
     files.remove(edit.file)
     with contextlib.suppress(OSError):
         edit.file.parent.rmdir()
+
+
+def resulting(old: Edit | None, new: Edit | None) -> dict[Path, str | None]:
+    """The texts of the files after ``put_back(old)`` and ``put(new)``; None: removed.
+
+    MismatchError if the line or the file of ``old`` was changed in the meantime.
+    """
+    texts: dict[Path, str | None] = {}
+    if old and reverting(old):
+        restored = old.before and fstab.replaced(files.read(old.file), old.after, old.before)
+        texts[old.file] = restored
+    if new and new.before is not None:
+        text = texts.get(new.file) or files.read(new.file)
+        texts[new.file] = fstab.replaced(text, new.before, new.after)
+    elif new:
+        texts[new.file] = new.after
+    return texts
 
 
 def reverting(edit: Edit) -> list[str]:

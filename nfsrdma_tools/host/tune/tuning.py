@@ -14,17 +14,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.files import FileChange
 from nfsrdma_tools.host.nfs import mounts, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
-from nfsrdma_tools.host.tune import activation, udev_rule
+from nfsrdma_tools.host.tune import activation, mount_unit, udev_rule
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune.definition import Edit
 
-__all__ = ["PartlyUndoneError", "TuneRequest", "TuneState", "apply", "show", "undo", "undoing"]
+__all__ = [
+    "PartlyUndoneError",
+    "TuneRequest",
+    "TuneState",
+    "apply",
+    "applying",
+    "show",
+    "undo",
+    "undoing",
+]
 
 SLASH = Path("/")
 
@@ -114,6 +126,35 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
     return _state(tuned, root)
 
 
+def applying(
+    request: TuneRequest, root: Path = SLASH, remount: bool = False
+) -> list[str | FileChange]:
+    """The changes that ``apply`` would make; those of the state file are left out.
+
+    Raises the errors of ``apply`` that the present state causes.
+    """
+    old, mount = _known(request.directory, root), _mount(request.directory, root)
+    was = old.read_ahead_was_kb if old else _read_ahead(mount)
+    previous = _edit(old) if old else None
+    tuned = _plan(request, mount, was, root, previous)
+    texts = tune_definition.resulting(previous, _edit(tuned))
+    rows = [row for row in tune_state.load(root) or [] if row != old]
+    if tuned.read_ahead_kb is not None:
+        texts |= udev_rule.outdated(root)
+    elif all(row.read_ahead_kb is None for row in rows):
+        texts |= dict.fromkeys(udev_rule.installed(root))
+    pairs = [(path, files.readable(path) if path.exists() else None) for path in texts]
+    changes = [FileChange(path, now, texts[path]) for path, now in pairs if now != texts[path]]
+    steps = _activations(old, root, was if tuned.read_ahead_kb is None else None) if old else []
+    steps += _activations(tuned, root, tuned.read_ahead_kb)
+    return [
+        *([f"unmount {request.directory}"] if remount and mount else []),
+        *changes,
+        *dict.fromkeys(step.text for step in steps),
+        *([f"mount {request.directory}"] if remount else []),
+    ]
+
+
 def show(root: Path = SLASH) -> list[TuneState]:
     """All tuned mounts with their values in effect."""
     return [_state(tuned, root) for tuned in tune_state.load(root) or []]
@@ -187,8 +228,14 @@ def _read_ahead(mount: Mount | None) -> int | None:
     return readahead.get_kb(mount.device) if mount else None
 
 
-def _plan(request: TuneRequest, mount: Mount | None, was: int | None, root: Path) -> Tuned:
-    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root)
+def _plan(
+    request: TuneRequest,
+    mount: Mount | None,
+    was: int | None,
+    root: Path,
+    old: Edit | None = None,
+) -> Tuned:
+    edit = tune_definition.plan(request.directory, request.rsize, request.wsize, root, old)
     return Tuned(
         directory=str(request.directory),
         rsize=request.rsize,
@@ -217,19 +264,30 @@ def _put(tuned: Tuned, root: Path) -> None:
         tune_definition.put(edit)
     if tuned.read_ahead_kb is not None:
         udev_rule.install(root)
-    for activate in _activations(tuned, root, tuned.read_ahead_kb):
-        activate()
+    for step in _activations(tuned, root, tuned.read_ahead_kb):
+        step.run()
 
 
-def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[Callable[[], None]]:
+class _Step(NamedTuple):
+    """A step as --dry-run prints it, and the function that makes it."""
+
+    text: str
+    run: Callable[[], None]
+
+
+def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
     """The steps that put changed files of a mount into effect, and this read-ahead."""
     if root != SLASH:
         return []
-    steps: list[Callable[[], None]] = [activation.reload_systemd] if tuned.file else []
+    steps: list[_Step] = []
+    if tuned.file and mount_unit.SYSTEMD.is_dir():
+        steps.append(_Step("run systemctl daemon-reload", activation.reload_systemd))
     if tuned.read_ahead_kb is not None:
-        steps.append(activation.reload_udev)
-        if kb is not None:
-            steps.append(partial(activation.set_read_ahead, Path(tuned.directory), kb))
+        steps.append(_Step("run udevadm control --reload", activation.reload_udev))
+        # a mount that is made later gets it from the udev rule
+        if kb is not None and mounts.find(directory := Path(tuned.directory)):
+            set_now = partial(activation.set_read_ahead, directory, kb)
+            steps.append(_Step(f"set read_ahead_kb of {directory} to {kb}", set_now))
     return steps
 
 
@@ -277,7 +335,7 @@ def _take_back(tuned: Tuned, root: Path) -> list[str]:
     if all(row.read_ahead_kb is None for row in rest):
         udev_rule.remove(root)
     steps = _activations(tuned, root, tuned.read_ahead_was_kb)
-    failures = [text for step in steps for text in _failure(step)]
+    failures = [text for step in steps for text in _failure(step.run)]
     tune_state.save(rest or None, root)
     return failures
 

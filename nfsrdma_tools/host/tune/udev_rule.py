@@ -14,7 +14,7 @@ from nfsrdma_tools import files
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.tune import udev_helper
 
-__all__ = ["HELPER", "RULE", "install", "installed", "remove", "rule_text"]
+__all__ = ["HELPER", "RULE", "install", "installed", "outdated", "remove", "rule_text"]
 
 RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
 HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
@@ -36,14 +36,19 @@ def install(root: Path) -> list[Path]:
 
     UserError if the system has no Python to run the helper.
     """
+    texts = outdated(root)
+    for path, text in texts.items():
+        files.write_atomically(path, text)
+    return [*texts]
+
+
+def outdated(root: Path) -> dict[Path, str]:
+    """The files that ``install`` would write below ``root``, and their texts; the same error."""
     if not (root / PYTHON).exists():
         what = f"{root / PYTHON} does not exist, and the udev rule needs it"
         raise UserError(what, "install the distribution's package python3")
-    wanted = {HELPER: Path(udev_helper.__file__).read_text(), RULE: rule_text()}
-    changed = [root / path for path, text in wanted.items() if files.readable(root / path) != text]
-    for path in changed:
-        files.write_atomically(path, wanted[path.relative_to(root)])
-    return changed
+    texts = {root / HELPER: Path(udev_helper.__file__).read_text(), root / RULE: rule_text()}
+    return {path: text for path, text in texts.items() if files.readable(path) != text}
 
 
 def installed(root: Path) -> list[Path]:
