@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exact keys of each JSON document that a command prints, beside the documents' version.
+
+If a test here fails, a key was renamed, removed or added.  Rename a field only if you raise
+SCHEMA_VERSION, because scripts read the documents.  Snapshots have theirs in test_live_json.py.
+"""
+
+import json
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from nfsrdma_tools.cli import doctor, explain, lab, link, module, mount, results, server, tune
+from nfsrdma_tools.cli import report as report_cli
+from nfsrdma_tools.cli.output import SCHEMA_VERSION, print_line
+from nfsrdma_tools.cli.trace import JsonIntervals
+from nfsrdma_tools.host import checks
+from nfsrdma_tools.host.checks.finding import Finding
+from nfsrdma_tools.host.kernel_log import explain as kernel_log
+from nfsrdma_tools.host.kernel_log.explain import Explanation
+from nfsrdma_tools.host.module import status as module_status
+from nfsrdma_tools.host.module.status import Status
+from nfsrdma_tools.host.nfs import mounting, mounts
+from nfsrdma_tools.host.nfs.mounts import MountState
+from nfsrdma_tools.host.nfsd import serving
+from nfsrdma_tools.host.nfsd.serving import Serving
+from nfsrdma_tools.host.rdma import nldev
+from nfsrdma_tools.host.rdma.nldev import Link
+from nfsrdma_tools.host.tune import tuning
+from nfsrdma_tools.host.tune.tuning import TuneState
+from nfsrdma_tools.lab import image, nodes, paths
+from nfsrdma_tools.probes.intervals import Cost, Interval
+from nfsrdma_tools.probes.maps import Losses
+from nfsrdma_tools.sweep import progress
+from nfsrdma_tools.sweep.plan import Plan
+from nfsrdma_tools.sweep.store import Store
+from nfsrdma_tools.sweep.trial_record import Trial
+
+PATCH = pytest.MonkeyPatch
+PLAIN = {str: "x", int: 1, float: 1.0, bool: True, Path: Path("/x"), Any: "x", object: "x"}
+
+
+def filled(kind: Any) -> Any:
+    """A value of a type in which no list, mapping or optional value is empty."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in PLAIN:
+        return PLAIN[kind]
+    if origin in (Union, types.UnionType):
+        return filled(next(one for one in inner if one is not type(None)))
+    if origin is Literal:
+        return inner[0]
+    if origin is tuple:
+        return tuple(filled(one) for one in inner if one is not ...)
+    if origin in (dict, Mapping):
+        return {"x": filled(inner[1])}
+    # a dataclass or a named tuple
+    hints = get_type_hints(kind)
+    return kind(**{name: filled(hint) for name, hint in hints.items()})
+
+
+def shape(value: Any) -> str:
+    """The sorted keys of a document; those of a value, or of a list's first, in parentheses."""
+    words = []
+    for key, entry in sorted(value.items()):
+        first = entry[0] if isinstance(entry, list) and entry else entry
+        words.append(f"{key}({shape(first)})" if isinstance(first, dict) else key)
+    return " ".join(words)
+
+
+def show_findings(patch: PATCH, _: Path) -> None:
+    patch.setattr(checks, "examine", lambda _: [filled(Finding)])
+    doctor.doctor(as_json=True)
+
+
+def show_messages(patch: PATCH, _: Path) -> None:
+    patch.setattr(kernel_log, "boot_log", list)
+    patch.setattr(kernel_log, "explain", lambda _: [filled(Explanation)])
+    explain.explain(as_json=True)
+
+
+def show_mounts(patch: PATCH, _: Path) -> None:
+    patch.setattr(mounts, "states", lambda: [filled(MountState)])
+    mount.mounts(as_json=True)
+
+
+def make_mount(patch: PATCH, _: Path) -> None:
+    patch.setattr(mounting, "mount", lambda *_: filled(MountState))
+    mount.mount("s:/e", "/mnt", as_json=True)
+
+
+def show_module(patch: PATCH, _: Path) -> None:
+    patch.setattr(module_status, "status", lambda: filled(Status))
+    module.status(as_json=True)
+
+
+def show_tuned(patch: PATCH, _: Path) -> None:
+    patch.setattr(tuning, "show", lambda: [filled(TuneState)])
+    tune.show(as_json=True)
+
+
+def show_server(patch: PATCH, _: Path) -> None:
+    patch.setattr(serving, "serving", lambda: filled(Serving))
+    server.status(as_json=True)
+
+
+def show_links(patch: PATCH, _: Path) -> None:
+    patch.setattr(nldev, "links", lambda: [filled(Link)])
+    patch.setattr(nldev, "resources", lambda: {"x": {"qp": 1}})
+    patch.setattr(nldev, "statistics", lambda _: {"sent": 1})
+    link.show(as_json=True)
+
+
+def show_labs(patch: PATCH, folder: Path) -> None:
+    (folder / "x.lock").touch()
+    patch.setattr(paths, "labs_dir", lambda: folder)
+    patch.setattr(nodes, "read_state", lambda _: {"phase": "up"})
+    patch.setattr(nodes, "kvm_works", lambda: True)
+    patch.setattr(image, "find", lambda **_: None)
+    lab.status(as_json=True)
+
+
+def show_rows(_: PATCH, __: Path) -> None:
+    JsonIntervals().show(Interval([{"x": 1}], filled(Losses), filled(Cost)))
+
+
+def sweep(folder: Path) -> Path:
+    """The store of a sweep with a trial of each cell."""
+    plan = Plan("s:/e", transports=("tcp",), uid="p", axes=(("nfsrdma.credits", ("16", "32")),))
+    with Store(folder / "s.db") as store:
+        store.add_plan(plan)
+        for order, cell in enumerate(plan.cells()):
+            speed = 1.0 + order
+            store.add_trial(Trial("p", cell, 1, order, throughput=speed, bytes=1, busy_ns=1))
+    return folder / "s.db"
+
+
+def export(_: PATCH, folder: Path) -> None:
+    results.export(sweep(folder), as_json=True)
+
+
+def merge(_: PATCH, folder: Path) -> None:
+    results.merge(folder / "all.db", [sweep(folder)], as_json=True)
+
+
+def compare(_: PATCH, folder: Path) -> None:
+    results.compare(sweep(folder), sweep(folder), as_json=True)
+
+
+def report(_: PATCH, folder: Path) -> None:
+    report_cli.report(sweep(folder), as_json=True)
+
+
+def event(made: Callable[[Plan, Trial], progress.Event]) -> Callable[[PATCH, Path], None]:
+    """Print an event as `sweep --json` does."""
+
+    def show(_: PATCH, __: Path) -> None:
+        plan = Plan("s:/e", uid="p")
+        print_line(progress.to_facts(made(plan, Trial("p", next(iter(plan.cells())), 1, 0))))
+
+    return show
+
+
+PLAN = (
+    "axes block_size direct direction directory file_size mode nconnects order preset "
+    "read_ahead_kbs read_aheads rsizes runs seed target transports uid verify vers whole_from"
+)
+TRIAL = (
+    "accounts() axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
+    "nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
+    "execute_ms harness_ns mount() operations order plan queue_ms rdma() read_ahead_kb_after "
+    "read_ahead_kb_before reader_system_s reader_user_s reason retransmits rpc_counts() rtt_ms "
+    "run started status steal_s task_ns throughput verified wall_ns"
+)
+SUMMARY = (
+    "axes(nfsrdma.credits) cpu_ms_per_mib highest lowest mb_per_s nconnect read_ahead rsize "
+    "runs unstable"
+)
+MOUNT = (
+    "connections device directory figures(x) fstype nconnect options(x) personality "
+    "read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
+)
+DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
+    "doctor": (show_findings, "findings(expected found name remedy status)"),
+    "explain": (
+        show_messages,
+        "messages(count doubt example first last meaning name next_step numbers(meaning name "
+        "number) severity source subject)",
+    ),
+    "mounts": (show_mounts, f"mounts({MOUNT})"),
+    "mount": (make_mount, MOUNT),
+    "module status": (
+        show_module,
+        "built built_srcversion installed loaded_is_this_source ours owner registered(kernel "
+        "state version) release server(clients(calls connected credits dones_outstanding "
+        "exposed_memory granted_memory grants(x) in_use lanes memory peer personality reason "
+        "reply_memory) connections connections_max dones_outstanding exposed_memory granted_max "
+        "granted_memory lanes memory memory_max name personalities reply_memory) source "
+        "source_hash srcversion transports(counters(x) gauges(x) number personality port "
+        "requested server) tunables(about(default high kind low name text) name value) users "
+        "version",
+    ),
+    "tune show": (
+        show_tuned,
+        "tuned(after before directory file in_effect(read_ahead_kb rsize wsize) pending "
+        "read_ahead_kb read_ahead_was_kb rsize shares_with wsize)",
+    ),
+    "server status": (
+        show_server,
+        "exports(client options path) listeners(port transport) own threads versions",
+    ),
+    "link show": (
+        show_links,
+        "links(driver firmware index name netdev node_guid node_type physical_state port "
+        "protocol resources(qp) state statistics(sent))",
+    ),
+    "lab status": (show_labs, "image kvm labs(name phase)"),
+    "trace": (show_rows, "cost(ns runs) lost(credits regions rpcs windows) rows(x) time"),
+    "results export": (export, f"environments() plans({PLAN}) trials({TRIAL})"),
+    "results merge": (merge, "hosts new plans trials"),
+    "results compare": (
+        compare,
+        "differences(cell(axes nconnect read_ahead rsize transport) first second) losses(loss "
+        "recommended(axes nconnect read_ahead rsize transport) transport winner(axes nconnect "
+        "read_ahead rsize transport)) median trials",
+    ),
+    "report": (
+        report,
+        f"conditions() figures fleet missing page plan recommendation(apply best({SUMMARY}) "
+        f"cheapest_in_cpu({SUMMARY}) default({SUMMARY}) gain_over_default "
+        f"pareto_front({SUMMARY}) tied({SUMMARY}) transport) target",
+    ),
+    "sweep, planned": (
+        event(lambda plan, _: progress.Planned(plan, {"x": "1"}, 0, 1)),
+        f"done environment(x) event expected plan({PLAN})",
+    ),
+    "sweep, step": (event(lambda *_: progress.Step("x", 1)), "event seconds what"),
+    "sweep, trial": (
+        event(lambda _, trial: progress.TrialDone(trial, 1, 1)),
+        f"done event expected trial({TRIAL})",
+    ),
+    "sweep, finished": (event(lambda *_: progress.Finished("p", 1)), "done event plan reason"),
+}
+"""The command that prints a document, and the document's keys in schema version 1."""
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_keys_of_a_document(
+    name: str, tmp_path: Path, monkeypatch: PATCH, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NFSRDMA_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    show, keys = DOCUMENTS[name]
+    show(monkeypatch, tmp_path)
+    document = json.loads(capsys.readouterr().out)
+    assert document.pop("schema_version") == SCHEMA_VERSION == 1
+    assert shape(document) == keys
