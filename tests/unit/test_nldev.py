@@ -11,8 +11,10 @@ import pytest
 
 from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host.rdma import nldev
-from nfsrdma_tools.host.rdma.nldev_message import Command, Message, message_type
-from nfsrdma_tools.host.rdma.nldev_parse import (
+from nfsrdma_tools.host.rdma.nldev import (
+    Command,
+    Message,
+    message_type,
     to_counters,
     to_device,
     to_driver,

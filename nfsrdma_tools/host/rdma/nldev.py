@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """RDMA devices and links through RDMA netlink, the interface ``rdma link`` and ``rdma dev`` use.
 
-The messages are those of include/uapi/rdma/rdma_netlink.h, client RDMA_NL_NLDEV; the kernel's side
-is drivers/infiniband/core/nldev.c.  Any user may read; adding and deleting soft links needs root.
-The undo of a new link is its deletion, and vice versa; both are verified.
-Importing this module takes 0.1 s (pyroute2 has no smaller parts), so import it when needed.
+The messages are those of include/uapi/rdma/rdma_netlink.h, client RDMA_NL_NLDEV, and of
+ib_user_ioctl_verbs.h: numbers that are ABI and only grow.  The decoder skips attributes that are
+not listed here.  The kernel's side is drivers/infiniband/core/nldev.c.  Any user may read; adding
+and deleting soft links needs root.
 """
 
 from __future__ import annotations
@@ -14,37 +14,248 @@ import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
-from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST
+from pyroute2.netlink import NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, nla, nlmsg
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nlsocket import NetlinkSocket
 
 from nfsrdma_tools.errors import MismatchError, UserError
-from nfsrdma_tools.host.rdma.nldev_message import Command, Message, message_type
-from nfsrdma_tools.host.rdma.nldev_parse import (
-    Device,
-    Link,
-    to_counters,
-    to_device,
-    to_driver,
-    to_link,
-    to_resources,
-)
 from nfsrdma_tools.undo import Journal, Run
 
 __all__ = [
+    "DRIVERS",
+    "Command",
     "Device",
     "Link",
+    "Message",
     "NoRdmaError",
     "add_link",
     "check_link",
     "devices",
     "links",
+    "message_type",
     "remove_link",
     "resources",
     "statistics",
+    "to_counters",
+    "to_device",
+    "to_driver",
+    "to_link",
+    "to_resources",
 ]
+
+_CLIENT_NLDEV = 5
+
+
+class Command(IntEnum):
+    """enum rdma_nldev_command, the commands in use."""
+
+    GET = 1
+    NEWLINK = 3
+    DELLINK = 4
+    PORT_GET = 5
+    RES_GET = 9
+    GET_CHARDEV = 15
+    STAT_GET = 17
+
+
+# irdma uses the number of i40iw
+# fmt: off
+_DRIVERS = (
+    "unknown", "mlx5", "mlx4", "cxgb3", "cxgb4", "mthca", "bnxt_re", "ocrdma", "nes", "irdma",
+    "vmw_pvrdma", "qedr", "hns", "usnic", "rxe", "hfi1", "qib", "efa", "siw", "erdma", "mana",
+)
+# fmt: on
+DRIVERS = dict(enumerate(_DRIVERS))
+"""Driver names by enum rdma_driver_id."""
+
+
+def message_type(command: Command) -> int:
+    """The netlink message type of a command: RDMA_NL_GET_TYPE."""
+    return (_CLIENT_NLDEV << 10) + command
+
+
+class _SummaryEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (17, "RES_SUMMARY_ENTRY_NAME", "asciiz"),
+        (18, "RES_SUMMARY_ENTRY_CURR", "uint64"),
+    )
+
+
+class _Summary(nla):  # type: ignore[misc]
+    nla_map = ((16, "RES_SUMMARY_ENTRY", "entry"),)
+    entry = _SummaryEntry
+
+
+class _CounterEntry(nla):  # type: ignore[misc]
+    nla_map = (
+        (82, "STAT_HWCOUNTER_ENTRY_NAME", "asciiz"),
+        (83, "STAT_HWCOUNTER_ENTRY_VALUE", "uint64"),
+    )
+
+
+class _Counters(nla):  # type: ignore[misc]
+    nla_map = ((81, "STAT_HWCOUNTER_ENTRY", "entry"),)
+    entry = _CounterEntry
+
+
+class Message(nlmsg):  # type: ignore[misc]
+    """An nldev message; attributes have the kernel's names without RDMA_NLDEV_ATTR_."""
+
+    nla_map = (
+        (1, "DEV_INDEX", "uint32"),
+        (2, "DEV_NAME", "asciiz"),
+        (3, "PORT_INDEX", "uint32"),
+        (5, "FW_VERSION", "asciiz"),
+        (6, "NODE_GUID", "uint64"),
+        (12, "PORT_STATE", "uint8"),
+        (13, "PORT_PHYS_STATE", "uint8"),
+        (14, "DEV_NODE_TYPE", "uint8"),
+        (15, "RES_SUMMARY", "summary"),
+        (50, "NDEV_INDEX", "uint32"),
+        (51, "NDEV_NAME", "asciiz"),
+        (65, "LINK_TYPE", "asciiz"),
+        (67, "DEV_PROTOCOL", "asciiz"),
+        (69, "CHARDEV_TYPE", "asciiz"),
+        # the header documents a u64, ib_uverbs sends a u32 (drivers/infiniband/core/uverbs_main.c)
+        (73, "UVERBS_DRIVER_ID", "uint32"),
+        (80, "STAT_HWCOUNTERS", "counters"),
+    )
+    summary = _Summary
+    counters = _Counters
+
+    @classmethod
+    def of(cls, **attributes: object) -> Message:
+        """A request with these attributes."""
+        request = cls()
+        request["attrs"] = list(attributes.items())
+        return request
+
+
+# enum ib_port_state and rdma_node_type of include/rdma/ib_verbs.h, physical states of the IB
+# specification; spelled as in iproute2's rdma(8)
+_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+_PHYSICAL = (
+    "NOP",
+    "SLEEP",
+    "POLLING",
+    "DISABLED",
+    "ARMED",
+    "LINK_UP",
+    "LINK_ERROR_RECOVER",
+    "PHY_TEST",
+)
+_NODES = ("unknown", "ca", "switch", "router", "rnic", "usnic", "usnic_dp", "unspecified")
+
+
+@dataclass(frozen=True)
+class Device:
+    """An RDMA device: a NIC in hardware or software."""
+
+    index: int
+    name: str
+    ports: int
+    node_type: str
+    """``ca`` for InfiniBand and RoCE, ``rnic`` for iWARP."""
+    protocol: str
+    """``ib``, ``roce``, ``iw``, ``opa``, ``usnic``; empty on kernels before 5.2."""
+    driver: str
+    """``rxe``, ``siw``, ``card``, ``mlx5`` ...; empty if it has no verbs character device."""
+    firmware: str
+    node_guid: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """One port of an RDMA device."""
+
+    device: Device
+    port: int
+    state: str
+    """Of the port: ``ACTIVE`` if it can carry data."""
+    physical_state: str
+    """``LINK_UP`` if the physical link is up."""
+    netdev: str
+    """The Ethernet device below (RoCE, iWARP); empty for InfiniBand."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``rdma link`` prints: device/port."""
+        return f"{self.device.name}/{self.port}"
+
+    @property
+    def active(self) -> bool:
+        """True if it can carry data."""
+        return self.state == "ACTIVE" and self.physical_state == "LINK_UP"
+
+
+def to_device(answer: Any, driver: str) -> Device:
+    """The device in a reply to GET; ``driver`` is "" if no character device names one.
+
+    The modelled card has no number in enum rdma_driver_id; its firmware version names it.
+    """
+    firmware = answer.get_attr("FW_VERSION", "")
+    if driver in ("", "unknown") and firmware.startswith("nfsrdma_card "):
+        driver = "card"
+    return Device(
+        index=answer.get_attr("DEV_INDEX"),
+        name=answer.get_attr("DEV_NAME"),
+        ports=answer.get_attr("PORT_INDEX", 0),
+        node_type=_word(_NODES, answer.get_attr("DEV_NODE_TYPE", 0)),
+        protocol=answer.get_attr("DEV_PROTOCOL", ""),
+        driver=driver,
+        firmware=firmware,
+        node_guid=_guid(answer.get_attr("NODE_GUID", 0)),
+    )
+
+
+def to_driver(answer: Any) -> str:
+    """The driver name in a reply to GET_CHARDEV."""
+    number = answer.get_attr("UVERBS_DRIVER_ID")
+    return "" if number is None else DRIVERS.get(number, f"driver {number}")
+
+
+def to_link(answer: Any, device: Device) -> Link:
+    """The link in a reply to PORT_GET."""
+    return Link(
+        device=device,
+        port=answer.get_attr("PORT_INDEX"),
+        state=_word(_STATES, answer.get_attr("PORT_STATE", 0)),
+        physical_state=_word(_PHYSICAL, answer.get_attr("PORT_PHYS_STATE", 0)),
+        netdev=answer.get_attr("NDEV_NAME", ""),
+    )
+
+
+def to_resources(answer: Any) -> dict[str, int]:
+    """The number of objects of each kind, from a reply to RES_GET."""
+    return _pairs(answer, "RES_SUMMARY", "CURR")
+
+
+def to_counters(answer: Any) -> dict[str, int]:
+    """The counters of a link, from a reply to STAT_GET."""
+    return _pairs(answer, "STAT_HWCOUNTER", "VALUE")
+
+
+def _pairs(answer: Any, stem: str, value: str) -> dict[str, int]:
+    tables = answer.get_attrs("RES_SUMMARY") + answer.get_attrs("STAT_HWCOUNTERS")
+    entries = [entry for table in tables for entry in table.get_attrs(f"{stem}_ENTRY")]
+    return {
+        entry.get_attr(f"{stem}_ENTRY_NAME"): entry.get_attr(f"{stem}_ENTRY_{value}")
+        for entry in entries
+    }
+
+
+def _word(words: tuple[str, ...], number: int) -> str:
+    return words[number] if number < len(words) else f"UNKNOWN_{number}"
+
+
+def _guid(number: int) -> str:
+    text = f"{number:016x}"
+    return ":".join(text[i : i + 4] for i in range(0, 16, 4))
+
 
 NETLINK_RDMA = 20
 SOFT_KINDS = ("rxe", "siw", "card")
