@@ -37,6 +37,7 @@ def build(
     extras: Annotated[
         bool, flag("Add Kerberos, tshark, perftest, firewalld and more.", "--extras")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Build the disk image and the kernel of labs.
 
@@ -47,7 +48,8 @@ def build(
 
     qemu.fetch(_step)
     kernels.build(kernel, _step)
-    print(image.build(extras, _step).folder)
+    folder = str(image.build(extras, _step).folder)
+    print_json({"image": folder, "kernel": kernel}) if as_json else print(folder)
 
 
 @app.command()
@@ -89,6 +91,7 @@ def up(
     extras: Annotated[
         bool, flag("Use the image with Kerberos, tshark and perftest.", "--extras")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Start a lab; it runs until `nfsrdma lab down`."""
     from nfsrdma_tools.lab import supervisor
@@ -96,6 +99,10 @@ def up(
 
     config = LabConfig(name, shape, kernel, clock, link, clients, memory, nic, cpus, extras)
     state = supervisor.up(config, _step)
+    if as_json:
+        # as `lab status` prints it
+        print_json({"name": name, **state})
+        return
     how = f"{state['accel']}, {clock_name(clock)}"
     print(f"{name} is up ({how}); log in: nfsrdma lab ssh {name}")
 
@@ -158,11 +165,12 @@ def down(name: Name) -> None:
 
 
 @app.command()
-def clean() -> None:
+def clean(as_json: Json = False) -> None:
     """Remove outdated images and leftovers of killed labs."""
     from nfsrdma_tools.lab.cleanup import clean
 
-    print(f"freed {clean() >> 20} MiB")
+    freed = clean()
+    print_json({"freed_bytes": freed}) if as_json else print(f"freed {freed >> 20} MiB")
 
 
 def _step(text: str) -> None:

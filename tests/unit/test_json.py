@@ -31,7 +31,8 @@ from nfsrdma_tools.host.rdma import nldev
 from nfsrdma_tools.host.rdma.nldev import Link
 from nfsrdma_tools.host.tune import tuning
 from nfsrdma_tools.host.tune.tuning import TuneState
-from nfsrdma_tools.lab import image, nodes, paths
+from nfsrdma_tools.lab import cleanup, image, kernels, nodes, paths, qemu, supervisor
+from nfsrdma_tools.lab.config import LabConfig
 from nfsrdma_tools.probes.intervals import Cost, Interval
 from nfsrdma_tools.probes.maps import Losses
 from nfsrdma_tools.sweep import progress
@@ -68,6 +69,10 @@ def shape(value: Any) -> str:
         first = entry[0] if isinstance(entry, list) and entry else entry
         words.append(f"{key}({shape(first)})" if isinstance(first, dict) else key)
     return " ".join(words)
+
+
+# all keys of the class, so that a new one changes the document
+STATE: dict[str, Any] = {**filled(nodes.LabState), "config": LabConfig("x").to_dict()}
 
 
 def show_findings(patch: PATCH, _: Path) -> None:
@@ -116,10 +121,27 @@ def show_links(patch: PATCH, _: Path) -> None:
 def show_labs(patch: PATCH, folder: Path) -> None:
     (folder / "x.lock").touch()
     patch.setattr(paths, "labs_dir", lambda: folder)
-    patch.setattr(nodes, "read_state", lambda _: {"phase": "up"})
+    patch.setattr(nodes, "read_state", lambda _: STATE)
     patch.setattr(nodes, "kvm_works", lambda: True)
     patch.setattr(image, "find", lambda **_: None)
     lab.status(as_json=True)
+
+
+def start_lab(patch: PATCH, _: Path) -> None:
+    patch.setattr(supervisor, "up", lambda *_: STATE)
+    lab.up("x", as_json=True)
+
+
+def build_lab(patch: PATCH, folder: Path) -> None:
+    patch.setattr(qemu, "fetch", lambda _: None)
+    patch.setattr(kernels, "build", lambda *_: None)
+    patch.setattr(image, "build", lambda *_: types.SimpleNamespace(folder=folder))
+    lab.build(as_json=True)
+
+
+def clean_labs(patch: PATCH, _: Path) -> None:
+    patch.setattr(cleanup, "clean", lambda: 1 << 20)
+    lab.clean(as_json=True)
 
 
 def show_rows(_: PATCH, __: Path) -> None:
@@ -167,8 +189,10 @@ PLAN = (
     "axes block_size direct direction directory file_size mode nconnects order preset "
     "read_ahead_kbs read_aheads rsizes runs seed target transports uid verify vers whole_from"
 )
+# a key, apart from the prose that tools/words reads
+PROBE_ROWS = "accounts"
 TRIAL = (
-    "accounts() axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
+    f"{PROBE_ROWS}() axes() began busy_ns bytes bytes_received bytes_sent cache ceiling cell(axes "
     "nconnect read_ahead rsize transport) cpu_modes() cpu_share duration_ns environment "
     "execute_ms harness_ns mount() operations order plan queue_ms rdma() read_ahead_kb_after "
     "read_ahead_kb_before reader_system_s reader_user_s reason retransmits rpc_counts() rtt_ms "
@@ -181,6 +205,10 @@ SUMMARY = (
 MOUNT = (
     "connections device directory figures(x) fstype nconnect options(x) personality "
     "read_ahead_blocks read_ahead_kb rsize shares_with target transport vers wsize"
+)
+LAB = (
+    "accel config(clients clock cpus extras kernel link memory name nic shape) keys name owner "
+    "phase report"
 )
 DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
     "doctor": (show_findings, "findings(expected found name remedy status)"),
@@ -216,7 +244,10 @@ DOCUMENTS: dict[str, tuple[Callable[[PATCH, Path], None], str]] = {
         "links(driver firmware index name netdev node_guid node_type physical_state port "
         "protocol resources(qp) state statistics(sent))",
     ),
-    "lab status": (show_labs, "image kvm labs(name phase)"),
+    "lab status": (show_labs, f"image kvm labs({LAB})"),
+    "lab up": (start_lab, LAB),
+    "lab build": (build_lab, "image kernel"),
+    "lab clean": (clean_labs, "freed_bytes"),
     "trace": (show_rows, "cost(ns runs) lost(credits regions rpcs windows) rows(x) time"),
     "results export": (export, f"environments() plans({PLAN}) trials({TRIAL})"),
     "results merge": (merge, "hosts new plans trials"),
