@@ -25,7 +25,10 @@ class Fault:
     commit: str
     """Of the fix in Linus Torvalds' tree."""
     subject: str
-    """First line of that commit."""
+    """First line of that commit; the CVE's number where a peer does the harm.
+
+    This table does not say which messages harm a host that lacks the fix.
+    """
     seen: str
     part: Part
     first: str

@@ -170,8 +170,7 @@ def test_doctor_names_what_is_possible(tmp_path: Path) -> None:
     assert found[0].found == f"possible in 6.12.105: {BY_COMMIT['0ca487abb3bd'].seen}"
     assert found[0].expected == "0ca487abb3bd (6.12.114, 6.18.51, 7.2.4, 7.3)"
     assert found[0].remedy == (
-        "ask the distribution whether its kernel has the fix:"
-        " see CVE-2026-89528"
+        "ask the distribution whether its kernel has the fix: see CVE-2026-89528"
     )
     root = host(tmp_path, "6.12.105", modules=MODULES)
     assert next(kernel_history.faults(Machine(root=root))).remedy.startswith("update: ")
