@@ -23,6 +23,8 @@ SCRIPT = node_script("optimistic")
 PROGRAM = (NODES / "staleness.c").read_bytes()
 MIB, PAGE = 1 << 20, 4096
 DISK, HUGE = "/srv/disk", "/srv/huge"
+# NFR_REFERENCES of kmod/client/reference.c
+REFERENCES = 8192
 Record = Callable[[str, object], None]
 # minutes of the campaign, one seed for all its rounds
 MINUTES = os.environ.get("MINUTES")
@@ -157,6 +159,16 @@ def test_each_user_of_an_extent_has_a_reference(cards: Lab) -> None:
     # the first READ of each user goes by RPC, and has the extent announced to the user
     assert found["optimistic"] > 0.8 * found["reads"]
     assert found["grants"] == 4
+    nothing_in_use(found)
+
+
+@pytest.mark.nightly
+def test_users_who_fill_the_table_of_references_leave_room_for_another(cards: Lab) -> None:
+    """A user with fewer references than another takes the place of the other's oldest one."""
+    found = on(cards, "full_table", str(REFERENCES), "16")
+    assert found["same"]
+    assert found["full"] == found["references"] == REFERENCES
+    assert found["optimistic"] > 0.8 * 64
     nothing_in_use(found)
 
 

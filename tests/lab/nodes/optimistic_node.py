@@ -449,6 +449,33 @@ def shared() -> Any:
     return {**found, "server": idle()}
 
 
+def full_table(references: str, users: str) -> Any:
+    """Users fill the client's table of references with small files; then another user reads."""
+    folder = EXPORT / "table"
+    folder.mkdir()
+    count = int(references) // int(users) + 16
+    data = {f"table/{n}": made(folder / str(n), n, BLOCK) for n in range(count)}
+    some = [*data][:64]
+    # few RPCs besides the READs
+    with mounted("vers=3,nocto,actimeo=3600"):
+        connect_second()
+        same = [_read_by(USER + n, name) == data[name] for n in range(int(users)) for name in data]
+        full = int(state()[0]["references"])
+        another = USER + int(users)
+        same += [_read_by(another, name) == data[name] for name in some]
+        before = counters()["optimistic_reads"]
+        same += [_read_by(another, name) == data[name] for name in some]
+        found = {"same": all(same), "full": full, "references": int(state()[0]["references"])}
+        found["optimistic"] = counters()["optimistic_reads"] - before
+    call("rm", "-r", folder)
+    return {**found, "server": idle()}
+
+
+def _read_by(user: int, name: str) -> bytes:
+    with _as_user(user), Reader(name) as reader:
+        return reader.read(0)
+
+
 @contextmanager
 def _slow_disk() -> Iterator[Callable[[int], None]]:
     """Export an ext4 file system; the function delays reads of its disk by milliseconds."""
