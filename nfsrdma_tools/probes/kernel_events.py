@@ -10,9 +10,10 @@ import os.path
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfsrdma_tools.host.rdma.completions import COMPLETIONS
+
 __all__ = [
     "CM_EVENTS",
-    "COMPLETIONS",
     "TRACEFS",
     "Missing",
     "cm_event",
@@ -43,26 +44,6 @@ def has_system(name: str) -> bool:
     return (TRACEFS / "events" / name).is_dir()
 
 
-COMPLETIONS: dict[int, tuple[str, str]] = {
-    1: ("local length error", "a message was longer than the posted receive"),
-    2: ("local queue pair operation error", "the driver refused a work request"),
-    4: ("local protection error", "a work request used memory that is not registered"),
-    5: ("flushed", "the connection failed before; look for the first error"),
-    6: ("memory window bind error", "registering or invalidating a region failed"),
-    7: ("bad response", "the peer sent an unexpected response: a fault of a driver or a link"),
-    8: ("local access error", "the peer used a key that is not valid here"),
-    9: ("remote invalid request", "a message was longer than the peer's receive"),
-    10: ("remote access error", "the peer refused a key: invalidated too early, or wrong"),
-    11: ("remote operation error", "the peer failed to execute the request"),
-    12: ("retries exceeded", "no response: link down, peer gone, packets lost"),
-    13: ("receiver not ready", "the peer had no receive posted: more credits used than granted"),
-    16: ("remote abort", "the peer aborted the operation"),
-    19: ("fatal error", "the device failed"),
-    20: ("response timeout", "no response: link down, peer gone, packets lost"),
-    21: ("general error", "the driver reports no details"),
-}
-"""Name and usual cause of failed completions by enum ib_wc_status (include/rdma/ib_verbs.h)."""
-
 CM_EVENTS = (
     *("address resolved", "address error", "route resolved", "route error", "connect request"),
     *("connect response", "connect error", "unreachable", "rejected", "established"),
@@ -74,8 +55,9 @@ CM_EVENTS = (
 
 def completion(status: int) -> str:
     """A failed completion as text."""
-    name, meaning = COMPLETIONS.get(status, (f"status {status}", "no description"))
-    return f"{name}: {meaning}"
+    if status not in COMPLETIONS:
+        return f"status {status}: no description"
+    return f"{COMPLETIONS[status].name}: {COMPLETIONS[status].cause}"
 
 
 def cm_event(event: int, status: int) -> str:

@@ -18,13 +18,13 @@ from typing import BinaryIO
 from nfsrdma_tools.command import Result, run
 from nfsrdma_tools.errors import ProgramMissingError, UserError, one_line, printable
 from nfsrdma_tools.host.kernel_log.messages import (
-    COMPLETIONS,
     ERRORS,
     MESSAGES,
     NFS4_ERRORS,
     KnownMessage,
     Severity,
 )
+from nfsrdma_tools.host.rdma.completions import COMPLETIONS
 
 __all__ = ["Explanation", "ReportedNumber", "boot_log", "explain", "kernel_ring", "lines_of"]
 
@@ -205,8 +205,10 @@ def _explanation(group: _Group, groups: dict[tuple[str, str], _Group]) -> Explan
 def _number(message: KnownMessage, groups: dict[str, str | None]) -> ReportedNumber | None:
     if completion := groups.get("completion"):
         number = int(completion)
-        name, meaning = COMPLETIONS.get(number, ("", "no status of a work completion"))
-        return ReportedNumber(number, name, meaning)
+        if number not in COMPLETIONS:
+            return ReportedNumber(number, "", "no status of a work completion")
+        status = COMPLETIONS[number]
+        return ReportedNumber(number, status.constant, status.cause)
     if not (error := groups.get("error")):
         return None
     number = int(error)

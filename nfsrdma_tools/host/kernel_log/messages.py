@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["COMPLETIONS", "ERRORS", "MESSAGES", "NFS4_ERRORS", "KnownMessage", "Severity"]
+__all__ = ["ERRORS", "MESSAGES", "NFS4_ERRORS", "KnownMessage", "Severity"]
 
 Severity = Literal["error", "warning", "information"]
 
@@ -903,22 +903,3 @@ NFS4_ERRORS = {
     10078: ("NFS4ERR_DEADSESSION", "the session has ended"),
 }
 """Errors of NFSv4, RFC 8881 section 15.1."""
-
-COMPLETIONS = {
-    1: ("IB_WC_LOC_LEN_ERR", "a message was longer than the Receive buffer: check inline sizes"),
-    2: ("IB_WC_LOC_QP_OP_ERR", "the driver or the client posted a wrong work request"),
-    4: ("IB_WC_LOC_PROT_ERR", "the device may not access the local memory"),
-    5: ("IB_WC_WR_FLUSH_ERR", "the connection had ended before; look for an earlier error"),
-    6: ("IB_WC_MW_BIND_ERR", "a memory registration failed"),
-    7: ("IB_WC_BAD_RESP_ERR", "the peer's device answered with nonsense"),
-    8: ("IB_WC_LOC_ACCESS_ERR", "the peer wrote where it may not"),
-    9: ("IB_WC_REM_INV_REQ_ERR", "the peer's device does not accept the request"),
-    10: ("IB_WC_REM_ACCESS_ERR", "the peer refused access to its memory: a key is no longer valid"),
-    11: ("IB_WC_REM_OP_ERR", "the peer's device failed"),
-    12: ("IB_WC_RETRY_EXC_ERR", "the peer does not acknowledge: packets are lost, or it is down"),
-    13: ("IB_WC_RNR_RETRY_EXC_ERR", "the peer had no Receive posted: more requests than credits"),
-    19: ("IB_WC_FATAL_ERR", "the device failed"),
-    20: ("IB_WC_RESP_TIMEOUT_ERR", "the peer did not answer in time"),
-    21: ("IB_WC_GENERAL_ERR", "the device gives no reason"),
-}
-"""Status of a work completion, include/rdma/ib_verbs.h, enum ib_wc_status."""
