@@ -12,7 +12,8 @@ from pathlib import Path
 import built
 import pytest
 from node_files import NODES
-from storm import HERE, LIMIT, connections, mounted, set_parameters, set_to
+from personalities import agreed
+from storm import HERE, LIMIT, connections, mounted, set_parameters
 
 from nfsrdma_tools.lab.lab import Lab
 
@@ -120,18 +121,6 @@ def carries_data(lab: Lab) -> None:
     rm {HERE}/noise /run/noise /run/back
     """
     lab.run("client", "sh", "-ec", script, timeout=LIMIT)
-
-
-@contextmanager
-def agreed(lab: Lab, name: str) -> Iterator[None]:
-    """New transports have a personality, which the server accepts."""
-    set_to(lab, "client", "personality", name)
-    set_to(lab, "server", "server_personalities", name)
-    try:
-        yield
-    finally:
-        set_to(lab, "client", "personality", "read-write")
-        set_to(lab, "server", "server_personalities", "")
 
 
 def test_a_lane_that_fails_delays_no_other_call(limited: Lab) -> None:
