@@ -138,7 +138,7 @@ def applying(
     previous = _edit(old) if old else None
     tuned = _plan(request, mount, was, root, previous)
     texts = tune_definition.resulting(previous, _edit(tuned))
-    rows = [row for row in tune_state.load(root) or [] if row != old]
+    rows = [row for row in _tuned_mounts(root) if row != old]
     if tuned.read_ahead_kb is not None:
         texts |= udev_rule.outdated(root)
     elif all(row.read_ahead_kb is None for row in rows):
@@ -155,9 +155,13 @@ def applying(
     ]
 
 
+def _tuned_mounts(root: Path) -> list[Tuned]:
+    return tune_state.load(root) or []
+
+
 def show(root: Path = SLASH) -> list[TuneState]:
     """All tuned mounts with their values in effect."""
-    return [_state(tuned, root) for tuned in tune_state.load(root) or []]
+    return [_state(tuned, root) for tuned in _tuned_mounts(root)]
 
 
 def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
@@ -168,7 +172,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
     PartlyUndoneError at the end.  The same error if udev or systemd do not reload their files.
     """
     with tune_state.locked():
-        mine = _tuned(directory, (tune_state.load(root) or []))
+        mine = _tuned(directory, _tuned_mounts(root))
         failures: dict[str, UserError] = {}
         pending: list[str] = []
         for row in mine:
@@ -186,7 +190,7 @@ def undo(directory: Path | None, root: Path = SLASH) -> list[Tuned]:
 
 def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict[str, UserError]]:
     """The changes that ``undo`` would make, and an error for each mount that stays tuned."""
-    rows = tune_state.load(root) or []
+    rows = _tuned_mounts(root)
     mine = _tuned(directory, rows)
     changes: list[str] = []
     failures: dict[str, UserError] = {}
@@ -216,7 +220,7 @@ def _tuned(directory: Path | None, rows: Sequence[Tuned]) -> list[Tuned]:
 
 
 def _known(directory: Path, root: Path) -> Tuned | None:
-    rows = tune_state.load(root) or []
+    rows = _tuned_mounts(root)
     return next((row for row in rows if row.directory == str(directory)), None)
 
 
@@ -258,7 +262,7 @@ def _kb(request: TuneRequest, mount: Mount | None) -> int | None:
 
 
 def _put(tuned: Tuned, root: Path) -> None:
-    tune_state.save([*(tune_state.load(root) or []), tuned], root)
+    tune_state.save([*_tuned_mounts(root), tuned], root)
     edit = _edit(tuned)
     if edit:
         tune_definition.put(edit)
@@ -331,7 +335,7 @@ def _take_back(tuned: Tuned, root: Path) -> list[str]:
     edit = _edit(tuned)
     if edit:
         tune_definition.put_back(edit)
-    rest = [row for row in tune_state.load(root) or [] if row.directory != tuned.directory]
+    rest = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
     if all(row.read_ahead_kb is None for row in rest):
         udev_rule.remove(root)
     steps = _activations(tuned, root, tuned.read_ahead_was_kb)
