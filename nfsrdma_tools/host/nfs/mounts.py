@@ -238,11 +238,12 @@ def states() -> list[MountState]:
     """All NFS mounts with all values in effect; mounts that disappear meanwhile are left out."""
     everything = mounts()
     counters = {stats.directory: stats for stats in mountstats.read_all()}
+    ours = _our_transports(everything)
     found = []
     for mount in everything:
         try:
             if mount.directory in counters:
-                found.append(state(mount, counters[mount.directory], everything))
+                found.append(_state(mount, counters[mount.directory], everything, ours))
         except UserError:
             if mount in mounts():
                 raise
@@ -251,13 +252,24 @@ def states() -> list[MountState]:
 
 def state(mount: Mount, counters: MountStats, others: Sequence[Mount]) -> MountState:
     """A mount with all values in effect; ``others`` are mounts that may share its connections."""
-    ours = personality.client_transports() if mount.transport == OURS else ()
+    return _state(mount, counters, others, _our_transports([mount]))
+
+
+def _our_transports(everything: Sequence[Mount]) -> list[ClientTransport]:
+    # debugfs has files for each transport: read them once, and only for mounts of our module
+    used = any(mount.transport == OURS for mount in everything)
+    return personality.client_transports() if used else []
+
+
+def _state(
+    mount: Mount, counters: MountStats, others: Sequence[Mount], ours: Sequence[ClientTransport]
+) -> MountState:
     return MountState(
         mount=mount,
         xprts=counters.xprts,
         read_ahead_kb=readahead.get_kb(mount.device),
         shares_with=sharing(mount, others),
-        transports=client_transports(mount.device, ours),
+        transports=client_transports(mount.device, ours if mount.transport == OURS else ()),
     )
 
 
