@@ -294,7 +294,7 @@ class KernelVersion:
     """As uname -r prints it."""
     number: tuple[int, int, int]
     suffix: str
-    """What a distribution or a builder added; empty for a release of kernel.org."""
+    """The distribution's part of the release; empty for a release of kernel.org."""
 
     @property
     def text(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands changed on this host and how it was before: a JSON file per command.
+"""State files: the changes of a command and the state before them, a JSON file per command.
 
 Each file is written before the change.  `module load` lasts until a reboot, and so does its file,
 in /run/nfsrdma ($NFSRDMA_STATE).  The other changes survive a reboot, and so do their files, in

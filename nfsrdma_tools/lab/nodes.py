@@ -44,7 +44,7 @@ _PYTHON = f"/{_SOURCE}/nfsrdma_tools/lab/node/python3"
 
 
 class LabState(TypedDict, total=False):
-    """What the owner of a lab reports to other processes."""
+    """The state of a lab, which its supervisor writes for other processes."""
 
     phase: str
     """"starting" or "ready"."""

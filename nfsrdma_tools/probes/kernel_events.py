@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel can report: its trace events and functions, and the names of its statuses.
+"""The trace events of the kernel, and the names of the statuses that they report.
 
 Not cached, because modules are loaded and unloaded.
 """

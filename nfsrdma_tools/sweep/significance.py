@@ -165,10 +165,10 @@ def quantile(degrees: int, probability: float) -> float:
 
 @functools.cache
 def maximum(degrees: int, of: int, probability: float) -> float:
-    """The value that the largest of so many t-distributed values stays below with ``probability``.
+    """The quantile of the studentized maximum of ``of`` values at ``probability``.
 
-    They share the estimate of their spread, which has so many ``degrees`` of freedom (1 or more),
-    and nothing else: the studentized maximum, for one value Student's t.
+    The values are independent.  They share one estimate of their spread, with ``degrees`` of
+    freedom (1 or more).  For one value it is the quantile of Student's t.
     """
     if of == 1:
         return quantile(degrees, probability)

@@ -49,7 +49,7 @@ class ReportedNumber:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one kind of message about one subject means, and how often it came."""
+    """The meaning and the count of one kind of message about one subject."""
 
     name: str
     severity: Severity

@@ -37,7 +37,7 @@ class KnownMessage:
     ended_by: str = ""
     """The message after which this one, with the same subject, is information."""
     numbers: tuple[tuple[int, str], ...] = ()
-    """What an error number means in this message, where ERRORS is too general."""
+    """Meanings of error numbers in this message, where ERRORS is too general."""
     program: bool = False
     """Printed by a program, not by the kernel."""
 

@@ -107,7 +107,7 @@ def installing() -> list[str]:
 
 
 def _undo_step(action: Remove | Run) -> str:
-    """What an undo would do now; "" if nothing."""
+    """The step of an undo action in the present state; "" if it has no effect."""
     if isinstance(action, Run):
         return f"run {action}" if Path(action.when).exists() else ""
     return str(action) if os.path.lexists(action.path) else ""

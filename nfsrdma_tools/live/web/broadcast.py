@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows, from the sampler's thread to the browsers: now, and the last hour.
+"""Frames of the page, from the sampler's thread to the browsers: the newest, and the last hour.
 
 A snapshot becomes a frame of sums for the charts, and the state for the tables.  Frames are kept
 for an hour, in little memory: several old ones become one.  A frame is nested dicts of numbers.

@@ -87,7 +87,7 @@ def hostile_files(lab: Nodes) -> Iterator[None]:
 
 
 def serves_others(lab: Nodes) -> None:
-    """After a hostile client, the server has nothing of it and gives right data to a mount."""
+    """After a hostile client ends, the server holds no resources of it, and serves correct data."""
     nothing_left(lab)
     with mounted(lab, "vers=3"):
         lab.run("client", "cmp", f"/export/{FOLDER}/data", f"{HERE}/{FOLDER}/data", timeout=LIMIT)
