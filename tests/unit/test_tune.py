@@ -16,7 +16,8 @@ from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
 from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.state import tune_state
-from nfsrdma_tools.host.tune import mount_unit, tuning, udev_helper
+from nfsrdma_tools.host.tune import definition as tune_definition
+from nfsrdma_tools.host.tune import tuning, udev_helper
 from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE
 from nfsrdma_tools.lock import try_folder_lock
 
@@ -307,8 +308,8 @@ Options = proto=rdma,\\
 
 
 def test_the_last_options_of_a_unit_count() -> None:
-    assert mount_unit.is_written_by_hand(UNIT)
-    text = mount_unit.dropin_text(UNIT, 65536, None)
+    assert tune_definition.is_written_by_hand(UNIT)
+    text = tune_definition.dropin_text(UNIT, 65536, None)
     assert text.endswith(
         "[Mount]\nOptions=proto=rdma,   x-systemd.device-timeout=5%%,rsize=65536\n"
     )
@@ -316,7 +317,7 @@ def test_the_last_options_of_a_unit_count() -> None:
 
 @pytest.mark.parametrize("text", ["", "# /run/systemd/generator/mnt-data.mount\n[Mount]\n"])
 def test_units_made_of_fstab_are_not_units_by_hand(text: str) -> None:
-    assert not mount_unit.is_written_by_hand(text)
+    assert not tune_definition.is_written_by_hand(text)
 
 
 MOUNTINFO = (
@@ -402,7 +403,7 @@ def test_helper_waits_for_nfs_alone(
 def refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The files below ``root`` are those of the host, whose udev and systemd fail on request."""
     monkeypatch.setattr(tuning, "SLASH", root)
-    monkeypatch.setattr(mount_unit, "SYSTEMD", root)
+    monkeypatch.setattr(tune_definition, "SYSTEMD", root)
     programs = root.parent / f"{root.name}-programs"
     programs.mkdir()
     for name in ("udevadm", "systemctl"):

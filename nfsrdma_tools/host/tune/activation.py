@@ -9,7 +9,7 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import mounting, mounts, readahead
 from nfsrdma_tools.host.state import Tuned
-from nfsrdma_tools.host.tune import mount_unit
+from nfsrdma_tools.host.tune import definition as tune_definition
 
 __all__ = [
     "check",
@@ -47,8 +47,8 @@ def unmount(directory: Path) -> None:
 
 def mount(directory: Path) -> None:
     """Mount as fstab or the mount unit defines it."""
-    unit = mount_unit.name(directory)
-    if mount_unit.is_written_by_hand(mount_unit.cat(unit)):
+    unit = tune_definition.unit_name(directory)
+    if tune_definition.is_written_by_hand(tune_definition.cat_unit(unit)):
         run("systemctl", "start", "--", unit)
     else:
         run("mount", "--target", directory)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Edits the definition of a mount (its fstab line or systemd mount unit) and reverts the edit."""
+"""Edits the definition of a mount (its fstab line or systemd mount unit) and reverts the edit.
+
+A drop-in changes the transfer sizes of a mount unit (systemd.mount(5)).  It does not apply to units
+that systemd generates from /etc/fstab: there, the edit changes the line of fstab.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import files
+from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.host.nfs import fstab
-from nfsrdma_tools.host.tune import mount_unit
 
-__all__ = ["Edit", "plan", "put", "put_back", "resulting", "reverting"]
+__all__ = [
+    "SYSTEMD",
+    "Edit",
+    "cat_unit",
+    "dropin_text",
+    "is_written_by_hand",
+    "plan",
+    "put",
+    "put_back",
+    "resulting",
+    "reverting",
+    "unit_name",
+]
+
+_DROPIN = "90-nfsrdma.conf"
+# exists while systemd is the init system: sd_booted(3)
+SYSTEMD = Path("/run/systemd/system")
 
 
 @dataclass(frozen=True)
@@ -46,16 +66,16 @@ def plan(
 def _unit_edit(
     directory: Path, sizes: tuple[int | None, int | None], root: Path, old: Edit | None
 ) -> Edit | None:
-    if root != Path("/") or not mount_unit.SYSTEMD.is_dir():
+    if root != Path("/") or not SYSTEMD.is_dir():
         return None
-    unit = mount_unit.name(directory)
-    text = mount_unit.cat(unit)
+    unit = unit_name(directory)
+    text = cat_unit(unit)
     if old and old.before is None:
         # systemctl cat prints the unit and all its drop-ins, each as it is
         text = text.replace(old.after, "")
-    if not mount_unit.is_written_by_hand(text):
+    if not is_written_by_hand(text):
         return None
-    return Edit(mount_unit.dropin(unit, root), None, mount_unit.dropin_text(text, *sizes))
+    return Edit(_dropin(unit, root), None, dropin_text(text, *sizes))
 
 
 def _fstab_edit(
@@ -131,3 +151,44 @@ def _has_our_line(file: Path, before: str, after: str) -> bool:
     lines = list(fstab.nfs_lines(files.read(file)))
     ours = {line.directory for line in fstab.nfs_lines(after)}
     return before not in [line.text for line in lines] and any(x.directory in ours for x in lines)
+
+
+def unit_name(directory: Path) -> str:
+    """The name of the systemd mount unit of ``directory``."""
+    argv = ("systemd-escape", "--path", "--suffix=mount", "--", directory)
+    return run(*argv).stdout.removesuffix("\n")
+
+
+def cat_unit(unit: str) -> str:
+    """The unit's files as ``systemctl cat`` prints them; "" if there is no such unit."""
+    result = run("systemctl", "cat", "--", unit, check=False)
+    return result.stdout if result.returncode == 0 else ""
+
+
+def is_written_by_hand(text: str) -> bool:
+    """Whether the unit (text of ``cat_unit``) is not one that a generator made from fstab."""
+    first = text.partition("\n")[0].removeprefix("# ")
+    return first.startswith("/") and not first.startswith("/run/systemd/generator")
+
+
+def _unit_options(text: str) -> str:
+    """The mount options in these files: the last ``Options=`` of a [Mount] section counts."""
+    section, value = "", ""
+    for line in text.replace("\\\n", " ").split("\n"):
+        word = line.strip()
+        if word.startswith("["):
+            section = word
+        elif section == "[Mount]" and word.partition("=")[0].rstrip() == "Options":
+            value = word.partition("=")[2].strip()
+    return value
+
+
+def _dropin(unit: str, root: Path) -> Path:
+    """The path of our drop-in for this unit."""
+    return root / "etc/systemd/system" / f"{unit}.d" / _DROPIN
+
+
+def dropin_text(text: str, rsize: int | None, wsize: int | None) -> str:
+    """The text of the drop-in: the unit's options (``text`` from ``cat_unit``) with these sizes."""
+    wanted = fstab.with_sizes(_unit_options(text), rsize, wsize)
+    return f"# Made by nfsrdma tune; `nfsrdma tune undo` removes it.\n[Mount]\nOptions={wanted}\n"

@@ -23,7 +23,7 @@ from nfsrdma_tools.host.nfs import mounts, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
-from nfsrdma_tools.host.tune import activation, mount_unit, udev_rule
+from nfsrdma_tools.host.tune import activation, udev_rule
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune.definition import Edit
 
@@ -284,7 +284,7 @@ def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
     if root != SLASH:
         return []
     steps: list[_Step] = []
-    if tuned.file and mount_unit.SYSTEMD.is_dir():
+    if tuned.file and tune_definition.SYSTEMD.is_dir():
         steps.append(_Step("run systemctl daemon-reload", activation.reload_systemd))
     if tuned.read_ahead_kb is not None:
         steps.append(_Step("run udevadm control --reload", activation.reload_udev))
