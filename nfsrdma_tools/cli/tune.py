@@ -164,7 +164,7 @@ def _report(state: TuneState) -> None:
     elif tuned.file:
         _print(f"  created {tuned.file}")
     if tuned.read_ahead_kb is not None:
-        from nfsrdma_tools.host.tune.udev_rule import RULE
+        from nfsrdma_tools.host.tune.tuning import RULE
 
         _print(f"  /{RULE} sets read_ahead_kb {tuned.read_ahead_kb} at each mount")
     for name in state.pending:

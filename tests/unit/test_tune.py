@@ -18,7 +18,7 @@ from nfsrdma_tools.host.nfs import fstab
 from nfsrdma_tools.host.state import tune_state
 from nfsrdma_tools.host.tune import definition as tune_definition
 from nfsrdma_tools.host.tune import tuning, udev_helper
-from nfsrdma_tools.host.tune.udev_rule import HELPER, RULE
+from nfsrdma_tools.host.tune.tuning import HELPER, RULE
 from nfsrdma_tools.lock import try_folder_lock
 
 FSTAB = (

@@ -6,6 +6,10 @@ mount unit.  The read-ahead goes into the state file; the helper of a udev rule 
 whenever the kernel makes a bdi for that mount point.  The state file is written before any other
 change and holds all that ``undo`` needs; on failure, ``apply`` reverts all changes.
 ``mount -o remount`` never changes rsize: a new rsize takes effect at the next mount.
+
+The udev rule names no mount: it runs ``udev_helper`` with the number of the new bdi.  It sorts
+after nfs-utils' 99-nfs.rules (nfsrahead), which sets the same attribute: udev writes attributes in
+the order of the rules, so ours wins.
 """
 
 from __future__ import annotations
@@ -17,17 +21,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nfsrdma_tools import files
-from nfsrdma_tools.errors import UserError
+from nfsrdma_tools.command import run
+from nfsrdma_tools.errors import MismatchError, UserError
 from nfsrdma_tools.files import FileChange
-from nfsrdma_tools.host.nfs import mounts, readahead
+from nfsrdma_tools.host.nfs import mounting, mounts, readahead
 from nfsrdma_tools.host.nfs.mounting import MountRequest
 from nfsrdma_tools.host.nfs.mounts import Mount, Target
 from nfsrdma_tools.host.state import Tuned, tune_state
-from nfsrdma_tools.host.tune import activation, udev_rule
 from nfsrdma_tools.host.tune import definition as tune_definition
+from nfsrdma_tools.host.tune import udev_helper
 from nfsrdma_tools.host.tune.definition import Edit
 
 __all__ = [
+    "HELPER",
+    "RULE",
     "PartlyUndoneError",
     "TuneRequest",
     "TuneState",
@@ -39,6 +46,10 @@ __all__ = [
 ]
 
 SLASH = Path("/")
+RULE = Path("etc/udev/rules.d/99-zz-nfsrdma.rules")
+HELPER = Path("usr/local/lib/nfsrdma/readahead.py")
+# not the interpreter of this process: that may belong to a user, and udev runs the helper as root
+_PYTHON = Path("usr/bin/python3")
 
 
 @dataclass(frozen=True)
@@ -107,14 +118,14 @@ def apply(request: TuneRequest, root: Path = SLASH, remount: bool = False) -> Tu
         try:
             if remount:
                 # unmount first: a busy mount fails before anything is changed
-                activation.unmount(request.directory)
+                _unmount(request.directory)
             if old and (pending := _take_back(old, root)):
                 raise UserError("; ".join(pending))
             tuned = _plan(request, mount, was, root)
             _put(tuned, root)
             if remount:
-                activation.mount(request.directory)
-                activation.check(tuned)
+                _mount_as_defined(request.directory)
+                _verify(tuned)
         except BaseException as error:
             failures = _revert(request.directory, old, root)
             if remount:
@@ -140,9 +151,9 @@ def applying(
     texts = tune_definition.resulting(previous, _edit(tuned))
     rows = [row for row in _tuned_mounts(root) if row != old]
     if tuned.read_ahead_kb is not None:
-        texts |= udev_rule.outdated(root)
+        texts |= _outdated_rule(root)
     elif all(row.read_ahead_kb is None for row in rows):
-        texts |= dict.fromkeys(udev_rule.installed(root))
+        texts |= dict.fromkeys(_installed_rule(root))
     pairs = [(path, files.readable(path) if path.exists() else None) for path in texts]
     changes = [FileChange(path, now, texts[path]) for path, now in pairs if now != texts[path]]
     steps = _activations(old, root, was if tuned.read_ahead_kb is None else None) if old else []
@@ -207,7 +218,7 @@ def undoing(directory: Path | None, root: Path = SLASH) -> tuple[list[str], dict
     undone = {row.directory for row in mine} - set(failures)
     rest = [row for row in rows if row.directory not in undone]
     if undone and all(row.read_ahead_kb is None for row in rest):
-        changes += [f"remove {path}" for path in udev_rule.installed(root)]
+        changes += [f"remove {path}" for path in _installed_rule(root)]
     return changes, failures
 
 
@@ -267,7 +278,7 @@ def _put(tuned: Tuned, root: Path) -> None:
     if edit:
         tune_definition.put(edit)
     if tuned.read_ahead_kb is not None:
-        udev_rule.install(root)
+        _install_rule(root)
     for step in _activations(tuned, root, tuned.read_ahead_kb):
         step.run()
 
@@ -285,12 +296,12 @@ def _activations(tuned: Tuned, root: Path, kb: int | None) -> list[_Step]:
         return []
     steps: list[_Step] = []
     if tuned.file and tune_definition.SYSTEMD.is_dir():
-        steps.append(_Step("run systemctl daemon-reload", activation.reload_systemd))
+        steps.append(_Step("run systemctl daemon-reload", _reload_systemd))
     if tuned.read_ahead_kb is not None:
-        steps.append(_Step("run udevadm control --reload", activation.reload_udev))
+        steps.append(_Step("run udevadm control --reload", _reload_udev))
         # a mount that is made later gets it from the udev rule
         if kb is not None and mounts.find(directory := Path(tuned.directory)):
-            set_now = partial(activation.set_read_ahead, directory, kb)
+            set_now = partial(_set_read_ahead, directory, kb)
             steps.append(_Step(f"set read_ahead_kb of {directory} to {kb}", set_now))
     return steps
 
@@ -322,9 +333,9 @@ def _mount_as_before(directory: Path, before: Mount | None) -> None:
     now = mounts.find(directory)
     sizes = [mount and (mount.rsize, mount.wsize) for mount in (before, now)]
     if sizes[0] != sizes[1]:
-        activation.unmount(directory)
+        _unmount(directory)
         if before:
-            activation.mount(directory)
+            _mount_as_defined(directory)
 
 
 def _take_back(tuned: Tuned, root: Path) -> list[str]:
@@ -337,7 +348,7 @@ def _take_back(tuned: Tuned, root: Path) -> list[str]:
         tune_definition.put_back(edit)
     rest = [row for row in _tuned_mounts(root) if row.directory != tuned.directory]
     if all(row.read_ahead_kb is None for row in rest):
-        udev_rule.remove(root)
+        _remove_rule(root)
     steps = _activations(tuned, root, tuned.read_ahead_was_kb)
     failures = [text for step in steps for text in _failure(step.run)]
     tune_state.save(rest or None, root)
@@ -354,6 +365,108 @@ def _state(tuned: Tuned, root: Path) -> TuneState:
     mount = mounts.find(Path(tuned.directory)) if root == SLASH else None
     if mount is None:
         return TuneState(tuned)
-    others = tuple(activation.shares_with(mount.directory))
+    others = tuple(_sharing_with(mount.directory))
     kb = readahead.get_kb(mount.device)
     return TuneState(tuned, mount.rsize, mount.wsize, kb, others)
+
+
+def _reload_udev() -> None:
+    """Have udev reload its rules."""
+    run("udevadm", "control", "--reload")
+
+
+def _reload_systemd() -> None:
+    """Have systemd reload fstab and its units."""
+    run("systemctl", "daemon-reload")
+
+
+def _set_read_ahead(directory: Path, kb: int) -> None:
+    """Set and verify the read-ahead (KiB) of the mount on ``directory``, if it is mounted."""
+    found = mounts.find(directory)
+    if found is not None:
+        readahead.set_kb(found.device, kb)
+
+
+def _unmount(directory: Path) -> None:
+    """Unmount, if mounted.  UserError that names the users of a busy mount."""
+    if mounts.find(directory) is not None:
+        mounting.unmount(directory)
+
+
+def _mount_as_defined(directory: Path) -> None:
+    """Mount as fstab or the mount unit defines it."""
+    unit = tune_definition.unit_name(directory)
+    if tune_definition.is_written_by_hand(tune_definition.cat_unit(unit)):
+        run("systemctl", "start", "--", unit)
+    else:
+        run("mount", "--target", directory)
+
+
+def _verify(tuned: Tuned) -> None:
+    """Compare a fresh mount with the tuned values; MismatchError with both values."""
+    directory = Path(tuned.directory)
+    found = mounts.find(directory)
+    if found is None:
+        raise UserError(f"{directory} is not mounted after mount(8)", f"mount -v {directory}")
+    values = {
+        "rsize": found.rsize,
+        "wsize": found.wsize,
+        "read_ahead_kb": _settled_read_ahead(found.device),
+    }
+    for name, value in values.items():
+        requested = getattr(tuned, name)
+        if requested is not None and requested != value:
+            raise MismatchError(f"{name} of {directory}", requested, value,
+                                "the server or the transport limits it")  # fmt: skip
+
+
+def _settled_read_ahead(device: str) -> int:
+    readahead.settle()
+    return readahead.get_kb(device)
+
+
+def _sharing_with(directory: Path) -> list[Path]:
+    """Other mount points of the same superblock, which share its read-ahead."""
+    found = mounts.find(directory)
+    everywhere = mounts.mounts() if found else []
+    return [other.directory for other in everywhere
+            if found and other.device == found.device and other.directory != directory]  # fmt: skip
+
+
+def _rule_text() -> str:
+    """The text of the rule; it contains no user input."""
+    return (
+        "# Made by nfsrdma tune, removed by `nfsrdma tune undo`.\n"
+        'ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="0:*", '
+        f'PROGRAM="/{_PYTHON} -IS /{HELPER} %k", ATTR{{read_ahead_kb}}="%c"\n'
+    )
+
+
+def _install_rule(root: Path) -> None:
+    """Install the rule and its helper below ``root``.
+
+    UserError if the system has no Python to run the helper.
+    """
+    for path, text in _outdated_rule(root).items():
+        files.write_atomically(path, text)
+
+
+def _outdated_rule(root: Path) -> dict[Path, str]:
+    """The files that ``_install_rule`` would write, and their texts; the same error."""
+    if not (root / _PYTHON).exists():
+        what = f"{root / _PYTHON} does not exist, and the udev rule needs it"
+        raise UserError(what, "install the distribution's package python3")
+    texts = {root / HELPER: Path(udev_helper.__file__).read_text(), root / RULE: _rule_text()}
+    return {path: text for path, text in texts.items() if files.readable(path) != text}
+
+
+def _installed_rule(root: Path) -> list[Path]:
+    """Those of the rule and its helper that exist below ``root``."""
+    return [root / path for path in (RULE, HELPER) if (root / path).exists()]
+
+
+def _remove_rule(root: Path) -> None:
+    for path in _installed_rule(root):
+        files.remove(path)
+    if not any((root / HELPER.parent).glob("*")) and (root / HELPER.parent).is_dir():
+        (root / HELPER.parent).rmdir()
