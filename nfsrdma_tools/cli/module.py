@@ -124,7 +124,6 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
     everything again.
     """
     from nfsrdma_tools.cli import module_view
-    from nfsrdma_tools.host.module import dkms
     from nfsrdma_tools.host.module import install as module_install
     from nfsrdma_tools.undo import journal
 
@@ -138,7 +137,7 @@ def install(dry_run: DryRun = False, as_json: Json = False, verbose: Verbose = F
         changes.keep()
     here = module_install.installed()
     version = here.version if here else ""
-    folder = str(dkms.source_folder(version))
+    folder = str(module_install.source_folder(version))
     if as_json:
         paths = {"source": folder, "modprobe": str(module_install.CONF)}
         print_json({"installed": new, "version": version, **paths})

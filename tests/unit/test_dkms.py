@@ -13,11 +13,9 @@ from nfsrdma_tools.errors import ProgramMissingError, UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module import install as module_install
 from nfsrdma_tools.host.module.build import Build
-from nfsrdma_tools.host.module.dkms import Registered, parse
-from nfsrdma_tools.host.module.install import installed
+from nfsrdma_tools.host.module.install import Registered, installed, parse_dkms_status
 from nfsrdma_tools.host.state import Installed, installed_state
 from nfsrdma_tools.undo import journal
 
@@ -38,7 +36,7 @@ def test_both_forms_of_its_status_are_read() -> None:
         "nfsrdma/0.1.0, 6.1.0, x86_64: installed (WARNING! Diff between built and installed!)\n"
         "zfs/2.3, 6.1.0, x86_64: installed\n"
     )
-    assert parse(text) == [
+    assert parse_dkms_status(text) == [
         Registered("0.1.0", "6.12.117+deb13-amd64", "installed"),
         Registered("0.0.9", "6.1.0-56-amd64", "built"),
         Registered("0.2.0", "", "added"),
@@ -50,9 +48,9 @@ def test_without_dkms_nothing_is_known_of_it(monkeypatch: pytest.MonkeyPatch) ->
     def missing(*_: object, **__: object) -> None:
         raise ProgramMissingError("dkms")
 
-    monkeypatch.setattr(dkms, "run", missing)
-    assert dkms.registered() is None
-    assert not dkms.others()
+    monkeypatch.setattr(module_install, "run", missing)
+    assert module_install.registered() is None
+    assert not module_install._has_other_modules()
 
 
 def test_what_was_installed_is_remembered(lib: Path) -> None:
@@ -65,11 +63,13 @@ def test_what_was_installed_is_remembered(lib: Path) -> None:
 
 
 def test_the_way_back_ends_where_the_way_in_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    key = tuple(map(str, dkms.KEY))
+    key = tuple(map(str, module_install._DKMS_KEY))
     steps = [str(x) for x in module_install._way_back(Installed("0.1.0", ("/var/lib/x", *key)))]
     assert "/var/lib/x" in steps[0]
     assert "modprobe.d/nfsrdma.conf" in steps[-1]
-    kept = module_install._way_back(Installed("0.1.0", ("/var/lib/x", *key)), dkms.KEY)
+    kept = module_install._way_back(
+        Installed("0.1.0", ("/var/lib/x", *key)), module_install._DKMS_KEY
+    )
     assert len(kept) == len(steps) - 2
     assert not any("mok" in str(step) for step in kept)
 
@@ -103,13 +103,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("NFSRDMA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
     monkeypatch.setattr(module_install, "CONF", machine.root / "modprobe.d/nfsrdma.conf")
-    monkeypatch.setattr(dkms, "TREE", machine.root / "dkms")
-    monkeypatch.setattr(dkms, "KEY", ())
-    monkeypatch.setattr(dkms, "source_folder", lambda version: machine.root / f"src-{version}")
+    monkeypatch.setattr(module_install, "_DKMS", machine.root / "dkms")
+    monkeypatch.setattr(module_install, "_DKMS_KEY", ())
+    monkeypatch.setattr(
+        module_install, "source_folder", lambda version: machine.root / f"src-{version}"
+    )
     monkeypatch.setattr(kernel_modules, "in_file", lambda _: file)
     monkeypatch.setattr(kernel_modules, "on_disk", lambda _: file)
-    for module in (dkms, module_install):
-        monkeypatch.setattr(module, "run", machine.run)
+    monkeypatch.setattr(module_install, "run", machine.run)
     return machine
 
 
@@ -131,7 +132,7 @@ def test_dry_run_prints_the_steps_that_install_makes(
     assert module_install.installing() == said[1:]
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    folder = dkms.source_folder(source.version)
+    folder = module_install.source_folder(source.version)
     with journal() as changes:
         module_install.install(Build(RELEASE, built, fresh=False), changes)
         changes.keep()
@@ -145,12 +146,12 @@ def test_dry_run_prints_the_steps_that_install_makes(
 
 def test_dry_run_of_a_new_version_removes_the_old_one(machine: Machine) -> None:
     installed_state.save(Installed("0.0.1", ()))
-    dkms.source_folder("0.0.1").mkdir(parents=True)
+    module_install.source_folder("0.0.1").mkdir(parents=True)
     module_install.CONF.parent.mkdir()
     module_install.CONF.write_text("old")
     assert module_install.installing()[1:4] == [
         f"remove {module_install.CONF}",
-        f"run rm -r -- {dkms.source_folder('0.0.1')}",
+        f"run rm -r -- {module_install.source_folder('0.0.1')}",
         f"remove {installed_state.path()}",
     ]
 

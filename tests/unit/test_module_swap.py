@@ -19,7 +19,6 @@ from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import Module, ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module import swap as module_swap
-from nfsrdma_tools.host.module import users as module_users
 from nfsrdma_tools.host.module.build import Build
 from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.nfsd.nfsctl import Listener
@@ -106,9 +105,9 @@ def boot(kernel: Kernel, tmp_path: Path, patch: pytest.MonkeyPatch) -> Kernel:
         patch.setattr(kernel_modules, name, answer)
     patch.setattr("os.uname", lambda: type("U", (), {"release": RELEASE}))
     patch.setattr("os.geteuid", lambda: 0)
-    patch.setattr(module_users, "mounts", list)
+    patch.setattr(module_swap, "mounts", list)
     patch.setattr(nfsctl, "listeners", list)
-    patch.setattr(module_users, "_PATIENCE_S", 0)
+    patch.setattr(module_swap, "_PATIENCE_S", 0)
     patch.setattr(module_build, "build", lambda: Build(RELEASE, Path(FILE.path), fresh=False))
     return kernel
 

@@ -16,7 +16,9 @@ keeps the kernel's own module available.
 from __future__ import annotations
 
 import os
+import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 from nfsrdma_tools import module_source
@@ -24,14 +26,24 @@ from nfsrdma_tools.command import run
 from nfsrdma_tools.errors import MismatchError, ProgramMissingError, UserError
 from nfsrdma_tools.files import write_atomically
 from nfsrdma_tools.host import kernel_modules
-from nfsrdma_tools.host.module import dkms
 from nfsrdma_tools.host.module.build import Build, cached
 from nfsrdma_tools.host.state import Installed, installed_state
 from nfsrdma_tools.host.transports import KERNELS, KERNELS_ALIAS
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run
 
-__all__ = ["CONF", "check", "install", "installed", "installing", "uninstall"]
+__all__ = [
+    "CONF",
+    "Registered",
+    "check",
+    "install",
+    "installed",
+    "installing",
+    "parse_dkms_status",
+    "registered",
+    "source_folder",
+    "uninstall",
+]
 
 CONF = Path("/etc/modprobe.d/nfsrdma.conf")
 _TEXT = f"""# written by nfsrdma module install; nfsrdma module uninstall removes it
@@ -43,6 +55,26 @@ alias xprtrdma {OURS}
 # the kernel's own module: modprobe {KERNELS_ALIAS}
 alias {KERNELS_ALIAS} {KERNELS}
 """
+# the state directory of DKMS, and its signing key: it makes the key at its first build and never
+# removes it
+_DKMS = Path("/var/lib/dkms")
+_DKMS_KEY = (_DKMS / "mok.key", _DKMS / "mok.pub")
+_DKMS_TIMEOUT = 3600  # in seconds; it includes a build
+# "nfsrdma/0.1.0, 6.12.1-amd64, x86_64: installed", or "nfsrdma/0.1.0: added"
+_DKMS_LINE = re.compile(
+    rf"{OURS}[/, ]+(?P<version>[^,: ]+)(?:, (?P<kernel>[^,]+), [^:]+)?: (?P<state>.+)"
+)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A registered version of the module, and its state for one kernel."""
+
+    version: str
+    kernel: str
+    """Empty if the version is only added."""
+    state: str
+    """``added``, ``built`` or ``installed``, with the remarks of DKMS."""
 
 
 def installed() -> Installed | None:
@@ -75,8 +107,8 @@ def install(build: Build, journal: Journal) -> bool:
     for action in _way_back(here):
         journal.add(action)
     _write(here)
-    source.copy(dkms.source_folder(here.version))
-    dkms.add_and_install(here.version, build.release)
+    source.copy(source_folder(here.version))
+    _add_and_install(here.version, build.release)
     write_atomically(CONF, _TEXT)
     _verify(build)
     return True
@@ -93,14 +125,14 @@ def installing() -> list[str]:
         return []
     steps = [] if path else [f"build {OURS} {source.version} for {release}"]
     if old:
-        kept = dkms.KEY if dkms.others() else ()
+        kept = _DKMS_KEY if _has_other_modules() else ()
         steps += [text for x in reversed(_way_back(old, kept)) if (text := _undo_step(x))]
     else:
         _refuse_foreign(source.version)
-    commands = dkms.install_commands(source.version, release)
+    commands = _dkms_commands(source.version, release)
     return [
         *steps,
-        f"copy {source.folder} to {dkms.source_folder(source.version)}",
+        f"copy {source.folder} to {source_folder(source.version)}",
         *(f"run {shlex.join(command)}" for command in commands),
         f"write {CONF}",
     ]
@@ -119,11 +151,11 @@ def uninstall() -> Installed | None:
     here = installed()
     if here is None:
         return None
-    kept = dkms.KEY if dkms.others() else ()
+    kept = _DKMS_KEY if _has_other_modules() else ()
     for action in reversed(_way_back(here, kept)):
         action.undo()
-    left = [str(path) for path in (CONF, dkms.source_folder(here.version)) if path.exists()]
-    left += [f"dkms {x.version}" for x in dkms.registered() or [] if x.version == here.version]
+    left = [str(path) for path in (CONF, source_folder(here.version)) if path.exists()]
+    left += [f"dkms {x.version}" for x in registered() or [] if x.version == here.version]
     if left:
         raise UserError(f"not removed: {', '.join(left)}", "repeat nfsrdma module uninstall")
     return here
@@ -135,9 +167,9 @@ def _require_root() -> None:
 
 
 def _refuse_foreign(version: str) -> None:
-    if dkms.registered() is None:
+    if registered() is None:
         raise ProgramMissingError("dkms")
-    for path in (CONF, dkms.source_folder(version), dkms.TREE / OURS):
+    for path in (CONF, source_folder(version), _DKMS / OURS):
         if path.exists():
             what = f"{path} exists, and nfsrdma module install did not make it"
             other = f"move it away, or: dkms remove {OURS}/{version} --all"
@@ -145,23 +177,23 @@ def _refuse_foreign(version: str) -> None:
 
 
 def _missing() -> tuple[str, ...]:
-    paths = (installed_state.path().parent, CONF.parent, *dkms.KEY)
+    paths = (installed_state.path().parent, CONF.parent, *_DKMS_KEY)
     return tuple(str(path) for path in paths if not path.exists())
 
 
 def _write(here: Installed) -> None:
     installed_state.save(here)
-    dkms.source_folder(here.version).mkdir(parents=True, exist_ok=True)
+    source_folder(here.version).mkdir(parents=True, exist_ok=True)
 
 
 def _way_back(here: Installed, kept: tuple[Path, ...] = ()) -> list[Remove | Run]:
     """The undo actions of the installation; run them from the last to the first."""
-    folder = dkms.source_folder(here.version)
+    folder = source_folder(here.version)
     return [
         *(Remove(path) for path in here.made if Path(path) not in kept),
         Remove(str(installed_state.path())),
         Run(("rm", "-r", "--", str(folder)), when=str(folder)),
-        Run(dkms.remove(here.version), when=str(dkms.TREE / OURS / here.version)),
+        Run(_dkms_remove(here.version), when=str(_DKMS / OURS / here.version)),
         Remove(str(CONF)),
     ]
 
@@ -187,3 +219,54 @@ def _verify(build: Build) -> None:
     if file is None or file.srcversion != wanted:
         found = f"{file.path} with {file.srcversion}" if file else "none"
         raise MismatchError(f"srcversion of the installed {OURS}", wanted, found)
+
+
+def registered() -> list[Registered] | None:
+    """The registered versions of the module; None if DKMS is not installed."""
+    try:
+        return parse_dkms_status(run("dkms", "status", "-m", OURS, check=False).stdout)
+    except ProgramMissingError:
+        return None
+
+
+def _has_other_modules() -> bool:
+    """Whether DKMS has other modules than ours; False if it is not installed."""
+    try:
+        lines = run("dkms", "status", check=False).stdout.splitlines()
+    except ProgramMissingError:
+        return False
+    return any(line.strip() and not _DKMS_LINE.fullmatch(line.strip()) for line in lines)
+
+
+def parse_dkms_status(text: str) -> list[Registered]:
+    """Parse ``dkms status``."""
+    matches = (_DKMS_LINE.fullmatch(line.strip()) for line in text.splitlines())
+    return [Registered(m["version"], m["kernel"] or "", m["state"]) for m in matches if m]
+
+
+def source_folder(version: str) -> Path:
+    """The directory in which DKMS expects the source."""
+    return Path(f"/usr/src/{OURS}-{version}")
+
+
+def _dkms_commands(version: str, release: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The commands that register the source folder, and build and install it for a kernel."""
+    words = ("-m", OURS, "-v", version)
+    return ("dkms", "add", *words), ("dkms", "install", *words, "-k", release)
+
+
+def _add_and_install(version: str, release: str) -> None:
+    """Have DKMS build and install the source folder for a kernel, and verify it."""
+    hint = f"see {_DKMS}/{OURS}/{version}/build/make.log"
+    add, install = _dkms_commands(version, release)
+    run(*add)
+    run(*install, timeout=_DKMS_TIMEOUT, hint=hint)
+    found = [r for r in registered() or [] if (r.version, r.kernel) == (version, release)]
+    if not found or not found[0].state.startswith("installed"):
+        state = found[0].state if found else "not registered"
+        raise MismatchError(f"{OURS}/{version} for {release}", "installed", state, hint)
+
+
+def _dkms_remove(version: str) -> tuple[str, ...]:
+    """The command that removes a version with its modules for all kernels."""
+    return ("dkms", "remove", "-m", OURS, "-v", version, "--all")

@@ -13,12 +13,12 @@ from nfsrdma_tools.errors import UserError
 from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
-from nfsrdma_tools.host.module import dkms, server_debugfs
 from nfsrdma_tools.host.module import install as module_install
-from nfsrdma_tools.host.module.dkms import Registered
+from nfsrdma_tools.host.module import server_debugfs
+from nfsrdma_tools.host.module.install import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
 from nfsrdma_tools.host.module.server_debugfs import Server
-from nfsrdma_tools.host.module.users import users
+from nfsrdma_tools.host.module.swap import users
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.transports import owner
 from nfsrdma_tools.module_source import OURS
@@ -78,7 +78,7 @@ def status() -> Status:
     here = None
     with contextlib.suppress(UserError):
         here = module_install.installed()
-    registered = dkms.registered()
+    registered = module_install.registered()
     ours = OURS if OURS in kernel_modules.loaded() else ""
     return Status(
         release=release,

@@ -6,12 +6,19 @@ one can be the server of a name, which is "rdma" by default for both.  Ours with
 with another server name can be loaded beside the kernel's.  Before any change, the journal gets
 the undo, as commands that do nothing if there is nothing to do, so it holds for any number of
 swaps.
+
+Each client connection, and each listener and connection of nfsd, holds a reference to its
+transport module, so it can be unloaded only when it has no users.  A mount in another namespace,
+or one unmounted lazily, holds a reference that cannot be seen in mountinfo; /sys/kernel/sunrpc has
+the addresses of its server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,24 +30,41 @@ from nfsrdma_tools.host import kernel_modules
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.parameters import checked, is_off
-from nfsrdma_tools.host.module.users import refuse_used
+from nfsrdma_tools.host.nfs.mounts import mounts
+from nfsrdma_tools.host.nfsd import nfsctl
 from nfsrdma_tools.host.state import ModuleState, module_state
 from nfsrdma_tools.host.transports import (
     KERNELS,
     KERNELS_ALIAS,
     TRANSPORT_MODULES,
     owner,
+    serves_as,
     would_load,
 )
 from nfsrdma_tools.host.tunables import Tunable
 from nfsrdma_tools.module_source import OURS
 from nfsrdma_tools.undo import Journal, Remove, Run, Write
 
-__all__ = ["beside", "check_room", "is_ready", "load", "loading", "prepare", "ready", "unload"]
+__all__ = [
+    "beside",
+    "check_room",
+    "is_ready",
+    "load",
+    "loading",
+    "prepare",
+    "ready",
+    "unload",
+    "users",
+]
 
 _SYS = Path("/sys/module")
 # parameters that are fixed when the module is loaded, with their defaults
 _FIXED = {"client": "Y", "server_name": "rdma"}
+_SWITCHES = Path("/sys/kernel/sunrpc/xprt-switches")
+# after the last unmount the kernel closes its connections asynchronously
+_PATIENCE_S = 10.0
+_STEP_S = 0.1
+_NFSD = "nfsd listening on "
 
 
 def beside(settings: Mapping[str, str]) -> bool:
@@ -60,7 +84,7 @@ def _refuse_obstacles(settings: dict[str, str]) -> None:
             hint = "boot a kernel that builds it as a module"
             raise UserError(f"{KERNELS} is built into this kernel and cannot be unloaded", hint)
         if name != OURS:
-            refuse_used(name)
+            _refuse_used(name)
 
 
 @module_state.locked()
@@ -126,7 +150,7 @@ def unload(journal: Journal) -> str | None:
     _require_root()
     if OURS not in kernel_modules.loaded():
         return None
-    refuse_used(OURS)
+    _refuse_used(OURS)
     state = module_state.load()
     prepare(journal)
     _remove(OURS)
@@ -237,7 +261,7 @@ def _differing(settings: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _remove(name: str) -> None:
-    refuse_used(name)
+    _refuse_used(name)
     kernel_modules.remove(name)
 
 
@@ -310,3 +334,59 @@ def _last_message_since(log: list[str]) -> str:
     new = (line for line in _kernel_log() if line not in old and f"{OURS}:" in line)
     last = next((line for line in reversed(list(new)) if "taint" not in line), "")
     return last and f" (the kernel: {last.partition('] ')[2] or last})"
+
+
+def users(name: str) -> list[str]:
+    """The visible users of the transport module ``name``."""
+    module = kernel_modules.loaded().get(name)
+    if module is None:
+        return []
+    found: list[str] = []
+    if name == owner():
+        found += [f"mount {m.directory} of {m.target}" for m in mounts() if _is_rdma(m.options)]
+    with contextlib.suppress(PermissionError):
+        here = serves_as(name)
+        found += [f"{_NFSD}{each}" for each in nfsctl.listeners() if each.transport == here]
+    return found + [f"module {each}" for each in module.used_by]
+
+
+def _refuse_used(name: str) -> None:
+    """UserError that names the users of a module; waits while connections are closing."""
+    end = time.monotonic() + _PATIENCE_S
+    while not (found := users(name)) and _references(name):
+        if time.monotonic() > end:
+            found = [_unseen(name)]
+            break
+        time.sleep(_STEP_S)
+    if found:
+        raise UserError(f"module {name} is in use by {', '.join(found)}", _way_out(found))
+
+
+def _way_out(found: list[str]) -> str:
+    serves = any(user.startswith(_NFSD) for user in found)
+    others = not all(user.startswith(_NFSD) for user in found)
+    if not serves:
+        return "unmount, then try again"
+    first = "unmount, then " if others else ""
+    return f"{first}systemctl stop nfs-server, try again, then systemctl start nfs-server"
+
+
+def _is_rdma(options: dict[str, str]) -> bool:
+    return options.get("proto", "").startswith("rdma")
+
+
+def _references(name: str) -> int:
+    module = kernel_modules.loaded().get(name)
+    return module.users if module else 0
+
+
+def _unseen(name: str) -> str:
+    to = f" to {', '.join(servers)}" if (servers := _servers()) else ""
+    count = _references(name)
+    where = f"connections{to} of another mount namespace, or of a lazy unmount"
+    return f"{count} reference{'s' * (count > 1)}: {where}"
+
+
+def _servers() -> list[str]:
+    files = _SWITCHES.glob("*/xprt-*-rdma/dstaddr")
+    return sorted({path.read_text().strip() for path in files})
