@@ -12,7 +12,7 @@ from nfsrdma_tools.errors import printable
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import build as module_build
 from nfsrdma_tools.host.module.build import Build
-from nfsrdma_tools.host.module.server_debugfs import Client, Server
+from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
 from nfsrdma_tools.host.module.status import ParameterValue, Status
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 from nfsrdma_tools.host.transports import owner, serves_as
@@ -115,11 +115,11 @@ def _server(found: Status) -> list[str]:
         return []
     whose = "" if found.owner == OURS else f", srcversion {found.ours}"
     accepts = ", ".join(found.server.personalities)
-    accepted = f"; accepts {accepts}" if accepts else ""
-    return [f"{OURS}, for nfsd {found.server.name}{whose}{_load(found.server)}{accepted}"]
+    load = _load(found.server)
+    return [f"{OURS}, for nfsd {found.server.name}{whose}{load}; accepts {accepts}"]
 
 
-def _load(server: Server) -> str:
+def _load(server: ServerTransport) -> str:
     if server.connections is None:
         return "; connections unknown (needs root)"
     load = [f"{server.connections} of {server.connections_max} connections"]
@@ -152,8 +152,7 @@ def _client(each: Client) -> str:
     use = ", ".join(
         (f"{each.in_use} of {each.credits} credits in use", f"{each.calls} calls", *exposed)
     )
-    personality = f"{each.personality}, " if each.personality else ""
-    return f"{each.peer}, {personality}{use}, {state}{reason}"
+    return f"{each.peer}, {each.personality}, {use}, {state}{reason}"
 
 
 def _transport(each: ClientTransport) -> str:

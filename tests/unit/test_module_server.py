@@ -10,13 +10,14 @@ from nfsrdma_tools.cli import module_view
 from nfsrdma_tools.host import kernel_modules, transports
 from nfsrdma_tools.host.kernel_modules import ModuleFile
 from nfsrdma_tools.host.module import server_debugfs
-from nfsrdma_tools.host.module.server_debugfs import Client, Server
+from nfsrdma_tools.host.module.server_debugfs import Client, ServerTransport
 from nfsrdma_tools.host.module.status import Status
 from nfsrdma_tools.host.nfs.personality import ClientTransport
 
 CONNECTION = """\
 peer {peer}
 local 10.9.1.1:20049
+personality read-write
 connected {connected}
 disconnect {reason}
 device rxe0
@@ -31,6 +32,7 @@ send_queue 384
 read_pages 2
 reply_pages 1
 reads_at_once 16
+lanes 0
 """
 COUNTERS = "calls 1204\nreplies 1201\nerrors 0\ndropped 0\ncallbacks 1\n"
 
@@ -40,7 +42,8 @@ def debug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(transports, "serves_as", lambda name: "nfr")
     monkeypatch.setattr(server_debugfs, "_PAGE", 4096)
     (tmp_path / "totals").write_text(
-        "connections 3 of 1024\nread_pages 4 of 4096\nreply_pages 2 of 4096\n"
+        "connections 3 of 1024\nread_pages 4 of 4096\nreply_pages 2 of 4096\nexposed_pages 0\n"
+        "dones_outstanding 0\nlanes 0\ngranted_pages 0 of 65536\n"
     )
     connected(tmp_path / "10", "10.9.1.12", "no", "disconnected by the peer")
     connected(tmp_path / "9", "10.9.1.11", "yes", "none")
@@ -56,30 +59,19 @@ def connected(folder: Path, peer: str, up: str, reason: str) -> None:
     (folder / "counters").write_text(COUNTERS)
 
 
-def status(server: Server | None, owner: str) -> Status:
+def status(server: ServerTransport | None, owner: str) -> Status:
     here = Path("/x")
     return Status("6.12", owner, "", "", "ABC", server, here, "h", None, "", (), (), None, "")
 
 
 def test_the_server_is_read(debug: Path) -> None:
     found = server_debugfs.server(debug)
-    first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096)
+    first = Client("10.9.1.11", 64, 3, 1204, 8192, True, "none", 4096, "read-write")
     second = replace(first, peer="10.9.1.12", connected=False, reason="disconnected by the peer")
     memory = (4 << 12, 2 << 12, 16 << 20)
-    assert found == Server("nfr", 3, 1024, *memory, (first, second))
-
-
-def test_a_module_without_reply_pages_is_read(debug: Path) -> None:
-    """A module of an earlier version stays loaded until a reboot."""
-    for file in (debug / "totals", *debug.glob("*/connection")):
-        kept = [x for x in file.read_text().splitlines() if not x.startswith("reply_pages")]
-        file.write_text("\n".join(kept))
-    found = server_debugfs.server(debug)
-    assert found
-    assert (found.memory, found.reply_memory, found.memory_max) == (4 << 12, None, 16 << 20)
-    assert [each.reply_memory for each in found.clients] == [None, None]
-    line = next(x for x in module_view.lines(status(found, "nfsrdma")) if x.startswith("server"))
-    assert line.endswith("; 3 of 1024 connections, 16k of 16M for RDMA Reads")
+    reach = (0, 0, 0, 0, 256 << 20)
+    accepts = ("read-write",)
+    assert found == ServerTransport("nfr", accepts, 3, 1024, *memory, (first, second), *reach)
 
 
 def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +83,7 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
     found = server_debugfs.server(debug)
     assert found
     assert found.personalities == ("read-write", "cached")
-    assert [each.personality for each in found.clients] == ["cached", ""]
+    assert [each.personality for each in found.clients] == ["cached", "read-write"]
     transports = (
         ClientTransport(3, "10.9.1.2", 20049, "cached", "read-write"),
         ClientTransport(4, "10.9.1.3", 20049, "cached", ""),
@@ -105,9 +97,7 @@ def test_personalities_are_shown(debug: Path, monkeypatch: pytest.MonkeyPatch) -
         "transport  4 to 10.9.1.3 port 20049, requested cached, in effect (not connected)",
     ]
     assert module_view.facts(shown)["transports"][0]["requested"] == "cached"
-    assert server_debugfs.server(debug / "none") == Server(
-        "nfr", personalities=("read-write", "cached")
-    )
+    assert server_debugfs.server(debug / "none") == ServerTransport("nfr", ("read-write", "cached"))
 
 
 def test_what_clients_reach_is_shown(debug: Path) -> None:
@@ -123,7 +113,9 @@ def test_what_clients_reach_is_shown(debug: Path) -> None:
     cached = ClientTransport(3, "10.9.1.2", 20049, "cached", "cached", {"cache_bytes": 9}, counters)
     shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(cached,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
-    assert words[0].endswith(" for replies, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes")
+    assert words[0].endswith(
+        " for replies, 128k exposed, 2 RDMA_DONEs outstanding, 7 lanes; accepts read-write"
+    )
     assert words[1].endswith(", 1204 calls, 64k exposed, 1 RDMA_DONEs outstanding, connected")
     assert words[2].endswith(", 1204 calls, ended: disconnected by the peer")
     assert words[3].endswith(", in effect cached, cache bytes 9, cache hits 5")
@@ -147,7 +139,9 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
     own = ClientTransport(3, "10.9.1.2", 20049, "optimistic", "optimistic", gauges, reads)
     shown = module_view.lines(replace(status(found, "nfsrdma"), transports=(own,)))
     words = [x for x in shown if x.startswith(("server", "client", "transport"))]
-    assert words[0].endswith(" for replies, 3M of 256M of the page cache granted")
+    assert words[0].endswith(
+        " for replies, 3M of 256M of the page cache granted; accepts read-write"
+    )
     assert words[1].endswith(
         ", 1204 calls, 1M of the page cache granted, grants 5, revoked modified 2, refused open 7, "
         "connected"
@@ -159,7 +153,7 @@ def test_granted_page_cache_is_shown(debug: Path) -> None:
 
 
 def test_who_is_not_root_sees_its_name(tmp_path: Path, debug: Path) -> None:
-    assert server_debugfs.server(tmp_path / "none") == Server("nfr")
+    assert server_debugfs.server(tmp_path / "none") == ServerTransport("nfr", ("read-write",))
 
 
 def test_without_a_server_there_is_none(monkeypatch: pytest.MonkeyPatch, debug: Path) -> None:
@@ -195,13 +189,16 @@ def test_each_client_has_a_line(debug: Path) -> None:
     found = status(server_debugfs.server(debug), "nfsrdma")
     assert [x for x in module_view.lines(found) if x.startswith(("server", "client"))] == [
         "server     nfsrdma, for nfsd nfr; 3 of 1024 connections, 16k of 16M for RDMA Reads"
-        ", 8k of 16M for replies",
-        "client     10.9.1.11, 3 of 64 credits in use, 1204 calls, connected",
-        "client     10.9.1.12, 3 of 64 credits in use, 1204 calls, ended: disconnected by the peer",
+        ", 8k of 16M for replies; accepts read-write",
+        "client     10.9.1.11, read-write, 3 of 64 credits in use, 1204 calls, connected",
+        "client     10.9.1.12, read-write, 3 of 64 credits in use, 1204 calls, ended: disconnected "
+        "by the peer",
     ]
     assert module_view.facts(found)["server"]["clients"][0]["calls"] == 1204
     assert module_view.facts(found)["server"]["reply_memory"] == 2 << 12
-    (line,) = (x for x in module_view.lines(status(Server("nfr"), "rpcrdma")) if "for nfsd" in x)
-    assert (
-        line == "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"
+    unread = status(ServerTransport("nfr", ("read-write",)), "rpcrdma")
+    (line,) = (x for x in module_view.lines(unread) if "for nfsd" in x)
+    assert line == (
+        "server     nfsrdma, for nfsd nfr, srcversion ABC; connections unknown (needs root)"
+        "; accepts read-write"
     )

@@ -19,7 +19,7 @@ from nfsrdma_tools.module_source import OURS
 __all__ = [
     "Client",
     "PersonalityTotals",
-    "Server",
+    "ServerTransport",
     "clients",
     "personality_totals",
     "server",
@@ -45,10 +45,10 @@ class Client:
     connected: bool
     reason: str
     """Why the connection ended; "none" while it is open."""
-    reply_memory: int | None = None
-    """Bytes of Replies that the client has not acknowledged; None if the module does not count."""
-    personality: str = ""
-    """The protocol variant in effect; "" if the module has no personalities."""
+    reply_memory: int
+    """Bytes of Replies that the client has not acknowledged."""
+    personality: str
+    """The protocol variant in effect."""
     exposed_memory: int = 0
     """Bytes of Replies that the client may read (read-read)."""
     dones_outstanding: int = 0
@@ -63,76 +63,87 @@ class Client:
 
 
 @dataclass(frozen=True)
-class Server:
-    """Our module as a server.  Values that only root may read are None, ``clients`` is empty."""
+class ServerTransport:
+    """Our module as a server.
+
+    For users other than root, ``clients`` is empty, and the counts and their limits are None.
+    """
 
     name: str
     """The transport name by which nfsd listens on it."""
+    personalities: tuple[str, ...]
+    """The personalities that it accepts."""
     connections: int | None = None
     connections_max: int | None = None
     """Parameter server_connections."""
     memory: int | None = None
     """Bytes of RDMA Reads from clients in progress."""
     reply_memory: int | None = None
-    """Bytes of Replies that clients have not acknowledged; None if the module does not count."""
+    """Bytes of Replies that clients have not acknowledged."""
     memory_max: int | None = None
     """The limit of each (parameter server_memory)."""
     clients: tuple[Client, ...] = ()
-    personalities: tuple[str, ...] = ()
-    """The personalities that it accepts; () if the module has none."""
     exposed_memory: int | None = None
-    """Bytes of Replies that clients may read; None if the module does not count."""
+    """Bytes of Replies that clients may read."""
     dones_outstanding: int | None = None
-    """Replies that clients may read until they send an RDMA_DONE; None likewise."""
+    """Replies that clients may read until they send an RDMA_DONE."""
     lanes: int | None = None
-    """Lanes of all clients; None likewise."""
+    """Lanes of all clients."""
     granted_memory: int | None = None
-    """Bytes of the page cache that clients may read; None likewise."""
+    """Bytes of the page cache that clients may read."""
     granted_max: int | None = None
     """Its limit (parameter optimistic_memory)."""
 
 
-def server(debug: Path = _DEBUG) -> Server | None:
+def server(debug: Path = _DEBUG) -> ServerTransport | None:
     """The server; None if our module is not loaded or has no server."""
     name = transports.serves_as(OURS)
     if not name:
         return None
-    totals, accepts = named_values(debug / "totals"), _accepted()
+    totals = named_values(debug / "totals")
     if not totals:
-        return Server(name, personalities=accepts)
+        return ServerTransport(name, _accepted())
     used, most = _pair(totals["connections"])
-    pages, pages_max = _pair(totals["read_pages"])
-    replies = _bytes(totals.get("reply_pages", "").partition(" ")[0])
-    memory = (pages * _PAGE, replies, pages_max * _PAGE)
-    return Server(
-        name, used, most, *memory, tuple(clients(debug)), accepts, *personality_totals(debug)
+    read_memory, memory_max = _memory(totals["read_pages"])
+    reply_memory, _ = _memory(totals["reply_pages"])
+    return ServerTransport(
+        name,
+        _accepted(),
+        used,
+        most,
+        read_memory,
+        reply_memory,
+        memory_max,
+        tuple(clients(debug)),
+        *_personality_totals(totals),
     )
 
 
 class PersonalityTotals(NamedTuple):
-    """Resources of clients beyond their Calls; None for one that the module does not count."""
+    """Resources of clients beyond their Calls; None if our module is not loaded, or unless root."""
 
-    exposed: int | None
+    exposed: int | None = None
     """Bytes of Replies that they may read."""
-    dones_outstanding: int | None
-    lanes: int | None
-    granted: int | None
+    dones_outstanding: int | None = None
+    lanes: int | None = None
+    granted: int | None = None
     """Bytes of the page cache that they may read."""
-    granted_max: int | None
+    granted_max: int | None = None
 
 
 def personality_totals(debug: Path = _DEBUG) -> PersonalityTotals:
     """Read the totals of the personalities."""
-    totals = named_values(debug / "totals")
-    dones, lanes = totals.get("dones_outstanding"), totals.get("lanes")
-    exposed = _bytes(totals.get("exposed_pages", ""))
-    granted, _, most = totals.get("granted_pages", "").partition(" of ")
+    return _personality_totals(named_values(debug / "totals"))
+
+
+def _personality_totals(totals: dict[str, str]) -> PersonalityTotals:
+    if not totals:
+        return PersonalityTotals()
     return PersonalityTotals(
-        exposed,
-        int(dones) if dones else None,
-        int(lanes) if lanes else None,
-        _bytes(granted),
-        _bytes(most),
+        int(totals["exposed_pages"]) * _PAGE,
+        int(totals["dones_outstanding"]),
+        int(totals["lanes"]),
+        *_memory(totals["granted_pages"]),
     )
 
 
@@ -155,24 +166,27 @@ def _client(folder: Path) -> Client | None:
         memory=int(state["read_pages"]) * _PAGE,
         connected=state["connected"] == "yes",
         reason=state["disconnect"],
-        reply_memory=_bytes(state.get("reply_pages", "")),
-        personality=state.get("personality", ""),
-        exposed_memory=_bytes(state.get("exposed_pages", "")) or 0,
+        reply_memory=int(state["reply_pages"]) * _PAGE,
+        personality=state["personality"],
+        lanes=int(state["lanes"]),
+        # only connections of some personalities have these
+        exposed_memory=int(state.get("exposed_pages", 0)) * _PAGE,
         dones_outstanding=int(state.get("dones_outstanding", 0)),
-        lanes=int(state.get("lanes", 0)),
-        granted_memory=_bytes(state.get("granted_pages", "")) or 0,
+        granted_memory=int(state.get("granted_pages", 0)) * _PAGE,
         grants={name: n for name in counters if _GRANTS.match(name) and (n := int(counters[name]))},
     )
 
 
 def _accepted() -> tuple[str, ...]:
     """The default, which needs no permission, and what server_personalities adds."""
-    text = kernel_modules.parameters(OURS).get("server_personalities")
-    return () if text is None else tuple(dict.fromkeys((DEFAULT, *filter(None, text.split(",")))))
+    text = kernel_modules.parameters(OURS).get("server_personalities", "")
+    return tuple(dict.fromkeys((DEFAULT, *filter(None, text.split(",")))))
 
 
-def _bytes(pages: str) -> int | None:
-    return int(pages) * _PAGE if pages else None
+def _memory(text: str) -> tuple[int, int]:
+    """A number of pages and its limit, in bytes."""
+    pages, most = _pair(text)
+    return pages * _PAGE, most * _PAGE
 
 
 def _pair(text: str) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from nfsrdma_tools.host.module import install as module_install
 from nfsrdma_tools.host.module import server_debugfs
 from nfsrdma_tools.host.module.install import Registered
 from nfsrdma_tools.host.module.parameters import Parameter, known
-from nfsrdma_tools.host.module.server_debugfs import Server
+from nfsrdma_tools.host.module.server_debugfs import ServerTransport
 from nfsrdma_tools.host.module.swap import users
 from nfsrdma_tools.host.nfs.personality import ClientTransport, client_transports
 from nfsrdma_tools.host.transports import owner
@@ -47,7 +47,7 @@ class Status:
     """Of the loaded owner."""
     ours: str
     """The srcversion of our loaded module, whether or not it is the owner; "" if not loaded."""
-    server: Server | None
+    server: ServerTransport | None
     """Our module as a server; None if it is not loaded or has no server."""
     source: Path
     source_hash: str
